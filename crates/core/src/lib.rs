@@ -1,1 +1,28 @@
-//! Mez: core.
+//! The protocol of Mez without its input and output.
+//!
+//! Nothing here reads a clock, opens a socket or a file, starts a thread or waits: time, randomness and
+//! bytes come in as arguments, and what has to happen comes out as values. The same code therefore runs
+//! under real sockets (`mez-node`) and, thousands of times, in a deterministic world (`mez-testbed`).
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`units`] | instants, wall-clock times, rates, and the clock that stamps frames |
+//! | [`name`] | camera names and the patterns that select them |
+//! | [`frame`] | a frame: identity, encoding, rung, chain; why frames were skipped |
+//! | [`contract`] | what an application asked for, and the state that it is told |
+//! | [`clock`] | offset and drift between two monotonic clocks from four-timestamp exchanges |
+//! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
+//! | [`subscription`] | how one application reads logs: newest or every frame, past or live |
+//! | [`wire`] | the bytes that cross the link (`docs/wire.md`) |
+//! | [`broker`] | the camera broker and the edge broker as state machines |
+
+//pub mod broker;
+pub mod clock;
+pub mod contract;
+pub mod frame;
+pub mod log;
+pub mod name;
+//pub mod subscription;
+mod sync;
+pub mod units;
+//pub mod wire;

@@ -1,0 +1,161 @@
+//! Offset and drift between two monotonic clocks, from exchanges of four time stamps.
+//!
+//! An exchange is the one of NTP (RFC 5905, section 8): the asker notes `t1` when it sends and `t4` when the
+//! answer is back; the other side notes `t2` on arrival and `t3` on departure, by its own clock. With
+//! `rtt = (t4 − t1) − (t3 − t2)`, the offset of the other clock lies within `± rtt / 2` of
+//! `((t2 − t1) + (t3 − t4)) / 2`, whatever the queues do. The estimate is the exchange with the tightest
+//! bound, where a bound widens with age by the drift that two quartz clocks may have.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::units::Instant;
+
+/// How fast two clocks may drift apart. Quartz stays within ±50 parts per million each.
+const DRIFT_PER_SECOND: f64 = 100e-6;
+/// Exchanges older than this are forgotten.
+const WINDOW: Duration = Duration::from_secs(60);
+/// The most exchanges remembered. At one per 250 ms the window holds 240.
+const EXCHANGES_MAX: usize = 256;
+
+/// One exchange. `t1`, `t4` are of the asker's clock; `t2`, `t3` of the other's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The question was sent.
+    pub t1: Instant,
+    /// The question arrived.
+    pub t2: Instant,
+    /// The answer was sent.
+    pub t3: Instant,
+    /// The answer arrived.
+    pub t4: Instant,
+}
+
+impl Exchange {
+    /// The round trip without the time that the other side took, if the stamps are in order.
+    pub fn round_trip_time(&self) -> Option<Duration> {
+        if self.t4 < self.t1 || self.t3 < self.t2 {
+            return None;
+        }
+        self.t4.saturating_since(self.t1).checked_sub(self.t3.saturating_since(self.t2))
+    }
+
+    /// Nanoseconds that the other clock is ahead of the asker's.
+    fn offset_nanos(&self) -> i128 {
+        let nanos = |instant: Instant| i128::from(instant.as_nanos());
+        ((nanos(self.t2) - nanos(self.t1)) + (nanos(self.t3) - nanos(self.t4))) / 2
+    }
+}
+
+/// How the other clock relates to ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockEstimate {
+    offset_nanos: i128,
+    /// The offset is wrong by at most this much.
+    pub error: Duration,
+    /// The round trip of the exchange behind the estimate.
+    pub round_trip_time: Duration,
+}
+
+impl ClockEstimate {
+    /// Our instant at which the other clock shows `theirs`.
+    pub fn to_ours(&self, theirs: Instant) -> Instant {
+        shift(theirs, -self.offset_nanos)
+    }
+
+    /// What the other clock shows at our instant.
+    pub fn to_theirs(&self, ours: Instant) -> Instant {
+        shift(ours, self.offset_nanos)
+    }
+}
+
+/// Gathers exchanges with one peer.
+#[derive(Debug, Default)]
+pub struct ClockEstimator {
+    exchanges: VecDeque<(Instant, Duration, i128)>,
+}
+
+impl ClockEstimator {
+    /// Takes in a finished exchange. One whose stamps are out of order is ignored: the peer is wrong or lies.
+    pub fn record(&mut self, exchange: Exchange) {
+        let Some(round_trip_time) = exchange.round_trip_time() else { return };
+        self.exchanges.push_back((exchange.t4, round_trip_time, exchange.offset_nanos()));
+        while self.exchanges.len() > EXCHANGES_MAX
+            || self.exchanges.front().is_some_and(|(at, ..)| exchange.t4.saturating_since(*at) > WINDOW)
+        {
+            self.exchanges.pop_front();
+        }
+    }
+
+    /// The best estimate at `now`, once there has been an exchange.
+    pub fn estimate(&self, now: Instant) -> Option<ClockEstimate> {
+        self.exchanges
+            .iter()
+            .map(|&(at, round_trip_time, offset_nanos)| {
+                let drift = now.saturating_since(at).mul_f64(DRIFT_PER_SECOND);
+                ClockEstimate { offset_nanos, error: round_trip_time / 2 + drift, round_trip_time }
+            })
+            .min_by_key(|estimate| estimate.error)
+    }
+
+    /// The smallest round trip seen within the last minute.
+    pub fn round_trip_time_min(&self) -> Option<Duration> {
+        self.exchanges.iter().map(|(_, round_trip_time, _)| *round_trip_time).min()
+    }
+}
+
+fn shift(instant: Instant, nanos: i128) -> Instant {
+    let shifted = i128::from(instant.as_nanos()) + nanos;
+    Instant::from_nanos(shifted.clamp(0, i128::from(u64::MAX)) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ms(ms: u64) -> u64 {
+        ms * 1_000_000
+    }
+
+    proptest! {
+        /// Whatever the delays of the two directions, the true offset lies within the stated error.
+        #[test]
+        fn the_error_bound_holds(
+            offset in -1_000_000_000_000i64..1_000_000_000_000,
+            drift_ppm in -90i64..90,
+            delays in proptest::collection::vec((0u64..300, 0u64..300, 0u64..20), 1..60),
+        ) {
+            let start = 2_000_000_000_000u64;
+            let theirs = |ours: u64| {
+                let drifted = i128::from(ours - start) * i128::from(drift_ppm) / 1_000_000;
+                Instant::from_nanos((i128::from(ours) + i128::from(offset) + drifted) as u64)
+            };
+            let mut estimator = ClockEstimator::default();
+            let mut now = start;
+            for (out, back, service) in delays {
+                now += ms(250);
+                let (arrived, left) = (now + ms(out), now + ms(out) + ms(service));
+                let done = left + ms(back);
+                estimator.record(Exchange {
+                    t1: Instant::from_nanos(now), t2: theirs(arrived), t3: theirs(left), t4: Instant::from_nanos(done),
+                });
+                let estimate = estimator.estimate(Instant::from_nanos(done)).unwrap();
+                let error = estimate.to_ours(theirs(done)).as_nanos().abs_diff(done);
+                // A clock that runs fast by d ppm also stretches the stamps themselves, by far less than 1 µs here.
+                prop_assert!(u128::from(error) <= estimate.error.as_nanos() + 100_000, "{error} ns > {:?}", estimate.error);
+            }
+        }
+    }
+
+    #[test]
+    fn stamps_out_of_order_are_ignored() {
+        let at = Instant::from_nanos;
+        let mut estimator = ClockEstimator::default();
+        estimator.record(Exchange { t1: at(10), t2: at(5), t3: at(4), t4: at(20) });
+        estimator.record(Exchange { t1: at(10), t2: at(5), t3: at(500), t4: at(20) });
+        estimator.record(Exchange { t1: at(30), t2: at(5), t3: at(6), t4: at(20) });
+        assert_eq!(estimator.estimate(at(100)), None);
+    }
+}

@@ -1,0 +1,170 @@
+//! What an application asked of a camera, and the state that it is told.
+
+use std::time::Duration;
+
+/// What to do when no rung satisfies both bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum OnInfeasible {
+    /// Send the best that fits, marked.
+    #[default]
+    Degrade = 1,
+    /// Send nothing until both bounds can be held again.
+    Skip = 2,
+    /// End the subscription.
+    Stop = 3,
+}
+
+impl OnInfeasible {
+    /// The choice of a wire code, if this version knows it.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::Degrade),
+            2 => Some(Self::Skip),
+            3 => Some(Self::Stop),
+            _ => None,
+        }
+    }
+}
+
+/// One application's demands on one camera.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contract {
+    /// The most time from capture until the frame is in the application's hands. `None`: as soon as possible.
+    pub latency_bound: Option<Duration>,
+    /// The least accuracy that the application accepts, in 0..=1. `None`: frames go unmodified.
+    pub accuracy_floor: Option<f64>,
+    /// The share of frames that must be on time, in 0..=1. Default 0.98.
+    pub on_time_share: f64,
+    /// The SHA-256 of the profile that says what each rung costs and keeps. `None`: no profile.
+    pub profile: Option<[u8; 32]>,
+    /// The lowest frame rate that is of use, in frames per second. 0: any.
+    pub min_fps: f64,
+    /// What to do when the bounds cannot both be held.
+    pub on_infeasible: OnInfeasible,
+    /// Higher goes first where contracts conflict. Default 0.
+    pub priority: i32,
+}
+
+impl Default for Contract {
+    fn default() -> Self {
+        Self {
+            latency_bound: None,
+            accuracy_floor: None,
+            on_time_share: 0.98,
+            profile: None,
+            min_fps: 0.0,
+            on_infeasible: OnInfeasible::default(),
+            priority: 0,
+        }
+    }
+}
+
+impl Contract {
+    /// Refuses bounds that mean nothing.
+    pub fn validate(&self) -> Result<(), ContractError> {
+        if self.latency_bound.is_some_and(|bound| bound.is_zero()) {
+            return Err(ContractError::LatencyBound);
+        }
+        if let Some(floor) = self.accuracy_floor
+            && !(0.0..=1.0).contains(&floor)
+        {
+            return Err(ContractError::AccuracyFloor { floor });
+        }
+        if !(self.on_time_share > 0.0 && self.on_time_share <= 1.0) {
+            return Err(ContractError::OnTimeShare { share: self.on_time_share });
+        }
+        if !(self.min_fps >= 0.0 && self.min_fps <= 1000.0) {
+            return Err(ContractError::MinFps { fps: self.min_fps });
+        }
+        Ok(())
+    }
+}
+
+/// Why a contract was refused.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum ContractError {
+    /// A bound of zero.
+    #[error("the latency bound is 0; give a bound above 0 ms, or leave it out")]
+    LatencyBound,
+    /// A floor outside 0..=1.
+    #[error("the accuracy floor {floor} is not between 0 and 1")]
+    AccuracyFloor {
+        /// The floor that was refused.
+        floor: f64,
+    },
+    /// A share outside 0..=1, or 0.
+    #[error("the on-time share {share} is not above 0 and at most 1")]
+    OnTimeShare {
+        /// The share that was refused.
+        share: f64,
+    },
+    /// A rate outside 0..=1000.
+    #[error("min_fps {fps} is not between 0 and 1000 frames per second")]
+    MinFps {
+        /// The rate that was refused.
+        fps: f64,
+    },
+}
+
+/// Whether a contract is being kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ContractState {
+    /// Nothing is known of what the rung does to accuracy: no profile, or the rung is not in it.
+    Unverified = 1,
+    /// Both bounds hold.
+    Ok = 2,
+    /// Too few frames were on time, though a rung was thought feasible.
+    LatencyMiss = 3,
+    /// No rung at or above the floor reaches the on-time share.
+    Infeasible = 4,
+    /// The measured accuracy lies below the floor.
+    AccuracyMiss = 5,
+}
+
+impl ContractState {
+    /// The state of a wire code, if this version knows it.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::Unverified),
+            2 => Some(Self::Ok),
+            3 => Some(Self::LatencyMiss),
+            4 => Some(Self::Infeasible),
+            5 => Some(Self::AccuracyMiss),
+            _ => None,
+        }
+    }
+
+    /// The name that users see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unverified => "unverified",
+            Self::Ok => "ok",
+            Self::LatencyMiss => "latency_miss",
+            Self::Infeasible => "infeasible",
+            Self::AccuracyMiss => "accuracy_miss",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meaningless_bounds_are_refused() {
+        let good = Contract { accuracy_floor: Some(0.95), ..Contract::default() };
+        assert_eq!(good.validate(), Ok(()));
+        for bad in [
+            Contract { latency_bound: Some(Duration::ZERO), ..good.clone() },
+            Contract { accuracy_floor: Some(1.01), ..good.clone() },
+            Contract { accuracy_floor: Some(f64::NAN), ..good.clone() },
+            Contract { on_time_share: 0.0, ..good.clone() },
+            Contract { min_fps: -1.0, ..good.clone() },
+            Contract { min_fps: f64::INFINITY, ..good.clone() },
+        ] {
+            assert!(bad.validate().is_err(), "{bad:?} was accepted");
+        }
+    }
+}

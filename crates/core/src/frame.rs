@@ -1,0 +1,309 @@
+//! A frame: its identity, what was done to it, what it needs to be decoded, and what was skipped before it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::units::Timestamp;
+
+/// The default limit on one frame's payload. A raw 4K BGR frame is 24.9 MB.
+pub const FRAME_BYTES_MAX: u32 = 32 << 20;
+/// The most bytes in the name of a rung.
+pub const RUNG_BYTES_MAX: usize = 64;
+
+/// Counts the starts of one camera broker: persisted, one up at every start, so that
+/// `(epoch, sequence)` orders frames whatever the wall clock does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+/// A frame's number within its epoch, from 0, without holes at the camera.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequence(pub u64);
+
+/// Identifies a frame of one camera; the order of frames is the order of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId {
+    /// The camera broker's start.
+    pub epoch: Epoch,
+    /// The frame's number since that start.
+    pub sequence: Sequence,
+}
+
+impl fmt::Display for FrameId {
+    /// `3/1042`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.epoch.0, self.sequence.0)
+    }
+}
+
+/// How a payload's pixels are coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Encoding {
+    /// A JPEG image.
+    Jpeg = 1,
+    /// A PNG image.
+    Png = 2,
+    /// Rows of 8-bit blue, green, red without padding.
+    Bgr8 = 3,
+    /// Rows of 8-bit grey without padding.
+    Gray8 = 4,
+}
+
+impl Encoding {
+    /// The encoding of a wire code, if this version knows it.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::Jpeg),
+            2 => Some(Self::Png),
+            3 => Some(Self::Bgr8),
+            4 => Some(Self::Gray8),
+            _ => None,
+        }
+    }
+
+    /// The name that users see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Jpeg => "jpeg",
+            Self::Png => "png",
+            Self::Bgr8 => "bgr8",
+            Self::Gray8 => "gray8",
+        }
+    }
+}
+
+/// Where a capture time came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ClockSource {
+    /// The camera broker stamped the frame when it was published.
+    Broker = 1,
+    /// The publisher gave the time.
+    Publisher = 2,
+}
+
+/// The canonical name of one setting of all knobs, such as `original` or `jpeg/w1920/q80/420`. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Rung(Arc<str>);
+
+impl Rung {
+    /// The frame as it was published.
+    pub const ORIGINAL: &'static str = "original";
+
+    /// A rung by its name; `None` if the name is empty, too long or not printable ASCII.
+    pub fn new(name: &str) -> Option<Self> {
+        let ok = !name.is_empty() && name.len() <= RUNG_BYTES_MAX && name.bytes().all(|b| b.is_ascii_graphic());
+        ok.then(|| Self(name.into()))
+    }
+
+    /// The rung of unmodified frames.
+    pub fn original() -> Self {
+        Self(Self::ORIGINAL.into())
+    }
+
+    /// The canonical name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A frame's place among the frames that it needs in order to be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainLink {
+    /// The sequence of the chain's first frame, which names the chain.
+    pub chain: Sequence,
+    /// 0 for the chain's first, independent frame; a still is a chain of one.
+    pub index: u32,
+    /// What this frame's decoder must hold.
+    pub reference: Reference,
+}
+
+impl ChainLink {
+    /// A chain of one: a frame that decodes by itself.
+    pub const fn still(sequence: Sequence) -> Self {
+        Self { chain: sequence, index: 0, reference: Reference::Independent }
+    }
+}
+
+/// What must have been decoded before a frame can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reference {
+    /// Nothing.
+    Independent,
+    /// All earlier frames of the chain.
+    Previous,
+    /// The frame of this sequence, which the receiver has acknowledged.
+    Acknowledged(Sequence),
+}
+
+/// All that is known of a frame besides its bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FrameMeta {
+    /// Identity and order.
+    pub id: FrameId,
+    /// When the frame was captured; strictly increasing within an epoch.
+    pub captured: Timestamp,
+    /// Where that time came from.
+    pub clock_source: ClockSource,
+    /// Pixels in a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// How the payload is coded.
+    pub encoding: Encoding,
+    /// What was done to the published frame.
+    pub rung: Rung,
+    /// What the payload needs to be decoded.
+    pub chain: ChainLink,
+}
+
+/// A frame: cheap to clone, since its payload is reference-counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// All but the bytes.
+    pub meta: FrameMeta,
+    /// The coded pixels.
+    pub payload: Bytes,
+}
+
+/// Why a frame was not delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum SkipReason {
+    /// A newer frame was published while the link was still busy with an older one.
+    LinkBusy = 1,
+    /// Its transfer made no progress and was cancelled.
+    Stalled = 2,
+    /// It was published while there was no link.
+    LinkDown = 3,
+    /// Nobody was subscribed when it was published.
+    NotWanted = 4,
+    /// It was sent, but did not arrive before a newer frame.
+    LateOrLost = 5,
+    /// The application was still busy when a newer frame arrived.
+    ApplicationBusy = 6,
+    /// The log had to drop it before it was read.
+    Evicted = 7,
+    /// It lies in the past and is not held.
+    NotHeld = 8,
+    /// The camera refused it: too large, not an image, or out of order.
+    Refused = 9,
+}
+
+impl SkipReason {
+    /// All reasons, in the order of their codes.
+    pub const ALL: [Self; 9] = [
+        Self::LinkBusy,
+        Self::Stalled,
+        Self::LinkDown,
+        Self::NotWanted,
+        Self::LateOrLost,
+        Self::ApplicationBusy,
+        Self::Evicted,
+        Self::NotHeld,
+        Self::Refused,
+    ];
+
+    /// The reason of a wire code, if this version knows it.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| *reason as u8 == code)
+    }
+
+    /// The name that users see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LinkBusy => "link_busy",
+            Self::Stalled => "stalled",
+            Self::LinkDown => "link_down",
+            Self::NotWanted => "not_wanted",
+            Self::LateOrLost => "late_or_lost",
+            Self::ApplicationBusy => "application_busy",
+            Self::Evicted => "evicted",
+            Self::NotHeld => "not_held",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// A run of consecutive frames of one epoch that share a reason for not being delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SkipRange {
+    /// The first skipped frame.
+    pub first: Sequence,
+    /// How many, at least one.
+    pub count: u64,
+    /// Why.
+    pub reason: SkipReason,
+}
+
+impl SkipRange {
+    /// The sequence after the last skipped frame.
+    pub const fn end(&self) -> Sequence {
+        Sequence(self.first.0.saturating_add(self.count))
+    }
+
+    /// The part of this range within `from..to`, if any.
+    pub fn clipped(&self, from: Sequence, to: Sequence) -> Option<Self> {
+        let (first, end) = (self.first.max(from), self.end().min(to));
+        (first < end).then(|| Self { first, count: end.0 - first.0, reason: self.reason })
+    }
+}
+
+/// How many frames were skipped, by reason. Counts only add up; the order of skips is not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SkipCounts([u64; SkipReason::ALL.len()]);
+
+impl SkipCounts {
+    /// Adds `count` frames skipped for `reason`.
+    pub fn add(&mut self, reason: SkipReason, count: u64) {
+        let slot = &mut self.0[reason as usize - 1];
+        *slot = slot.saturating_add(count);
+    }
+
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine = mine.saturating_add(theirs);
+        }
+    }
+
+    /// Frames skipped for `reason`.
+    pub fn of(&self, reason: SkipReason) -> u64 {
+        self.0[reason as usize - 1]
+    }
+
+    /// Frames skipped for any reason.
+    pub fn total(&self) -> u64 {
+        self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// The reasons that occurred, with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (SkipReason, u64)> + '_ {
+        SkipReason::ALL.into_iter().map(|reason| (reason, self.of(reason))).filter(|(_, count)| *count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_have_dense_codes() {
+        for (index, reason) in SkipReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index + 1);
+            assert_eq!(SkipReason::from_code(reason as u8), Some(reason));
+        }
+        assert_eq!(SkipReason::from_code(0), None);
+    }
+
+    #[test]
+    fn a_range_is_clipped_to_what_matters() {
+        let range = SkipRange { first: Sequence(5), count: 4, reason: SkipReason::LinkBusy };
+        assert_eq!(range.clipped(Sequence(0), Sequence(5)), None);
+        assert_eq!(range.clipped(Sequence(9), Sequence(20)), None);
+        let middle = range.clipped(Sequence(6), Sequence(8)).unwrap();
+        assert_eq!((middle.first, middle.count), (Sequence(6), 2));
+    }
+}

@@ -1,0 +1,219 @@
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::frame::{ChainLink, ClockSource, Encoding, FrameMeta, Reference, Rung, Sequence};
+
+fn frame(epoch: u64, sequence: u64, captured: u64, bytes: usize) -> Frame {
+    Frame {
+        meta: FrameMeta {
+            id: FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) },
+            captured: Timestamp::from_nanos(captured),
+            clock_source: ClockSource::Broker,
+            width: 4,
+            height: 2,
+            encoding: Encoding::Jpeg,
+            rung: Rung::original(),
+            chain: ChainLink::still(Sequence(sequence)),
+        },
+        payload: Bytes::from(vec![sequence as u8; bytes]),
+    }
+}
+
+fn chained(sequence: u64, index: u32, bytes: usize) -> Frame {
+    let mut frame = frame(1, sequence, 10 + sequence, bytes);
+    let reference = if index == 0 { Reference::Independent } else { Reference::Previous };
+    frame.meta.chain = ChainLink { chain: Sequence(sequence - u64::from(index)), index, reference };
+    frame
+}
+
+fn none() -> Arc<[SkipRange]> {
+    Arc::new([])
+}
+
+fn append(writer: &mut LogWriter, frame: Frame) -> Result<u64, AppendError> {
+    writer.append(frame, none(), Instant::ZERO)
+}
+
+fn sequences(reader: &LogReader, range: Range<u64>) -> Vec<u64> {
+    range.filter_map(|index| reader.get(index)).map(|record| record.frame.meta.id.sequence.0).collect()
+}
+
+#[test]
+fn a_capture_time_that_is_not_later_is_refused_with_both_times() {
+    let (mut writer, reader) = log(LogConfig::default());
+    append(&mut writer, frame(1, 0, 100, 10)).unwrap();
+    for captured in [99, 100] {
+        assert_eq!(
+            append(&mut writer, frame(1, 1, captured, 10)),
+            Err(AppendError::CaptureTime { last: Timestamp::from_nanos(100), new: Timestamp::from_nanos(captured) })
+        );
+    }
+    assert_eq!(reader.held(), 0..1);
+    // A new epoch may well begin earlier: the wall clock was set back between two runs.
+    append(&mut writer, frame(2, 0, 50, 10)).unwrap();
+    assert!(matches!(append(&mut writer, frame(1, 9, 500, 10)), Err(AppendError::OutOfOrder { .. })));
+}
+
+#[test]
+fn the_budget_holds_also_for_what_readers_keep() {
+    let (mut writer, reader) = log(LogConfig::with_bytes_max(64 * 1024));
+    let mut kept = VecDeque::new();
+    for sequence in 0..500 {
+        append(&mut writer, frame(1, sequence, sequence + 1, 3000)).unwrap();
+        kept.push_back(reader.newest().unwrap());
+        if kept.len() > 8 {
+            kept.pop_front();
+        }
+        assert!(writer.bytes() <= 64 * 1024);
+    }
+    let held = reader.held();
+    assert!(held.end - held.start >= 8, "only {held:?} held");
+}
+
+#[test]
+fn readers_that_hold_everything_are_named_and_nothing_breaks() {
+    let (mut writer, reader) = log(LogConfig::with_bytes_max(10_000));
+    let mut kept = Vec::new();
+    let error = loop {
+        match append(&mut writer, frame(1, kept.len() as u64, kept.len() as u64 + 1, 1000)) {
+            Ok(_) => kept.push(reader.newest().unwrap()),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, AppendError::Held { .. }), "{error}");
+    assert_eq!(kept.len(), 7);
+    drop(kept);
+    append(&mut writer, frame(1, 100, 101, 1000)).unwrap();
+    assert_eq!(reader.newest().unwrap().frame.meta.id.sequence, Sequence(100));
+    assert!(matches!(append(&mut writer, frame(1, 101, 102, 20_000)), Err(AppendError::LargerThanLog { .. })));
+}
+
+#[test]
+fn eviction_takes_whole_chains() {
+    let (mut writer, reader) = log(LogConfig { bytes_max: 20_000, segment_bytes: 4_000 });
+    for sequence in 0..200u64 {
+        append(&mut writer, chained(sequence, (sequence % 7) as u32, 700)).unwrap();
+        if let Some(record) = reader.get(reader.held().start) {
+            assert_eq!(record.frame.meta.chain.index, 0, "the log begins inside a chain");
+        }
+    }
+    assert!(reader.held().end - reader.held().start > 7);
+}
+
+#[test]
+fn time_queries_work_across_a_clock_that_was_set_back() {
+    let (mut writer, reader) = log(LogConfig::default());
+    for sequence in 0..10 {
+        append(&mut writer, frame(1, sequence, 1000 + 10 * sequence, 5)).unwrap();
+    }
+    for sequence in 0..10 {
+        append(&mut writer, frame(2, sequence, 1045 + 10 * sequence, 5)).unwrap();
+    }
+    let at = Timestamp::from_nanos;
+    let ids = |ranges: Vec<Range<u64>>| -> Vec<u64> { ranges.into_iter().flatten().collect() };
+    assert_eq!(ids(reader.between(at(1040), at(1060))), [4, 5, 6, 10, 11]);
+    assert_eq!(ids(reader.between(at(1136), at(2000))), Vec::<u64>::new());
+    assert_eq!(reader.at(at(1059)).unwrap().frame.meta.id, FrameId { epoch: Epoch(2), sequence: Sequence(1) });
+    assert_eq!(reader.at(at(1044)).unwrap().frame.meta.id, FrameId { epoch: Epoch(1), sequence: Sequence(4) });
+    assert!(reader.at(at(999)).is_none());
+}
+
+#[test]
+fn a_range_begins_where_its_chain_begins() {
+    let (mut writer, reader) = log(LogConfig::default());
+    for sequence in 0..20u64 {
+        append(&mut writer, chained(sequence, (sequence % 5) as u32, 10)).unwrap();
+    }
+    let ranges = reader.between(Timestamp::from_nanos(10 + 8), Timestamp::from_nanos(10 + 11));
+    assert_eq!(sequences(&reader, ranges[0].clone()), [5, 6, 7, 8, 9, 10, 11]);
+}
+
+#[test]
+fn a_cursor_tells_what_it_missed() {
+    let (mut writer, reader) = log(LogConfig { bytes_max: 10_000, segment_bytes: 1_000 });
+    let mut cursor = reader.cursor_at_end();
+    assert!(matches!(cursor.next(), Read::Pending));
+    let (mut read, mut evicted) = (0, 0);
+    for sequence in 0..100 {
+        append(&mut writer, frame(1, sequence, sequence + 1, 500)).unwrap();
+    }
+    loop {
+        match cursor.next() {
+            Read::Record(record) => {
+                assert_eq!(record.frame.meta.id.sequence.0, read + evicted);
+                read += 1;
+            }
+            Read::Evicted { records } => evicted += records,
+            Read::Pending => break,
+        }
+    }
+    assert_eq!(read + evicted, 100);
+    assert!(evicted > 0 && read > 5);
+}
+
+proptest! {
+    /// Against a plain list: whatever is appended, what the log holds is the list's tail, and queries agree.
+    #[test]
+    fn the_log_agrees_with_a_list(
+        sizes in proptest::collection::vec((0usize..4000, 1u64..50, prop::bool::weighted(0.05)), 1..200),
+        budget in 10_000u64..100_000,
+        queries in proptest::collection::vec((0u64..3000, 0u64..3000), 10),
+    ) {
+        let (mut writer, reader) = log(LogConfig::with_bytes_max(budget));
+        let (mut list, mut epoch, mut sequence, mut time) = (Vec::new(), 1, 0, 0);
+        for (bytes, step, restart) in sizes {
+            if restart {
+                (epoch, sequence, time) = (epoch + 1, 0, time / 2);
+            }
+            time += step;
+            let new = frame(epoch, sequence, time, bytes);
+            list.push(new.clone());
+            append(&mut writer, new).unwrap();
+            sequence += 1;
+        }
+        prop_assert!(writer.bytes() <= budget);
+        let held = reader.held();
+        prop_assert_eq!(held.end, list.len() as u64);
+        for index in held.clone() {
+            prop_assert_eq!(&reader.get(index).unwrap().frame, &list[index as usize]);
+        }
+        for (a, b) in queries {
+            let (begin, end) = (Timestamp::from_nanos(a.min(b)), Timestamp::from_nanos(a.max(b)));
+            let found: Vec<u64> = reader.between(begin, end).into_iter().flatten().collect();
+            let expected: Vec<u64> =
+                held.clone().filter(|i| (begin..=end).contains(&list[*i as usize].meta.captured)).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}
+
+#[test]
+fn a_reader_of_another_thread_follows_the_writer() {
+    let (mut writer, reader) = log(LogConfig { bytes_max: 1 << 20, segment_bytes: 1 << 16 });
+    std::thread::scope(|scope| {
+        let follower = scope.spawn(|| {
+            let mut cursor = reader.cursor(0);
+            let (mut next, mut seen) = (0, 0u64);
+            while next < 20_000 {
+                match cursor.next() {
+                    Read::Record(record) => {
+                        assert_eq!(record.frame.meta.id.sequence.0, next);
+                        assert!(record.frame.payload.iter().all(|byte| *byte == next as u8));
+                        next += 1;
+                        seen += 1;
+                    }
+                    Read::Evicted { records } => next += records,
+                    Read::Pending => std::thread::yield_now(),
+                }
+            }
+            seen
+        });
+        for sequence in 0..20_000 {
+            append(&mut writer, frame(1, sequence, sequence + 1, 100)).unwrap();
+        }
+        assert!(follower.join().unwrap() > 0);
+    });
+    assert_eq!(writer.bytes(), (reader.held().end - reader.held().start) * (100 + RECORD_OVERHEAD_BYTES));
+}
