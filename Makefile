@@ -1,0 +1,62 @@
+# The front door. Every target sets up what it needs and repeats nothing that is done: `tools/setup` compares stamps,
+# cargo compares sources. Work happens in tools/; this file only says what belongs to what.
+
+# Interpreter for .venv; empty takes python3.11, else a newer python3.
+PYTHON ?=
+# Arguments of `mez demo`, `mez bench` and `make fuzz`: make demo ARGS="--seconds 30 --headless".
+ARGS ?=
+# A build on a clean machine must not choose new versions.
+LOCKED := $(if $(CI),--locked)
+
+export PYTHON
+# rustup adds cargo to the PATH of new shells only.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup build test test-rust test-python demo demo-video bench lint fmt fuzz clean
+
+help: ## list the targets
+	@echo 'Mez: camera frames for vision applications, on time. First: make demo, make test.'
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
+	@echo
+	@echo 'Arguments go through ARGS: make demo ARGS="--seconds 30 --cameras 3 --headless"'
+
+setup: ## install what is missing: system packages, Rust, .venv
+	@tools/setup
+
+build: setup ## build everything; afterwards .venv/bin/mez is the command
+	@tools/build $(LOCKED)
+
+test: test-rust test-python ## run all tests
+
+test-rust: setup ## run the tests of the Rust crates
+	cargo test --workspace --all-features $(LOCKED)
+
+test-python: build ## run the tests of the Python package
+	.venv/bin/python -m pytest
+
+demo: build $(if $(findstring --video,$(ARGS)),,demo-video) ## run cameras, edge and a people detector on a real video
+	.venv/bin/mez demo $(ARGS)
+
+demo-video: ## fetch the video of the demo into .cache/video
+	@tools/demo-video
+
+bench: build ## run the experiments
+	.venv/bin/mez bench $(ARGS)
+
+lint: setup ## check format, lints, types, licences and dependencies
+	@tools/lint $(LOCKED)
+
+fmt: setup ## format Rust and Python
+	cargo fmt --all
+	.venv/bin/ruff check --fix-only --quiet .
+	.venv/bin/ruff format .
+
+fuzz: setup ## build the fuzz targets and run each for a while
+	@tools/fuzz $(ARGS)
+
+clean: ## remove all that was built; keeps downloads in .cache
+	rm -rf target .venv fuzz/target out python/mez/*.so
+	find . -name __pycache__ -prune -exec rm -rf {} + -o -name node_modules -prune
