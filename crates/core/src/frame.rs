@@ -94,7 +94,8 @@ impl Rung {
 
     /// A rung by its name; `None` if the name is empty, too long or not printable ASCII.
     pub fn new(name: &str) -> Option<Self> {
-        let ok = !name.is_empty() && name.len() <= RUNG_BYTES_MAX && name.bytes().all(|b| b.is_ascii_graphic());
+        let ok =
+            !name.is_empty() && name.len() <= RUNG_BYTES_MAX && name.bytes().all(|b| b.is_ascii_graphic());
         ok.then(|| Self(name.into()))
     }
 

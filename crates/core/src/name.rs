@@ -94,7 +94,9 @@ impl fmt::Debug for CameraPattern {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Nothing between two slashes, or nothing at all.
-    #[error("camera name {name:?} has an empty segment; write names like dock/cam1, without a slash at either end")]
+    #[error(
+        "camera name {name:?} has an empty segment; write names like dock/cam1, without a slash at either end"
+    )]
     EmptySegment {
         /// The text that was refused.
         name: String,
@@ -121,14 +123,19 @@ pub enum NameError {
         name: String,
     },
     /// A `*` beside other characters.
-    #[error("pattern {name:?} mixes '*' with other characters; '*' stands for one whole segment, '**' for any number")]
+    #[error(
+        "pattern {name:?} mixes '*' with other characters; '*' stands for one whole segment, '**' for any number"
+    )]
     PartialWildcard {
         /// The text that was refused.
         name: String,
     },
 }
 
-fn for_each_segment(text: &str, mut check: impl FnMut(&str) -> Result<(), NameError>) -> Result<(), NameError> {
+fn for_each_segment(
+    text: &str,
+    mut check: impl FnMut(&str) -> Result<(), NameError>,
+) -> Result<(), NameError> {
     let mut segments = 0;
     for segment in text.split('/') {
         segments += 1;
@@ -189,7 +196,19 @@ mod tests {
 
     #[test]
     fn bad_names_are_refused_with_a_reason() {
-        for bad in ["", "/", "dock/", "/dock", "dock//cam", "döck", "a b", "..", "dock/../x", "dock/*", "a/b/c/d/e/f/g/h/i"] {
+        for bad in [
+            "",
+            "/",
+            "dock/",
+            "/dock",
+            "dock//cam",
+            "döck",
+            "a b",
+            "..",
+            "dock/../x",
+            "dock/*",
+            "a/b/c/d/e/f/g/h/i",
+        ] {
             assert!(bad.parse::<CameraName>().is_err(), "{bad:?} was accepted");
         }
         assert!("x".repeat(65).parse::<CameraName>().is_err());

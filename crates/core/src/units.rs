@@ -183,7 +183,8 @@ mod tests {
 
     #[test]
     fn an_anchor_maps_both_ways_and_before_itself() {
-        let anchor = ClockAnchor { wall: Timestamp::from_nanos(1_000_000), monotonic: Instant::from_nanos(500) };
+        let anchor =
+            ClockAnchor { wall: Timestamp::from_nanos(1_000_000), monotonic: Instant::from_nanos(500) };
         for nanos in [0, 499, 500, 501, 90_000] {
             let instant = Instant::from_nanos(nanos);
             assert_eq!(anchor.instant_at(anchor.wall_at(instant)), instant);

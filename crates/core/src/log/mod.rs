@@ -101,7 +101,17 @@ pub fn log(config: LogConfig) -> (LogWriter, LogReader) {
     let (writer, reader) =
         ring(RingConfig { segments_max: SEGMENTS_MAX, segment_values_max: SEGMENT_RECORDS_MAX });
     let reader = LogReader { ring: reader };
-    (LogWriter { ring: writer, reader: reader.clone(), config, bytes: Arc::default(), segment_bytes: 0, last: None }, reader)
+    (
+        LogWriter {
+            ring: writer,
+            reader: reader.clone(),
+            config,
+            bytes: Arc::default(),
+            segment_bytes: 0,
+            last: None,
+        },
+        reader,
+    )
 }
 
 /// The one writer of a log.
@@ -118,7 +128,12 @@ pub struct LogWriter {
 
 impl LogWriter {
     /// Appends a frame and returns its index. Evicts the oldest whole segments to make room.
-    pub fn append(&mut self, frame: Frame, skipped: Arc<[SkipRange]>, now: Instant) -> Result<u64, AppendError> {
+    pub fn append(
+        &mut self,
+        frame: Frame,
+        skipped: Arc<[SkipRange]>,
+        now: Instant,
+    ) -> Result<u64, AppendError> {
         let (id, captured) = (frame.meta.id, frame.meta.captured);
         if let Some((last, last_captured)) = self.last {
             if id <= last {
@@ -137,7 +152,8 @@ impl LogWriter {
         let chain_continues = meta.chain.index > 0;
         let new_segment = self.segment_bytes + bytes > self.config.segment_bytes;
         let segments = self.ring.segments();
-        let index = self.ring.push(Record { frame: Frame { meta, payload }, skipped, arrived: now }, new_segment);
+        let index =
+            self.ring.push(Record { frame: Frame { meta, payload }, skipped, arrived: now }, new_segment);
         if self.ring.segments() != segments || new_segment {
             self.segment_bytes = 0;
         }
@@ -148,6 +164,13 @@ impl LogWriter {
             self.ring.advance_head(index + 1);
         }
         Ok(index)
+    }
+
+    /// Changes the budget; a smaller one evicts at once what no longer fits, as far as readers let go of it.
+    pub fn set_bytes_max(&mut self, bytes_max: u64) {
+        self.config = LogConfig::with_bytes_max(bytes_max);
+        // A log that readers hold entirely stays above the new budget until they let go, and takes no frame until then.
+        let _ = self.make_room(0);
     }
 
     /// The newest frame's identity and capture time.

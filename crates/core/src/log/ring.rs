@@ -129,7 +129,10 @@ impl<T> Clone for RingReader<T> {
 
 /// An empty ring.
 pub(crate) fn ring<T: Clone>(config: RingConfig) -> (RingWriter<T>, RingReader<T>) {
-    assert!(config.segments_max >= 2 && config.segment_values_max >= 1, "a ring needs two segments of one value");
+    assert!(
+        config.segments_max >= 2 && config.segment_values_max >= 1,
+        "a ring needs two segments of one value"
+    );
     let shared = Arc::new(Shared {
         directory: (0..config.segments_max).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
         oldest: AtomicU64::new(0),
@@ -139,8 +142,14 @@ pub(crate) fn ring<T: Clone>(config: RingConfig) -> (RingWriter<T>, RingReader<T
         segments: UnsafeCell::new(Vec::new()),
     });
     let reader = RingReader { shared: Arc::clone(&shared) };
-    let writer =
-        RingWriter { shared, config, live: VecDeque::new(), limbo: Vec::new(), free: Vec::new(), next_number: 0 };
+    let writer = RingWriter {
+        shared,
+        config,
+        live: VecDeque::new(),
+        limbo: Vec::new(),
+        free: Vec::new(),
+        next_number: 0,
+    };
     (writer, reader)
 }
 
@@ -226,7 +235,7 @@ impl<T: Clone> RingWriter<T> {
         let segment = unsafe { &*pointer };
         let number = self.next_number;
         self.next_number += 1;
-        segment.first.store(first, Ordering::Relaxed);
+        segment.first.store(first, Ordering::Release);
         segment.number.store(number, Ordering::Release);
         let slot = (number % self.shared.directory.len() as u64) as usize;
         self.shared.directory[slot].store(pointer, Ordering::Release);
@@ -251,7 +260,6 @@ impl<T: Clone> RingWriter<T> {
     }
 }
 
-
 impl<T: Clone> RingReader<T> {
     /// The index of the oldest value that may be read.
     pub(crate) fn head(&self) -> u64 {
@@ -274,7 +282,9 @@ impl<T: Clone> RingReader<T> {
             if index < self.head() || index >= self.tail() {
                 return None;
             }
-            if let Some(result) = self.find(index).and_then(|(segment, number)| read_pinned(segment, number, index, &f)) {
+            if let Some(result) =
+                self.find(index).and_then(|(segment, number)| read_pinned(segment, number, index, &f))
+            {
                 return Some(result);
             }
             // The segment went away between the look-up and the pin: `head` has moved, so look again.
@@ -295,7 +305,7 @@ impl<T: Clone> RingReader<T> {
             if segment.number.load(Ordering::Acquire) != middle {
                 // Retired meanwhile: everything older is gone too.
                 low = middle + 1;
-            } else if segment.first.load(Ordering::Relaxed) <= index {
+            } else if segment.first.load(Ordering::Acquire) <= index {
                 found = Some((segment, middle));
                 low = middle + 1;
             } else {
@@ -400,7 +410,8 @@ mod model {
     #[test]
     fn a_reader_never_sees_a_dropped_or_foreign_value() {
         loom::model(|| {
-            let (mut writer, reader) = ring::<Box<u64>>(RingConfig { segments_max: 2, segment_values_max: 1 });
+            let (mut writer, reader) =
+                ring::<Box<u64>>(RingConfig { segments_max: 2, segment_values_max: 1 });
             writer.push(Box::new(0), false);
             let other = reader.clone();
             let thread = loom::thread::spawn(move || {

@@ -47,7 +47,10 @@ fn a_capture_time_that_is_not_later_is_refused_with_both_times() {
     for captured in [99, 100] {
         assert_eq!(
             append(&mut writer, frame(1, 1, captured, 10)),
-            Err(AppendError::CaptureTime { last: Timestamp::from_nanos(100), new: Timestamp::from_nanos(captured) })
+            Err(AppendError::CaptureTime {
+                last: Timestamp::from_nanos(100),
+                new: Timestamp::from_nanos(captured)
+            })
         );
     }
     assert_eq!(reader.held(), 0..1);
@@ -87,7 +90,10 @@ fn readers_that_hold_everything_are_named_and_nothing_breaks() {
     drop(kept);
     append(&mut writer, frame(1, 100, 101, 1000)).unwrap();
     assert_eq!(reader.newest().unwrap().frame.meta.id.sequence, Sequence(100));
-    assert!(matches!(append(&mut writer, frame(1, 101, 102, 20_000)), Err(AppendError::LargerThanLog { .. })));
+    assert!(matches!(
+        append(&mut writer, frame(1, 101, 102, 20_000)),
+        Err(AppendError::LargerThanLog { .. })
+    ));
 }
 
 #[test]
@@ -115,8 +121,14 @@ fn time_queries_work_across_a_clock_that_was_set_back() {
     let ids = |ranges: Vec<Range<u64>>| -> Vec<u64> { ranges.into_iter().flatten().collect() };
     assert_eq!(ids(reader.between(at(1040), at(1060))), [4, 5, 6, 10, 11]);
     assert_eq!(ids(reader.between(at(1136), at(2000))), Vec::<u64>::new());
-    assert_eq!(reader.at(at(1059)).unwrap().frame.meta.id, FrameId { epoch: Epoch(2), sequence: Sequence(1) });
-    assert_eq!(reader.at(at(1044)).unwrap().frame.meta.id, FrameId { epoch: Epoch(1), sequence: Sequence(4) });
+    assert_eq!(
+        reader.at(at(1059)).unwrap().frame.meta.id,
+        FrameId { epoch: Epoch(2), sequence: Sequence(1) }
+    );
+    assert_eq!(
+        reader.at(at(1044)).unwrap().frame.meta.id,
+        FrameId { epoch: Epoch(1), sequence: Sequence(4) }
+    );
     assert!(reader.at(at(999)).is_none());
 }
 

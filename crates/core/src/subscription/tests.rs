@@ -1,0 +1,217 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Rung, SkipRange};
+use crate::log::{LogConfig, LogWriter, log};
+use crate::units::Instant;
+
+const LATER: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
+
+fn at(nanos: u64) -> Timestamp {
+    Timestamp::from_nanos(nanos)
+}
+
+fn append(
+    writer: &mut LogWriter,
+    epoch: u64,
+    sequence: u64,
+    captured: u64,
+    skipped: &[(u64, u64, SkipReason)],
+) {
+    let frame = Frame {
+        meta: FrameMeta {
+            id: FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) },
+            captured: at(captured),
+            clock_source: ClockSource::Broker,
+            width: 1,
+            height: 1,
+            encoding: Encoding::Jpeg,
+            rung: Rung::original(),
+            chain: ChainLink::still(Sequence(sequence)),
+        },
+        payload: Bytes::from(vec![0; 500]),
+    };
+    let skipped: Arc<[SkipRange]> = skipped
+        .iter()
+        .map(|&(first, count, reason)| SkipRange { first: Sequence(first), count, reason })
+        .collect();
+    writer.append(frame, skipped, Instant::ZERO).unwrap();
+}
+
+fn camera(name: &str) -> CameraName {
+    name.parse().unwrap()
+}
+
+fn frame(next: Next) -> Delivery {
+    match next {
+        Next::Frame(delivery) => *delivery,
+        other => panic!("no frame: {other:?}"),
+    }
+}
+
+fn sequence(delivery: &Delivery) -> u64 {
+    delivery.record.frame.meta.id.sequence.0
+}
+
+#[test]
+fn the_newest_frame_wins_and_the_others_are_counted() {
+    let (mut writer, reader) = log(LogConfig::default());
+    append(&mut writer, 1, 0, 10, &[]);
+    let mut subscription = Subscription::new(Span::LIVE);
+    subscription.attach(camera("a"), reader);
+    assert!(
+        matches!(subscription.next(LATER), Next::Pending),
+        "a frame from before the subscription was delivered"
+    );
+
+    append(&mut writer, 1, 1, 20, &[]);
+    let first = frame(subscription.next(LATER));
+    assert_eq!((sequence(&first), first.skipped.total()), (1, 0));
+
+    append(&mut writer, 1, 4, 50, &[(2, 2, SkipReason::LinkBusy)]);
+    append(&mut writer, 1, 6, 70, &[]);
+    append(&mut writer, 1, 7, 80, &[]);
+    let second = frame(subscription.next(LATER));
+    assert_eq!(sequence(&second), 7);
+    let counts: Vec<_> = second.skipped.iter().collect();
+    assert_eq!(
+        counts,
+        [(SkipReason::LinkBusy, 2), (SkipReason::LateOrLost, 1), (SkipReason::ApplicationBusy, 2)]
+    );
+    assert!(matches!(subscription.next(LATER), Next::Pending));
+}
+
+#[test]
+fn every_camera_gets_its_turn() {
+    let (mut busy, busy_reader) = log(LogConfig::default());
+    let (mut calm, calm_reader) = log(LogConfig::default());
+    let mut subscription = Subscription::new(Span { deliver: Deliver::Every, ..Span::LIVE });
+    subscription.attach(camera("busy"), busy_reader);
+    subscription.attach(camera("calm"), calm_reader);
+    for number in 0..10 {
+        append(&mut busy, 1, number, number + 1, &[]);
+    }
+    append(&mut calm, 1, 0, 1, &[]);
+    let names: Vec<String> = (0..3).map(|_| frame(subscription.next(LATER)).camera.to_string()).collect();
+    assert_eq!(names, ["busy", "calm", "busy"]);
+}
+
+#[test]
+fn the_past_is_read_in_order_and_what_is_not_held_is_said() {
+    let (mut writer, reader) = log(LogConfig::default());
+    for number in 5..15 {
+        append(&mut writer, 1, number, 100 + number * 10, &[]);
+    }
+    let span = Span { begin: Some(at(100)), end: Some(at(180)), deliver: Deliver::Every };
+    let mut subscription = Subscription::new(span);
+    subscription.attach(camera("a"), reader);
+    let first = frame(subscription.next(LATER));
+    assert_eq!(sequence(&first), 5);
+    assert_eq!(first.not_held, Some(NotHeld { begin: at(100), end: at(150) }));
+    for expected in 6..=8 {
+        let next = frame(subscription.next(LATER));
+        assert_eq!((sequence(&next), next.not_held), (expected, None));
+    }
+    assert!(matches!(subscription.next(LATER), Next::Ended { .. }));
+}
+
+#[test]
+fn a_span_of_which_nothing_is_held_ends_with_that_word() {
+    let (mut writer, reader) = log(LogConfig::default());
+    append(&mut writer, 1, 50, 1000, &[]);
+    let mut subscription =
+        Subscription::new(Span { begin: Some(at(100)), end: Some(at(180)), deliver: Deliver::Every });
+    subscription.attach(camera("a"), reader);
+    let Next::Ended { rest } = subscription.next(LATER) else { panic!("it goes on") };
+    assert_eq!(rest[0].2, Some(NotHeld { begin: at(100), end: at(180) }));
+}
+
+#[test]
+fn the_past_flows_into_the_present_without_a_seam() {
+    let (mut writer, reader) = log(LogConfig::default());
+    for number in 0..5 {
+        append(&mut writer, 1, number, 10 * number + 1, &[]);
+    }
+    let mut subscription =
+        Subscription::new(Span { begin: Some(at(15)), end: None, deliver: Deliver::Every });
+    subscription.attach(camera("a"), reader);
+    let mut seen = Vec::new();
+    for number in 5..10 {
+        seen.push(sequence(&frame(subscription.next(LATER))));
+        append(&mut writer, 1, number, 10 * number + 1, &[]);
+    }
+    while let Next::Frame(delivery) = subscription.next(LATER) {
+        seen.push(sequence(&delivery));
+    }
+    assert_eq!(seen, (2..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_end_in_the_future_is_waited_for() {
+    let (mut writer, reader) = log(LogConfig::default());
+    let mut subscription = Subscription::new(Span { end: Some(at(100)), ..Span::LIVE });
+    subscription.attach(camera("a"), reader);
+    assert!(matches!(subscription.next(at(50)), Next::Pending));
+    append(&mut writer, 1, 0, 99, &[]);
+    append(&mut writer, 1, 1, 101, &[]);
+    assert_eq!(sequence(&frame(subscription.next(at(102)))), 0);
+    assert!(matches!(subscription.next(at(102)), Next::Ended { .. }));
+
+    let mut silent = Subscription::new(Span { end: Some(at(100)), ..Span::LIVE });
+    assert!(matches!(silent.next(at(102)), Next::Pending));
+    assert!(matches!(silent.next(LATER), Next::Ended { .. }));
+}
+
+proptest! {
+    /// Whatever crosses the link, is evicted or restarts, and however slow the application is:
+    /// what it got and what it was told was skipped add up, and its frames come in order.
+    #[test]
+    fn delivered_and_skipped_add_up(
+        steps in proptest::collection::vec((0u64..4, prop::bool::weighted(0.3), prop::bool::weighted(0.03)), 1..300),
+        every in any::<bool>(),
+        budget in 8_000u64..80_000,
+    ) {
+        let (mut writer, reader) = log(LogConfig::with_bytes_max(budget));
+        let deliver = if every { Deliver::Every } else { Deliver::Newest };
+        let mut subscription = Subscription::new(Span { deliver, ..Span::LIVE });
+        subscription.attach(camera("a"), reader);
+        let (mut epoch, mut sequence, mut time) = (1, 0, 0);
+        // Published frames of each epoch, and what the application knows of them.
+        let (mut first, mut last, mut known) = (None, FrameId::default(), 0);
+        let mut lost_tails = 0;
+        let mut check = |delivery: Delivery, newest: FrameId| {
+            let id = delivery.record.frame.meta.id;
+            assert!(first.is_none() || id > last, "{id} after {last}");
+            if first.is_none() {
+                first = Some(id);
+                known = id.sequence.0 + 1;
+            } else {
+                known += 1 + delivery.skipped.total();
+            }
+            last = id;
+            assert!(id <= newest);
+            (id, known)
+        };
+        for (skip, ready, restart) in steps {
+            if restart {
+                lost_tails += 1;
+                (epoch, sequence) = (epoch + 1, 0);
+            }
+            let ranges = [(sequence, skip, SkipReason::LinkBusy)];
+            sequence += skip;
+            time += 1;
+            append(&mut writer, epoch, sequence, time, if skip > 1 { &ranges } else { &[] });
+            let newest = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+            sequence += 1;
+            while ready && let Next::Frame(delivery) = subscription.next(LATER) {
+                let (id, known) = check(*delivery, newest);
+                if lost_tails == 0 {
+                    prop_assert_eq!(known, id.sequence.0 + 1);
+                }
+            }
+        }
+    }
+}

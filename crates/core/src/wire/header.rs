@@ -1,0 +1,134 @@
+//! The header in front of every frame's payload.
+
+use super::codec::{Reader, WireError, Write};
+use crate::frame::{
+    ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, RUNG_BYTES_MAX, Reference, Rung, Sequence,
+    SkipRange, SkipReason,
+};
+use crate::units::{Instant, Timestamp};
+
+/// The most ranges of skipped frames in one header. A camera that has more to tell merges the oldest.
+pub const SKIP_RANGES_MAX: usize = 32;
+/// The most bytes that a header may take, its length field included.
+pub const FRAME_HEADER_BYTES_MAX: usize = 1024;
+
+/// What stands before a frame's payload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FrameHeader {
+    /// The frame, without its bytes.
+    pub meta: FrameMeta,
+    /// How many bytes of payload follow.
+    pub payload_bytes: u32,
+    /// When the first byte was handed to the link, by the camera's monotonic clock.
+    pub sent: Instant,
+    /// The accuracy that the profile expects of this rung; `None` without a profile.
+    pub expected_accuracy: Option<f64>,
+    /// The frame lies below an accuracy floor, since no rung at or above it would have been on time.
+    pub infeasible: bool,
+    /// Frames of this epoch that will not come, since the last one known to have arrived, in order.
+    pub skipped: Vec<SkipRange>,
+}
+
+const FLAG_INFEASIBLE: u8 = 1;
+
+impl FrameHeader {
+    /// Appends the header, its length first.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.u16(0);
+        let meta = &self.meta;
+        out.u64(meta.id.epoch.0);
+        out.u64(meta.id.sequence.0);
+        out.u64(meta.captured.as_nanos());
+        out.u8(meta.clock_source as u8);
+        out.u8(meta.encoding as u8);
+        out.u32(meta.width);
+        out.u32(meta.height);
+        out.u64(meta.chain.chain.0);
+        out.u32(meta.chain.index);
+        let (kind, sequence) = match meta.chain.reference {
+            Reference::Independent => (0, 0),
+            Reference::Previous => (1, 0),
+            Reference::Acknowledged(sequence) => (2, sequence.0),
+        };
+        out.u8(kind);
+        out.u64(sequence);
+        out.u64(self.sent.as_nanos());
+        out.f64(self.expected_accuracy.unwrap_or(f64::NAN));
+        out.u8(if self.infeasible { FLAG_INFEASIBLE } else { 0 });
+        out.text(meta.rung.as_str(), RUNG_BYTES_MAX);
+        let skipped = &self.skipped[..self.skipped.len().min(SKIP_RANGES_MAX)];
+        out.u8(skipped.len() as u8);
+        for range in skipped {
+            out.u64(range.first.0);
+            out.u64(range.count);
+            out.u8(range.reason as u8);
+        }
+        out.u32(self.payload_bytes);
+        let length = u16::try_from(out.len() - start - 2).expect("a header is below FRAME_HEADER_BYTES_MAX");
+        out[start..start + 2].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// How many bytes a header has, its length field included, given its first two bytes.
+    pub fn length(prefix: [u8; 2]) -> Result<usize, WireError> {
+        let length = usize::from(u16::from_le_bytes(prefix)) + 2;
+        if length > FRAME_HEADER_BYTES_MAX {
+            return Err(WireError::TooLong {
+                field: "frame header",
+                length: length as u64,
+                max: FRAME_HEADER_BYTES_MAX as u64,
+            });
+        }
+        Ok(length)
+    }
+
+    /// Decodes a header, its length field included. Fields that a later version adds at the end are passed over.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(bytes);
+        r.u16("length")?;
+        let id = FrameId { epoch: Epoch(r.u64("epoch")?), sequence: Sequence(r.u64("sequence")?) };
+        let captured = Timestamp::from_nanos(r.u64("captured")?);
+        let clock_source = match r.u8("clock_source")? {
+            1 => ClockSource::Broker,
+            2 => ClockSource::Publisher,
+            value => return Err(WireError::Value { field: "clock_source", value: value.into() }),
+        };
+        let code = r.u8("encoding")?;
+        let encoding =
+            Encoding::from_code(code).ok_or(WireError::Value { field: "encoding", value: code.into() })?;
+        let (width, height) = (r.u32("width")?, r.u32("height")?);
+        let (chain, index) = (Sequence(r.u64("chain")?), r.u32("index in chain")?);
+        let (kind, sequence) = (r.u8("reference kind")?, Sequence(r.u64("reference")?));
+        let reference = match kind {
+            0 => Reference::Independent,
+            1 => Reference::Previous,
+            2 => Reference::Acknowledged(sequence),
+            value => return Err(WireError::Value { field: "reference kind", value: value.into() }),
+        };
+        let sent = Instant::from_nanos(r.u64("sent")?);
+        let accuracy = r.f64("expected_accuracy")?;
+        let expected_accuracy = (0.0..=1.0).contains(&accuracy).then_some(accuracy);
+        let infeasible = r.u8("flags")? & FLAG_INFEASIBLE != 0;
+        let rung = Rung::new(r.text("rung", RUNG_BYTES_MAX)?).ok_or(WireError::Text { field: "rung" })?;
+        let ranges = usize::from(r.u8("skipped ranges")?);
+        if ranges > SKIP_RANGES_MAX {
+            return Err(WireError::TooLong {
+                field: "skipped ranges",
+                length: ranges as u64,
+                max: SKIP_RANGES_MAX as u64,
+            });
+        }
+        let mut skipped = Vec::with_capacity(ranges);
+        for _ in 0..ranges {
+            let (first, count) = (Sequence(r.u64("skipped first")?), r.u64("skipped count")?);
+            let code = r.u8("skip reason")?;
+            // A reason of a later version still says that the frames will not come.
+            let reason = SkipReason::from_code(code).unwrap_or(SkipReason::LateOrLost);
+            skipped.push(SkipRange { first, count, reason });
+        }
+        let payload_bytes = r.u32("payload_bytes")?;
+        let chain = ChainLink { chain, index, reference };
+        let meta = FrameMeta { id, captured, clock_source, width, height, encoding, rung, chain };
+        Ok(Self { meta, payload_bytes, sent, expected_accuracy, infeasible, skipped })
+    }
+}

@@ -1,0 +1,218 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::frame::{ChainLink, ClockSource, Encoding, FrameMeta, Reference, Rung, SkipRange, SkipReason};
+use crate::wire::{FrameHeader, SKIP_RANGES_MAX};
+
+fn any_instant() -> impl Strategy<Value = Instant> {
+    any::<u64>().prop_map(Instant::from_nanos)
+}
+
+fn any_id() -> impl Strategy<Value = FrameId> {
+    (any::<u64>(), any::<u64>())
+        .prop_map(|(epoch, sequence)| FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) })
+}
+
+fn any_contract() -> impl Strategy<Value = Contract> {
+    (
+        prop::option::of(1u64..u64::MAX),
+        prop::option::of(0.0..=1.0f64),
+        0.01..=1.0f64,
+        prop::option::of(any::<[u8; 32]>()),
+        0.0..=1000.0f64,
+        1u8..=3,
+        any::<i32>(),
+    )
+        .prop_map(|(bound, accuracy_floor, on_time_share, profile, min_fps, code, priority)| Contract {
+            latency_bound: bound.map(Duration::from_nanos),
+            accuracy_floor,
+            on_time_share,
+            profile,
+            min_fps,
+            on_infeasible: OnInfeasible::from_code(code).unwrap(),
+            priority,
+        })
+}
+
+fn any_message() -> impl Strategy<Value = Message> {
+    let text = "[ -~äöü]{0,40}";
+    prop_oneof![
+        ("[a-z]{1,8}/[a-z0-9]{1,8}", any::<(u16, u64, u64, u64)>(), any_instant(), text).prop_map(
+            |(camera, (version, epoch, attempt, wall), monotonic, software)| Message::Hello(Hello {
+                version,
+                camera: camera.parse().unwrap(),
+                epoch: Epoch(epoch),
+                attempt,
+                anchor: ClockAnchor { wall: Timestamp::from_nanos(wall), monotonic },
+                software,
+            })
+        ),
+        (any::<(u16, u32)>(), prop::option::of(any_id()), text).prop_map(
+            |((version, frame_bytes_max), newest, software)| Message::Welcome(Welcome {
+                version,
+                newest,
+                frame_bytes_max,
+                software
+            })
+        ),
+        (1u16..=7, text)
+            .prop_map(|(code, text)| Message::Refuse { code: RefuseCode::from_code(code).unwrap(), text }),
+        any_instant().prop_map(|t1| Message::Ping { t1 }),
+        [any_instant(), any_instant(), any_instant()].prop_map(|[t1, t2, t3]| Message::Pong { t1, t2, t3 }),
+        (any::<u64>(), prop::collection::vec(any_contract(), 0..5))
+            .prop_map(|(revision, contracts)| Message::Demand(Demand { revision, contracts })),
+        (any_id(), any::<u32>(), any_instant(), any_instant(), any::<bool>()).prop_map(
+            |(frame, bytes, first, last, complete)| Message::Report(if complete {
+                Report::Complete { frame, bytes, first, last }
+            } else {
+                Report::Progress { frame, bytes, first, now: last }
+            })
+        ),
+        (any::<(u64, u64, u32, u32, u64)>(), 0.0..1000.0f64).prop_map(
+            |((published, refused, width, height, log_bytes), frames_per_second)| Message::Status(Status {
+                published,
+                refused,
+                width,
+                height,
+                frames_per_second,
+                log_bytes
+            })
+        ),
+        (any_id(), text, prop::collection::vec(any::<u8>(), 0..100)).prop_map(
+            |(frame, application, payload)| Message::Reply { frame, application, payload: payload.into() }
+        ),
+    ]
+}
+
+fn any_header() -> impl Strategy<Value = FrameHeader> {
+    let range = (any::<(u64, u64)>(), 0..SkipReason::ALL.len()).prop_map(|((first, count), reason)| {
+        SkipRange { first: Sequence(first), count, reason: SkipReason::ALL[reason] }
+    });
+    (
+        any_id(),
+        any::<(u64, bool, u32, u32, u64, u32, u32, bool)>(),
+        (1u8..=4, 0u8..3, any::<u64>()),
+        any_instant(),
+        prop::option::of(0.0..=1.0f64),
+        "[!-~]{1,64}",
+        prop::collection::vec(range, 0..=SKIP_RANGES_MAX),
+    )
+        .prop_map(
+            |(id, numbers, (encoding, kind, reference), sent, expected_accuracy, rung, skipped)| {
+                let (captured, broker, width, height, chain, index, payload_bytes, infeasible) = numbers;
+                FrameHeader {
+                    meta: FrameMeta {
+                        id,
+                        captured: Timestamp::from_nanos(captured),
+                        clock_source: if broker { ClockSource::Broker } else { ClockSource::Publisher },
+                        width,
+                        height,
+                        encoding: Encoding::from_code(encoding).unwrap(),
+                        rung: Rung::new(&rung).unwrap(),
+                        chain: ChainLink {
+                            chain: Sequence(chain),
+                            index,
+                            reference: match kind {
+                                0 => Reference::Independent,
+                                1 => Reference::Previous,
+                                _ => Reference::Acknowledged(Sequence(reference)),
+                            },
+                        },
+                    },
+                    payload_bytes,
+                    sent,
+                    expected_accuracy,
+                    infeasible,
+                    skipped,
+                }
+            },
+        )
+}
+
+proptest! {
+    #[test]
+    fn messages_survive_the_wire_in_any_pieces(
+        messages in prop::collection::vec(any_message(), 1..8),
+        cut in 1usize..200,
+    ) {
+        let mut bytes = Vec::new();
+        for message in &messages {
+            message.encode(&mut bytes);
+        }
+        let (mut buffer, mut decoded) = (MessageBuffer::default(), Vec::new());
+        for piece in bytes.chunks(cut) {
+            buffer.push(piece);
+            while let Some(message) = buffer.next().unwrap() {
+                decoded.push(message);
+            }
+        }
+        prop_assert_eq!(decoded, messages);
+    }
+
+    #[test]
+    fn headers_survive_the_wire_and_may_grow(header in any_header(), extra in prop::collection::vec(any::<u8>(), 0..9)) {
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        prop_assert_eq!(FrameHeader::length([bytes[0], bytes[1]]).unwrap(), bytes.len());
+        prop_assert_eq!(&FrameHeader::decode(&bytes).unwrap(), &header);
+        for end in 0..bytes.len() {
+            prop_assert!(FrameHeader::decode(&bytes[..end]).is_err());
+        }
+        bytes.extend(extra);
+        prop_assert_eq!(&FrameHeader::decode(&bytes).unwrap(), &header);
+    }
+
+    #[test]
+    fn garbage_becomes_an_error_or_a_value(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = Message::decode(&bytes);
+        let _ = FrameHeader::decode(&bytes);
+        let mut buffer = MessageBuffer::default();
+        buffer.push(&bytes);
+        while let Ok(Some(_)) = buffer.next() {}
+    }
+}
+
+#[test]
+fn a_message_that_may_be_passed_over_is_and_another_is_not() {
+    let mut buffer = MessageBuffer::default();
+    buffer.push(&[3, 0, 0, 0, 0xff, 1, 2]);
+    let mut bytes = Vec::new();
+    Message::Ping { t1: Instant::from_nanos(9) }.encode(&mut bytes);
+    buffer.push(&bytes);
+    assert_eq!(buffer.next(), Ok(Some(Message::Ping { t1: Instant::from_nanos(9) })));
+    buffer.push(&[1, 0, 0, 0, 0x7f]);
+    assert_eq!(buffer.next(), Err(WireError::Value { field: "kind", value: 0x7f }));
+}
+
+#[test]
+fn a_message_above_the_limit_is_refused_before_it_is_gathered() {
+    let mut buffer = MessageBuffer::default();
+    buffer.push(&u32::MAX.to_le_bytes());
+    assert!(matches!(buffer.next(), Err(WireError::TooLong { field: "message", .. })));
+}
+
+#[test]
+fn the_largest_header_stays_within_its_limit() {
+    let skip = SkipRange { first: Sequence(0), count: 1, reason: SkipReason::LinkBusy };
+    let header = FrameHeader {
+        meta: FrameMeta {
+            id: FrameId::default(),
+            captured: Timestamp::MIN,
+            clock_source: ClockSource::Broker,
+            width: 1,
+            height: 1,
+            encoding: Encoding::Jpeg,
+            rung: Rung::new(&"x".repeat(64)).unwrap(),
+            chain: ChainLink::still(Sequence(0)),
+        },
+        payload_bytes: 0,
+        sent: Instant::ZERO,
+        expected_accuracy: None,
+        infeasible: false,
+        skipped: vec![skip; SKIP_RANGES_MAX + 5],
+    };
+    let mut bytes = Vec::new();
+    header.encode(&mut bytes);
+    assert!(bytes.len() <= crate::wire::FRAME_HEADER_BYTES_MAX);
+    assert_eq!(FrameHeader::decode(&bytes).unwrap().skipped.len(), SKIP_RANGES_MAX);
+}

@@ -1,0 +1,21 @@
+//! The bytes that cross the link, version 1. `docs/wire.md` draws them one by one.
+//!
+//! One bidirectional control stream carries [`Message`]s, each behind its length; every frame travels on a
+//! unidirectional stream of its own, a [`FrameHeader`] and then the payload. All integers are little-endian.
+//! Whatever comes from outside becomes a value or a [`WireError`], and allocates no more than the stated limits.
+
+mod codec;
+mod header;
+mod message;
+
+pub use self::codec::WireError;
+pub use self::header::{FRAME_HEADER_BYTES_MAX, FrameHeader, SKIP_RANGES_MAX};
+pub use self::message::{
+    CONTRACTS_MAX, Demand, Hello, MESSAGE_BYTES_MAX, Message, MessageBuffer, REPLY_BYTES_MAX, RefuseCode,
+    Report, Status, TEXT_BYTES_MAX, Welcome,
+};
+
+/// The version of the wire format that this code speaks.
+pub const VERSION: u16 = 1;
+/// The application protocol that both sides name in the TLS handshake.
+pub const ALPN: &[u8] = b"mez/1";
