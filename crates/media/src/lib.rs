@@ -1,1 +1,23 @@
-//! Mez: media.
+//! Pixels: what Mez does to the inside of a frame.
+//!
+//! This is the only crate with native code (libjpeg-turbo, built from source and linked statically). It knows
+//! nothing of brokers, sockets or clocks, and does no I/O.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`image`] | views of pixels that somebody else owns, checked once at the border; an owned, reusable image |
+//! | [`jpeg`] | encode, decode, look at the header, find damage, cut a byte stream into frames |
+//! | [`encoding`] | tell by its first bytes how an image is encoded |
+//!
+//! Invariants:
+//! - Bytes from outside become errors, never panics, and never an allocation larger than the limit that the
+//!   caller set: sizes are read from the header and checked before memory is taken.
+//! - An encoder or decoder carries no state from one image to the next: the same input gives the same output,
+//!   whatever came before.
+
+pub mod encoding;
+pub mod image;
+pub mod jpeg;
+
+pub use encoding::{Encoding, sniff};
+pub use image::{Image, ImageError, ImageView, ImageViewMut, PixelFormat, Yuv420View};

@@ -1,0 +1,222 @@
+//! Decode JPEG to pixels.
+
+use thiserror::Error;
+use turbojpeg::Decompressor;
+
+use super::encode::native_format;
+use super::scan::{Chroma, JpegInfo, Process, check};
+use crate::encoding::Encoding;
+use crate::image::{Image, ImageViewMut, PixelFormat};
+
+/// Pixels that an image may have unless the caller says otherwise: 2²⁶ (67 megapixels, 201 MB as BGR).
+pub const PIXELS_MAX_DEFAULT: u64 = 1 << 26;
+
+/// Scans that a progressive JPEG may have. Encoders make about ten; a file of a few kilobytes with thousands of
+/// them keeps a decoder busy for minutes.
+const SCANS_MAX: u32 = 100;
+
+/// Bytes before a marker that a camera may leave over in an image that is otherwise whole. Many USB cameras pad
+/// the coded data by a few bytes; more of them mean that decoding lost its place.
+const BYTES_LEFT_OVER_MAX: u32 = 16;
+
+/// Bytes could not be decoded as a JPEG.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The bytes do not start as a JPEG does.
+    #[error("not a JPEG: {}; encode the image as JPEG, or pass raw pixels", describe_start(*len_bytes, starts_with, *found))]
+    NotJpeg {
+        /// How many bytes there are.
+        len_bytes: usize,
+        /// The first four of them, or all.
+        starts_with: Vec<u8>,
+        /// What they look like, where that is known.
+        found: Option<Encoding>,
+    },
+    /// The end of the image is missing.
+    #[error("the JPEG is cut off: its end marker is not among its {len_bytes} bytes; send it whole")]
+    Truncated {
+        /// How many bytes there are.
+        len_bytes: usize,
+    },
+    /// The image contradicts itself, or its coded data do not decode.
+    #[error("the JPEG is damaged: {detail}")]
+    Corrupt {
+        /// What was found.
+        detail: String,
+    },
+    /// The header claims more pixels than the caller allows. Nothing was allocated.
+    #[error(
+        "the JPEG is {width}x{height}, which is more than the {pixels_max} pixels allowed; scale it down or raise the limit"
+    )]
+    TooManyPixels {
+        /// Width that the header claims, in pixels.
+        width: u32,
+        /// Height that the header claims, in pixels.
+        height: u32,
+        /// The limit that it broke.
+        pixels_max: u64,
+    },
+    /// A valid JPEG of a kind that Mez does not decode.
+    #[error("the JPEG is {what}, which is not supported; encode it as 8-bit grey or colour JPEG")]
+    Unsupported {
+        /// The kind.
+        what: &'static str,
+    },
+    /// The caller's buffer is for an image of another size.
+    #[error(
+        "the JPEG is {width}x{height} pixels, but the buffer is for {buffer_width}x{buffer_height}; take the size \
+         from the header"
+    )]
+    BufferSize {
+        /// Width of the JPEG, in pixels.
+        width: u32,
+        /// Height of the JPEG, in pixels.
+        height: u32,
+        /// Width of the buffer, in pixels.
+        buffer_width: u32,
+        /// Height of the buffer, in pixels.
+        buffer_height: u32,
+    },
+    /// libjpeg-turbo could not start; running out of memory is the likely reason.
+    #[error("libjpeg-turbo could not start: {detail}")]
+    Codec {
+        /// Its message.
+        detail: String,
+    },
+}
+
+fn describe_start(len_bytes: usize, starts_with: &[u8], found: Option<Encoding>) -> String {
+    match found {
+        _ if len_bytes == 0 => "there are no bytes at all".to_owned(),
+        Some(found) => format!("it looks like {found}"),
+        None => {
+            let hex: Vec<String> = starts_with.iter().map(|byte| format!("{byte:02X}")).collect();
+            format!("its {len_bytes} bytes start with {}", hex.join(" "))
+        }
+    }
+}
+
+/// Decodes JPEG images, with a bound on the memory that an image from outside can make it take.
+///
+/// It refuses images that are cut off or damaged rather than handing out the grey rest that decoders fill in. It
+/// carries nothing from one image to the next; an image without coding tables (Motion JPEG may leave them out)
+/// gets the standard ones.
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    pixels_max: u64,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new(PIXELS_MAX_DEFAULT)
+    }
+}
+
+impl Decoder {
+    /// Makes a decoder that refuses, before it allocates, an image of more than `pixels_max` pixels.
+    #[must_use]
+    pub fn new(pixels_max: u64) -> Self {
+        Self { pixels_max }
+    }
+
+    /// Decodes to BGR, 8 bits each, into `image`, whose memory is used again. On an error `image` may hold part
+    /// of the picture.
+    ///
+    /// # Errors
+    /// [`DecodeError`], except [`DecodeError::BufferSize`].
+    pub fn decode_bgr(&mut self, jpeg: &[u8], image: &mut Image) -> Result<JpegInfo, DecodeError> {
+        self.decode(jpeg, PixelFormat::Bgr8, image)
+    }
+
+    /// As [`Decoder::decode_bgr`], to any format. Colour decoded to grey is the brightness that the file carries,
+    /// not converted again.
+    ///
+    /// # Errors
+    /// [`DecodeError`], except [`DecodeError::BufferSize`].
+    pub fn decode(
+        &mut self,
+        jpeg: &[u8],
+        format: PixelFormat,
+        image: &mut Image,
+    ) -> Result<JpegInfo, DecodeError> {
+        let info = self.admit(jpeg)?;
+        decompress(jpeg, &mut image.reset(info.width, info.height, format))?;
+        Ok(info)
+    }
+
+    /// Decodes into a buffer of the caller, whose size has to be that of the JPEG ([`super::probe`] tells it) and
+    /// whose format says what to decode to.
+    ///
+    /// # Errors
+    /// [`DecodeError`]. On an error the buffer may hold part of the picture.
+    pub fn decode_into(
+        &mut self,
+        jpeg: &[u8],
+        buffer: &mut ImageViewMut<'_>,
+    ) -> Result<JpegInfo, DecodeError> {
+        let info = self.admit(jpeg)?;
+        let (buffer_width, buffer_height) = (buffer.width(), buffer.height());
+        let JpegInfo { width, height, .. } = info;
+        if (buffer_width, buffer_height) != (width, height) {
+            return Err(DecodeError::BufferSize { width, height, buffer_width, buffer_height });
+        }
+        decompress(jpeg, buffer)?;
+        Ok(info)
+    }
+
+    /// Everything that can be said against an image without decoding it.
+    fn admit(&self, jpeg: &[u8]) -> Result<JpegInfo, DecodeError> {
+        // The size first: a cut-off image of a forbidden size is above all of a forbidden size.
+        let info = super::probe(jpeg)?;
+        if info.pixels() > self.pixels_max {
+            return Err(DecodeError::TooManyPixels {
+                width: info.width,
+                height: info.height,
+                pixels_max: self.pixels_max,
+            });
+        }
+        if info.chroma == Chroma::FourComponents {
+            return Err(DecodeError::Unsupported {
+                what: "of four colour components (CMYK), made for print",
+            });
+        }
+        if info.process == Process::Lossless {
+            return Err(DecodeError::Unsupported { what: "lossless or hierarchical" });
+        }
+        if info.bits_per_sample != 8 {
+            return Err(DecodeError::Unsupported { what: "of more than 8 bits per sample" });
+        }
+        check(jpeg)
+    }
+}
+
+fn decompress(jpeg: &[u8], buffer: &mut ImageViewMut<'_>) -> Result<(), DecodeError> {
+    // A new one for every image: libjpeg keeps the tables of the last image for images that bring none, so that
+    // what a frame decodes to would depend on the frame before it. Making one costs microseconds.
+    let codec = |error: turbojpeg::Error| DecodeError::Codec { detail: error.to_string() };
+    let mut decompressor = Decompressor::new().map_err(codec)?;
+    decompressor.set_scan_limit(SCANS_MAX).map_err(codec)?;
+    let output = turbojpeg::Image {
+        width: buffer.width() as usize,
+        pitch: buffer.row_stride_bytes(),
+        height: buffer.height() as usize,
+        format: native_format(buffer.format()),
+        pixels: buffer.data_mut(),
+    };
+    match decompressor.decompress(jpeg, output) {
+        Ok(()) => Ok(()),
+        Err(turbojpeg::Error::TurboJpegError(detail)) if is_harmless(&detail) => Ok(()),
+        Err(turbojpeg::Error::TurboJpegError(detail)) => Err(DecodeError::Corrupt { detail }),
+        Err(other) => Err(DecodeError::Corrupt { detail: other.to_string() }),
+    }
+}
+
+/// True for the one complaint with which libjpeg-turbo has decoded the whole image all the same.
+fn is_harmless(detail: &str) -> bool {
+    detail
+        .strip_prefix("Corrupt JPEG data: ")
+        .and_then(|rest| rest.split_once(" extraneous bytes before marker"))
+        .and_then(|(count, _)| count.parse::<u32>().ok())
+        .is_some_and(|count| count <= BYTES_LEFT_OVER_MAX)
+}

@@ -1,0 +1,223 @@
+//! Encode pixels to JPEG.
+
+use std::fmt;
+
+use bytes::Bytes;
+use thiserror::Error;
+use turbojpeg::{Compressor, Subsamp, YuvPlanesImage, compressed_buf_len};
+
+use super::SIDE_MAX;
+use crate::image::{ImageError, ImageView, PixelFormat, Yuv420View};
+
+/// Resolution of the colour in a JPEG against that of its brightness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Sampling {
+    /// No colour at all.
+    Grey,
+    /// Half the resolution both ways: the default of nearly every camera and encoder, and the cheapest with colour.
+    #[default]
+    Yuv420,
+    /// Half the resolution across.
+    Yuv422,
+    /// Full resolution.
+    Yuv444,
+}
+
+/// Pixels could not be encoded to JPEG.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The quality is outside 1 to 100.
+    #[error("JPEG quality {quality} does not exist: give 1 (smallest) to 100 (best)")]
+    Quality {
+        /// Quality as given.
+        quality: u8,
+    },
+    /// A side is longer than the format can carry.
+    #[error(
+        "the image is {width}x{height} pixels, but a JPEG has at most {SIDE_MAX} along a side; scale it down"
+    )]
+    TooLarge {
+        /// Width of the image, in pixels.
+        width: u32,
+        /// Height of the image, in pixels.
+        height: u32,
+    },
+    /// The buffer does not hold such an image.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// libjpeg-turbo refused for a reason of its own; running out of memory is one.
+    #[error("libjpeg-turbo could not encode the image: {detail}")]
+    Codec {
+        /// Its message.
+        detail: String,
+    },
+}
+
+/// Encodes images to JPEG, one after the other, with the same settings. Keeps its working memory, which is what
+/// makes it worth keeping; carries nothing else from image to image.
+pub struct Encoder {
+    compressor: Compressor,
+    quality: u8,
+    sampling: Sampling,
+    /// Room for the largest result that the codec can need. Only pages that were written are resident.
+    output: Vec<u8>,
+    /// Luma padded to even sides, for odd planar images.
+    padded_luma: Vec<u8>,
+}
+
+impl fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encoder")
+            .field("quality", &self.quality)
+            .field("sampling", &self.sampling)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Encoder {
+    /// Makes an encoder of this quality, 1 (smallest) to 100 (best), and this resolution of colour.
+    ///
+    /// # Errors
+    /// [`EncodeError::Quality`], or [`EncodeError::Codec`] without memory.
+    pub fn new(quality: u8, sampling: Sampling) -> Result<Self, EncodeError> {
+        let compressor = Compressor::new().map_err(codec_error)?;
+        let mut encoder = Self { compressor, quality, sampling, output: Vec::new(), padded_luma: Vec::new() };
+        encoder.set_quality(quality)?;
+        Ok(encoder)
+    }
+
+    /// Quality of the images to come, 1 to 100.
+    #[must_use]
+    pub fn quality(&self) -> u8 {
+        self.quality
+    }
+
+    /// Sets the quality of the images to come.
+    ///
+    /// # Errors
+    /// [`EncodeError::Quality`] outside 1 to 100; the quality stays what it was.
+    pub fn set_quality(&mut self, quality: u8) -> Result<(), EncodeError> {
+        if !(1..=100).contains(&quality) {
+            return Err(EncodeError::Quality { quality });
+        }
+        self.compressor.set_quality(quality.into()).map_err(codec_error)?;
+        self.quality = quality;
+        Ok(())
+    }
+
+    /// Resolution of the colour in the images to come.
+    #[must_use]
+    pub fn sampling(&self) -> Sampling {
+        self.sampling
+    }
+
+    /// Sets the resolution of the colour in the images to come.
+    pub fn set_sampling(&mut self, sampling: Sampling) {
+        self.sampling = sampling;
+    }
+
+    /// Encodes one image. Grey pixels become a grey JPEG whatever the sampling; alpha is dropped.
+    ///
+    /// # Errors
+    /// [`EncodeError::TooLarge`] above [`SIDE_MAX`] pixels along a side, [`EncodeError::Codec`].
+    pub fn encode(&mut self, image: &ImageView<'_>) -> Result<Bytes, EncodeError> {
+        let subsamp = match (image.format(), self.sampling) {
+            // The codec cannot make colour out of grey, and a grey JPEG says the same in fewer bytes.
+            (PixelFormat::Gray8, _) | (_, Sampling::Grey) => Subsamp::Gray,
+            (_, Sampling::Yuv420) => Subsamp::Sub2x2,
+            (_, Sampling::Yuv422) => Subsamp::Sub2x1,
+            (_, Sampling::Yuv444) => Subsamp::None,
+        };
+        self.prepare(image.width(), image.height(), subsamp)?;
+        let pixels = turbojpeg::Image {
+            pixels: image.data(),
+            width: image.width() as usize,
+            pitch: image.row_stride_bytes(),
+            height: image.height() as usize,
+            format: native_format(image.format()),
+        };
+        let len = self.compressor.compress_to_slice(pixels, &mut self.output).map_err(codec_error)?;
+        Ok(Bytes::copy_from_slice(&self.output[..len]))
+    }
+
+    /// Encodes one planar image as a 4:2:0 JPEG without touching its samples, or, with [`Sampling::Grey`], its
+    /// luma as a grey one. Other samplings do not apply: there is no more colour in it to keep.
+    ///
+    /// # Errors
+    /// As [`Encoder::encode`].
+    pub fn encode_yuv420(&mut self, image: &Yuv420View<'_>) -> Result<Bytes, EncodeError> {
+        let (width, height) = (image.width(), image.height());
+        if self.sampling == Sampling::Grey {
+            return self.encode(&ImageView::packed(image.luma(), width, height, PixelFormat::Gray8)?);
+        }
+        self.prepare(width, height, Subsamp::Sub2x2)?;
+        let (width, height) = (width as usize, height as usize);
+        let (padded_width, padded_height) = (width.next_multiple_of(2), height.next_multiple_of(2));
+        let luma = if (padded_width, padded_height) == (width, height) {
+            image.luma()
+        } else {
+            // The codec reads luma in pairs both ways.
+            pad_luma(image.luma(), width, &mut self.padded_luma);
+            &self.padded_luma
+        };
+        let planes = YuvPlanesImage {
+            y_plane: luma,
+            u_plane: image.chroma_blue(),
+            v_plane: image.chroma_red(),
+            width,
+            height,
+            y_stride: padded_width,
+            u_stride: padded_width / 2,
+            v_stride: padded_width / 2,
+            subsamp: Subsamp::Sub2x2,
+        };
+        let len =
+            self.compressor.compress_yuv_planes_to_slice(&planes, &mut self.output).map_err(codec_error)?;
+        Ok(Bytes::copy_from_slice(&self.output[..len]))
+    }
+
+    fn prepare(&mut self, width: u32, height: u32, subsamp: Subsamp) -> Result<(), EncodeError> {
+        if width > SIDE_MAX || height > SIDE_MAX {
+            return Err(EncodeError::TooLarge { width, height });
+        }
+        self.compressor.set_subsamp(subsamp).map_err(codec_error)?;
+        let needed = compressed_buf_len(width as usize, height as usize, subsamp).map_err(codec_error)?;
+        if self.output.len() < needed {
+            // Fresh zeroed memory comes from the kernel untouched; growing in place would copy and touch it all.
+            self.output = Vec::new();
+            self.output = vec![0; needed];
+        }
+        Ok(())
+    }
+}
+
+/// Repeats the last column and the last row where a side is odd, so that padding does not bleed into the picture.
+fn pad_luma(luma: &[u8], width: usize, padded: &mut Vec<u8>) {
+    padded.clear();
+    let mut rows = 0;
+    let mut last_row = 0;
+    for row in luma.chunks_exact(width) {
+        last_row = padded.len();
+        padded.extend_from_slice(row);
+        if width % 2 == 1 {
+            padded.push(row[width - 1]);
+        }
+        rows += 1;
+    }
+    if rows % 2 == 1 {
+        padded.extend_from_within(last_row..);
+    }
+}
+
+pub(super) fn native_format(format: PixelFormat) -> turbojpeg::PixelFormat {
+    match format {
+        PixelFormat::Bgr8 => turbojpeg::PixelFormat::BGR,
+        PixelFormat::Gray8 => turbojpeg::PixelFormat::GRAY,
+        PixelFormat::Bgra8 => turbojpeg::PixelFormat::BGRA,
+    }
+}
+
+fn codec_error(error: turbojpeg::Error) -> EncodeError {
+    EncodeError::Codec { detail: error.to_string() }
+}

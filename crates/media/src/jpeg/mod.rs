@@ -1,0 +1,17 @@
+//! JPEG: encode, decode, look at the header, find damage, cut a byte stream into frames.
+//!
+//! Pixels go through libjpeg-turbo ([`Encoder`], [`Decoder`]). Everything that only needs the structure of the
+//! file ([`probe`], [`check`], [`Splitter`]) reads the markers itself, without native code and without a copy.
+
+mod decode;
+mod encode;
+mod scan;
+mod split;
+
+pub use decode::{DecodeError, Decoder, PIXELS_MAX_DEFAULT};
+pub use encode::{EncodeError, Encoder, Sampling};
+pub use scan::{Chroma, JpegInfo, Process, check, probe};
+pub use split::{FRAME_BYTES_MAX_DEFAULT, JpegFrame, Splitter, SplitterCounts};
+
+/// The most pixels that libjpeg-turbo writes or reads along one side (`JPEG_MAX_DIMENSION`).
+pub const SIDE_MAX: u32 = 65_500;
