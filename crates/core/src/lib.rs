@@ -16,7 +16,7 @@
 //! | [`wire`] | the bytes that cross the link (`docs/wire.md`) |
 //! | [`broker`] | the camera broker and the edge broker as state machines |
 
-//pub mod broker;
+pub mod broker;
 pub mod clock;
 pub mod contract;
 pub mod frame;

@@ -234,6 +234,12 @@ pub struct LogReader {
     ring: RingReader<Record>,
 }
 
+impl std::fmt::Debug for LogReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LogReader({:?})", self.held())
+    }
+}
+
 impl LogReader {
     /// The indices that may be read now.
     pub fn held(&self) -> Range<u64> {

@@ -1,0 +1,111 @@
+//! The camera's account of frames that will not reach the edge.
+
+use std::collections::VecDeque;
+
+use crate::frame::{Sequence, SkipRange, SkipReason};
+use crate::wire::SKIP_RANGES_MAX;
+
+/// Ranges of skipped frames since the last frame that the edge has acknowledged, in order, without overlap.
+/// Every header carries all of them, so a frame that is lost takes no account with it.
+#[derive(Debug, Default)]
+pub(super) struct SkipLedger {
+    ranges: VecDeque<SkipRange>,
+}
+
+impl SkipLedger {
+    /// Notes a skipped frame. Frames come in any order: one that was being sent may be given up late.
+    pub(super) fn add(&mut self, sequence: Sequence, reason: SkipReason) {
+        let at = self.ranges.partition_point(|range| range.first < sequence);
+        if at > 0 && self.ranges[at - 1].end() > sequence
+            || self.ranges.get(at).is_some_and(|range| range.first == sequence)
+        {
+            return;
+        }
+        self.ranges.insert(at, SkipRange { first: sequence, count: 1, reason });
+        self.join(at);
+        if at > 0 {
+            self.join(at - 1);
+        }
+        while self.ranges.len() > SKIP_RANGES_MAX {
+            self.merge_narrowest();
+        }
+    }
+
+    /// Forgets what lies before a frame that the edge has: it has been told.
+    pub(super) fn acknowledged(&mut self, sequence: Sequence) {
+        while self.ranges.front().is_some_and(|range| range.first < sequence) {
+            self.ranges.pop_front();
+        }
+    }
+
+    /// Forgets everything: a new epoch begins.
+    pub(super) fn clear(&mut self) {
+        self.ranges.clear();
+    }
+
+    /// The ranges before `sequence`.
+    pub(super) fn before(&self, sequence: Sequence) -> Vec<SkipRange> {
+        self.ranges.iter().copied().filter(|range| range.first < sequence).collect()
+    }
+
+    /// Joins the range at `at` with the next one if they touch and agree.
+    fn join(&mut self, at: usize) {
+        if let (Some(&a), Some(&b)) = (self.ranges.get(at), self.ranges.get(at + 1))
+            && a.end() == b.first
+            && a.reason == b.reason
+        {
+            self.ranges[at].count += b.count;
+            self.ranges.remove(at + 1);
+        }
+    }
+
+    /// Makes room by giving the smaller of two touching ranges the other's reason. Where no two touch, the oldest
+    /// range goes: the edge then counts its frames as late or lost.
+    fn merge_narrowest(&mut self) {
+        let touching = (0..self.ranges.len() - 1)
+            .filter(|&at| self.ranges[at].end() == self.ranges[at + 1].first)
+            .min_by_key(|&at| self.ranges[at].count.min(self.ranges[at + 1].count));
+        match touching {
+            Some(at) => {
+                let next = self.ranges.remove(at + 1).expect("at + 1 is within the ranges");
+                let range = &mut self.ranges[at];
+                if next.count > range.count {
+                    range.reason = next.reason;
+                }
+                range.count += next.count;
+            }
+            None => {
+                self.ranges.pop_front();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_join_in_any_order_of_arrival() {
+        let mut ledger = SkipLedger::default();
+        for sequence in [5, 3, 4, 9, 4] {
+            ledger.add(Sequence(sequence), SkipReason::LinkBusy);
+        }
+        let range = |first, count| SkipRange { first: Sequence(first), count, reason: SkipReason::LinkBusy };
+        assert_eq!(ledger.before(Sequence(100)), [range(3, 3), range(9, 1)]);
+        ledger.acknowledged(Sequence(7));
+        assert_eq!(ledger.before(Sequence(100)), [range(9, 1)]);
+    }
+
+    #[test]
+    fn the_ledger_is_bounded_and_loses_no_frame_while_ranges_touch() {
+        let mut ledger = SkipLedger::default();
+        for sequence in 0..1000 {
+            let reason = if sequence % 2 == 0 { SkipReason::LinkBusy } else { SkipReason::LinkDown };
+            ledger.add(Sequence(sequence), reason);
+        }
+        let ranges = ledger.before(Sequence(5000));
+        assert!(ranges.len() <= SKIP_RANGES_MAX);
+        assert_eq!(ranges.iter().map(|range| range.count).sum::<u64>(), 1000);
+    }
+}

@@ -1,0 +1,588 @@
+//! The camera broker: holds the link to the edge and sends the newest frames of the log on demand.
+//!
+//! | question | where |
+//! | --- | --- |
+//! | when is a connection made, and given up? | [`CameraBroker::handle_timeout`], `dialler.rs` |
+//! | which frame is sent next? | `CameraBroker::pump` |
+//! | what becomes of frames that are not sent? | `ledger.rs` |
+//! | when is a frame on its way given up? | `CameraBroker::reset_stalled` |
+
+mod dialler;
+mod ledger;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use self::dialler::Dialler;
+use self::ledger::SkipLedger;
+use super::{LinkId, PING_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
+use crate::clock::{ClockEstimate, ClockEstimator, Exchange};
+use crate::frame::{Epoch, FrameId, Sequence, SkipReason};
+use crate::log::{Cursor, LogReader, Read, Record};
+use crate::name::CameraName;
+use crate::units::{ClockAnchor, Instant};
+use crate::wire::{Demand, FrameHeader, Hello, Message, RefuseCode, Report, Status, VERSION, Welcome};
+
+/// Frames that are sent in full and not acknowledged, at most. Beyond that the newest waits.
+const UNACKNOWLEDGED_FRAMES_MAX: usize = 16;
+/// Bytes that are sent in full and not acknowledged, at most.
+const UNACKNOWLEDGED_BYTES_MAX: u64 = 16 << 20;
+/// The latency bound that decides when a transfer counts as stalled, where no contract gives one.
+const STALL_BOUND_DEFAULT: Duration = Duration::from_secs(1);
+/// How often frames are tried while the link makes no progress.
+const OUTAGE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long the edge may take to answer a connection's first message.
+const WELCOME_TIME_MAX: Duration = Duration::from_secs(3);
+/// How often the edge is told what the camera is doing.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// The round trip that is assumed before one was measured.
+const ROUND_TRIP_TIME_DEFAULT: Duration = Duration::from_millis(100);
+
+/// Who a camera broker is.
+#[derive(Clone, Debug)]
+pub struct CameraConfig {
+    /// The camera's name.
+    pub camera: CameraName,
+    /// The camera broker's start.
+    pub epoch: Epoch,
+    /// Relates capture times to the monotonic clock.
+    pub anchor: ClockAnchor,
+    /// The software, for people.
+    pub software: String,
+}
+
+/// What a camera broker wants done.
+#[derive(Clone, Debug)]
+pub enum CameraOutput {
+    /// Connect to the edge, beside whatever connections there are; report with [`CameraBroker::handle_dialled`]
+    /// or [`CameraBroker::handle_dial_failed`].
+    Dial,
+    /// Send a message on the control stream.
+    Send {
+        /// The connection.
+        link: LinkId,
+        /// The message.
+        message: Message,
+    },
+    /// Send a frame on a stream of its own, ahead of older frames; report with [`CameraBroker::handle_sent`]
+    /// once its last byte has left.
+    SendFrame {
+        /// The connection.
+        link: LinkId,
+        /// What stands before the payload.
+        header: Box<FrameHeader>,
+        /// The payload.
+        payload: Bytes,
+    },
+    /// Cancel a frame's stream.
+    Reset {
+        /// The connection.
+        link: LinkId,
+        /// The frame.
+        frame: FrameId,
+    },
+    /// Close a connection and forget it.
+    Close {
+        /// The connection.
+        link: LinkId,
+    },
+    /// The edge holds frames of this or a later epoch that another run published: begin an epoch above `above`,
+    /// persist it, tell the intake, and then call [`CameraBroker::handle_epoch`].
+    RaiseEpoch {
+        /// The newest epoch that the edge holds.
+        above: Epoch,
+    },
+    /// The edge refused the camera; for the log.
+    Refused {
+        /// Why.
+        code: RefuseCode,
+        /// In words.
+        text: String,
+    },
+    /// The link came up or went down; for people.
+    LinkChanged {
+        /// Whether frames can be sent.
+        up: bool,
+    },
+    /// An application replied to a frame.
+    Reply {
+        /// The frame.
+        frame: FrameId,
+        /// The application.
+        application: String,
+        /// Its result, opaque to Mez.
+        payload: Bytes,
+    },
+}
+
+/// A connection on which the edge has welcomed the camera, or is about to.
+struct Link {
+    id: LinkId,
+    welcomed: bool,
+    heard: Instant,
+    ping_due: Instant,
+    clock: ClockEstimator,
+    demand: Demand,
+    /// The frame that has bytes not yet sent.
+    sending: Option<InFlight>,
+    /// Frames that are sent in full and not acknowledged.
+    unacknowledged: VecDeque<InFlight>,
+    /// When bytes last got through, or began to be sent after a rest.
+    progress: Instant,
+    /// Set while nothing gets through: when the next frame may be tried.
+    outage_retry: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    frame: FrameId,
+    bytes: u64,
+    /// Payload bytes that the edge has reported.
+    arrived: u32,
+}
+
+/// The newest frame that has not been sent.
+struct Waiting {
+    record: Record,
+    /// Why it was not sent at once, which becomes the reason if a newer frame takes its place.
+    reason: SkipReason,
+}
+
+/// A camera broker. See the [module](super) for how to drive it.
+pub struct CameraBroker {
+    config: CameraConfig,
+    cursor: Cursor,
+    dialler: Dialler,
+    /// Connections, the newest last: while a new one is being taken in, the old one may still work.
+    links: Vec<Link>,
+    /// The connection that frames are sent on.
+    active: Option<LinkId>,
+    waiting: Option<Waiting>,
+    ledger: SkipLedger,
+    outputs: VecDeque<CameraOutput>,
+    status: Status,
+    status_due: Instant,
+    /// Publishing instants of the last frames, for the rate.
+    published_at: VecDeque<Instant>,
+}
+
+impl CameraBroker {
+    /// A broker that sends what is appended to `log` from now on. It dials at the first timeout, which is due at once.
+    pub fn new(config: CameraConfig, log: &LogReader, now: Instant) -> Self {
+        Self {
+            config,
+            cursor: log.cursor_at_end(),
+            dialler: Dialler::new(now),
+            links: Vec::new(),
+            active: None,
+            waiting: None,
+            ledger: SkipLedger::default(),
+            outputs: VecDeque::new(),
+            status: Status::default(),
+            status_due: now,
+            published_at: VecDeque::new(),
+        }
+    }
+
+    // ---- getters ------------------------------------------------------------------------------------------
+
+    /// Whether there is a connection on which the edge has welcomed the camera.
+    pub fn is_up(&self) -> bool {
+        self.active.is_some()
+    }
+
+    /// What the applications want; without a connection, nothing.
+    pub fn demand(&self) -> Option<&Demand> {
+        self.active_link().map(|link| &link.demand).filter(|demand| !demand.contracts.is_empty())
+    }
+
+    /// How the edge's clock relates to ours.
+    pub fn clock(&self, now: Instant) -> Option<ClockEstimate> {
+        self.active_link().and_then(|link| link.clock.estimate(now))
+    }
+
+    /// The present epoch.
+    pub fn epoch(&self) -> Epoch {
+        self.config.epoch
+    }
+
+    // ---- what happened ------------------------------------------------------------------------------------
+
+    /// A connection was made, as [`CameraOutput::Dial`] asked.
+    pub fn handle_dialled(&mut self, now: Instant, link: LinkId) {
+        let attempt = self.dialler.dialled();
+        self.links.push(Link {
+            id: link,
+            welcomed: false,
+            heard: now,
+            ping_due: now,
+            clock: ClockEstimator::default(),
+            demand: Demand::default(),
+            sending: None,
+            unacknowledged: VecDeque::new(),
+            progress: now,
+            outage_retry: None,
+        });
+        let hello = Hello {
+            version: VERSION,
+            camera: self.config.camera.clone(),
+            epoch: self.config.epoch,
+            attempt,
+            anchor: self.config.anchor,
+            software: self.config.software.clone(),
+        };
+        self.outputs.push_back(CameraOutput::Send { link, message: Message::Hello(hello) });
+    }
+
+    /// A connection could not be made.
+    pub fn handle_dial_failed(&mut self, _now: Instant) {
+        self.dialler.failed();
+    }
+
+    /// A connection is gone.
+    pub fn handle_closed(&mut self, now: Instant, link: LinkId) {
+        self.forget(link);
+        self.pump(now);
+    }
+
+    /// A message arrived on a connection's control stream.
+    pub fn handle_message(&mut self, now: Instant, link: LinkId, message: Message) {
+        let Some(index) = self.links.iter().position(|known| known.id == link) else { return };
+        self.links[index].heard = now;
+        match message {
+            Message::Welcome(welcome) => self.handle_welcome(now, index, &welcome),
+            Message::Refuse { code, text } => {
+                if code.is_lasting() || code == RefuseCode::Replaced {
+                    self.dialler.hold_until(now + REFUSED_INTERVAL);
+                }
+                self.outputs.push_back(CameraOutput::Refused { code, text });
+                self.close(link);
+            }
+            Message::Ping { t1 } => {
+                let message = Message::Pong { t1, t2: now, t3: now };
+                self.outputs.push_back(CameraOutput::Send { link, message });
+            }
+            Message::Pong { t1, t2, t3 } => self.links[index].clock.record(Exchange { t1, t2, t3, t4: now }),
+            Message::Demand(demand) => self.handle_demand(index, demand),
+            Message::Report(report) => self.handle_report(now, index, report),
+            Message::Reply { frame, application, payload } => {
+                self.outputs.push_back(CameraOutput::Reply { frame, application, payload });
+            }
+            Message::Hello(_) | Message::Status(_) => {
+                let text = "an edge does not send this message".into();
+                self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
+                self.close(link);
+            }
+        }
+        self.pump(now);
+    }
+
+    /// The log has grown.
+    pub fn handle_published(&mut self, now: Instant) {
+        loop {
+            match self.cursor.next() {
+                Read::Record(record) => {
+                    let meta = &record.frame.meta;
+                    self.status.published = meta.id.sequence.0 + 1;
+                    (self.status.width, self.status.height) = (meta.width, meta.height);
+                    self.note_rate(now);
+                    let reason = self.reason_to_wait();
+                    if let Some(older) = self.waiting.replace(Waiting { record, reason }) {
+                        self.skip(older.record.frame.meta.id, older.reason);
+                    }
+                    self.pump(now);
+                }
+                // Frames that the log dropped before the broker looked: their place in the sequence tells of them.
+                Read::Evicted { .. } => {}
+                Read::Pending => break,
+            }
+        }
+    }
+
+    /// The last byte of a frame has left.
+    pub fn handle_sent(&mut self, now: Instant, link: LinkId, frame: FrameId) {
+        let Some(known) = self.links.iter_mut().find(|known| known.id == link) else { return };
+        if let Some(sent) = known.sending.take_if(|sending| sending.frame == frame) {
+            known.unacknowledged.push_back(sent);
+        }
+        self.pump(now);
+    }
+
+    /// The intake has begun a later epoch, as [`CameraOutput::RaiseEpoch`] asked.
+    pub fn handle_epoch(&mut self, now: Instant, epoch: Epoch) {
+        self.config.epoch = epoch;
+        self.waiting = None;
+        self.ledger.clear();
+        self.dialler.hold_until(now);
+    }
+
+    /// Numbers that only the intake knows, for the edge's people.
+    pub fn handle_intake(&mut self, refused: u64, log_bytes: u64) {
+        (self.status.refused, self.status.log_bytes) = (refused, log_bytes);
+    }
+
+    /// The instant of [`CameraBroker::poll_timeout`] has come, or any other.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if now >= self.silent_from() && self.dialler.is_due(now) {
+            self.outputs.push_back(CameraOutput::Dial);
+        }
+        let unanswered: Vec<LinkId> = self
+            .links
+            .iter()
+            .filter(|link| !link.welcomed && now.saturating_since(link.heard) > WELCOME_TIME_MAX)
+            .map(|link| link.id)
+            .collect();
+        for link in unanswered {
+            self.close(link);
+        }
+        for link in &mut self.links {
+            if now >= link.ping_due {
+                link.ping_due = now + PING_INTERVAL;
+                self.outputs
+                    .push_back(CameraOutput::Send { link: link.id, message: Message::Ping { t1: now } });
+            }
+        }
+        if now >= self.status_due {
+            self.status_due = now + STATUS_INTERVAL;
+            if let Some(link) = self.active {
+                self.status.frames_per_second = self.rate(now);
+                self.outputs.push_back(CameraOutput::Send { link, message: Message::Status(self.status) });
+            }
+        }
+        self.reset_stalled(now);
+        self.pump(now);
+    }
+
+    // ---- what is to be done -------------------------------------------------------------------------------
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<CameraOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`CameraBroker::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Instant {
+        let mut due = self.silent_from().max(self.dialler.due()).min(self.status_due);
+        if let Some(link) = self.active_link() {
+            if link.sending.is_some() || !link.unacknowledged.is_empty() {
+                due = due.min(link.progress + self.stall_limit(link));
+            }
+            if let (Some(retry), Some(_)) = (link.outage_retry, &self.waiting) {
+                due = due.min(retry);
+            }
+        }
+        self.links.iter().map(|link| link.ping_due).fold(due, Instant::min)
+    }
+
+    // ---- inside -------------------------------------------------------------------------------------------
+
+    fn active_link(&self) -> Option<&Link> {
+        self.active.and_then(|id| self.links.iter().find(|link| link.id == id))
+    }
+
+    /// When the last sign of life of the edge will be too old, if none comes.
+    fn silent_from(&self) -> Instant {
+        // One nanosecond more, since silence must exceed its limit.
+        let limit = SILENCE_MAX + Duration::from_nanos(1);
+        self.links.iter().map(|link| link.heard + limit).max().unwrap_or(Instant::ZERO)
+    }
+
+    fn handle_welcome(&mut self, now: Instant, index: usize, welcome: &Welcome) {
+        let link = self.links[index].id;
+        if let Some(newest) = welcome.newest {
+            // The edge's newest frame is not one of ours: a lost epoch counter, or a replaced device.
+            let foreign = newest.epoch > self.config.epoch
+                || (newest.epoch == self.config.epoch && newest.sequence.0 >= self.next_sequence());
+            if foreign {
+                self.outputs.push_back(CameraOutput::RaiseEpoch { above: newest.epoch });
+                self.close(link);
+                return;
+            }
+            self.ledger.acknowledged(if newest.epoch == self.config.epoch {
+                newest.sequence
+            } else {
+                Sequence(0)
+            });
+        }
+        self.links[index].welcomed = true;
+        let older: Vec<LinkId> = self.links[..index].iter().map(|link| link.id).collect();
+        for link in older {
+            self.close(link);
+        }
+        self.active = Some(link);
+        self.dialler.welcomed(now);
+        self.status_due = now;
+        self.outputs.push_back(CameraOutput::LinkChanged { up: true });
+    }
+
+    fn handle_demand(&mut self, index: usize, demand: Demand) {
+        let link = &mut self.links[index];
+        if demand.revision < link.demand.revision {
+            return;
+        }
+        let begins = link.demand.contracts.is_empty() && !demand.contracts.is_empty();
+        link.demand = demand;
+        if begins
+            && Some(link.id) == self.active
+            && let Some(waiting) = self.waiting.take_if(|waiting| waiting.reason == SkipReason::NotWanted)
+        {
+            // It was captured before anybody asked.
+            self.skip(waiting.record.frame.meta.id, waiting.reason);
+        }
+    }
+
+    fn handle_report(&mut self, now: Instant, index: usize, report: Report) {
+        let link = &mut self.links[index];
+        let (frame, bytes, complete) = match report {
+            Report::Progress { frame, bytes, .. } => (frame, bytes, false),
+            Report::Complete { frame, bytes, .. } => (frame, bytes, true),
+        };
+        let in_flight = link.sending.iter_mut().chain(&mut link.unacknowledged).find(|f| f.frame == frame);
+        // A report of a frame that is not on its way, or of more bytes than it has, says nothing.
+        let Some(in_flight) = in_flight.filter(|f| u64::from(bytes) <= f.bytes && bytes >= f.arrived) else {
+            return;
+        };
+        if bytes > in_flight.arrived || complete {
+            in_flight.arrived = bytes;
+            link.progress = now;
+            link.outage_retry = None;
+        }
+        if complete {
+            link.sending.take_if(|sending| sending.frame == frame);
+            link.unacknowledged.retain(|f| f.frame != frame);
+            if frame.epoch == self.config.epoch {
+                self.ledger.acknowledged(frame.sequence);
+            }
+        }
+    }
+
+    /// Sends the waiting frame if the link is free for it.
+    fn pump(&mut self, now: Instant) {
+        let Some(link) = self.active.and_then(|id| self.links.iter_mut().find(|link| link.id == id)) else {
+            return;
+        };
+        let busy = link.demand.contracts.is_empty()
+            || link.sending.is_some()
+            || link.unacknowledged.len() >= UNACKNOWLEDGED_FRAMES_MAX
+            || link.unacknowledged.iter().map(|f| f.bytes).sum::<u64>() >= UNACKNOWLEDGED_BYTES_MAX
+            || link.outage_retry.is_some_and(|retry| now < retry);
+        if busy {
+            return;
+        }
+        let Some(Waiting { record, .. }) = self.waiting.take() else { return };
+        let frame = record.frame;
+        if link.unacknowledged.is_empty() && link.outage_retry.is_none() {
+            link.progress = now;
+        }
+        if let Some(retry) = &mut link.outage_retry {
+            *retry = now + OUTAGE_INTERVAL;
+        }
+        link.sending = Some(InFlight { frame: frame.meta.id, bytes: frame.payload.len() as u64, arrived: 0 });
+        let header = FrameHeader {
+            payload_bytes: frame.payload.len() as u32,
+            sent: now,
+            expected_accuracy: None,
+            infeasible: false,
+            skipped: self.ledger.before(frame.meta.id.sequence),
+            meta: frame.meta,
+        };
+        self.outputs.push_back(CameraOutput::SendFrame {
+            link: link.id,
+            header: Box::new(header),
+            payload: frame.payload,
+        });
+    }
+
+    /// Cancels what is on its way when nothing has got through for too long: the frames are stale by now, and
+    /// every byte of them would stand before the newest frame when the link comes back.
+    fn reset_stalled(&mut self, now: Instant) {
+        let Some(position) = self.links.iter().position(|link| Some(link.id) == self.active) else { return };
+        let link = &self.links[position];
+        let limit = self.stall_limit(link);
+        let on_the_way = link.sending.is_some() || !link.unacknowledged.is_empty();
+        if !on_the_way || now.saturating_since(link.progress) < limit {
+            return;
+        }
+        let link = &mut self.links[position];
+        link.outage_retry = Some(link.outage_retry.unwrap_or(now));
+        link.progress = now;
+        let stalled: Vec<FrameId> =
+            link.unacknowledged.drain(..).chain(link.sending.take()).map(|f| f.frame).collect();
+        let link = link.id;
+        for frame in stalled {
+            self.outputs.push_back(CameraOutput::Reset { link, frame });
+            self.skip(frame, SkipReason::Stalled);
+        }
+    }
+
+    /// No progress for longer than this is an outage: 1.5 latency bounds or three round trips.
+    fn stall_limit(&self, link: &Link) -> Duration {
+        let bound = link.demand.contracts.iter().filter_map(|contract| contract.latency_bound).min();
+        let round_trip_time = link.clock.round_trip_time_min().unwrap_or(ROUND_TRIP_TIME_DEFAULT);
+        (bound.unwrap_or(STALL_BOUND_DEFAULT).mul_f64(1.5)).max(round_trip_time * 3)
+    }
+
+    fn reason_to_wait(&self) -> SkipReason {
+        match self.active_link() {
+            None => SkipReason::LinkDown,
+            Some(link) if link.demand.contracts.is_empty() => SkipReason::NotWanted,
+            Some(link) if link.outage_retry.is_some() => SkipReason::Stalled,
+            Some(_) => SkipReason::LinkBusy,
+        }
+    }
+
+    fn skip(&mut self, frame: FrameId, reason: SkipReason) {
+        if frame.epoch == self.config.epoch {
+            self.ledger.add(frame.sequence, reason);
+        }
+    }
+
+    fn close(&mut self, link: LinkId) {
+        self.outputs.push_back(CameraOutput::Close { link });
+        self.forget(link);
+    }
+
+    fn forget(&mut self, link: LinkId) {
+        let Some(position) = self.links.iter().position(|known| known.id == link) else { return };
+        let gone = self.links.remove(position);
+        for in_flight in gone.unacknowledged.into_iter().chain(gone.sending) {
+            self.skip(in_flight.frame, SkipReason::LinkDown);
+        }
+        if self.active == Some(link) {
+            self.active = None;
+            self.outputs.push_back(CameraOutput::LinkChanged { up: false });
+        }
+    }
+
+    /// The sequence that the next published frame of this epoch will have.
+    fn next_sequence(&self) -> u64 {
+        match self.cursor.reader().newest() {
+            Some(record) if record.frame.meta.id.epoch == self.config.epoch => {
+                record.frame.meta.id.sequence.0 + 1
+            }
+            _ => 0,
+        }
+    }
+
+    fn note_rate(&mut self, now: Instant) {
+        self.published_at.push_back(now);
+        if self.published_at.len() > 64 {
+            self.published_at.pop_front();
+        }
+    }
+
+    /// Frames per second over the last four seconds, or over the last 64 frames if they span less.
+    fn rate(&mut self, now: Instant) -> f64 {
+        while self.published_at.front().is_some_and(|at| now.saturating_since(*at) > Duration::from_secs(4)) {
+            self.published_at.pop_front();
+        }
+        match (self.published_at.front(), self.published_at.len()) {
+            (Some(first), frames @ 2..) => {
+                (frames - 1) as f64 / now.saturating_since(*first).as_secs_f64().max(1e-3)
+            }
+            _ => 0.0,
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The camera broker and the edge broker as state machines without input and output.
+//!
+//! Both follow one contract. Whoever drives a broker
+//! 1. tells it what happened through `handle_*`, each with the present instant;
+//! 2. then calls `poll_output` until it returns `None` and carries out what comes;
+//! 3. then waits for the next event, at most until `poll_timeout`, and goes on with `handle_timeout`.
+//!
+//! Nothing is sent, written or waited for inside. [`Intake`] is the camera's way in: it stamps and appends
+//! published frames on the publisher's own thread, so that publishing never waits for a broker.
+
+pub mod camera;
+pub mod edge;
+mod intake;
+
+use std::time::Duration;
+
+pub use self::intake::{Intake, IntakeConfig, PublishError, Published};
+
+/// Identifies a connection between a camera broker and an edge broker, given by whoever makes connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// How often each side sends a ping.
+pub const PING_INTERVAL: Duration = Duration::from_millis(250);
+/// After this long without a word from the edge the camera dials anew, beside the old connection.
+pub const SILENCE_MAX: Duration = Duration::from_millis(750);
+/// How often the camera dials while it has no connection that works.
+pub const REDIAL_INTERVAL: Duration = Duration::from_millis(250);
+/// How long the camera waits after a refusal that will not change by itself soon.
+pub const REFUSED_INTERVAL: Duration = Duration::from_secs(5);
