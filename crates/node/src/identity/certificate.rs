@@ -1,0 +1,292 @@
+//! Reading certificates: whose one is, how long it lasts, who signed it.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::pki_types::CertificateDer;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
+
+use super::name::{Identity, IdentityError, SiteName};
+
+/// How far back a new certificate is dated, so that a device whose clock is behind accepts it. 1 h.
+pub const BACKDATED: Duration = Duration::from_secs(3600);
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// From when to when a certificate holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// Before this it is refused.
+    pub not_before: SystemTime,
+    /// After this it is refused.
+    pub not_after: SystemTime,
+}
+
+impl Validity {
+    /// How long a member's certificate holds unless asked otherwise. 90 days.
+    pub const MEMBER: Duration = Duration::from_secs(90 * DAY.as_secs());
+    /// How long a site's authority holds. 10 years.
+    pub const AUTHORITY: Duration = Duration::from_secs(3652 * DAY.as_secs());
+
+    /// From [`BACKDATED`] before `now` until `lasting` after it.
+    pub fn from(now: SystemTime, lasting: Duration) -> Self {
+        Self { not_before: now - BACKDATED, not_after: now + lasting }
+    }
+
+    /// Whether `now` lies inside.
+    pub fn holds_at(&self, now: SystemTime) -> bool {
+        (self.not_before..=self.not_after).contains(&now)
+    }
+}
+
+/// A moment for people: `2026-03-01 14:05 UTC`.
+pub struct Moment(pub SystemTime);
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = match self.0.duration_since(UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |s| -s),
+        };
+        match time::OffsetDateTime::from_unix_timestamp(seconds) {
+            Ok(t) => {
+                let (date, hour, minute) = (t.date(), t.hour(), t.minute());
+                let text = format!(
+                    "{:04}-{:02}-{:02} {hour:02}:{minute:02} UTC",
+                    date.year(),
+                    u8::from(date.month()),
+                    date.day()
+                );
+                f.pad(&text)
+            }
+            Err(_) => f.pad("beyond the year 9999"),
+        }
+    }
+}
+
+/// SHA-256 over a certificate, which names it beyond doubt.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint of a certificate.
+    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+        let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+        Self(digest.as_ref().try_into().expect("a SHA-256 digest has 32 bytes"))
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&hex(&self.0))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What a certificate says.
+#[derive(Clone, Debug)]
+pub struct CertificateFacts {
+    /// From when to when it holds.
+    pub validity: Validity,
+    /// Its serial number, in hexadecimal digits.
+    pub serial: String,
+    /// Every URI in its subject alternative names; a member of a site has exactly one, its identity.
+    pub uris: Vec<String>,
+    /// The host names and addresses that it may serve as. Only edges have any.
+    pub hosts: Vec<String>,
+    /// Whether it may sign other certificates.
+    pub is_authority: bool,
+}
+
+impl CertificateFacts {
+    /// Reads a certificate.
+    pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, UnreadableCertificate> {
+        let parsed = parse(certificate)?;
+        let (mut uris, mut hosts) = (Vec::new(), Vec::new());
+        let names = parsed.subject_alternative_name().map_err(unreadable)?;
+        for name in names.iter().flat_map(|extension| &extension.value.general_names) {
+            match name {
+                GeneralName::URI(uri) => uris.push((*uri).to_owned()),
+                GeneralName::DNSName(host) => hosts.push((*host).to_owned()),
+                GeneralName::IPAddress(bytes) => hosts.extend(address(bytes)),
+                _ => {}
+            }
+        }
+        let moment = |time: x509_parser::time::ASN1Time| match u64::try_from(time.timestamp()) {
+            Ok(seconds) => UNIX_EPOCH + Duration::from_secs(seconds),
+            Err(_) => UNIX_EPOCH,
+        };
+        let validity = parsed.validity();
+        Ok(Self {
+            validity: Validity {
+                not_before: moment(validity.not_before),
+                not_after: moment(validity.not_after),
+            },
+            serial: hex(parsed.raw_serial()),
+            uris,
+            hosts,
+            is_authority: parsed.is_ca(),
+        })
+    }
+}
+
+/// Whether `certificate` was signed by the key of `authority`.
+pub(super) fn is_signed_by(certificate: &CertificateDer<'_>, authority: &CertificateDer<'_>) -> bool {
+    match (parse(certificate), parse(authority)) {
+        (Ok(certificate), Ok(authority)) => {
+            certificate.issuer() == authority.subject()
+                && certificate.verify_signature(Some(authority.public_key())).is_ok()
+        }
+        _ => false,
+    }
+}
+
+/// The identity in a peer's certificates, whose first one is its own.
+///
+/// Says nothing about whether the chain is genuine: the TLS handshake has to have verified it against the
+/// site's authority, as the configurations in [`super::tls`] do.
+pub fn peer_identity(certificates: &[CertificateDer<'_>], site: &SiteName) -> Result<Identity, PeerError> {
+    let certificate = certificates.first().ok_or(PeerError::NoCertificate)?;
+    let identity = member_identity(&CertificateFacts::read(certificate)?)?;
+    if identity.site != *site {
+        return Err(PeerError::OtherSite { identity: Box::new(identity), site: site.clone() });
+    }
+    Ok(identity)
+}
+
+/// The identity that a member's certificate states: the one URI that it must have.
+pub(super) fn member_identity(facts: &CertificateFacts) -> Result<Identity, PeerError> {
+    match facts.uris.as_slice() {
+        [uri] => uri.parse().map_err(|source| PeerError::NotAnIdentity { source }),
+        [] => Err(PeerError::NoIdentity),
+        // Two identities in one certificate would let its holder be whichever suits.
+        several => Err(PeerError::SeveralIdentities { count: several.len() }),
+    }
+}
+
+/// A certificate that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the certificate cannot be read ({reason})")]
+pub struct UnreadableCertificate {
+    /// What the parser said.
+    pub reason: String,
+}
+
+/// Why a peer cannot be taken for a member of the site.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PeerError {
+    /// It presented none.
+    #[error("the other side presented no certificate; it needs one of this site, made with `mez keys enrol`")]
+    NoCertificate,
+    /// Its certificate is not X.509.
+    #[error(transparent)]
+    Unreadable(#[from] UnreadableCertificate),
+    /// Its certificate has no URI.
+    #[error(
+        "the certificate of the other side holds no identity (no spiffe:// URI); make one with `mez keys enrol`"
+    )]
+    NoIdentity,
+    /// Its certificate has more than one URI.
+    #[error("the certificate of the other side holds {count} URIs; exactly one, its identity, is allowed")]
+    SeveralIdentities {
+        /// How many it has.
+        count: usize,
+    },
+    /// The URI is not an identity.
+    #[error("the certificate of the other side holds no valid identity: {source}")]
+    NotAnIdentity {
+        /// What is wrong with it.
+        source: IdentityError,
+    },
+    /// It belongs elsewhere.
+    #[error("{identity} belongs to another site; this one is {site}")]
+    OtherSite {
+        /// Who it is.
+        identity: Box<Identity>,
+        /// Where it wanted to be.
+        site: SiteName,
+    },
+}
+
+fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, UnreadableCertificate> {
+    match X509Certificate::from_der(certificate) {
+        Ok(([], parsed)) => Ok(parsed),
+        Ok(_) => Err(UnreadableCertificate { reason: "bytes after its end".into() }),
+        Err(error) => Err(unreadable(error)),
+    }
+}
+
+fn unreadable(error: impl fmt::Display) -> UnreadableCertificate {
+    UnreadableCertificate { reason: error.to_string() }
+}
+
+fn address(bytes: &[u8]) -> Option<String> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Some(Ipv4Addr::from(v4).to_string());
+    }
+    <[u8; 16]>::try_from(bytes).ok().map(|v6| Ipv6Addr::from(v6).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_read_as_dates() {
+        let at = |seconds| Moment(UNIX_EPOCH + Duration::from_secs(seconds)).to_string();
+        assert_eq!(at(0), "1970-01-01 00:00 UTC");
+        assert_eq!(at(1_772_374_859), "2026-03-01 14:20 UTC");
+        assert_eq!(at(u64::MAX / 4), "beyond the year 9999");
+        assert_eq!(Moment(UNIX_EPOCH - Duration::from_secs(60)).to_string(), "1969-12-31 23:59 UTC");
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_an_error() {
+        let garbage = CertificateDer::from(vec![0x30, 0x82, 0xff, 0xff, 1, 2, 3]);
+        let site: SiteName = "harbour".parse().unwrap();
+        assert!(matches!(peer_identity(&[garbage], &site), Err(PeerError::Unreadable(_))));
+        assert_eq!(peer_identity(&[], &site), Err(PeerError::NoCertificate));
+    }
+
+    /// A certificate as our own authority would never make it.
+    fn odd_certificate(uris: &[&str]) -> CertificateDer<'static> {
+        let mut params = rcgen::CertificateParams::default();
+        for uri in uris {
+            params.subject_alt_names.push(rcgen::SanType::URI((*uri).try_into().unwrap()));
+        }
+        let key = rcgen::KeyPair::generate().unwrap();
+        params.self_signed(&key).unwrap().into()
+    }
+
+    #[test]
+    fn a_peer_has_exactly_one_identity_of_our_site() {
+        let site: SiteName = "harbour".parse().unwrap();
+        let of = |uris: &[&str]| peer_identity(&[odd_certificate(uris)], &site);
+        let cam = "spiffe://harbour/camera/dock";
+        assert_eq!(of(&[cam]).unwrap().to_string(), cam);
+        assert_eq!(of(&[]), Err(PeerError::NoIdentity));
+        assert_eq!(of(&[cam, cam]), Err(PeerError::SeveralIdentities { count: 2 }));
+        assert_eq!(of(&[cam, "https://elsewhere/"]), Err(PeerError::SeveralIdentities { count: 2 }));
+        assert!(matches!(of(&["https://harbour/camera/dock"]), Err(PeerError::NotAnIdentity { .. })));
+        assert!(matches!(of(&["spiffe://airport/camera/dock"]), Err(PeerError::OtherSite { .. })));
+    }
+
+    #[test]
+    fn a_signature_of_somebody_else_is_noticed() {
+        let (one, other) = (odd_certificate(&[]), odd_certificate(&[]));
+        assert!(is_signed_by(&one, &one));
+        assert!(!is_signed_by(&one, &other));
+    }
+}

@@ -1,0 +1,338 @@
+//! The device's side of enrolment.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rcgen::{CertificateParams, DistinguishedName, KeyPair};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::{Answer, RefusalCode, Request, read_message, write_message};
+use crate::identity::authority::{EDGE_SERVER_NAME, pem};
+use crate::identity::certificate::{Fingerprint, Validity};
+use crate::identity::credentials::{Credentials, MismatchError};
+use crate::identity::explain::explain_io;
+use crate::identity::files::{self, FileError, Present, Readers};
+use crate::identity::folder::{
+    AUTHORITY_CERTIFICATE, KeyFolder, KeyFolderError, PrepareError, host_name, identity_file_name, prepare,
+};
+use crate::identity::name::{Identity, SiteName};
+use crate::identity::tls::{ALPN_ENROL, TLS13, hardened_client, provider, refused};
+use crate::identity::token::Token;
+use crate::ports;
+
+/// How long to wait for one address to answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the exchange may take; the server's own limit is 10 s.
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What an enrolment brought.
+#[derive(Clone, Debug)]
+pub struct Enrolled {
+    /// Who this host is now.
+    pub identity: Identity,
+    /// The file that holds the key and the certificate.
+    pub file: PathBuf,
+    /// From when to when the certificate holds.
+    pub validity: Validity,
+}
+
+/// Enrols this host with `token` at `edge` (`HOST` or `HOST:PORT`, default port [`ports::ENROL`]) and writes what
+/// it gets into `folder`, which is created with mode 0700 where it is missing.
+///
+/// The key is made here and never leaves. A file of an earlier enrolment as the same identity is replaced as a
+/// whole; nothing is written unless everything has been checked.
+pub async fn enrol(token: &Token, edge: &str, folder: &Path) -> Result<Enrolled, EnrolError> {
+    let (host, port) =
+        ports::host_and_port(edge, ports::ENROL).ok_or_else(|| EnrolError::Address { text: edge.into() })?;
+    let known = ready(folder, token)?;
+    let key = KeyPair::generate()?;
+
+    let mut stream = connect(token, edge, host, port).await?;
+    let authority = {
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let found = certificates.iter().find(|certificate| Fingerprint::of(certificate) == token.authority());
+        found.expect("the handshake verified that the authority is in the chain").clone().into_owned()
+    };
+    let chain = timeout(EXCHANGE_TIMEOUT, exchange(&mut stream, token, &key, edge))
+        .await
+        .map_err(|_| EnrolError::TimedOut { edge: edge.into() })??;
+
+    let file = folder.join(identity_file_name(token.identity()));
+    let private = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+    let credentials = Credentials::assemble(chain, private, authority, Some(file.clone()))
+        .map_err(|source| EnrolError::Answer { edge: edge.into(), source })?;
+    if credentials.identity() != token.identity() {
+        let (got, wanted) = (credentials.identity().clone(), token.identity().clone());
+        return Err(EnrolError::WrongIdentity { got: Box::new(got), wanted: Box::new(wanted) });
+    }
+    // The authority first: with it alone the folder is one without identities; the other way round it is none.
+    if !known {
+        let path = folder.join(AUTHORITY_CERTIFICATE);
+        match files::write(&path, credentials.authority_pem().as_bytes(), Readers::Everybody, Present::Keep) {
+            // Another enrolment into the same folder got here first; `ready` decides whether it is the same site.
+            Err(error) if error.exists_already() => drop(ready(folder, token)?),
+            other => other?,
+        }
+    }
+    let both = format!("{}{}", pem("PRIVATE KEY", credentials.key().secret_der()), credentials.chain_pem());
+    files::write(&file, both.as_bytes(), Readers::Owner, Present::Replace)?;
+    Ok(Enrolled { identity: credentials.identity().clone(), file, validity: credentials.validity() })
+}
+
+/// Makes sure, before the token is used up, that what it brings can be kept. Returns whether the folder knows the
+/// site already.
+fn ready(folder: &Path, token: &Token) -> Result<bool, EnrolError> {
+    prepare(folder)?;
+    let known = match KeyFolder::open(folder) {
+        Ok(keys) if keys.fingerprint() == token.authority() => true,
+        Ok(keys) => {
+            let (folder, site) = (folder.into(), keys.site().clone());
+            let token_site = token.identity().site.clone();
+            return Err(EnrolError::OtherSite { folder, site, token_site });
+        }
+        Err(KeyFolderError::File(error)) if error.is_absent() => false,
+        Err(error) => return Err(error.into()),
+    };
+    tempfile::tempfile_in(folder).map_err(FileError::on("write into", folder))?;
+    Ok(known)
+}
+
+async fn connect(
+    token: &Token,
+    edge: &str,
+    host: &str,
+    port: u16,
+) -> Result<TlsStream<TcpStream>, EnrolError> {
+    let unreachable = |source| EnrolError::Unreachable { edge: format!("{host}:{port}"), source };
+    let addresses = tokio::net::lookup_host((host, port)).await.map_err(unreachable)?;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut connected = None;
+    for address in addresses {
+        match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                connected = Some(stream);
+                break;
+            }
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, format!("{address} does not answer")),
+        }
+    }
+    let stream = connected.ok_or(last).map_err(unreachable)?;
+    let pinned = PinnedAuthority { fingerprint: token.authority(), provider: provider() };
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(TLS13)
+        .map_err(|error| EnrolError::Tls { edge: edge.into(), why: error.to_string() })?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(pinned))
+        .with_no_client_auth();
+    let connector = TlsConnector::from(Arc::new(hardened_client(config, ALPN_ENROL)));
+    let name = ServerName::try_from(EDGE_SERVER_NAME).expect("a constant that is a valid name");
+    match timeout(EXCHANGE_TIMEOUT, connector.connect(name, stream)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Err(EnrolError::Closed { edge: edge.into() })
+        }
+        Ok(Err(error)) => {
+            let why = explain_io(&error).unwrap_or_else(|| error.to_string());
+            Err(EnrolError::Tls { edge: edge.into(), why })
+        }
+        Err(_) => Err(EnrolError::TimedOut { edge: edge.into() }),
+    }
+}
+
+async fn exchange(
+    stream: &mut TlsStream<TcpStream>,
+    token: &Token,
+    key: &KeyPair,
+    edge: &str,
+) -> Result<Vec<CertificateDer<'static>>, EnrolError> {
+    // The authority takes nothing but the key from the request, so there is nothing else in it.
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    let request = Request {
+        secret: token.secret.encode(),
+        identity: token.identity().to_string(),
+        signing_request: URL_SAFE_NO_PAD.encode(params.serialize_request(key)?.der()),
+        host: host_name(),
+    };
+    let closed = |_| EnrolError::Closed { edge: edge.into() };
+    write_message(stream, &request).await.map_err(closed)?;
+    let chain = match read_message(stream).await.map_err(closed)? {
+        Answer::Issued { chain } => chain,
+        Answer::Refused { code, message } => return Err(EnrolError::Refused { code, message }),
+    };
+    let decode = |text: &String| URL_SAFE_NO_PAD.decode(text).map(CertificateDer::from);
+    chain.iter().map(decode).collect::<Result<_, _>>().map_err(|_| EnrolError::Closed { edge: edge.into() })
+}
+
+/// Accepts a server whose chain holds exactly the authority that the token names, and that this authority made an
+/// edge. Used for enrolment alone: everywhere else the authority is known and rustls' own verifier does it.
+#[derive(Debug)]
+struct PinnedAuthority {
+    fingerprint: Fingerprint,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for PinnedAuthority {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let authority =
+            intermediates.iter().find(|certificate| Fingerprint::of(certificate) == self.fingerprint);
+        let authority = authority.ok_or_else(|| {
+            refused(
+                "it is not run by the authority that made the token; check the address, and that the site has not \
+                 been made anew since"
+                    .into(),
+            )
+        })?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone().into_owned())?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone())
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Why a host was not enrolled. The token is still good unless the text says otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrolError {
+    /// The edge's address is not one.
+    #[error(
+        "{text:?} is not an address; write HOST or HOST:PORT, such as edge.local or 10.0.0.7:{}",
+        ports::ENROL
+    )]
+    Address {
+        /// What was given.
+        text: String,
+    },
+    /// The folder belongs to another site.
+    #[error(
+        "{} holds the keys of {}, which the token does not belong to (it is for {token_site}); choose another folder \
+         with --keys",
+        folder.display(),
+        if site == token_site { "another site of the same name".into() } else { format!("site {site}") }
+    )]
+    OtherSite {
+        /// The folder.
+        folder: PathBuf,
+        /// The site that it belongs to.
+        site: SiteName,
+        /// The site of the token.
+        token_site: SiteName,
+    },
+    /// The folder cannot take keys.
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    /// The keys in the folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] KeyFolderError),
+    /// Nobody answers.
+    #[error(
+        "cannot reach {edge}: {source}; enrolment is served by `mez edge` on the host where the site was made, or by \
+         `mez keys serve` there"
+    )]
+    Unreachable {
+        /// Where.
+        edge: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The server is not the right one, or TLS failed otherwise.
+    #[error("{edge} cannot be trusted with the token, which was not sent: {why}")]
+    Tls {
+        /// Where.
+        edge: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// It took too long.
+    #[error(
+        "{edge} did not answer in time; try again, and make another token if this one then counts as used"
+    )]
+    TimedOut {
+        /// Where.
+        edge: String,
+    },
+    /// The connection ended early.
+    #[error(
+        "{edge} closed the connection before it gave a certificate; it may be busy: try again in a few seconds, and \
+         make another token if this one then counts as used"
+    )]
+    Closed {
+        /// Where.
+        edge: String,
+    },
+    /// The authority refused.
+    #[error("not enrolled: {message}")]
+    Refused {
+        /// Why, for programs.
+        code: RefusalCode,
+        /// Why, in the authority's words.
+        message: String,
+    },
+    /// The certificate that came does not fit.
+    #[error("{edge} answered with something that cannot be used: {source}")]
+    Answer {
+        /// Where.
+        edge: String,
+        /// What does not fit.
+        source: MismatchError,
+    },
+    /// The certificate is for somebody else.
+    #[error("the certificate that came is for {got} and not for {wanted}; nothing was written")]
+    WrongIdentity {
+        /// Whose it is.
+        got: Box<Identity>,
+        /// Whose it should be.
+        wanted: Box<Identity>,
+    },
+    /// A file could not be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The key could not be made.
+    #[error("cannot make a key: {0}")]
+    Crypto(#[from] rcgen::Error),
+}

@@ -1,0 +1,151 @@
+//! What a failed TLS handshake means and what to do about it, in words.
+//!
+//! A refused certificate reaches the refused side only as a number in an alert. These functions turn that number,
+//! or the error on the refusing side, into a sentence that names the remedy.
+
+use std::io;
+
+use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
+
+use super::certificate::Moment;
+
+/// Explains an error of TLS over TCP, ours or one that the other side sent as an alert.
+pub fn explain(error: &Error) -> String {
+    match error {
+        Error::AlertReceived(alert) => explain_alert(*alert),
+        Error::InvalidCertificate(error) => explain_certificate(error),
+        Error::NoCertificatesPresented => {
+            "the other side presented no certificate; it has to join the site with `mez keys enrol`".into()
+        }
+        Error::NoApplicationProtocol => {
+            "the other side speaks another protocol, or another version of Mez; update the older one".into()
+        }
+        Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13)
+        | Error::PeerIncompatible(PeerIncompatible::Tls13RequiredForQuic)
+        | Error::PeerIncompatible(PeerIncompatible::SupportedVersionsExtensionRequired)
+        | Error::PeerIncompatible(PeerIncompatible::Tls12NotOfferedOrEnabled) => {
+            "the other side does not offer TLS 1.3, the only version that Mez accepts".into()
+        }
+        Error::InvalidMessage(_) => {
+            format!("the other side does not speak TLS; is this the right port? ({error})")
+        }
+        other => format!("TLS failed: {other}"),
+    }
+}
+
+/// Explains an error of QUIC; nothing where it has to do with something else than TLS.
+pub fn explain_quic(error: &quinn::ConnectionError) -> Option<String> {
+    use quinn::ConnectionError::{ConnectionClosed, TransportError};
+    let alert = |code: quinn::TransportErrorCode| match u64::from(code) {
+        code @ 0x100..0x200 => Some(AlertDescription::from((code & 0xff) as u8)),
+        _ => None,
+    };
+    match error {
+        // We refused: the reason is the text of our own TLS error.
+        TransportError(error) => alert(error.code).map(|alert| explain_own_alert(alert, &error.reason)),
+        // We were refused. The reason is the other side's word, so it is quoted.
+        ConnectionClosed(close) => alert(close.error_code).map(|alert| {
+            let reason = String::from_utf8_lossy(&close.reason);
+            match reason.is_empty() {
+                true => explain_alert(alert),
+                false => format!("{} (it says: {:?})", explain_alert(alert), inner_reason(&reason)),
+            }
+        }),
+        _ => None,
+    }
+}
+
+/// Explains an I/O error that wraps an error of TLS, as tokio-rustls returns it.
+pub fn explain_io(error: &io::Error) -> Option<String> {
+    error.get_ref()?.downcast_ref::<Error>().map(explain)
+}
+
+/// QUIC keeps of our own error only the alert that it was sent as, and a text.
+fn explain_own_alert(alert: AlertDescription, reason: &str) -> String {
+    match alert {
+        AlertDescription::UnknownCA => explain_certificate(&CertificateError::UnknownIssuer),
+        AlertDescription::CertificateRequired => explain(&Error::NoCertificatesPresented),
+        AlertDescription::NoApplicationProtocol => explain(&Error::NoApplicationProtocol),
+        AlertDescription::CertificateExpired => format!(
+            "the certificate of the other side has expired or is not valid yet by this host's clock; compare the \
+             clocks, and have it enrol anew with `mez keys enrol` where it has expired ({reason})"
+        ),
+        _ => inner_reason(reason).to_owned(),
+    }
+}
+
+fn explain_alert(alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::CertificateRequired => {
+            "the other side requires a certificate, and none was presented; join the site with `mez keys enrol`".into()
+        }
+        AlertDescription::CertificateExpired => {
+            "the other side refused our certificate: by its clock it has expired or is not valid yet; compare the \
+             clocks, and enrol anew with `mez keys enrol` where it has expired (see `mez keys list`)"
+                .into()
+        }
+        AlertDescription::UnknownCA => {
+            "the other side does not know the authority of our certificate: it belongs to another site, or its site \
+             was made anew; compare the authorities with `mez keys show` on both hosts"
+                .into()
+        }
+        AlertDescription::CertificateRevoked | AlertDescription::AccessDenied => {
+            "the other side no longer admits our certificate; ask who runs the site".into()
+        }
+        AlertDescription::CertificateUnknown => {
+            "the other side knows our site but does not admit our identity there: only cameras may dial the link, \
+             and only applications may subscribe (see `mez keys list`)"
+                .into()
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::DecryptError => {
+            format!("the other side cannot verify our certificate ({alert:?}); enrol anew with `mez keys enrol`")
+        }
+        AlertDescription::NoApplicationProtocol => {
+            "the other side speaks another protocol, or another version of Mez; update the older one".into()
+        }
+        AlertDescription::ProtocolVersion => {
+            "the other side does not offer TLS 1.3, the only version that Mez accepts".into()
+        }
+        other => format!("the other side broke off TLS ({other:?})"),
+    }
+}
+
+fn explain_certificate(error: &CertificateError) -> String {
+    let clock = |now: &rustls::pki_types::UnixTime| moment(now.as_secs());
+    match error {
+        CertificateError::ExpiredContext { time, not_after } => format!(
+            "the certificate of the other side expired at {}, and this host's clock says {}; it has to enrol anew \
+             with `mez keys enrol`, unless the clock is wrong",
+            moment(not_after.as_secs()),
+            clock(time)
+        ),
+        CertificateError::NotValidYetContext { time, not_before } => format!(
+            "the certificate of the other side is valid only from {}, and this host's clock says {}; set the clock",
+            moment(not_before.as_secs()),
+            clock(time)
+        ),
+        CertificateError::UnknownIssuer => {
+            "the certificate of the other side comes from an authority that this host does not know: it belongs to \
+             another site, or the site was made anew; compare the authorities with `mez keys show` on both hosts"
+                .into()
+        }
+        CertificateError::NotValidForNameContext { .. } | CertificateError::InvalidPurposeContext { .. } => {
+            format!("the other side is not an edge of this site ({error})")
+        }
+        CertificateError::Other(reason) => reason.to_string(),
+        other => format!("the certificate of the other side cannot be verified ({other})"),
+    }
+}
+
+/// Our own sentence out of the text that rustls puts around it.
+fn inner_reason(text: &str) -> &str {
+    let inner = text.strip_prefix("invalid peer certificate: Other(OtherError(");
+    inner.and_then(|inner| inner.strip_suffix("))")).unwrap_or(text)
+}
+
+fn moment(unix_seconds: u64) -> Moment {
+    let since = std::time::Duration::from_secs(unix_seconds);
+    Moment(std::time::UNIX_EPOCH.checked_add(since).unwrap_or(std::time::UNIX_EPOCH))
+}

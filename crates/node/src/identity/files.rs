@@ -1,0 +1,191 @@
+//! Files that must be whole or absent, and private: written beside their place, flushed, then renamed into it.
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Prefix of files that are being written. One that is left over, after a power cut, may be deleted.
+const UNFINISHED: &str = ".mez-unfinished-";
+
+/// Key files are a few kilobytes; a larger file in a key folder is something else.
+const KEY_FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// A file or folder that could not be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {source}", path.display())]
+pub struct FileError {
+    /// What was tried: "read", "write" …
+    pub action: &'static str,
+    /// On what.
+    pub path: PathBuf,
+    /// What the operating system said.
+    pub source: io::Error,
+}
+
+impl FileError {
+    pub(super) fn on(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self { action, path, source }
+    }
+
+    /// Whether the file was not there.
+    pub fn is_absent(&self) -> bool {
+        self.source.kind() == io::ErrorKind::NotFound
+    }
+
+    /// Whether the file was there already.
+    pub(super) fn exists_already(&self) -> bool {
+        self.source.kind() == io::ErrorKind::AlreadyExists
+    }
+}
+
+/// Who may read a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Readers {
+    /// Its owner: mode 0600.
+    Owner,
+    /// Everybody: mode 0644.
+    Everybody,
+}
+
+/// What to do with a file that is in the place already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Present {
+    /// Leave it and fail with `AlreadyExists`, also when two processes write at once.
+    Keep,
+    /// Put the new one in its place.
+    Replace,
+}
+
+/// Writes a whole file or nothing. When this returns, file and name have reached the disk.
+pub(super) fn write(
+    path: &Path,
+    content: &[u8],
+    readers: Readers,
+    present: Present,
+) -> Result<(), FileError> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mode = if readers == Readers::Owner { 0o600 } else { 0o644 };
+    let attempt = || {
+        let mut file = tempfile::Builder::new()
+            .prefix(UNFINISHED)
+            .permissions(Permissions::from_mode(mode))
+            .tempfile_in(folder)?;
+        file.write_all(content)?;
+        file.as_file().sync_all()?;
+        match present {
+            Present::Keep => file.persist_noclobber(path).map_err(|e| e.error)?,
+            Present::Replace => file.persist(path).map_err(|e| e.error)?,
+        };
+        sync_folder(folder)
+    };
+    attempt().map_err(FileError::on("write", path))
+}
+
+/// Makes renames and removals inside `folder` survive a power cut.
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Reads a small file, refusing to fill memory with one that cannot be what is looked for.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+    let attempt = || {
+        let file = File::open(path)?;
+        let mut content = Vec::new();
+        file.take(KEY_FILE_BYTES_MAX + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > KEY_FILE_BYTES_MAX {
+            return Err(io::Error::other(format!(
+                "it is larger than {KEY_FILE_BYTES_MAX} bytes, so it is no key file"
+            )));
+        }
+        Ok(content)
+    };
+    attempt().map_err(FileError::on("read", path))
+}
+
+/// The permission bits of a file or folder.
+pub(super) fn mode(path: &Path) -> Result<u32, FileError> {
+    let metadata = fs::metadata(path).map_err(FileError::on("read", path))?;
+    Ok(metadata.permissions().mode() & 0o7777)
+}
+
+/// Creates a folder that only its owner may enter (0700), with those above it, or takes it as it is.
+pub(super) fn make_private_folder(folder: &Path) -> Result<(), FileError> {
+    let attempt = || {
+        DirBuilder::new().mode(0o700).recursive(true).create(folder)?;
+        match folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => sync_folder(parent),
+            None => Ok(()),
+        }
+    };
+    attempt().map_err(FileError::on("create", folder))
+}
+
+/// Takes away everybody else's access to a folder.
+pub(super) fn close_to_others(folder: &Path) -> Result<(), FileError> {
+    if mode(folder)? & 0o077 == 0 {
+        return Ok(());
+    }
+    fs::set_permissions(folder, Permissions::from_mode(0o700)).map_err(FileError::on("protect", folder))
+}
+
+/// Whether a folder holds nothing, not counting files left over from an interrupted write.
+pub(super) fn is_empty(folder: &Path) -> Result<bool, FileError> {
+    let mut names = names(folder)?;
+    names.retain(|name| !name.starts_with(UNFINISHED));
+    Ok(names.is_empty())
+}
+
+/// The names in a folder, sorted; what is not text is left out, since nothing of ours is named so.
+pub(super) fn names(folder: &Path) -> Result<Vec<String>, FileError> {
+    let attempt = || {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        names.sort();
+        Ok(names)
+    };
+    attempt().map_err(FileError::on("list", folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_is_private_and_never_replaces_unasked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.key");
+        write(&path, b"first", Readers::Owner, Present::Keep).unwrap();
+        assert_eq!(mode(&path).unwrap(), 0o600);
+        let refused = write(&path, b"second", Readers::Owner, Present::Keep).unwrap_err();
+        assert!(refused.exists_already(), "{refused}");
+        assert_eq!(read(&path).unwrap(), b"first");
+        write(&path, b"second", Readers::Everybody, Present::Replace).unwrap();
+        assert_eq!(read(&path).unwrap(), b"second");
+        assert_eq!(mode(&path).unwrap() & 0o600, 0o600);
+        assert_eq!(names(folder.path()).unwrap(), ["x.key"], "something was left behind");
+    }
+
+    #[test]
+    fn a_file_too_large_for_a_key_is_not_read_into_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("video.pem");
+        File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("no key file"));
+    }
+
+    #[test]
+    fn a_new_folder_and_those_above_it_are_private() {
+        let top = tempfile::tempdir().unwrap();
+        let folder = top.path().join("config/mez/keys");
+        make_private_folder(&folder).unwrap();
+        for made in [folder.as_path(), folder.parent().unwrap(), &top.path().join("config")] {
+            assert_eq!(mode(made).unwrap(), 0o700, "{}", made.display());
+        }
+        make_private_folder(&folder).unwrap();
+        assert!(is_empty(&folder).unwrap());
+    }
+}

@@ -1,0 +1,62 @@
+//! Who belongs to a site, and how they prove it.
+//!
+//! A **site** is everything that trusts one authority. Its members are camera hosts, edges and applications; each
+//! has an [`Identity`], `spiffe://SITE/ROLE/NAME`, in a certificate that the authority signed, and a key that
+//! never left its host. Every connection between hosts is TLS 1.3 on which both sides show their certificate.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`name`] | identities: site, role, name; which cameras one may publish |
+//! | [`certificate`] | what a certificate says: whose, how long, by whom |
+//! | [`authority`] | the site's authority: created, loaded, issuing |
+//! | [`folder`] | the folder of keys: where it is found, which identity in it fits |
+//! | [`credentials`] | what one member proves itself with, and the files it is kept in |
+//! | [`token`] | one-time tokens |
+//! | [`enrol`] | a device with a token gets its certificate |
+//! | [`tls`] | the TLS configurations of every port |
+//! | [`accept`] | TLS over TCP, bounded |
+//! | [`explain`] | what a failed handshake means, in words |
+//!
+//! # The folder of keys
+//!
+//! ```text
+//! keys/                      0700  found through keys=, MEZ_KEYS, then the configuration folder
+//!   authority.pem            0644  certificate of the site's authority; on every host
+//!   authority.key            0600  its private key and certificate; only where the site was made
+//!   tokens/                  0700  only where the site was made
+//!     HASH.json              0600  a token that waits to be used; HASH.used one that was, until it expires
+//!   camera+dock+cam1.pem     0600  an identity of this host: private key, then certificate
+//! ```
+//!
+//! An identity is one file and not two, so that a renewed key and its certificate change at once. OpenSSL, gRPC
+//! and curl read the key and the certificate out of the same file. A file is known by the certificate in it: its
+//! name is only for people.
+//!
+//! # Who verifies what
+//!
+//! Clients verify that the server's certificate comes from the site's authority and is made out for
+//! [`authority::EDGE_SERVER_NAME`], which only edges are; the address that was dialled plays no part. Servers
+//! verify that the client's certificate comes from the authority, holds exactly one identity, of this site, in a
+//! role that has business on that port. What a member may then do is decided from [`certificate::peer_identity`].
+
+pub mod accept;
+pub mod authority;
+pub mod certificate;
+pub mod credentials;
+pub mod enrol;
+pub mod explain;
+mod files;
+pub mod folder;
+pub mod name;
+pub mod tls;
+pub mod token;
+
+pub use accept::TlsIncoming;
+pub use authority::{EDGE_SERVER_NAME, SiteAuthority};
+pub use certificate::{Fingerprint, Moment, Validity, peer_identity};
+pub use credentials::Credentials;
+pub use enrol::{EnrolmentLimits, EnrolmentServer, enrol};
+pub use files::FileError;
+pub use folder::{KeyFolder, TemporarySite, host_name};
+pub use name::{Identity, Name, Role, SiteName};
+pub use token::{Token, TokenStore};

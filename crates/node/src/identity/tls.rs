@@ -1,0 +1,247 @@
+//! TLS for every port of Mez: version 1.3 only, ring's ciphers, and the site's authority as the only root.
+//!
+//! Both sides present a certificate; only enrolment, whose client has none yet, is different (see
+//! [`super::enrol`]). Clients verify the server name [`EDGE_SERVER_NAME`], whatever address they dialled. Servers
+//! check the role inside the handshake, so that nothing is read from somebody who has no business there.
+//! Sessions are never resumed and no early data is taken: a resumed session would skip the check of the
+//! certificate, so that one that has expired meanwhile would go on being used, and early data can be replayed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, OtherError, RootCertStore,
+    ServerConfig, SignatureScheme,
+};
+
+use super::authority::EDGE_SERVER_NAME;
+use super::certificate::peer_identity;
+use super::credentials::Credentials;
+use super::name::{Identity, Role, SiteName};
+
+/// The link between camera and edge, over QUIC or TCP. The number is the protocol's version.
+pub const ALPN_LINK: &[u8] = b"mez/1";
+/// gRPC.
+pub const ALPN_GRPC: &[u8] = b"h2";
+/// Enrolment.
+pub const ALPN_ENROL: &[u8] = b"mez-enrol/1";
+
+/// TLS for an edge that accepts the link: only cameras of the site get in.
+pub fn link_server_config(credentials: &Credentials) -> Result<ServerConfig, TlsConfigError> {
+    server_config(credentials, &[Role::Camera], ALPN_LINK)
+}
+
+/// TLS for a camera that dials the link. Connect with the server name [`EDGE_SERVER_NAME`].
+pub fn link_client_config(credentials: &Credentials) -> Result<ClientConfig, TlsConfigError> {
+    require(credentials, &[Role::Camera], "dial the link")?;
+    client_config(credentials, ALPN_LINK)
+}
+
+/// [`link_server_config`] in quinn's terms.
+pub fn quic_server_config(
+    credentials: &Credentials,
+) -> Result<quinn::crypto::rustls::QuicServerConfig, TlsConfigError> {
+    Ok(link_server_config(credentials)?.try_into()?)
+}
+
+/// [`link_client_config`] in quinn's terms.
+pub fn quic_client_config(
+    credentials: &Credentials,
+) -> Result<quinn::crypto::rustls::QuicClientConfig, TlsConfigError> {
+    Ok(link_client_config(credentials)?.try_into()?)
+}
+
+/// TLS for an edge that serves gRPC to members with one of the roles in `accepts`.
+///
+/// Serve with [`super::accept::TlsIncoming`]: tonic's own `ServerTlsConfig` cannot check roles, resumes sessions,
+/// and bounds neither how many handshakes run at once nor how long they take.
+pub fn grpc_server_config(
+    credentials: &Credentials,
+    accepts: &[Role],
+) -> Result<ServerConfig, TlsConfigError> {
+    server_config(credentials, accepts, ALPN_GRPC)
+}
+
+/// TLS for a client of an edge's gRPC services. Connect with the server name [`EDGE_SERVER_NAME`].
+pub fn grpc_client_config(credentials: &Credentials) -> Result<ClientConfig, TlsConfigError> {
+    client_config(credentials, ALPN_GRPC)
+}
+
+/// [`grpc_client_config`] in tonic's terms, with the server name set.
+pub fn tonic_client_config(credentials: &Credentials) -> tonic::transport::ClientTlsConfig {
+    use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+    ClientTlsConfig::new()
+        .domain_name(EDGE_SERVER_NAME)
+        .ca_certificate(Certificate::from_pem(credentials.authority_pem()))
+        .identity(Identity::from_pem(credentials.chain_pem(), credentials.key_pem()))
+}
+
+/// TLS for enrolment: the server shows who it is, with the authority's certificate in its chain so that the
+/// client can recognise it; the client has nothing to show yet.
+pub(super) fn enrolment_server_config(credentials: &Credentials) -> Result<ServerConfig, TlsConfigError> {
+    let mut chain = credentials.chain().to_vec();
+    chain.push(credentials.authority().clone());
+    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(TLS13)?;
+    let config = builder.with_no_client_auth().with_single_cert(chain, credentials.key())?;
+    Ok(hardened_server(config, ALPN_ENROL))
+}
+
+pub(super) const TLS13: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+pub(super) fn hardened_client(mut config: ClientConfig, alpn: &[u8]) -> ClientConfig {
+    config.alpn_protocols = vec![alpn.to_vec()];
+    config.resumption = Resumption::disabled();
+    config.enable_early_data = false;
+    config
+}
+
+fn hardened_server(mut config: ServerConfig, alpn: &[u8]) -> ServerConfig {
+    config.alpn_protocols = vec![alpn.to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.max_early_data_size = 0;
+    config
+}
+
+fn client_config(credentials: &Credentials, alpn: &[u8]) -> Result<ClientConfig, TlsConfigError> {
+    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(TLS13)?;
+    let config = builder
+        .with_root_certificates(roots(credentials)?)
+        .with_client_auth_cert(credentials.chain().to_vec(), credentials.key())?;
+    Ok(hardened_client(config, alpn))
+}
+
+fn server_config(
+    credentials: &Credentials,
+    accepts: &[Role],
+    alpn: &[u8],
+) -> Result<ServerConfig, TlsConfigError> {
+    require(credentials, &[Role::Edge], "serve")?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(credentials)?), provider());
+    let verifier = Arc::new(MemberVerifier {
+        chain: verifier.build()?,
+        site: credentials.identity().site.clone(),
+        accepts: accepts.to_vec(),
+    });
+    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(TLS13)?;
+    let config = builder
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(credentials.chain().to_vec(), credentials.key())?;
+    Ok(hardened_server(config, alpn))
+}
+
+fn roots(credentials: &Credentials) -> Result<RootCertStore, TlsConfigError> {
+    let mut roots = RootCertStore::empty();
+    roots.add(credentials.authority().clone())?;
+    Ok(roots)
+}
+
+fn require(credentials: &Credentials, roles: &[Role], to: &'static str) -> Result<(), TlsConfigError> {
+    match roles.contains(&credentials.identity().role) {
+        true => Ok(()),
+        false => Err(TlsConfigError::Role { identity: Box::new(credentials.identity().clone()), to }),
+    }
+}
+
+/// Checks the chain as rustls does, then who the member is: of this site, in a role that may come in here.
+#[derive(Debug)]
+struct MemberVerifier {
+    chain: Arc<dyn ClientCertVerifier>,
+    site: SiteName,
+    accepts: Vec<Role>,
+}
+
+impl ClientCertVerifier for MemberVerifier {
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.chain.verify_client_cert(end_entity, intermediates, now)?;
+        let identity = peer_identity(std::slice::from_ref(end_entity), &self.site);
+        let identity = identity.map_err(|error| refused(error.to_string()))?;
+        if !self.accepts.contains(&identity.role) {
+            let accepts = self.accepts.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(" or ");
+            return Err(refused(format!("{identity} has no access here: only the role {accepts} has")));
+        }
+        Ok(verified)
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.chain.root_hint_subjects()
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chain.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chain.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chain.supported_verify_schemes()
+    }
+}
+
+/// A certificate that is genuine and still not admitted, with the reason in words.
+pub(super) fn refused(why: String) -> rustls::Error {
+    CertificateError::Other(OtherError(Arc::new(Refused(why)))).into()
+}
+
+#[derive(thiserror::Error)]
+#[error("{0}")]
+struct Refused(String);
+
+/// rustls shows such an error with `{:?}`, also in the reason that QUIC sends to the other side.
+impl fmt::Debug for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why there is no TLS configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsConfigError {
+    /// The credentials are for something else.
+    #[error("{identity} cannot {to}: its role does not allow it")]
+    Role {
+        /// Whose credentials.
+        identity: Box<Identity>,
+        /// What was to be done.
+        to: &'static str,
+    },
+    /// rustls does not take the key or the certificate.
+    #[error("TLS does not take these keys: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The verifier could not be built.
+    #[error("TLS does not take the certificate of the site's authority: {0}")]
+    Authority(#[from] VerifierBuilderError),
+    /// The cipher that QUIC begins with is missing.
+    #[error("QUIC cannot be used: {0}")]
+    Quic(#[from] quinn::crypto::rustls::NoInitialCipherSuite),
+}
+
+#[cfg(test)]
+mod tests;

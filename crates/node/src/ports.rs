@@ -1,0 +1,65 @@
+//! The ports that Mez listens on unless told otherwise: a block of four that no usual video or messaging
+//! server claims (1935, 1984, 4222, 5000, 7447, 7880, 8554, 8888 and 9997 are taken by those).
+
+/// The link between camera brokers and an edge broker: UDP (QUIC), and TCP on the same number where UDP is blocked.
+pub const LINK: u16 = 7650;
+
+/// The edge broker's gRPC services for applications: TCP, TLS, both sides with a certificate.
+pub const GRPC: u16 = 7651;
+
+/// Enrolment of new devices with a one-time token: TCP, TLS, only the server with a certificate.
+pub const ENROL: u16 = 7652;
+
+/// Health and metrics over plain HTTP: TCP. The only port without TLS, so it is bound to loopback unless configured.
+pub const HTTP: u16 = 7653;
+
+/// Splits `HOST` or `HOST:PORT` as people type it: a name, an IPv4 address, or an IPv6 address, which is put in
+/// brackets where a port follows (`[::1]:7650`). Nothing where it is neither.
+pub fn host_and_port(text: &str, default_port: u16) -> Option<(&str, u16)> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']')?;
+            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) })
+        }
+        // More than one colon without brackets: an IPv6 address without a port.
+        None if text.matches(':').count() > 1 => (text, None),
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    let port = match port {
+        Some(port) => port.parse().ok().filter(|&port| port != 0)?,
+        None => default_port,
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
+    (!host.is_empty() && host.chars().all(plain)).then_some((host, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_ports_are_read_as_people_type_them() {
+        for (text, expected) in [
+            ("edge.local", Some(("edge.local", 7652))),
+            ("edge.local:9000", Some(("edge.local", 9000))),
+            ("10.0.0.7:9000", Some(("10.0.0.7", 9000))),
+            ("::1", Some(("::1", 7652))),
+            ("[::1]", Some(("::1", 7652))),
+            ("[fe80::1%eth0]:9000", Some(("fe80::1%eth0", 9000))),
+            ("", None),
+            (":9000", None),
+            ("edge:", None),
+            ("edge:0", None),
+            ("edge:70000", None),
+            ("[::1", None),
+            ("[::1]9000", None),
+            ("https://edge", None),
+            ("edge/x", None),
+        ] {
+            assert_eq!(host_and_port(text, ENROL), expected, "{text:?}");
+        }
+    }
+}
