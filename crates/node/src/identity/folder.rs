@@ -148,7 +148,7 @@ impl KeyFolder {
         let fits = |identity: &Identity| match (role, name) {
             _ if identity.role != role => false,
             (_, None) => true,
-            (Role::Camera, Some(name)) => identity.permits_camera(name.as_str()),
+            (Role::Camera, Some(name)) => identity.permits_camera(name.as_camera()),
             (_, Some(name)) => identity.name == *name,
         };
         let files = self.identity_files()?;

@@ -40,16 +40,16 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Whether this identity may publish the camera `camera_name`.
+    /// Whether this identity may publish `camera`.
     ///
     /// A camera host often has several cameras, so the identity `camera/dock` may publish `dock` and everything
-    /// below it (`dock/cam1`), but not `docks`. Other roles may publish nothing, and nobody what is not a name.
-    pub fn permits_camera(&self, camera_name: &str) -> bool {
-        let is_covered = || match camera_name.strip_prefix(self.name.as_str()) {
+    /// below it (`dock/cam1`), but not `docks`. Other roles may publish nothing.
+    pub fn permits_camera(&self, camera: &CameraName) -> bool {
+        let is_covered = || match camera.as_str().strip_prefix(self.name.as_str()) {
             Some(rest) => rest.is_empty() || rest.starts_with('/'),
             None => false,
         };
-        self.role == Role::Camera && is_covered() && camera_name.parse::<CameraName>().is_ok()
+        self.role == Role::Camera && is_covered()
     }
 
     /// Role and name without the site: `camera/dock/cam1`, as typed at the command line.
@@ -298,11 +298,6 @@ mod tests {
             ("camera/dock", "doc", false),
             ("camera/dock", "Dock", false),
             ("camera/dock", "yard/dock", false),
-            ("camera/dock", "dock/", false),
-            ("camera/dock", "dock//cam1", false),
-            ("camera/dock", "dock/../yard", false),
-            ("camera/dock", "dock/*", false),
-            ("camera/dock", "", false),
             ("camera/dock/cam1", "dock/cam1", true),
             ("camera/dock/cam1", "dock/cam1/left", true),
             ("camera/dock/cam1", "dock/cam2", false),
@@ -313,7 +308,7 @@ mod tests {
         ];
         for (who, camera, expected) in table {
             let who = identity(&format!("spiffe://harbour/{who}"));
-            assert_eq!(who.permits_camera(camera), expected, "{who} on {camera:?}");
+            assert_eq!(who.permits_camera(&camera.parse().unwrap()), expected, "{who} on {camera:?}");
         }
     }
 
