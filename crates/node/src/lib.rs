@@ -1,10 +1,11 @@
 //! Everything of Mez that touches the world: sockets, files, clocks, processes.
 
-pub mod identity;
-pub mod ports;
+pub mod api;
 pub mod camera;
 pub mod clock;
 pub mod edge;
-pub mod state;
+pub mod identity;
 mod link;
+pub mod ports;
 pub mod source;
+pub mod state;

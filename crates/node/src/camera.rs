@@ -1,0 +1,339 @@
+//! A camera broker at work: the core's state machine between a publisher's thread and the link.
+//!
+//! [`CameraBroker::start`] gives a [`CameraHandle`]; the loop in `Driver::run` is all there is in between.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use mez_core::broker::camera::{CameraBroker as Broker, CameraConfig, CameraOutput};
+use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
+use mez_core::frame::{FRAME_BYTES_MAX, FrameId};
+use mez_core::log::{LogConfig, LogReader, log};
+use mez_core::name::CameraName;
+use tokio::sync::{Notify, mpsc, watch};
+use tracing::{debug, error, info, warn};
+
+use crate::clock::{anchor, monotonic_now, sleep_until};
+use crate::identity::Credentials;
+use crate::identity::tls::TlsConfigError;
+use crate::link::{CameraEvent, Command, CommandSender, Dialler, EVENTS_MAX};
+use crate::state::{self, CameraState, StateError};
+
+/// Replies that wait for the publisher; beyond that the oldest is dropped.
+const REPLIES_MAX: usize = 64;
+
+/// How a camera broker is set up.
+#[derive(Clone, Debug)]
+pub struct CameraOptions {
+    /// The camera's name.
+    pub camera: CameraName,
+    /// The edge's host name or address.
+    pub edge_host: String,
+    /// The edge's link port. Default [`crate::ports::LINK`].
+    pub edge_port: u16,
+    /// Who the camera host is.
+    pub credentials: Credentials,
+    /// The log's budget. Default 256 MiB.
+    pub log: LogConfig,
+    /// The largest payload that is taken, in bytes. Default 32 MiB.
+    pub frame_bytes_max: u32,
+    /// The folder for state. Default as in [`crate::state`].
+    pub state: Option<PathBuf>,
+}
+
+impl CameraOptions {
+    /// The defaults, for the edge at `host`.
+    pub fn new(camera: CameraName, host: &str, port: u16, credentials: Credentials) -> Self {
+        Self {
+            camera,
+            edge_host: host.into(),
+            edge_port: port,
+            credentials,
+            log: LogConfig::default(),
+            frame_bytes_max: FRAME_BYTES_MAX,
+            state: None,
+        }
+    }
+}
+
+/// Why a camera broker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The identity may not publish this camera.
+    #[error(
+        "the identity {identity} may not publish camera {camera}; enrol one that may: mez keys token camera/{camera}"
+    )]
+    NotPermitted {
+        /// Who the camera host is.
+        identity: String,
+        /// The camera.
+        camera: CameraName,
+    },
+    /// The epoch could not be had.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The certificate cannot dial.
+    #[error(transparent)]
+    Tls(#[from] TlsConfigError),
+}
+
+/// An application's result for a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The frame.
+    pub frame: FrameId,
+    /// The application.
+    pub application: String,
+    /// The result, opaque to Mez.
+    pub payload: Bytes,
+}
+
+/// Starts camera brokers.
+pub struct CameraBroker;
+
+impl CameraBroker {
+    /// Starts a broker on the current tokio runtime. It stops when the last handle is dropped.
+    pub fn start(options: CameraOptions) -> Result<CameraHandle, StartError> {
+        let CameraOptions { camera, edge_host, edge_port, credentials, .. } = &options;
+        if !credentials.identity().permits_camera(camera) {
+            return Err(StartError::NotPermitted {
+                identity: credentials.identity().to_string(),
+                camera: camera.clone(),
+            });
+        }
+        let (events, receiver) = mpsc::channel(EVENTS_MAX);
+        let dialler = Dialler::new(edge_host, *edge_port, credentials, events)?;
+        let state = CameraState::open(&state::folder(options.state.as_deref())?, camera)?;
+
+        let (epoch, anchor) = (state.epoch(), anchor());
+        let (writer, reader) = log(options.log);
+        let intake = Intake::new(
+            writer,
+            IntakeConfig { frame_bytes_max: options.frame_bytes_max, ..IntakeConfig::new(epoch, anchor) },
+        );
+        let software = concat!("mez ", env!("CARGO_PKG_VERSION")).into();
+        let config = CameraConfig { camera: camera.clone(), epoch, anchor, software };
+        let shared = Arc::new(Shared {
+            camera: camera.clone(),
+            intake: Mutex::new(intake),
+            reader: reader.clone(),
+            appended: watch::Sender::new(0),
+            up: watch::Sender::new(false),
+            replies: Mutex::default(),
+            replied: Notify::new(),
+        });
+        let (stop, stopped) = watch::channel(());
+        let driver = Driver {
+            broker: Broker::new(config, &reader, monotonic_now()),
+            shared: Arc::clone(&shared),
+            state,
+            dialler,
+            links: HashMap::new(),
+            next_link: 0,
+            last_failure: String::new(),
+        };
+        tokio::spawn(driver.run(receiver, shared.appended.subscribe(), stopped));
+        Ok(CameraHandle { shared, _stop: Arc::new(stop) })
+    }
+}
+
+struct Shared {
+    camera: CameraName,
+    intake: Mutex<Intake>,
+    reader: LogReader,
+    /// Counts appended frames.
+    appended: watch::Sender<u64>,
+    up: watch::Sender<bool>,
+    replies: Mutex<VecDeque<Reply>>,
+    replied: Notify,
+}
+
+/// A camera broker that runs. Cheap to clone; the broker stops with the last clone.
+#[derive(Clone)]
+pub struct CameraHandle {
+    shared: Arc<Shared>,
+    _stop: Arc<watch::Sender<()>>,
+}
+
+impl CameraHandle {
+    /// The camera's name.
+    pub fn name(&self) -> &CameraName {
+        &self.shared.camera
+    }
+
+    /// Stamps a frame and puts it into the log. For any thread; waits for nothing but another publisher's copy
+    /// of a few words.
+    pub fn publish(&self, frame: Published) -> Result<FrameId, PublishError> {
+        let id = lock(&self.shared.intake).publish(monotonic_now(), frame)?;
+        self.shared.appended.send_modify(|count| *count += 1);
+        Ok(id)
+    }
+
+    /// The camera's log.
+    pub fn log(&self) -> LogReader {
+        self.shared.reader.clone()
+    }
+
+    /// Counts appended frames, for waiting.
+    pub fn appended(&self) -> watch::Receiver<u64> {
+        self.shared.appended.subscribe()
+    }
+
+    /// Whether the edge has the camera connected.
+    pub fn is_up(&self) -> bool {
+        *self.shared.up.borrow()
+    }
+
+    /// Tells when the connection to the edge comes and goes.
+    pub fn up(&self) -> watch::Receiver<bool> {
+        self.shared.up.subscribe()
+    }
+
+    /// Frames refused so far.
+    pub fn refused(&self) -> u64 {
+        lock(&self.shared.intake).refused()
+    }
+
+    /// Bytes in the log and in the hands of its readers.
+    pub fn log_bytes(&self) -> u64 {
+        lock(&self.shared.intake).log_bytes()
+    }
+
+    /// The next reply of an application. Replies that nobody takes are dropped, oldest first, beyond 64.
+    pub async fn next_reply(&self) -> Reply {
+        loop {
+            let replied = self.shared.replied.notified();
+            if let Some(reply) = lock(&self.shared.replies).pop_front() {
+                return reply;
+            }
+            replied.await;
+        }
+    }
+}
+
+struct Driver {
+    broker: Broker,
+    shared: Arc<Shared>,
+    state: CameraState,
+    dialler: Dialler,
+    links: HashMap<LinkId, CommandSender>,
+    next_link: u64,
+    /// The last failure to connect, so that the same one is not logged four times a second.
+    last_failure: String,
+}
+
+impl Driver {
+    /// The whole loop: do what the broker wants, wait for what happens, tell the broker.
+    async fn run(
+        mut self,
+        mut events: mpsc::Receiver<CameraEvent>,
+        mut appended: watch::Receiver<u64>,
+        mut stopped: watch::Receiver<()>,
+    ) {
+        loop {
+            while let Some(output) = self.broker.poll_output() {
+                self.perform(output);
+            }
+            tokio::select! {
+                biased;
+                Err(_) = stopped.changed() => break,
+                // Before events: a frame is judged by what was known when it was published.
+                Ok(()) = appended.changed() => self.broker.handle_published(monotonic_now()),
+                Some(event) = events.recv() => self.handle(event),
+                () = sleep_until(self.broker.poll_timeout()) => self.handle_timeout(),
+            }
+        }
+        debug!(camera = %self.shared.camera, "the camera broker stopped");
+    }
+
+    fn handle(&mut self, event: CameraEvent) {
+        let now = monotonic_now();
+        match event {
+            CameraEvent::Dialled(link, commands) => {
+                self.links.insert(link, commands);
+                self.broker.handle_dialled(now, link);
+            }
+            CameraEvent::DialFailed(reason) => {
+                if reason != self.last_failure {
+                    warn!(camera = %self.shared.camera, "{reason}; trying again every 250 ms");
+                    self.last_failure = reason;
+                }
+                self.broker.handle_dial_failed(now);
+            }
+            CameraEvent::Message(link, message) => self.broker.handle_message(now, link, message),
+            CameraEvent::Sent(link, frame) => self.broker.handle_sent(now, link, frame),
+            CameraEvent::Closed(link, reason) => {
+                debug!(camera = %self.shared.camera, ?link, reason, "a connection ended");
+                self.links.remove(&link);
+                self.broker.handle_closed(now, link);
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self) {
+        let (refused, log_bytes) = {
+            let intake = lock(&self.shared.intake);
+            (intake.refused(), intake.log_bytes())
+        };
+        self.broker.handle_intake(refused, log_bytes);
+        self.broker.handle_timeout(monotonic_now());
+    }
+
+    fn perform(&mut self, output: CameraOutput) {
+        match output {
+            CameraOutput::Dial => {
+                self.next_link += 1;
+                self.dialler.dial(LinkId(self.next_link));
+            }
+            CameraOutput::Send { link, message } => self.command(link, Command::Send(message)),
+            CameraOutput::SendFrame { link, header, payload } => {
+                self.command(link, Command::SendFrame(header, payload));
+            }
+            CameraOutput::Reset { link, frame } => self.command(link, Command::Reset(frame)),
+            CameraOutput::Close { link } => {
+                self.command(link, Command::Close);
+                self.links.remove(&link);
+            }
+            CameraOutput::RaiseEpoch { above } => match self.state.raise_above(above) {
+                Ok(epoch) => {
+                    info!(camera = %self.shared.camera, epoch = epoch.0, "the edge knows a later start of this camera");
+                    lock(&self.shared.intake).raise_epoch(epoch);
+                    self.broker.handle_epoch(monotonic_now(), epoch);
+                }
+                Err(error) => error!(camera = %self.shared.camera, %error, "cannot begin a later epoch"),
+            },
+            CameraOutput::Refused { code, text } => {
+                error!(camera = %self.shared.camera, ?code, "the edge refused the camera: {text}");
+            }
+            CameraOutput::LinkChanged { up } => {
+                self.last_failure.clear();
+                info!(camera = %self.shared.camera, "{}", if up { "connected to the edge" } else { "lost the edge" });
+                self.shared.up.send_replace(up);
+            }
+            CameraOutput::Reply { frame, application, payload } => {
+                let mut replies = lock(&self.shared.replies);
+                if replies.len() == REPLIES_MAX {
+                    replies.pop_front();
+                }
+                replies.push_back(Reply { frame, application, payload });
+                self.shared.replied.notify_one();
+            }
+        }
+    }
+
+    fn command(&mut self, link: LinkId, command: Command) {
+        if let Some(commands) = self.links.get(&link)
+            && !commands.send(command)
+        {
+            self.links.remove(&link);
+            self.broker.handle_closed(monotonic_now(), link);
+        }
+    }
+}
+
+/// A publisher that panicked has left the intake as it was before or after its frame.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,455 @@
+//! An edge broker at work: the core's state machine between the link and the applications.
+//!
+//! [`EdgeBroker::start`] gives an [`EdgeHandle`]. The loop in `Driver::run` serves the link; every application
+//! reads the replica logs on a task of its own, through an [`EdgeSubscription`], and so holds up nobody.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::LinkId;
+use mez_core::broker::edge::{
+    CameraInfo, CaptureClock, EdgeBroker as Broker, EdgeConfig, EdgeOutput, ReplyError, SubscriptionId,
+};
+use mez_core::contract::Contract;
+use mez_core::frame::{FrameId, SkipCounts};
+use mez_core::log::LogReader;
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::subscription::{Delivery, Next, NotHeld, Span, Subscription};
+use mez_core::units::Instant;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tracing::{debug, info};
+
+use crate::clock::{monotonic_now, sleep_until, wall_now};
+use crate::identity::Credentials;
+pub use crate::link::ListenError;
+use crate::link::{Command, CommandSender, EVENTS_MAX, EdgeEvent, Listener, listen};
+
+/// Requests of applications that may wait for the driver.
+const REQUESTS_MAX: usize = 64;
+/// Camera changes that an application has not looked at; beyond that the oldest is dropped.
+const CHANGES_MAX: usize = 256;
+
+/// How an edge broker is set up.
+#[derive(Clone, Debug)]
+pub struct EdgeOptions {
+    /// The UDP address for camera brokers. Default `[::]` with port [`crate::ports::LINK`].
+    pub listen: SocketAddr,
+    /// Who the edge is.
+    pub credentials: Credentials,
+    /// The broker's own settings.
+    pub config: EdgeConfig,
+}
+
+/// The edge broker has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the edge broker has stopped")]
+pub struct Stopped;
+
+/// Why a reply was not passed on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyFailure {
+    /// The broker refused it.
+    #[error(transparent)]
+    Refused(#[from] ReplyError),
+    /// The broker has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Starts edge brokers.
+pub struct EdgeBroker;
+
+impl EdgeBroker {
+    /// Opens the link's port and starts a broker on the current tokio runtime. It stops with
+    /// [`EdgeHandle::stop`], or when the last handle is dropped.
+    pub fn start(options: EdgeOptions) -> Result<EdgeHandle, ListenError> {
+        let (events, event_receiver) = mpsc::channel(EVENTS_MAX);
+        let listener = listen(options.listen, &options.credentials, events)?;
+        let address =
+            listener.address().map_err(|source| ListenError::Bind { address: options.listen, source })?;
+        let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
+        let driver = Driver {
+            broker: Broker::new(options.config),
+            links: HashMap::new(),
+            clocks: HashMap::new(),
+            subscribers: HashMap::new(),
+            up: HashMap::new(),
+        };
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(driver.run(listener, event_receiver, request_receiver, stopped));
+        Ok(EdgeHandle { requests, address, next_subscription: Arc::default(), stop: Arc::new(stop) })
+    }
+}
+
+enum Request {
+    Subscribe(SubscriptionId, Box<(CameraPattern, Contract, Span)>, Arc<Mailbox>, oneshot::Sender<usize>),
+    Unsubscribe(SubscriptionId),
+    Cameras(oneshot::Sender<Vec<CameraInfo>>),
+    Reply(Box<(CameraName, FrameId, String, Bytes)>, oneshot::Sender<Result<(), ReplyError>>),
+}
+
+/// An edge broker that runs. Cheap to clone.
+#[derive(Clone)]
+pub struct EdgeHandle {
+    requests: mpsc::Sender<Request>,
+    address: SocketAddr,
+    next_subscription: Arc<AtomicU64>,
+    stop: Arc<watch::Sender<bool>>,
+}
+
+impl EdgeHandle {
+    /// The address that camera brokers connect to.
+    pub fn link_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops the broker: applications are told, and connections are closed. Waits until that is done.
+    pub async fn stop(&self) {
+        self.stop.send_replace(true);
+        self.requests.closed().await;
+    }
+
+    /// Subscribes to all cameras that match, present and future.
+    pub async fn subscribe(
+        &self,
+        pattern: CameraPattern,
+        contract: Contract,
+        span: Span,
+    ) -> Result<EdgeSubscription, Stopped> {
+        let id = SubscriptionId(self.next_subscription.fetch_add(1, Ordering::Relaxed));
+        let mailbox = Arc::new(Mailbox::default());
+        let (answer, connected) = oneshot::channel();
+        let request =
+            Request::Subscribe(id, Box::new((pattern, contract, span)), Arc::clone(&mailbox), answer);
+        self.requests.send(request).await.map_err(|_| Stopped)?;
+        // From here on dropping the subscription takes it back.
+        let mut subscription = EdgeSubscription {
+            id,
+            mailbox,
+            subscription: Subscription::new(span),
+            clocks: HashMap::new(),
+            waiting: None,
+            requests: self.requests.clone(),
+        };
+        let connected = connected.await.map_err(|_| Stopped)?;
+        subscription.waiting = (connected == 0 && span.is_live(wall_now())).then_some(connected);
+        Ok(subscription)
+    }
+
+    /// What is known of every camera.
+    pub async fn cameras(&self) -> Result<Vec<CameraInfo>, Stopped> {
+        let (answer, cameras) = oneshot::channel();
+        self.requests.send(Request::Cameras(answer)).await.map_err(|_| Stopped)?;
+        cameras.await.map_err(|_| Stopped)
+    }
+
+    /// Passes an application's result for a frame on to the camera.
+    pub async fn reply(
+        &self,
+        camera: CameraName,
+        frame: FrameId,
+        application: String,
+        payload: Bytes,
+    ) -> Result<(), ReplyFailure> {
+        let (answer, done) = oneshot::channel();
+        let request = Request::Reply(Box::new((camera, frame, application, payload)), answer);
+        self.requests.send(request).await.map_err(|_| Stopped)?;
+        Ok(done.await.map_err(|_| Stopped)??)
+    }
+}
+
+/// What an edge broker serves to an application.
+#[derive(Debug)]
+pub enum Served {
+    /// A frame.
+    Frame {
+        /// The frame, and what was skipped before it.
+        delivery: Box<Delivery>,
+        /// When it was captured by this machine's monotonic clock, and the most by which that is wrong.
+        captured: Option<(Instant, Duration)>,
+    },
+    /// A camera that matches came or went.
+    Camera {
+        /// The camera.
+        camera: CameraName,
+        /// Whether it is connected.
+        up: bool,
+        /// Why, if it went.
+        reason: Option<String>,
+    },
+    /// No camera that matches is connected; frames come as soon as one is. Told once, at the start.
+    Waiting {
+        /// How many cameras match, connected or not.
+        matching: usize,
+    },
+    /// The end of the subscription's span has passed.
+    Ended {
+        /// What was skipped since each camera's last frame, and what is not held.
+        rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
+    },
+    /// The broker stops.
+    Stopped,
+}
+
+/// An application's subscription at the edge. Dropping it unsubscribes.
+pub struct EdgeSubscription {
+    id: SubscriptionId,
+    mailbox: Arc<Mailbox>,
+    subscription: Subscription,
+    clocks: HashMap<CameraName, SharedClock>,
+    waiting: Option<usize>,
+    requests: mpsc::Sender<Request>,
+}
+
+/// The driver updates it with every frame; subscribers read it.
+type SharedClock = Arc<Mutex<Option<CaptureClock>>>;
+
+/// What the driver has for a subscription. All but the notification is bounded: by the number of cameras, and by
+/// [`CHANGES_MAX`].
+#[derive(Default)]
+struct Mailbox {
+    /// Something new is in one of the logs or here.
+    changed: Notify,
+    letters: Mutex<Letters>,
+}
+
+#[derive(Default)]
+struct Letters {
+    attached: Vec<(CameraName, LogReader, SharedClock)>,
+    changes: VecDeque<(CameraName, bool, Option<String>)>,
+    stopped: bool,
+}
+
+impl EdgeSubscription {
+    /// The subscription's identity at this broker.
+    pub fn id(&self) -> SubscriptionId {
+        self.id
+    }
+
+    /// What comes next. Cancelling this loses nothing.
+    pub async fn next(&mut self) -> Served {
+        loop {
+            if let Some(served) = self.try_next() {
+                return served;
+            }
+            let mailbox = Arc::clone(&self.mailbox);
+            match self.subscription.span().end {
+                Some(_) => {
+                    // The end passes by itself: look again from time to time.
+                    let _ =
+                        tokio::time::timeout(Duration::from_millis(100), mailbox.changed.notified()).await;
+                }
+                None => mailbox.changed.notified().await,
+            }
+        }
+    }
+
+    /// What is there now, if anything.
+    pub fn try_next(&mut self) -> Option<Served> {
+        {
+            let mut letters = lock(&self.mailbox.letters);
+            for (camera, log, clock) in letters.attached.drain(..) {
+                self.clocks.insert(camera.clone(), clock);
+                self.subscription.attach(camera, log);
+            }
+            if let Some((camera, up, reason)) = letters.changes.pop_front() {
+                return Some(Served::Camera { camera, up, reason });
+            }
+            if letters.stopped {
+                return Some(Served::Stopped);
+            }
+        }
+        if self.waiting.take().is_some() {
+            return Some(Served::Waiting { matching: self.subscription.cameras().count() });
+        }
+        match self.subscription.next(wall_now()) {
+            Next::Frame(delivery) => {
+                let meta = &delivery.record.frame.meta;
+                let clock = self.clocks.get(&delivery.camera).and_then(|clock| *lock(clock));
+                let captured = clock.and_then(|clock| clock.captured_at(meta.id, meta.captured));
+                Some(Served::Frame { delivery, captured })
+            }
+            Next::Ended { rest } => Some(Served::Ended { rest }),
+            Next::Pending => None,
+        }
+    }
+}
+
+impl Drop for EdgeSubscription {
+    fn drop(&mut self) {
+        let (id, requests) = (self.id, self.requests.clone());
+        if let Err(mpsc::error::TrySendError::Full(request)) = requests.try_send(Request::Unsubscribe(id))
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { requests.send(request).await });
+        }
+    }
+}
+
+struct Subscriber {
+    pattern: CameraPattern,
+    mailbox: Arc<Mailbox>,
+}
+
+struct Driver {
+    broker: Broker,
+    links: HashMap<LinkId, CommandSender>,
+    clocks: HashMap<CameraName, SharedClock>,
+    subscribers: HashMap<SubscriptionId, Subscriber>,
+    /// Which cameras are connected.
+    up: HashMap<CameraName, bool>,
+}
+
+impl Driver {
+    /// The whole loop: do what the broker wants, wait for what happens, tell the broker.
+    async fn run(
+        mut self,
+        listener: Listener,
+        mut events: mpsc::Receiver<EdgeEvent>,
+        mut requests: mpsc::Receiver<Request>,
+        mut stopped: watch::Receiver<bool>,
+    ) {
+        loop {
+            while let Some(output) = self.broker.poll_output() {
+                self.perform(output);
+            }
+            let due = self.broker.poll_timeout();
+            tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stop| *stop) => break,
+                Some(event) = events.recv() => self.handle(event),
+                request = requests.recv() => match request {
+                    Some(request) => self.serve(request),
+                    None => break,
+                },
+                () = sleep_until(due.unwrap_or_default()), if due.is_some() => {
+                    self.broker.handle_timeout(monotonic_now(), wall_now());
+                }
+            }
+        }
+        for subscriber in self.subscribers.values() {
+            lock(&subscriber.mailbox.letters).stopped = true;
+            subscriber.mailbox.changed.notify_one();
+        }
+        listener.close().await;
+        debug!("the edge broker stopped");
+    }
+
+    fn handle(&mut self, event: EdgeEvent) {
+        let now = monotonic_now();
+        match event {
+            EdgeEvent::Connected(link, peer, commands) => {
+                self.links.insert(link, commands);
+                self.broker.handle_connected(now, link, peer);
+            }
+            EdgeEvent::Message(link, message) => self.broker.handle_message(now, link, message),
+            EdgeEvent::ProtocolError(link, error) => self.broker.handle_protocol_error(link, &error),
+            EdgeEvent::FrameHeader(link, header, answer) => {
+                let _ = answer.send(self.broker.handle_frame_header(now, link, *header));
+            }
+            EdgeEvent::FrameProgress(link, frame, bytes) => {
+                self.broker.handle_frame_progress(now, link, frame, bytes);
+            }
+            EdgeEvent::FrameComplete(link, frame, payload) => {
+                self.broker.handle_frame_complete(now, link, frame, payload);
+            }
+            EdgeEvent::FrameCancelled(link, frame) => self.broker.handle_frame_cancelled(now, link, frame),
+            EdgeEvent::Closed(link, reason) => {
+                debug!(?link, reason, "a connection ended");
+                self.links.remove(&link);
+                self.broker.handle_closed(now, link);
+            }
+        }
+    }
+
+    fn serve(&mut self, request: Request) {
+        match request {
+            Request::Subscribe(id, asked, mailbox, answer) => {
+                let (pattern, contract, span) = *asked;
+                let connected = self.up.iter().filter(|(camera, up)| **up && pattern.matches(camera)).count();
+                self.subscribers.insert(id, Subscriber { pattern: pattern.clone(), mailbox });
+                self.broker.handle_subscribe(wall_now(), id, pattern, contract, span);
+                // The logs that it reads are in the mailbox before the application looks.
+                while let Some(output) = self.broker.poll_output() {
+                    self.perform(output);
+                }
+                if answer.send(connected).is_err() {
+                    self.unsubscribe(id);
+                }
+            }
+            Request::Unsubscribe(id) => self.unsubscribe(id),
+            Request::Cameras(answer) => {
+                let _ = answer.send(self.broker.cameras(monotonic_now()));
+            }
+            Request::Reply(reply, answer) => {
+                let (camera, frame, application, payload) = *reply;
+                let _ = answer.send(self.broker.handle_reply(&camera, frame, &application, payload));
+            }
+        }
+    }
+
+    fn unsubscribe(&mut self, id: SubscriptionId) {
+        self.subscribers.remove(&id);
+        self.broker.handle_unsubscribe(id);
+    }
+
+    fn perform(&mut self, output: EdgeOutput) {
+        match output {
+            EdgeOutput::Send { link, message } => self.command(link, Command::Send(message)),
+            EdgeOutput::Close { link } => {
+                self.command(link, Command::Close);
+                self.links.remove(&link);
+            }
+            EdgeOutput::Attach { subscription, camera, log } => {
+                let clock = Arc::clone(self.clocks.entry(camera.clone()).or_default());
+                if let Some(subscriber) = self.subscribers.get(&subscription) {
+                    lock(&subscriber.mailbox.letters).attached.push((camera, log, clock));
+                    subscriber.mailbox.changed.notify_one();
+                }
+            }
+            EdgeOutput::Appended { camera } => {
+                if let Some(clock) = self.broker.capture_clock(monotonic_now(), &camera) {
+                    *lock(self.clocks.entry(camera.clone()).or_default()) = Some(clock);
+                }
+                self.subscribers_of(&camera).for_each(|subscriber| subscriber.mailbox.changed.notify_one());
+            }
+            EdgeOutput::CameraChanged { camera, up, reason } => {
+                match &reason {
+                    Some(reason) => info!(%camera, up, "{reason}"),
+                    None => info!(%camera, up, "the camera is connected"),
+                }
+                self.up.insert(camera.clone(), up);
+                for subscriber in self.subscribers_of(&camera) {
+                    let mut letters = lock(&subscriber.mailbox.letters);
+                    if letters.changes.len() == CHANGES_MAX {
+                        letters.changes.pop_front();
+                    }
+                    letters.changes.push_back((camera.clone(), up, reason.clone()));
+                    subscriber.mailbox.changed.notify_one();
+                }
+            }
+        }
+    }
+
+    fn subscribers_of<'a>(&'a self, camera: &'a CameraName) -> impl Iterator<Item = &'a Subscriber> {
+        self.subscribers.values().filter(|subscriber| subscriber.pattern.matches(camera))
+    }
+
+    fn command(&mut self, link: LinkId, command: Command) {
+        if let Some(commands) = self.links.get(&link)
+            && !commands.send(command)
+        {
+            self.links.remove(&link);
+            self.broker.handle_closed(monotonic_now(), link);
+        }
+    }
+}
+
+/// What the mutex protects is whole after every statement, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

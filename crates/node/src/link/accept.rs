@@ -1,0 +1,266 @@
+//! The edge's side of the link: takes connections in and receives frames.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use mez_core::broker::LinkId;
+use mez_core::broker::edge::Peer;
+use mez_core::units::Instant;
+use mez_core::wire::{FRAME_HEADER_BYTES_MAX, FrameHeader};
+use quinn::{Connection, Endpoint, RecvStream, SendStream};
+use rustls::pki_types::CertificateDer;
+use tokio::sync::{mpsc, oneshot};
+use tracing::{debug, info};
+
+use super::quic::{
+    CLOSE_DONE, CLOSE_PROTOCOL, MessageReader, ReadMessageError, STOP_REFUSED, endpoint, transport_config,
+    write_message,
+};
+use super::sent::SentBytes;
+use super::{Command, CommandSender, EdgeEvent};
+use crate::clock::monotonic_now;
+use crate::identity::name::{Identity, SiteName};
+use crate::identity::tls::{TlsConfigError, quic_server_config};
+use crate::identity::{Credentials, peer_identity};
+
+/// How long a handshake may take.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
+/// Handshakes that may run at once; one more is refused, so that strangers cannot fill the memory.
+const HANDSHAKES_MAX: usize = 64;
+/// The least time between two progress events of a frame.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
+
+/// An open port for camera brokers. Dropping it closes all connections.
+pub(crate) struct Listener {
+    endpoint: Endpoint,
+}
+
+impl Listener {
+    /// The address that is listened on.
+    pub(crate) fn address(&self) -> std::io::Result<SocketAddr> {
+        self.endpoint.local_addr()
+    }
+
+    /// Closes all connections and waits until the other sides know.
+    pub(crate) async fn close(&self) {
+        self.endpoint.close(CLOSE_DONE, b"the edge broker is stopping");
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
+    }
+}
+
+/// Why a port could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The certificate cannot serve.
+    #[error(transparent)]
+    Tls(#[from] TlsConfigError),
+    /// The port is in use, or the address is not of this machine.
+    #[error(
+        "cannot listen on UDP {address}: {source}; is another edge broker running? choose another port with --listen"
+    )]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+}
+
+/// Opens a port for camera brokers and serves whoever connects.
+pub(crate) fn listen(
+    address: SocketAddr,
+    credentials: &Credentials,
+    events: mpsc::Sender<EdgeEvent>,
+) -> Result<Listener, ListenError> {
+    let mut config = quinn::ServerConfig::with_crypto(Arc::new(quic_server_config(credentials)?));
+    // An edge sends only control messages, so nobody asks what has left.
+    config.transport_config(transport_config(SentBytes::default()));
+    let endpoint = endpoint(address, Some(config)).map_err(|source| ListenError::Bind { address, source })?;
+    let site = credentials.identity().site.clone();
+    let accepting = endpoint.clone();
+    tokio::spawn(async move {
+        let handshakes = Arc::new(tokio::sync::Semaphore::new(HANDSHAKES_MAX));
+        let links = Arc::new(AtomicU64::new(0));
+        while let Some(incoming) = accepting.accept().await {
+            let Ok(permit) = Arc::clone(&handshakes).try_acquire_owned() else {
+                incoming.refuse();
+                continue;
+            };
+            let (site, events, links) = (site.clone(), events.clone(), Arc::clone(&links));
+            tokio::spawn(async move {
+                let from = incoming.remote_address();
+                let connection = match tokio::time::timeout(HANDSHAKE_TIME_MAX, incoming).await {
+                    Ok(Ok(connection)) => connection,
+                    Ok(Err(error)) => return info!(%from, %error, "refused a connection"),
+                    Err(_) => return info!(%from, "gave up a handshake that took too long"),
+                };
+                drop(permit);
+                match identity_of(&connection, &site) {
+                    Ok(identity) => {
+                        let link = LinkId(links.fetch_add(1, Ordering::Relaxed));
+                        serve(link, connection, peer_of(&identity), events).await;
+                    }
+                    Err(reason) => {
+                        info!(%from, reason, "refused a connection");
+                        connection.close(CLOSE_PROTOCOL, reason.as_bytes());
+                    }
+                }
+            });
+        }
+    });
+    Ok(Listener { endpoint })
+}
+
+fn identity_of(connection: &Connection, site: &SiteName) -> Result<Identity, String> {
+    let chain =
+        connection.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+    let chain = chain.ok_or("no certificate was shown")?;
+    peer_identity(&chain, site).map_err(|error| error.to_string())
+}
+
+/// A camera host may publish the camera of its name and every camera below it.
+fn peer_of(identity: &Identity) -> Peer {
+    let cameras = format!("{}/**", identity.name).parse().into_iter().collect();
+    Peer { identity: identity.to_string(), cameras }
+}
+
+/// Serves a connection until it ends.
+async fn serve(link: LinkId, connection: Connection, peer: Peer, events: mpsc::Sender<EdgeEvent>) {
+    let (commands, mut receiver) = CommandSender::channel();
+    let control = tokio::time::timeout(HANDSHAKE_TIME_MAX, connection.accept_bi()).await;
+    let Ok(Ok((mut control, messages))) = control else {
+        return connection.close(CLOSE_PROTOCOL, b"no control stream was opened");
+    };
+    if events.send(EdgeEvent::Connected(link, peer, commands)).await.is_err() {
+        return;
+    }
+    let mut reader = MessageReader::new(messages);
+    let reason = tokio::select! {
+        reason = write(&mut receiver, &mut control) => reason,
+        reason = read(link, &mut reader, &events) => reason,
+        reason = receive_frames(link, &connection, &events) => reason,
+    };
+    debug!(?link, reason, "a connection ended");
+    connection.close(CLOSE_DONE, reason.as_bytes());
+    let _ = events.send(EdgeEvent::Closed(link, reason)).await;
+}
+
+async fn write(commands: &mut mpsc::Receiver<Command>, control: &mut SendStream) -> String {
+    while let Some(command) = commands.recv().await {
+        match command {
+            Command::Send(message) => {
+                if let Err(error) = write_message(control, &message).await {
+                    return error.to_string();
+                }
+            }
+            Command::Close => {
+                let _ = control.finish();
+                // What was said last, such as why, is to arrive before the connection goes.
+                let _ = tokio::time::timeout(Duration::from_millis(500), control.stopped()).await;
+                return "the edge broker closed the connection".into();
+            }
+            // An edge sends no frames.
+            Command::SendFrame(..) | Command::Reset(_) => {}
+        }
+    }
+    "the edge broker has stopped".into()
+}
+
+async fn read(link: LinkId, reader: &mut MessageReader, events: &mpsc::Sender<EdgeEvent>) -> String {
+    loop {
+        let event = match reader.next().await {
+            Ok(message) => EdgeEvent::Message(link, message),
+            Err(error @ ReadMessageError::Wire(_)) => {
+                let _ = events.send(EdgeEvent::ProtocolError(link, error.to_string())).await;
+                // The broker answers with a refusal and closes.
+                std::future::pending::<()>().await;
+                unreachable!("pending is never ready")
+            }
+            Err(error) => return error.to_string(),
+        };
+        if events.send(event).await.is_err() {
+            return "the edge broker has stopped".into();
+        }
+    }
+}
+
+async fn receive_frames(link: LinkId, connection: &Connection, events: &mpsc::Sender<EdgeEvent>) -> String {
+    loop {
+        match connection.accept_uni().await {
+            Ok(stream) => {
+                let events = events.clone();
+                tokio::spawn(async move { receive_frame(link, stream, &events).await });
+            }
+            Err(error) => return error.to_string(),
+        }
+    }
+}
+
+/// Receives one frame. Nothing is allocated for the payload before the broker has agreed to its size.
+async fn receive_frame(link: LinkId, mut stream: RecvStream, events: &mpsc::Sender<EdgeEvent>) {
+    let header = match read_header(&mut stream).await {
+        Ok(header) => header,
+        Err(reason) => {
+            debug!(?link, reason, "a frame's header made no sense");
+            let _ = stream.stop(STOP_REFUSED);
+            return;
+        }
+    };
+    let (frame, bytes) = (header.meta.id, header.payload_bytes as usize);
+    let (answer, agreed) = oneshot::channel();
+    if events.send(EdgeEvent::FrameHeader(link, Box::new(header), answer)).await.is_err() {
+        return;
+    }
+    match agreed.await {
+        Ok(Ok(())) => {}
+        Ok(Err(refused)) => {
+            debug!(?link, %frame, %refused, "refused a frame");
+            let _ = stream.stop(STOP_REFUSED);
+            return;
+        }
+        Err(_) => return,
+    }
+    let mut payload = Vec::with_capacity(bytes);
+    let mut reported = monotonic_now();
+    let complete = loop {
+        match stream.read_chunk(bytes - payload.len() + 1, true).await {
+            Ok(Some(chunk)) if payload.len() + chunk.bytes.len() <= bytes => {
+                payload.extend_from_slice(&chunk.bytes);
+                report_progress(link, frame, payload.len(), &mut reported, events).await;
+            }
+            Ok(None) => break payload.len() == bytes,
+            Ok(Some(_)) | Err(_) => break false,
+        }
+    };
+    let event = if complete {
+        EdgeEvent::FrameComplete(link, frame, payload.into())
+    } else {
+        let _ = stream.stop(STOP_REFUSED);
+        EdgeEvent::FrameCancelled(link, frame)
+    };
+    let _ = events.send(event).await;
+}
+
+async fn report_progress(
+    link: LinkId,
+    frame: mez_core::frame::FrameId,
+    bytes: usize,
+    reported: &mut Instant,
+    events: &mpsc::Sender<EdgeEvent>,
+) {
+    let now = monotonic_now();
+    if now.saturating_since(*reported) >= PROGRESS_INTERVAL {
+        *reported = now;
+        let _ = events.send(EdgeEvent::FrameProgress(link, frame, bytes as u32)).await;
+    }
+}
+
+async fn read_header(stream: &mut RecvStream) -> Result<FrameHeader, String> {
+    let mut bytes = [0; FRAME_HEADER_BYTES_MAX];
+    stream.read_exact(&mut bytes[..2]).await.map_err(|error| error.to_string())?;
+    let length = FrameHeader::length([bytes[0], bytes[1]]).map_err(|error| error.to_string())?;
+    stream.read_exact(&mut bytes[2..length]).await.map_err(|error| error.to_string())?;
+    FrameHeader::decode(&bytes[..length]).map_err(|error| error.to_string())
+}

@@ -1,0 +1,212 @@
+//! The camera's side of the link: dials the edge and serves one connection after the other.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::LinkId;
+use mez_core::frame::FrameId;
+use mez_core::wire::FrameHeader;
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{Connection, Endpoint, SendStream};
+use tokio::sync::{mpsc, oneshot};
+
+use super::quic::{
+    CLOSE_DONE, MessageReader, RESET_STALE, any_address_for, endpoint, transport_config, write_frame,
+    write_message,
+};
+use super::sent::SentBytes;
+use super::{CameraEvent, Command, CommandSender};
+use crate::identity::explain::explain_quic;
+use crate::identity::tls::{TlsConfigError, quic_client_config};
+use crate::identity::{Credentials, EDGE_SERVER_NAME};
+
+/// How long one attempt to connect may take. Attempts run side by side, so this delays nothing.
+const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Makes connections to one edge.
+#[derive(Clone)]
+pub(crate) struct Dialler {
+    host: Arc<str>,
+    port: u16,
+    crypto: Arc<QuicClientConfig>,
+    events: mpsc::Sender<CameraEvent>,
+}
+
+impl Dialler {
+    /// A dialler for the edge at `host:port`, as the camera that the credentials name.
+    pub(crate) fn new(
+        host: &str,
+        port: u16,
+        credentials: &Credentials,
+        events: mpsc::Sender<CameraEvent>,
+    ) -> Result<Self, TlsConfigError> {
+        Ok(Self { host: host.into(), port, crypto: Arc::new(quic_client_config(credentials)?), events })
+    }
+
+    /// Tries to connect, and serves the connection for as long as it lives. Everything is told through events.
+    pub(crate) fn dial(&self, link: LinkId) {
+        let dialler = self.clone();
+        tokio::spawn(async move {
+            match tokio::time::timeout(DIAL_TIME_MAX, dialler.connect()).await {
+                Ok(Ok((endpoint, connection, sent))) => {
+                    serve(link, &endpoint, connection, sent, dialler.events).await
+                }
+                Ok(Err(error)) => dialler.failed(error).await,
+                Err(_) => {
+                    let text =
+                        format!("no answer from {}:{} within {DIAL_TIME_MAX:?}", dialler.host, dialler.port);
+                    dialler.failed(text).await;
+                }
+            }
+        });
+    }
+
+    async fn failed(&self, text: String) {
+        let _ = self.events.send(CameraEvent::DialFailed(text)).await;
+    }
+
+    async fn connect(&self) -> Result<(Endpoint, Connection, SentBytes), String> {
+        let place = format!("{}:{}", self.host, self.port);
+        let addresses: Vec<SocketAddr> = tokio::net::lookup_host((&*self.host, self.port))
+            .await
+            .map_err(|error| format!("cannot find the address of {}: {error}", self.host))?
+            .collect();
+        let mut failure = format!("the name {} has no address", self.host);
+        for address in addresses {
+            // A socket for each connection: a new one also gets past a path that has gone bad.
+            let attempt = async {
+                let sent = SentBytes::default();
+                let mut config = quinn::ClientConfig::new(self.crypto.clone());
+                config.transport_config(transport_config(sent.clone()));
+                let endpoint =
+                    endpoint(any_address_for(&address), None).map_err(|error| error.to_string())?;
+                let connecting = endpoint
+                    .connect_with(config, address, EDGE_SERVER_NAME)
+                    .map_err(|error| error.to_string())?;
+                match connecting.await {
+                    Ok(connection) => Ok((endpoint, connection, sent)),
+                    Err(error) => Err(explain_quic(&error).unwrap_or_else(|| error.to_string())),
+                }
+            };
+            match attempt.await {
+                Ok(connected) => return Ok(connected),
+                Err(error) => failure = format!("cannot connect to the edge at {place}: {error}"),
+            }
+        }
+        Err(failure)
+    }
+}
+
+/// Serves a connection until it ends.
+async fn serve(
+    link: LinkId,
+    endpoint: &Endpoint,
+    connection: Connection,
+    sent: SentBytes,
+    events: mpsc::Sender<CameraEvent>,
+) {
+    let (commands, mut receiver) = CommandSender::channel();
+    if events.send(CameraEvent::Dialled(link, commands)).await.is_err() {
+        return;
+    }
+    let reason = match connection.open_bi().await {
+        Ok((mut control, messages)) => {
+            let mut connected =
+                Connected { link, connection: &connection, events: &events, sent, resets: HashMap::new() };
+            let mut reader = MessageReader::new(messages);
+            tokio::select! {
+                reason = connected.write(&mut receiver, &mut control) => reason,
+                reason = read(link, &mut reader, &events) => reason,
+            }
+        }
+        Err(error) => error.to_string(),
+    };
+    connection.close(CLOSE_DONE, reason.as_bytes());
+    let _ = events.send(CameraEvent::Closed(link, reason)).await;
+    // Lets the closing reach the edge.
+    let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
+}
+
+async fn read(link: LinkId, reader: &mut MessageReader, events: &mpsc::Sender<CameraEvent>) -> String {
+    loop {
+        match reader.next().await {
+            Ok(message) => {
+                if events.send(CameraEvent::Message(link, message)).await.is_err() {
+                    return "the camera broker has stopped".into();
+                }
+            }
+            Err(error) => return error.to_string(),
+        }
+    }
+}
+
+struct Connected<'a> {
+    link: LinkId,
+    connection: &'a Connection,
+    events: &'a mpsc::Sender<CameraEvent>,
+    /// Counts what has left.
+    sent: SentBytes,
+    /// How to cancel the frames that are on their way.
+    resets: HashMap<FrameId, oneshot::Sender<()>>,
+}
+
+impl Connected<'_> {
+    /// Carries out commands until there is nothing more to do.
+    async fn write(&mut self, commands: &mut mpsc::Receiver<Command>, control: &mut SendStream) -> String {
+        // Control messages go before frames: reports and pings are what everything is timed by.
+        let _ = control.set_priority(i32::MAX);
+        while let Some(command) = commands.recv().await {
+            match command {
+                Command::Send(message) => {
+                    if let Err(error) = write_message(control, &message).await {
+                        return error.to_string();
+                    }
+                }
+                Command::SendFrame(header, payload) => self.send_frame(*header, payload),
+                Command::Reset(frame) => {
+                    if let Some(reset) = self.resets.remove(&frame) {
+                        let _ = reset.send(());
+                    }
+                }
+                Command::Close => return "the camera broker closed the connection".into(),
+            }
+        }
+        "the camera broker has stopped".into()
+    }
+
+    fn send_frame(&mut self, header: FrameHeader, payload: Bytes) {
+        self.resets.retain(|_, reset| !reset.is_closed());
+        let (reset, cancelled) = oneshot::channel();
+        self.resets.insert(header.meta.id, reset);
+        let (link, connection, events) = (self.link, self.connection.clone(), self.events.clone());
+        let sent = self.sent.clone();
+        tokio::spawn(async move {
+            let frame = header.meta.id;
+            let Ok(mut stream) = connection.open_uni().await else { return };
+            // Newest first; wraps after 2^31 frames, which is four years at 15 frames per second.
+            let _ = stream.set_priority((frame.sequence.0 % (i32::MAX as u64)) as i32);
+            tokio::pin!(cancelled);
+            let written = tokio::select! {
+                written = write_frame(sent.frame(), &mut stream, &header, payload) => written.is_ok(),
+                Ok(()) = &mut cancelled => {
+                    let _ = stream.reset(RESET_STALE);
+                    return;
+                }
+            };
+            if !written {
+                return;
+            }
+            let _ = events.send(CameraEvent::Sent(link, frame)).await;
+            tokio::select! {
+                // Until everything is acknowledged, what was lost is sent again, unless the frame is cancelled.
+                _ = stream.stopped() => {}
+                Ok(()) = &mut cancelled => {
+                    let _ = stream.reset(RESET_STALE);
+                }
+            }
+        });
+    }
+}

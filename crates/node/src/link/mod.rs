@@ -1,0 +1,92 @@
+//! The link between camera broker and edge broker: connections, streams, and nothing that decides.
+//!
+//! `quic.rs` holds what both sides share: settings, the control stream, sending and receiving of frames.
+//! `dial.rs` is the camera's side, `accept.rs` the edge's. What happens on a connection reaches the broker's
+//! driver as a [`CameraEvent`] or an [`EdgeEvent`]; what the broker wants reaches the connection as a [`Command`].
+
+mod accept;
+mod dial;
+mod quic;
+mod sent;
+
+use bytes::Bytes;
+use mez_core::broker::LinkId;
+use mez_core::broker::edge::{FrameRefused, Peer};
+use mez_core::frame::FrameId;
+use mez_core::wire::{FrameHeader, Message};
+use tokio::sync::{mpsc, oneshot};
+
+pub use self::accept::ListenError;
+pub(crate) use self::accept::{Listener, listen};
+pub(crate) use self::dial::Dialler;
+
+/// Commands that may wait for a connection. Reports come at most every 10 ms for each frame, so a connection that
+/// has this many waiting has been dead for seconds.
+const COMMANDS_MAX: usize = 1024;
+/// Events that may wait for a broker's driver. Senders wait beyond that, which holds back their streams.
+pub(crate) const EVENTS_MAX: usize = 256;
+
+/// What a broker wants of a connection.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Send a message on the control stream.
+    Send(Message),
+    /// Send a frame on a stream of its own.
+    SendFrame(Box<FrameHeader>, Bytes),
+    /// Cancel a frame's stream.
+    Reset(FrameId),
+    /// Close once everything before has left.
+    Close,
+}
+
+/// The sending end of a connection's commands.
+#[derive(Clone, Debug)]
+pub(crate) struct CommandSender(mpsc::Sender<Command>);
+
+impl CommandSender {
+    fn channel() -> (Self, mpsc::Receiver<Command>) {
+        let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
+        (Self(sender), receiver)
+    }
+
+    /// Hands over a command. False if the connection is gone or so far behind that it must be given up.
+    pub(crate) fn send(&self, command: Command) -> bool {
+        self.0.try_send(command).is_ok()
+    }
+}
+
+/// What happened on a camera's connection.
+#[derive(Debug)]
+pub(crate) enum CameraEvent {
+    /// A connection was made.
+    Dialled(LinkId, CommandSender),
+    /// A connection could not be made.
+    DialFailed(String),
+    /// A message arrived.
+    Message(LinkId, Message),
+    /// The last byte of a frame has left.
+    Sent(LinkId, FrameId),
+    /// The connection is gone.
+    Closed(LinkId, String),
+}
+
+/// What happened on one of an edge's connections.
+#[derive(Debug)]
+pub(crate) enum EdgeEvent {
+    /// A camera host connected and proved who it is.
+    Connected(LinkId, Peer, CommandSender),
+    /// A message arrived.
+    Message(LinkId, Message),
+    /// The control stream made no sense.
+    ProtocolError(LinkId, String),
+    /// A frame's header arrived; its payload is read once the answer is `Ok`.
+    FrameHeader(LinkId, Box<FrameHeader>, oneshot::Sender<Result<(), FrameRefused>>),
+    /// Part of a frame's payload is here.
+    FrameProgress(LinkId, FrameId, u32),
+    /// All of a frame's payload is here.
+    FrameComplete(LinkId, FrameId, Bytes),
+    /// The rest of a frame will not come.
+    FrameCancelled(LinkId, FrameId),
+    /// The connection is gone.
+    Closed(LinkId, String),
+}

@@ -1,0 +1,169 @@
+//! What both ends of a link share: QUIC's settings, the control stream, and a frame's way onto its stream.
+//!
+//! Where a figure is given without a source, it is from `docs/decisions/0001-delivery-path.md`.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::edge::ARRIVING_FRAMES_MAX;
+use mez_core::wire::{FrameHeader, Message, MessageBuffer, WireError};
+use quinn::{EndpointConfig, IdleTimeout, RecvStream, SendStream, TransportConfig, VarInt};
+use rustix::net::sockopt;
+use tracing::warn;
+
+use super::sent::{CountingCubic, FrameSent, SentBytes};
+
+/// Why a frame's stream was reset: it is stale.
+pub(super) const RESET_STALE: VarInt = VarInt::from_u32(1);
+/// Why a frame's stream was stopped: the frame was refused.
+pub(super) const STOP_REFUSED: VarInt = VarInt::from_u32(2);
+/// Why a connection was closed: its broker has no more use for it.
+pub(super) const CLOSE_DONE: VarInt = VarInt::from_u32(0);
+/// Why a connection was closed: it broke the protocol.
+pub(super) const CLOSE_PROTOCOL: VarInt = VarInt::from_u32(1);
+
+/// Bytes that one stream may have under way: several frames of the usual size, so that flow control never
+/// holds back what the congestion window would let through.
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+/// Bytes that a connection may have under way.
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// Buffers asked of the kernel for the UDP socket; it may grant less.
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// Bytes that may be buffered or unacknowledged; a bound on memory, not a rate.
+const SEND_WINDOW_BYTES: u64 = 8 << 20;
+/// Bytes handed to QUIC at once while a frame is written.
+const WRITE_BYTES: usize = 64 << 10;
+
+/// The transport settings of both sides.
+pub(super) fn transport_config(sent: SentBytes) -> Arc<TransportConfig> {
+    let mut config = TransportConfig::default();
+    let idle = IdleTimeout::try_from(Duration::from_secs(10)).expect("10 s is within QUIC's limit");
+    config
+        .congestion_controller_factory(Arc::new(CountingCubic::new(sent)))
+        .stream_receive_window(STREAM_WINDOW_BYTES.into())
+        .receive_window(CONNECTION_WINDOW_BYTES.into())
+        .send_window(SEND_WINDOW_BYTES)
+        .max_concurrent_uni_streams((ARRIVING_FRAMES_MAX as u32).into())
+        .max_concurrent_bidi_streams(1u32.into())
+        // A newer frame's stream has a higher priority and goes first entirely, instead of sharing with older ones.
+        .send_fairness(false)
+        .initial_rtt(Duration::from_millis(50))
+        .keep_alive_interval(Some(Duration::from_secs(2)))
+        .max_idle_timeout(Some(idle))
+        .datagram_receive_buffer_size(None);
+    Arc::new(config)
+}
+
+static SMALL_BUFFER: Once = Once::new();
+
+/// A UDP socket with large buffers: a 1 MB frame leaves as one burst.
+pub(super) fn udp_socket(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
+    let socket = std::net::UdpSocket::bind(address)?;
+    for set in [sockopt::set_socket_recv_buffer_size_force, sockopt::set_socket_recv_buffer_size] {
+        if set(&socket, SOCKET_BUFFER_BYTES).is_ok() {
+            break;
+        }
+    }
+    let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER_BYTES);
+    if sockopt::socket_recv_buffer_size(&socket).is_ok_and(|bytes| bytes < SOCKET_BUFFER_BYTES) {
+        SMALL_BUFFER.call_once(|| {
+            warn!(
+                "the system grants UDP sockets less than {SOCKET_BUFFER_BYTES} bytes of buffer, so large frames may \
+                 lose packets; raise it: sysctl -w net.core.rmem_max={SOCKET_BUFFER_BYTES}"
+            );
+        });
+    }
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// An endpoint on `address`, a server if there is a configuration for one.
+pub(super) fn endpoint(
+    address: SocketAddr,
+    server: Option<quinn::ServerConfig>,
+) -> io::Result<quinn::Endpoint> {
+    let runtime = Arc::new(quinn::TokioRuntime);
+    quinn::Endpoint::new(EndpointConfig::default(), server, udp_socket(address)?, runtime)
+}
+
+/// The address that an outgoing socket binds for a destination.
+pub(super) fn any_address_for(destination: &SocketAddr) -> SocketAddr {
+    let ip = match destination {
+        SocketAddr::V4(_) => IpAddr::from([0; 4]),
+        SocketAddr::V6(_) => IpAddr::from([0; 16]),
+    };
+    SocketAddr::new(ip, 0)
+}
+
+/// Writes messages to the control stream.
+pub(super) async fn write_message(
+    stream: &mut SendStream,
+    message: &Message,
+) -> Result<(), quinn::WriteError> {
+    let mut bytes = Vec::with_capacity(64);
+    message.encode(&mut bytes);
+    stream.write_all(&bytes).await
+}
+
+/// Cuts the control stream into messages.
+pub(super) struct MessageReader {
+    stream: RecvStream,
+    buffer: MessageBuffer,
+}
+
+/// Why no further message came.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadMessageError {
+    /// The other side broke the protocol.
+    #[error("the control stream made no sense: {0}")]
+    Wire(#[from] WireError),
+    /// The stream or the connection is gone.
+    #[error(transparent)]
+    Read(#[from] quinn::ReadError),
+    /// The other side ended the control stream.
+    #[error("the control stream ended")]
+    Ended,
+}
+
+impl MessageReader {
+    pub(super) fn new(stream: RecvStream) -> Self {
+        Self { stream, buffer: MessageBuffer::default() }
+    }
+
+    /// The next message. Cancelling this loses nothing.
+    pub(super) async fn next(&mut self) -> Result<Message, ReadMessageError> {
+        loop {
+            if let Some(message) = self.buffer.next()? {
+                return Ok(message);
+            }
+            let chunk = self.stream.read_chunk(64 << 10, true).await?.ok_or(ReadMessageError::Ended)?;
+            self.buffer.push(&chunk.bytes);
+        }
+    }
+}
+
+/// Writes a frame piece by piece, just ahead of its sending, and returns once its last byte has left.
+pub(super) async fn write_frame(
+    mut sent: FrameSent,
+    stream: &mut SendStream,
+    header: &FrameHeader,
+    payload: Bytes,
+) -> Result<(), quinn::WriteError> {
+    let mut head = Vec::with_capacity(256);
+    header.encode(&mut head);
+    sent.wrote(head.len());
+    stream.write_chunk(head.into()).await?;
+    let mut rest = payload;
+    while !rest.is_empty() {
+        sent.ready().await;
+        let piece = rest.split_to(rest.len().min(WRITE_BYTES));
+        sent.wrote(piece.len());
+        stream.write_chunk(piece).await?;
+    }
+    let _ = stream.finish();
+    sent.all_sent().await;
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Knows how many bytes have left, which QUIC does not tell: a congestion controller that counts.
+//!
+//! QUIC takes bytes into a buffer long before it sends them, and a frame that is buffered can no longer be
+//! replaced by a newer one. [`SentBytes`] counts what the congestion controller sees leaving, less what it sees
+//! lost, so that a frame is written in pieces just ahead of the sending. Measured in
+//! `docs/decisions/0001-delivery-path.md`, against the alternatives.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics, CubicConfig};
+use quinn_proto::RttEstimator;
+use tokio::sync::Notify;
+
+/// The least and the most that may be written ahead of the sending; in between, a quarter of the window.
+const AHEAD_BYTES_MIN: u64 = 16 << 10;
+const AHEAD_BYTES_MAX: u64 = 256 << 10;
+/// Of the bytes that leave, this share is payload: a packet of 1,200 to 1,450 bytes has some 35 of headers.
+const PAYLOAD_SHARE: f64 = 0.97;
+/// A frame counts as sent when at most this much of it seems unsent: the share above is not exact.
+const UNSENT_BYTES_MIN: u64 = 3 << 10;
+
+/// How many bytes of a connection have left. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SentBytes(Arc<Counters>);
+
+#[derive(Debug, Default)]
+struct Counters {
+    sent: AtomicU64,
+    lost: AtomicU64,
+    window: AtomicU64,
+    changed: Notify,
+}
+
+impl SentBytes {
+    fn total(&self) -> u64 {
+        self.0.sent.load(Ordering::Relaxed).saturating_sub(self.0.lost.load(Ordering::Relaxed))
+    }
+
+    /// Starts to count for a frame.
+    pub(super) fn frame(&self) -> FrameSent {
+        FrameSent { base: self.total(), written: 0, counters: self.clone() }
+    }
+}
+
+/// How much of one frame has left. Counting begins anew with every frame, so that errors do not add up.
+pub(super) struct FrameSent {
+    counters: SentBytes,
+    base: u64,
+    written: u64,
+}
+
+impl FrameSent {
+    /// Bytes of the frame were handed to QUIC.
+    pub(super) fn wrote(&mut self, bytes: usize) {
+        self.written += bytes as u64;
+    }
+
+    /// Waits until more may be written.
+    pub(super) async fn ready(&self) {
+        let window = self.counters.0.window.load(Ordering::Relaxed);
+        self.unsent_at_most((window / 4).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)).await;
+    }
+
+    /// Waits until all that was written has left.
+    pub(super) async fn all_sent(&self) {
+        self.unsent_at_most(UNSENT_BYTES_MIN.max(self.written / 100)).await;
+    }
+
+    async fn unsent_at_most(&self, bytes: u64) {
+        loop {
+            let changed = self.counters.0.changed.notified();
+            tokio::pin!(changed);
+            // From here on no change is missed, so look after this and not before.
+            changed.as_mut().enable();
+            let sent = (self.counters.total().saturating_sub(self.base) as f64 * PAYLOAD_SHARE) as u64;
+            if self.written.saturating_sub(sent) <= bytes {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// Makes CUBIC controllers that count.
+pub(super) struct CountingCubic {
+    cubic: Arc<CubicConfig>,
+    counters: SentBytes,
+}
+
+impl CountingCubic {
+    pub(super) fn new(counters: SentBytes) -> Self {
+        Self { cubic: Arc::new(CubicConfig::default()), counters }
+    }
+}
+
+impl ControllerFactory for CountingCubic {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        let inner = Arc::clone(&self.cubic).build(now, current_mtu);
+        self.counters.0.window.store(inner.window(), Ordering::Relaxed);
+        Box::new(Counting { inner, counters: self.counters.clone() })
+    }
+}
+
+/// Passes everything on and counts.
+struct Counting {
+    inner: Box<dyn Controller>,
+    counters: SentBytes,
+}
+
+impl Controller for Counting {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.inner.on_sent(now, bytes, last_packet_number);
+        self.counters.0.sent.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.0.changed.notify_waiters();
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
+        self.inner.on_ack(now, sent, bytes, app_limited, rtt);
+    }
+
+    fn on_end_acks(
+        &mut self,
+        now: Instant,
+        in_flight: u64,
+        app_limited: bool,
+        largest_packet_num_acked: Option<u64>,
+    ) {
+        self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
+        self.counters.0.window.store(self.inner.window(), Ordering::Relaxed);
+    }
+
+    fn on_congestion_event(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        is_persistent_congestion: bool,
+        lost_bytes: u64,
+    ) {
+        self.inner.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
+        self.counters.0.lost.fetch_add(lost_bytes, Ordering::Relaxed);
+        self.counters.0.window.store(self.inner.window(), Ordering::Relaxed);
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.inner.on_mtu_update(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        self.inner.window()
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        self.inner.metrics()
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Self { inner: self.inner.clone_box(), counters: self.counters.clone() })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.inner.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}

@@ -1,0 +1,162 @@
+//! What a broker remembers between two starts: so far, a camera's epoch.
+//!
+//! The folder is the one given, else `MEZ_STATE`, else `/var/lib/mez` for root, else `$XDG_STATE_HOME/mez` or
+//! `~/.local/state/mez`. A camera's state stands in `cameras/NAME/`, where `epoch` holds a decimal number and
+//! `lock` is held by the broker that runs.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use mez_core::frame::Epoch;
+use mez_core::name::CameraName;
+use rustix::fs::{FlockOperation, flock};
+
+/// The state of one camera, held by one broker at a time.
+#[derive(Debug)]
+pub struct CameraState {
+    folder: PathBuf,
+    epoch: Epoch,
+    /// Holds the lock for as long as it is open.
+    _lock: File,
+}
+
+/// Why a camera's state could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// Neither a folder was given nor a home is known.
+    #[error("no folder for state: give one with --state, set MEZ_STATE, or set HOME")]
+    NoFolder,
+    /// Another broker of this camera runs on this machine.
+    #[error("a camera broker for {camera} is running already (it holds {}); stop it, or choose another name", path.display())]
+    Held {
+        /// The camera.
+        camera: CameraName,
+        /// The lock.
+        path: PathBuf,
+    },
+    /// The epoch's file holds something else.
+    #[error("{} does not hold a number; remove it to begin anew", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Reading or writing failed.
+    #[error("cannot use {}: {source}; give a writable folder with --state or MEZ_STATE", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+/// The folder for state, made known but not created.
+pub fn folder(explicit: Option<&Path>) -> Result<PathBuf, StateError> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(folder) = explicit.map(Path::to_path_buf).or_else(|| variable("MEZ_STATE")) {
+        return Ok(folder);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok("/var/lib/mez".into());
+    }
+    variable("XDG_STATE_HOME")
+        .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
+        .map(|base| base.join("mez"))
+        .ok_or(StateError::NoFolder)
+}
+
+impl CameraState {
+    /// Takes hold of a camera's state and begins the next epoch, durably.
+    pub fn open(folder: &Path, camera: &CameraName) -> Result<Self, StateError> {
+        let folder = folder.join("cameras").join(camera.as_str());
+        fs::create_dir_all(&folder).map_err(|source| StateError::Io { path: folder.clone(), source })?;
+        let path = folder.join("lock");
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(|source| StateError::Io { path: path.clone(), source })?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(StateError::Held { camera: camera.clone(), path });
+            }
+            Err(error) => return Err(StateError::Io { path, source: error.into() }),
+        }
+        let path = folder.join("epoch");
+        let last = match fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse().map_err(|_| StateError::Damaged { path })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(source) => return Err(StateError::Io { path, source }),
+        };
+        let mut state = Self { folder, epoch: Epoch(last), _lock: lock };
+        state.raise_above(Epoch(last))?;
+        Ok(state)
+    }
+
+    /// The epoch of this start.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Begins an epoch later than `above`, durably.
+    pub fn raise_above(&mut self, above: Epoch) -> Result<Epoch, StateError> {
+        let epoch = Epoch(self.epoch.max(above).0 + 1);
+        let path = self.folder.join("epoch");
+        write_durably(&self.folder, &path, epoch.0.to_string().as_bytes())
+            .map_err(|source| StateError::Io { path, source })?;
+        self.epoch = epoch;
+        Ok(epoch)
+    }
+}
+
+/// Replaces a file so that after a power cut either the old or the new content is there.
+fn write_durably(folder: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn camera() -> CameraName {
+        "dock/cam1".parse().unwrap()
+    }
+
+    #[test]
+    fn every_start_is_a_new_epoch() {
+        let folder = tempfile::tempdir().unwrap();
+        for expected in 1..4 {
+            assert_eq!(CameraState::open(folder.path(), &camera()).unwrap().epoch(), Epoch(expected));
+        }
+        let mut state = CameraState::open(folder.path(), &camera()).unwrap();
+        assert_eq!(state.raise_above(Epoch(90)).unwrap(), Epoch(91));
+        drop(state);
+        assert_eq!(CameraState::open(folder.path(), &camera()).unwrap().epoch(), Epoch(92));
+    }
+
+    #[test]
+    fn a_second_broker_of_the_same_camera_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = CameraState::open(folder.path(), &camera()).unwrap();
+        let second = CameraState::open(folder.path(), &camera()).unwrap_err();
+        assert!(matches!(second, StateError::Held { .. }), "{second}");
+        drop(first);
+        CameraState::open(folder.path(), &camera()).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_counter_is_not_taken_for_a_first_start() {
+        let folder = tempfile::tempdir().unwrap();
+        CameraState::open(folder.path(), &camera()).unwrap();
+        fs::write(folder.path().join("cameras/dock/cam1/epoch"), "x").unwrap();
+        assert!(matches!(CameraState::open(folder.path(), &camera()), Err(StateError::Damaged { .. })));
+    }
+}

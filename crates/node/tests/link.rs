@@ -1,0 +1,212 @@
+//! Camera broker, QUIC link, edge broker and subscriptions over real sockets on loopback.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::Published;
+use mez_core::broker::edge::EdgeConfig;
+use mez_core::contract::Contract;
+use mez_core::frame::Encoding;
+use mez_core::subscription::{Deliver, Span};
+use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions};
+use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeSubscription, ListenError, Served};
+use mez_node::identity::folder::TemporarySite;
+use mez_node::identity::name::{Role, SiteName};
+
+/// A site with an edge, and what it takes to start cameras.
+struct Site {
+    keys: TemporarySite,
+    state: tempfile::TempDir,
+}
+
+impl Site {
+    fn new() -> Self {
+        let site: SiteName = "test".parse().unwrap();
+        Self { keys: TemporarySite::create(&site).unwrap(), state: tempfile::tempdir().unwrap() }
+    }
+
+    fn edge(&self, listen: SocketAddr) -> EdgeHandle {
+        let credentials = self.keys.keys().credentials(Role::Edge, None).unwrap();
+        let options = EdgeOptions { listen, credentials, config: EdgeConfig::default() };
+        for _ in 0..1000 {
+            match EdgeBroker::start(options.clone()) {
+                Ok(edge) => return edge,
+                // An edge that was just stopped lets go of its socket a moment later.
+                Err(ListenError::Bind { .. }) => std::thread::sleep(Duration::from_millis(10)),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("{listen} stays in use")
+    }
+
+    fn camera(&self, name: &str, edge: SocketAddr) -> CameraHandle {
+        let credentials = self.keys.keys().credentials(Role::Camera, Some(&name.parse().unwrap())).unwrap();
+        let mut options = CameraOptions::new(name.parse().unwrap(), "127.0.0.1", edge.port(), credentials);
+        options.state = Some(self.state.path().into());
+        CameraBroker::start(options).unwrap()
+    }
+}
+
+fn loopback() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+fn image(number: u32, bytes: usize) -> Published {
+    let mut payload = vec![number as u8; bytes];
+    payload[..4].copy_from_slice(&number.to_le_bytes());
+    Published { payload: payload.into(), encoding: Encoding::Jpeg, width: 64, height: 48, captured: None }
+}
+
+fn number(payload: &Bytes) -> u32 {
+    let number = u32::from_le_bytes(payload[..4].try_into().unwrap());
+    assert!(payload[4..].iter().all(|byte| *byte == number as u8), "the payload was altered");
+    number
+}
+
+async fn frame(subscription: &mut EdgeSubscription) -> (u64, u32, Option<Duration>) {
+    loop {
+        match subscription.next().await {
+            Served::Frame { delivery, captured } => {
+                let frame = &delivery.record.frame;
+                let age =
+                    captured.map(|(captured, _)| mez_node::clock::monotonic_now().saturating_since(captured));
+                return (frame.meta.id.epoch.0, number(&frame.payload), age);
+            }
+            Served::Camera { .. } | Served::Waiting { .. } => {}
+            other => panic!("no frame: {other:?}"),
+        }
+    }
+}
+
+async fn connected(camera: &CameraHandle) {
+    camera.up().wait_for(|up| *up).await.unwrap();
+}
+
+/// Publishes until something arrives: a subscription takes a moment to reach the camera.
+async fn publish_until_delivered(
+    camera: &CameraHandle,
+    subscription: &mut EdgeSubscription,
+    from: u32,
+) -> u32 {
+    for value in from.. {
+        camera.publish(image(value, 1000)).unwrap();
+        if let Ok((_, got, _)) = tokio::time::timeout(Duration::from_millis(100), frame(subscription)).await {
+            return got;
+        }
+        assert!(value < from + 100, "nothing was delivered");
+    }
+    unreachable!("the loop ends by returning")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_cross_whole_in_order_and_with_their_age() {
+    let site = Site::new();
+    let edge = site.edge(loopback());
+    let camera = site.camera("dock/cam1", edge.link_address());
+    let span = Span { deliver: Deliver::Every, ..Span::LIVE };
+    let mut subscription =
+        edge.subscribe("dock/*".parse().unwrap(), Contract::default(), span).await.unwrap();
+    connected(&camera).await;
+    let mut last = publish_until_delivered(&camera, &mut subscription, 0).await;
+    for value in 1000..1060 {
+        camera.publish(image(value, 1_000_000)).unwrap();
+        let (_, got, age) = frame(&mut subscription).await;
+        assert!(got > last, "{got} after {last}");
+        last = got;
+        let age = age.expect("the clocks have been compared by now");
+        assert!(age < Duration::from_secs(5), "a frame of {age:?}");
+    }
+    assert_eq!(last, 1059);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_crosses_without_a_subscriber() {
+    let site = Site::new();
+    let edge = site.edge(loopback());
+    let camera = site.camera("dock/cam1", edge.link_address());
+    connected(&camera).await;
+    for value in 0..20 {
+        camera.publish(image(value, 5000)).unwrap();
+    }
+    let pattern: mez_core::name::CameraPattern = "dock/cam1".parse().unwrap();
+    let mut subscription = edge.subscribe(pattern.clone(), Contract::default(), Span::LIVE).await.unwrap();
+    assert_eq!(edge.cameras().await.unwrap()[0].counters.received, 0);
+    let got = publish_until_delivered(&camera, &mut subscription, 100).await;
+    assert!(got >= 100, "frame {got} was captured before anybody subscribed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edge_that_restarts_gets_its_cameras_back() {
+    let site = Site::new();
+    let edge = site.edge(loopback());
+    let address = edge.link_address();
+    let camera = site.camera("dock/cam1", address);
+    let mut subscription =
+        edge.subscribe("**".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
+    publish_until_delivered(&camera, &mut subscription, 0).await;
+    edge.stop().await;
+    while !matches!(subscription.next().await, Served::Stopped) {}
+    drop(subscription);
+
+    let edge = site.edge(address);
+    let mut subscription =
+        edge.subscribe("**".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
+    let got = publish_until_delivered(&camera, &mut subscription, 500).await;
+    assert!(got >= 500);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_camera_that_restarts_begins_a_new_epoch() {
+    let site = Site::new();
+    let edge = site.edge(loopback());
+    let camera = site.camera("dock/cam1", edge.link_address());
+    let mut subscription =
+        edge.subscribe("**".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
+    publish_until_delivered(&camera, &mut subscription, 0).await;
+    drop(camera);
+    // The lock goes with the driver, which stops as soon as it runs.
+    let camera = loop {
+        let credentials =
+            site.keys.keys().credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
+        let mut options = CameraOptions::new(
+            "dock/cam1".parse().unwrap(),
+            "127.0.0.1",
+            edge.link_address().port(),
+            credentials,
+        );
+        options.state = Some(site.state.path().into());
+        match CameraBroker::start(options) {
+            Ok(camera) => break camera,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    connected(&camera).await;
+    camera.publish(image(7, 100)).unwrap();
+    publish_until_delivered(&camera, &mut subscription, 8).await;
+    camera.publish(image(200, 100)).unwrap();
+    loop {
+        let (epoch, got, _) = frame(&mut subscription).await;
+        assert_eq!(epoch, 2);
+        if got == 200 {
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_reach_the_publisher() {
+    let site = Site::new();
+    let edge = site.edge(loopback());
+    let camera = site.camera("dock/cam1", edge.link_address());
+    connected(&camera).await;
+    let id = camera.publish(image(1, 100)).unwrap();
+    let name: mez_core::name::CameraName = "dock/cam1".parse().unwrap();
+    edge.reply(name.clone(), id, "people".into(), Bytes::from_static(b"{}")).await.unwrap();
+    let reply = camera.next_reply().await;
+    assert_eq!((reply.frame, &*reply.application, &*reply.payload), (id, "people", &b"{}"[..]));
+    let large = edge.reply(name, id, "people".into(), vec![0; 70_000].into()).await;
+    assert!(large.is_err());
+    let unknown = edge.reply("dock/cam9".parse().unwrap(), id, "people".into(), Bytes::new()).await;
+    assert!(unknown.unwrap_err().to_string().contains("dock/cam9"));
+}
