@@ -59,12 +59,12 @@ pub struct ClockEstimate {
 
 impl ClockEstimate {
     /// Our instant at which the other clock shows `theirs`.
-    pub fn to_ours(&self, theirs: Instant) -> Instant {
+    pub fn to_ours(self, theirs: Instant) -> Instant {
         shift(theirs, -self.offset_nanos)
     }
 
     /// What the other clock shows at our instant.
-    pub fn to_theirs(&self, ours: Instant) -> Instant {
+    pub fn to_theirs(self, ours: Instant) -> Instant {
         shift(ours, self.offset_nanos)
     }
 }
