@@ -5,6 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker as Broker, CameraConfig, CameraOutput};
@@ -12,6 +13,7 @@ use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
 use mez_core::frame::{FRAME_BYTES_MAX, FrameId};
 use mez_core::log::{LogConfig, LogReader, log};
 use mez_core::name::CameraName;
+use mez_core::units::Instant;
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::{debug, error, info, warn};
 
@@ -166,7 +168,16 @@ impl CameraHandle {
     /// Stamps a frame and puts it into the log. For any thread; waits for nothing but another publisher's copy
     /// of a few words.
     pub fn publish(&self, frame: Published) -> Result<FrameId, PublishError> {
-        let id = lock(&self.shared.intake).publish(monotonic_now(), frame)?;
+        self.publish_at(monotonic_now(), frame)
+    }
+
+    /// Like [`CameraHandle::publish`], for a frame that another process of this machine stamped when it had it, so
+    /// that the way here counts in the frame's age. A stamp of the future, or of more than a minute ago, is taken
+    /// for the present.
+    pub fn publish_at(&self, captured: Instant, frame: Published) -> Result<FrameId, PublishError> {
+        let now = monotonic_now();
+        let plausible = captured <= now && now.saturating_since(captured) < Duration::from_secs(60);
+        let id = lock(&self.shared.intake).publish(if plausible { captured } else { now }, frame)?;
         self.shared.appended.send_modify(|count| *count += 1);
         Ok(id)
     }

@@ -380,6 +380,7 @@ mod tests {
 
     /// Readers race a writer that laps them; every value read is the one of its index.
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "the readers of a test are threads")]
     fn readers_see_the_value_of_the_index_or_nothing() {
         let (mut writer, reader) = ring::<Box<u64>>(RingConfig { segments_max: 4, segment_values_max: 3 });
         std::thread::scope(|scope| {

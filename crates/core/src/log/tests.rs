@@ -202,6 +202,7 @@ proptest! {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "the readers of a test are threads")]
 fn a_reader_of_another_thread_follows_the_writer() {
     let (mut writer, reader) = log(LogConfig { bytes_max: 1 << 20, segment_bytes: 1 << 16 });
     std::thread::scope(|scope| {
