@@ -1,0 +1,189 @@
+//! What the core says, as messages of the applications' interface, and back.
+//!
+//! The numbers of the core's enumerations are those of the interface; a test holds the two together.
+
+use std::time::Duration;
+
+use mez_core::broker::edge::CameraInfo;
+use mez_core::contract::Contract;
+use mez_core::frame::{Reference, SkipCounts, SkipReason};
+use mez_core::subscription::{Delivery, NotHeld};
+use mez_core::units::{Instant, Timestamp};
+
+use super::pb;
+
+/// A duration on the wire. What lasts longer than 584 years is cut.
+pub fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A frame for an application that handed in `contract`. `captured` is by this machine's monotonic clock, with the most by which it is wrong.
+pub fn frame(
+    delivery: Delivery,
+    captured: Option<(Instant, Duration)>,
+    contract: &Contract,
+    now: Instant,
+) -> pb::Frame {
+    let Delivery { camera, record, skipped, not_held } = delivery;
+    let meta = record.frame.meta;
+    let reference_sequence = match meta.chain.reference {
+        Reference::Acknowledged(sequence) => Some(sequence.0),
+        Reference::Independent | Reference::Previous => None,
+    };
+    pb::Frame {
+        camera: camera.as_str().into(),
+        epoch: meta.id.epoch.0,
+        sequence: meta.id.sequence.0,
+        captured_utc_ns: meta.captured.as_nanos(),
+        clock_source: meta.clock_source as i32,
+        width: meta.width,
+        height: meta.height,
+        encoding: meta.encoding as i32,
+        rung: meta.rung.as_str().into(),
+        chain_sequence: meta.chain.chain.0,
+        index_in_chain: meta.chain.index,
+        reference: reference(meta.chain.reference) as i32,
+        reference_sequence,
+        accuracy_expected: None,
+        age_ns: captured.map(|(at, _)| nanos(now.saturating_since(at))),
+        age_error_ns: captured.map(|(_, error)| nanos(error)),
+        captured_monotonic_ns: captured.map(|(at, _)| at.as_nanos()),
+        captured_monotonic_error_ns: captured.map(|(_, error)| nanos(error)),
+        contract_state: pb::ContractState::Unverified as i32,
+        contract_reason: unverified_because(contract).into(),
+        infeasible: false,
+        skipped: skips(&skipped),
+        not_held: not_held.map(self::not_held),
+        payload: record.frame.payload,
+    }
+}
+
+/// Why nothing is known of the accuracy. Frames go as they were published, so what the application loses is nothing.
+fn unverified_because(contract: &Contract) -> &'static str {
+    match (contract.profile, contract.latency_bound.is_some() || contract.accuracy_floor.is_some()) {
+        (Some(_), _) => {
+            "the frame is as it was published: this broker carries the profile and the bounds to the camera, but \
+             does not adapt frames to them"
+        }
+        (None, true) => {
+            "the frame is as it was published: without a profile nothing can be said about the bounds"
+        }
+        (None, false) => "the frame is as it was published, and nothing was asked of it",
+    }
+}
+
+fn reference(reference: Reference) -> pb::Reference {
+    match reference {
+        Reference::Independent => pb::Reference::Independent,
+        Reference::Previous => pb::Reference::Previous,
+        Reference::Acknowledged(_) => pb::Reference::Acknowledged,
+    }
+}
+
+/// Skipped frames, by reason.
+pub fn skips(counts: &SkipCounts) -> Vec<pb::Skipped> {
+    counts.iter().map(|(reason, count)| pb::Skipped { reason: reason as i32, count }).collect()
+}
+
+/// Skipped frames, by reason. A reason that this version does not know counts as late or lost, so that the sum stays right.
+pub fn skips_back(skipped: &[pb::Skipped]) -> SkipCounts {
+    let mut counts = SkipCounts::default();
+    for pb::Skipped { reason, count } in skipped {
+        let known = u8::try_from(*reason).ok().and_then(SkipReason::from_code);
+        counts.add(known.unwrap_or(SkipReason::LateOrLost), *count);
+    }
+    counts
+}
+
+/// A stretch of the past that is not held.
+pub fn not_held(not_held: NotHeld) -> pb::NotHeld {
+    pb::NotHeld { begin_utc_ns: not_held.begin.as_nanos(), end_utc_ns: not_held.end.as_nanos() }
+}
+
+/// A stretch of the past that is not held.
+pub fn not_held_back(not_held: pb::NotHeld) -> NotHeld {
+    NotHeld {
+        begin: Timestamp::from_nanos(not_held.begin_utc_ns),
+        end: Timestamp::from_nanos(not_held.end_utc_ns),
+    }
+}
+
+/// What is known of a camera.
+pub fn camera_info(info: CameraInfo) -> pb::CameraInfo {
+    // An instant far from both ends of the clock, so that no offset runs into one.
+    const SOME_TIME: Instant = Instant::from_nanos(1 << 62);
+    let CameraInfo { status, counters, .. } = info;
+    let ahead = |clock: mez_core::clock::ClockEstimate| {
+        clock.to_theirs(SOME_TIME).as_nanos() as i64 - SOME_TIME.as_nanos() as i64
+    };
+    pb::CameraInfo {
+        camera: info.camera.as_str().into(),
+        connected: info.connected,
+        identity: info.identity,
+        subscriptions: u32::try_from(info.subscriptions).unwrap_or(u32::MAX),
+        newest_epoch: info.newest.map(|(id, _)| id.epoch.0),
+        newest_sequence: info.newest.map(|(id, _)| id.sequence.0),
+        newest_captured_utc_ns: info.newest.map(|(_, captured)| captured.as_nanos()),
+        oldest_captured_utc_ns: info.oldest.map(Timestamp::as_nanos),
+        edge_log_bytes: info.log_bytes,
+        published: status.published,
+        refused: status.refused,
+        width: status.width,
+        height: status.height,
+        frames_per_second: status.frames_per_second,
+        camera_log_bytes: status.log_bytes,
+        frames_received: counters.received,
+        frames_late: counters.late,
+        frames_cancelled: counters.cancelled,
+        frames_refused: counters.refused,
+        link_bytes: counters.bytes,
+        clock_offset_ns: info.clock.map(ahead),
+        clock_error_ns: info.clock.map(|clock| nanos(clock.error)),
+        round_trip_time_ns: info.clock.map(|clock| nanos(clock.round_trip_time)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::contract::{ContractState, OnInfeasible};
+    use mez_core::frame::{ClockSource, Encoding};
+
+    use super::*;
+
+    /// The names that the interface gives to the codes 1, 2, 3 …, without their prefix.
+    fn names(name_of: impl Fn(i32) -> Option<&'static str>, prefix: &str) -> Vec<String> {
+        let names = (1..).map_while(name_of);
+        names.map(|name| name.strip_prefix(prefix).expect(prefix).to_lowercase()).collect()
+    }
+
+    #[test]
+    fn the_core_and_the_interface_number_alike() {
+        let encodings = names(|code| pb::Encoding::try_from(code).ok().map(|e| e.as_str_name()), "ENCODING_");
+        let ours: Vec<_> = (1..).map_while(Encoding::from_code).map(Encoding::name).collect();
+        assert_eq!(encodings, ours);
+
+        let reasons =
+            names(|code| pb::SkipReason::try_from(code).ok().map(|r| r.as_str_name()), "SKIP_REASON_");
+        assert_eq!(reasons, SkipReason::ALL.map(SkipReason::name));
+
+        let states =
+            names(|code| pb::ContractState::try_from(code).ok().map(|s| s.as_str_name()), "CONTRACT_STATE_");
+        let ours: Vec<_> = (1..).map_while(ContractState::from_code).map(ContractState::name).collect();
+        assert_eq!(states, ours);
+
+        let choices =
+            names(|code| pb::OnInfeasible::try_from(code).ok().map(|o| o.as_str_name()), "ON_INFEASIBLE_");
+        assert_eq!(choices, ["degrade", "skip", "stop"]);
+        let ours: Vec<_> = (1..).map_while(OnInfeasible::from_code).collect();
+        assert_eq!(ours, [OnInfeasible::Degrade, OnInfeasible::Skip, OnInfeasible::Stop]);
+
+        assert_eq!(pb::ClockSource::Broker as i32, ClockSource::Broker as i32);
+        assert_eq!(pb::ClockSource::Publisher as i32, ClockSource::Publisher as i32);
+    }
+
+    #[test]
+    fn a_reason_from_the_future_still_counts() {
+        let skipped = [pb::Skipped { reason: 99, count: 3 }, pb::Skipped { reason: -1, count: 1 }];
+        assert_eq!(skips_back(&skipped).total(), 4);
+    }
+}

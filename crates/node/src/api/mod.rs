@@ -1,0 +1,45 @@
+//! The applications' interface: what programs in any language see of a broker.
+//!
+//! `proto/mez/v1/mez.proto` is its description, for the people who write clients. Two ways lead to the same code:
+//! gRPC, over TLS and over a Unix socket, and on the same Unix socket the lighter [local protocol](crate::local)
+//! that our own client library uses.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`pb`] | the messages and services, generated |
+//! | [`request`] | requests, checked once |
+//! | [`convert`] | what the core says, as messages |
+//! | [`image`] | whether a payload is the image that it is said to be |
+//! | [`error`] | errors with machine-readable details |
+//! | [`edge`], [`camera`] | what each broker answers, whichever way the question came |
+//! | [`feed`] | a subscription as a stream of events |
+//! | [`grpc`] | the generated services, in terms of the two |
+//! | [`socket`] | the Unix socket: its path, its permissions, who listens on it |
+//! | [`serve`] | listeners and their connections |
+
+pub mod convert;
+pub mod error;
+pub mod image;
+pub mod request;
+
+/// The messages and services of `mez.proto`.
+#[allow(missing_docs, clippy::all, reason = "generated; documented in mez.proto")]
+pub mod pb {
+    tonic::include_proto!("mez.v1");
+
+    /// The descriptors of the interface, for reflection.
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mez.v1.bin"));
+}
+
+pub use self::error::ApiError;
+
+/// The version of the interface: the only one there is.
+pub const VERSION: u32 = 1;
+/// The most bytes in the name that an application gives itself.
+pub const APPLICATION_BYTES_MAX: usize = 128;
+/// The most bytes in an inline profile.
+pub const PROFILE_BYTES_MAX: usize = 1 << 20;
+/// The most bytes in a message besides the payload of a frame.
+pub const MESSAGE_BYTES_MAX: usize = PROFILE_BYTES_MAX + (64 << 10);
+/// The software, as the brokers and clients of this version name themselves.
+pub const SOFTWARE: &str = concat!("mez ", env!("CARGO_PKG_VERSION"));

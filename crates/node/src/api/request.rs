@@ -1,0 +1,304 @@
+//! Requests, checked once: what leaves this module is valid.
+
+use std::time::Duration;
+
+use mez_core::broker::{PublishError, Published};
+use mez_core::contract::{Contract, ContractError, OnInfeasible};
+use mez_core::frame::Encoding;
+use mez_core::log::AppendError;
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::subscription::{Deliver, Span};
+use mez_core::units::Timestamp;
+use tonic::Code;
+
+use super::error::ApiError;
+use super::image::{PayloadError, size_in_pixels};
+use super::pb;
+use super::{APPLICATION_BYTES_MAX, PROFILE_BYTES_MAX};
+
+/// What an application asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subscribe {
+    /// Which cameras.
+    pub pattern: CameraPattern,
+    /// Its demands.
+    pub contract: Contract,
+    /// Which frames.
+    pub span: Span,
+    /// The encodings that it can decode; empty: all.
+    pub accepts: Vec<Encoding>,
+    /// Its name, for people; may be empty.
+    pub application: String,
+}
+
+impl Subscribe {
+    /// Checks a request. `now` is the broker's wall clock, which decides whether a beginning lies in the past.
+    pub fn parse(request: pb::SubscribeRequest, now: Timestamp) -> Result<Self, ApiError> {
+        let pattern = parse_pattern(&request.pattern)?;
+        let span = span(&request, now)?;
+        let contract = contract(&request)?;
+        let accepts = request.accept_encodings.iter().map(|code| encoding("accept_encodings", *code));
+        let accepts = accepts.collect::<Result<_, _>>()?;
+        Ok(Self { pattern, contract, span, accepts, application: application(request.application)? })
+    }
+}
+
+/// A pattern of camera names.
+pub fn parse_pattern(text: &str) -> Result<CameraPattern, ApiError> {
+    text.parse().map_err(|error: mez_core::name::NameError| {
+        ApiError::invalid("pattern", "INVALID_PATTERN", error.to_string())
+    })
+}
+
+/// A camera's name.
+pub fn parse_camera(text: &str) -> Result<CameraName, ApiError> {
+    text.parse().map_err(|error: mez_core::name::NameError| {
+        ApiError::invalid("camera", "INVALID_CAMERA", error.to_string())
+    })
+}
+
+/// An application's name for itself.
+pub fn application(name: String) -> Result<String, ApiError> {
+    if name.len() > APPLICATION_BYTES_MAX {
+        return Err(ApiError::invalid(
+            "application",
+            "NAME_TOO_LONG",
+            format!("the application's name has {} bytes; give at most {APPLICATION_BYTES_MAX}", name.len()),
+        ));
+    }
+    Ok(name)
+}
+
+fn span(request: &pb::SubscribeRequest, now: Timestamp) -> Result<Span, ApiError> {
+    let begin = request.begin_utc_ns.map(Timestamp::from_nanos);
+    let end = request.end_utc_ns.map(Timestamp::from_nanos);
+    let deliver = match pb::Deliver::try_from(request.deliver) {
+        Ok(pb::Deliver::Newest) => Deliver::Newest,
+        Ok(pb::Deliver::Every) => Deliver::Every,
+        Ok(pb::Deliver::Unspecified) if begin.is_some_and(|begin| begin < now) => Deliver::Every,
+        Ok(pb::Deliver::Unspecified) => Deliver::Newest,
+        Err(_) => return Err(unknown("deliver", request.deliver)),
+    };
+    let span = Span { begin, end, deliver };
+    let invalid = |message| ApiError::invalid("end_utc_ns", "INVALID_SPAN", message);
+    span.validate().map_err(|error| invalid(error.to_string()))?;
+    if let (None, Some(end)) = (begin, end)
+        && end < now
+    {
+        return Err(invalid(format!("the end {end} has passed; give begin_utc_ns to read the past")));
+    }
+    Ok(span)
+}
+
+fn contract(request: &pb::SubscribeRequest) -> Result<Contract, ApiError> {
+    use pb::subscribe_request::Profile;
+    let profile = match &request.profile {
+        None => None,
+        Some(Profile::ProfileInline(profile)) if profile.len() > PROFILE_BYTES_MAX => {
+            return Err(ApiError::invalid(
+                "profile_inline",
+                "PROFILE_TOO_LARGE",
+                format!("the profile has {} bytes; the limit is {PROFILE_BYTES_MAX}", profile.len()),
+            ));
+        }
+        Some(Profile::ProfileInline(profile)) => {
+            let digest = ring::digest::digest(&ring::digest::SHA256, profile);
+            Some(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+        }
+        Some(Profile::ProfileName(name)) => {
+            return Err(ApiError::invalid(
+                "profile_name",
+                "UNKNOWN_PROFILE",
+                format!(
+                    "no profile {name:?} is known: this broker has no profile folder; send the profile inline"
+                ),
+            ));
+        }
+    };
+    let contract = Contract {
+        latency_bound: request.latency_bound_ns.map(Duration::from_nanos),
+        accuracy_floor: request.accuracy_floor,
+        on_time_share: request.on_time_share.unwrap_or(Contract::default().on_time_share),
+        profile,
+        min_fps: request.min_fps,
+        on_infeasible: match request.on_infeasible {
+            0 => OnInfeasible::default(),
+            code => u8::try_from(code)
+                .ok()
+                .and_then(OnInfeasible::from_code)
+                .ok_or_else(|| unknown("on_infeasible", code))?,
+        },
+        priority: request.priority,
+    };
+    contract.validate().map_err(|error| {
+        let field = match error {
+            ContractError::LatencyBound => "latency_bound_ns",
+            ContractError::AccuracyFloor { .. } => "accuracy_floor",
+            ContractError::OnTimeShare { .. } => "on_time_share",
+            ContractError::MinFps { .. } => "min_fps",
+        };
+        ApiError::invalid(field, "INVALID_CONTRACT", error.to_string())
+    })?;
+    Ok(contract)
+}
+
+/// A frame to publish, checked to be the image that it is said to be.
+pub fn published(request: pb::PublishRequest) -> Result<Published, ApiError> {
+    let encoding = encoding("encoding", request.encoding)?;
+    let stated = (request.width, request.height);
+    let (width, height) = size_in_pixels(encoding, stated, &request.payload)?;
+    Ok(Published {
+        payload: request.payload,
+        encoding,
+        width,
+        height,
+        captured: request.captured_utc_ns.map(Timestamp::from_nanos),
+    })
+}
+
+fn encoding(field: &str, code: i32) -> Result<Encoding, ApiError> {
+    u8::try_from(code).ok().and_then(Encoding::from_code).ok_or_else(|| unknown(field, code))
+}
+
+fn unknown(field: &str, code: i32) -> ApiError {
+    let message = match code {
+        0 => format!("{field} has to be given"),
+        _ => format!("{field} {code} is not known to this version; see mez.proto"),
+    };
+    ApiError::invalid(field, "UNKNOWN_VALUE", message)
+}
+
+impl From<PayloadError> for ApiError {
+    fn from(error: PayloadError) -> Self {
+        let (field, reason) = match error {
+            PayloadError::Damaged { .. } => ("payload", "DAMAGED_IMAGE"),
+            PayloadError::Size { .. } => ("width", "WRONG_SIZE"),
+            PayloadError::Bytes { .. } => ("payload", "WRONG_SIZE"),
+        };
+        Self::invalid(field, reason, error.to_string())
+    }
+}
+
+impl From<PublishError> for ApiError {
+    fn from(error: PublishError) -> Self {
+        let message = error.to_string();
+        match error {
+            PublishError::Empty { .. } => Self::invalid("payload", "EMPTY_FRAME", message),
+            PublishError::TooLarge { .. } => Self::invalid("payload", "FRAME_TOO_LARGE", message),
+            PublishError::Log(AppendError::CaptureTime { .. } | AppendError::OutOfOrder { .. }) => {
+                Self::invalid("captured_utc_ns", "CAPTURE_TIME", message)
+            }
+            PublishError::Log(AppendError::LargerThanLog { .. }) => {
+                Self::invalid("payload", "FRAME_LARGER_THAN_LOG", message)
+            }
+            PublishError::Log(AppendError::Held { .. }) => {
+                Self::new(Code::ResourceExhausted, "LOG_HELD", message)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_nanos(1_000_000);
+
+    fn request() -> pb::SubscribeRequest {
+        pb::SubscribeRequest { pattern: "dock/*".into(), ..Default::default() }
+    }
+
+    #[test]
+    fn a_request_with_a_pattern_alone_is_live_and_newest() {
+        let parsed = Subscribe::parse(request(), NOW).unwrap();
+        assert_eq!(parsed.span, Span::LIVE);
+        assert_eq!(parsed.contract, Contract::default());
+    }
+
+    #[test]
+    fn the_past_is_delivered_whole_unless_told_otherwise() {
+        let past = pb::SubscribeRequest { begin_utc_ns: Some(5), ..request() };
+        assert_eq!(Subscribe::parse(past.clone(), NOW).unwrap().span.deliver, Deliver::Every);
+        let newest = pb::SubscribeRequest { deliver: pb::Deliver::Newest as i32, ..past };
+        assert_eq!(Subscribe::parse(newest, NOW).unwrap().span.deliver, Deliver::Newest);
+        let future = pb::SubscribeRequest { begin_utc_ns: Some(2_000_000), ..request() };
+        assert_eq!(Subscribe::parse(future, NOW).unwrap().span.deliver, Deliver::Newest);
+    }
+
+    #[test]
+    fn every_field_that_makes_no_sense_is_named() {
+        use pb::subscribe_request::Profile;
+        let table = [
+            (pb::SubscribeRequest { pattern: "dock/cam*".into(), ..request() }, "pattern"),
+            (pb::SubscribeRequest { pattern: String::new(), ..request() }, "pattern"),
+            (pb::SubscribeRequest { begin_utc_ns: Some(9), end_utc_ns: Some(8), ..request() }, "end_utc_ns"),
+            (pb::SubscribeRequest { end_utc_ns: Some(8), ..request() }, "end_utc_ns"),
+            (pb::SubscribeRequest { latency_bound_ns: Some(0), ..request() }, "latency_bound_ns"),
+            (pb::SubscribeRequest { accuracy_floor: Some(f64::NAN), ..request() }, "accuracy_floor"),
+            (pb::SubscribeRequest { on_time_share: Some(0.0), ..request() }, "on_time_share"),
+            (pb::SubscribeRequest { min_fps: -1.0, ..request() }, "min_fps"),
+            (pb::SubscribeRequest { on_infeasible: 9, ..request() }, "on_infeasible"),
+            (pb::SubscribeRequest { deliver: -4, ..request() }, "deliver"),
+            (pb::SubscribeRequest { accept_encodings: vec![1, 77], ..request() }, "accept_encodings"),
+            (pb::SubscribeRequest { application: "x".repeat(129), ..request() }, "application"),
+            (
+                pb::SubscribeRequest { profile: Some(Profile::ProfileName("people".into())), ..request() },
+                "profile_name",
+            ),
+            (
+                pb::SubscribeRequest {
+                    profile: Some(Profile::ProfileInline(vec![0; PROFILE_BYTES_MAX + 1].into())),
+                    ..request()
+                },
+                "profile_inline",
+            ),
+        ];
+        for (request, field) in table {
+            let error = Subscribe::parse(request, NOW).expect_err(field);
+            assert_eq!((error.code, error.field.as_deref()), (Code::InvalidArgument, Some(field)), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_inline_profile_is_known_by_its_digest() {
+        use pb::subscribe_request::Profile;
+        let request =
+            pb::SubscribeRequest { profile: Some(Profile::ProfileInline("abc".into())), ..request() };
+        let digest = Subscribe::parse(request, NOW).unwrap().contract.profile.unwrap();
+        // FIPS 180-4, the example of one block.
+        assert_eq!(digest[..4], [0xba, 0x78, 0x16, 0xbf]);
+    }
+
+    proptest! {
+        /// Whatever numbers come, the answer is a valid subscription or an error that names a field.
+        #[test]
+        fn any_numbers_are_valid_or_refused(
+            times in any::<(Option<u64>, Option<u64>)>(),
+            bounds in any::<(Option<u64>, Option<f64>, Option<f64>, f64)>(),
+            codes in any::<(i32, i32, i32, i32)>(),
+        ) {
+            let request = pb::SubscribeRequest {
+                begin_utc_ns: times.0,
+                end_utc_ns: times.1,
+                latency_bound_ns: bounds.0,
+                accuracy_floor: bounds.1,
+                on_time_share: bounds.2,
+                min_fps: bounds.3,
+                on_infeasible: codes.0 % 5,
+                deliver: codes.1 % 4,
+                accept_encodings: vec![codes.2 % 6],
+                priority: codes.3,
+                ..request()
+            };
+            match Subscribe::parse(request, NOW) {
+                Ok(parsed) => {
+                    prop_assert_eq!(parsed.contract.validate(), Ok(()));
+                    prop_assert_eq!(parsed.span.validate(), Ok(()));
+                }
+                Err(error) => prop_assert!(error.field.is_some()),
+            }
+        }
+    }
+}
