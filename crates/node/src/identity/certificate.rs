@@ -134,7 +134,8 @@ impl CertificateFacts {
                 not_before: moment(validity.not_before),
                 not_after: moment(validity.not_after),
             },
-            serial: hex(parsed.raw_serial()),
+            // DER puts a zero in front where the number would otherwise count as negative.
+            serial: hex(parsed.raw_serial().strip_prefix(&[0]).unwrap_or(parsed.raw_serial())),
             uris,
             hosts,
             is_authority: parsed.is_ca(),

@@ -240,6 +240,27 @@ impl TokenStore {
         Ok(waiting)
     }
 
+    /// Who may still join, and until when: the tokens that wait to be used, the first to expire first.
+    pub fn list(&self, now: SystemTime) -> Result<Vec<(Identity, SystemTime)>, FileError> {
+        let names = match files::names(&self.folder) {
+            // The folder is made with the first token.
+            Err(error) if error.is_absent() => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut found = Vec::new();
+        for name in names.iter().filter(|name| name.ends_with(".json")) {
+            // Unreadable: it was used since the folder was listed, or could not be used anyway.
+            let Ok(record) = Record::read(&self.folder.join(name)) else { continue };
+            if let Ok(identity) = record.identity.parse()
+                && now <= record.expires()
+            {
+                found.push((identity, record.expires()));
+            }
+        }
+        found.sort_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
+        Ok(found)
+    }
+
     fn waiting(&self, secret: &Secret) -> PathBuf {
         self.folder.join(format!("{}.json", secret.hash()))
     }
@@ -279,7 +300,7 @@ pub(super) enum TokenRefusal {
     )]
     Unknown,
     #[error(
-        "the token has been used already; if not by you, somebody else joined the site with it: see `mez keys list` there"
+        "the token has been used already; if not by you, somebody else joined the site with it: the log of the edge says from where"
     )]
     Used,
     #[error("the token expired at {at}; make another one with `mez keys token`, longer with --valid")]
@@ -430,10 +451,16 @@ mod tests {
     fn expired_and_unknown_tokens_are_told_apart_and_swept() {
         let site = site();
         let short = make(&site, "app/counter", Duration::from_secs(60)).unwrap();
-        let long = make(&site, "app/reader", TOKEN_VALID).unwrap();
         let store = TokenStore::of(site.keys());
+        let long = make(&site, "app/reader", TOKEN_VALID).unwrap();
+        let listed = |now| {
+            let listed = store.list(now).unwrap();
+            listed.into_iter().map(|(identity, _)| identity.short()).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(SystemTime::now()), ["app/counter", "app/reader"]);
         let later = SystemTime::now() + Duration::from_secs(120);
         assert!(matches!(store.look_up(&short.secret, later), Err(TokenRefusal::Expired { .. })));
+        assert_eq!(listed(later), ["app/reader"]);
         assert_eq!(store.sweep(later).unwrap(), 1);
         assert!(matches!(store.look_up(&short.secret, later), Err(TokenRefusal::Unknown)));
         store.look_up(&long.secret, later).unwrap();

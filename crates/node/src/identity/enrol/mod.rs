@@ -8,9 +8,11 @@
 //! One exchange is one request and one answer, each a length of four bytes (big-endian) and that many bytes of
 //! JSON. The version is in the TLS protocol name, `mez-enrol/1`.
 
+mod blocking;
 mod client;
 mod server;
 
+pub use blocking::{RunningEnrolment, ServeError, enrol_blocking};
 pub use client::{EnrolError, Enrolled, enrol};
 pub use server::{EnrolmentLimits, EnrolmentServer};
 
