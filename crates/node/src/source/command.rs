@@ -1,0 +1,184 @@
+//! Command lines for `ffmpeg` and `ffprobe`. Pure, so that those for devices that a test machine lacks are tested.
+
+use std::ffi::OsString;
+
+use super::SourceSpec;
+use super::probe::{FfmpegVersion, Stream};
+
+/// How a source is to be opened, beyond what its name says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct InputOptions {
+    /// Size to ask a device for, in pixels; `None` leaves it to the driver.
+    pub(super) device_size: Option<(u32, u32)>,
+    /// Ask a device for Motion JPEG, which it has compressed already, rather than raw pictures.
+    pub(super) device_mjpeg: bool,
+}
+
+/// What comes out of the child's standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Output {
+    /// The JPEG images of the source, untouched, one after the other.
+    Jpeg,
+    /// Planar 4:2:0 pictures as YUV4MPEG2.
+    Pictures,
+}
+
+/// Arguments of `ffprobe` that describe the source as JSON.
+pub(super) fn probe_args(spec: &SourceSpec, input: InputOptions) -> Vec<OsString> {
+    let mut args = strings(&["-hide_banner", "-v", "error", "-print_format", "json", "-show_entries"]);
+    args.push(
+        "stream=index,codec_type,codec_name,pix_fmt,width,height,field_order,avg_frame_rate,r_frame_rate\
+         :stream_disposition=attached_pic:format=duration"
+            .into(),
+    );
+    args.extend(input_args(spec, input, None));
+    args
+}
+
+/// Arguments of `ffmpeg` that send the frames of one stream of the source to standard output.
+pub(super) fn read_args(
+    spec: &SourceSpec,
+    input: InputOptions,
+    stream: &Stream,
+    output: Output,
+    looped: bool,
+    version: FfmpegVersion,
+) -> Vec<OsString> {
+    let mut args = strings(&["-hide_banner", "-nostdin", "-v", "error"]);
+    if looped {
+        args.extend(strings(&["-stream_loop", "-1"]));
+    }
+    args.extend(input_args(spec, input, (stream.live && output == Output::Pictures).then_some(())));
+    args.extend(strings(&["-map", &format!("0:{}", stream.index), "-an", "-sn", "-dn"]));
+    match output {
+        Output::Jpeg => args.extend(strings(&["-c:v", "copy", "-flush_packets", "1", "-f", "mjpeg"])),
+        Output::Pictures => {
+            // Every frame once, in order, whatever its time stamps say: pacing is ours.
+            args.extend(strings(if version.has_fps_mode() {
+                &["-fps_mode", "passthrough"]
+            } else {
+                &["-vsync", "passthrough"]
+            }));
+            // JPEG is full-range BT.601. A changed range alone would leave the colours of HD video (BT.709) wrong.
+            args.extend(strings(&["-vf", "scale=out_color_matrix=bt601:out_range=full,format=yuv420p"]));
+            args.extend(strings(&["-flush_packets", "1", "-f", "yuv4mpegpipe"]));
+        }
+    }
+    args.push("pipe:1".into());
+    args
+}
+
+/// Everything up to and with the input. `decode_at_once` is for live pictures that will be decoded.
+fn input_args(spec: &SourceSpec, input: InputOptions, decode_at_once: Option<()>) -> Vec<OsString> {
+    let mut args = Vec::new();
+    if spec.is_always_live() {
+        // Do not hold frames back while looking at the stream, and look for one second rather than five.
+        args.extend(strings(&["-fflags", "nobuffer", "-analyzeduration", "1000000"]));
+    }
+    if decode_at_once.is_some() {
+        // Threads that decode whole frames each delay the picture by a frame per thread.
+        args.extend(strings(&["-thread_type", "slice"]));
+    }
+    match spec {
+        SourceSpec::File(path) => {
+            // A play list from elsewhere must not make this machine fetch URLs.
+            args.extend(strings(&["-protocol_whitelist", "file,crypto,data", "-i"]));
+            // The prefix keeps a name such as `concat:a` or `-y` from being anything but a name.
+            let mut name = OsString::from("file:");
+            name.push(path);
+            args.push(name);
+        }
+        SourceSpec::Device(path) => {
+            args.extend(strings(&["-f", "v4l2"]));
+            if input.device_mjpeg {
+                args.extend(strings(&["-input_format", "mjpeg"]));
+            }
+            if let Some((width, height)) = input.device_size {
+                args.extend(strings(&["-video_size", &format!("{width}x{height}")]));
+            }
+            args.push("-i".into());
+            args.push(path.into());
+        }
+        SourceSpec::Url(url) => {
+            if matches!(spec.scheme(), Some("rtsp" | "rtsps")) {
+                // Over UDP a lost packet is a damaged picture until the next keyframe.
+                args.extend(strings(&["-rtsp_transport", "tcp"]));
+            }
+            args.extend(strings(&["-i", url]));
+        }
+    }
+    args
+}
+
+fn strings(args: &[&str]) -> Vec<OsString> {
+    args.iter().map(OsString::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: InputOptions = InputOptions { device_size: None, device_mjpeg: false };
+    const NEW: FfmpegVersion = FfmpegVersion::NEWEST;
+
+    fn stream(live: bool) -> Stream {
+        Stream {
+            index: 2,
+            codec: "h264".into(),
+            width: 64,
+            height: 48,
+            frames_per_second: None,
+            passthrough: false,
+            live,
+        }
+    }
+
+    fn line(args: &[OsString]) -> String {
+        args.iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_device_is_asked_for_the_pictures_it_has_compressed_itself() {
+        let spec = SourceSpec::parse("/dev/video3").unwrap();
+        let input = InputOptions { device_size: Some((1920, 1080)), device_mjpeg: true };
+        assert_eq!(
+            line(&read_args(&spec, input, &stream(true), Output::Jpeg, false, NEW)),
+            "-hide_banner -nostdin -v error -fflags nobuffer -analyzeduration 1000000 -f v4l2 -input_format mjpeg \
+             -video_size 1920x1080 -i /dev/video3 -map 0:2 -an -sn -dn -c:v copy -flush_packets 1 -f mjpeg pipe:1"
+        );
+        assert!(line(&probe_args(&spec, PLAIN)).ends_with("-f v4l2 -i /dev/video3"));
+    }
+
+    #[test]
+    fn rtsp_goes_over_tcp_and_is_not_delayed() {
+        let spec = SourceSpec::parse("rtsp://u:p@cam/x").unwrap();
+        let args = line(&read_args(&spec, PLAIN, &stream(true), Output::Pictures, false, NEW));
+        assert_eq!(
+            args,
+            "-hide_banner -nostdin -v error -fflags nobuffer -analyzeduration 1000000 -thread_type slice \
+             -rtsp_transport tcp -i rtsp://u:p@cam/x -map 0:2 -an -sn -dn -fps_mode passthrough \
+             -vf scale=out_color_matrix=bt601:out_range=full,format=yuv420p -flush_packets 1 -f yuv4mpegpipe pipe:1"
+        );
+    }
+
+    #[test]
+    fn a_file_stays_a_file_whatever_its_name() {
+        for name in ["-y", "concat:a|b", "http_x", "a b.avi"] {
+            let spec = SourceSpec::parse(name).unwrap();
+            let args = line(&read_args(&spec, PLAIN, &stream(false), Output::Jpeg, true, NEW));
+            assert!(
+                args.contains(&format!("-protocol_whitelist file,crypto,data -i file:{name} -map")),
+                "{args}"
+            );
+            assert!(args.contains("-stream_loop -1") && !args.contains("nobuffer"), "{args}");
+        }
+    }
+
+    #[test]
+    fn an_older_ffmpeg_is_spoken_to_in_its_own_words() {
+        let spec = SourceSpec::parse("x.mp4").unwrap();
+        let version = FfmpegVersion::parse("ffmpeg version 4.4.2-0ubuntu0.22.04.1 Copyright");
+        let args = line(&read_args(&spec, PLAIN, &stream(false), Output::Pictures, false, version));
+        assert!(args.contains("-vsync passthrough") && !args.contains("-fps_mode"), "{args}");
+    }
+}

@@ -1,0 +1,414 @@
+//! What a source is, as `ffprobe` sees it, and what is wrong with it, in words that help.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output as ProcessOutput, Stdio};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::io::AsyncReadExt;
+
+use super::child::spawn_child;
+use super::command::{InputOptions, probe_args};
+use super::spec::without_credentials;
+use super::{SourceError, SourceOptions, SourceSpec};
+
+/// A source that has not been described by then counts as not answering.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(20);
+/// Bytes that are read of what `ffprobe` says.
+const PROBE_BYTES_MAX: u64 = 1 << 20;
+/// Rate of a recording that states none: a still image, or raw frames without a container.
+pub(super) const FRAMES_PER_SECOND_UNSTATED: f64 = 25.0;
+/// Rates above it are time bases that a container gives in place of a rate.
+const FRAMES_PER_SECOND_BELIEVED_MAX: f64 = 1000.0;
+
+/// Version of the installed `ffmpeg`, as far as its command line depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FfmpegVersion(u32, u32);
+
+impl FfmpegVersion {
+    /// Builds between releases have no number; they are newer than any release that matters here.
+    pub(super) const NEWEST: Self = Self(u32::MAX, 0);
+
+    /// Reads the first line of `ffmpeg -version`.
+    pub(super) fn parse(text: &str) -> Self {
+        let word = text.strip_prefix("ffmpeg version ").unwrap_or_default();
+        let word = word.split_whitespace().next().unwrap_or_default();
+        let mut numbers = word.trim_start_matches('n').split(|c: char| !c.is_ascii_digit()).map(str::parse);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => Self(major, minor),
+            _ => Self::NEWEST,
+        }
+    }
+
+    pub(super) fn has_fps_mode(self) -> bool {
+        self >= Self(5, 1)
+    }
+}
+
+/// The video stream of a source.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Stream {
+    /// Its number in the source.
+    pub(super) index: u32,
+    pub(super) codec: String,
+    pub(super) width: u32,
+    pub(super) height: u32,
+    /// `None` where a live source states none.
+    pub(super) frames_per_second: Option<f64>,
+    /// True if it is JPEG that can go on as it is.
+    pub(super) passthrough: bool,
+    /// True if it comes when it comes; false if it is a recording, to be paced.
+    pub(super) live: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Report {
+    #[serde(default)]
+    streams: Vec<ReportStream>,
+    #[serde(default)]
+    format: ReportFormat,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ReportFormat {
+    duration: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ReportStream {
+    index: u32,
+    codec_type: Option<String>,
+    codec_name: Option<String>,
+    pix_fmt: Option<String>,
+    #[serde(default)]
+    width: u32,
+    #[serde(default)]
+    height: u32,
+    field_order: Option<String>,
+    avg_frame_rate: Option<String>,
+    r_frame_rate: Option<String>,
+    #[serde(default)]
+    disposition: ReportDisposition,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ReportDisposition {
+    #[serde(default)]
+    attached_pic: u32,
+}
+
+/// Asks `ffmpeg` for its version, which is also how its absence is found.
+pub(super) async fn ffmpeg_version(ffmpeg: &Path) -> Result<FfmpegVersion, SourceError> {
+    let output = run(ffmpeg, vec!["-version".into()]).await?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() || !text.starts_with("ffmpeg version ") {
+        return Err(SourceError::NotFfmpeg { program: ffmpeg.to_owned() });
+    }
+    Ok(FfmpegVersion::parse(&text))
+}
+
+/// Finds the video stream of the source. For a device, also whether it can be asked for Motion JPEG, which is
+/// preferred.
+pub(super) async fn probe(
+    spec: &SourceSpec,
+    options: &SourceOptions,
+) -> Result<(Stream, InputOptions), SourceError> {
+    check_path(spec)?;
+    let plain = InputOptions { device_size: options.device_size, device_mjpeg: false };
+    if let SourceSpec::Device(_) = spec {
+        let mjpeg = InputOptions { device_mjpeg: true, ..plain };
+        match probe_once(spec, options, mjpeg).await {
+            Ok(stream) => return Ok((stream, mjpeg)),
+            // Any other complaint may only mean that the device has no Motion JPEG.
+            Err(
+                error @ (SourceError::Busy { .. }
+                | SourceError::NotPermitted { .. }
+                | SourceError::NoAnswer { .. }),
+            ) => {
+                return Err(error);
+            }
+            Err(_) => {}
+        }
+    }
+    Ok((probe_once(spec, options, plain).await?, plain))
+}
+
+async fn probe_once(
+    spec: &SourceSpec,
+    options: &SourceOptions,
+    input: InputOptions,
+) -> Result<Stream, SourceError> {
+    let source = spec.to_string();
+    let output = tokio::time::timeout(PROBE_TIME_MAX, run(&options.ffprobe, probe_args(spec, input)))
+        .await
+        .map_err(|_| SourceError::NoAnswer { source_name: source.clone(), after: PROBE_TIME_MAX })??;
+    if !output.status.success() {
+        return Err(explain(spec, &String::from_utf8_lossy(&output.stderr)));
+    }
+    let report: Report = serde_json::from_slice(&output.stdout).map_err(|error| SourceError::Unreadable {
+        source_name: source,
+        detail: format!("ffprobe: {error}"),
+    })?;
+    choose_stream(spec, &report)
+}
+
+fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceError> {
+    let source_name = spec.to_string();
+    let is = |stream: &ReportStream, kind: &str| stream.codec_type.as_deref() == Some(kind);
+    // The picture on the sleeve of a sound recording is not a video.
+    let video =
+        report.streams.iter().find(|stream| is(stream, "video") && stream.disposition.attached_pic == 0);
+    let Some(video) = video else {
+        return Err(SourceError::NoVideo {
+            source_name,
+            audio_only: report.streams.iter().any(|s| is(s, "audio")),
+        });
+    };
+    let (width, height) = (video.width, video.height);
+    if width == 0 || height == 0 {
+        return Err(SourceError::Unreadable {
+            source_name,
+            detail: "its video stream states no size, so it is damaged or not yet sending".to_owned(),
+        });
+    }
+    let codec = video.codec_name.clone().unwrap_or_else(|| "an unknown codec".to_owned());
+    let live = match spec {
+        SourceSpec::File(_) => false,
+        SourceSpec::Device(_) => true,
+        // What has a length is a recording.
+        SourceSpec::Url(_) => spec.is_always_live() || seconds(report.format.duration.as_deref()).is_none(),
+    };
+    let stated = [&video.avg_frame_rate, &video.r_frame_rate]
+        .into_iter()
+        .filter_map(|rate| ratio(rate.as_deref()?))
+        .find(|&rate| rate <= FRAMES_PER_SECOND_BELIEVED_MAX);
+    if stated.is_none() && !live {
+        tracing::info!(source = %source_name, "states no frame rate: {FRAMES_PER_SECOND_UNSTATED} per second assumed");
+    }
+    Ok(Stream {
+        index: video.index,
+        passthrough: codec == "mjpeg" && can_pass(video),
+        codec,
+        width,
+        height,
+        frames_per_second: stated.or((!live).then_some(FRAMES_PER_SECOND_UNSTATED)),
+        live,
+    })
+}
+
+/// Motion JPEG as cameras make it goes on untouched. Two fields to a picture, RGB, CMYK and 12 bits are decoded, so
+/// that every consumer gets a plain JPEG.
+fn can_pass(video: &ReportStream) -> bool {
+    let progressive = matches!(video.field_order.as_deref(), None | Some("progressive" | "unknown"));
+    let plain = matches!(
+        video.pix_fmt.as_deref(),
+        Some(
+            "yuvj420p"
+                | "yuvj422p"
+                | "yuvj444p"
+                | "yuvj440p"
+                | "yuvj411p"
+                | "yuv420p"
+                | "yuv422p"
+                | "yuv444p"
+                | "yuv440p"
+                | "yuv411p"
+                | "gray"
+        )
+    );
+    progressive && plain
+}
+
+fn ratio(text: &str) -> Option<f64> {
+    let (above, below) = text.split_once('/')?;
+    let rate = above.parse::<f64>().ok()? / below.parse::<f64>().ok()?;
+    (rate.is_finite() && rate > 0.0).then_some(rate)
+}
+
+fn seconds(text: Option<&str>) -> Option<f64> {
+    text?.parse().ok().filter(|seconds: &f64| *seconds > 0.0)
+}
+
+/// What can be said against a file or a device without asking anybody.
+fn check_path(spec: &SourceSpec) -> Result<(), SourceError> {
+    let Some(path) = spec.path() else { return Ok(()) };
+    let refuse = |error: &std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => match spec {
+            SourceSpec::Device(_) => {
+                SourceError::NoDevice { path: path.to_owned(), present: video_devices() }
+            }
+            _ => SourceError::NoFile { path: path.to_owned() },
+        },
+        std::io::ErrorKind::PermissionDenied => not_permitted(spec),
+        _ => SourceError::Unreadable { source_name: spec.to_string(), detail: error.to_string() },
+    };
+    let metadata = std::fs::metadata(path).map_err(|error| refuse(&error))?;
+    let detail = match spec {
+        SourceSpec::File(_) if metadata.is_dir() => "it is a folder: name a file in it",
+        SourceSpec::File(_) if !metadata.is_file() => {
+            "it is not a regular file; a camera is named /dev/video0"
+        }
+        SourceSpec::File(_) if metadata.len() == 0 => "the file is empty",
+        SourceSpec::Device(_) if metadata.is_file() || metadata.is_dir() => "it is not a device",
+        SourceSpec::File(_) => {
+            return std::fs::File::open(path).map(drop).map_err(|error| refuse(&error));
+        }
+        _ => return Ok(()),
+    };
+    Err(SourceError::Unreadable { source_name: spec.to_string(), detail: detail.to_owned() })
+}
+
+fn not_permitted(spec: &SourceSpec) -> SourceError {
+    let remedy = match spec {
+        SourceSpec::Device(_) => "add the user to the group video (usermod -aG video USER) and log in again",
+        SourceSpec::File(_) => "let this user read the file",
+        SourceSpec::Url(_) => "put the user name and password into the URL: SCHEME://USER:PASSWORD@HOST/PATH",
+    };
+    SourceError::NotPermitted { source_name: spec.to_string(), remedy }
+}
+
+fn video_devices() -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir("/dev") else { return Vec::new() };
+    let mut devices: Vec<PathBuf> = entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("video"))
+        .map(|entry| entry.path())
+        .take(16)
+        .collect();
+    devices.sort();
+    devices
+}
+
+/// Turns what ffmpeg or ffprobe wrote into the error that it means.
+pub(super) fn explain(spec: &SourceSpec, stderr: &str) -> SourceError {
+    let source_name = spec.to_string();
+    let says = |words: &str| stderr.contains(words);
+    if says("Device or resource busy") {
+        SourceError::Busy { source_name }
+    } else if says("Permission denied") || says("401 Unauthorized") || says("403 Forbidden") {
+        not_permitted(spec)
+    } else {
+        SourceError::Unreadable { source_name, detail: last_lines(stderr) }
+    }
+}
+
+/// The end of what a program wrote, in one line, without passwords.
+pub(super) fn last_lines(stderr: &str) -> String {
+    let mut lines: Vec<&str> = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.drain(..lines.len().saturating_sub(3));
+    if lines.is_empty() { "it gave no reason".to_owned() } else { without_credentials(&lines.join("; ")) }
+}
+
+/// Runs a program to its end and takes what it wrote, up to a bound.
+async fn run(program: &Path, args: Vec<std::ffi::OsString>) -> Result<ProcessOutput, SourceError> {
+    let mut child = spawn_child(program, args, Stdio::piped()).await?;
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let failed =
+        |error: std::io::Error| SourceError::Spawn { program: program.to_owned(), detail: error.to_string() };
+    let out = child.stdout.take();
+    let err = child.stderr.take();
+    let read_out = async {
+        match out {
+            Some(out) => out.take(PROBE_BYTES_MAX).read_to_end(&mut stdout).await.map(drop),
+            None => Ok(()),
+        }
+    };
+    let read_err = async {
+        match err {
+            Some(err) => err.take(PROBE_BYTES_MAX).read_to_end(&mut stderr).await.map(drop),
+            None => Ok(()),
+        }
+    };
+    tokio::try_join!(read_out, read_err).map_err(failed)?;
+    let status = child.wait().await.map_err(failed)?;
+    Ok(ProcessOutput { status, stdout, stderr })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(json: &str) -> Report {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn versions_are_told_apart() {
+        for (text, has_fps_mode) in [
+            ("ffmpeg version 5.1.9-0+deb12u1 Copyright", true),
+            ("ffmpeg version 4.4.2-0ubuntu0.22.04.1 Copyright", false),
+            ("ffmpeg version 5.0.1 Copyright", false),
+            ("ffmpeg version n7.1 Copyright", true),
+            ("ffmpeg version N-118193-g5f38c82536 Copyright", true),
+            ("ffmpeg version 8.0 Copyright", true),
+            ("something else", true),
+        ] {
+            assert_eq!(FfmpegVersion::parse(text).has_fps_mode(), has_fps_mode, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_video_stream_is_found_among_others() {
+        let spec = SourceSpec::parse("x.mkv").unwrap();
+        let report = report(
+            r#"{"streams": [
+                {"index": 0, "codec_type": "audio", "codec_name": "mp3"},
+                {"index": 1, "codec_type": "video", "codec_name": "mjpeg", "width": 9, "height": 9,
+                 "disposition": {"attached_pic": 1}},
+                {"index": 2, "codec_type": "video", "codec_name": "h264", "width": 1920, "height": 1080,
+                 "avg_frame_rate": "30000/1001", "r_frame_rate": "60/1", "disposition": {"attached_pic": 0}}],
+                "format": {"duration": "12.5"}}"#,
+        );
+        let stream = choose_stream(&spec, &report).unwrap();
+        assert_eq!((stream.index, stream.width, stream.height), (2, 1920, 1080));
+        assert!((stream.frames_per_second.unwrap() - 29.97).abs() < 0.001);
+        assert!(!stream.passthrough && !stream.live);
+    }
+
+    #[test]
+    fn a_url_with_a_length_is_a_recording() {
+        let with = r#"{"streams": [{"index": 0, "codec_type": "video", "codec_name": "h264", "width": 9, "height": 9,
+            "avg_frame_rate": "0/0", "r_frame_rate": "90000/1"}], "format": {"duration": "3"}}"#;
+        let without = with.replace(r#""duration": "3""#, "");
+        let http = SourceSpec::parse("http://x/y.mp4").unwrap();
+        let recording = choose_stream(&http, &report(with)).unwrap();
+        assert_eq!((recording.live, recording.frames_per_second), (false, Some(FRAMES_PER_SECOND_UNSTATED)));
+        let live = choose_stream(&http, &report(&without)).unwrap();
+        assert_eq!((live.live, live.frames_per_second), (true, None));
+        assert!(choose_stream(&SourceSpec::parse("rtsp://x/y").unwrap(), &report(with)).unwrap().live);
+    }
+
+    #[test]
+    fn only_plain_jpeg_passes_untouched() {
+        let video = |pix_fmt: &str, field_order: Option<&str>| ReportStream {
+            pix_fmt: Some(pix_fmt.into()),
+            field_order: field_order.map(Into::into),
+            ..ReportStream::default()
+        };
+        assert!(can_pass(&video("yuvj422p", None)) && can_pass(&video("gray", Some("progressive"))));
+        assert!(!can_pass(&video("yuvj422p", Some("tt"))) && !can_pass(&video("gbrp", None)));
+        assert!(!can_pass(&video("yuv420p12le", None)));
+    }
+
+    #[test]
+    fn complaints_are_understood() {
+        let device = SourceSpec::parse("/dev/video0").unwrap();
+        let busy =
+            explain(&device, "[v4l2 @ 0x5] ioctl(VIDIOC_STREAMON): Device or resource busy\n/dev/video0: x");
+        assert!(
+            matches!(busy, SourceError::Busy { .. }) && busy.to_string().contains("/dev/video0"),
+            "{busy}"
+        );
+        let denied = explain(&device, "/dev/video0: Permission denied");
+        assert!(denied.to_string().contains("group video"), "{denied}");
+        let url = SourceSpec::parse("rtsp://bob:secret@cam/x").unwrap();
+        let unauthorised = explain(&url, "[rtsp @ 0x1] method DESCRIBE failed: 401 Unauthorized\n");
+        assert!(unauthorised.to_string().contains("USER:PASSWORD@"), "{unauthorised}");
+        let other = explain(&url, "a\n\nb\nc\nrtsp://bob:secret@cam/x: Connection refused\n").to_string();
+        assert!(
+            other.contains("b; c; rtsp://cam/x: Connection refused") && !other.contains("secret"),
+            "{other}"
+        );
+        assert!(explain(&url, "").to_string().contains("no reason"));
+    }
+}

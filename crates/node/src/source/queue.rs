@@ -1,0 +1,167 @@
+//! What the reading task hands to the caller: the newest frames, and what happened between them.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::{SourceError, SourceEvent, SourceFrame};
+
+/// Frames that may wait for the caller. When one more comes, the oldest is dropped and counted as skipped.
+const FRAMES_WAITING_MAX: usize = 3;
+
+/// A queue of events whose length is bounded: [`FRAMES_WAITING_MAX`] frames, the last restart, and the end.
+#[derive(Debug, Default)]
+pub(super) struct EventQueue {
+    inner: Mutex<Inner>,
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    events: VecDeque<SourceEvent>,
+    skipped: u64,
+    end: Option<Result<(), SourceError>>,
+}
+
+impl EventQueue {
+    pub(super) fn push_frame(&self, frame: SourceFrame) {
+        let mut inner = self.lock();
+        let is_frame = |event: &SourceEvent| matches!(event, SourceEvent::Frame(_));
+        if inner.events.iter().filter(|event| is_frame(event)).count() == FRAMES_WAITING_MAX
+            && let Some(oldest) = inner.events.iter().position(is_frame)
+        {
+            inner.events.remove(oldest);
+            inner.skipped += 1;
+        }
+        inner.events.push_back(SourceEvent::Frame(frame));
+        self.wake.notify_one();
+    }
+
+    /// Counts frames that will not come. Told to the caller before the next event.
+    pub(super) fn add_skipped(&self, count: u64) {
+        self.lock().skipped += count;
+    }
+
+    /// Replaces a restart that the caller has not seen yet: only the last one still says anything.
+    pub(super) fn push_restarting(&self, why: String, after: Duration) {
+        let mut inner = self.lock();
+        inner.events.retain(|event| !matches!(event, SourceEvent::Restarting { .. }));
+        inner.events.push_back(SourceEvent::Restarting { why, after });
+        self.wake.notify_one();
+    }
+
+    /// Ends the queue; the first end counts.
+    pub(super) fn finish(&self, end: Result<(), SourceError>) {
+        self.lock().end.get_or_insert(end);
+        self.wake.notify_one();
+    }
+
+    /// The next event. An error is told once; from then on, and after a clean end, it is [`SourceEvent::Ended`].
+    pub(super) async fn next(&self) -> SourceEvent {
+        loop {
+            // Registered before the look, so that what happens between the two is not missed.
+            let woken = self.wake.notified();
+            if let Some(event) = self.try_next() {
+                return event;
+            }
+            woken.await;
+        }
+    }
+
+    fn try_next(&self) -> Option<SourceEvent> {
+        let mut inner = self.lock();
+        if inner.skipped > 0 && (!inner.events.is_empty() || inner.end.is_some()) {
+            return Some(SourceEvent::Skipped { count: std::mem::take(&mut inner.skipped) });
+        }
+        if let Some(event) = inner.events.pop_front() {
+            return Some(event);
+        }
+        match inner.end.replace(Ok(())) {
+            Some(Ok(())) => Some(SourceEvent::Ended),
+            Some(Err(error)) => Some(SourceEvent::Failed(error)),
+            None => {
+                inner.end = None;
+                None
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing in this file leaves the queue half changed.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn frame(number: u8) -> SourceFrame {
+        SourceFrame { jpeg: Bytes::from(vec![number]), width: 1, height: 1, captured: Instant::now() }
+    }
+
+    fn drain(queue: &EventQueue) -> Vec<String> {
+        let mut seen = Vec::new();
+        while let Some(event) = queue.try_next() {
+            let is_end = matches!(event, SourceEvent::Ended);
+            seen.push(match event {
+                SourceEvent::Frame(frame) => format!("frame {}", frame.jpeg[0]),
+                SourceEvent::Skipped { count } => format!("skipped {count}"),
+                SourceEvent::Restarting { why, .. } => format!("restarting {why}"),
+                SourceEvent::Failed(error) => format!("failed {error}"),
+                SourceEvent::Ended => "ended".to_owned(),
+            });
+            if is_end {
+                break;
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn a_caller_that_is_away_finds_the_newest_frames_and_the_count_of_the_rest() {
+        let queue = EventQueue::default();
+        queue.push_frame(frame(0));
+        queue.push_restarting("once".into(), Duration::ZERO);
+        for number in 1..100 {
+            queue.push_frame(frame(number));
+        }
+        queue.push_restarting("again".into(), Duration::ZERO);
+        assert_eq!(drain(&queue), ["skipped 97", "frame 97", "frame 98", "frame 99", "restarting again"]);
+    }
+
+    #[test]
+    fn an_error_is_told_once_and_then_it_is_over() {
+        let queue = EventQueue::default();
+        queue.push_frame(frame(1));
+        queue.add_skipped(2);
+        queue.finish(Err(SourceError::Stopped));
+        queue.finish(Ok(()));
+        assert_eq!(
+            drain(&queue),
+            [
+                "skipped 2".to_owned(),
+                "frame 1".into(),
+                format!("failed {}", SourceError::Stopped),
+                "ended".into()
+            ]
+        );
+        assert_eq!(drain(&queue), ["ended"]);
+    }
+
+    /// Frames that were skipped while nothing else happened are told with the next event, not by themselves.
+    #[test]
+    fn skipped_frames_wait_for_an_event() {
+        let queue = EventQueue::default();
+        queue.add_skipped(1);
+        assert_eq!(drain(&queue), Vec::<String>::new());
+        queue.push_frame(frame(1));
+        assert_eq!(drain(&queue), ["skipped 1", "frame 1"]);
+    }
+}

@@ -1,0 +1,236 @@
+//! What the user typed after `--source`, parsed once.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Schemes that can be read through `ffmpeg` and that a camera may speak.
+const SCHEMES: [&str; 12] =
+    ["rtsp", "rtsps", "http", "https", "tcp", "udp", "rtp", "rtmp", "rtmps", "srt", "rtspt", "rtspu"];
+
+/// Where frames come from.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum SourceSpec {
+    /// A video or image file, played at its own rate.
+    File(PathBuf),
+    /// A camera of this machine (Video4Linux2), such as `/dev/video0`.
+    Device(PathBuf),
+    /// A camera or a recording on the network, as a URL. May carry a password: show it only through `Display` or
+    /// `Debug`, which leave that out.
+    Url(String),
+}
+
+/// Text that names no source.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SourceSpecError {
+    /// Nothing but blanks.
+    #[error(
+        "the source is empty: give a video file, a device such as /dev/video0, or a URL such as rtsp://HOST/PATH"
+    )]
+    Empty,
+    /// A URL of a kind that is not read.
+    #[error("the source {text} has the unknown scheme {scheme}: use one of {}", SCHEMES.join(", "))]
+    Scheme {
+        /// The text, without credentials.
+        text: String,
+        /// What stands before `://`.
+        scheme: String,
+    },
+    /// A URL without a host.
+    #[error("the source {text} has no host: write it as {scheme}://HOST/PATH")]
+    NoHost {
+        /// The text, without credentials.
+        text: String,
+        /// What stands before `://`.
+        scheme: String,
+    },
+}
+
+impl SourceSpec {
+    /// Parses what a user types: the path of a file, a video device (`/dev/video0`, `/dev/v4l/by-id/…`, or its
+    /// number alone), or a URL. Looks at nothing but the text.
+    ///
+    /// # Errors
+    /// [`SourceSpecError`].
+    pub fn parse(text: &str) -> Result<Self, SourceSpecError> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(SourceSpecError::Empty);
+        }
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Ok(Self::Device(PathBuf::from(format!("/dev/video{text}"))));
+        }
+        let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
+            let is_device = text.starts_with("/dev/video") || text.starts_with("/dev/v4l/");
+            return Ok(if is_device { Self::Device(text.into()) } else { Self::File(text.into()) });
+        };
+        let scheme = scheme.to_ascii_lowercase();
+        if scheme == "file" {
+            return Ok(Self::File(rest.into()));
+        }
+        let shown = without_credentials(text);
+        if !SCHEMES.contains(&scheme.as_str()) {
+            return Err(SourceSpecError::Scheme { text: shown, scheme });
+        }
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        // `udp://:5000` and `tcp://@:5000` listen on a port of this machine.
+        if authority.rsplit('@').next().is_none_or(str::is_empty) {
+            return Err(SourceSpecError::NoHost { text: shown, scheme });
+        }
+        Ok(Self::Url(format!("{scheme}://{rest}")))
+    }
+
+    /// True for what cannot be played again from its start: a device, or a stream that is not fetched as a file.
+    #[must_use]
+    pub(super) fn is_always_live(&self) -> bool {
+        match self {
+            Self::File(_) => false,
+            Self::Device(_) => true,
+            Self::Url(_) => !matches!(self.scheme(), Some("http" | "https")),
+        }
+    }
+
+    /// The scheme of a URL, in small letters.
+    #[must_use]
+    pub(super) fn scheme(&self) -> Option<&str> {
+        match self {
+            Self::Url(url) => url.split_once("://").map(|(scheme, _)| scheme),
+            Self::File(_) | Self::Device(_) => None,
+        }
+    }
+
+    /// The path of a file or a device.
+    #[must_use]
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) | Self::Device(path) => Some(path),
+            Self::Url(_) => None,
+        }
+    }
+}
+
+impl FromStr for SourceSpec {
+    type Err = SourceSpecError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text)
+    }
+}
+
+/// As typed, without user name, password and query.
+impl fmt::Display for SourceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) | Self::Device(path) => write!(f, "{}", path.display()),
+            Self::Url(url) => f.write_str(&without_credentials(url)),
+        }
+    }
+}
+
+impl fmt::Debug for SourceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            Self::File(_) => "File",
+            Self::Device(_) => "Device",
+            Self::Url(_) => "Url",
+        };
+        write!(f, "{kind}({self})")
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+}
+
+/// Text with the user names, passwords and queries of all URLs in it left out. Cameras take passwords in both.
+pub(super) fn without_credentials(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        let end = after.find(|c: char| c.is_whitespace() || matches!(c, '\'' | '"')).unwrap_or(after.len());
+        let (url, after) = after.split_at(end);
+        let authority_end = url.find(['/', '?', '#']).unwrap_or(url.len());
+        // A password may itself contain `@` or `/`; what stands after the last `@` of the URL's path is shown.
+        let host_start = match url[..authority_end].rfind('@') {
+            Some(at) => at + 1,
+            None => url.split('?').next().and_then(|path| path.rfind('@')).map_or(0, |at| at + 1),
+        };
+        let shown = &url[host_start..];
+        match shown.split_once('?') {
+            Some((path, _)) => {
+                out.push_str(path);
+                out.push_str("?…");
+                // ffmpeg ends its messages with `URL: what happened`.
+                if shown.ends_with(':') {
+                    out.push(':');
+                }
+            }
+            None => out.push_str(shown),
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_becomes_the_source_that_is_meant() {
+        let file = |path: &str| Ok(SourceSpec::File(path.into()));
+        let device = |path: &str| Ok(SourceSpec::Device(path.into()));
+        let url = |text: &str| Ok(SourceSpec::Url(text.into()));
+        for (text, expected) in [
+            ("vtest.avi", file("vtest.avi")),
+            (" a b.mp4 ", file("a b.mp4")),
+            ("C:/x.mp4", file("C:/x.mp4")),
+            ("concat:a|b", file("concat:a|b")),
+            ("file:///tmp/x.mp4", file("/tmp/x.mp4")),
+            ("-i", file("-i")),
+            ("/dev/video0", device("/dev/video0")),
+            ("/dev/v4l/by-id/usb-cam", device("/dev/v4l/by-id/usb-cam")),
+            ("2", device("/dev/video2")),
+            ("rtsp://cam/stream", url("rtsp://cam/stream")),
+            ("RTSP://cam:554/stream?ch=1", url("rtsp://cam:554/stream?ch=1")),
+            ("http://u:p@10.0.0.7/video.mjpeg", url("http://u:p@10.0.0.7/video.mjpeg")),
+            ("udp://:5000", url("udp://:5000")),
+        ] {
+            assert_eq!(SourceSpec::parse(text), expected, "{text}");
+        }
+        assert_eq!(SourceSpec::parse("  "), Err(SourceSpecError::Empty));
+        assert!(matches!(SourceSpec::parse("ftp://x/y"), Err(SourceSpecError::Scheme { .. })));
+        assert!(matches!(SourceSpec::parse("rtsp:///x"), Err(SourceSpecError::NoHost { .. })));
+        assert!(matches!(SourceSpec::parse("rtsp://u:p@"), Err(SourceSpecError::NoHost { .. })));
+        let error = SourceSpec::parse("gopher://bob:secret@cam/").unwrap_err().to_string();
+        assert!(error.contains("rtsp") && !error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn passwords_are_never_shown() {
+        for (text, shown) in [
+            ("rtsp://bob:secret@cam/x", "rtsp://cam/x"),
+            ("rtsp://bob:sec@ret@cam/x", "rtsp://cam/x"),
+            ("rtsp://bob:sec/ret@cam/x", "rtsp://cam/x"),
+            ("http://cam/v?user=bob&password=secret", "http://cam/v?…"),
+            ("rtsp://bob:secret@cam/x: 401 Unauthorized", "rtsp://cam/x: 401 Unauthorized"),
+            ("http://cam/v?pw=secret: Connection refused", "http://cam/v?…: Connection refused"),
+            (
+                "[tcp] to tcp://a:secret@b:1?timeout=0 failed, 'rtsp://secret@c'",
+                "[tcp] to tcp://b:1?… failed, 'rtsp://c'",
+            ),
+            ("no url at all", "no url at all"),
+        ] {
+            assert_eq!(without_credentials(text), shown);
+        }
+        let spec = SourceSpec::parse("rtsp://bob:secret@cam/x").unwrap();
+        assert_eq!(format!("{spec} {spec:?}"), "rtsp://cam/x Url(rtsp://cam/x)");
+    }
+}

@@ -1,0 +1,406 @@
+//! Videos made on the spot, and small servers that stand for network cameras.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use mez_media::jpeg::{Decoder, Encoder, Sampling};
+use mez_media::{Image, ImageView, PixelFormat};
+use mez_node::source::{Source, SourceEvent, SourceFrame, SourceOptions, SourceSpec};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+
+/// Runs ffmpeg to its end and gives what it wrote to its output.
+pub fn ffmpeg(args: &[&str]) -> Vec<u8> {
+    run("ffmpeg", &[&["-v", "error", "-nostdin", "-y"], args].concat())
+}
+
+/// Runs a program of ffmpeg's to its end and gives what it wrote to its output.
+pub fn run(program: &str, args: &[&str]) -> Vec<u8> {
+    let output = Command::new(program).args(args).output().unwrap_or_else(|error| {
+        panic!(
+            "{program} does not run ({error}): these tests need it; install it with: apt-get install ffmpeg"
+        )
+    });
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// A folder with a video in it: a slope of brightness that jumps, under a changing colour, so that every frame can be
+/// told from every other.
+pub struct Video {
+    pub folder: TempDir,
+    pub path: PathBuf,
+}
+
+impl Video {
+    /// `size` as `64x48`; `args` choose codec and pixels; the ending of `name` chooses the container.
+    pub fn new(name: &str, size: &str, frames: u32, args: &[&str]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join(name);
+        let picture = "lum='mod(X*2+Y+N*37,256)':cb='128+60*sin(N)':cr='128+60*cos(N)'";
+        let source = format!("nullsrc=size={size}:rate=20,format=yuv444p,geq={picture}");
+        let frames = frames.to_string();
+        let input = ["-f", "lavfi", "-i", &source, "-frames:v", &frames, "-fflags", "+bitexact"];
+        ffmpeg(&[&input[..], args, &[path.to_str().unwrap()]].concat());
+        Self { folder, path }
+    }
+
+    pub fn text(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+
+    pub fn spec(&self) -> SourceSpec {
+        SourceSpec::File(self.path.clone())
+    }
+
+    /// The first `share` of its bytes, as another file.
+    pub fn cut(&self, share: f64) -> PathBuf {
+        let bytes = std::fs::read(&self.path).unwrap();
+        let path =
+            self.folder.path().join(format!("cut-{}", self.path.file_name().unwrap().to_str().unwrap()));
+        std::fs::write(&path, &bytes[..(bytes.len() as f64 * share) as usize]).unwrap();
+        path
+    }
+
+    /// What ffmpeg itself decodes from it: one BGR image per frame.
+    pub fn decoded(&self, width: u32, height: u32) -> Vec<Vec<u8>> {
+        let bytes = ffmpeg(&["-i", self.text(), "-f", "rawvideo", "-pix_fmt", "bgr24", "pipe:1"]);
+        bytes.chunks_exact((width * height * 3) as usize).map(<[u8]>::to_vec).collect()
+    }
+
+    /// Its packets as ffmpeg copies them, cut where the container says that they end.
+    pub fn packets(&self) -> Vec<Vec<u8>> {
+        let sizes =
+            run("ffprobe", &["-v", "error", "-show_entries", "packet=size", "-of", "csv=p=0", self.text()]);
+        let stream = ffmpeg(&["-i", self.text(), "-map", "0:v:0", "-c", "copy", "-f", "mjpeg", "pipe:1"]);
+        let mut rest = &stream[..];
+        let sizes = String::from_utf8(sizes).unwrap();
+        let packets = sizes.lines().map(|size| {
+            let (packet, after) = rest.split_at(size.trim_matches(',').parse().unwrap());
+            rest = after;
+            packet.to_vec()
+        });
+        let packets = packets.collect();
+        assert!(rest.is_empty());
+        packets
+    }
+}
+
+/// A rate at which a few dozen frames take a second or so.
+pub fn at(fps: f64) -> SourceOptions {
+    SourceOptions { fps: Some(fps), ..SourceOptions::default() }
+}
+
+/// The next event; fails the test if none comes for a minute, which is far beyond any load.
+pub async fn next(source: &mut Source) -> SourceEvent {
+    tokio::time::timeout(Duration::from_secs(60), source.next()).await.expect("the source says nothing")
+}
+
+/// The next frame, past events that are none.
+pub async fn next_frame(source: &mut Source) -> SourceFrame {
+    loop {
+        match next(source).await {
+            SourceEvent::Frame(frame) => return frame,
+            SourceEvent::Skipped { .. } | SourceEvent::Restarting { .. } => {}
+            other => panic!("{other:?} in place of a frame"),
+        }
+    }
+}
+
+/// The reason of the next restart, past frames.
+pub async fn next_restart(source: &mut Source) -> String {
+    loop {
+        match next(source).await {
+            SourceEvent::Restarting { why, .. } => return why,
+            SourceEvent::Frame(_) | SourceEvent::Skipped { .. } => {}
+            other => panic!("{other:?} in place of a restart"),
+        }
+    }
+}
+
+/// Everything up to the end: frames, and the count of those skipped.
+pub async fn read_to_end(source: &mut Source) -> (Vec<SourceFrame>, u64) {
+    let (mut frames, mut skipped) = (Vec::new(), 0);
+    loop {
+        match next(source).await {
+            SourceEvent::Frame(frame) => frames.push(frame),
+            SourceEvent::Skipped { count } => skipped += count,
+            SourceEvent::Ended => return (frames, skipped),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub fn pixels(jpeg: &[u8]) -> Image {
+    let mut image = Image::empty();
+    Decoder::default().decode_bgr(jpeg, &mut image).unwrap();
+    image
+}
+
+/// Which of the reference images this is, by the least mean difference, and that difference.
+pub fn recognise(image: &Image, references: &[Vec<u8>]) -> (usize, f64) {
+    let difference = |reference: &Vec<u8>| {
+        assert_eq!(reference.len(), image.data().len());
+        // Of a large picture a sample is enough to know it by.
+        let step = (reference.len() / 5000).max(1);
+        let pairs = reference.iter().zip(image.data()).step_by(step);
+        let sum: u64 = pairs.map(|(&a, &b)| u64::from(a.abs_diff(b))).sum();
+        sum as f64 / reference.len().div_ceil(step) as f64
+    };
+    let differences = references.iter().map(difference).enumerate();
+    differences.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap()
+}
+
+/// True while a process of this id exists and has not ended.
+pub fn is_running(pid: u32) -> bool {
+    // A child that was killed stays in the table until its parent asks for its status.
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with(['Z', 'X']))
+}
+
+/// Waits until a process has ended.
+pub async fn wait_for_the_end_of(pid: u32) {
+    for _ in 0..3000 {
+        if !is_running(pid) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("process {pid} is still running");
+}
+
+pub fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// A file's free neighbour: a port of this machine that nobody listens on.
+pub async fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
+}
+
+/// A grey picture whose brightness tells its number.
+pub fn numbered_jpeg(number: u64) -> Vec<u8> {
+    let pixels = vec![(number % 200) as u8 + 20; 32 * 24];
+    let view = ImageView::packed(&pixels, 32, 24, PixelFormat::Gray8).unwrap();
+    Encoder::new(95, Sampling::Yuv420).unwrap().encode(&view).unwrap().to_vec()
+}
+
+/// What a [`MjpegCamera`] does with a connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Behaviour {
+    pub interval: Duration,
+    /// After so many frames it goes silent without closing the connection.
+    pub silent_after: Option<u64>,
+    /// After so many frames it closes the connection.
+    pub close_after: Option<u64>,
+}
+
+/// A network camera that sends Motion JPEG over HTTP (`multipart/x-mixed-replace`).
+pub struct MjpegCamera {
+    pub url: String,
+    /// Frames sent so far.
+    pub sent: Arc<AtomicU64>,
+    /// Connections that asked for something so far.
+    pub connections: Arc<AtomicU64>,
+}
+
+impl MjpegCamera {
+    pub async fn start(behaviour: Behaviour) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://bob:secret@{}/video.mjpeg?key=secret", listener.local_addr().unwrap());
+        let (sent, connections) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let counters = (Arc::clone(&sent), Arc::clone(&connections));
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(Self::serve(stream, behaviour, counters.clone()));
+            }
+        });
+        Self { url, sent, connections }
+    }
+
+    async fn serve(stream: TcpStream, behaviour: Behaviour, counters: (Arc<AtomicU64>, Arc<AtomicU64>)) {
+        let (sent, connections) = counters;
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        while stream.read_line(&mut line).await.is_ok_and(|count| count > 2) {
+            line.clear();
+        }
+        connections.fetch_add(1, Ordering::SeqCst);
+        let head = "HTTP/1.0 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=frame\r\n\r\n";
+        if stream.write_all(head.as_bytes()).await.is_err() {
+            return;
+        }
+        for number in 0.. {
+            if behaviour.close_after == Some(number) {
+                return;
+            }
+            if behaviour.silent_after == Some(number) {
+                std::future::pending::<()>().await;
+            }
+            let jpeg = numbered_jpeg(sent.fetch_add(1, Ordering::SeqCst));
+            let part =
+                format!("--frame\r\nContent-Type: image/jpeg\r\nContent-Length: {}\r\n\r\n", jpeg.len());
+            let bytes = [part.as_bytes(), &jpeg, b"\r\n"].concat();
+            if stream.write_all(&bytes).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(behaviour.interval).await;
+        }
+    }
+}
+
+/// A child of the test that dies with it.
+pub fn ffmpeg_child(args: &[&str]) -> tokio::process::Command {
+    let mut command = tokio::process::Command::new("ffmpeg");
+    command
+        .args(["-v", "error", "-nostdin"])
+        .args(args)
+        .kill_on_drop(true)
+        .stdin(std::process::Stdio::null());
+    command
+}
+
+/// A camera that sends an MPEG transport stream of H.264 to whoever connects.
+pub async fn transport_stream_camera() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("tcp://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let args = [
+                    "-re",
+                    "-f",
+                    "lavfi",
+                    "-i",
+                    "testsrc2=size=66x50:rate=25",
+                    "-c:v",
+                    "libx264",
+                    "-preset",
+                    "ultrafast",
+                    "-tune",
+                    "zerolatency",
+                    "-g",
+                    "10",
+                    "-pix_fmt",
+                    "yuv420p",
+                    "-f",
+                    "mpegts",
+                    "pipe:1",
+                ];
+                let mut child = ffmpeg_child(&args).stdout(std::process::Stdio::piped()).spawn().unwrap();
+                let _ = tokio::io::copy(&mut child.stdout.take().unwrap(), &mut stream).await;
+            });
+        }
+    });
+    url
+}
+
+/// A network camera that speaks RTSP and sends H.264 inside the RTSP connection, to one client at a time.
+pub async fn rtsp_camera(folder: &Path) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let sdp_path = folder.join("camera.sdp");
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            serve_rtsp(stream, &sdp_path).await;
+        }
+    });
+    format!("rtsp://bob:secret@{address}/cam")
+}
+
+/// One RTSP session (RFC 2326, interleaved): ffmpeg makes the RTP packets, this wraps them.
+async fn serve_rtsp(stream: TcpStream, sdp_path: &Path) {
+    let rtp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let target = format!("rtp://{}", rtp.local_addr().unwrap());
+    let _ = std::fs::remove_file(sdp_path);
+    let args = [
+        "-re",
+        "-f",
+        "lavfi",
+        "-i",
+        "testsrc2=size=66x50:rate=25",
+        "-c:v",
+        "libx264",
+        "-preset",
+        "ultrafast",
+        "-tune",
+        "zerolatency",
+        "-g",
+        "10",
+        "-pix_fmt",
+        "yuv420p",
+        "-bsf:v",
+        "dump_extra",
+        "-f",
+        "rtp",
+        "-sdp_file",
+        sdp_path.to_str().unwrap(),
+        &target,
+    ];
+    let _child = ffmpeg_child(&args).spawn().unwrap();
+    let (read, mut write) = stream.into_split();
+    let mut read = BufReader::new(read);
+    loop {
+        let mut request = String::new();
+        loop {
+            let start = request.len();
+            match read.read_line(&mut request).await {
+                Ok(count) if count > 0 => {}
+                _ => return,
+            }
+            if request[start..].trim().is_empty() {
+                break;
+            }
+        }
+        let field = |name: &str| {
+            let line = request.lines().find(|line| line.to_ascii_lowercase().starts_with(name));
+            line.and_then(|line| line.split_once(": ")).map(|(_, value)| value.to_owned()).unwrap_or_default()
+        };
+        let sequence = field("cseq:");
+        let method = request.split(' ').next().unwrap_or_default();
+        let (extra, body) = match method {
+            "OPTIONS" => ("Public: DESCRIBE, SETUP, PLAY, TEARDOWN\r\n".to_owned(), String::new()),
+            "DESCRIBE" => {
+                let mut sdp = String::new();
+                while !sdp.contains("a=fmtp") {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    sdp = std::fs::read_to_string(sdp_path).unwrap_or_default();
+                }
+                // ffmpeg writes its own log line first.
+                let start = sdp.find("v=0").unwrap();
+                ("Content-Type: application/sdp\r\n".to_owned(), sdp[start..].to_owned())
+            }
+            "SETUP" => (format!("Session: 1\r\nTransport: {}\r\n", field("transport:")), String::new()),
+            "PLAY" => ("Session: 1\r\n".to_owned(), String::new()),
+            _ => return,
+        };
+        let answer = format!(
+            "RTSP/1.0 200 OK\r\nCSeq: {sequence}\r\n{extra}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        write.write_all(answer.as_bytes()).await.unwrap();
+        if method == "PLAY" {
+            break;
+        }
+    }
+    let send = async {
+        let mut packet = [0; 2048];
+        loop {
+            let count = rtp.recv(&mut packet).await.unwrap();
+            let head = [b'$', 0, (count >> 8) as u8, count as u8];
+            if write.write_all(&[&head, &packet[..count]].concat()).await.is_err() {
+                return;
+            }
+        }
+    };
+    let gone = async { while read.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0) {} };
+    tokio::select! { () = send => {}, () = gone => {} }
+}
