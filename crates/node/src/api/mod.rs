@@ -12,15 +12,24 @@
 //! | [`image`] | whether a payload is the image that it is said to be |
 //! | [`error`] | errors with machine-readable details |
 //! | [`edge`], [`camera`] | what each broker answers, whichever way the question came |
+//! | [`principal`] | who is asking |
 //! | [`feed`] | a subscription as a stream of events |
-//! | [`grpc`] | the generated services, in terms of the two |
+//! | `grpc` | the generated services, in terms of the two |
 //! | [`socket`] | the Unix socket: its path, its permissions, who listens on it |
 //! | [`serve`] | listeners and their connections |
 
+pub mod camera;
+mod connect;
 pub mod convert;
+pub mod edge;
 pub mod error;
+pub mod feed;
+mod grpc;
 pub mod image;
+pub mod principal;
 pub mod request;
+pub mod serve;
+pub mod socket;
 
 /// The messages and services of `mez.proto`.
 #[allow(missing_docs, clippy::all, reason = "generated; documented in mez.proto")]
@@ -32,6 +41,11 @@ pub mod pb {
 }
 
 pub use self::error::ApiError;
+pub use self::principal::Principal;
+pub use self::serve::{ApiServer, ServeError};
+
+use self::camera::CameraApi;
+use self::edge::EdgeApi;
 
 /// The version of the interface: the only one there is.
 pub const VERSION: u32 = 1;
@@ -43,3 +57,25 @@ pub const PROFILE_BYTES_MAX: usize = 1 << 20;
 pub const MESSAGE_BYTES_MAX: usize = PROFILE_BYTES_MAX + (64 << 10);
 /// The software, as the brokers and clients of this version name themselves.
 pub const SOFTWARE: &str = concat!("mez ", env!("CARGO_PKG_VERSION"));
+
+/// How much a broker serves at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiLimits {
+    /// The most connections, of all kinds together. Default 1024. One more is closed at once.
+    pub connections_max: usize,
+    /// The most subscriptions. Default 1024. One more is refused with `RESOURCE_EXHAUSTED`.
+    pub subscriptions_max: usize,
+}
+
+impl Default for ApiLimits {
+    fn default() -> Self {
+        Self { connections_max: 1024, subscriptions_max: 1024 }
+    }
+}
+
+/// Which broker answers.
+#[derive(Clone)]
+pub(crate) enum Broker {
+    Edge(EdgeApi),
+    Camera(CameraApi),
+}

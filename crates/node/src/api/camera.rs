@@ -1,0 +1,193 @@
+//! What a camera broker answers.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mez_core::name::CameraName;
+use mez_core::units::Instant;
+use tokio::sync::{Notify, watch};
+use tonic::Code;
+
+use super::connect::answer_connect;
+use super::feed::{CameraLog, Feed, Source, Subscriptions};
+use super::pb::publish_event::Event;
+use super::principal::Principal;
+use super::request::{Subscribe, parse_camera, published};
+use super::{ApiError, ApiLimits, pb};
+use crate::camera::CameraHandle;
+use crate::clock::wall_now;
+
+/// Answers that a publisher has not read; beyond that the oldest is dropped.
+const PUBLISH_EVENTS_MAX: usize = 1024;
+
+/// The interface of a camera broker, for every way in. Cheap to clone.
+#[derive(Clone)]
+pub struct CameraApi {
+    camera: CameraHandle,
+    subscriptions: Arc<Subscriptions>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl CameraApi {
+    pub(super) fn new(camera: CameraHandle, limits: ApiLimits, stopping: watch::Receiver<bool>) -> Self {
+        Self { camera, subscriptions: Subscriptions::new(limits.subscriptions_max), stopping }
+    }
+
+    /// Agrees on a version. `received` is when the request came.
+    pub fn connect(&self, request: &pb::ConnectRequest, received: Instant) -> Result<pb::ConnectResponse, ApiError> {
+        answer_connect(request, received, vec![self.camera.name().to_string()])
+    }
+
+    /// Subscribes to the camera's own log.
+    pub fn subscribe(&self, principal: &Principal, request: pb::SubscribeRequest) -> Result<Feed, ApiError> {
+        let subscribe = Subscribe::parse(request, wall_now())?;
+        let place = self.subscriptions.enter(principal)?;
+        let name = self.camera.name();
+        let matches = subscribe.pattern.matches(name);
+        let log = matches.then(|| (name.clone(), self.camera.log()));
+        let cameras = matches.then(|| name.to_string()).into_iter().collect();
+        let source = Source::Camera(CameraLog::new(&subscribe, log, self.camera.appended()));
+        Ok(Feed::new(source, place, &subscribe, cameras, self.stopping.clone()))
+    }
+
+    /// Ends a subscription of the same principal.
+    pub fn unsubscribe(
+        &self,
+        principal: &Principal,
+        request: &pb::UnsubscribeRequest,
+    ) -> Result<pb::UnsubscribeResponse, ApiError> {
+        self.subscriptions.unsubscribe(principal, request.subscription_id)?;
+        Ok(pb::UnsubscribeResponse {})
+    }
+
+    /// Takes in frames until `next` has no more, and puts the answers into `answers`. Reads on whether or not the answers
+    /// are taken: a publisher that only writes is served as well.
+    pub async fn publish<N>(&self, mut next: N, answers: &PublishAnswers)
+    where
+        N: PublishRequests,
+    {
+        let mut stopping = self.stopping.clone();
+        let work = async {
+            let Some(first) = next.next().await else { return Ok(()) };
+            let first = first?;
+            self.check_camera(&first)?;
+            answers.push(Event::Started(pb::PublishStarted { camera: self.camera.name().to_string() }));
+            if !first.payload.is_empty() {
+                answers.push(self.take_in(first));
+            }
+            let frames = async {
+                while let Some(request) = next.next().await {
+                    let request = request?;
+                    self.check_camera(&request)?;
+                    answers.push(self.take_in(request));
+                }
+                Ok(())
+            };
+            tokio::select! {
+                ended = frames => ended,
+                never = self.pass_on_replies(answers) => match never {},
+            }
+        };
+        let result = tokio::select! {
+            result = work => result,
+            _ = stopping.wait_for(|stop| *stop) => Err(ApiError::stopping()),
+        };
+        answers.finish(result);
+    }
+
+    fn take_in(&self, request: pb::PublishRequest) -> Event {
+        let number = request.number;
+        let accepted = published(request).and_then(|frame| Ok(self.camera.publish(frame)?));
+        match accepted {
+            Ok(id) => Event::Accepted(pb::Accepted { number, epoch: id.epoch.0, sequence: id.sequence.0 }),
+            Err(error) => Event::Refused(pb::Refused { number, error: Some(error.into()) }),
+        }
+    }
+
+    fn check_camera(&self, request: &pb::PublishRequest) -> Result<(), ApiError> {
+        let ours = self.camera.name();
+        if request.camera.is_empty() || request.camera == ours.as_str() {
+            return Ok(());
+        }
+        let camera: CameraName = parse_camera(&request.camera)?;
+        Err(ApiError::new(
+            Code::NotFound,
+            "UNKNOWN_CAMERA",
+            format!("this broker publishes camera {ours}, not {camera}; use that name, or leave it out"),
+        )
+        .at("camera"))
+    }
+
+    /// Where two publish at once, each reply goes to one of them: a camera has one publisher.
+    async fn pass_on_replies(&self, answers: &PublishAnswers) -> std::convert::Infallible {
+        loop {
+            let reply = self.camera.next_reply().await;
+            answers.push(Event::Reply(pb::Reply {
+                epoch: reply.frame.epoch.0,
+                sequence: reply.frame.sequence.0,
+                application: reply.application,
+                payload: reply.payload,
+            }));
+        }
+    }
+}
+
+/// Where a publisher's frames come from, one request at a time.
+pub trait PublishRequests: Send {
+    /// The next; nothing after the last.
+    fn next(&mut self) -> impl Future<Output = Option<Result<pb::PublishRequest, ApiError>>> + Send;
+}
+
+/// What waits for a publisher to be read. The newest are kept.
+#[derive(Debug, Default)]
+pub struct PublishAnswers {
+    state: Mutex<Answers>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Answers {
+    events: VecDeque<Event>,
+    /// Set after the last event: how the stream ended.
+    result: Option<Result<(), ApiError>>,
+}
+
+impl PublishAnswers {
+    fn push(&self, event: Event) {
+        let mut state = self.lock();
+        if state.events.len() == PUBLISH_EVENTS_MAX {
+            state.events.pop_front();
+        }
+        state.events.push_back(event);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    fn finish(&self, result: Result<(), ApiError>) {
+        self.lock().result = Some(result);
+        self.changed.notify_one();
+    }
+
+    /// The next answer; the error or nothing after the last. Cancelling this loses nothing.
+    pub async fn next(&self) -> Option<Result<Event, ApiError>> {
+        loop {
+            {
+                let mut state = self.lock();
+                if let Some(event) = state.events.pop_front() {
+                    return Some(Ok(event));
+                }
+                match &mut state.result {
+                    // An error is told once.
+                    Some(result) => return std::mem::replace(result, Ok(())).err().map(Err),
+                    None => {}
+                }
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Answers> {
+        // Every statement leaves it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,265 @@
+//! A subscription as a stream of events, whichever broker and whichever way.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mez_core::contract::Contract;
+use mez_core::frame::{ClockSource, Encoding};
+use mez_core::log::LogReader;
+use mez_core::name::CameraName;
+use mez_core::subscription::{Deliver, Next, Subscription};
+use mez_core::units::Instant;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tonic::Code;
+
+use super::pb::subscribe_event::Event;
+use super::principal::Principal;
+use super::request::Subscribe;
+use super::{ApiError, convert, pb};
+use crate::clock::{monotonic_now, wall_now};
+use crate::edge::{EdgeSubscription, Served};
+
+/// The open subscriptions of a broker.
+#[derive(Debug)]
+pub struct Subscriptions {
+    open: Mutex<Open>,
+    subscriptions_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    last_id: u64,
+    by_id: HashMap<u64, (Principal, Arc<Notify>)>,
+}
+
+impl Subscriptions {
+    /// None yet, and never more than `subscriptions_max`.
+    pub fn new(subscriptions_max: usize) -> Arc<Self> {
+        Arc::new(Self { open: Mutex::default(), subscriptions_max })
+    }
+
+    /// A place for one more.
+    pub fn enter(self: &Arc<Self>, principal: &Principal) -> Result<Place, ApiError> {
+        let mut open = self.lock();
+        if open.by_id.len() >= self.subscriptions_max {
+            return Err(ApiError::new(
+                Code::ResourceExhausted,
+                "TOO_MANY_SUBSCRIPTIONS",
+                format!("this broker has {} subscriptions, as many as it may; end some", open.by_id.len()),
+            ));
+        }
+        open.last_id += 1;
+        let (id, unsubscribed) = (open.last_id, Arc::new(Notify::new()));
+        open.by_id.insert(id, (principal.clone(), Arc::clone(&unsubscribed)));
+        Ok(Place { id, unsubscribed, all: Arc::clone(self) })
+    }
+
+    /// Ends a subscription of `principal`. Another's is not found: who has which is nobody else's business.
+    pub fn unsubscribe(&self, principal: &Principal, id: u64) -> Result<(), ApiError> {
+        let open = self.lock();
+        let entry = open.by_id.get(&id).filter(|(owner, _)| owner == principal);
+        let (_, unsubscribed) = entry.ok_or_else(|| {
+            ApiError::new(
+                Code::NotFound,
+                "UNKNOWN_SUBSCRIPTION",
+                format!("{principal} has no subscription {id}; it may have ended already"),
+            )
+            .at("subscription_id")
+        })?;
+        unsubscribed.notify_one();
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        // Every statement leaves it whole.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A subscription's entry among the open ones. Leaves with it.
+#[derive(Debug)]
+pub struct Place {
+    id: u64,
+    unsubscribed: Arc<Notify>,
+    all: Arc<Subscriptions>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.lock().by_id.remove(&self.id);
+    }
+}
+
+/// Where a feed's frames come from.
+pub(super) enum Source {
+    /// The replica logs of an edge broker.
+    Edge(EdgeSubscription),
+    /// The log of the camera broker in this process.
+    Camera(CameraLog),
+}
+
+/// The events of one subscription. Dropping it unsubscribes.
+pub struct Feed {
+    source: Source,
+    place: Place,
+    contract: Contract,
+    accepts: Vec<Encoding>,
+    stopping: watch::Receiver<bool>,
+    /// The first event.
+    started: Option<pb::Started>,
+    over: bool,
+}
+
+impl Feed {
+    pub(super) fn new(
+        source: Source,
+        place: Place,
+        subscribe: &Subscribe,
+        cameras: Vec<String>,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        let deliver = match subscribe.span.deliver {
+            Deliver::Newest => pb::Deliver::Newest,
+            Deliver::Every => pb::Deliver::Every,
+        };
+        let started = pb::Started { subscription_id: place.id, cameras, deliver: deliver as i32 };
+        Self {
+            source,
+            place,
+            contract: subscribe.contract.clone(),
+            accepts: subscribe.accepts.clone(),
+            stopping,
+            started: Some(started),
+            over: false,
+        }
+    }
+
+    /// The next event: chosen now, so that a frame is the newest of this moment. Nothing after the last, which is either
+    /// [`Event::Ended`] or an error. Cancelling this loses nothing.
+    pub async fn next(&mut self) -> Option<Result<Event, ApiError>> {
+        if self.over {
+            return None;
+        }
+        if let Some(started) = self.started.take() {
+            return Some(Ok(Event::Started(started)));
+        }
+        let served = tokio::select! {
+            biased;
+            _ = self.stopping.wait_for(|stop| *stop) => Served::Stopped,
+            () = self.place.unsubscribed.notified() => Served::Ended { rest: Vec::new() },
+            served = self.source.next() => served,
+        };
+        let event = self.event(served);
+        self.over = matches!(event, Ok(Event::Ended(_)) | Err(_));
+        Some(event)
+    }
+
+    fn event(&self, served: Served) -> Result<Event, ApiError> {
+        Ok(match served {
+            Served::Frame { delivery, captured } => {
+                let encoding = delivery.record.frame.meta.encoding;
+                if !self.accepts.is_empty() && !self.accepts.contains(&encoding) {
+                    return Err(not_accepted(&delivery.camera, encoding));
+                }
+                Event::Frame(Box::new(convert::frame(*delivery, captured, &self.contract, monotonic_now())))
+            }
+            Served::Camera { camera, up, reason } => Event::CameraChange(pb::CameraChange {
+                camera: camera.as_str().into(),
+                up,
+                reason: reason.unwrap_or_default(),
+            }),
+            Served::Waiting { matching } => {
+                Event::Waiting(pb::Waiting { matching: u32::try_from(matching).unwrap_or(u32::MAX) })
+            }
+            Served::Ended { rest } => Event::Ended(pb::Ended {
+                rest: rest
+                    .into_iter()
+                    .map(|(camera, skipped, not_held)| pb::CameraRest {
+                        camera: camera.as_str().into(),
+                        skipped: convert::skips(&skipped),
+                        not_held: not_held.map(convert::not_held),
+                    })
+                    .collect(),
+            }),
+            Served::Stopped => return Err(ApiError::stopping()),
+        })
+    }
+}
+
+fn not_accepted(camera: &CameraName, encoding: Encoding) -> ApiError {
+    let name = encoding.name();
+    ApiError::new(
+        Code::FailedPrecondition,
+        "ENCODING_NOT_ACCEPTED",
+        format!(
+            "camera {camera} sends {name}, which accept_encodings does not name; add {name}, or accept all by leaving \
+             the list empty"
+        ),
+    )
+    .at("accept_encodings")
+}
+
+impl Source {
+    async fn next(&mut self) -> Served {
+        match self {
+            Self::Edge(subscription) => subscription.next().await,
+            Self::Camera(log) => log.next().await,
+        }
+    }
+}
+
+/// A subscription to the log of a camera in this process.
+pub(super) struct CameraLog {
+    subscription: Subscription,
+    appended: watch::Receiver<u64>,
+    /// To be told once, at the start.
+    waiting: bool,
+}
+
+impl CameraLog {
+    /// Reads `log`, if there is one: if the camera of this process is one that was asked for.
+    pub(super) fn new(
+        subscribe: &Subscribe,
+        log: Option<(CameraName, LogReader)>,
+        appended: watch::Receiver<u64>,
+    ) -> Self {
+        let mut subscription = Subscription::new(subscribe.span);
+        let waiting = log.is_none();
+        if let Some((camera, log)) = log {
+            subscription.attach(camera, log);
+        }
+        Self { subscription, appended, waiting }
+    }
+
+    async fn next(&mut self) -> Served {
+        loop {
+            if std::mem::take(&mut self.waiting) {
+                return Served::Waiting { matching: 0 };
+            }
+            match self.subscription.next(wall_now()) {
+                Next::Frame(delivery) => {
+                    let captured = captured_at(&delivery.record);
+                    return Served::Frame { delivery, captured };
+                }
+                Next::Ended { rest } => return Served::Ended { rest },
+                Next::Pending => {}
+            }
+            let appended = self.appended.changed();
+            let changed = match self.subscription.span().end {
+                // The end passes by itself: look again from time to time.
+                Some(_) => tokio::time::timeout(Duration::from_millis(100), appended).await.unwrap_or(Ok(())),
+                None => appended.await,
+            };
+            if changed.is_err() {
+                return Served::Stopped;
+            }
+        }
+    }
+}
+
+/// When a frame of our own log was captured, by our own clock: the broker stamps the two times at once.
+fn captured_at(record: &mez_core::log::Record) -> Option<(Instant, Duration)> {
+    let stamped_here = record.frame.meta.clock_source == ClockSource::Broker;
+    stamped_here.then_some((record.arrived, Duration::ZERO))
+}

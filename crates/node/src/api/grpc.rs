@@ -1,0 +1,214 @@
+//! The generated services, in terms of [`EdgeApi`] and [`CameraApi`].
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use mez_core::frame::FRAME_BYTES_MAX;
+use tokio::task::JoinSet;
+use tokio_stream::Stream;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::camera::{CameraApi, PublishAnswers, PublishRequests};
+use super::edge::EdgeApi;
+use super::feed::Feed;
+use super::pb::camera_broker_server::{CameraBroker, CameraBrokerServer};
+use super::pb::edge_broker_server::{EdgeBroker, EdgeBrokerServer};
+use super::principal::Principal;
+use super::{ApiError, Broker, MESSAGE_BYTES_MAX, pb};
+use crate::clock::monotonic_now;
+
+/// The services of a broker, with health and reflection.
+pub(super) async fn routes(broker: &Broker) -> Routes {
+    let (health, health_service) = tonic_health::server::health_reporter();
+    let mut routes = Routes::builder();
+    routes.add_service(health_service);
+    match broker {
+        Broker::Edge(api) => {
+            let service = EdgeBrokerServer::new(EdgeService(api.clone()));
+            routes.add_service(service.max_decoding_message_size(MESSAGE_BYTES_MAX));
+            health.set_serving::<EdgeBrokerServer<EdgeService>>().await;
+        }
+        Broker::Camera(api) => {
+            let service = CameraBrokerServer::new(CameraService(api.clone()));
+            let bytes_max = FRAME_BYTES_MAX as usize + MESSAGE_BYTES_MAX;
+            routes.add_service(service.max_decoding_message_size(bytes_max));
+            health.set_serving::<CameraBrokerServer<CameraService>>().await;
+        }
+    }
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let own = "the descriptors are those that the services were generated from";
+    routes.add_service(reflection().build_v1().expect(own));
+    // What command-line tools of before 2023 ask for.
+    routes.add_service(reflection().build_v1alpha().expect(own));
+    routes.routes()
+}
+
+/// Who is asking. The connection knows: see `serve`.
+fn principal<T>(request: &Request<T>) -> Result<Principal, Status> {
+    let principal = request.extensions().get::<Principal>().cloned();
+    principal.ok_or_else(|| Status::unauthenticated("the connection has no identity"))
+}
+
+struct EdgeService(EdgeApi);
+
+#[tonic::async_trait]
+impl EdgeBroker for EdgeService {
+    async fn connect(
+        &self,
+        request: Request<pb::ConnectRequest>,
+    ) -> Result<Response<pb::ConnectResponse>, Status> {
+        let received = monotonic_now();
+        Ok(Response::new(self.0.connect(request.get_ref(), received)?))
+    }
+
+    async fn get_camera_info(
+        &self,
+        request: Request<pb::GetCameraInfoRequest>,
+    ) -> Result<Response<pb::GetCameraInfoResponse>, Status> {
+        Ok(Response::new(self.0.camera_info(request.into_inner()).await?))
+    }
+
+    type SubscribeStream = Pull<pb::SubscribeEvent>;
+
+    async fn subscribe(
+        &self,
+        request: Request<pb::SubscribeRequest>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        let principal = principal(&request)?;
+        let feed = self.0.subscribe(&principal, request.into_inner()).await?;
+        Ok(Response::new(events(feed)))
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: Request<pb::UnsubscribeRequest>,
+    ) -> Result<Response<pb::UnsubscribeResponse>, Status> {
+        Ok(Response::new(self.0.unsubscribe(&principal(&request)?, request.get_ref())?))
+    }
+
+    async fn reply(
+        &self,
+        request: Request<pb::ReplyRequest>,
+    ) -> Result<Response<pb::ReplyResponse>, Status> {
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.reply(&principal, request.into_inner()).await?))
+    }
+}
+
+struct CameraService(CameraApi);
+
+#[tonic::async_trait]
+impl CameraBroker for CameraService {
+    async fn connect(
+        &self,
+        request: Request<pb::ConnectRequest>,
+    ) -> Result<Response<pb::ConnectResponse>, Status> {
+        let received = monotonic_now();
+        Ok(Response::new(self.0.connect(request.get_ref(), received)?))
+    }
+
+    type PublishStream = Pull<pb::PublishEvent>;
+
+    async fn publish(
+        &self,
+        request: Request<Streaming<pb::PublishRequest>>,
+    ) -> Result<Response<Self::PublishStream>, Status> {
+        let answers = Arc::new(PublishAnswers::default());
+        // The frames are read by a task of their own; it ends with the stream of answers.
+        let mut reading = JoinSet::new();
+        let (api, requests, written) = (self.0.clone(), request.into_inner(), Arc::clone(&answers));
+        reading.spawn(async move { api.publish(GrpcRequests(requests), &written).await });
+        Ok(Response::new(Pull::new((answers, reading), |state| {
+            Box::pin(async move {
+                let event = state.0.next().await?;
+                let event = event.map(|event| pb::PublishEvent { event: Some(event) });
+                Some((event.map_err(Status::from), state))
+            })
+        })))
+    }
+
+    type SubscribeStream = Pull<pb::SubscribeEvent>;
+
+    async fn subscribe(
+        &self,
+        request: Request<pb::SubscribeRequest>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        let principal = principal(&request)?;
+        Ok(Response::new(events(self.0.subscribe(&principal, request.into_inner())?)))
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: Request<pb::UnsubscribeRequest>,
+    ) -> Result<Response<pb::UnsubscribeResponse>, Status> {
+        Ok(Response::new(self.0.unsubscribe(&principal(&request)?, request.get_ref())?))
+    }
+}
+
+struct GrpcRequests(Streaming<pb::PublishRequest>);
+
+impl PublishRequests for GrpcRequests {
+    async fn next(&mut self) -> Option<Result<pb::PublishRequest, ApiError>> {
+        // A client that went away is no news to itself; others are told what was wrong with their message.
+        self.0.message().await.map_err(|status| ApiError::from_status(&status)).transpose()
+    }
+}
+
+fn events(feed: Feed) -> Pull<pb::SubscribeEvent> {
+    Pull::new(feed, |mut feed| {
+        Box::pin(async move {
+            let event = feed.next().await?;
+            let event = event.map(|event| pb::SubscribeEvent { event: Some(event) });
+            Some((event.map_err(Status::from), feed))
+        })
+    })
+}
+
+type Turn<T, S> = Pin<Box<dyn Future<Output = Option<(Result<T, Status>, S)>> + Send>>;
+
+/// A stream whose items are made when they are asked for: when the connection can take one. Until then nothing is
+/// chosen, so that a frame is the newest of the moment when it leaves.
+pub struct Pull<T>(Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>);
+
+struct Pulling<T, S> {
+    turn: fn(S) -> Turn<T, S>,
+    state: Option<S>,
+    running: Option<Turn<T, S>>,
+}
+
+impl<T: Send + 'static> Pull<T> {
+    fn new<S: Send + Unpin + 'static>(state: S, turn: fn(S) -> Turn<T, S>) -> Self {
+        Self(Box::pin(Pulling { turn, state: Some(state), running: None }))
+    }
+}
+
+impl<T> Stream for Pull<T> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.as_mut().poll_next(context)
+    }
+}
+
+impl<T, S: Unpin> Stream for Pulling<T, S> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(state) = self.state.take() {
+            self.running = Some((self.turn)(state));
+        }
+        let Some(running) = &mut self.running else { return Poll::Ready(None) };
+        let next = std::task::ready!(running.as_mut().poll(context));
+        self.running = None;
+        Poll::Ready(next.map(|(item, state)| {
+            self.state = Some(state);
+            item
+        }))
+    }
+}

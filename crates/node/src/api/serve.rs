@@ -1,0 +1,340 @@
+//! Listeners and their connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::transport::Server;
+use tonic::transport::server::Connected;
+use tracing::{debug, info, warn};
+
+use super::camera::CameraApi;
+use super::edge::EdgeApi;
+use super::principal::Principal;
+use super::socket::{Socket, SocketError};
+use super::{ApiLimits, Broker, grpc};
+use crate::camera::CameraHandle;
+use crate::edge::EdgeHandle;
+use crate::identity::tls::{TlsConfigError, grpc_server_config};
+use crate::identity::{Credentials, Role, TlsIncoming, peer_identity};
+use crate::local::{self, MAGIC};
+
+/// How long a client may take to send its first bytes on the Unix socket.
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long open streams may take to tell their clients that the broker stops.
+const STOP_TIMEOUT: Duration = Duration::from_millis(500);
+/// Flow control windows for publishers; those of the link.
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// Large frames of HTTP/2 cost less than many small ones.
+const HTTP2_FRAME_BYTES_MAX: u32 = 1 << 20;
+/// Calls at once on one connection.
+const STREAMS_MAX: u32 = 256;
+/// A client that has gone without a word is noticed after two of these.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// Why a broker does not listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// No Unix socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// No TCP port.
+    #[error("cannot listen on {address}: {source}; is another broker running there?")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The certificate cannot serve.
+    #[error(transparent)]
+    Tls(#[from] TlsConfigError),
+}
+
+/// Serves a broker's interface to applications, on any number of listeners. Dropping it closes them; [`ApiServer::stop`] also
+/// tells the clients.
+pub struct ApiServer {
+    broker: Broker,
+    stop: watch::Sender<bool>,
+    connections: Arc<Semaphore>,
+    listeners: JoinSet<()>,
+}
+
+impl ApiServer {
+    /// Serves an edge broker; nothing listens yet.
+    pub fn edge(edge: EdgeHandle, limits: ApiLimits) -> Self {
+        Self::new(limits, |stopping| Broker::Edge(EdgeApi::new(edge, limits, stopping)))
+    }
+
+    /// Serves a camera broker; nothing listens yet.
+    pub fn camera(camera: CameraHandle, limits: ApiLimits) -> Self {
+        Self::new(limits, |stopping| Broker::Camera(CameraApi::new(camera, limits, stopping)))
+    }
+
+    fn new(limits: ApiLimits, broker: impl FnOnce(watch::Receiver<bool>) -> Broker) -> Self {
+        let (stop, stopping) = watch::channel(false);
+        Self {
+            broker: broker(stopping),
+            stop,
+            connections: Arc::new(Semaphore::new(limits.connections_max)),
+            listeners: JoinSet::new(),
+        }
+    }
+
+    /// Listens on a Unix socket, for gRPC and the local protocol. On a tokio runtime.
+    pub fn listen_unix(&mut self, path: &Path) -> Result<(), ServeError> {
+        let socket = Socket::open(path)?;
+        info!(path = %path.display(), "applications on this host may connect");
+        let (grpc, connections) = mpsc::channel(1);
+        let incoming = Incoming { connections };
+        let broker = self.broker.clone();
+        let server = self.serve_grpc(incoming);
+        let places = Arc::clone(&self.connections);
+        let stopping = self.stop.subscribe();
+        self.listeners.spawn(async move {
+            tokio::join!(server, accept_unix(socket, broker, places, grpc, stopping));
+        });
+        Ok(())
+    }
+
+    /// Listens on a TCP port, for gRPC over TLS, for members of the site in one of the roles in `accepts`. Returns the address,
+    /// which has a port where `address` asked for any.
+    pub async fn listen_tls(
+        &mut self,
+        address: SocketAddr,
+        credentials: &Credentials,
+        accepts: &[Role],
+    ) -> Result<SocketAddr, ServeError> {
+        let config = Arc::new(grpc_server_config(credentials, accepts)?);
+        let bind = |source| ServeError::Bind { address, source };
+        let listener = TcpListener::bind(address).await.map_err(bind)?;
+        let address = listener.local_addr().map_err(bind)?;
+        info!(%address, "applications may connect with a certificate of the site");
+        let site = credentials.identity().site.clone();
+        let places = Arc::clone(&self.connections);
+        let incoming = TlsIncoming::new(listener, config).filter_map(move |stream| {
+            let stream: TlsStream<TcpStream> = stream.ok()?;
+            let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            // The handshake has checked it; a certificate without an identity does not get here.
+            let identity = peer_identity(certificates, &site).ok()?;
+            let place = enter(&places)?;
+            Some(Ok(Connection { stream, principal: Principal::Member(identity), _place: place }))
+        });
+        let server = self.serve_grpc(incoming);
+        self.listeners.spawn(server);
+        Ok(address)
+    }
+
+    /// Ends all streams, tells their clients that the broker stops, and closes the listeners.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        let ended = async { while self.listeners.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
+            debug!("some clients did not take the end of their streams in time");
+        }
+    }
+
+    fn serve_grpc<C>(
+        &self,
+        incoming: impl Stream<Item = io::Result<Connection<C>>> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static
+    where
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let broker = self.broker.clone();
+        let mut stopping = self.stop.subscribe();
+        async move {
+            let served = Server::builder()
+                .initial_stream_window_size(STREAM_WINDOW_BYTES)
+                .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+                .max_frame_size(HTTP2_FRAME_BYTES_MAX)
+                .max_concurrent_streams(STREAMS_MAX)
+                .http2_keepalive_interval(Some(KEEPALIVE))
+                .http2_keepalive_timeout(Some(KEEPALIVE))
+                .add_routes(grpc::routes(&broker).await)
+                .serve_with_incoming_shutdown(incoming, async move {
+                    let _ = stopping.wait_for(|stop| *stop).await;
+                })
+                .await;
+            if let Err(error) = served {
+                warn!(%error, "a listener for applications failed");
+            }
+        }
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+/// A place for one more connection, if there is one.
+fn enter(places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    let place = Arc::clone(places).try_acquire_owned().ok();
+    if place.is_none() {
+        warn!("as many connections as this broker may have; one more was closed");
+    }
+    place
+}
+
+async fn accept_unix(
+    socket: Socket,
+    broker: Broker,
+    places: Arc<Semaphore>,
+    grpc: mpsc::Sender<Connection<UnixStream>>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let mut local = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => break,
+            Some(_) = local.join_next() => continue,
+            accepted = socket.listener().accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            // Out of file descriptors or the like: without a pause this would spin on one core.
+            Err(error) => {
+                warn!(%error, "cannot accept a connection; trying again");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Some(place) = enter(&places) else { continue };
+        let (broker, grpc) = (broker.clone(), grpc.clone());
+        local.spawn(async move {
+            let Ok(user) = stream.peer_cred() else { return };
+            let principal = Principal::User { uid: user.uid() };
+            let first = tokio::time::timeout(FIRST_BYTES_TIMEOUT, peek(&stream)).await;
+            match first {
+                Ok(Ok(First::Local)) => {
+                    local::server::serve(stream, broker, principal).await;
+                    drop(place);
+                }
+                Ok(Ok(First::Other)) => {
+                    // The receiver is gone only while everything shuts down.
+                    let _ = grpc.send(Connection { stream, principal, _place: place }).await;
+                }
+                // Whoever only looks whether somebody listens.
+                Ok(Ok(First::Nothing) | Err(_)) => {}
+                Err(_) => debug!(%principal, "a client connected and said nothing"),
+            }
+        });
+    }
+    // Streams tell their clients first.
+    while local.join_next().await.is_some() {}
+}
+
+/// What a connection begins with.
+enum First {
+    /// The local protocol.
+    Local,
+    /// Something else: gRPC, which says itself what is wrong where it is not.
+    Other,
+    /// It ended.
+    Nothing,
+}
+
+/// Looks at the first bytes without taking them.
+async fn peek(stream: &UnixStream) -> io::Result<First> {
+    use rustix::net::{RecvFlags, recv};
+    loop {
+        stream.readable().await?;
+        let mut first = [0; MAGIC.len()];
+        let peeked = stream.try_io(tokio::io::Interest::READABLE, || {
+            Ok(recv(stream, &mut first[..], RecvFlags::PEEK)?.0)
+        });
+        match peeked {
+            Ok(0) => return Ok(First::Nothing),
+            // All but the digit of the version, so that another version is told apart from gRPC.
+            Ok(bytes) if bytes >= MAGIC.len() => {
+                let local = first[..MAGIC.len() - 1] == MAGIC[..MAGIC.len() - 1];
+                return Ok(if local { First::Local } else { First::Other });
+            }
+            // Both protocols begin with more than eight bytes at once; somebody types by hand.
+            Ok(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A connection that knows who is at its other end.
+struct Connection<C> {
+    stream: C,
+    principal: Principal,
+    _place: OwnedSemaphorePermit,
+}
+
+impl<C> Connected for Connection<C> {
+    type ConnectInfo = Principal;
+
+    fn connect_info(&self) -> Principal {
+        self.principal.clone()
+    }
+}
+
+impl<C: AsyncRead + Unpin> AsyncRead for Connection<C> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<C: AsyncWrite + Unpin> AsyncWrite for Connection<C> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, buffer)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// gRPC connections of the Unix socket.
+struct Incoming {
+    connections: mpsc::Receiver<Connection<UnixStream>>,
+}
+
+impl Stream for Incoming {
+    type Item = io::Result<Connection<UnixStream>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.connections.poll_recv(context).map(|connection| connection.map(Ok))
+    }
+}

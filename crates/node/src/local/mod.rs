@@ -1,0 +1,37 @@
+//! The fast path for programs on the broker's own host: the interface of [`crate::api`] over the broker's Unix
+//! socket without HTTP/2, payloads inline. `docs/decisions/0001-delivery-path.md` has the figures behind it.
+//!
+//! It is private to Mez: a client and a broker of different versions may fail to speak it, with an error that says so.
+//! Clients in other languages use gRPC, on the same socket.
+//!
+//! # On the wire
+//!
+//! The client begins with [`MAGIC`], by which the broker tells it from a gRPC client. From then on both sides send
+//! packets:
+//!
+//! ```text
+//! byte  0       kind: see [`Kind`]
+//!       1..4    zero
+//!       4..8    m: bytes of the message, little-endian, at most 1 MiB + 64 KiB
+//!       8..12   p: bytes of the payload, little-endian, at most 32 MiB
+//!      12..     m bytes: the protobuf message of the interface, its field `payload` empty
+//!      ..       p bytes: what belongs in that field
+//! ```
+//!
+//! | the client sends | the broker answers |
+//! | --- | --- |
+//! | `Connect`, `GetCameraInfo`, `Unsubscribe`, `Reply` | the same kind, or `Error`; one answer to each, in order |
+//! | `Subscribe` | `SubscribeEvent` … until it is over; `Error` where it failed. Then the connection is closed |
+//! | `Publish` … | `PublishEvent` …; `Error` where the stream failed. Then the connection is closed |
+//!
+//! A subscription and a stream of frames have a connection of their own, and closing it ends them. Nothing needs to be
+//! acknowledged: a side that cannot write waits, and the broker then holds one frame for that reader, at most. What lies in the
+//! socket is bounded by the kernel's default buffers, which are left as they are for that reason.
+
+mod packet;
+pub(crate) mod server;
+
+pub use packet::{Kind, Packet, PacketError, PacketReader, PacketWriter};
+
+/// What a client begins with. gRPC clients begin with `PRI * HTTP/2.0`. The digit is the version of the local protocol.
+pub const MAGIC: &[u8; 8] = b"MEZLOCL1";

@@ -1,0 +1,316 @@
+//! Packets: a header, a message, a payload.
+
+use std::io;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use mez_core::frame::FRAME_BYTES_MAX;
+use prost::Message;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+
+use crate::api::{ApiError, MESSAGE_BYTES_MAX, pb};
+
+const HEADER_BYTES: usize = 12;
+/// What is read at once where no payload is being received.
+const READ_BYTES: usize = 4 << 10;
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// [`pb::ConnectRequest`], [`pb::ConnectResponse`].
+    Connect = 1,
+    /// [`pb::GetCameraInfoRequest`], [`pb::GetCameraInfoResponse`].
+    GetCameraInfo = 2,
+    /// [`pb::SubscribeRequest`].
+    Subscribe = 3,
+    /// [`pb::SubscribeEvent`].
+    SubscribeEvent = 4,
+    /// [`pb::UnsubscribeRequest`], [`pb::UnsubscribeResponse`].
+    Unsubscribe = 5,
+    /// [`pb::ReplyRequest`], [`pb::ReplyResponse`].
+    Reply = 6,
+    /// [`pb::PublishRequest`].
+    Publish = 7,
+    /// [`pb::PublishEvent`].
+    PublishEvent = 8,
+    /// [`pb::Error`].
+    Error = 9,
+}
+
+impl Kind {
+    fn from_code(code: u8) -> Option<Self> {
+        use Kind::*;
+        let all = [
+            Connect,
+            GetCameraInfo,
+            Subscribe,
+            SubscribeEvent,
+            Unsubscribe,
+            Reply,
+            Publish,
+            PublishEvent,
+            Error,
+        ];
+        all.into_iter().find(|kind| *kind as u8 == code)
+    }
+}
+
+/// Why a packet was not read. The connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum PacketError {
+    /// The connection failed.
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+    /// It ended inside a packet.
+    #[error("the other side ended the connection in the middle of a message")]
+    Cut,
+    /// What came is not a packet.
+    #[error("what came is not Mez's local protocol ({what}); is the other side another version?")]
+    Malformed {
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A length above the limit.
+    #[error("a {what} of {bytes} bytes was announced; the limit is {bytes_max}")]
+    TooLarge {
+        /// Message or payload.
+        what: &'static str,
+        /// What was announced.
+        bytes: u32,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The other side says that something is wrong.
+    #[error(transparent)]
+    Refused(#[from] ApiError),
+}
+
+/// A packet that was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// What it is.
+    pub kind: Kind,
+    /// Its message, not decoded.
+    pub message: Bytes,
+    /// Its payload.
+    pub payload: Bytes,
+}
+
+impl Packet {
+    /// The message, if the packet is of `kind`. An error packet becomes the error that it carries.
+    pub fn decode<M: Message + Default>(&self, kind: Kind) -> Result<M, PacketError> {
+        if self.kind == Kind::Error && kind != Kind::Error {
+            return Err(ApiError::from(self.decode::<pb::Error>(Kind::Error)?).into());
+        }
+        if self.kind != kind {
+            return Err(PacketError::Malformed { what: "another kind of message was due" });
+        }
+        M::decode(self.message.clone())
+            .map_err(|_| PacketError::Malformed { what: "a message that cannot be decoded" })
+    }
+}
+
+/// Reads packets.
+#[derive(Debug)]
+pub struct PacketReader<R> {
+    inner: BufReader<R>,
+    payload_bytes_max: usize,
+}
+
+impl<R: AsyncRead + Unpin> PacketReader<R> {
+    /// Reads packets with payloads of up to 32 MiB.
+    pub fn new(inner: R) -> Self {
+        Self {
+            inner: BufReader::with_capacity(READ_BYTES, inner),
+            payload_bytes_max: FRAME_BYTES_MAX as usize,
+        }
+    }
+
+    /// The next packet; nothing where the other side has ended the connection between two. Not to be cancelled: a
+    /// packet that was read in part is lost.
+    pub async fn read(&mut self) -> Result<Option<Packet>, PacketError> {
+        let mut header = [0; HEADER_BYTES];
+        if self.inner.read(&mut header[..1]).await? == 0 {
+            return Ok(None);
+        }
+        self.inner.read_exact(&mut header[1..]).await.map_err(cut)?;
+        let kind = Kind::from_code(header[0]).ok_or(PacketError::Malformed { what: "an unknown kind" })?;
+        if header[1..4] != [0; 3] {
+            return Err(PacketError::Malformed { what: "a header with unknown marks" });
+        }
+        let mut lengths = &header[4..];
+        let message_bytes = checked("message", lengths.get_u32_le(), MESSAGE_BYTES_MAX)?;
+        let payload_bytes = checked("payload", lengths.get_u32_le(), self.payload_bytes_max)?;
+        let message = self.read_bytes(message_bytes).await?;
+        let payload = self.read_bytes(payload_bytes).await?;
+        Ok(Some(Packet { kind, message, payload }))
+    }
+
+    /// Waits for the other side to end the connection, or to send something that it should not.
+    pub async fn ended(&mut self) {
+        let mut byte = [0];
+        // Whatever it is, an end, an error or a byte: there is nothing to go on for.
+        let _ = self.inner.read(&mut byte).await;
+    }
+
+    async fn read_bytes(&mut self, bytes: usize) -> Result<Bytes, PacketError> {
+        let mut buffer = BytesMut::with_capacity(bytes);
+        while buffer.len() < bytes {
+            let missing = bytes - buffer.len();
+            // Beyond its own buffer's size the reader reads straight into this one.
+            if self.inner.read_buf(&mut (&mut buffer).limit(missing)).await? == 0 {
+                return Err(PacketError::Cut);
+            }
+        }
+        Ok(buffer.freeze())
+    }
+}
+
+fn checked(what: &'static str, bytes: u32, bytes_max: usize) -> Result<usize, PacketError> {
+    match bytes as usize {
+        fits if fits <= bytes_max => Ok(fits),
+        _ => Err(PacketError::TooLarge { what, bytes, bytes_max }),
+    }
+}
+
+fn cut(error: io::Error) -> PacketError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => PacketError::Cut,
+        _ => error.into(),
+    }
+}
+
+/// Writes packets.
+#[derive(Debug)]
+pub struct PacketWriter<W> {
+    inner: W,
+}
+
+impl<W: AsyncWrite + Unpin> PacketWriter<W> {
+    /// Writes packets.
+    pub fn new(inner: W) -> Self {
+        Self { inner }
+    }
+
+    /// Writes bytes as they are: the magic.
+    pub async fn write_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.inner.write_all(bytes).await
+    }
+
+    /// Writes a packet. Not to be cancelled: what was written in part cannot be taken back.
+    pub async fn write(&mut self, kind: Kind, message: &impl Message, payload: Bytes) -> io::Result<()> {
+        let message_bytes = message.encoded_len();
+        let too_large =
+            || io::Error::new(io::ErrorKind::InvalidInput, "a message larger than the local protocol allows");
+        if message_bytes > MESSAGE_BYTES_MAX || payload.len() > FRAME_BYTES_MAX as usize {
+            return Err(too_large());
+        }
+        let mut head = BytesMut::with_capacity(HEADER_BYTES + message_bytes);
+        head.put_u8(kind as u8);
+        head.put_slice(&[0; 3]);
+        head.put_u32_le(message_bytes as u32);
+        head.put_u32_le(payload.len() as u32);
+        message.encode(&mut head).map_err(|_| too_large())?;
+        // One system call for all three where the socket takes it.
+        self.inner.write_all_buf(&mut head.chain(payload)).await?;
+        self.inner.flush().await
+    }
+
+    /// Writes an error.
+    pub async fn write_error(&mut self, error: ApiError) -> io::Result<()> {
+        self.write(Kind::Error, &pb::Error::from(error), Bytes::new()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    async fn read_all(bytes: &[u8]) -> Result<Vec<Packet>, PacketError> {
+        let mut reader = PacketReader::new(bytes);
+        let mut packets = Vec::new();
+        while let Some(packet) = reader.read().await? {
+            packets.push(packet);
+        }
+        Ok(packets)
+    }
+
+    proptest! {
+        /// What is written is read, whatever lies before and behind it.
+        #[test]
+        fn packets_come_as_they_were_sent(
+            packets in proptest::collection::vec((0usize..3, 0usize..20_000, any::<u64>()), 0..6),
+        ) {
+            let sent: Vec<_> = packets
+                .iter()
+                .map(|(kind, bytes, id)| {
+                    let kind = [Kind::Publish, Kind::Unsubscribe, Kind::SubscribeEvent][*kind];
+                    (kind, pb::UnsubscribeRequest { subscription_id: *id }, Bytes::from(vec![*id as u8; *bytes]))
+                })
+                .collect();
+            let received = run(async {
+                let mut bytes = Vec::new();
+                let mut writer = PacketWriter::new(&mut bytes);
+                for (kind, message, payload) in &sent {
+                    writer.write(*kind, message, payload.clone()).await.unwrap();
+                }
+                read_all(&bytes).await.unwrap()
+            });
+            prop_assert_eq!(received.len(), sent.len());
+            for (packet, (kind, message, payload)) in received.into_iter().zip(sent) {
+                prop_assert_eq!(packet.kind, kind);
+                prop_assert_eq!(packet.decode::<pb::UnsubscribeRequest>(kind).unwrap(), message);
+                prop_assert_eq!(packet.payload, payload);
+            }
+        }
+
+        /// Bytes from a stranger become packets or an error, never a panic, and a cut is noticed.
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 1usize..12) {
+            run(async {
+                let _ = read_all(&bytes).await;
+                let mut whole = Vec::new();
+                let message = pb::UnsubscribeRequest { subscription_id: 9 };
+                PacketWriter::new(&mut whole).write(Kind::Reply, &message, bytes.into()).await.unwrap();
+                whole.truncate(whole.len() - cut.min(whole.len() - 1));
+                assert!(matches!(read_all(&whole).await, Err(PacketError::Cut)));
+            });
+        }
+    }
+
+    #[test]
+    fn lengths_are_checked_before_memory_is_taken() {
+        let header = |message: u32, payload: u32| {
+            let mut bytes = vec![Kind::Publish as u8, 0, 0, 0];
+            bytes.extend(message.to_le_bytes());
+            bytes.extend(payload.to_le_bytes());
+            bytes
+        };
+        for bytes in [header(u32::MAX, 0), header(0, FRAME_BYTES_MAX + 1)] {
+            assert!(matches!(run(read_all(&bytes)), Err(PacketError::TooLarge { .. })));
+        }
+        let mut marked = header(0, 0);
+        marked[2] = 1;
+        assert!(matches!(run(read_all(&marked)), Err(PacketError::Malformed { .. })));
+    }
+
+    #[test]
+    fn an_error_packet_becomes_its_error() {
+        let error = ApiError::invalid("pattern", "INVALID_PATTERN", "no");
+        let packets = run(async {
+            let mut bytes = Vec::new();
+            PacketWriter::new(&mut bytes).write_error(error.clone()).await.unwrap();
+            read_all(&bytes).await.unwrap()
+        });
+        match packets[0].decode::<pb::ConnectResponse>(Kind::Connect) {
+            Err(PacketError::Refused(refused)) => assert_eq!(refused, error),
+            other => panic!("{other:?}"),
+        }
+    }
+}
