@@ -1,0 +1,79 @@
+//! A runtime in the background of a program that is not asynchronous itself: the Python module.
+//!
+//! [`crate::runtime::block_on`] suits a command, which does one thing until it ends. A library in somebody else's
+//! process has many objects that work at once, and callers that wait for one of them at a time, look up now and then
+//! (a signal may have come), and go on waiting where they were.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// Worker threads. Two suffice: one receives while the other serves.
+const WORKER_THREADS: usize = 2;
+
+/// A multi-threaded runtime whose threads are called `mez`.
+#[derive(Debug)]
+pub struct Background(tokio::runtime::Runtime);
+
+impl Background {
+    /// Starts the threads.
+    pub fn start() -> io::Result<Self> {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(WORKER_THREADS)
+            .thread_name("mez")
+            .enable_all()
+            .build()
+            .map(Self)
+    }
+
+    /// Runs `work` on the calling thread for at most `limit`; nothing where it is not done by then. Calling again goes
+    /// on with it. `work` is polled at least once. Not to be called by asynchronous code of this runtime.
+    pub fn wait<F: Future>(&self, work: Pin<&mut F>, limit: Duration) -> Option<F::Output> {
+        self.0.block_on(async { tokio::time::timeout(limit, work).await.ok() })
+    }
+
+    /// Calls `work`, which does not wait, but has to be on a runtime: it starts tasks, timers or sockets.
+    pub fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _entered = self.0.enter();
+        work()
+    }
+
+    /// Runs `work` to its end in the background.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(work);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn waiting_goes_on_where_it_stopped() {
+        let background = Background::start().unwrap();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let mut work = pin!(async { receiver.await.unwrap() + 1 });
+        assert_eq!(background.wait(work.as_mut(), Duration::ZERO), None);
+        assert_eq!(background.wait(work.as_mut(), Duration::from_millis(1)), None);
+        sender.send(41).unwrap();
+        assert_eq!(background.wait(work, Duration::from_secs(60)), Some(42));
+    }
+
+    #[test]
+    fn what_is_ready_takes_no_time() {
+        let background = Background::start().unwrap();
+        assert_eq!(background.wait(pin!(async { 7 }), Duration::ZERO), Some(7));
+    }
+
+    #[test]
+    fn work_in_the_background_goes_on_by_itself() {
+        let background = Background::start().unwrap();
+        let (sender, receiver) = mpsc::channel();
+        background.spawn(async move { sender.send(1).unwrap() });
+        assert_eq!(receiver.recv(), Ok(1));
+    }
+}
