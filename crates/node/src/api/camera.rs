@@ -25,7 +25,7 @@ const PUBLISH_EVENTS_MAX: usize = 1024;
 pub struct CameraApi {
     camera: CameraHandle,
     subscriptions: Arc<Subscriptions>,
-    stopping: watch::Receiver<bool>,
+    pub(super) stopping: watch::Receiver<bool>,
 }
 
 impl CameraApi {
@@ -34,7 +34,11 @@ impl CameraApi {
     }
 
     /// Agrees on a version. `received` is when the request came.
-    pub fn connect(&self, request: &pb::ConnectRequest, received: Instant) -> Result<pb::ConnectResponse, ApiError> {
+    pub fn connect(
+        &self,
+        request: &pb::ConnectRequest,
+        received: Instant,
+    ) -> Result<pb::ConnectResponse, ApiError> {
         answer_connect(request, received, vec![self.camera.name().to_string()])
     }
 

@@ -46,8 +46,7 @@ mod tests {
     #[test]
     fn versions_meet_or_the_older_side_is_named() {
         let answer = |version_min, version_max| {
-            let request =
-                pb::ConnectRequest { version_min, version_max, ..Default::default() };
+            let request = pb::ConnectRequest { version_min, version_max, ..Default::default() };
             answer_connect(&request, Instant::ZERO, Vec::new())
         };
         for (lowest, highest) in [(0, 0), (1, 1), (1, 7), (0, 3)] {

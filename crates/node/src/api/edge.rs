@@ -22,7 +22,7 @@ use crate::edge::{EdgeHandle, ReplyFailure, Stopped};
 pub struct EdgeApi {
     edge: EdgeHandle,
     subscriptions: Arc<Subscriptions>,
-    stopping: watch::Receiver<bool>,
+    pub(super) stopping: watch::Receiver<bool>,
 }
 
 impl EdgeApi {
@@ -31,12 +31,19 @@ impl EdgeApi {
     }
 
     /// Agrees on a version. `received` is when the request came.
-    pub fn connect(&self, request: &pb::ConnectRequest, received: Instant) -> Result<pb::ConnectResponse, ApiError> {
+    pub fn connect(
+        &self,
+        request: &pb::ConnectRequest,
+        received: Instant,
+    ) -> Result<pb::ConnectResponse, ApiError> {
         answer_connect(request, received, Vec::new())
     }
 
     /// What is known of the cameras.
-    pub async fn camera_info(&self, request: pb::GetCameraInfoRequest) -> Result<pb::GetCameraInfoResponse, ApiError> {
+    pub async fn camera_info(
+        &self,
+        request: pb::GetCameraInfoRequest,
+    ) -> Result<pb::GetCameraInfoResponse, ApiError> {
         let all = request.pattern.is_empty();
         let pattern = parse_pattern(if all { "**" } else { &request.pattern })?;
         let cameras = self.edge.cameras().await?.into_iter().filter(|info| pattern.matches(&info.camera));
@@ -44,7 +51,11 @@ impl EdgeApi {
     }
 
     /// Subscribes.
-    pub async fn subscribe(&self, principal: &Principal, request: pb::SubscribeRequest) -> Result<Feed, ApiError> {
+    pub async fn subscribe(
+        &self,
+        principal: &Principal,
+        request: pb::SubscribeRequest,
+    ) -> Result<Feed, ApiError> {
         let subscribe = Subscribe::parse(request, wall_now())?;
         let place = self.subscriptions.enter(principal)?;
         let Subscribe { pattern, contract, span, .. } = &subscribe;
@@ -65,7 +76,11 @@ impl EdgeApi {
     }
 
     /// Passes a result on to the camera.
-    pub async fn reply(&self, principal: &Principal, request: pb::ReplyRequest) -> Result<pb::ReplyResponse, ApiError> {
+    pub async fn reply(
+        &self,
+        principal: &Principal,
+        request: pb::ReplyRequest,
+    ) -> Result<pb::ReplyResponse, ApiError> {
         let camera = parse_camera(&request.camera)?;
         let frame = FrameId { epoch: Epoch(request.epoch), sequence: Sequence(request.sequence) };
         let mut application = application(request.application)?;

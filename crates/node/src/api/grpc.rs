@@ -92,10 +92,7 @@ impl EdgeBroker for EdgeService {
         Ok(Response::new(self.0.unsubscribe(&principal(&request)?, request.get_ref())?))
     }
 
-    async fn reply(
-        &self,
-        request: Request<pb::ReplyRequest>,
-    ) -> Result<Response<pb::ReplyResponse>, Status> {
+    async fn reply(&self, request: Request<pb::ReplyRequest>) -> Result<Response<pb::ReplyResponse>, Status> {
         let principal = principal(&request)?;
         Ok(Response::new(self.0.reply(&principal, request.into_inner()).await?))
     }

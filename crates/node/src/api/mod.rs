@@ -79,3 +79,13 @@ pub(crate) enum Broker {
     Edge(EdgeApi),
     Camera(CameraApi),
 }
+
+impl Broker {
+    /// Becomes true when the broker's server stops.
+    pub(crate) fn stopping(&self) -> tokio::sync::watch::Receiver<bool> {
+        match self {
+            Self::Edge(api) => api.stopping.clone(),
+            Self::Camera(api) => api.stopping.clone(),
+        }
+    }
+}

@@ -253,9 +253,8 @@ async fn peek(stream: &UnixStream) -> io::Result<First> {
     loop {
         stream.readable().await?;
         let mut first = [0; MAGIC.len()];
-        let peeked = stream.try_io(tokio::io::Interest::READABLE, || {
-            Ok(recv(stream, &mut first[..], RecvFlags::PEEK)?.0)
-        });
+        let peeked = stream
+            .try_io(tokio::io::Interest::READABLE, || Ok(recv(stream, &mut first[..], RecvFlags::PEEK)?.0));
         match peeked {
             Ok(0) => return Ok(First::Nothing),
             // All but the digit of the version, so that another version is told apart from gRPC.

@@ -57,7 +57,8 @@ fn default_folder(
     runtime: Option<std::ffi::OsString>,
     home: Option<std::ffi::OsString>,
 ) -> PathBuf {
-    let given = |value: Option<std::ffi::OsString>| value.map(PathBuf::from).filter(|path| path.is_absolute());
+    let given =
+        |value: Option<std::ffi::OsString>| value.map(PathBuf::from).filter(|path| path.is_absolute());
     match (root, given(runtime), given(home)) {
         (true, ..) => SYSTEM_FOLDER.into(),
         (false, Some(runtime), _) => runtime.join("mez"),

@@ -28,9 +28,11 @@
 //! acknowledged: a side that cannot write waits, and the broker then holds one frame for that reader, at most. What lies in the
 //! socket is bounded by the kernel's default buffers, which are left as they are for that reason.
 
+mod client;
 mod packet;
 pub(crate) mod server;
 
+pub use client::LocalConnection;
 pub use packet::{Kind, Packet, PacketError, PacketReader, PacketWriter};
 
 /// What a client begins with. gRPC clients begin with `PRI * HTTP/2.0`. The digit is the version of the local protocol.

@@ -8,8 +8,8 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tonic::Code;
 use tracing::debug;
 
-use super::packet::{Kind, Packet, PacketError, PacketReader, PacketWriter};
 use super::MAGIC;
+use super::packet::{Kind, Packet, PacketError, PacketReader, PacketWriter};
 use crate::api::camera::{CameraApi, PublishAnswers, PublishRequests};
 use crate::api::feed::Feed;
 use crate::api::pb::publish_event::Event as PublishEvent;
@@ -54,7 +54,13 @@ async fn converse(
         return Err(PacketError::Malformed { what: "another version of it" });
     }
     let mut reader = PacketReader::new(read);
-    while let Some(packet) = reader.read().await? {
+    let mut stopping = broker.stopping();
+    loop {
+        let packet = tokio::select! {
+            packet = reader.read() => packet?,
+            _ = stopping.wait_for(|stop| *stop) => return Err(ApiError::stopping().into()),
+        };
+        let Some(packet) = packet else { return Ok(()) };
         let received = monotonic_now();
         match packet.kind {
             Kind::Connect => {
@@ -99,7 +105,9 @@ async fn converse(
             }
             Kind::Publish => {
                 return match broker {
-                    Broker::Edge(_) => Err(not_here("an edge broker takes frames only from camera brokers").into()),
+                    Broker::Edge(_) => {
+                        Err(not_here("an edge broker takes frames only from camera brokers").into())
+                    }
                     Broker::Camera(api) => take_frames(reader, writer, api, packet).await,
                 };
             }
@@ -108,7 +116,6 @@ async fn converse(
             }
         }
     }
-    Ok(())
 }
 
 fn not_here(why: &str) -> ApiError {

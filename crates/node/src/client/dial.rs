@@ -1,0 +1,438 @@
+//! Reaching a broker, either way: calls, and the streams of events.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::clock::{ClockEstimator, Exchange};
+use mez_core::frame::FRAME_BYTES_MAX;
+use mez_core::units::Instant;
+use prost::Message;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use tonic::transport::{Channel, Endpoint};
+
+use super::address::Address;
+use super::error::ClientError;
+use super::frame::BrokerClock;
+use crate::api::pb::camera_broker_client::CameraBrokerClient;
+use crate::api::pb::edge_broker_client::EdgeBrokerClient;
+use crate::api::pb::publish_event::Event as PublishEvent;
+use crate::api::pb::subscribe_event::Event as SubscribeEvent;
+use crate::api::socket::Which;
+use crate::api::{MESSAGE_BYTES_MAX, SOFTWARE, VERSION, pb};
+use crate::clock::monotonic_now;
+use crate::identity::Credentials;
+use crate::identity::tls::tonic_client_config;
+use crate::local::{Kind, LocalConnection, PacketError, PacketReader, PacketWriter};
+
+/// How long a broker may take to answer a call, or to be reached.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// A broker that has gone without a word is noticed after these two together.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections to a local broker that wait for the next call.
+const IDLE_MAX: usize = 4;
+/// What gRPC may carry in one message.
+const GRPC_MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX as usize + MESSAGE_BYTES_MAX;
+
+/// The way to one broker. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Dialler(Arc<Inner>);
+
+struct Inner {
+    address: Address,
+    which: Which,
+    way: Way,
+    /// How the broker's clock relates to ours, where it is another.
+    clock: Mutex<ClockEstimator>,
+}
+
+enum Way {
+    Local {
+        /// Connections between two calls.
+        idle: Mutex<Vec<LocalConnection>>,
+    },
+    Grpc {
+        endpoint: Endpoint,
+        /// For calls; connects by itself, again and again.
+        calls: Channel,
+    },
+}
+
+impl Dialler {
+    pub(super) fn new(
+        address: Address,
+        which: Which,
+        credentials: Option<&Credentials>,
+    ) -> Result<Self, ClientError> {
+        let way = match &address {
+            Address::Unix(_) => Way::Local { idle: Mutex::default() },
+            Address::Tcp { host, port } => {
+                let credentials =
+                    credentials.ok_or_else(|| ClientError::NoCredentials { address: address.clone() })?;
+                let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+                let fault = |error: tonic::transport::Error| ClientError::from_transport(&error, &address);
+                let endpoint = Endpoint::from_shared(format!("https://{host}:{port}"))
+                    .and_then(|endpoint| endpoint.tls_config(tonic_client_config(credentials)))
+                    .map_err(fault)?
+                    .tcp_nodelay(true)
+                    .connect_timeout(ANSWER_TIMEOUT)
+                    .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+                    .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+                    .keep_alive_while_idle(true);
+                let calls = endpoint.connect_lazy();
+                Way::Grpc { endpoint, calls }
+            }
+        };
+        Ok(Self(Arc::new(Inner { address, which, way, clock: Mutex::default() })))
+    }
+
+    pub(super) fn address(&self) -> &Address {
+        &self.0.address
+    }
+
+    /// Whether the broker runs on another host or may do so, so that clocks have to be compared.
+    pub(super) fn is_remote(&self) -> bool {
+        matches!(self.0.way, Way::Grpc { .. })
+    }
+
+    /// Agrees on a version, and compares the clocks.
+    pub(super) async fn connect(&self) -> Result<pb::ConnectResponse, ClientError> {
+        let t1 = monotonic_now();
+        let request = pb::ConnectRequest {
+            version_min: VERSION,
+            version_max: VERSION,
+            software: SOFTWARE.into(),
+            client_sent_monotonic_ns: t1.as_nanos(),
+        };
+        let answer: pb::ConnectResponse =
+            self.call(Kind::Connect, "Connect", request, |_| Bytes::new()).await?;
+        let exchange = Exchange {
+            t1,
+            t2: Instant::from_nanos(answer.broker_received_monotonic_ns),
+            t3: Instant::from_nanos(answer.broker_sent_monotonic_ns),
+            t4: monotonic_now(),
+        };
+        self.estimator().record(exchange);
+        Ok(answer)
+    }
+
+    /// Forgets how the clocks relate: it may be another broker on another host that answers now.
+    pub(super) fn forget_clock(&self) {
+        *self.estimator() = ClockEstimator::default();
+    }
+
+    pub(super) fn clock(&self) -> BrokerClock {
+        match self.0.way {
+            Way::Local { .. } => BrokerClock::Same,
+            Way::Grpc { .. } => BrokerClock::Compared(self.estimator().estimate(monotonic_now())),
+        }
+    }
+
+    fn estimator(&self) -> std::sync::MutexGuard<'_, ClockEstimator> {
+        // Every statement leaves it whole.
+        self.0.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of the cameras that match.
+    pub(super) async fn camera_info(
+        &self,
+        pattern: String,
+    ) -> Result<pb::GetCameraInfoResponse, ClientError> {
+        self.call(Kind::GetCameraInfo, "GetCameraInfo", pb::GetCameraInfoRequest { pattern }, |_| {
+            Bytes::new()
+        })
+        .await
+    }
+
+    /// Sends a result back.
+    pub(super) async fn reply(&self, request: pb::ReplyRequest) -> Result<pb::ReplyResponse, ClientError> {
+        self.call(Kind::Reply, "Reply", request, |request| std::mem::take(&mut request.payload)).await
+    }
+
+    /// One question, one answer, within 5 s. `payload` takes out of the request what travels beside it locally.
+    async fn call<Q, A>(
+        &self,
+        kind: Kind,
+        method: &'static str,
+        request: Q,
+        payload: fn(&mut Q) -> Bytes,
+    ) -> Result<A, ClientError>
+    where
+        Q: Message + Default + 'static,
+        A: Message + Default + 'static,
+    {
+        let answered = async {
+            match &self.0.way {
+                Way::Local { idle } => self.call_local(idle, kind, request, payload).await,
+                Way::Grpc { calls, .. } => self.call_grpc(calls.clone(), method, request).await,
+            }
+        };
+        timeout(ANSWER_TIMEOUT, answered).await.unwrap_or_else(|_| Err(self.timed_out()))
+    }
+
+    async fn call_local<Q: Message, A: Message + Default>(
+        &self,
+        idle: &Mutex<Vec<LocalConnection>>,
+        kind: Kind,
+        mut request: Q,
+        payload: fn(&mut Q) -> Bytes,
+    ) -> Result<A, ClientError> {
+        let payload = payload(&mut request);
+        let idle = || idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = idle().pop();
+        let reused = kept.is_some();
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => self.open_local().await?,
+        };
+        let mut result = connection.call(kind, &request, payload.clone()).await;
+        let lost = matches!(result, Err(PacketError::Io(_) | PacketError::Cut));
+        if reused && lost && kind != Kind::Reply {
+            // The broker was started anew since the last call. Asking twice does no harm, replying twice would.
+            connection = self.open_local().await?;
+            result = connection.call(kind, &request, payload).await;
+        }
+        let usable = matches!(&result, Ok(_) | Err(PacketError::Refused(_)));
+        let mut idle = idle();
+        if usable && idle.len() < IDLE_MAX {
+            idle.push(connection);
+        } else if !usable {
+            // The others are of the same broker.
+            idle.clear();
+        }
+        result.map_err(|error| ClientError::from_packet(error, &self.0.address))
+    }
+
+    async fn call_grpc<Q, A>(&self, channel: Channel, method: &str, request: Q) -> Result<A, ClientError>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let service = match self.0.which {
+            Which::Edge => "EdgeBroker",
+            Which::Camera => "CameraBroker",
+        };
+        let path = format!("/mez.v1.{service}/{method}");
+        let path = path.try_into().expect("the names of our services are valid in a path");
+        let mut grpc = tonic::client::Grpc::new(channel);
+        let ready = grpc.ready().await;
+        ready.map_err(|error| ClientError::from_transport(&error, &self.0.address))?;
+        let codec = tonic_prost::ProstCodec::<Q, A>::default();
+        let answer = grpc.unary(tonic::Request::new(request), path, codec).await;
+        let answer = answer.map_err(|status| ClientError::from_status(&status, &self.0.address))?;
+        Ok(answer.into_inner())
+    }
+
+    async fn open_local(&self) -> Result<LocalConnection, ClientError> {
+        let path = self.0.address.as_unix().expect("a local way has the address of a socket");
+        LocalConnection::open(path).await.map_err(|error| ClientError::from_io(&error, &self.0.address))
+    }
+
+    /// Subscribes, on a connection of its own, and waits for the broker's word.
+    pub(super) async fn subscribe(
+        &self,
+        request: pb::SubscribeRequest,
+    ) -> Result<(EventStream, pb::Started), ClientError> {
+        let opened = async {
+            let mut stream = match &self.0.way {
+                Way::Local { .. } => {
+                    let mut connection = self.open_local().await?;
+                    let sent = connection.writer.write(Kind::Subscribe, &request, Bytes::new()).await;
+                    sent.map_err(|error| ClientError::from_io(&error, &self.0.address))?;
+                    let LocalConnection { reader, writer } = connection;
+                    EventStream {
+                        dialler: self.clone(),
+                        from: EventSource::Local { reader, _writer: writer },
+                    }
+                }
+                Way::Grpc { endpoint, .. } => {
+                    let channel = self.open_grpc(endpoint).await?;
+                    let fault = |status| ClientError::from_status(&status, &self.0.address);
+                    let bytes_max = GRPC_MESSAGE_BYTES_MAX;
+                    let response = match self.0.which {
+                        Which::Edge => {
+                            let client = EdgeBrokerClient::new(channel);
+                            client.max_decoding_message_size(bytes_max).subscribe(request).await
+                        }
+                        Which::Camera => {
+                            let client = CameraBrokerClient::new(channel);
+                            client.max_decoding_message_size(bytes_max).subscribe(request).await
+                        }
+                    };
+                    let events = response.map_err(fault)?.into_inner();
+                    EventStream { dialler: self.clone(), from: EventSource::Grpc(events) }
+                }
+            };
+            match stream.next().await? {
+                Some(SubscribeEvent::Started(started)) => Ok((stream, started)),
+                _ => Err(self.protocol("a subscription that does not begin with its start")),
+            }
+        };
+        timeout(ANSWER_TIMEOUT, opened).await.unwrap_or_else(|_| Err(self.timed_out()))
+    }
+
+    /// Opens a stream of frames for `camera`, or for the broker's only one, and waits for the broker's word.
+    pub(super) async fn publish(
+        &self,
+        camera: String,
+    ) -> Result<(FrameSink, AnswerStream, pb::PublishStarted), ClientError> {
+        let opened = async {
+            let first = pb::PublishRequest { camera, ..Default::default() };
+            let (sink, mut answers) = match &self.0.way {
+                Way::Local { .. } => {
+                    let LocalConnection { reader, writer } = self.open_local().await?;
+                    let mut sink = FrameSink::Local(writer);
+                    sink.send(first).await.map_err(|lost| lost.explain(&self.0.address))?;
+                    (sink, AnswerStream { dialler: self.clone(), from: AnswerSource::Local(reader) })
+                }
+                Way::Grpc { endpoint, .. } => {
+                    let channel = self.open_grpc(endpoint).await?;
+                    let (sender, frames) = mpsc::channel(1);
+                    let mut sink = FrameSink::Grpc(sender);
+                    sink.send(first).await.map_err(|lost| lost.explain(&self.0.address))?;
+                    let client =
+                        CameraBrokerClient::new(channel).max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
+                    let response = { client }.publish(ReceiverStream::new(frames)).await;
+                    let answers = response
+                        .map_err(|status| ClientError::from_status(&status, &self.0.address))?
+                        .into_inner();
+                    (sink, AnswerStream { dialler: self.clone(), from: AnswerSource::Grpc(answers) })
+                }
+            };
+            match answers.next().await? {
+                Some(PublishEvent::Started(started)) => Ok((sink, answers, started)),
+                _ => Err(self.protocol("a stream of frames that does not begin with its start")),
+            }
+        };
+        timeout(ANSWER_TIMEOUT, opened).await.unwrap_or_else(|_| Err(self.timed_out()))
+    }
+
+    async fn open_grpc(&self, endpoint: &Endpoint) -> Result<Channel, ClientError> {
+        let channel = endpoint.connect().await;
+        channel.map_err(|error| ClientError::from_transport(&error, &self.0.address))
+    }
+
+    fn timed_out(&self) -> ClientError {
+        ClientError::TimedOut { address: self.0.address.clone(), seconds: ANSWER_TIMEOUT.as_secs() }
+    }
+
+    pub(super) fn protocol(&self, what: &str) -> ClientError {
+        ClientError::Protocol { address: self.0.address.clone(), what: what.into() }
+    }
+}
+
+/// The events of a subscription.
+pub(super) struct EventStream {
+    dialler: Dialler,
+    from: EventSource,
+}
+
+enum EventSource {
+    Local {
+        reader: PacketReader<OwnedReadHalf>,
+        /// Closing it would end the subscription.
+        _writer: PacketWriter<OwnedWriteHalf>,
+    },
+    Grpc(Streaming<pb::SubscribeEvent>),
+}
+
+impl EventStream {
+    /// The next event; nothing after the last. Not to be cancelled.
+    pub(super) async fn next(&mut self) -> Result<Option<SubscribeEvent>, ClientError> {
+        let address = &self.dialler.0.address;
+        let event = match &mut self.from {
+            EventSource::Local { reader, .. } => {
+                let fault = |error| ClientError::from_packet(error, address);
+                let Some(packet) = reader.read().await.map_err(fault)? else { return Ok(None) };
+                let mut message: pb::SubscribeEvent = packet.decode(Kind::SubscribeEvent).map_err(fault)?;
+                if let Some(SubscribeEvent::Frame(frame)) = &mut message.event {
+                    frame.payload = packet.payload;
+                }
+                message.event
+            }
+            EventSource::Grpc(events) => {
+                let message = events.message().await;
+                let message = message.map_err(|status| ClientError::from_status(&status, address))?;
+                let Some(message) = message else { return Ok(None) };
+                message.event
+            }
+        };
+        // An empty event is one of a later version.
+        event.map(Some).ok_or_else(|| self.dialler.protocol("an event of an unknown kind"))
+    }
+}
+
+/// Where frames for a camera broker go.
+pub(super) enum FrameSink {
+    Local(PacketWriter<OwnedWriteHalf>),
+    Grpc(mpsc::Sender<pb::PublishRequest>),
+}
+
+/// The connection does not take frames any more.
+pub(super) struct SinkLost(Option<std::io::Error>);
+
+impl SinkLost {
+    pub(super) fn explain(&self, address: &Address) -> ClientError {
+        match &self.0 {
+            Some(error) => ClientError::from_io(error, address),
+            None => ClientError::Unreachable {
+                address: address.clone(),
+                reason: "the broker closed the connection".into(),
+            },
+        }
+    }
+}
+
+impl FrameSink {
+    /// Sends a frame. Not to be cancelled.
+    pub(super) async fn send(&mut self, mut request: pb::PublishRequest) -> Result<(), SinkLost> {
+        match self {
+            Self::Local(writer) => {
+                let payload = std::mem::take(&mut request.payload);
+                writer.write(Kind::Publish, &request, payload).await.map_err(|error| SinkLost(Some(error)))
+            }
+            Self::Grpc(frames) => frames.send(request).await.map_err(|_| SinkLost(None)),
+        }
+    }
+}
+
+/// What a camera broker answers to frames.
+pub(super) struct AnswerStream {
+    dialler: Dialler,
+    from: AnswerSource,
+}
+
+enum AnswerSource {
+    Local(PacketReader<OwnedReadHalf>),
+    Grpc(Streaming<pb::PublishEvent>),
+}
+
+impl AnswerStream {
+    /// The next answer; nothing after the last. Not to be cancelled.
+    pub(super) async fn next(&mut self) -> Result<Option<PublishEvent>, ClientError> {
+        let address = &self.dialler.0.address;
+        let event = match &mut self.from {
+            AnswerSource::Local(reader) => {
+                let fault = |error| ClientError::from_packet(error, address);
+                let Some(packet) = reader.read().await.map_err(fault)? else { return Ok(None) };
+                let mut message: pb::PublishEvent = packet.decode(Kind::PublishEvent).map_err(fault)?;
+                if let Some(PublishEvent::Reply(reply)) = &mut message.event {
+                    reply.payload = packet.payload;
+                }
+                message.event
+            }
+            AnswerSource::Grpc(events) => {
+                let message = events.message().await;
+                let message = message.map_err(|status| ClientError::from_status(&status, address))?;
+                let Some(message) = message else { return Ok(None) };
+                message.event
+            }
+        };
+        event.map(Some).ok_or_else(|| self.dialler.protocol("an answer of an unknown kind"))
+    }
+}

@@ -1,0 +1,268 @@
+//! A program's connection to an edge broker.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::frame::FrameId;
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::wire::REPLY_BYTES_MAX;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::address::Address;
+use super::dial::Dialler;
+use super::error::ClientError;
+use super::frame::CameraSummary;
+use super::subscription::{SubscribeOptions, Subscription};
+use super::{OwnedTask, persist};
+use crate::api::pb;
+use crate::api::socket::Which;
+use crate::identity::Credentials;
+
+/// Replies that wait to be sent; beyond that the oldest is dropped.
+const REPLIES_MAX: usize = 64;
+/// Replies on their way at once to a remote broker: at a round trip of 140 ms, 228 a second.
+const REPLIES_IN_FLIGHT_MAX: usize = 32;
+/// How often the clocks are compared: a burst at first, then now and then, since clocks drift by up to 0.1 ms a second.
+const COMPARISONS_AT_FIRST: usize = 5;
+const COMPARISON_PAUSE: Duration = Duration::from_millis(20);
+const COMPARISON_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// The program's name, for people; at most 128 bytes. Default: none, and the broker uses its identity.
+    pub application: String,
+    /// How long to go on dialling before the first connection is given up. Default 5 s. What will not pass by itself, such as
+    /// a refused certificate, is an error at once.
+    pub patience: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self { application: String::new(), patience: Duration::from_secs(5) }
+    }
+}
+
+/// A program's connection to an edge broker. Cheap to clone; the last clone ends it.
+#[derive(Clone)]
+pub struct EdgeClient(Arc<Inner>);
+
+struct Inner {
+    dialler: Dialler,
+    application: String,
+    broker: String,
+    replies: Arc<Replies>,
+    /// Asks for the clocks to be compared anew.
+    compare: Arc<Notify>,
+    _tasks: [OwnedTask; 2],
+}
+
+impl EdgeClient {
+    /// Connects to the edge broker at `address`. `credentials` are needed for all but a Unix socket.
+    pub async fn connect(
+        address: Address,
+        credentials: Option<&Credentials>,
+        options: ClientOptions,
+    ) -> Result<Self, ClientError> {
+        let dialler = Dialler::new(address, Which::Edge, credentials)?;
+        let answer = persist(options.patience, async || dialler.connect().await).await?;
+        let replies = Arc::<Replies>::default();
+        let compare = Arc::new(Notify::new());
+        let tasks = [
+            OwnedTask::spawn(send_replies(dialler.clone(), Arc::clone(&replies))),
+            OwnedTask::spawn(compare_clocks(dialler.clone(), Arc::clone(&compare))),
+        ];
+        Ok(Self(Arc::new(Inner {
+            dialler,
+            application: options.application,
+            broker: answer.software,
+            replies,
+            compare,
+            _tasks: tasks,
+        })))
+    }
+
+    /// Where the broker is.
+    pub fn address(&self) -> &Address {
+        self.0.dialler.address()
+    }
+
+    /// The broker's software, for people.
+    pub fn broker(&self) -> &str {
+        &self.0.broker
+    }
+
+    /// What is known of the cameras that match, by name.
+    pub async fn cameras(&self, pattern: Option<&CameraPattern>) -> Result<Vec<CameraSummary>, ClientError> {
+        let pattern = pattern.map(ToString::to_string).unwrap_or_default();
+        let answer = self.0.dialler.camera_info(pattern).await?;
+        let cameras = answer.cameras.into_iter().map(CameraSummary::from_message);
+        cameras.collect::<Result<_, _>>().map_err(|what| self.0.dialler.protocol(what))
+    }
+
+    /// Subscribes. The broker's refusal is an error here; what happens later is told by [`Subscription::next`].
+    pub async fn subscribe(&self, options: SubscribeOptions) -> Result<Subscription, ClientError> {
+        let Inner { dialler, application, compare, .. } = &*self.0;
+        Subscription::open(dialler.clone(), options, application, Arc::clone(compare)).await
+    }
+
+    /// Sends a result for a frame back to its camera, at most once. For any thread; does not wait. Replies that cannot be
+    /// sent fast enough are dropped, oldest first, beyond 64, and counted.
+    pub fn reply(&self, camera: &CameraName, frame: FrameId, payload: Bytes) -> Result<(), ReplyError> {
+        if payload.len() > REPLY_BYTES_MAX {
+            return Err(ReplyError { bytes: payload.len() });
+        }
+        self.0.replies.put(pb::ReplyRequest {
+            camera: camera.as_str().into(),
+            epoch: frame.epoch.0,
+            sequence: frame.sequence.0,
+            application: self.0.application.clone(),
+            payload,
+        });
+        Ok(())
+    }
+
+    /// What became of the replies so far.
+    pub fn reply_counts(&self) -> ReplyCounts {
+        self.0.replies.counts()
+    }
+
+    /// Waits until every reply so far has been answered for: sent, dropped or failed.
+    pub async fn flush_replies(&self) {
+        self.0.replies.flushed().await;
+    }
+}
+
+/// A reply is larger than cameras take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the reply has {bytes} bytes, more than the limit of {REPLY_BYTES_MAX}; send less, or send it elsewhere"
+)]
+pub struct ReplyError {
+    /// Its size.
+    pub bytes: usize,
+}
+
+/// What became of replies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplyCounts {
+    /// Handed in.
+    pub queued: u64,
+    /// Taken by the edge broker and passed on to the camera's connection.
+    pub sent: u64,
+    /// Dropped because newer ones were waiting.
+    pub dropped: u64,
+    /// Refused, or lost with the connection.
+    pub failed: u64,
+}
+
+#[derive(Default)]
+struct Replies {
+    waiting: Mutex<VecDeque<pb::ReplyRequest>>,
+    changed: Notify,
+    settled: Notify,
+    queued: AtomicU64,
+    sent: AtomicU64,
+    dropped: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Replies {
+    fn put(&self, reply: pb::ReplyRequest) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        let mut waiting = self.lock();
+        if waiting.len() == REPLIES_MAX {
+            waiting.pop_front();
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        waiting.push_back(reply);
+        drop(waiting);
+        self.changed.notify_one();
+    }
+
+    async fn take(&self) -> pb::ReplyRequest {
+        loop {
+            if let Some(reply) = self.lock().pop_front() {
+                return reply;
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    fn counts(&self) -> ReplyCounts {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        // Read last, so that the parts never exceed the whole.
+        let (sent, dropped, failed) = (count(&self.sent), count(&self.dropped), count(&self.failed));
+        ReplyCounts { queued: count(&self.queued), sent, dropped, failed }
+    }
+
+    async fn flushed(&self) {
+        loop {
+            let settled = self.settled.notified();
+            let counts = self.counts();
+            if counts.sent + counts.dropped + counts.failed >= counts.queued {
+                return;
+            }
+            // A reply that settles between the count and here wakes us all the same: we listened first.
+            settled.await;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<pb::ReplyRequest>> {
+        // Every statement leaves it whole.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn send_replies(dialler: Dialler, replies: Arc<Replies>) {
+    // A local broker answers within microseconds, and one at a time keeps them in order.
+    let in_flight_max = if dialler.is_remote() { REPLIES_IN_FLIGHT_MAX } else { 1 };
+    let mut in_flight = JoinSet::new();
+    loop {
+        let reply = replies.take().await;
+        while in_flight.len() >= in_flight_max {
+            in_flight.join_next().await;
+        }
+        while in_flight.try_join_next().is_some() {}
+        let (dialler, replies) = (dialler.clone(), Arc::clone(&replies));
+        in_flight.spawn(async move {
+            let counter = match dialler.reply(reply).await {
+                Ok(_) => &replies.sent,
+                Err(error) => {
+                    tracing::debug!(%error, "a reply did not reach its camera");
+                    &replies.failed
+                }
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+            replies.settled.notify_waiters();
+        });
+    }
+}
+
+async fn compare_clocks(dialler: Dialler, compare: Arc<Notify>) {
+    if !dialler.is_remote() {
+        return;
+    }
+    loop {
+        for _ in 0..COMPARISONS_AT_FIRST {
+            // A failure is told by the calls and subscriptions that matter to the program.
+            let _ = dialler.connect().await;
+            tokio::time::sleep(COMPARISON_PAUSE).await;
+        }
+        loop {
+            tokio::select! {
+                () = compare.notified() => {
+                    dialler.forget_clock();
+                    break;
+                }
+                () = tokio::time::sleep(COMPARISON_INTERVAL) => {
+                    let _ = dialler.connect().await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Why a call to a broker came to nothing.
+
+use std::error::Error;
+use std::io;
+
+use tonic::Status;
+
+use super::address::Address;
+use crate::api::ApiError;
+use crate::identity::explain;
+use crate::local::PacketError;
+
+/// Why a call to a broker came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// The broker was not reached, or the connection was lost. Trying again may help.
+    #[error("no broker at {address}: {reason}")]
+    Unreachable {
+        /// Where it should be.
+        address: Address,
+        /// What went wrong, in words.
+        reason: String,
+    },
+    /// The broker answered, and says no.
+    #[error(transparent)]
+    Refused(#[from] ApiError),
+    /// The broker did not answer in time.
+    #[error("the broker at {address} did not answer within {seconds} s")]
+    TimedOut {
+        /// Where it is.
+        address: Address,
+        /// How long it was given.
+        seconds: u64,
+    },
+    /// The address asks for a certificate.
+    #[error(
+        "the broker at {address} is reached over TLS and asks for a certificate of its site; enrol this host with \
+         `mez keys enrol`, or name the folder of keys with keys= or MEZ_KEYS"
+    )]
+    NoCredentials {
+        /// The broker.
+        address: Address,
+    },
+    /// The broker sent something that makes no sense.
+    #[error(
+        "the broker at {address} sent what this version does not understand ({what}); update the older of the two"
+    )]
+    Protocol {
+        /// Where it is.
+        address: Address,
+        /// What it was.
+        what: String,
+    },
+}
+
+impl ClientError {
+    /// Whether the same call may succeed later without anything being changed here.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::TimedOut { .. } => true,
+            Self::Refused(error) => error.is_passing(),
+            Self::NoCredentials { .. } | Self::Protocol { .. } => false,
+        }
+    }
+
+    pub(super) fn from_packet(error: PacketError, address: &Address) -> Self {
+        let address = address.clone();
+        match error {
+            PacketError::Refused(error) => error.into(),
+            PacketError::Io(error) => Self::Unreachable { address, reason: io_reason(&error) },
+            PacketError::Cut => {
+                Self::Unreachable { address, reason: "the broker closed the connection".into() }
+            }
+            error => Self::Protocol { address, what: error.to_string() },
+        }
+    }
+
+    pub(super) fn from_io(error: &io::Error, address: &Address) -> Self {
+        Self::Unreachable { address: address.clone(), reason: io_reason(error) }
+    }
+
+    pub(super) fn from_status(status: &Status, address: &Address) -> Self {
+        // A status that came from the broker has no cause on this side.
+        match status.source() {
+            None => ApiError::from_status(status).into(),
+            Some(cause) => Self::Unreachable { address: address.clone(), reason: innermost_reason(cause) },
+        }
+    }
+
+    pub(super) fn from_transport(error: &tonic::transport::Error, address: &Address) -> Self {
+        Self::Unreachable { address: address.clone(), reason: innermost_reason(error) }
+    }
+}
+
+fn io_reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such socket; is the broker running?".into(),
+        io::ErrorKind::ConnectionRefused => "nobody listens there; is the broker running?".into(),
+        io::ErrorKind::PermissionDenied => {
+            "this user may not use the socket; join the group of the broker's user".into()
+        }
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => {
+            "the broker closed the connection".into()
+        }
+        _ => explain::explain_io(error).unwrap_or_else(|| error.to_string()),
+    }
+}
+
+/// What lies at the bottom of a chain of errors says most; an error of TLS on the way is put in words.
+fn innermost_reason(error: &(dyn Error + 'static)) -> String {
+    let mut at = error;
+    loop {
+        if let Some(error) = at.downcast_ref::<rustls::Error>() {
+            return explain::explain(error);
+        }
+        if let Some(error) = at.downcast_ref::<io::Error>()
+            && (error.get_ref().is_none() || explain::explain_io(error).is_some())
+        {
+            return io_reason(error);
+        }
+        match at.source() {
+            Some(source) => at = source,
+            None => return at.to_string(),
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Frames and cameras as a program gets them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::clock::ClockEstimate;
+use mez_core::contract::ContractState;
+use mez_core::frame::{
+    ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipCounts,
+};
+use mez_core::name::CameraName;
+use mez_core::subscription::NotHeld;
+use mez_core::units::{Instant, Timestamp};
+
+use crate::api::{convert, pb};
+use crate::clock::monotonic_now;
+
+/// A frame that was received.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReceivedFrame {
+    /// The camera.
+    pub camera: CameraName,
+    /// All that is known of the frame but its bytes.
+    pub meta: FrameMeta,
+    /// The coded pixels.
+    pub payload: Bytes,
+    /// When it was captured, by this machine's monotonic clock, and the most by which that is wrong. `None` until
+    /// the clocks on the way have been compared.
+    pub captured_at: Option<(Instant, Duration)>,
+    /// When it had been received whole, by this machine's monotonic clock.
+    pub received_at: Instant,
+    /// How old it was when the broker handed it to the connection, and the most by which that is wrong.
+    pub age_at_broker: Option<(Duration, Duration)>,
+    /// What the profile expects of the accuracy. `None` while unverified.
+    pub accuracy_expected: Option<f64>,
+    /// Whether the contract is kept.
+    pub contract_state: ContractState,
+    /// A sentence that says why.
+    pub contract_reason: String,
+    /// The frame breaks the contract, and came because nothing better fitted.
+    pub infeasible: bool,
+    /// Frames of this camera between the one before and this one.
+    pub skipped: SkipCounts,
+    /// A part of the past that was asked for and is not held.
+    pub not_held: Option<NotHeld>,
+}
+
+/// How instants of the broker's clock become ours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum BrokerClock {
+    /// It is the same clock: the broker runs on this host.
+    Same,
+    /// As far as it has been compared.
+    Compared(Option<ClockEstimate>),
+}
+
+impl ReceivedFrame {
+    /// How old the frame is now, and the most by which that is wrong.
+    pub fn age(&self) -> Option<(Duration, Duration)> {
+        let (at, error) = self.captured_at?;
+        Some((monotonic_now().saturating_since(at), error))
+    }
+
+    /// Reads a message; the error names what it does not understand.
+    pub(super) fn from_message(
+        frame: pb::Frame,
+        received_at: Instant,
+        clock: BrokerClock,
+    ) -> Result<Self, &'static str> {
+        let id = FrameId { epoch: Epoch(frame.epoch), sequence: Sequence(frame.sequence) };
+        let captured = frame.captured_monotonic_ns.zip(frame.captured_monotonic_error_ns);
+        let captured = captured.map(|(at, error)| (Instant::from_nanos(at), Duration::from_nanos(error)));
+        let captured_at = match (captured, clock) {
+            (Some(captured), BrokerClock::Same) => Some(captured),
+            (Some((at, error)), BrokerClock::Compared(Some(estimate))) => {
+                Some((estimate.to_ours(at), error + estimate.error))
+            }
+            _ => None,
+        };
+        let age = frame.age_ns.zip(frame.age_error_ns);
+        Ok(Self {
+            camera: frame.camera.parse().map_err(|_| "a camera's name")?,
+            meta: FrameMeta {
+                id,
+                captured: Timestamp::from_nanos(frame.captured_utc_ns),
+                clock_source: match frame.clock_source() {
+                    pb::ClockSource::Publisher => ClockSource::Publisher,
+                    _ => ClockSource::Broker,
+                },
+                width: frame.width,
+                height: frame.height,
+                encoding: u8::try_from(frame.encoding)
+                    .ok()
+                    .and_then(Encoding::from_code)
+                    .ok_or("an encoding")?,
+                rung: Rung::new(&frame.rung).ok_or("the name of a rung")?,
+                chain: ChainLink {
+                    chain: Sequence(frame.chain_sequence),
+                    index: frame.index_in_chain,
+                    reference: match (frame.reference(), frame.reference_sequence) {
+                        (pb::Reference::Independent, _) => Reference::Independent,
+                        (pb::Reference::Previous, _) => Reference::Previous,
+                        (pb::Reference::Acknowledged, Some(sequence)) => {
+                            Reference::Acknowledged(Sequence(sequence))
+                        }
+                        _ => return Err("a frame's reference"),
+                    },
+                },
+            },
+            captured_at,
+            received_at,
+            age_at_broker: age.map(|(age, error)| (Duration::from_nanos(age), Duration::from_nanos(error))),
+            accuracy_expected: frame.accuracy_expected,
+            contract_state: u8::try_from(frame.contract_state)
+                .ok()
+                .and_then(ContractState::from_code)
+                .unwrap_or(ContractState::Unverified),
+            contract_reason: frame.contract_reason,
+            infeasible: frame.infeasible,
+            skipped: convert::skips_back(&frame.skipped),
+            not_held: frame.not_held.map(convert::not_held_back),
+            payload: frame.payload,
+        })
+    }
+}
+
+/// What is known of a camera.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CameraSummary {
+    /// The camera.
+    pub camera: CameraName,
+    /// Whether it is connected and was heard of within the last 750 ms.
+    pub connected: bool,
+    /// Who it is.
+    pub identity: String,
+    /// How many subscriptions want its frames.
+    pub subscriptions: u32,
+    /// The newest frame at the edge, and its capture time.
+    pub newest: Option<(FrameId, Timestamp)>,
+    /// The capture time of the oldest frame at the edge.
+    pub oldest: Option<Timestamp>,
+    /// Bytes in its log at the edge.
+    pub edge_log_bytes: u64,
+    /// Frames published since the camera's start.
+    pub published: u64,
+    /// Frames refused since the camera's start.
+    pub refused: u64,
+    /// Pixels in a row of the newest frame published; 0 before the first.
+    pub width: u32,
+    /// Rows of it.
+    pub height: u32,
+    /// Frames per second over the last few seconds.
+    pub frames_per_second: f64,
+    /// Bytes in the camera's own log.
+    pub camera_log_bytes: u64,
+    /// Frames that arrived at the edge in time, since the edge's start.
+    pub frames_received: u64,
+    /// Frames that arrived after a newer one.
+    pub frames_late: u64,
+    /// Frames that the camera cancelled on the way.
+    pub frames_cancelled: u64,
+    /// Frames that the edge refused.
+    pub frames_refused: u64,
+    /// Payload bytes that crossed the link.
+    pub link_bytes: u64,
+    /// How the camera's clock relates to the edge's.
+    pub clock: Option<ClockRelation>,
+}
+
+/// How a camera's monotonic clock relates to the edge's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockRelation {
+    /// How far the camera's is ahead, in nanoseconds.
+    pub ahead_ns: i64,
+    /// The most by which that is wrong.
+    pub error: Duration,
+    /// The round trip that it was measured over.
+    pub round_trip_time: Duration,
+}
+
+impl CameraSummary {
+    pub(super) fn from_message(info: pb::CameraInfo) -> Result<Self, &'static str> {
+        let newest = info.newest_epoch.zip(info.newest_sequence).zip(info.newest_captured_utc_ns);
+        let clock = info.clock_offset_ns.zip(info.clock_error_ns).zip(info.round_trip_time_ns);
+        Ok(Self {
+            camera: info.camera.parse().map_err(|_| "a camera's name")?,
+            connected: info.connected,
+            identity: info.identity,
+            subscriptions: info.subscriptions,
+            newest: newest.map(|((epoch, sequence), captured)| {
+                let id = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+                (id, Timestamp::from_nanos(captured))
+            }),
+            oldest: info.oldest_captured_utc_ns.map(Timestamp::from_nanos),
+            edge_log_bytes: info.edge_log_bytes,
+            published: info.published,
+            refused: info.refused,
+            width: info.width,
+            height: info.height,
+            frames_per_second: info.frames_per_second,
+            camera_log_bytes: info.camera_log_bytes,
+            frames_received: info.frames_received,
+            frames_late: info.frames_late,
+            frames_cancelled: info.frames_cancelled,
+            frames_refused: info.frames_refused,
+            link_bytes: info.link_bytes,
+            clock: clock.map(|((ahead_ns, error), round_trip_time)| ClockRelation {
+                ahead_ns,
+                error: Duration::from_nanos(error),
+                round_trip_time: Duration::from_nanos(round_trip_time),
+            }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::clock::{ClockEstimator, Exchange};
+    use mez_core::contract::Contract;
+    use mez_core::frame::{Frame, SkipReason};
+    use mez_core::log::Record;
+    use mez_core::subscription::Delivery;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    prop_compose! {
+        fn meta()(
+            numbers in any::<(u64, u64, u64, u64, u32)>(),
+            size in any::<(u32, u32)>(),
+            publisher in any::<bool>(),
+            encoding in 1u8..=4,
+            reference in prop_oneof![
+                Just(Reference::Independent),
+                Just(Reference::Previous),
+                any::<u64>().prop_map(|n| Reference::Acknowledged(Sequence(n))),
+            ],
+            rung in "[!-~]{1,64}",
+        ) -> FrameMeta {
+            let (epoch, sequence, captured, chain, index) = numbers;
+            FrameMeta {
+                id: FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) },
+                captured: Timestamp::from_nanos(captured),
+                clock_source: if publisher { ClockSource::Publisher } else { ClockSource::Broker },
+                width: size.0,
+                height: size.1,
+                encoding: Encoding::from_code(encoding).unwrap(),
+                rung: Rung::new(&rung).unwrap(),
+                chain: ChainLink { chain: Sequence(chain), index, reference },
+            }
+        }
+    }
+
+    proptest! {
+        /// What the broker's log holds is what the program gets.
+        #[test]
+        fn a_frame_survives_the_way(
+            meta in meta(),
+            payload in proptest::collection::vec(any::<u8>(), 0..50),
+            counts in proptest::collection::vec((0usize..9, 1u64..1000), 0..4),
+            past in any::<Option<(u64, u64)>>(),
+            captured in any::<Option<(u32, u32)>>(),
+        ) {
+            let mut skipped = SkipCounts::default();
+            counts.iter().for_each(|(reason, count)| skipped.add(SkipReason::ALL[*reason], *count));
+            let not_held = past.map(|(begin, end)| NotHeld {
+                begin: Timestamp::from_nanos(begin),
+                end: Timestamp::from_nanos(end),
+            });
+            let captured = captured
+                .map(|(at, error)| (Instant::from_nanos(at.into()), Duration::from_nanos(error.into())));
+            let now = Instant::from_nanos(1 << 40);
+            let delivery = Delivery {
+                camera: "dock/cam1".parse().unwrap(),
+                record: Record {
+                    frame: Frame { meta: meta.clone(), payload: payload.clone().into() },
+                    skipped: [].into(),
+                    arrived: now,
+                },
+                skipped,
+                not_held,
+            };
+            let message = convert::frame(delivery, captured, &Contract::default(), now);
+            let received = ReceivedFrame::from_message(message, now, BrokerClock::Same).unwrap();
+            prop_assert_eq!(received.meta, meta);
+            prop_assert_eq!(&received.payload[..], &payload[..]);
+            prop_assert_eq!(received.skipped, skipped);
+            prop_assert_eq!(received.not_held, not_held);
+            prop_assert_eq!(received.captured_at, captured);
+            let age = captured.map(|(at, error)| (now.saturating_since(at), error));
+            prop_assert_eq!(received.age_at_broker, age);
+            prop_assert_eq!(received.contract_state, ContractState::Unverified);
+            prop_assert!(!received.contract_reason.is_empty());
+        }
+    }
+
+    #[test]
+    fn capture_times_of_another_host_are_mapped_and_their_errors_add_up() {
+        let at = Instant::from_nanos;
+        let mut clock = ClockEstimator::default();
+        // The broker's clock is 1000 ahead; the round trip takes 20.
+        clock.record(Exchange { t1: at(100), t2: at(1110), t3: at(1110), t4: at(120) });
+        let message = pb::Frame {
+            camera: "cam".into(),
+            encoding: 1,
+            rung: "original".into(),
+            reference: 1,
+            captured_monotonic_ns: Some(1050),
+            captured_monotonic_error_ns: Some(7),
+            ..Default::default()
+        };
+        let map = |clock| ReceivedFrame::from_message(message.clone(), at(130), clock).unwrap().captured_at;
+        let estimate = clock.estimate(at(120));
+        assert_eq!(map(BrokerClock::Compared(estimate)), Some((at(50), Duration::from_nanos(17))));
+        assert_eq!(map(BrokerClock::Compared(None)), None);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        let good = pb::Frame {
+            camera: "cam".into(),
+            encoding: 1,
+            rung: "original".into(),
+            reference: 1,
+            ..Default::default()
+        };
+        let read = |frame| ReceivedFrame::from_message(frame, Instant::ZERO, BrokerClock::Same);
+        assert!(read(good.clone()).is_ok());
+        assert_eq!(read(pb::Frame { camera: "a//b".into(), ..good.clone() }), Err("a camera's name"));
+        assert_eq!(read(pb::Frame { encoding: 99, ..good.clone() }), Err("an encoding"));
+        assert_eq!(read(pb::Frame { reference: 3, ..good }), Err("a frame's reference"));
+    }
+}

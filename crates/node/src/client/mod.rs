@@ -1,0 +1,67 @@
+//! What programs use to talk to a broker: the Python package, the command, and any Rust program.
+//!
+//! The same calls work over both ways in: a Unix socket on the broker's own host ([`crate::local`]), and gRPC over TLS.
+//!
+//! | type | what it does |
+//! | --- | --- |
+//! | [`Address`] | where a broker is |
+//! | [`EdgeClient`] | cameras, subscriptions and replies at an edge broker |
+//! | [`Subscription`] | frames as they come; connects again by itself |
+//! | [`PublisherClient`] | publishes through a camera broker in another process |
+//!
+//! All of it needs a tokio runtime. [`PublisherClient::send`] and [`EdgeClient::reply`] may be called from any
+//! thread, and never wait.
+
+mod address;
+mod dial;
+mod edge;
+mod error;
+mod frame;
+mod mailbox;
+mod publisher;
+mod subscription;
+
+use std::time::Duration;
+
+pub use self::address::{Address, AddressError};
+pub use self::edge::{ClientOptions, EdgeClient, ReplyCounts, ReplyError};
+pub use self::error::ClientError;
+pub use self::frame::{CameraSummary, ClockRelation, ReceivedFrame};
+pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
+pub use self::subscription::{Event, Profile, SubscribeOptions, Subscription};
+pub use crate::api::socket::Which;
+
+/// How often a lost broker is dialled.
+pub const REDIAL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A task that ends with its owner.
+#[derive(Debug)]
+struct OwnedTask(tokio::task::JoinHandle<()>);
+
+impl OwnedTask {
+    fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(task))
+    }
+}
+
+impl Drop for OwnedTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Calls `attempt` until it succeeds, says something that will not pass, or `patience` is over.
+async fn persist<T>(
+    patience: Duration,
+    mut attempt: impl AsyncFnMut() -> Result<T, ClientError>,
+) -> Result<T, ClientError> {
+    let deadline = tokio::time::Instant::now() + patience;
+    loop {
+        match attempt().await {
+            Err(error) if error.is_passing() && tokio::time::Instant::now() + REDIAL_INTERVAL < deadline => {
+                tokio::time::sleep(REDIAL_INTERVAL).await;
+            }
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Publishing through a camera broker in another process.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::Published;
+use mez_core::frame::{Epoch, FRAME_BYTES_MAX, FrameId, Sequence};
+use mez_core::name::CameraName;
+use mez_core::units::Timestamp;
+use tokio::sync::Notify;
+
+use super::address::Address;
+use super::dial::{AnswerStream, Dialler, FrameSink};
+use super::error::ClientError;
+use super::{OwnedTask, REDIAL_INTERVAL, persist};
+use crate::api::pb::publish_event::Event as Message;
+use crate::api::socket::Which;
+use crate::api::{ApiError, pb};
+use crate::identity::Credentials;
+
+/// Events that wait for the program; beyond that the oldest is dropped.
+const EVENTS_MAX: usize = 1024;
+
+/// How a publisher behaves.
+#[derive(Clone, Debug)]
+pub struct PublisherOptions {
+    /// How long to go on dialling before the first connection is given up. Default 5 s.
+    pub patience: Duration,
+    /// Frames that may wait while the broker does not take them; beyond that the oldest is dropped and counted. Default 4.
+    pub waiting_frames_max: usize,
+}
+
+impl Default for PublisherOptions {
+    fn default() -> Self {
+        Self { patience: Duration::from_secs(5), waiting_frames_max: 4 }
+    }
+}
+
+/// Why a frame was not sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// No pixels, or no bytes.
+    #[error(
+        "the frame is empty ({width}x{height} pixels, {bytes} bytes); publish frames of at least one pixel"
+    )]
+    Empty {
+        /// Pixels in a row.
+        width: u32,
+        /// Rows.
+        height: u32,
+        /// The payload's size.
+        bytes: usize,
+    },
+    /// Larger than any broker takes.
+    #[error("the frame has {bytes} bytes, more than the limit of {FRAME_BYTES_MAX}; encode it smaller")]
+    TooLarge {
+        /// The payload's size.
+        bytes: usize,
+    },
+    /// The broker said something that will not pass by itself; nothing is sent any more.
+    #[error("the camera broker does not take frames any more: {0}")]
+    Over(ClientError),
+}
+
+/// What happens to a publisher.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PublisherEvent {
+    /// A frame is in the camera's log.
+    Accepted {
+        /// What [`PublisherClient::send`] returned.
+        number: u64,
+        /// The identity that it was given, which replies name.
+        frame: FrameId,
+    },
+    /// A frame was not taken.
+    Refused {
+        /// What [`PublisherClient::send`] returned.
+        number: u64,
+        /// Why.
+        error: ApiError,
+    },
+    /// An application's result for a frame.
+    Reply {
+        /// The frame.
+        frame: FrameId,
+        /// The application.
+        application: String,
+        /// The result.
+        payload: Bytes,
+    },
+    /// The broker was lost, and is being dialled. Frames sent meanwhile are dropped and counted.
+    Disconnected {
+        /// Why.
+        reason: ClientError,
+    },
+    /// The broker is back.
+    Reconnected,
+    /// The broker said something that will not pass by itself. The last event.
+    Failed {
+        /// Why.
+        reason: ClientError,
+    },
+}
+
+/// What became of frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PublisherCounts {
+    /// Handed in.
+    pub sent: u64,
+    /// Taken by the broker.
+    pub accepted: u64,
+    /// Not taken by the broker.
+    pub refused: u64,
+    /// Dropped here: newer ones were waiting, or there was no connection.
+    pub dropped: u64,
+    /// Lost with the connection: sent, and never answered for.
+    pub lost: u64,
+}
+
+/// Publishes the frames of one camera through a camera broker in another process. Connects again by itself. Dropping it ends
+/// the publishing; what was not sent by then is lost.
+pub struct PublisherClient {
+    shared: Arc<Shared>,
+    camera: CameraName,
+    _task: OwnedTask,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    waiting_frames_max: usize,
+    /// There is a frame to send.
+    frame: Notify,
+    /// There is an event to take.
+    event: Notify,
+    /// A frame was answered for.
+    settled: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    next_number: u64,
+    frames: VecDeque<pb::PublishRequest>,
+    /// Sent and not answered for.
+    in_flight: u64,
+    connected: bool,
+    events: VecDeque<PublisherEvent>,
+    over: Option<ClientError>,
+    counts: PublisherCounts,
+}
+
+impl PublisherClient {
+    /// Connects to the camera broker at `address`, to publish as `camera`, or as the broker's only camera. `credentials` are
+    /// needed for all but a Unix socket.
+    pub async fn connect(
+        address: Address,
+        credentials: Option<&Credentials>,
+        camera: Option<&CameraName>,
+        options: PublisherOptions,
+    ) -> Result<Self, ClientError> {
+        let dialler = Dialler::new(address, Which::Camera, credentials)?;
+        let asked = camera.map(ToString::to_string).unwrap_or_default();
+        let opened = persist(options.patience, async || {
+            dialler.connect().await?;
+            dialler.publish(asked.clone()).await
+        });
+        let (sink, answers, started) = opened.await?;
+        let camera: CameraName = started.camera.parse().map_err(|_| dialler.protocol("a camera's name"))?;
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { connected: true, ..State::default() }),
+            waiting_frames_max: options.waiting_frames_max.max(1),
+            frame: Notify::new(),
+            event: Notify::new(),
+            settled: Notify::new(),
+        });
+        let work = run(dialler, camera.clone(), Arc::clone(&shared), sink, answers);
+        Ok(Self { shared, camera, _task: OwnedTask::spawn(work) })
+    }
+
+    /// The camera.
+    pub fn camera(&self) -> &CameraName {
+        &self.camera
+    }
+
+    /// Sends a frame, and returns the number that events call it by. For any thread; does not wait. A frame
+    /// that the broker does not take in time gives way to newer ones.
+    pub fn send(&self, frame: Published) -> Result<u64, SendError> {
+        let Published { payload, encoding, width, height, captured } = frame;
+        let bytes = payload.len();
+        if width == 0 || height == 0 || bytes == 0 {
+            return Err(SendError::Empty { width, height, bytes });
+        }
+        if bytes > FRAME_BYTES_MAX as usize {
+            return Err(SendError::TooLarge { bytes });
+        }
+        let mut state = self.shared.lock();
+        if let Some(reason) = &state.over {
+            return Err(SendError::Over(reason.clone()));
+        }
+        let number = state.next_number;
+        state.next_number += 1;
+        state.counts.sent += 1;
+        if !state.connected {
+            // It would be old by the time the broker is back.
+            state.counts.dropped += 1;
+            return Ok(number);
+        }
+        if state.frames.len() == self.shared.waiting_frames_max {
+            state.frames.pop_front();
+            state.counts.dropped += 1;
+        }
+        state.frames.push_back(pb::PublishRequest {
+            camera: String::new(),
+            number,
+            encoding: encoding as i32,
+            width,
+            height,
+            captured_utc_ns: captured.map(Timestamp::as_nanos),
+            payload,
+        });
+        drop(state);
+        self.shared.frame.notify_one();
+        Ok(number)
+    }
+
+    /// What happened next; nothing after [`PublisherEvent::Failed`]. Events that nobody takes are dropped, oldest first, beyond
+    /// 1024. Cancelling this loses nothing.
+    pub async fn next_event(&self) -> Option<PublisherEvent> {
+        loop {
+            {
+                let mut state = self.shared.lock();
+                match state.events.pop_front() {
+                    Some(event) => return Some(event),
+                    None if state.over.is_some() => return None,
+                    None => {}
+                }
+            }
+            self.shared.event.notified().await;
+        }
+    }
+
+    /// What became of the frames so far.
+    pub fn counts(&self) -> PublisherCounts {
+        self.shared.lock().counts
+    }
+
+    /// Whether the broker is connected.
+    pub fn is_connected(&self) -> bool {
+        self.shared.lock().connected
+    }
+
+    /// Waits until every frame so far has been answered for, dropped or lost.
+    pub async fn flush(&self) {
+        loop {
+            let settled = self.shared.settled.notified();
+            {
+                let state = self.shared.lock();
+                if state.frames.is_empty() && state.in_flight == 0 {
+                    return;
+                }
+            }
+            settled.await;
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every statement leaves it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next frame to send.
+    async fn next_frame(&self) -> pb::PublishRequest {
+        loop {
+            {
+                let mut state = self.lock();
+                if let Some(frame) = state.frames.pop_front() {
+                    state.in_flight += 1;
+                    return frame;
+                }
+            }
+            self.frame.notified().await;
+        }
+    }
+
+    fn tell(&self, event: PublisherEvent) {
+        let mut state = self.lock();
+        match event {
+            PublisherEvent::Accepted { .. } => state.counts.accepted += 1,
+            PublisherEvent::Refused { .. } => state.counts.refused += 1,
+            _ => {}
+        }
+        if matches!(event, PublisherEvent::Accepted { .. } | PublisherEvent::Refused { .. }) {
+            state.in_flight = state.in_flight.saturating_sub(1);
+        }
+        if state.events.len() == EVENTS_MAX {
+            state.events.pop_front();
+        }
+        state.events.push_back(event);
+        drop(state);
+        self.event.notify_one();
+        self.settled.notify_waiters();
+    }
+
+    /// The connection is lost, and with it what is not answered for; what waits would be old when it is back.
+    fn disconnected(&self) {
+        let mut state = self.lock();
+        state.connected = false;
+        let State { frames, counts, in_flight, .. } = &mut *state;
+        counts.dropped += frames.len() as u64;
+        counts.lost += std::mem::take(in_flight);
+        frames.clear();
+        drop(state);
+        self.settled.notify_waiters();
+    }
+
+    fn fail(&self, reason: ClientError) {
+        self.tell(PublisherEvent::Failed { reason: reason.clone() });
+        self.lock().over = Some(reason);
+        self.event.notify_one();
+    }
+}
+
+async fn run(
+    dialler: Dialler,
+    camera: CameraName,
+    shared: Arc<Shared>,
+    mut sink: FrameSink,
+    mut answers: AnswerStream,
+) {
+    loop {
+        let reason = publish(&dialler, &shared, sink, answers).await;
+        shared.disconnected();
+        if !reason.is_passing() {
+            return shared.fail(reason);
+        }
+        shared.tell(PublisherEvent::Disconnected { reason });
+        (sink, answers) = loop {
+            tokio::time::sleep(REDIAL_INTERVAL).await;
+            match dialler.publish(camera.to_string()).await {
+                Ok((sink, answers, _)) => break (sink, answers),
+                Err(error) if error.is_passing() => {}
+                Err(error) => return shared.fail(error),
+            }
+        };
+        shared.lock().connected = true;
+        shared.tell(PublisherEvent::Reconnected);
+    }
+}
+
+/// Sends frames and takes answers until the connection is lost; returns why.
+async fn publish(
+    dialler: &Dialler,
+    shared: &Shared,
+    mut sink: FrameSink,
+    mut answers: AnswerStream,
+) -> ClientError {
+    let send = async {
+        loop {
+            let frame = shared.next_frame().await;
+            if let Err(lost) = sink.send(frame).await {
+                return lost.explain(dialler.address());
+            }
+        }
+    };
+    let listen = async {
+        loop {
+            match answers.next().await {
+                Ok(Some(answer)) => {
+                    if let Some(event) = event(answer) {
+                        shared.tell(event);
+                    }
+                }
+                Ok(None) => {
+                    return ClientError::Unreachable {
+                        address: dialler.address().clone(),
+                        reason: "the broker closed the connection".into(),
+                    };
+                }
+                Err(error) => return error,
+            }
+        }
+    };
+    tokio::select! {
+        // Where both are lost, the broker's own word says more.
+        biased;
+        reason = listen => reason,
+        reason = send => reason,
+    }
+}
+
+fn event(answer: Message) -> Option<PublisherEvent> {
+    let id = |epoch, sequence| FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+    Some(match answer {
+        Message::Started(_) => return None,
+        Message::Accepted(pb::Accepted { number, epoch, sequence }) => {
+            PublisherEvent::Accepted { number, frame: id(epoch, sequence) }
+        }
+        Message::Refused(pb::Refused { number, error }) => {
+            PublisherEvent::Refused { number, error: error.unwrap_or_default().into() }
+        }
+        Message::Reply(reply) => PublisherEvent::Reply {
+            frame: id(reply.epoch, reply.sequence),
+            application: reply.application,
+            payload: reply.payload,
+        },
+    })
+}

@@ -1,0 +1,362 @@
+//! Frames as they come.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::frame::{Encoding, SkipCounts};
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::subscription::{Deliver, NotHeld};
+use mez_core::units::Timestamp;
+use tokio::sync::Notify;
+
+use super::dial::{Dialler, EventStream};
+use super::error::ClientError;
+use super::frame::ReceivedFrame;
+use super::mailbox::Mailbox;
+use super::{OwnedTask, REDIAL_INTERVAL};
+use crate::api::pb::subscribe_event::Event as Message;
+use crate::api::{convert, pb};
+use crate::clock::monotonic_now;
+
+/// What to subscribe to, and how.
+#[derive(Clone, Debug)]
+pub struct SubscribeOptions {
+    /// Which cameras.
+    pub pattern: CameraPattern,
+    /// The first capture time wanted. Default: what is published from now on.
+    pub begin: Option<Timestamp>,
+    /// The last capture time wanted. Default: no end.
+    pub end: Option<Timestamp>,
+    /// The most time from capture until the frame is in the program's hands. Default: as soon as possible.
+    pub latency_bound: Option<Duration>,
+    /// The least accuracy that the program accepts, in 0..=1. Default: frames go unmodified.
+    pub accuracy_floor: Option<f64>,
+    /// The share of frames that must be on time. Default 0.98.
+    pub on_time_share: f64,
+    /// What each way to make frames cheaper costs and keeps. Default: none.
+    pub profile: Option<Profile>,
+    /// The lowest frame rate that is of use, in frames per second. Default 0: any.
+    pub min_fps: f64,
+    /// What to do when the bounds cannot both be held. Default: degrade.
+    pub on_infeasible: OnInfeasible,
+    /// Newest or every. Default: every where `begin` lies in the past, else newest.
+    pub deliver: Option<Deliver>,
+    /// The encodings that the program can decode. Default: all.
+    pub accept_encodings: Vec<Encoding>,
+    /// Higher goes first where contracts conflict. Default 0.
+    pub priority: i32,
+    /// Whether to dial again, every 250 ms and without end, when the broker is lost. Default true. Otherwise the loss is
+    /// the last event.
+    pub reconnect: bool,
+    /// With every frame: how many may wait in this program before the broker has to wait. Default 8.
+    pub waiting_frames_max: usize,
+}
+
+impl SubscribeOptions {
+    /// The defaults, for the cameras that match `pattern`.
+    pub fn new(pattern: CameraPattern) -> Self {
+        let Contract { on_time_share, min_fps, on_infeasible, priority, .. } = Contract::default();
+        Self {
+            pattern,
+            begin: None,
+            end: None,
+            latency_bound: None,
+            accuracy_floor: None,
+            on_time_share,
+            profile: None,
+            min_fps,
+            on_infeasible,
+            deliver: None,
+            accept_encodings: Vec::new(),
+            priority,
+            reconnect: true,
+            waiting_frames_max: 8,
+        }
+    }
+
+    fn message(&self, application: &str) -> pb::SubscribeRequest {
+        use pb::subscribe_request::Profile as Message;
+        pb::SubscribeRequest {
+            pattern: self.pattern.as_str().into(),
+            begin_utc_ns: self.begin.map(Timestamp::as_nanos),
+            end_utc_ns: self.end.map(Timestamp::as_nanos),
+            latency_bound_ns: self.latency_bound.map(convert::nanos),
+            accuracy_floor: self.accuracy_floor,
+            on_time_share: Some(self.on_time_share),
+            profile: self.profile.clone().map(|profile| match profile {
+                Profile::Inline(content) => Message::ProfileInline(content),
+                Profile::Name(name) => Message::ProfileName(name),
+            }),
+            min_fps: self.min_fps,
+            on_infeasible: self.on_infeasible as i32,
+            deliver: self.deliver.map_or(pb::Deliver::Unspecified, |deliver| match deliver {
+                Deliver::Newest => pb::Deliver::Newest,
+                Deliver::Every => pb::Deliver::Every,
+            }) as i32,
+            accept_encodings: self.accept_encodings.iter().map(|encoding| *encoding as i32).collect(),
+            priority: self.priority,
+            application: application.into(),
+        }
+    }
+}
+
+/// A profile for a subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Its content.
+    Inline(Bytes),
+    /// Its name in the edge's profile folder.
+    Name(String),
+}
+
+/// What happens on a subscription.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A frame.
+    Frame(Box<ReceivedFrame>),
+    /// A camera that matches came or went.
+    Camera {
+        /// The camera.
+        camera: CameraName,
+        /// Whether it is connected.
+        up: bool,
+        /// Why it went, for people.
+        reason: Option<String>,
+    },
+    /// Nothing that matches is connected; frames come as soon as it is.
+    Waiting {
+        /// How many cameras match that the edge knows.
+        matching: usize,
+    },
+    /// The broker was lost, and is being dialled.
+    Disconnected {
+        /// Why.
+        reason: ClientError,
+    },
+    /// The broker is back. Frames missed meanwhile are counted as `link_down` with the next of each camera.
+    Reconnected,
+    /// The end that was asked for has passed. The last event.
+    Ended {
+        /// What is left to account for of each camera.
+        rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
+    },
+    /// The subscription cannot go on. The last event.
+    Failed {
+        /// Why.
+        reason: ClientError,
+    },
+}
+
+/// A subscription of a program. Dropping it unsubscribes.
+///
+/// A task reads all that comes without waiting for the program. With [`Deliver::Newest`] it keeps the newest frame of
+/// each camera, so that what [`Subscription::next`] returns is the newest however long the program took, and counts the
+/// ones in between as `application_busy`; cameras take turns. With [`Deliver::Every`] it keeps a few, and then lets the broker wait.
+///
+/// Per camera, frames come at most once and in order, also when the connection was lost in between.
+#[derive(Debug)]
+pub struct Subscription {
+    shared: Arc<Shared>,
+    deliver: Deliver,
+    cameras: Vec<CameraName>,
+    _task: OwnedTask,
+}
+
+#[derive(Debug)]
+struct Shared {
+    mailbox: Mutex<Mailbox>,
+    /// Something was put into the mailbox.
+    came: Notify,
+    /// Something was taken out of it.
+    went: Notify,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Mailbox> {
+        // Every call leaves it whole.
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, put: impl FnOnce(&mut Mailbox)) {
+        put(&mut self.lock());
+        self.came.notify_one();
+    }
+
+    async fn has_room(&self) {
+        while !self.lock().has_room() {
+            self.went.notified().await;
+        }
+    }
+}
+
+impl Subscription {
+    pub(super) async fn open(
+        dialler: Dialler,
+        options: SubscribeOptions,
+        application: &str,
+        compare: Arc<Notify>,
+    ) -> Result<Self, ClientError> {
+        let request = options.message(application);
+        let (stream, started) = dialler.subscribe(request.clone()).await?;
+        let deliver = match started.deliver() {
+            pb::Deliver::Every => Deliver::Every,
+            _ => Deliver::Newest,
+        };
+        let shared = Arc::new(Shared {
+            mailbox: Mutex::new(Mailbox::new(deliver, options.waiting_frames_max)),
+            came: Notify::new(),
+            went: Notify::new(),
+        });
+        let reading = Reading {
+            dialler,
+            // Asked anew, it has to mean the same also when the beginning has passed meanwhile.
+            request: pb::SubscribeRequest { deliver: started.deliver, ..request },
+            deliver,
+            reconnect: options.reconnect,
+            shared: Arc::clone(&shared),
+            compare,
+            newest: Vec::new(),
+        };
+        let cameras = started.cameras.iter().filter_map(|camera| camera.parse().ok()).collect();
+        Ok(Self { shared, deliver, cameras, _task: OwnedTask::spawn(reading.run(stream)) })
+    }
+
+    /// The cameras that matched at the start, connected or not.
+    pub fn cameras(&self) -> &[CameraName] {
+        &self.cameras
+    }
+
+    /// Newest or every: what was asked for, or what the broker chose.
+    pub fn deliver(&self) -> Deliver {
+        self.deliver
+    }
+
+    /// What comes next; nothing after [`Event::Ended`] or [`Event::Failed`]. Cancelling this loses nothing.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.try_next() {
+                return Some(event);
+            }
+            if self.shared.lock().is_over() {
+                return None;
+            }
+            self.shared.came.notified().await;
+        }
+    }
+
+    /// What is there now.
+    pub fn try_next(&mut self) -> Option<Event> {
+        let event = self.shared.lock().take();
+        self.shared.went.notify_one();
+        event
+    }
+}
+
+/// The task behind a subscription.
+struct Reading {
+    dialler: Dialler,
+    request: pb::SubscribeRequest,
+    deliver: Deliver,
+    reconnect: bool,
+    shared: Arc<Shared>,
+    compare: Arc<Notify>,
+    /// The capture time of the newest frame of each camera.
+    newest: Vec<(CameraName, Timestamp)>,
+}
+
+impl Reading {
+    async fn run(mut self, mut stream: EventStream) {
+        loop {
+            let reason = match self.read(&mut stream).await {
+                Ok(rest) => return self.shared.put(|mailbox| mailbox.finish(Event::Ended { rest })),
+                Err(reason) => reason,
+            };
+            if !self.reconnect || !reason.is_passing() {
+                return self.shared.put(|mailbox| mailbox.finish(Event::Failed { reason }));
+            }
+            self.shared.put(|mailbox| {
+                mailbox.put_notice(Event::Disconnected { reason });
+                mailbox.resume();
+            });
+            stream = match self.redial().await {
+                Ok(stream) => stream,
+                Err(reason) => return self.shared.put(|mailbox| mailbox.finish(Event::Failed { reason })),
+            };
+            self.compare.notify_one();
+            self.shared.put(|mailbox| mailbox.put_notice(Event::Reconnected));
+        }
+    }
+
+    /// Reads until the subscription has ended or the connection is lost.
+    async fn read(
+        &mut self,
+        stream: &mut EventStream,
+    ) -> Result<Vec<(CameraName, SkipCounts, Option<NotHeld>)>, ClientError> {
+        loop {
+            let lost = || ClientError::Unreachable {
+                address: self.dialler.address().clone(),
+                reason: "the broker closed the connection".into(),
+            };
+            match stream.next().await?.ok_or_else(lost)? {
+                Message::Started(_) => {}
+                Message::Frame(frame) => {
+                    let clock = self.dialler.clock();
+                    let frame = ReceivedFrame::from_message(*frame, monotonic_now(), clock);
+                    let frame = Box::new(frame.map_err(|what| self.dialler.protocol(what))?);
+                    self.note(&frame);
+                    self.shared.has_room().await;
+                    self.shared.put(|mailbox| mailbox.put_frame(frame));
+                }
+                Message::CameraChange(change) => {
+                    let camera = self.camera(&change.camera)?;
+                    let reason = (!change.reason.is_empty()).then_some(change.reason);
+                    let notice = Event::Camera { camera, up: change.up, reason };
+                    self.shared.put(|mailbox| mailbox.put_notice(notice));
+                }
+                Message::Waiting(waiting) => {
+                    let notice = Event::Waiting { matching: waiting.matching as usize };
+                    self.shared.put(|mailbox| mailbox.put_notice(notice));
+                }
+                Message::Ended(ended) => {
+                    let rest = ended.rest.into_iter().map(|rest| {
+                        let skipped = convert::skips_back(&rest.skipped);
+                        Ok((self.camera(&rest.camera)?, skipped, rest.not_held.map(convert::not_held_back)))
+                    });
+                    return rest.collect();
+                }
+            }
+        }
+    }
+
+    fn camera(&self, name: &str) -> Result<CameraName, ClientError> {
+        name.parse().map_err(|_| self.dialler.protocol("a camera's name"))
+    }
+
+    fn note(&mut self, frame: &ReceivedFrame) {
+        let captured = frame.meta.captured;
+        match self.newest.iter_mut().find(|(camera, _)| *camera == frame.camera) {
+            Some((_, newest)) => *newest = captured,
+            None => self.newest.push((frame.camera.clone(), captured)),
+        }
+    }
+
+    /// Dials until the broker is back, or says something that will not pass.
+    async fn redial(&self) -> Result<EventStream, ClientError> {
+        let mut request = self.request.clone();
+        if self.deliver == Deliver::Every {
+            // Every frame: go on where we were. What comes twice is dropped.
+            let from = self.newest.iter().map(|(_, captured)| captured.as_nanos()).min();
+            request.begin_utc_ns = from.or(request.begin_utc_ns);
+        }
+        loop {
+            tokio::time::sleep(REDIAL_INTERVAL).await;
+            match self.dialler.subscribe(request.clone()).await {
+                Ok((stream, _)) => return Ok(stream),
+                Err(error) if error.is_passing() => tracing::trace!(%error, "the broker is still away"),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
