@@ -1,11 +1,17 @@
 //! Everything of Mez that touches the world: sockets, files, clocks, processes.
 
 pub mod api;
+pub mod background;
 pub mod camera;
+pub mod client;
 pub mod clock;
 pub mod edge;
+pub mod feed;
 pub mod identity;
 mod link;
+pub mod local;
 pub mod ports;
+pub mod process;
+pub mod runtime;
 pub mod source;
 pub mod state;

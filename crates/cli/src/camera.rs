@@ -1,0 +1,104 @@
+//! `mez camera`: a camera broker, with or without a source.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use mez_core::frame::FRAME_BYTES_MAX;
+use mez_core::log::LogConfig;
+use mez_core::name::CameraName;
+use mez_node::api::socket::{Which, default_path};
+use mez_node::camera::CameraOptions;
+use mez_node::feed::feed;
+use mez_node::identity::{KeyFolder, Name, Role};
+use mez_node::ports;
+use mez_node::process::{CameraProcess, CameraProcessOptions};
+use mez_node::runtime::{block_on, stop_signal, until_stopped};
+use mez_node::source::{Source, SourceOptions, SourceSpec};
+
+use crate::failure::Failure;
+use crate::text::parse_bytes;
+
+/// Run a camera broker: keeps a camera's frames and sends them to the edge on demand
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mez camera dock/cam1 --edge edge.local --source /dev/video0
+  mez camera dock/cam1 --edge edge.local --source rtsp://user:secret@10.0.0.9/stream
+  mez camera dock/cam1 --edge localhost --source recording.mp4 --loop --fps 10
+  mez camera dock/cam1 --edge edge.local         frames come from other programs, through the Unix socket
+
+Motion JPEG goes through untouched; everything else becomes JPEG of quality 95. Needs ffmpeg.
+Prints one line `ready …` when frames can be published, or with --source when the first one has been.
+Ends with Ctrl-C or SIGTERM, or with the recording.")]
+pub(crate) struct CameraArgs {
+    /// The camera's name, such as dock/cam1
+    #[arg(value_name = "NAME")]
+    camera: CameraName,
+    /// The edge
+    #[arg(long, value_name = "HOST[:PORT]", env = "MEZ_EDGE")]
+    edge: String,
+    /// Folder of keys [default: $MEZ_KEYS, else ~/.config/mez/keys]
+    #[arg(long, value_name = "DIR")]
+    keys: Option<PathBuf>,
+    /// A video file, /dev/videoN, or an rtsp:// or http:// address
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<String>,
+    /// Start a file again when it ends
+    #[arg(long = "loop", requires = "source")]
+    looped: bool,
+    /// Frames per second: plays a file at this rate, thins a live source out to it
+    #[arg(long, value_name = "F", requires = "source")]
+    fps: Option<f64>,
+    /// Where programs on this host publish (Unix socket); `off` for nowhere [default: off with --source]
+    #[arg(long, value_name = "PATH|off", env = "MEZ_CAMERA_SOCKET")]
+    socket: Option<PathBuf>,
+    /// How much memory the frames may take
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes, env = "MEZ_CAMERA_LOG_BYTES")]
+    log_bytes: u64,
+    /// The largest frame that is taken
+    #[arg(long, value_name = "SIZE", default_value_t = FRAME_BYTES_MAX.into(), value_parser = parse_bytes)]
+    frame_bytes_max: u64,
+    /// Folder for what is remembered between starts [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
+    let source = args.source.as_deref().map(SourceSpec::parse).transpose()?;
+    let (host, port) = ports::host_and_port(&args.edge, ports::LINK)
+        .ok_or_else(|| Failure::text(format!("--edge {}: write HOST or HOST:PORT", args.edge)))?;
+    let keys = KeyFolder::find(args.keys.as_deref())?;
+    let name: Name = args.camera.as_str().parse()?;
+    let mut options =
+        CameraOptions::new(args.camera.clone(), host, port, keys.credentials(Role::Camera, Some(&name))?);
+    options.log = LogConfig::with_bytes_max(args.log_bytes);
+    options.frame_bytes_max = u32::try_from(args.frame_bytes_max)
+        .map_err(|_| Failure::text("--frame-bytes-max is above 4 GiB; no frame is that large"))?;
+    options.state = args.state;
+    let socket = match args.socket {
+        Some(path) if path.as_os_str() == "off" => None,
+        Some(path) => Some(path),
+        None if source.is_some() => None,
+        None => Some(default_path(Which::Camera)),
+    };
+    block_on(async {
+        let process = CameraProcess::start(CameraProcessOptions { camera: options, socket }).await?;
+        match source {
+            Some(spec) => {
+                let source_options =
+                    SourceOptions { fps: args.fps, looped: args.looped, ..SourceOptions::default() };
+                let mut source = Source::spawn(spec, source_options).await?;
+                let ready = || println!("ready {process}");
+                let fed = until_stopped(feed(process.camera(), &mut source, ready)).await?;
+                source.stop().await;
+                fed.transpose()?;
+            }
+            None => {
+                println!("ready {process}");
+                stop_signal().await?;
+            }
+        }
+        process.stop().await;
+        Ok(())
+    })?
+}

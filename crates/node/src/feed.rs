@@ -1,0 +1,79 @@
+//! Publishes what a source gives.
+
+use std::time::Duration;
+
+use mez_core::broker::{PublishError, Published};
+use mez_core::frame::Encoding;
+use mez_core::units::Instant;
+use tracing::{info, warn};
+
+use crate::camera::CameraHandle;
+use crate::clock::monotonic_now;
+use crate::source::{Source, SourceError, SourceEvent};
+
+/// What became of a source's frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedCounts {
+    /// Frames published.
+    pub published: u64,
+    /// Frames that the broker refused.
+    pub refused: u64,
+    /// Frames lost between the source and here.
+    pub skipped: u64,
+}
+
+/// Publishes frames until the source ends. `first` is called when the first frame has been published.
+pub async fn feed(
+    camera: &CameraHandle,
+    source: &mut Source,
+    mut first: impl FnMut(),
+) -> Result<FeedCounts, SourceError> {
+    let mut counts = FeedCounts::default();
+    let mut last_refusal: Option<PublishError> = None;
+    loop {
+        match source.next().await {
+            SourceEvent::Frame(frame) => {
+                let published = Published {
+                    payload: frame.jpeg,
+                    encoding: Encoding::Jpeg,
+                    width: frame.width,
+                    height: frame.height,
+                    captured: None,
+                };
+                match camera.publish_at(in_our_clock(frame.captured), published) {
+                    Ok(_) => {
+                        counts.published += 1;
+                        if counts.published == 1 {
+                            first();
+                        }
+                    }
+                    Err(error) => {
+                        counts.refused += 1;
+                        // Frames that are too large tend to be so 15 times a second.
+                        if last_refusal.as_ref().map(std::mem::discriminant)
+                            != Some(std::mem::discriminant(&error))
+                        {
+                            warn!(camera = %camera.name(), "a frame was not published: {error}");
+                        }
+                        last_refusal = Some(error);
+                    }
+                }
+            }
+            SourceEvent::Skipped { count } => counts.skipped += count,
+            SourceEvent::Restarting { why, after } => {
+                warn!(camera = %camera.name(), "the source stopped: {why}; opening it again in {after:?}");
+            }
+            SourceEvent::Failed(error) => return Err(error),
+            SourceEvent::Ended => {
+                info!(camera = %camera.name(), published = counts.published, "the source has ended");
+                return Ok(counts);
+            }
+        }
+    }
+}
+
+/// An instant of the standard library's clock, which is the monotonic clock under another type.
+fn in_our_clock(instant: std::time::Instant) -> Instant {
+    let age = std::time::Instant::now().checked_duration_since(instant).unwrap_or(Duration::ZERO);
+    monotonic_now() - age
+}

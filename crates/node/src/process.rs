@@ -1,0 +1,206 @@
+//! Whole brokers, with all that listens: what `mez edge` and `mez camera` run.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use mez_core::broker::edge::EdgeConfig;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tracing::info;
+
+use crate::api::ApiLimits;
+use crate::api::serve::{ApiServer, ServeError};
+use crate::camera::{CameraBroker, CameraHandle, CameraOptions, StartError};
+use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions};
+use crate::identity::authority::AuthorityError;
+use crate::identity::{Credentials, EnrolmentServer, KeyFolder, Role};
+use crate::link::ListenError;
+
+/// How an edge broker's process is set up.
+#[derive(Clone, Debug)]
+pub struct EdgeProcessOptions {
+    /// The folder of keys; enrolment is served if the authority's key is in it.
+    pub keys: KeyFolder,
+    /// Who the edge is.
+    pub credentials: Credentials,
+    /// The UDP address for camera brokers.
+    pub listen: SocketAddr,
+    /// The TCP address for applications on other hosts, if any.
+    pub grpc: Option<SocketAddr>,
+    /// The TCP address for enrolment, if any.
+    pub enrol: Option<SocketAddr>,
+    /// The Unix socket for applications on this host, if any.
+    pub socket: Option<PathBuf>,
+    /// The broker's own settings.
+    pub config: EdgeConfig,
+}
+
+/// Why an edge broker's process did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum EdgeProcessError {
+    /// The link's port.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The applications' port or socket.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The authority's key.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// The enrolment port.
+    #[error(
+        "cannot listen on {address} for enrolment: {source}; choose another port with --enrol, or --enrol off"
+    )]
+    Enrol {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+/// An edge broker with its listeners.
+pub struct EdgeProcess {
+    edge: EdgeHandle,
+    api: ApiServer,
+    grpc: Option<SocketAddr>,
+    socket: Option<PathBuf>,
+    enrolment: Option<(SocketAddr, oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+impl EdgeProcess {
+    /// Starts everything on the current tokio runtime.
+    pub async fn start(options: EdgeProcessOptions) -> Result<Self, EdgeProcessError> {
+        let EdgeProcessOptions { keys, credentials, listen, grpc, enrol, socket, config } = options;
+        let edge = EdgeBroker::start(EdgeOptions { listen, credentials: credentials.clone(), config })?;
+        info!(address = %edge.link_address(), edge = %credentials.identity(), "cameras may connect");
+        let mut api = ApiServer::edge(edge.clone(), ApiLimits::default());
+        if let Some(path) = &socket {
+            api.listen_unix(path)?;
+        }
+        let grpc = match grpc {
+            Some(address) => Some(api.listen_tls(address, &credentials, &[Role::App, Role::Edge]).await?),
+            None => None,
+        };
+        let enrolment = match enrol {
+            Some(address) if keys.holds_authority_key() => Some(enrolment(&keys, address).await?),
+            _ => None,
+        };
+        Ok(Self { edge, api, grpc, socket, enrolment })
+    }
+
+    /// The broker.
+    pub fn edge(&self) -> &EdgeHandle {
+        &self.edge
+    }
+
+    /// Where applications on other hosts connect.
+    pub fn grpc_address(&self) -> Option<SocketAddr> {
+        self.grpc
+    }
+
+    /// Stops everything; applications and cameras are told.
+    pub async fn stop(self) {
+        if let Some((_, stop, serving)) = self.enrolment {
+            let _ = stop.send(());
+            serving.abort();
+        }
+        self.api.stop().await;
+        self.edge.stop().await;
+    }
+}
+
+impl fmt::Display for EdgeProcess {
+    /// `link=[::]:7650 grpc=[::]:7651 enrol=[::]:7652 socket=/run/mez/edge.sock`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "link={}", self.edge.link_address())?;
+        if let Some(address) = self.grpc {
+            write!(f, " grpc={address}")?;
+        }
+        if let Some((address, ..)) = &self.enrolment {
+            write!(f, " enrol={address}")?;
+        }
+        if let Some(path) = &self.socket {
+            write!(f, " socket={}", path.display())?;
+        }
+        Ok(())
+    }
+}
+
+async fn enrolment(
+    keys: &KeyFolder,
+    address: SocketAddr,
+) -> Result<(SocketAddr, oneshot::Sender<()>, JoinHandle<()>), EdgeProcessError> {
+    let server = EnrolmentServer::new(keys)?;
+    let bind = |source| EdgeProcessError::Enrol { address, source };
+    let listener = TcpListener::bind(address).await.map_err(bind)?;
+    let address = listener.local_addr().map_err(bind)?;
+    info!(%address, "devices with a token may enrol");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = tokio::spawn(server.serve(listener, async {
+        let _ = stopped.await;
+    }));
+    Ok((address, stop, serving))
+}
+
+/// How a camera broker's process is set up.
+#[derive(Clone, Debug)]
+pub struct CameraProcessOptions {
+    /// The broker.
+    pub camera: CameraOptions,
+    /// The Unix socket for publishers on this host, if any.
+    pub socket: Option<PathBuf>,
+}
+
+/// Why a camera broker's process did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum CameraProcessError {
+    /// The broker.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The publishers' socket.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// A camera broker with its listeners.
+pub struct CameraProcess {
+    camera: CameraHandle,
+    api: ApiServer,
+    socket: Option<PathBuf>,
+}
+
+impl CameraProcess {
+    /// Starts everything on the current tokio runtime.
+    pub async fn start(options: CameraProcessOptions) -> Result<Self, CameraProcessError> {
+        let camera = CameraBroker::start(options.camera)?;
+        let mut api = ApiServer::camera(camera.clone(), ApiLimits::default());
+        if let Some(path) = &options.socket {
+            api.listen_unix(path)?;
+        }
+        Ok(Self { camera, api, socket: options.socket })
+    }
+
+    /// The broker.
+    pub fn camera(&self) -> &CameraHandle {
+        &self.camera
+    }
+
+    /// Stops everything; publishers and the edge are told.
+    pub async fn stop(self) {
+        self.api.stop().await;
+    }
+}
+
+impl fmt::Display for CameraProcess {
+    /// `camera=dock/cam1 socket=/run/mez/camera.sock`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "camera={}", self.camera.name())?;
+        if let Some(path) = &self.socket {
+            write!(f, " socket={}", path.display())?;
+        }
+        Ok(())
+    }
+}

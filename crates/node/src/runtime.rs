@@ -1,0 +1,48 @@
+//! Running asynchronous work from a plain program: for the command line and other callers that are not.
+
+use std::future::Future;
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Worker threads of a broker's process. Two suffice: one receives while the other serves.
+const WORKER_THREADS: usize = 2;
+
+/// Runs `work` to its end on a runtime of its own.
+pub fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .thread_name("mez")
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(work);
+    // A blocking call that hangs must not keep the process from ending.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    Ok(result)
+}
+
+/// What asked the process to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopSignal {
+    /// Ctrl-C.
+    Interrupt,
+    /// A supervisor.
+    Terminate,
+}
+
+/// Waits for Ctrl-C or SIGTERM. From the first call on, these no longer end the process by themselves.
+pub async fn stop_signal() -> io::Result<StopSignal> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => Ok(StopSignal::Interrupt),
+        _ = terminate.recv() => Ok(StopSignal::Terminate),
+    }
+}
+
+/// Runs `work` until it ends or the process is asked to stop. `None`: it was asked to stop.
+pub async fn until_stopped<T>(work: impl Future<Output = T>) -> io::Result<Option<T>> {
+    tokio::select! {
+        result = work => Ok(Some(result)),
+        signal = stop_signal() => signal.map(|_| None),
+    }
+}
