@@ -15,7 +15,7 @@ use super::principal::Principal;
 use super::request::{Subscribe, parse_camera, published};
 use super::{ApiError, ApiLimits, pb};
 use crate::camera::CameraHandle;
-use crate::clock::wall_now;
+use crate::clock::{monotonic_now, wall_now};
 
 /// Answers that a publisher has not read; beyond that the oldest is dropped.
 const PUBLISH_EVENTS_MAX: usize = 1024;
@@ -100,8 +100,9 @@ impl CameraApi {
     }
 
     fn take_in(&self, request: pb::PublishRequest) -> Event {
-        let number = request.number;
-        let accepted = published(request).and_then(|frame| Ok(self.camera.publish(frame)?));
+        let (number, arrived) = (request.number, monotonic_now());
+        let accepted = published(request)
+            .and_then(|(frame, had)| Ok(self.camera.publish_at(had.unwrap_or(arrived), frame)?));
         match accepted {
             Ok(id) => Event::Accepted(pb::Accepted { number, epoch: id.epoch.0, sequence: id.sequence.0 }),
             Err(error) => Event::Refused(pb::Refused { number, error: Some(error.into()) }),

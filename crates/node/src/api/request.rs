@@ -8,7 +8,7 @@ use mez_core::frame::Encoding;
 use mez_core::log::AppendError;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Deliver, Span};
-use mez_core::units::Timestamp;
+use mez_core::units::{Instant, Timestamp};
 use tonic::Code;
 
 use super::error::ApiError;
@@ -142,18 +142,14 @@ fn contract(request: &pb::SubscribeRequest) -> Result<Contract, ApiError> {
     Ok(contract)
 }
 
-/// A frame to publish, checked to be the image that it is said to be.
-pub fn published(request: pb::PublishRequest) -> Result<Published, ApiError> {
+/// A frame to publish, checked to be the image that it is said to be, and when its publisher had it by our clock.
+pub fn published(request: pb::PublishRequest) -> Result<(Published, Option<Instant>), ApiError> {
     let encoding = encoding("encoding", request.encoding)?;
     let stated = (request.width, request.height);
     let (width, height) = size_in_pixels(encoding, stated, &request.payload)?;
-    Ok(Published {
-        payload: request.payload,
-        encoding,
-        width,
-        height,
-        captured: request.captured_utc_ns.map(Timestamp::from_nanos),
-    })
+    let captured = request.captured_utc_ns.map(Timestamp::from_nanos);
+    let published = Published { payload: request.payload, encoding, width, height, captured };
+    Ok((published, request.captured_monotonic_ns.map(Instant::from_nanos)))
 }
 
 fn encoding(field: &str, code: i32) -> Result<Encoding, ApiError> {

@@ -133,6 +133,16 @@ impl Dialler {
         }
     }
 
+    /// An instant of our clock, by the broker's; nothing where the two have not been compared.
+    pub(super) fn to_theirs(&self, ours_ns: u64) -> Option<u64> {
+        match self.clock() {
+            BrokerClock::Same => Some(ours_ns),
+            BrokerClock::Compared(estimate) => {
+                Some(estimate?.to_theirs(Instant::from_nanos(ours_ns)).as_nanos())
+            }
+        }
+    }
+
     fn estimator(&self) -> std::sync::MutexGuard<'_, ClockEstimator> {
         // Every statement leaves it whole.
         self.0.clock.lock().unwrap_or_else(PoisonError::into_inner)

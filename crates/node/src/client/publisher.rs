@@ -8,7 +8,7 @@ use bytes::Bytes;
 use mez_core::broker::Published;
 use mez_core::frame::{Epoch, FRAME_BYTES_MAX, FrameId, Sequence};
 use mez_core::name::CameraName;
-use mez_core::units::Timestamp;
+use mez_core::units::{Instant, Timestamp};
 use tokio::sync::Notify;
 
 use super::address::Address;
@@ -18,6 +18,7 @@ use super::{OwnedTask, REDIAL_INTERVAL, persist};
 use crate::api::pb::publish_event::Event as Message;
 use crate::api::socket::Which;
 use crate::api::{ApiError, pb};
+use crate::clock::monotonic_now;
 use crate::identity::Credentials;
 
 /// Events that wait for the program; beyond that the oldest is dropped.
@@ -186,6 +187,11 @@ impl PublisherClient {
     /// Sends a frame, and returns the number that events call it by. For any thread; does not wait. A frame
     /// that the broker does not take in time gives way to newer ones.
     pub fn send(&self, frame: Published) -> Result<u64, SendError> {
+        self.send_at(monotonic_now(), frame)
+    }
+
+    /// Like [`PublisherClient::send`], for a frame that the program had at `had`, by this machine's monotonic clock.
+    pub fn send_at(&self, had: Instant, frame: Published) -> Result<u64, SendError> {
         let Published { payload, encoding, width, height, captured } = frame;
         let bytes = payload.len();
         if width == 0 || height == 0 || bytes == 0 {
@@ -217,6 +223,7 @@ impl PublisherClient {
             width,
             height,
             captured_utc_ns: captured.map(Timestamp::as_nanos),
+            captured_monotonic_ns: Some(had.as_nanos()),
             payload,
         });
         drop(state);
@@ -359,7 +366,8 @@ async fn publish(
 ) -> ClientError {
     let send = async {
         loop {
-            let frame = shared.next_frame().await;
+            let mut frame = shared.next_frame().await;
+            frame.captured_monotonic_ns = frame.captured_monotonic_ns.and_then(|had| dialler.to_theirs(had));
             if let Err(lost) = sink.send(frame).await {
                 return lost.explain(dialler.address());
             }

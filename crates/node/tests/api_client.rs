@@ -1,0 +1,453 @@
+//! The client library against real brokers, over both ways in: the same cases for the local protocol and for gRPC
+//! over TLS.
+
+mod api_support;
+
+use std::time::Duration;
+
+use api_support::{Site, frame, image, number, warm_up, within};
+use mez_core::frame::SkipReason;
+use mez_core::subscription::Deliver;
+use mez_node::client::{
+    Address, ClientError, ClientOptions, EdgeClient, Event, Profile, PublisherEvent, SubscribeOptions,
+};
+use mez_node::clock::{monotonic_now, wall_now};
+use mez_node::identity::name::Role;
+use tonic::Code;
+
+fn all() -> SubscribeOptions {
+    SubscribeOptions::new("**".parse().unwrap())
+}
+
+/// Runs a case over the local protocol and over TLS.
+macro_rules! both_ways {
+    ($($name:ident: $case:ident;)*) => { $(
+        mod $name {
+            #[tokio::test(flavor = "multi_thread")]
+            async fn over_the_unix_socket() {
+                super::$case(0).await;
+            }
+            #[tokio::test(flavor = "multi_thread")]
+            async fn over_tls() {
+                super::$case(1).await;
+            }
+        }
+    )* };
+}
+
+both_ways! {
+    frames_arrive_whole_and_in_order: whole_and_in_order;
+    the_newest_wins_for_a_slow_application: newest_wins;
+    every_frame_is_delivered_on_request: every_frame;
+    the_past_is_read_and_ends: the_past;
+    a_stalled_reader_holds_up_nobody: stalled_reader;
+    what_is_refused_says_which_field: refusals;
+    cameras_are_listed: cameras;
+    replies_reach_the_publisher: replies;
+    a_camera_that_comes_later_is_waited_for: waiting;
+    a_subscription_survives_a_restart_of_the_server: restart;
+    stopping_is_told: stopping;
+}
+
+async fn whole_and_in_order(way: usize) {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, tls) = site.serve_edge(&edge).await;
+    let client = site.client(&[unix, tls][way]).await;
+    let mut subscription = client.subscribe(all()).await.unwrap();
+    let mut last = warm_up(&camera, &mut subscription).await;
+    for value in 10_000..10_030 {
+        let published = monotonic_now();
+        let id = camera.publish(image(value, 1_000_000)).unwrap();
+        let frame = frame(&mut subscription).await;
+        let got = number(&frame.payload);
+        assert!(got > last, "{got} after {last}");
+        last = got;
+        if got == value {
+            assert_eq!((frame.meta.id, frame.meta.width), (id, 1_000_000));
+            let (captured, error) = frame.captured_at.expect("the clocks have been compared");
+            assert!(captured + error >= published && captured <= frame.received_at + error);
+        }
+    }
+    assert_eq!(last, 10_029);
+}
+
+async fn newest_wins(way: usize) {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, tls) = site.serve_edge(&edge).await;
+    let client = site.client(&[unix, tls][way]).await;
+    let mut subscription = client.subscribe(all()).await.unwrap();
+    let mut last = warm_up(&camera, &mut subscription).await;
+    // Somebody else sees when the last frame has arrived.
+    let mut witness = client.subscribe(all()).await.unwrap();
+    let first_missed = camera.log().newest().unwrap().frame.meta.id.sequence.0 + 1;
+    for value in 1000..1100 {
+        last = last.max(value);
+        camera.publish(image(value, 2000)).unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    while number(&frame(&mut witness).await.payload) != last {}
+    let mut taken = frame(&mut subscription).await;
+    let mut skipped = taken.skipped.total();
+    let mut frames = 1;
+    // The way to this subscription may be a little longer than to the witness.
+    while number(&taken.payload) != last {
+        taken = frame(&mut subscription).await;
+        skipped += taken.skipped.total();
+        frames += 1;
+    }
+    let published = taken.meta.id.sequence.0 + 1 - first_missed;
+    assert_eq!(frames + skipped, published, "delivered + skipped = published");
+    assert!(frames < 50, "{frames} of {published} frames were handed to a busy application");
+}
+
+async fn every_frame(way: usize) {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, tls) = site.serve_edge(&edge).await;
+    let client = site.client(&[unix, tls][way]).await;
+    let options = SubscribeOptions { deliver: Some(Deliver::Every), waiting_frames_max: 2, ..all() };
+    let mut subscription = client.subscribe(options).await.unwrap();
+    assert_eq!(subscription.deliver(), Deliver::Every);
+    let before = warm_up(&camera, &mut subscription).await;
+    // Each crosses the link before the next, so that all of them do.
+    let mut witness = client.subscribe(all()).await.unwrap();
+    for value in 1000..1040 {
+        camera.publish(image(value, 20_000)).unwrap();
+        while number(&frame(&mut witness).await.payload) != value {}
+    }
+    let mut next = 1000;
+    while next < 1040 {
+        let got = number(&frame(&mut subscription).await.payload);
+        if got > before && got >= 1000 {
+            assert_eq!(got, next);
+            next += 1;
+        }
+    }
+}
+
+async fn the_past(way: usize) {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, tls) = site.serve_edge(&edge).await;
+    let client = site.client(&[unix, tls][way]).await;
+    let mut live = client.subscribe(all()).await.unwrap();
+    let begin = wall_now();
+    warm_up(&camera, &mut live).await;
+    for value in 1000..1010 {
+        camera.publish(image(value, 500)).unwrap();
+        while number(&frame(&mut live).await.payload) != value {}
+    }
+    let options = SubscribeOptions {
+        begin: Some(begin - Duration::from_secs(3600)),
+        end: Some(wall_now()),
+        ..all()
+    };
+    let mut past = client.subscribe(options).await.unwrap();
+    assert_eq!(past.deliver(), Deliver::Every);
+    let (mut numbers, mut not_held) = (Vec::new(), None);
+    loop {
+        match within(past.next()).await {
+            Some(Event::Frame(frame)) => {
+                numbers.push(number(&frame.payload));
+                not_held = not_held.or(frame.not_held);
+            }
+            Some(Event::Ended { .. }) => break,
+            Some(Event::Failed { reason }) => panic!("{reason}"),
+            Some(_) => {}
+            None => panic!("the end was not told"),
+        }
+    }
+    assert_eq!(numbers[numbers.len() - 10..], (1000..1010).collect::<Vec<_>>());
+    assert!(not_held.is_some(), "an hour ago nothing was held, and that has to be said");
+    assert_eq!(within(past.next()).await, None);
+}
+
+async fn stalled_reader(way: usize) {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, tls) = site.serve_edge(&edge).await;
+    let client = site.client(&[unix, tls][way]).await;
+    // With a bound of one frame, the program stops reading and the broker cannot write.
+    let stalled = SubscribeOptions { deliver: Some(Deliver::Every), waiting_frames_max: 1, ..all() };
+    let mut stalled = client.subscribe(stalled).await.unwrap();
+    let mut quick = client.subscribe(all()).await.unwrap();
+    warm_up(&camera, &mut quick).await;
+    for value in 1000..1060 {
+        camera.publish(image(value, 500_000)).unwrap();
+        while number(&frame(&mut quick).await.payload) != value {}
+    }
+    // It finds what the log still holds, in order.
+    let mut last = 0;
+    while last != 1059 {
+        let got = number(&frame(&mut stalled).await.payload);
+        assert!(got >= last);
+        last = got;
+    }
+}
+
+async fn refusals(way: usize) {
+    let site = Site::new();
+    let edge = site.edge();
+    let (_server, unix, tls) = site.serve_edge(&edge).await;
+    let client = site.client(&[unix, tls][way]).await;
+    for (options, field) in [
+        (SubscribeOptions { accuracy_floor: Some(1.5), ..all() }, "accuracy_floor"),
+        (SubscribeOptions { latency_bound: Some(Duration::ZERO), ..all() }, "latency_bound_ns"),
+        (SubscribeOptions { profile: Some(Profile::Name("people".into())), ..all() }, "profile_name"),
+        (SubscribeOptions { begin: Some(wall_now()), end: Some(Default::default()), ..all() }, "end_utc_ns"),
+    ] {
+        match client.subscribe(options).await {
+            Err(ClientError::Refused(error)) => {
+                assert_eq!((error.code, error.field.as_deref()), (Code::InvalidArgument, Some(field)));
+                assert!(!error.reason.is_empty() && !error.message.is_empty());
+            }
+            other => panic!("{field}: {:?}", other.map(|_| "accepted")),
+        }
+    }
+    let inline = SubscribeOptions { profile: Some(Profile::Inline("{}".into())), ..all() };
+    client.subscribe(inline).await.unwrap();
+}
+
+async fn cameras(way: usize) {
+    let site = Site::new();
+    let edge = site.edge();
+    let _cameras = [site.camera("dock/cam1", &edge).await, site.camera("yard/cam1", &edge).await];
+    let (_server, unix, tls) = site.serve_edge(&edge).await;
+    let client = site.client(&[unix, tls][way]).await;
+    let names = |cameras: Vec<mez_node::client::CameraSummary>| {
+        cameras.into_iter().map(|camera| camera.camera.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(client.cameras(None).await.unwrap()), ["dock/cam1", "yard/cam1"]);
+    let some = client.cameras(Some(&"yard/*".parse().unwrap())).await.unwrap();
+    assert_eq!(some[0].identity, "spiffe://test/camera/yard/cam1");
+    assert!(some[0].connected);
+    assert_eq!(names(some), ["yard/cam1"]);
+}
+
+async fn replies(way: usize) {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, tls) = site.serve_edge(&edge).await;
+    let client = site.client(&[unix, tls][way]).await;
+    let mut subscription = client.subscribe(all()).await.unwrap();
+    warm_up(&camera, &mut subscription).await;
+    let id = camera.log().newest().unwrap().frame.meta.id;
+    client.reply(camera.name(), id, "two people".into()).unwrap();
+    let reply = within(camera.next_reply()).await;
+    assert_eq!((reply.frame, reply.application.as_str()), (id, "viewer"));
+    assert_eq!(&reply.payload[..], b"two people");
+
+    client.reply(&"no/such".parse().unwrap(), id, "lost".into()).unwrap();
+    within(client.flush_replies()).await;
+    let counts = client.reply_counts();
+    assert_eq!((counts.queued, counts.sent, counts.failed, counts.dropped), (2, 1, 1, 0));
+    assert!(client.reply(camera.name(), id, vec![0; 65 << 10].into()).is_err());
+}
+
+async fn waiting(way: usize) {
+    let site = Site::new();
+    let edge = site.edge();
+    let (_server, unix, tls) = site.serve_edge(&edge).await;
+    let client = site.client(&[unix, tls][way]).await;
+    let mut subscription = client.subscribe(all()).await.unwrap();
+    assert!(subscription.cameras().is_empty());
+    assert_eq!(within(subscription.next()).await, Some(Event::Waiting { matching: 0 }));
+    let camera = site.camera("dock/cam1", &edge).await;
+    match within(subscription.next()).await {
+        Some(Event::Camera { camera, up: true, .. }) => assert_eq!(camera.as_str(), "dock/cam1"),
+        other => panic!("{other:?}"),
+    }
+    warm_up(&camera, &mut subscription).await;
+}
+
+async fn restart(way: usize) {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (server, unix, tls) = site.serve_edge(&edge).await;
+    let client = site.client(&[&unix, &tls][way]).await;
+    let mut subscription = client.subscribe(all()).await.unwrap();
+    warm_up(&camera, &mut subscription).await;
+    let before = frame_after(&mut subscription, &camera, 1000).await;
+    server.stop().await;
+    loop {
+        match within(subscription.next()).await {
+            Some(Event::Disconnected { .. }) => break,
+            Some(Event::Frame(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(client.cameras(None).await.is_err());
+    for value in 2000..2005 {
+        camera.publish(image(value, 100)).unwrap();
+    }
+    let mut server = mez_node::api::ApiServer::edge(edge.clone(), Default::default());
+    match (way, &tls) {
+        (0, _) => server.listen_unix(unix.as_unix().unwrap()).unwrap(),
+        (_, Address::Tcp { port, .. }) => {
+            let address = format!("127.0.0.1:{port}").parse().unwrap();
+            let credentials = site.credentials(Role::Edge, "edge");
+            server.listen_tls(address, &credentials, &[Role::App]).await.unwrap();
+        }
+        _ => unreachable!("TLS has a port"),
+    }
+    loop {
+        match within(subscription.next()).await {
+            Some(Event::Reconnected) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    let after = frame_after(&mut subscription, &camera, 3000).await;
+    assert!(after.meta.id > before.meta.id);
+    let passed = after.meta.id.sequence.0 - before.meta.id.sequence.0 - 1;
+    assert!(after.skipped.total() <= passed);
+    assert!(after.skipped.of(SkipReason::LinkDown) > 0, "{:?}", after.skipped);
+    assert_eq!(client.cameras(None).await.unwrap().len(), 1);
+}
+
+/// Publishes images numbered from `from` on until one of them arrives.
+async fn frame_after(
+    subscription: &mut mez_node::client::Subscription,
+    camera: &mez_node::camera::CameraHandle,
+    from: u32,
+) -> Box<mez_node::client::ReceivedFrame> {
+    let mut skipped = mez_core::frame::SkipCounts::default();
+    for value in from..from + 600 {
+        camera.publish(image(value, 100)).unwrap();
+        let wait = tokio::time::timeout(Duration::from_millis(100), frame(subscription));
+        if let Ok(mut frame) = wait.await {
+            skipped.merge(&frame.skipped);
+            if number(&frame.payload) >= from {
+                frame.skipped = skipped;
+                return frame;
+            }
+        }
+    }
+    panic!("nothing was delivered");
+}
+
+async fn stopping(way: usize) {
+    let site = Site::new();
+    let edge = site.edge();
+    let (server, unix, tls) = site.serve_edge(&edge).await;
+    let client = site.client(&[unix, tls][way]).await;
+    let options = SubscribeOptions { reconnect: false, ..all() };
+    let mut subscription = client.subscribe(options).await.unwrap();
+    assert!(matches!(within(subscription.next()).await, Some(Event::Waiting { .. })));
+    server.stop().await;
+    match within(subscription.next()).await {
+        Some(Event::Failed { reason: ClientError::Refused(error) }) => assert_eq!(error.reason, "STOPPING"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(within(subscription.next()).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_in_another_process_is_accepted_refused_and_replied_to() {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_edge_server, unix, _) = site.serve_edge(&edge).await;
+    let (_camera_server, camera_socket) = site.serve_camera(&camera);
+    let publisher = site.publisher(&camera_socket).await;
+    assert_eq!(publisher.camera().as_str(), "dock/cam1");
+    let client = site.client(&unix).await;
+    let mut subscription = client.subscribe(all()).await.unwrap();
+    warm_up(&camera, &mut subscription).await;
+
+    let sent_at = monotonic_now();
+    let sent = publisher.send(image(5000, 1_000_000)).unwrap();
+    let received = loop {
+        let frame = frame(&mut subscription).await;
+        if number(&frame.payload) == 5000 {
+            break frame;
+        }
+    };
+    let accepted = within(publisher.next_event()).await.unwrap();
+    assert_eq!(accepted, PublisherEvent::Accepted { number: sent, frame: received.meta.id });
+    // The publisher's stamp counts, not the moment of arrival at the broker.
+    let (captured, error) = received.captured_at.unwrap();
+    assert!(captured + error >= sent_at);
+
+    client.reply(camera.name(), received.meta.id, "seen".into()).unwrap();
+    match within(publisher.next_event()).await.unwrap() {
+        PublisherEvent::Reply { frame, application, payload } => {
+            assert_eq!((frame, application.as_str(), &payload[..]), (received.meta.id, "viewer", &b"seen"[..]));
+        }
+        other => panic!("{other:?}"),
+    }
+
+    // One byte too few for its size: refused by the broker, and the stream goes on.
+    let mut wrong = image(5001, 1000);
+    wrong.width = 1001;
+    let number = publisher.send(wrong).unwrap();
+    match within(publisher.next_event()).await.unwrap() {
+        PublisherEvent::Refused { number: refused, error } => {
+            assert_eq!((refused, error.reason.as_str()), (number, "WRONG_SIZE"));
+        }
+        other => panic!("{other:?}"),
+    }
+    publisher.send(image(5002, 1000)).unwrap();
+    within(publisher.flush()).await;
+    let counts = publisher.counts();
+    assert_eq!((counts.sent, counts.accepted, counts.refused), (3, 2, 1));
+    assert!(publisher.send(image(0, 33 << 20)).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_survives_a_restart_of_its_broker() {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (server, socket) = site.serve_camera(&camera);
+    let publisher = site.publisher(&socket).await;
+    publisher.send(image(1, 100)).unwrap();
+    assert!(matches!(within(publisher.next_event()).await, Some(PublisherEvent::Accepted { .. })));
+    server.stop().await;
+    assert!(matches!(within(publisher.next_event()).await, Some(PublisherEvent::Disconnected { .. })));
+    publisher.send(image(2, 100)).unwrap();
+    assert_eq!(publisher.counts().dropped, 1);
+    let (_server, _) = site.serve_camera(&camera);
+    assert!(matches!(within(publisher.next_event()).await, Some(PublisherEvent::Reconnected)));
+    publisher.send(image(3, 100)).unwrap();
+    assert!(matches!(within(publisher.next_event()).await, Some(PublisherEvent::Accepted { .. })));
+    assert_eq!(number(&camera.log().newest().unwrap().frame.payload), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_not_there_is_named_with_what_to_do() {
+    let site = Site::new();
+    let impatient = || ClientOptions { patience: Duration::ZERO, ..ClientOptions::default() };
+    let missing = Address::Unix(site.socket("none.sock"));
+    let error = EdgeClient::connect(missing, None, impatient()).await.err().unwrap();
+    assert!(error.to_string().contains("none.sock") && error.to_string().contains("is the broker running?"), "{error}");
+
+    let nobody = Address::Tcp { host: "127.0.0.1".into(), port: 1 };
+    let error = EdgeClient::connect(nobody.clone(), None, impatient()).await.err().unwrap();
+    assert!(matches!(error, ClientError::NoCredentials { .. }) && error.to_string().contains("mez keys enrol"));
+    let credentials = site.credentials(Role::App, "viewer");
+    let error = EdgeClient::connect(nobody, Some(&credentials), impatient()).await.err().unwrap();
+    assert!(error.to_string().contains("nobody listens there"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_and_cameras_are_not_served_over_tls() {
+    let site = Site::new();
+    let edge = site.edge();
+    let (_server, _, tls) = site.serve_edge(&edge).await;
+    let impatient = || ClientOptions { patience: Duration::ZERO, ..ClientOptions::default() };
+    let stranger = Site::new().credentials(Role::App, "viewer");
+    let camera = site.credentials(Role::Camera, "dock/cam1");
+    for credentials in [stranger, camera] {
+        let error = EdgeClient::connect(tls.clone(), Some(&credentials), impatient()).await.err().unwrap();
+        assert!(matches!(error, ClientError::Unreachable { .. }), "{error:?}");
+    }
+}

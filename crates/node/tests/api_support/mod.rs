@@ -1,0 +1,136 @@
+//! A site with an edge and a camera, served to applications, for the tests of the interface.
+#![allow(dead_code, reason = "every test uses another part")]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mez_core::broker::Published;
+use mez_core::broker::edge::EdgeConfig;
+use mez_core::frame::Encoding;
+use mez_node::api::{ApiLimits, ApiServer};
+use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions};
+use mez_node::client::{
+    Address, ClientOptions, EdgeClient, Event, PublisherClient, PublisherOptions, ReceivedFrame, Subscription,
+};
+use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions};
+use mez_node::identity::folder::TemporarySite;
+use mez_node::identity::name::{Role, SiteName};
+use mez_node::identity::Credentials;
+
+pub struct Site {
+    pub keys: TemporarySite,
+    pub folder: tempfile::TempDir,
+}
+
+impl Site {
+    pub fn new() -> Self {
+        let site: SiteName = "test".parse().unwrap();
+        Self { keys: TemporarySite::create(&site).unwrap(), folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn credentials(&self, role: Role, name: &str) -> Credentials {
+        self.keys.keys().credentials(role, Some(&name.parse().unwrap())).unwrap()
+    }
+
+    pub fn edge(&self) -> EdgeHandle {
+        let options = EdgeOptions {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            credentials: self.credentials(Role::Edge, "edge"),
+            config: EdgeConfig::default(),
+        };
+        EdgeBroker::start(options).unwrap()
+    }
+
+    pub async fn camera(&self, name: &str, edge: &EdgeHandle) -> CameraHandle {
+        let credentials = self.credentials(Role::Camera, name);
+        let port = edge.link_address().port();
+        let mut options = CameraOptions::new(name.parse().unwrap(), "127.0.0.1", port, credentials);
+        options.state = Some(self.folder.path().join("state"));
+        let camera = CameraBroker::start(options).unwrap();
+        within(camera.up().wait_for(|up| *up)).await.unwrap();
+        camera
+    }
+
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Serves an edge on a Unix socket and over TLS.
+    pub async fn serve_edge(&self, edge: &EdgeHandle) -> (ApiServer, Address, Address) {
+        let mut server = ApiServer::edge(edge.clone(), ApiLimits::default());
+        let path = self.socket("edge.sock");
+        server.listen_unix(&path).unwrap();
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let credentials = self.credentials(Role::Edge, "edge");
+        let address = server.listen_tls(any, &credentials, &[Role::App, Role::Edge]).await.unwrap();
+        (server, Address::Unix(path), tcp(address))
+    }
+
+    /// Serves a camera on a Unix socket.
+    pub fn serve_camera(&self, camera: &CameraHandle) -> (ApiServer, Address) {
+        let mut server = ApiServer::camera(camera.clone(), ApiLimits::default());
+        let path = self.socket("camera.sock");
+        server.listen_unix(&path).unwrap();
+        (server, Address::Unix(path))
+    }
+
+    pub async fn client(&self, address: &Address) -> EdgeClient {
+        let credentials = self.credentials(Role::App, "viewer");
+        let options = ClientOptions { application: "viewer".into(), ..ClientOptions::default() };
+        EdgeClient::connect(address.clone(), Some(&credentials), options).await.unwrap()
+    }
+
+    pub async fn publisher(&self, address: &Address) -> PublisherClient {
+        PublisherClient::connect(address.clone(), None, None, PublisherOptions::default()).await.unwrap()
+    }
+}
+
+pub fn tcp(address: SocketAddr) -> Address {
+    Address::Tcp { host: address.ip().to_string(), port: address.port() }
+}
+
+/// A hang becomes a failure with a place.
+pub async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), work).await.expect("something hangs")
+}
+
+/// A grey image of `pixels` bytes, filled with the low byte of its number, which stands at its beginning.
+pub fn image(number: u32, pixels: u32) -> Published {
+    let mut payload = vec![number as u8; pixels as usize];
+    payload[..4].copy_from_slice(&number.to_le_bytes());
+    Published { payload: payload.into(), encoding: Encoding::Gray8, width: pixels, height: 1, captured: None }
+}
+
+/// The number of an image, once every byte of it has been checked.
+pub fn number(payload: &[u8]) -> u32 {
+    let number = u32::from_le_bytes(payload[..4].try_into().unwrap());
+    assert!(payload[4..].iter().all(|byte| *byte == number as u8), "the payload was altered");
+    number
+}
+
+/// The next frame; other events are passed over.
+pub async fn frame(subscription: &mut Subscription) -> Box<ReceivedFrame> {
+    within(async {
+        loop {
+            match subscription.next().await.expect("the subscription has not ended") {
+                Event::Frame(frame) => return frame,
+                Event::Failed { reason } => panic!("{reason}"),
+                _ => {}
+            }
+        }
+    })
+    .await
+}
+
+/// Publishes small images until one is delivered: a subscription takes a moment to reach the camera. Returns its number.
+pub async fn warm_up(camera: &CameraHandle, subscription: &mut Subscription) -> u32 {
+    for value in 0..600 {
+        camera.publish(image(value, 100)).unwrap();
+        let wait = tokio::time::timeout(Duration::from_millis(100), frame(subscription));
+        if let Ok(frame) = wait.await {
+            return number(&frame.payload);
+        }
+    }
+    panic!("nothing was delivered");
+}
