@@ -1,1 +1,33 @@
-//! Mez: testbed.
+//! A deterministic world for the brokers of `mez-core`: cameras, links, edges and applications on one virtual
+//! clock and one seed, with faults, and with checks that look at every event.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`world`] | the world: making, running, faults |
+//! | [`scenario`] | worlds drawn at random |
+//! | [`check`] | what must hold in every world |
+//! | [`link`] | the model of a link and of the connections on it |
+//! | [`time`] | true time, and hosts' clocks, which are wrong |
+//! | [`random`] | the one source of chance |
+
+pub mod check;
+pub mod link;
+mod payload;
+pub mod random;
+pub mod scenario;
+pub mod time;
+mod trace;
+pub mod world;
+
+pub use crate::link::LinkSpec;
+pub use crate::payload::PAYLOAD_BYTES_MAX;
+pub use crate::time::{HostClock, Moment, ms, secs};
+pub use crate::world::{
+    Action, ApplicationId, ApplicationSpec, Bug, CameraId, CameraSpec, CaptureTimes, Counter, Delivered,
+    EdgeId, EdgeSpec, Failure, Host, World,
+};
+
+/// `mbps(20)` is 20,000,000 bits per second.
+pub const fn mbps(mbps: u64) -> u64 {
+    mbps * 1_000_000
+}

@@ -1,0 +1,162 @@
+//! What an application gets, frame by frame.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::frame::{ClockSource, Epoch, FrameId, Reference, Rung, Sequence, SkipReason};
+use mez_core::name::CameraName;
+use mez_core::subscription::{Deliver, Delivery, Span};
+use mez_core::units::Instant;
+
+use super::Checks;
+use super::frames::NEVER_LIVE;
+use crate::time::{HostClock, Moment};
+
+/// Stamps are whole nanoseconds and may be moved on by a few where two would be equal.
+const ROUNDING: Duration = Duration::from_micros(2);
+
+/// What one subscription was given so far.
+pub(crate) struct Reading {
+    edge_run: u64,
+    span: Span,
+    places: BTreeMap<CameraName, Place>,
+}
+
+#[derive(Default)]
+struct Place {
+    last: Option<FrameId>,
+    /// Whose frames of an epoch it gets.
+    runs: BTreeMap<Epoch, u64>,
+}
+
+impl Reading {
+    pub(crate) fn new(edge_run: u64, span: Span) -> Self {
+        Self { edge_run, span, places: BTreeMap::new() }
+    }
+}
+
+impl Checks {
+    /// A subscription begins.
+    pub(crate) fn subscribed(&mut self, id: SubscriptionId, reading: Reading) {
+        self.readings.insert(id, reading);
+    }
+
+    /// An application got a frame, with the capture instant that the edge states. Returns when it was published.
+    pub(crate) fn delivered(
+        &mut self,
+        subscription: SubscriptionId,
+        delivery: &Delivery,
+        stated: Option<(Instant, Duration)>,
+        edge_clock: &HostClock,
+    ) -> Option<Moment> {
+        let camera = &delivery.camera;
+        let meta = &delivery.record.frame.meta;
+        let id = meta.id;
+        self.check_quality(delivery);
+        let matching = self.matching_runs(camera, meta, &delivery.record.frame.payload, "an application got");
+
+        let reading = self.readings.get_mut(&subscription)?;
+        let (edge_run, span) = (reading.edge_run, reading.span);
+        let place = reading.places.entry(camera.clone()).or_default();
+        let run = *place.runs.entry(id.epoch).or_insert(*matching.first()?);
+        let last = place.last.replace(id);
+        self.expect(matching.contains(&run), "bytes", || {
+            format!("{id} of {camera} is of another run than the frames of its epoch before")
+        });
+        self.expect(last.is_none_or(|last| last < id), "order", || {
+            format!("subscription {subscription:?} got {id} of {camera} after {last:?}")
+        });
+        if self.violation().is_some() {
+            return None;
+        }
+        for reason in NEVER_LIVE {
+            self.expect(delivery.skipped.of(reason) == 0, "reasons", || {
+                format!("{} before {id} of {camera}", reason.name())
+            });
+        }
+        match last {
+            Some(last) if last.epoch == id.epoch => self.check_gap(delivery, edge_run, span, run, last),
+            Some(last) => self.check_gap_over_epochs(delivery, edge_run, span, last),
+            None => self.expect(delivery.skipped.total() <= id.sequence.0, "gaps", || {
+                format!("{} skipped before {id}, the first of {camera}", delivery.skipped.total())
+            }),
+        }
+
+        let at = self.published_frame(camera, run, id)?.at;
+        if let Some((captured, error)) = stated
+            && meta.clock_source == ClockSource::Broker
+        {
+            let truth = edge_clock.monotonic(at);
+            let off = truth.saturating_since(captured).max(captured.saturating_since(truth));
+            self.expect(off <= error + ROUNDING, "clock", || {
+                format!("{id} of {camera} was captured {off:?} away from what the edge states, ±{error:?}")
+            });
+        }
+        Some(at)
+    }
+
+    fn check_quality(&mut self, delivery: &Delivery) {
+        let meta = &delivery.record.frame.meta;
+        let untouched = meta.rung.as_str() == Rung::ORIGINAL
+            && meta.chain.index == 0
+            && meta.chain.chain == meta.id.sequence
+            && meta.chain.reference == Reference::Independent;
+        self.expect(untouched, "quality", || {
+            format!("{} says {meta:?}, but nothing was done to it", meta.id)
+        });
+    }
+
+    /// Between two frames of one epoch everything is accounted for, and what was never sent by its reason.
+    fn check_gap(&mut self, delivery: &Delivery, edge_run: u64, span: Span, run: u64, last: FrameId) {
+        let (camera, id, skipped) = (&delivery.camera, delivery.record.frame.meta.id, &delivery.skipped);
+        let gap = id.sequence.0 - last.sequence.0 - 1;
+        self.expect(skipped.total() == gap, "gaps", || {
+            format!("{gap} frames of {camera} lie between {last} and {id}, but {skipped:?} are stated")
+        });
+        let from = FrameId { sequence: Sequence(last.sequence.0 + 1), ..last };
+        let Some(known) = self.run(camera, run, id) else { return };
+        let (sent, appended) = self.sent_and_appended(known, edge_run, camera, from, id);
+        let (busy, late) = (skipped.of(SkipReason::ApplicationBusy), skipped.of(SkipReason::LateOrLost));
+        let ledger_full = known.ledger_full;
+        // Evicted records take what they knew of skipped frames with them; a span leaves frames out on purpose.
+        if skipped.of(SkipReason::Evicted) > 0 || span.begin.is_some() {
+            return;
+        }
+        let passed = if span.deliver == Deliver::Newest { appended } else { 0 };
+        self.expect(busy == passed, "reasons", || {
+            format!("{busy} frames of {camera} before {id} passed by a busy application, but it was {passed}")
+        });
+        self.expect(ledger_full || late <= sent - appended, "reasons", || {
+            format!(
+                "{late} frames of {camera} between {last} and {id} are called late or lost, but only {} were sent \
+                 and did not arrive",
+                sent - appended
+            )
+        });
+    }
+
+    /// Where an epoch ends, nobody at the edge knows how many of its frames were still to come; but what the
+    /// replica had of it is accounted for, and so is the new epoch from its first frame on.
+    fn check_gap_over_epochs(&mut self, delivery: &Delivery, edge_run: u64, span: Span, last: FrameId) {
+        let (camera, id, skipped) = (&delivery.camera, delivery.record.frame.meta.id, &delivery.skipped);
+        let mut most = id.sequence.0;
+        let mut newest: Option<FrameId> = None;
+        for passed in self.appended_between(edge_run, camera, last, id) {
+            if let Some(before) = newest.filter(|before| before.epoch != passed.epoch) {
+                most += before.sequence.0 + 1;
+            }
+            newest = Some(*passed);
+        }
+        if let Some(before) = newest.filter(|before| before.epoch != id.epoch) {
+            most += before.sequence.0 + 1;
+        }
+        // `last` itself and what came before it were accounted for already.
+        most -= last.sequence.0 + 1;
+        let exact = skipped.of(SkipReason::Evicted) == 0 && span.begin.is_none() && span.end.is_none();
+        let holds = if exact { skipped.total() == most } else { skipped.total() <= most };
+        self.expect(holds, "gaps", || {
+            format!("{most} frames of {camera} lie between {last} and {id}, but {skipped:?} are stated")
+        });
+    }
+}

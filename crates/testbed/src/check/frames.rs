@@ -1,0 +1,180 @@
+//! From the publisher to the replica: what was published, sent and appended.
+
+use bytes::Bytes;
+use mez_core::frame::{FrameId, FrameMeta, SkipReason};
+use mez_core::log::Record;
+use mez_core::name::CameraName;
+use mez_core::units::Timestamp;
+use mez_core::wire::{FrameHeader, SKIP_RANGES_MAX};
+
+use super::Checks;
+use crate::time::Moment;
+
+/// What one process published in one epoch; its sequence is the index.
+pub(super) struct Run {
+    pub(super) run: u64,
+    pub(super) frames: Vec<PublishedFrame>,
+    /// The camera had more to tell of skipped frames than a header holds, so some reasons are lost.
+    pub(super) ledger_full: bool,
+}
+
+pub(super) struct PublishedFrame {
+    pub(super) payload: Bytes,
+    pub(super) captured: Timestamp,
+    pub(super) at: Moment,
+    pub(super) sent: bool,
+}
+
+impl Checks {
+    /// A camera's log took a frame.
+    pub(crate) fn published(
+        &mut self,
+        camera: &CameraName,
+        run: u64,
+        id: FrameId,
+        payload: Bytes,
+        captured: Timestamp,
+    ) {
+        let at = self.now;
+        let runs = self.published.entry((camera.clone(), id.epoch)).or_default();
+        let position = runs.iter().position(|known| known.run == run).unwrap_or_else(|| {
+            runs.push(Run { run, frames: Vec::new(), ledger_full: false });
+            runs.len() - 1
+        });
+        let frames = &mut runs[position].frames;
+        let expected = frames.len() as u64;
+        frames.push(PublishedFrame { payload, captured, at, sent: false });
+        self.expect(id.sequence.0 == expected, "order", || {
+            format!("camera {camera} numbered a frame {id}, not {expected}")
+        });
+    }
+
+    /// A camera gives a frame to a connection on which `unsent` other frames have bytes that have not left.
+    pub(crate) fn sends(&mut self, camera: &CameraName, run: u64, header: &FrameHeader, unsent: usize) {
+        let id = header.meta.id;
+        self.expect(unsent == 0, "one in flight", || {
+            format!("camera {camera} sends {id} while {unsent} frames of the connection are unsent")
+        });
+        let mut end = 0;
+        for range in &header.skipped {
+            let ok = range.first.0 >= end && range.count > 0 && range.end() <= id.sequence;
+            end = range.end().0;
+            self.expect(ok, "replica", || {
+                format!("the header of {id} states skipped frames out of order: {:?}", header.skipped)
+            });
+        }
+        let known = self
+            .published
+            .get_mut(&(camera.clone(), id.epoch))
+            .and_then(|runs| runs.iter_mut().find(|known| known.run == run));
+        let Some(known) = known else {
+            return self.fail("bytes", format!("camera {camera} sends {id}, which it never published"));
+        };
+        known.ledger_full |= header.skipped.len() == SKIP_RANGES_MAX;
+        let again = match known.frames.get_mut(id.sequence.0 as usize) {
+            Some(frame) => std::mem::replace(&mut frame.sent, true),
+            None => {
+                return self.fail("bytes", format!("camera {camera} sends {id}, which it never published"));
+            }
+        };
+        self.expect(!again, "one crossing", || format!("camera {camera} sends {id} again"));
+    }
+
+    /// A replica log took a frame.
+    pub(crate) fn appended(&mut self, edge_run: u64, camera: &CameraName, record: &Record) {
+        let id = record.frame.meta.id;
+        let ids = self.appended.entry((edge_run, camera.clone())).or_default();
+        let before = ids.last().copied();
+        ids.push(id);
+        self.expect(before.is_none_or(|before| before < id), "order", || {
+            format!("the replica of {camera} has {id} after {before:?}")
+        });
+        let mut from = match before {
+            Some(before) if before.epoch == id.epoch => before.sequence.0 + 1,
+            _ => 0,
+        };
+        for range in record.skipped.iter() {
+            let ok = range.first.0 >= from && range.count > 0 && range.end() <= id.sequence;
+            from = range.end().0;
+            self.expect(ok, "replica", || {
+                format!("{id} after {before:?} states {:?} as skipped before it", record.skipped)
+            });
+        }
+        self.matching_runs(camera, &record.frame.meta, &record.frame.payload, "the replica has");
+    }
+
+    /// The runs that published exactly this frame; a breach if there is none.
+    pub(super) fn matching_runs(
+        &mut self,
+        camera: &CameraName,
+        meta: &FrameMeta,
+        payload: &Bytes,
+        who: &str,
+    ) -> Vec<u64> {
+        let id = meta.id;
+        let matching: Vec<u64> = self
+            .published
+            .get(&(camera.clone(), id.epoch))
+            .into_iter()
+            .flatten()
+            .filter(|run| {
+                run.frames
+                    .get(id.sequence.0 as usize)
+                    .is_some_and(|frame| frame.captured == meta.captured && same(&frame.payload, payload))
+            })
+            .map(|run| run.run)
+            .collect();
+        self.expect(!matching.is_empty(), "bytes", || {
+            format!("{who} {id} of {camera}, captured {}, which nobody published so", meta.captured)
+        });
+        matching
+    }
+
+    pub(super) fn published_frame(
+        &self,
+        camera: &CameraName,
+        run: u64,
+        id: FrameId,
+    ) -> Option<&PublishedFrame> {
+        self.run(camera, run, id)?.frames.get(id.sequence.0 as usize)
+    }
+
+    pub(super) fn run(&self, camera: &CameraName, run: u64, id: FrameId) -> Option<&Run> {
+        self.published.get(&(camera.clone(), id.epoch))?.iter().find(|known| known.run == run)
+    }
+
+    /// Frames of one epoch, from `from` to before `to`, that a run gave to a link; and that a replica took.
+    pub(super) fn sent_and_appended(
+        &self,
+        run: &Run,
+        edge_run: u64,
+        camera: &CameraName,
+        from: FrameId,
+        to: FrameId,
+    ) -> (u64, u64) {
+        let range = from.sequence.0 as usize..(to.sequence.0 as usize).min(run.frames.len());
+        let sent = run.frames.get(range).map_or(0, |frames| frames.iter().filter(|f| f.sent).count());
+        (sent as u64, self.appended_between(edge_run, camera, from, to).len() as u64)
+    }
+
+    /// What a replica took from `from` to before `to`.
+    pub(super) fn appended_between(
+        &self,
+        edge_run: u64,
+        camera: &CameraName,
+        from: FrameId,
+        to: FrameId,
+    ) -> &[FrameId] {
+        let Some(ids) = self.appended.get(&(edge_run, camera.clone())) else { return &[] };
+        let (first, last) = (ids.partition_point(|id| *id < from), ids.partition_point(|id| *id < to));
+        &ids[first..last.max(first)]
+    }
+}
+
+/// Reasons that a live subscription can never be told at this stage.
+pub(super) const NEVER_LIVE: [SkipReason; 1] = [SkipReason::NotHeld];
+
+/// Payloads are windows of one block, so the same bytes are mostly at the same place.
+fn same(a: &Bytes, b: &Bytes) -> bool {
+    a.len() == b.len() && (a.as_ptr() == b.as_ptr() || a == b)
+}

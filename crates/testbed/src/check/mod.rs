@@ -1,0 +1,86 @@
+//! What must hold in every world at every event. Each rule has a name; the first breach ends the run.
+//!
+//! | rule | what it says | where |
+//! | --- | --- | --- |
+//! | `bytes` | what an application gets is what was published under that identity, time and size (I1, I4) | `frames.rs` |
+//! | `order` | per subscription and camera, identities strictly increase (I2) | `deliveries.rs` |
+//! | `gaps` | delivered + stated gaps = published (I5) | `deliveries.rs` |
+//! | `reasons` | a frame that was never sent has its own reason, not "late or lost" (I5, I7) | `deliveries.rs` |
+//! | `quality` | a frame says what was done to it: nothing, as yet (I6) | `deliveries.rs` |
+//! | `clock` | the age that the edge states is right within the error that it states | `deliveries.rs` |
+//! | `one crossing` | no frame is given to a link twice, whatever the number of subscribers | `frames.rs` |
+//! | `one in flight` | at most one frame of a connection has bytes unsent | `frames.rs` |
+//! | `replica` | what a record says is missing before it lies between it and the record before | `frames.rs` |
+//! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `world/watch.rs` |
+//! | `memory` | logs stay within their budgets, connections and dials within their bounds (I9) | `world/watch.rs` |
+//! | `resumes` | two seconds after the last fault frames are delivered again (I12) | `world/watch.rs` |
+//! | `silence` | an idle link with a frame to send is not silent for more than 250 ms | `world/watch.rs` |
+//! | `progress` | a timer that has been served is not due again at the same moment | [`crate::world`] |
+//! | `state` | what a broker last said of its link is what it thinks of it | [`crate::world`] |
+
+mod deliveries;
+mod frames;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::frame::{Epoch, FrameId};
+use mez_core::name::CameraName;
+
+pub(crate) use self::deliveries::Reading;
+use self::frames::Run;
+use crate::time::Moment;
+
+/// A rule that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The rule's name, as in the table of [`crate::check`].
+    pub rule: &'static str,
+    /// When.
+    pub at: Moment,
+    /// What was seen, and what should have been.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rule `{}` at {}: {}", self.rule, self.at, self.text)
+    }
+}
+
+/// What the checks know of the world; they see all that its hosts do, and no host sees them.
+#[derive(Default)]
+pub(crate) struct Checks {
+    now: Moment,
+    violation: Option<Violation>,
+    /// All that was published. An epoch has two runs where a camera lost its counter.
+    published: BTreeMap<(CameraName, Epoch), Vec<Run>>,
+    /// What each run of an edge holds or has held.
+    appended: BTreeMap<(u64, CameraName), Vec<FrameId>>,
+    readings: BTreeMap<SubscriptionId, Reading>,
+}
+
+impl Checks {
+    /// From here on, things happen at `now`.
+    pub(crate) fn set_now(&mut self, now: Moment) {
+        self.now = now;
+    }
+
+    pub(crate) fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    /// A rule does not hold. The first breach counts; what follows may be its consequence.
+    pub(crate) fn fail(&mut self, rule: &'static str, text: String) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation { rule, at: self.now, text });
+        }
+    }
+
+    pub(crate) fn expect(&mut self, holds: bool, rule: &'static str, text: impl FnOnce() -> String) {
+        if !holds {
+            self.fail(rule, text());
+        }
+    }
+}

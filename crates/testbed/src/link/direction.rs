@@ -1,0 +1,165 @@
+//! One direction of a link: a bounded queue, a transmitter with a rate, and the way to the other side.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::LinkId;
+use mez_core::frame::FrameId;
+
+use crate::time::Moment;
+
+/// What one packet carries besides its payload: headers of UDP, IP and QUIC, and the cipher's tag.
+const PACKET_OVERHEAD_BYTES: u64 = 60;
+/// The payload of a full packet.
+const PACKET_BYTES: u64 = 1200;
+
+/// Some packets that travel together.
+#[derive(Clone, Debug)]
+pub(super) struct Chunk {
+    pub(super) connection: LinkId,
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    /// The end of the handshake: from now on the edge knows the connection.
+    Open,
+    /// One message of the control stream.
+    Message(Bytes),
+    /// A piece of a frame's stream, up to `end` bytes of its payload.
+    Frame { frame: FrameId, header: Option<Bytes>, bytes: u32, end: u32, payload: Bytes },
+    /// The sender has cancelled a frame.
+    Reset(FrameId),
+    /// The receiver does not want a frame.
+    Stop(FrameId),
+    /// The connection is over.
+    Close,
+}
+
+impl Chunk {
+    /// Bytes that it takes on the wire.
+    pub(super) fn bytes(&self) -> u64 {
+        let payload = match &self.kind {
+            Kind::Open => PACKET_BYTES,
+            Kind::Message(bytes) => bytes.len() as u64,
+            Kind::Frame { header, bytes, .. } => {
+                header.as_ref().map_or(0, |header| header.len() as u64) + u64::from(*bytes)
+            }
+            Kind::Reset(_) | Kind::Stop(_) | Kind::Close => 16,
+        };
+        payload + PACKET_OVERHEAD_BYTES * payload.div_ceil(PACKET_BYTES)
+    }
+
+    /// Whether it belongs to the stream of `frame`.
+    pub(super) fn is_of(&self, frame: FrameId) -> bool {
+        matches!(&self.kind, Kind::Frame { frame: of, .. } if *of == frame)
+    }
+}
+
+/// The packet that is being transmitted: the first of the queue.
+struct Service {
+    /// Since when the figure below is true.
+    from: Moment,
+    bits_left: u64,
+}
+
+pub(super) struct Direction {
+    pub(super) bits_per_second: u64,
+    pub(super) delay: Duration,
+    queue_bytes_max: u64,
+    queue: VecDeque<Chunk>,
+    queued_bytes: u64,
+    service: Option<Service>,
+    /// What has left the transmitter, with the moment of its arrival. Queue before propagation: bytes in flight
+    /// do not occupy the router.
+    travelling: VecDeque<(Moment, Chunk)>,
+}
+
+impl Direction {
+    pub(super) fn new(bits_per_second: u64, delay: Duration, queue_bytes_max: u64) -> Self {
+        Self {
+            bits_per_second,
+            delay,
+            queue_bytes_max,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            service: None,
+            travelling: VecDeque::new(),
+        }
+    }
+
+    /// Whether one more piece may enter the queue. The last one may reach beyond the bound.
+    pub(super) fn has_room(&self) -> bool {
+        self.queued_bytes < self.queue_bytes_max
+    }
+
+    /// How long what is queued now will take.
+    pub(super) fn queue_time(&self) -> Duration {
+        self.time_for(self.queued_bytes * 8)
+    }
+
+    pub(super) fn push(&mut self, now: Moment, chunk: Chunk) {
+        self.queued_bytes += chunk.bytes();
+        self.queue.push_back(chunk);
+        self.serve(now);
+    }
+
+    pub(super) fn set_rate(&mut self, now: Moment, bits_per_second: u64) {
+        if let Some(service) = &mut self.service {
+            let done = now.since(service.from).as_nanos() * u128::from(self.bits_per_second) / 1_000_000_000;
+            service.bits_left = service.bits_left.saturating_sub(done as u64);
+            service.from = now;
+        }
+        self.bits_per_second = bits_per_second;
+    }
+
+    /// When something happens next.
+    pub(super) fn due(&self) -> Moment {
+        let served = self.service.as_ref().map(|service| service.from + self.time_for(service.bits_left));
+        let arrived = self.travelling.front().map(|(arrives, _)| *arrives);
+        served.into_iter().chain(arrived).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// Lets whatever has been transmitted by now set off. Returns whether anything did, so that there is room.
+    pub(super) fn transmit(&mut self, now: Moment) -> bool {
+        let done = self
+            .service
+            .as_ref()
+            .is_some_and(|service| service.from + self.time_for(service.bits_left) <= now);
+        if !done {
+            return false;
+        }
+        self.service = None;
+        let chunk = self.queue.pop_front().expect("what is being transmitted is the first of the queue");
+        self.queued_bytes -= chunk.bytes();
+        self.travelling.push_back((now + self.delay, chunk));
+        self.serve(now);
+        true
+    }
+
+    /// What has arrived by now.
+    pub(super) fn arrive(&mut self, now: Moment) -> Option<Chunk> {
+        let (_, chunk) = self.travelling.pop_front_if(|(arrives, _)| *arrives <= now)?;
+        Some(chunk)
+    }
+
+    /// Everything under way, in the order in which it was sent. It is lost, unless its sender sends it again.
+    pub(super) fn lose_all(&mut self) -> Vec<Chunk> {
+        self.service = None;
+        self.queued_bytes = 0;
+        self.travelling.drain(..).map(|(_, chunk)| chunk).chain(self.queue.drain(..)).collect()
+    }
+
+    fn serve(&mut self, now: Moment) {
+        if self.service.is_none() {
+            self.service =
+                self.queue.front().map(|chunk| Service { from: now, bits_left: chunk.bytes() * 8 });
+        }
+    }
+
+    fn time_for(&self, bits: u64) -> Duration {
+        let nanos = (u128::from(bits) * 1_000_000_000).div_ceil(u128::from(self.bits_per_second.max(1)));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}

@@ -1,0 +1,601 @@
+//! A link between a camera host and an edge, and the connections on it, without sockets.
+//!
+//! One rate each way, shared by all connections; a bounded queue in front of it and a delay behind it. On each
+//! connection messages go before frames and newer frames before older ones; nothing is lost or reordered as long
+//! as the link holds, as QUIC appears to its user. While the link is *cut* nothing passes, and no end is told. What was
+//! under way is sent again when the sender's next probe gets through: QUIC doubles the time between two probes
+//! (RFC 9002, section 6.2), so an old connection may stay silent for as long again as the link was cut. That is why
+//! brokers dial anew.
+//!
+//! Driven like a broker: `handle_*` or a request, then [`Link::poll_output`] until there is nothing, then wait until
+//! [`Link::poll_timeout`].
+
+mod connection;
+mod direction;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::{DIAL_TIME_MAX, LinkId};
+use mez_core::frame::FrameId;
+
+use self::connection::{Connection, OutFrame};
+use self::direction::{Chunk, Direction, Kind};
+use crate::random::Random;
+use crate::time::{Moment, ms, secs};
+
+/// After this long without a word an end gives a connection up.
+pub const IDLE_TIME_MAX: Duration = secs(10);
+/// Frames are cut into pieces that take about this long.
+const PIECE_TIME_MS: u64 = 2;
+/// The smallest piece.
+const PIECE_BYTES_MIN: u64 = 1200;
+/// When the first message of a handshake is repeated; later repetitions wait twice as long each.
+const HANDSHAKE_REPEAT: Duration = ms(150);
+/// How long an end may wait before it acknowledges; part of the time between two probes.
+const ACKNOWLEDGE_DELAY: Duration = ms(25);
+
+/// The two ends of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// The camera host, which dials.
+    Camera = 0,
+    /// The edge, which sends no frames.
+    Edge = 1,
+}
+
+impl Side {
+    const BOTH: [Self; 2] = [Self::Camera, Self::Edge];
+
+    const fn other(self) -> Self {
+        match self {
+            Self::Camera => Self::Edge,
+            Self::Edge => Self::Camera,
+        }
+    }
+}
+
+/// What a link can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkSpec {
+    /// The rate each way, in bits per second. Default 20 Mbit/s.
+    pub bits_per_second: u64,
+    /// The delay from the camera to the edge. Default 5 ms.
+    pub delay_up: Duration,
+    /// The delay from the edge to the camera. Default 5 ms.
+    pub delay_down: Duration,
+    /// What may wait in the queue, in bytes: 13 ms at 20 Mbit/s. Default 32 KiB.
+    pub queue_bytes_max: u64,
+}
+
+impl Default for LinkSpec {
+    fn default() -> Self {
+        Self { bits_per_second: 20_000_000, delay_up: ms(5), delay_down: ms(5), queue_bytes_max: 32 << 10 }
+    }
+}
+
+impl LinkSpec {
+    /// There and back, without queues.
+    pub fn round_trip_time(&self) -> Duration {
+        self.delay_up + self.delay_down
+    }
+}
+
+/// What happened on a link.
+#[derive(Clone, Debug)]
+pub enum LinkOutput {
+    /// The camera's side has a connection.
+    Dialled {
+        /// The connection.
+        connection: LinkId,
+        /// The process that dialled.
+        owner: u64,
+    },
+    /// The attempt to connect was given up.
+    DialFailed {
+        /// The process that dialled.
+        owner: u64,
+    },
+    /// The edge has a connection.
+    Accepted {
+        /// The connection.
+        connection: LinkId,
+        /// The process that dialled.
+        owner: u64,
+    },
+    /// A message arrived.
+    Message {
+        /// Where.
+        to: Side,
+        /// The connection.
+        connection: LinkId,
+        /// The message, with its length.
+        bytes: Bytes,
+    },
+    /// The beginning of a frame arrived at the edge.
+    FrameOpened {
+        /// The connection.
+        connection: LinkId,
+        /// The header, with its length.
+        header: Bytes,
+    },
+    /// More of a frame arrived.
+    FrameProgress {
+        /// The connection.
+        connection: LinkId,
+        /// The frame.
+        frame: FrameId,
+        /// Payload bytes in all.
+        bytes: u32,
+    },
+    /// The last byte of a frame arrived.
+    FrameFinished {
+        /// The connection.
+        connection: LinkId,
+        /// The frame.
+        frame: FrameId,
+        /// All of its payload.
+        payload: Bytes,
+    },
+    /// The edge learns that the rest of a frame will not come.
+    FrameCancelled {
+        /// The connection.
+        connection: LinkId,
+        /// The frame.
+        frame: FrameId,
+    },
+    /// The last byte of a frame left the camera.
+    FrameSent {
+        /// The connection.
+        connection: LinkId,
+        /// The frame.
+        frame: FrameId,
+    },
+    /// The camera learns that the edge does not want a frame.
+    FrameStopped {
+        /// The connection.
+        connection: LinkId,
+        /// The frame.
+        frame: FrameId,
+    },
+    /// A connection is gone.
+    Closed {
+        /// Where this is known.
+        to: Side,
+        /// The connection.
+        connection: LinkId,
+    },
+}
+
+struct Dial {
+    id: LinkId,
+    owner: u64,
+    gives_up: Moment,
+    /// When the first message is sent (again), and the pause after that.
+    next_try: Moment,
+    pause: Duration,
+    /// When the handshake is complete, if the link is not cut before.
+    completes: Option<Moment>,
+}
+
+/// A link. See the [module](self).
+pub struct Link {
+    spec: LinkSpec,
+    random: Random,
+    next_id: u64,
+    directions: [Direction; 2],
+    connections: BTreeMap<LinkId, Connection>,
+    dials: Vec<Dial>,
+    cut: bool,
+    edge_listens: bool,
+    /// The connection that was served last, so that all have their turn.
+    turn: [LinkId; 2],
+    outputs: VecDeque<LinkOutput>,
+}
+
+impl Link {
+    /// A link to an edge that listens. Its connections are numbered from `first_id`.
+    pub fn new(spec: LinkSpec, random: Random, first_id: u64) -> Self {
+        Self {
+            spec,
+            random,
+            next_id: first_id,
+            directions: [
+                Direction::new(spec.bits_per_second, spec.delay_up, spec.queue_bytes_max),
+                Direction::new(spec.bits_per_second, spec.delay_down, spec.queue_bytes_max),
+            ],
+            connections: BTreeMap::new(),
+            dials: Vec::new(),
+            cut: false,
+            edge_listens: true,
+            turn: [LinkId(0); 2],
+            outputs: VecDeque::new(),
+        }
+    }
+
+    // ---- getters ------------------------------------------------------------------------------------------
+
+    /// Whether nothing passes.
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// What it can do now.
+    pub fn spec(&self) -> LinkSpec {
+        self.spec
+    }
+
+    /// How many frames of a connection have bytes that have not left.
+    pub fn unsent_frames(&self, connection: LinkId) -> usize {
+        self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_frames())
+    }
+
+    /// How many connections are open at a side.
+    pub fn open_connections(&self, side: Side) -> usize {
+        self.connections.values().filter(|connection| connection.end(side).open).count()
+    }
+
+    /// How many connections are being made.
+    pub fn dials(&self) -> usize {
+        self.dials.len()
+    }
+
+    // ---- what the two sides ask ---------------------------------------------------------------------------
+
+    /// Begins to connect; ends with [`LinkOutput::Dialled`] or [`LinkOutput::DialFailed`].
+    pub fn dial(&mut self, now: Moment, owner: u64) {
+        self.next_id += 1;
+        self.dials.push(Dial {
+            id: LinkId(self.next_id),
+            owner,
+            gives_up: now + DIAL_TIME_MAX,
+            next_try: now,
+            pause: HANDSHAKE_REPEAT,
+            completes: None,
+        });
+        self.handle_dials(now);
+    }
+
+    /// Sends a message.
+    pub fn send(&mut self, now: Moment, from: Side, connection: LinkId, message: Bytes) {
+        self.say(now, from, connection, Kind::Message(message));
+    }
+
+    /// Sends a frame on a stream of its own.
+    pub fn send_frame(&mut self, now: Moment, id: LinkId, frame: FrameId, header: Bytes, payload: Bytes) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.end_mut(Side::Camera).send_frame(OutFrame {
+            frame,
+            header: Some(header),
+            payload,
+            sent: 0,
+        });
+        self.pump(now, Side::Camera);
+    }
+
+    /// Cancels a frame. What has left arrives all the same.
+    pub fn reset(&mut self, now: Moment, id: LinkId, frame: FrameId) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.end_mut(Side::Camera).drop_frame(frame);
+        }
+        self.say(now, Side::Camera, id, Kind::Reset(frame));
+    }
+
+    /// Tells the camera that a frame is not wanted.
+    pub fn stop(&mut self, now: Moment, connection: LinkId, frame: FrameId) {
+        self.say(now, Side::Edge, connection, Kind::Stop(frame));
+    }
+
+    /// Closes a connection. The camera forgets it at once; what the edge said before still leaves.
+    pub fn close(&mut self, now: Moment, from: Side, id: LinkId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let end = connection.end_mut(from);
+        if !end.open {
+            return;
+        }
+        end.open = false;
+        match from {
+            Side::Camera => end.drop_all(),
+            Side::Edge => end.drop_frames(),
+        }
+        end.say(Kind::Close);
+        self.pump(now, from);
+    }
+
+    // ---- faults -------------------------------------------------------------------------------------------
+
+    /// Changes the rate of both directions.
+    pub fn set_rate(&mut self, now: Moment, bits_per_second: u64) {
+        self.spec.bits_per_second = bits_per_second;
+        for direction in &mut self.directions {
+            direction.set_rate(now, bits_per_second);
+        }
+    }
+
+    /// Nothing passes any more, and nobody is told.
+    pub fn cut(&mut self, now: Moment) {
+        if self.cut {
+            return;
+        }
+        self.cut = true;
+        for dial in &mut self.dials {
+            dial.completes = None;
+        }
+        for connection in self.connections.values_mut() {
+            if connection.resumes.is_none() {
+                connection.silent_since = now;
+            }
+            connection.resumes = Some(Moment::NEVER);
+        }
+        for side in Side::BOTH {
+            let lost = self.directions[side as usize].lose_all();
+            for connection in self.connections.values_mut() {
+                let id = connection.id;
+                let end = connection.end_mut(side);
+                if end.open {
+                    end.lost(lost.iter().filter(|chunk| chunk.connection == id).cloned().collect());
+                }
+            }
+            self.pump(now, side);
+        }
+    }
+
+    /// The link carries again; each connection works from its next probe on.
+    pub fn restore(&mut self, now: Moment) {
+        if !self.cut {
+            return;
+        }
+        self.cut = false;
+        let round_trip_time = self.spec.round_trip_time();
+        for connection in self.connections.values_mut() {
+            let mut pause = round_trip_time + round_trip_time / 2 + ACKNOWLEDGE_DELAY;
+            let mut probe = connection.silent_since + pause;
+            while probe < now {
+                pause *= 2;
+                probe = probe + pause;
+            }
+            connection.resumes = Some(probe);
+        }
+    }
+
+    /// Every connection ends, and both sides know at once.
+    pub fn break_all(&mut self, now: Moment) {
+        for direction in &mut self.directions {
+            direction.lose_all();
+        }
+        for (id, connection) in std::mem::take(&mut self.connections) {
+            for to in Side::BOTH {
+                if connection.end(to).open {
+                    self.outputs.push_back(LinkOutput::Closed { to, connection: id });
+                }
+            }
+        }
+        for side in Side::BOTH {
+            self.pump(now, side);
+        }
+    }
+
+    /// A process of the camera host is gone without a word.
+    pub fn lose_owner(&mut self, owner: u64) {
+        self.dials.retain(|dial| dial.owner != owner);
+        for connection in self.connections.values_mut().filter(|connection| connection.owner == owner) {
+            let end = connection.end_mut(Side::Camera);
+            end.open = false;
+            end.drop_all();
+        }
+    }
+
+    /// The edge's process is gone without a word.
+    pub fn lose_edge(&mut self) {
+        self.edge_listens = false;
+        for connection in self.connections.values_mut() {
+            let end = connection.end_mut(Side::Edge);
+            end.open = false;
+            end.drop_all();
+        }
+    }
+
+    /// There is an edge again. It answers packets of connections that it does not know with a reset.
+    pub fn edge_listens(&mut self) {
+        self.edge_listens = true;
+    }
+
+    // ---- time ---------------------------------------------------------------------------------------------
+
+    /// The next thing that happened.
+    pub fn poll_output(&mut self) -> Option<LinkOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Link::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Moment {
+        let directions = self.directions.iter().map(Direction::due);
+        let dials = self
+            .dials
+            .iter()
+            .map(|dial| dial.completes.unwrap_or(Moment::NEVER).min(dial.next_try).min(dial.gives_up));
+        let connections = self.connections.values().map(|connection| {
+            let idle = Side::BOTH.into_iter().filter(|side| connection.end(*side).open);
+            idle.map(|side| connection.end(side).heard + IDLE_TIME_MAX)
+                .chain(connection.resumes)
+                .min()
+                .unwrap_or(Moment::NEVER)
+        });
+        directions.chain(dials).chain(connections).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// The moment of [`Link::poll_timeout`] has come.
+    pub fn handle_timeout(&mut self, now: Moment) {
+        for from in Side::BOTH {
+            while self.directions[from as usize].transmit(now) {
+                self.pump(now, from);
+            }
+            while let Some(chunk) = self.directions[from as usize].arrive(now) {
+                self.deliver(now, chunk, from.other());
+            }
+        }
+        self.handle_dials(now);
+        let mut resumed = false;
+        for connection in self.connections.values_mut() {
+            if connection.resumes.is_some_and(|resumes| resumes <= now) {
+                connection.resumes = None;
+                resumed = true;
+            }
+        }
+        if resumed {
+            for side in Side::BOTH {
+                self.pump(now, side);
+            }
+        }
+        for connection in self.connections.values_mut() {
+            for to in Side::BOTH {
+                let end = connection.end_mut(to);
+                if end.open && now.since(end.heard) >= IDLE_TIME_MAX {
+                    end.open = false;
+                    end.drop_all();
+                    self.outputs.push_back(LinkOutput::Closed { to, connection: connection.id });
+                }
+            }
+        }
+        self.connections.retain(|_, connection| !connection.is_over());
+    }
+
+    // ---- inside -------------------------------------------------------------------------------------------
+
+    fn say(&mut self, now: Moment, from: Side, id: LinkId, kind: Kind) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let end = connection.end_mut(from);
+        if end.open {
+            end.say(kind);
+            self.pump(now, from);
+        }
+    }
+
+    /// Moves what can be sent into the queue, one piece of each connection in turn.
+    fn pump(&mut self, now: Moment, from: Side) {
+        let piece_bytes =
+            (self.spec.bits_per_second / 8 * PIECE_TIME_MS / 1000).clamp(PIECE_BYTES_MIN, 1 << 20) as u32;
+        while self.directions[from as usize].has_room() {
+            let last = self.turn[from as usize];
+            let ready =
+                |connection: &&Connection| connection.resumes.is_none() && !connection.end(from).is_idle();
+            let next = self
+                .connections
+                .range((std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded))
+                .map(|(_, connection)| connection)
+                .find(ready)
+                .or_else(|| self.connections.values().find(ready))
+                .map(|connection| connection.id);
+            let Some(id) = next else { break };
+            self.turn[from as usize] = id;
+            let end = self.connections.get_mut(&id).expect("it was just found").end_mut(from);
+            let kind = match end.take_lost() {
+                Some(kind) => kind,
+                None => {
+                    let taken = end.take(piece_bytes).expect("an end that is not idle has something");
+                    self.outputs
+                        .extend(taken.finished.map(|frame| LinkOutput::FrameSent { connection: id, frame }));
+                    taken.kind
+                }
+            };
+            self.directions[from as usize].push(now, Chunk { connection: id, kind });
+        }
+        // A sender does not know that the link is cut: it goes on until its window is full.
+        for connection in self.connections.values_mut().filter(|connection| connection.resumes.is_some()) {
+            let id = connection.id;
+            let end = connection.end_mut(from);
+            while end.resend_bytes() < self.spec.queue_bytes_max
+                && let Some(taken) = end.take(piece_bytes)
+            {
+                self.outputs
+                    .extend(taken.finished.map(|frame| LinkOutput::FrameSent { connection: id, frame }));
+                end.lost_at_once(Chunk { connection: id, kind: taken.kind });
+            }
+        }
+    }
+
+    fn deliver(&mut self, now: Moment, Chunk { connection: id, kind }: Chunk, to: Side) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let end = connection.end_mut(to);
+        if matches!(kind, Kind::Open) && self.edge_listens {
+            end.open = true;
+            self.outputs.push_back(LinkOutput::Accepted { connection: id, owner: connection.owner });
+        }
+        let end = connection.end_mut(to);
+        if !end.open {
+            // A host that runs answers what belongs to no connection; a camera's process had a port of its own.
+            if to == Side::Edge && self.edge_listens && !matches!(kind, Kind::Close) {
+                end.say(Kind::Close);
+                self.pump(now, to);
+            }
+            return;
+        }
+        end.heard = now;
+        match kind {
+            Kind::Open => {}
+            Kind::Message(bytes) => {
+                self.outputs.push_back(LinkOutput::Message { to, connection: id, bytes });
+            }
+            Kind::Frame { frame, header, end, payload, .. } => {
+                self.outputs.extend(header.map(|header| LinkOutput::FrameOpened { connection: id, header }));
+                self.outputs.push_back(if end as usize == payload.len() {
+                    LinkOutput::FrameFinished { connection: id, frame, payload }
+                } else {
+                    LinkOutput::FrameProgress { connection: id, frame, bytes: end }
+                });
+            }
+            Kind::Reset(frame) => {
+                self.outputs.push_back(LinkOutput::FrameCancelled { connection: id, frame });
+            }
+            Kind::Stop(frame) => {
+                end.drop_frame(frame);
+                self.outputs.push_back(LinkOutput::FrameStopped { connection: id, frame });
+            }
+            Kind::Close => {
+                end.open = false;
+                end.drop_all();
+                self.outputs.push_back(LinkOutput::Closed { to, connection: id });
+            }
+        }
+    }
+
+    /// Handshakes: the first message is repeated until it gets through, with longer and longer pauses.
+    fn handle_dials(&mut self, now: Moment) {
+        let round_trip_time = self.spec.round_trip_time().as_nanos() as u64;
+        let mut ended = Vec::new();
+        for dial in &mut self.dials {
+            if dial.completes.is_some_and(|completes| completes <= now) {
+                ended.push((dial.id, dial.owner, true));
+                continue;
+            }
+            if dial.gives_up <= now {
+                ended.push((dial.id, dial.owner, false));
+                continue;
+            }
+            if dial.next_try <= now {
+                dial.next_try = now + dial.pause;
+                dial.pause *= 2;
+                if !self.cut && self.edge_listens && dial.completes.is_none() {
+                    // One round trip, or two where the edge asks for a proof of the address first.
+                    let handshake = self.random.within(round_trip_time..=2 * round_trip_time);
+                    let queue = self.directions[Side::Camera as usize].queue_time();
+                    dial.completes = Some(now + Duration::from_nanos(handshake) + queue);
+                }
+            }
+        }
+        for (id, owner, connected) in ended {
+            self.dials.retain(|dial| dial.id != id);
+            if connected {
+                let mut connection = Connection::new(id, owner, now);
+                connection.end_mut(Side::Camera).say(Kind::Open);
+                self.connections.insert(id, connection);
+                self.pump(now, Side::Camera);
+                self.outputs.push_back(LinkOutput::Dialled { connection: id, owner });
+            } else {
+                self.outputs.push_back(LinkOutput::DialFailed { owner });
+            }
+        }
+    }
+}
+

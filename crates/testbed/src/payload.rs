@@ -1,0 +1,39 @@
+//! Payloads that cost nothing: every frame's bytes are a window of one block of random bytes.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+
+use crate::random::Random;
+
+/// The size of the block; the largest payload.
+pub const PAYLOAD_BYTES_MAX: u32 = 4 << 20;
+/// Two payloads that are published in succession begin this far apart; odd, so that the windows come round late.
+const STEP_BYTES: u64 = 65_537;
+
+/// The payload of the `number`th frame of a world. Frames of one length that are less than four million numbers
+/// apart differ.
+pub fn payload(number: u64, bytes: u32) -> Bytes {
+    static BLOCK: OnceLock<Bytes> = OnceLock::new();
+    let block = BLOCK.get_or_init(|| {
+        let mut random = Random::seeded(0x006d_657a);
+        (0..PAYLOAD_BYTES_MAX / 4).flat_map(|_| (random.next_u64() as u32).to_le_bytes()).collect()
+    });
+    let places = u64::from(PAYLOAD_BYTES_MAX - bytes) + 1;
+    let start = (number.wrapping_mul(STEP_BYTES) % places) as usize;
+    block.slice(start..start + bytes as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_differ_and_numbers_repeat_nothing_soon() {
+        let first: Vec<Bytes> = (0..100).map(|number| payload(number, 1000)).collect();
+        for (index, one) in first.iter().enumerate() {
+            assert!(first[index + 1..].iter().all(|other| one != other));
+        }
+        assert_eq!(payload(7, 1000), first[7]);
+    }
+}

@@ -1,0 +1,185 @@
+//! Worlds drawn at random: cameras, links and applications of every kind, with faults that overlap as they like.
+
+use std::time::Duration;
+
+use mez_core::contract::Contract;
+
+use crate::link::LinkSpec;
+use crate::random::Random;
+use crate::time::{Moment, ms, secs};
+use crate::world::{
+    Action, ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, Counter, EdgeId, EdgeSpec,
+    Host, World,
+};
+
+/// Nothing is disturbed before this.
+const CALM: Duration = secs(1);
+/// Nothing is disturbed for this long at the end, so that everything has to work again.
+const QUIET: Duration = secs(5);
+/// The largest frame takes no longer than this on its link: below that, nothing is promised.
+const SERVICE_TIME_MAX: Duration = secs(2);
+/// A full queue drains within this.
+const QUEUE_TIME_MAX: Duration = secs(1);
+
+/// What may be drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variety {
+    /// Whether planned steps of wall clocks are carried out. Nothing else changes with it.
+    pub wall_steps: bool,
+    /// Whether applications may ask for spans of wall-clock time.
+    pub spans: bool,
+}
+
+impl Variety {
+    /// Everything.
+    pub const ALL: Self = Self { wall_steps: true, spans: true };
+}
+
+/// A world drawn from a seed, with its faults planned, and how long it is to run.
+pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
+    // What happens inside the world is drawn from the seed itself; its making from another stream of it.
+    let mut random = Random::seeded(seed ^ 0x7363_656e_6172_696f);
+    let length = random.duration(secs(8)..=secs(16));
+    let cameras_max = *random.pick(&[1, 1, 1, 2, 2, 3]);
+    let edge = EdgeSpec { log_bytes_max: random.within(6..=64) << 20, ..EdgeSpec::default() };
+    let mut world = World::seeded_with(seed, edge);
+
+    let cameras: Vec<CameraId> = ["dock/cam1", "dock/cam2", "yard/cam1"][..cameras_max]
+        .iter()
+        .map(|name| world.camera(name, camera(&mut random)))
+        .collect();
+    let rival = random.one_in(8).then(|| {
+        let other = random.one_in(2).then_some("spiffe://world/camera/other");
+        world.rival(cameras[0], other)
+    });
+    let count = *random.pick(&[1, 1, 2, 3, 4, 32]);
+    let applications: Vec<ApplicationId> =
+        (0..count).map(|_| world.application(application(&mut random, variety))).collect();
+
+    let faults = random.within(0..=7);
+    for _ in 0..faults {
+        plan(&mut world, &mut random, &cameras, rival, &applications, length, variety);
+    }
+    world.at(Moment::START + (length - QUIET), Action::Heal);
+    (world, length)
+}
+
+fn camera(random: &mut Random) -> CameraSpec {
+    let interval = *random.pick(&[ms(16), ms(33), ms(66), ms(100), ms(100), ms(200), ms(500), secs(2)]);
+    let (least, most) = *random.pick(&[(200, 2_000), (5_000, 20_000), (30_000, 60_000), (100_000, 200_000)]);
+    let needed = u64::from(most) * 8 * 1_000_000_000 / SERVICE_TIME_MAX.as_nanos() as u64;
+    let bits_per_second =
+        (*random.pick(&[300_000, 1_000_000, 2_000_000, 5_000_000, 20_000_000, 100_000_000])).max(needed);
+    let queue_bytes_max = *random.pick(&[4 << 10, 32 << 10, 128 << 10]);
+    let queue_most = bits_per_second / 8 * QUEUE_TIME_MAX.as_millis() as u64 / 1000;
+    let delay = *random.pick(&[Duration::from_micros(300), ms(2), ms(5), ms(20), ms(70)]);
+    let link = LinkSpec {
+        bits_per_second,
+        delay_up: delay,
+        delay_down: random.duration(delay / 2..=delay * 2),
+        queue_bytes_max: u64::min(queue_bytes_max, queue_most),
+    };
+    CameraSpec {
+        link,
+        interval,
+        jitter: *random.pick(&[ms(0), ms(2), ms(30)]),
+        frame_bytes: least..=most,
+        log_bytes_max: random.within(2..=16) << 20,
+        capture_times: *random.pick(&[
+            CaptureTimes::Broker,
+            CaptureTimes::Broker,
+            CaptureTimes::Publisher { wrong_once_in: 9 },
+        ]),
+        ..CameraSpec::default()
+    }
+}
+
+fn application(random: &mut Random, variety: Variety) -> ApplicationSpec {
+    let pattern = *random.pick(&["**", "**", "dock/*", "dock/cam1", "*/cam1", "yard/**"]);
+    let consumes = *random.pick(&[ms(0), ms(1), ms(20), ms(80), ms(300)]);
+    let latency_bound = *random.pick(&[None, Some(ms(30)), Some(ms(100)), Some(secs(1))]);
+    let every = random.one_in(3);
+    let spec = if every { ApplicationSpec::every(pattern) } else { ApplicationSpec::newest(pattern) };
+    let spec = ApplicationSpec {
+        contract: Contract { latency_bound, priority: random.within(0..=2) as i32, ..Contract::default() },
+        ..spec.consuming(consumes)
+    };
+    let (begins, ends) = (random.one_in(4), random.one_in(5));
+    let (before, end_after_ms) = (random.duration(ms(0)..=secs(4)), random.within(0..=9_000) as i64 - 1_000);
+    match variety.spans {
+        true => ApplicationSpec {
+            begin_before: begins.then_some(before),
+            end_after_ms: ends.then_some(end_after_ms.max(-(before.as_millis() as i64))),
+            ..spec
+        },
+        false => spec,
+    }
+}
+
+/// One fault, and its end.
+fn plan(
+    world: &mut World,
+    random: &mut Random,
+    cameras: &[CameraId],
+    rival: Option<CameraId>,
+    applications: &[ApplicationId],
+    length: Duration,
+    variety: Variety,
+) {
+    let camera = *random.pick(cameras);
+    let application = *random.pick(applications);
+    let start = Moment::START + random.duration(CALM..=length - QUIET);
+    let short = random.duration(ms(1)..=ms(900));
+    let long = random.duration(ms(5)..=secs(6));
+    let counter =
+        *random.pick(&[Counter::Kept, Counter::Kept, Counter::Kept, Counter::LastWriteLost, Counter::Lost]);
+    let edge = EdgeId::default();
+    match random.within(0..=13) {
+        0..=2 => {
+            world.at(start, Action::Cut(camera)).at(start + long, Action::Restore(camera));
+        }
+        3 => {
+            world.at(start, Action::Cut(camera)).at(start + short, Action::Restore(camera));
+        }
+        4 => {
+            world.at(start, Action::Break(camera));
+        }
+        5 => {
+            let divisor = random.within(2..=50);
+            world.at(start, Action::Slow(camera, divisor)).at(start + long, Action::Slow(camera, 1));
+        }
+        6 | 7 => {
+            world
+                .at(start, Action::KillCamera(camera))
+                .at(start + short, Action::StartCamera(camera, counter));
+        }
+        8 => {
+            world.at(start, Action::KillEdge(edge)).at(start + short, Action::StartEdge(edge));
+        }
+        9 => {
+            world.at(start, Action::Stall(application)).at(start + long, Action::Resume(application));
+        }
+        10 => {
+            world
+                .at(start, Action::Unsubscribe(application))
+                .at(start + short, Action::Subscribe(application));
+        }
+        11 => {
+            world.at(start, Action::Silence(camera)).at(start + long, Action::Publish(camera));
+        }
+        12 => {
+            let host = *random.pick(&[Host::Camera(camera), Host::Edge(edge)]);
+            let seconds = *random.pick(&[3600, -3600]);
+            if variety.wall_steps {
+                world.at(start, Action::StepWall(host, seconds));
+            }
+        }
+        _ => {
+            if let Some(rival) = rival {
+                world
+                    .at(start, Action::StartCamera(rival, Counter::Kept))
+                    .at(start + long, Action::KillCamera(rival));
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What happened in a world, as a hash of everything and as text of the last part.
+
+use std::collections::VecDeque;
+use std::fmt::{self, Write};
+use std::hash::{Hash, Hasher};
+
+use mez_core::broker::LinkId;
+use mez_core::frame::FrameId;
+
+use crate::time::Moment;
+
+/// Entries kept as text for a failure's report.
+const ENTRIES_MAX: usize = 300;
+
+/// One thing that happened. Numbers stand for cameras, edges and applications, in the order of their making.
+/// Nothing here depends on a wall clock: worlds that differ only in wall clocks have the same trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum What {
+    /// A fault or a change of the scenario.
+    Action(u64),
+    /// A camera published a frame.
+    Published { camera: usize, frame: FrameId, bytes: u32 },
+    /// A camera's log refused a frame.
+    Refused { camera: usize },
+    /// A camera dials.
+    Dial { camera: usize },
+    /// A camera could not connect.
+    DialFailed { camera: usize },
+    /// A connection exists at the camera.
+    Dialled { camera: usize, link: LinkId },
+    /// A connection exists at the edge.
+    Accepted { edge: usize, link: LinkId },
+    /// A connection ended at the camera.
+    CameraClosed { camera: usize, link: LinkId },
+    /// A connection ended at the edge.
+    EdgeClosed { edge: usize, link: LinkId },
+    /// A message arrived at a camera; `kind` as on the wire.
+    ToCamera { camera: usize, link: LinkId, kind: u8 },
+    /// A message arrived at an edge.
+    ToEdge { edge: usize, link: LinkId, kind: u8 },
+    /// A camera gave a frame to the link.
+    Sends { camera: usize, link: LinkId, frame: FrameId, skipped: u64 },
+    /// A camera cancelled a frame.
+    Resets { camera: usize, link: LinkId, frame: FrameId },
+    /// A frame's last byte left.
+    Left { camera: usize, link: LinkId, frame: FrameId },
+    /// A frame began to arrive.
+    Opened { edge: usize, link: LinkId, frame: FrameId, taken: bool },
+    /// A frame arrived.
+    Arrived { edge: usize, link: LinkId, frame: FrameId },
+    /// The rest of a frame will not arrive.
+    Cancelled { edge: usize, link: LinkId, frame: FrameId },
+    /// A replica log grew.
+    Appended { edge: usize, frame: FrameId },
+    /// The link of a camera came up or went down, as the camera says.
+    LinkChanged { camera: usize, up: bool },
+    /// A camera came or went, as the edge says.
+    CameraChanged { edge: usize, up: bool },
+    /// The edge refused a camera.
+    RefusedBy { camera: usize, code: u16 },
+    /// A camera begins a later epoch.
+    EpochRaised { camera: usize, epoch: u64 },
+    /// An application got a frame.
+    Delivered { application: usize, frame: FrameId, skipped: u64 },
+    /// An application's subscription ended by itself.
+    Ended { application: usize },
+}
+
+/// The record of a world.
+#[derive(Debug, Default)]
+pub struct Trace {
+    hash: Fnv,
+    entries: u64,
+    last: VecDeque<(Moment, What)>,
+}
+
+impl Trace {
+    /// Takes down what happened.
+    pub fn record(&mut self, at: Moment, what: What) {
+        (at, what).hash(&mut self.hash);
+        self.entries += 1;
+        if self.last.len() == ENTRIES_MAX {
+            self.last.pop_front();
+        }
+        self.last.push_back((at, what));
+    }
+
+    /// A hash of all that happened, in order, with its moments.
+    pub fn hash(&self) -> u64 {
+        self.hash.finish()
+    }
+
+    /// How many things happened.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// The last `entries` things, one to a line.
+    pub fn tail(&self, entries: usize) -> String {
+        let mut text = String::new();
+        for (at, what) in self.last.iter().skip(self.last.len().saturating_sub(entries)) {
+            let _ = writeln!(text, "  {at}  {what:?}");
+        }
+        text
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} entries, hash {:016x}", self.entries, self.hash())
+    }
+}
+
+/// FNV-1a (G. Fowler, L. Noll, K.-P. Vo), a word at a time: the standard library's hasher is not promised to stay
+/// the same, and this one need not withstand an attacker.
+#[derive(Debug)]
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // The multiplication carries upwards only; the rotation brings high bits down again.
+        self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(word.into());
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_tells_order_and_time_apart() {
+        let entry = |nanos, camera| (Moment::from_nanos(nanos), What::Dial { camera });
+        let hash = |entries: &[(Moment, What)]| {
+            let mut trace = Trace::default();
+            entries.iter().for_each(|(at, what)| trace.record(*at, *what));
+            trace.hash()
+        };
+        let all = [
+            hash(&[entry(1, 1), entry(2, 2)]),
+            hash(&[entry(1, 2), entry(2, 1)]),
+            hash(&[entry(1, 1), entry(3, 2)]),
+            hash(&[entry(1, 1)]),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            assert!(!all[index + 1..].contains(one));
+        }
+        assert_eq!(all[0], hash(&[entry(1, 1), entry(2, 2)]));
+    }
+}

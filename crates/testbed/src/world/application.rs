@@ -1,0 +1,244 @@
+//! Applications: each reads the replica logs through a subscription, at its own pace.
+
+use std::time::Duration;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::frame::{FrameId, SkipCounts};
+use mez_core::log::LogReader;
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::subscription::{Delivery, Next, NotHeld, Span, Subscription};
+use mez_core::units::Timestamp;
+
+use super::events::Event;
+use super::{ApplicationId, ApplicationSpec, Bug, Node, World};
+use crate::check::Reading;
+use crate::time::{Moment, secs};
+use crate::trace::What;
+
+/// The least time between two frames of one application, so that every moment ends.
+const CONSUMES_MIN: Duration = Duration::from_micros(1);
+/// How long after its end a subscription still waits, and a little more.
+const LOOK_AFTER_END: Duration = Duration::from_millis(2_001);
+
+/// A frame that an application got.
+#[derive(Clone, Debug)]
+pub struct Delivered {
+    /// When.
+    pub at: Moment,
+    /// The camera.
+    pub camera: CameraName,
+    /// The frame.
+    pub frame: FrameId,
+    /// When it was published.
+    pub published: Moment,
+    /// What was skipped before it.
+    pub skipped: SkipCounts,
+    /// What was asked for and is not held.
+    pub not_held: Option<NotHeld>,
+    /// How many subscriptions the application has had before this one.
+    pub subscription: u64,
+}
+
+impl Delivered {
+    /// The time from publishing until the application had it.
+    pub fn age(&self) -> Duration {
+        self.at.since(self.published)
+    }
+}
+
+pub(super) struct Application {
+    pub(super) spec: ApplicationSpec,
+    pub(super) pattern: CameraPattern,
+    /// It subscribes again when the edge is back.
+    pub(super) wants: bool,
+    pub(super) stalled: bool,
+    /// Since when it takes frames, as far as it is concerned.
+    pub(super) ready_since: Moment,
+    pub(super) deliveries: Vec<Delivered>,
+    pub(super) reading: Option<(SubscriptionId, Subscription)>,
+    /// Subscriptions so far.
+    subscriptions: u64,
+    /// Frames taken so far.
+    frames: u64,
+    /// The frame that it works on.
+    held: Option<Delivery>,
+    pub(super) ended: bool,
+}
+
+impl Application {
+    pub(super) fn reads(&self, edge: usize, camera: &CameraName) -> bool {
+        self.spec.edge.0 == edge && self.reading.is_some() && self.pattern.matches(camera)
+    }
+
+    pub(super) fn lose_subscription(&mut self) {
+        self.reading = None;
+    }
+}
+
+impl World {
+    /// An application that subscribes now.
+    pub fn application(&mut self, spec: ApplicationSpec) -> ApplicationId {
+        let index = self.applications.len();
+        let pattern = spec.cameras.parse().expect("scenarios give applications valid patterns");
+        self.applications.push(Application {
+            spec,
+            pattern,
+            wants: false,
+            stalled: false,
+            ready_since: self.now,
+            deliveries: Vec::new(),
+            reading: None,
+            subscriptions: 0,
+            frames: 0,
+            held: None,
+            ended: false,
+        });
+        self.subscribe(index);
+        self.settle();
+        self.report();
+        ApplicationId(index)
+    }
+
+    /// What an application got so far, in order.
+    pub fn deliveries(&self, application: ApplicationId) -> &[Delivered] {
+        &self.applications[application.0].deliveries
+    }
+
+    /// What an application got since `moment`.
+    pub fn deliveries_since(&self, application: ApplicationId, moment: Moment) -> &[Delivered] {
+        let all = self.deliveries(application);
+        &all[all.partition_point(|delivered| delivered.at < moment)..]
+    }
+
+    /// Whether an application's subscription came to its end by itself.
+    pub fn has_ended(&self, application: ApplicationId) -> bool {
+        self.applications[application.0].ended
+    }
+
+    pub(super) fn subscribe(&mut self, index: usize) {
+        self.unsubscribe(index);
+        let application = &mut self.applications[index];
+        application.wants = true;
+        application.ended = false;
+        application.ready_since = self.now;
+        let edge = application.spec.edge.0;
+        if self.edges[edge].process.is_none() {
+            return;
+        }
+        self.subscriptions += 1;
+        let id = SubscriptionId(self.subscriptions);
+        let (pattern, contract) = (application.pattern.clone(), application.spec.contract.clone());
+        let (begin, end, deliver) =
+            (application.spec.begin_before, application.spec.end_after_ms, application.spec.deliver);
+        let span = self.with_edge(edge, |process, now| {
+            let wall = process.wall(now);
+            let end = end.map(|end_ms| {
+                Timestamp::from_nanos(wall.as_nanos().saturating_add_signed(end_ms * 1_000_000))
+            });
+            let span = Span { begin: begin.map(|before| wall - before), end, deliver };
+            process.broker.handle_subscribe(wall, id, pattern, contract, span);
+            (span, process.run)
+        });
+        let Some((span, edge_run)) = span else { return };
+        self.checks.subscribed(id, Reading::new(edge_run, span));
+        let application = &mut self.applications[index];
+        application.reading = Some((id, Subscription::new(span)));
+        application.subscriptions += 1;
+        self.edges[edge].subscriptions_changed = self.now;
+        if let Some(end_ms) = self.applications[index].spec.end_after_ms {
+            // The edge's clock may be slow by its drift.
+            let after = Duration::from_millis(end_ms.max(0) as u64) + LOOK_AFTER_END;
+            self.events.push(self.now + after, Event::Look { application: index, subscription: id });
+        }
+        self.touch(Node::Application(index));
+    }
+
+    pub(super) fn unsubscribe(&mut self, index: usize) {
+        let application = &mut self.applications[index];
+        application.wants = false;
+        let edge = application.spec.edge.0;
+        if let Some((id, _)) = application.reading.take() {
+            self.with_edge(edge, |process, _| process.broker.handle_unsubscribe(id));
+            self.edges[edge].subscriptions_changed = self.now;
+        }
+    }
+
+    pub(super) fn attach(&mut self, subscription: SubscriptionId, camera: CameraName, log: LogReader) {
+        for (index, application) in self.applications.iter_mut().enumerate() {
+            if let Some((id, reading)) = &mut application.reading
+                && *id == subscription
+            {
+                reading.attach(camera, log);
+                self.touch(Node::Application(index));
+                return;
+            }
+        }
+    }
+
+    /// Takes a frame, if the application is free and there is one.
+    pub(super) fn serve_application(&mut self, index: usize) {
+        let application = &mut self.applications[index];
+        if application.stalled || application.held.is_some() {
+            return;
+        }
+        let Some((id, reading)) = &mut application.reading else { return };
+        let edge = &self.edges[application.spec.edge.0];
+        let Some(process) = &edge.process else { return };
+        let now = edge.clock.monotonic(self.now);
+        match reading.next(process.wall(now)) {
+            Next::Pending => {}
+            Next::Ended { .. } => {
+                application.ended = true;
+                self.trace.record(self.now, What::Ended { application: index });
+                self.unsubscribe(index);
+            }
+            Next::Frame(mut delivery) => {
+                if self.bug == Some(Bug::Miscounted) && application.frames % 20 == 19 {
+                    delivery.skipped.add(mez_core::frame::SkipReason::LinkBusy, 1);
+                }
+                let meta = &delivery.record.frame.meta;
+                let stated = process
+                    .broker
+                    .capture_clock(now, &delivery.camera)
+                    .and_then(|clock| clock.captured_at(meta.id, meta.captured));
+                let published = self.checks.delivered(*id, &delivery, stated, &edge.clock);
+                if self.bug == Some(Bug::FrameAgain) && application.frames == 30 {
+                    self.checks.delivered(*id, &delivery, stated, &edge.clock);
+                }
+                let frame = meta.id;
+                let skipped = delivery.skipped.total();
+                self.trace.record(self.now, What::Delivered { application: index, frame, skipped });
+                application.deliveries.extend(published.map(|published| Delivered {
+                    at: self.now,
+                    camera: delivery.camera.clone(),
+                    frame,
+                    published,
+                    skipped: delivery.skipped,
+                    not_held: delivery.not_held,
+                    subscription: application.subscriptions - 1,
+                }));
+                application.held = Some(*delivery);
+                application.frames += 1;
+                let done = self.now + application.spec.consumes.max(CONSUMES_MIN);
+                let frames = application.frames;
+                self.events.push(done, Event::Ready { application: index, frames });
+            }
+        }
+    }
+
+    pub(super) fn finish_frame(&mut self, index: usize, frames: u64) {
+        let application = &mut self.applications[index];
+        if application.frames == frames {
+            application.held = None;
+            self.touch(Node::Application(index));
+        }
+    }
+
+    /// A subscription's end has passed, unless the edge's clock is slow.
+    pub(super) fn look(&mut self, index: usize, subscription: SubscriptionId) {
+        if self.applications[index].reading.as_ref().is_some_and(|(id, _)| *id == subscription) {
+            self.touch(Node::Application(index));
+            self.events.push(self.now + secs(1), Event::Look { application: index, subscription });
+        }
+    }
+}

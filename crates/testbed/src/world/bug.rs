@@ -1,0 +1,24 @@
+//! Bugs that can be planted, to show that the checks notice each.
+
+/// Something that a world can be made to do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A byte of every seventh frame's payload changes on the way.
+    AlteredBytes,
+    /// Headers lose what they say of skipped frames.
+    LostSkipRanges,
+    /// An application is given the frame before once more.
+    FrameAgain,
+    /// The camera is never told that nobody wants its frames any more.
+    DemandKept,
+    /// A frame is given to the link a second time.
+    SentTwice,
+    /// Readings of the edge's clock are 30 ms wrong.
+    ClockWrong,
+    /// A camera connects only once.
+    NoRedial,
+    /// One frame more is stated as skipped than were.
+    Miscounted,
+    /// Reports of frames that have arrived are lost, so that the camera waits for them.
+    ReportsLost,
+}

@@ -1,0 +1,453 @@
+//! A camera host: the publisher, the intake, the camera broker, and its driver.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput};
+use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
+use mez_core::frame::{Encoding, Epoch, FrameId};
+use mez_core::log::{AppendError, LogConfig, LogReader, log};
+use mez_core::name::CameraName;
+use mez_core::units::{ClockAnchor, Timestamp};
+use mez_core::wire::{Message, MessageBuffer};
+
+use super::events::Event;
+use super::{Bug, CameraId, CameraSpec, CaptureTimes, Counter, LinkNode, Node, Timer, World};
+use crate::link::{Link, LinkOutput, Side};
+use crate::payload::payload;
+use crate::random::Random;
+use crate::time::{HostClock, Moment, ms};
+use crate::trace::What;
+
+/// How long it takes until a counter is on the disk.
+const PERSIST_MS_MAX: u64 = 20;
+/// How long it takes until the broker's thread learns that the log has grown, in nanoseconds.
+const TELL_NANOS_MAX: u64 = 100_000;
+/// How long before its publishing a frame was exposed, as publishers say who give capture times.
+const EXPOSED_BEFORE: Duration = ms(7);
+
+pub(super) struct CameraHost {
+    pub(super) name: CameraName,
+    pub(super) identity: String,
+    pub(super) spec: CameraSpec,
+    pub(super) link: usize,
+    pub(super) clock: HostClock,
+    pub(super) publishing: bool,
+    /// When a fault last touched the camera or its path.
+    pub(super) disturbed: Moment,
+    /// When the edge last refused it: it may then wait.
+    pub(super) refused: Option<Moment>,
+    /// Another process claims, or has claimed, the same name.
+    pub(super) rivals: bool,
+    /// It is such a process itself.
+    pub(super) is_rival: bool,
+    pub(super) timer: Timer,
+    pub(super) process: Option<CameraProcess>,
+    random: Random,
+    /// The counter on the disk.
+    persisted: u64,
+}
+
+pub(super) struct CameraProcess {
+    pub(super) run: u64,
+    pub(super) broker: CameraBroker,
+    pub(super) intake: Intake,
+    /// The newest frame of which the broker knows.
+    pub(super) told: Option<FrameId>,
+    /// The newest frame that it sent.
+    pub(super) sent: Option<FrameId>,
+    /// Since when there is something to send and nothing is sent.
+    pub(super) idle_since: Option<Moment>,
+    anchor: ClockAnchor,
+    reader: LogReader,
+    connections: BTreeMap<LinkId, MessageBuffer>,
+    up: bool,
+    dialled: bool,
+    captured: Option<Timestamp>,
+}
+
+impl CameraProcess {
+    /// How many connections it has open.
+    pub(super) fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    pub(super) fn open_connections(&self) -> impl Iterator<Item = LinkId> {
+        self.connections.keys().copied()
+    }
+}
+
+impl World {
+    /// A camera on a host and a link of its own, whose broker runs.
+    pub fn camera(&mut self, name: &str, spec: CameraSpec) -> CameraId {
+        let random = self.random.split();
+        let link = self.links.len();
+        self.links.push(LinkNode {
+            link: Link::new(spec.link, random, (link as u64 + 1) << 32),
+            timer: Timer::new(),
+        });
+        let clock = spec.clock.unwrap_or_else(|| self.draw_clock());
+        self.camera_on(name, spec, link, clock)
+    }
+
+    /// A second process on the host of `beside`, under the same name; with another identity, if one is given.
+    /// It does not run yet, and its counter of starts is one of its own.
+    pub fn rival(&mut self, beside: CameraId, identity: Option<&str>) -> CameraId {
+        let host = &self.cameras[beside.0];
+        let identity = identity.map_or_else(|| host.identity.clone(), str::to_owned);
+        let (name, link, clock) = (host.name.to_string(), host.link, host.clock);
+        let spec = CameraSpec { identity: Some(identity), ..host.spec.clone() };
+        let rival = self.camera_on(&name, spec, link, clock);
+        self.kill_camera(rival.0);
+        self.cameras[rival.0].persisted = 0;
+        self.cameras[rival.0].is_rival = true;
+        for camera in [beside, rival] {
+            self.cameras[camera.0].rivals = true;
+        }
+        rival
+    }
+
+    /// Where a camera's counter of starts stands, on the disk.
+    pub fn persisted_epoch(&self, camera: CameraId) -> u64 {
+        self.cameras[camera.0].persisted
+    }
+
+    fn camera_on(&mut self, name: &str, spec: CameraSpec, link: usize, clock: HostClock) -> CameraId {
+        let index = self.cameras.len();
+        let identity = spec.identity.clone().unwrap_or_else(|| format!("spiffe://world/camera/{name}"));
+        let random = self.random.split();
+        self.cameras.push(CameraHost {
+            name: name.parse().expect("scenarios give cameras valid names"),
+            identity,
+            spec,
+            link,
+            clock,
+            publishing: true,
+            disturbed: self.now,
+            refused: None,
+            rivals: false,
+            is_rival: false,
+            timer: Timer::new(),
+            process: None,
+            random,
+            // It has been started a few times before.
+            persisted: 3,
+        });
+        self.start_camera(index, Counter::Kept);
+        self.settle();
+        CameraId(index)
+    }
+
+    pub(super) fn start_camera(&mut self, index: usize, counter: Counter) {
+        self.kill_camera(index);
+        let run = self.next_run();
+        let now = self.now;
+        let host = &mut self.cameras[index];
+        match counter {
+            Counter::Kept => host.persisted += 1,
+            Counter::LastWriteLost => {}
+            Counter::Lost => host.persisted = 1,
+        }
+        let epoch = Epoch(host.persisted);
+        let anchor = host.clock.anchor(now);
+        let (writer, reader) = log(LogConfig::with_bytes_max(host.spec.log_bytes_max));
+        let config = CameraConfig { camera: host.name.clone(), epoch, anchor, software: "world".into() };
+        host.process = Some(CameraProcess {
+            run,
+            broker: CameraBroker::new(config, &reader, host.clock.monotonic(now)),
+            intake: Intake::new(writer, IntakeConfig::new(epoch, anchor)),
+            told: None,
+            sent: None,
+            idle_since: None,
+            anchor,
+            reader,
+            connections: BTreeMap::new(),
+            up: false,
+            dialled: false,
+            captured: None,
+        });
+        let first = host.random.duration(ms(0)..=host.spec.interval);
+        self.events.push(now + first, Event::Publish { camera: index, run });
+        self.owners.insert(run, index);
+        self.disturb(index);
+        self.touch(Node::Camera(index));
+    }
+
+    pub(super) fn kill_camera(&mut self, index: usize) {
+        if let Some(process) = self.cameras[index].process.take() {
+            let link = self.cameras[index].link;
+            self.links[link].link.lose_owner(process.run);
+            self.disturb(index);
+            self.touch(Node::Link(link));
+        }
+    }
+
+    // ---- publishing ---------------------------------------------------------------------------------------
+
+    pub(super) fn publish(&mut self, index: usize, run: u64) {
+        let host = &mut self.cameras[index];
+        let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
+        let jitter = host.spec.jitter.min(host.spec.interval);
+        let pause = host.spec.interval + host.random.duration(ms(0)..=2 * jitter);
+        self.events.push(self.now + pause - jitter, Event::Publish { camera: index, run });
+        if !host.publishing {
+            return;
+        }
+        let bytes = host
+            .random
+            .within(u64::from(*host.spec.frame_bytes.start())..=u64::from(*host.spec.frame_bytes.end()))
+            as u32;
+        let (captured, wrong) = match host.spec.capture_times {
+            CaptureTimes::Broker => (None, false),
+            CaptureTimes::Publisher { wrong_once_in } => {
+                let wrong = process.captured.is_some() && host.random.one_in(wrong_once_in);
+                // A driver that stamps frames knows when they were exposed, a little before they are published.
+                let time = process.anchor.wall_at(host.clock.monotonic(self.now)) - EXPOSED_BEFORE;
+                (if wrong { process.captured } else { Some(time) }, wrong)
+            }
+        };
+        self.payloads += 1;
+        let payload = payload(self.payloads, bytes);
+        let frame =
+            Published { payload: payload.clone(), encoding: Encoding::Jpeg, width: 64, height: 48, captured };
+        match process.intake.publish(host.clock.monotonic(self.now), frame) {
+            Ok(id) => {
+                let record = process.reader.newest().expect("a frame was just appended");
+                let captured = record.frame.meta.captured;
+                process.captured = Some(captured);
+                self.checks.published(&host.name, run, id, payload, captured);
+                self.checks
+                    .expect(!wrong, "order", || format!("{id} was taken with the capture time of the last"));
+                self.trace.record(self.now, What::Published { camera: index, frame: id, bytes });
+                let told = self.now + Duration::from_nanos(host.random.within(0..=TELL_NANOS_MAX));
+                self.events.push(told, Event::Told { camera: index, run });
+            }
+            Err(error) => {
+                let expected = match error {
+                    PublishError::Log(AppendError::CaptureTime { .. }) => wrong,
+                    // The link holds payloads until they have left; a small log may be full of them.
+                    PublishError::Log(AppendError::Held { .. }) => true,
+                    _ => false,
+                };
+                self.checks.expect(expected, "order", || format!("a frame was refused: {error}"));
+                self.trace.record(self.now, What::Refused { camera: index });
+            }
+        }
+    }
+
+    pub(super) fn tell(&mut self, index: usize, run: u64) {
+        let host = &mut self.cameras[index];
+        let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
+        process.told = process.reader.newest().map(|record| record.frame.meta.id);
+        process.broker.handle_intake(process.intake.refused(), process.intake.log_bytes());
+        process.broker.handle_published(host.clock.monotonic(self.now));
+        self.touch(Node::Camera(index));
+    }
+
+    pub(super) fn raise_epoch(&mut self, index: usize, run: u64, above: Epoch) {
+        let host = &mut self.cameras[index];
+        let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
+        let epoch = Epoch(process.broker.epoch().max(above).0 + 1);
+        host.persisted = epoch.0;
+        process.intake.raise_epoch(epoch);
+        process.captured = None;
+        process.broker.handle_epoch(host.clock.monotonic(self.now), epoch);
+        self.trace.record(self.now, What::EpochRaised { camera: index, epoch: epoch.0 });
+        self.disturb(index);
+        self.touch(Node::Camera(index));
+    }
+
+    // ---- the broker ---------------------------------------------------------------------------------------
+
+    pub(super) fn camera_due(&self, index: usize) -> Moment {
+        let host = &self.cameras[index];
+        host.process
+            .as_ref()
+            .map_or(Moment::NEVER, |process| host.clock.moment_of(process.broker.poll_timeout()))
+    }
+
+    pub(super) fn camera_timeout(&mut self, index: usize) {
+        let host = &mut self.cameras[index];
+        if let Some(process) = &mut host.process {
+            process.broker.handle_timeout(host.clock.monotonic(self.now));
+        }
+    }
+
+    pub(super) fn drain_camera(&mut self, index: usize) {
+        while let Some(process) = &mut self.cameras[index].process {
+            let Some(output) = process.broker.poll_output() else { break };
+            self.on_camera(index, output);
+        }
+        if let Some(process) = &self.cameras[index].process {
+            let (said, thinks) = (process.up, process.broker.is_up());
+            self.checks.expect(said == thinks, "state", || {
+                format!("camera {index} said that its link is up: {said}; but it thinks: {thinks}")
+            });
+        }
+    }
+
+    fn on_camera(&mut self, index: usize, output: CameraOutput) {
+        let now = self.now;
+        let host = &mut self.cameras[index];
+        let Some(process) = &mut host.process else { return };
+        let link = &mut self.links[host.link].link;
+        match output {
+            CameraOutput::Dial => {
+                self.trace.record(now, What::Dial { camera: index });
+                if self.bug == Some(Bug::NoRedial) && std::mem::replace(&mut process.dialled, true) {
+                    return;
+                }
+                link.dial(now, process.run);
+            }
+            CameraOutput::Send { link: connection, message } => {
+                if process.connections.contains_key(&connection) {
+                    link.send(now, Side::Camera, connection, encoded(&message));
+                }
+            }
+            CameraOutput::SendFrame { link: connection, header, payload } => {
+                let id = header.meta.id;
+                self.checks.sends(&host.name, process.run, &header, link.unsent_frames(connection));
+                let skipped = header.skipped.iter().map(|range| range.count).sum();
+                self.trace.record(now, What::Sends { camera: index, link: connection, frame: id, skipped });
+                process.sent = Some(id);
+                let mut bytes = Vec::with_capacity(256);
+                header.encode(&mut bytes);
+                if self.bug == Some(Bug::SentTwice) && id.sequence.0 % 20 == 19 {
+                    self.checks.sends(&host.name, process.run, &header, 0);
+                }
+                link.send_frame(now, connection, id, bytes.into(), payload);
+            }
+            CameraOutput::Reset { link: connection, frame } => {
+                self.trace.record(now, What::Resets { camera: index, link: connection, frame });
+                link.reset(now, connection, frame);
+            }
+            CameraOutput::Close { link: connection } => {
+                process.connections.remove(&connection);
+                link.close(now, Side::Camera, connection);
+            }
+            CameraOutput::RaiseEpoch { above } => {
+                let run = process.run;
+                let persisted = now + ms(host.random.within(1..=PERSIST_MS_MAX));
+                self.events.push(persisted, Event::EpochPersisted { camera: index, run, above });
+            }
+            CameraOutput::Refused { code, .. } => {
+                host.refused = Some(now);
+                self.trace.record(now, What::RefusedBy { camera: index, code: code as u16 });
+            }
+            CameraOutput::LinkChanged { up } => {
+                let before = std::mem::replace(&mut process.up, up);
+                self.checks
+                    .expect(before != up, "state", || format!("camera {index} said twice: link up {up}"));
+                self.trace.record(now, What::LinkChanged { camera: index, up });
+            }
+            CameraOutput::Reply { .. } => {}
+        }
+        self.touch(Node::Link(self.cameras[index].link));
+    }
+
+    // ---- the link -----------------------------------------------------------------------------------------
+
+    /// The camera whose process made a connection, if that process still runs.
+    fn dialler(&self, owner: u64) -> Option<usize> {
+        let index = *self.owners.get(&owner)?;
+        self.cameras[index].process.as_ref().filter(|process| process.run == owner).map(|_| index)
+    }
+
+    /// The camera that has a connection open.
+    fn camera_of(&self, link: usize, connection: LinkId) -> Option<usize> {
+        self.cameras.iter().position(|camera| {
+            camera.link == link
+                && camera
+                    .process
+                    .as_ref()
+                    .is_some_and(|process| process.connections.contains_key(&connection))
+        })
+    }
+
+    pub(super) fn on_link(&mut self, index: usize, output: LinkOutput) {
+        match output {
+            LinkOutput::Dialled { connection, owner } => {
+                let Some(camera) = self.dialler(owner) else { return };
+                self.trace.record(self.now, What::Dialled { camera, link: connection });
+                self.with_camera(camera, |process, now| {
+                    process.connections.insert(connection, MessageBuffer::default());
+                    process.broker.handle_dialled(now, connection);
+                });
+            }
+            LinkOutput::DialFailed { owner } => {
+                let Some(camera) = self.dialler(owner) else { return };
+                self.trace.record(self.now, What::DialFailed { camera });
+                self.with_camera(camera, |process, now| process.broker.handle_dial_failed(now));
+            }
+            LinkOutput::Message { to: Side::Camera, connection, bytes } => {
+                if let Some(camera) = self.camera_of(index, connection) {
+                    self.camera_hears(camera, connection, &bytes);
+                }
+            }
+            LinkOutput::FrameSent { connection, frame } => {
+                let Some(camera) = self.camera_of(index, connection) else { return };
+                self.trace.record(self.now, What::Left { camera, link: connection, frame });
+                self.with_camera(camera, |process, now| process.broker.handle_sent(now, connection, frame));
+            }
+            LinkOutput::FrameStopped { connection, frame } => {
+                let Some(camera) = self.camera_of(index, connection) else { return };
+                self.with_camera(camera, |process, now| process.broker.handle_sent(now, connection, frame));
+            }
+            LinkOutput::Closed { to: Side::Camera, connection } => {
+                let Some(camera) = self.camera_of(index, connection) else { return };
+                self.trace.record(self.now, What::CameraClosed { camera, link: connection });
+                self.with_camera(camera, |process, now| {
+                    process.connections.remove(&connection);
+                    process.broker.handle_closed(now, connection);
+                });
+            }
+            to_edge => self.on_link_at_edge(index, to_edge),
+        }
+    }
+
+    fn with_camera(&mut self, index: usize, f: impl FnOnce(&mut CameraProcess, mez_core::units::Instant)) {
+        let host = &mut self.cameras[index];
+        if let Some(process) = &mut host.process {
+            f(process, host.clock.monotonic(self.now));
+        }
+        self.touch(Node::Camera(index));
+    }
+
+    fn camera_hears(&mut self, index: usize, connection: LinkId, bytes: &Bytes) {
+        let host = &mut self.cameras[index];
+        let Some(process) = &mut host.process else { return };
+        let Some(buffer) = process.connections.get_mut(&connection) else { return };
+        buffer.push(bytes);
+        let now = host.clock.monotonic(self.now);
+        loop {
+            match buffer.next() {
+                Ok(Some(message)) => {
+                    let kind = bytes[4];
+                    self.trace.record(self.now, What::ToCamera { camera: index, link: connection, kind });
+                    let lost = match (&message, self.bug) {
+                        (Message::Demand(demand), Some(Bug::DemandKept)) => demand.contracts.is_empty(),
+                        (Message::Report(_), Some(Bug::ReportsLost)) => true,
+                        _ => false,
+                    };
+                    if !lost {
+                        process.broker.handle_message(now, connection, message);
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.checks.fail("bytes", format!("an edge's message makes no sense: {error}"));
+                    break;
+                }
+            }
+        }
+        self.touch(Node::Camera(index));
+    }
+}
+
+/// A message as it crosses the link.
+pub(super) fn encoded(message: &Message) -> Bytes {
+    let mut bytes = Vec::with_capacity(64);
+    message.encode(&mut bytes);
+    bytes.into()
+}

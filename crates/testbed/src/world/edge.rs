@@ -1,0 +1,314 @@
+//! An edge host: the edge broker and its driver.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use mez_core::broker::LinkId;
+use mez_core::broker::edge::{EdgeBroker, EdgeConfig, EdgeOutput, Peer};
+use mez_core::log::LogReader;
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_core::wire::{FrameHeader, Message, MessageBuffer};
+
+use super::camera::encoded;
+use super::{Bug, EdgeId, EdgeSpec, Node, Timer, World};
+use crate::link::{LinkOutput, Side};
+use crate::time::{HostClock, Moment, ms};
+use crate::trace::What;
+
+pub(super) struct EdgeHost {
+    pub(super) spec: EdgeSpec,
+    pub(super) clock: HostClock,
+    pub(super) timer: Timer,
+    /// When subscriptions last came or went.
+    pub(super) subscriptions_changed: Moment,
+    pub(super) process: Option<EdgeProcess>,
+}
+
+pub(super) struct EdgeProcess {
+    pub(super) run: u64,
+    pub(super) broker: EdgeBroker,
+    anchor: ClockAnchor,
+    /// Each with the link that it is on.
+    connections: BTreeMap<LinkId, (usize, MessageBuffer)>,
+    logs: BTreeMap<CameraName, LogReader>,
+}
+
+impl EdgeProcess {
+    /// The broker's wall clock: an anchor and the monotonic clock, as for capture times.
+    pub(super) fn wall(&self, now: Instant) -> Timestamp {
+        self.anchor.wall_at(now)
+    }
+}
+
+impl World {
+    /// One more edge, whose broker runs.
+    pub fn edge(&mut self, spec: EdgeSpec) -> EdgeId {
+        let clock = spec.clock.unwrap_or_else(|| self.draw_clock());
+        let index = self.edges.len();
+        self.edges.push(EdgeHost {
+            spec,
+            clock,
+            timer: Timer::new(),
+            subscriptions_changed: self.now,
+            process: None,
+        });
+        self.start_edge(index);
+        self.settle();
+        EdgeId(index)
+    }
+
+    pub(super) fn start_edge(&mut self, index: usize) {
+        self.kill_edge(index);
+        let run = self.next_run();
+        let host = &mut self.edges[index];
+        let config = EdgeConfig {
+            log_bytes_max: host.spec.log_bytes_max,
+            cameras_max: host.spec.cameras_max,
+            frame_bytes_max: host.spec.frame_bytes_max,
+            software: "world".into(),
+        };
+        host.process = Some(EdgeProcess {
+            run,
+            broker: EdgeBroker::new(config),
+            anchor: host.clock.anchor(self.now),
+            connections: BTreeMap::new(),
+            logs: BTreeMap::new(),
+        });
+        for link in self.links_of(index) {
+            self.links[link].link.edge_listens();
+            self.touch(Node::Link(link));
+        }
+        self.disturb_edge(index);
+        self.touch(Node::Edge(index));
+        for application in 0..self.applications.len() {
+            if self.applications[application].spec.edge.0 == index && self.applications[application].wants {
+                self.subscribe(application);
+            }
+        }
+    }
+
+    pub(super) fn kill_edge(&mut self, index: usize) {
+        if self.edges[index].process.take().is_none() {
+            return;
+        }
+        for link in self.links_of(index) {
+            self.links[link].link.lose_edge();
+            self.touch(Node::Link(link));
+        }
+        for application in self.applications.iter_mut().filter(|known| known.spec.edge.0 == index) {
+            application.lose_subscription();
+        }
+        self.disturb_edge(index);
+    }
+
+    fn links_of(&self, edge: usize) -> Vec<usize> {
+        let mut links: Vec<usize> = self
+            .cameras
+            .iter()
+            .filter(|camera| camera.spec.edge.0 == edge)
+            .map(|camera| camera.link)
+            .collect();
+        links.dedup();
+        links
+    }
+
+    fn disturb_edge(&mut self, edge: usize) {
+        self.edges[edge].subscriptions_changed = self.now;
+        for camera in 0..self.cameras.len() {
+            if self.cameras[camera].spec.edge.0 == edge {
+                self.disturb(camera);
+            }
+        }
+    }
+
+    // ---- the broker ---------------------------------------------------------------------------------------
+
+    pub(super) fn edge_due(&self, index: usize) -> Moment {
+        let host = &self.edges[index];
+        let due = host.process.as_ref().and_then(|process| process.broker.poll_timeout());
+        due.map_or(Moment::NEVER, |due| host.clock.moment_of(due))
+    }
+
+    pub(super) fn edge_timeout(&mut self, index: usize) {
+        self.with_edge(index, |process, now| {
+            let wall = process.wall(now);
+            process.broker.handle_timeout(now, wall);
+        });
+    }
+
+    /// Does something with an edge's process, if it runs, by its own clock.
+    pub(super) fn with_edge<R>(
+        &mut self,
+        index: usize,
+        f: impl FnOnce(&mut EdgeProcess, Instant) -> R,
+    ) -> Option<R> {
+        self.touch(Node::Edge(index));
+        let host = &mut self.edges[index];
+        let now = host.clock.monotonic(self.now);
+        host.process.as_mut().map(|process| f(process, now))
+    }
+
+    pub(super) fn drain_edge(&mut self, index: usize) {
+        while let Some(process) = &mut self.edges[index].process {
+            let Some(output) = process.broker.poll_output() else { break };
+            self.on_edge(index, output);
+        }
+    }
+
+    fn on_edge(&mut self, index: usize, output: EdgeOutput) {
+        let now = self.now;
+        let Some(process) = &mut self.edges[index].process else { return };
+        match output {
+            EdgeOutput::Send { link: connection, message } => {
+                let Some((link, _)) = process.connections.get(&connection) else { return };
+                self.links[*link].link.send(now, Side::Edge, connection, encoded(&message));
+                let link = *link;
+                self.touch(Node::Link(link));
+            }
+            EdgeOutput::Close { link: connection } => {
+                let Some((link, _)) = process.connections.remove(&connection) else { return };
+                self.links[link].link.close(now, Side::Edge, connection);
+                self.touch(Node::Link(link));
+            }
+            EdgeOutput::Attach { subscription, camera, log } => {
+                process.logs.insert(camera.clone(), log.clone());
+                self.attach(subscription, camera, log);
+            }
+            EdgeOutput::Appended { camera } => {
+                let run = process.run;
+                let record = process.logs.get(&camera).and_then(LogReader::newest);
+                let Some(record) = record else {
+                    return self
+                        .checks
+                        .fail("demand", format!("a frame of {camera} came, but nobody ever asked"));
+                };
+                self.trace.record(now, What::Appended { edge: index, frame: record.frame.meta.id });
+                self.checks.appended(run, &camera, &record);
+                for application in 0..self.applications.len() {
+                    if self.applications[application].reads(index, &camera) {
+                        self.touch(Node::Application(application));
+                    }
+                }
+            }
+            EdgeOutput::CameraChanged { up, .. } => {
+                self.trace.record(now, What::CameraChanged { edge: index, up });
+            }
+        }
+    }
+
+    // ---- the link -----------------------------------------------------------------------------------------
+
+    pub(super) fn on_link_at_edge(&mut self, index: usize, output: LinkOutput) {
+        // Every camera of a link dials the same edge.
+        let Some(camera) = self.cameras.iter().find(|camera| camera.link == index) else { return };
+        let edge = camera.spec.edge.0;
+        let at = self.now;
+        match output {
+            LinkOutput::Accepted { connection, owner } => {
+                let Some(camera) = self.owners.get(&owner).map(|camera| &self.cameras[*camera]) else {
+                    return;
+                };
+                // A certificate is for a name, whoever claims it.
+                let cameras: Vec<CameraPattern> = camera.name.as_str().parse().into_iter().collect();
+                let peer = Peer { identity: camera.identity.clone(), cameras };
+                self.trace.record(at, What::Accepted { edge, link: connection });
+                self.with_edge(edge, |process, now| {
+                    process.connections.insert(connection, (index, MessageBuffer::default()));
+                    process.broker.handle_connected(now, connection, peer);
+                });
+            }
+            LinkOutput::Message { connection, bytes, .. } => self.edge_hears(edge, connection, &bytes),
+            LinkOutput::FrameOpened { connection, header } => {
+                self.frame_opens(edge, index, connection, &header)
+            }
+            LinkOutput::FrameProgress { connection, frame, bytes } => {
+                self.with_edge(edge, |process, now| {
+                    process.broker.handle_frame_progress(now, connection, frame, bytes);
+                });
+            }
+            LinkOutput::FrameFinished { connection, frame, payload } => {
+                self.trace.record(at, What::Arrived { edge, link: connection, frame });
+                let payload = match self.bug {
+                    Some(Bug::AlteredBytes) if frame.sequence.0 % 7 == 6 => altered(&payload),
+                    _ => payload,
+                };
+                self.with_edge(edge, |process, now| {
+                    process.broker.handle_frame_complete(now, connection, frame, payload);
+                });
+            }
+            LinkOutput::FrameCancelled { connection, frame } => {
+                self.trace.record(at, What::Cancelled { edge, link: connection, frame });
+                self.with_edge(edge, |process, now| {
+                    process.broker.handle_frame_cancelled(now, connection, frame);
+                });
+            }
+            LinkOutput::Closed { connection, .. } => {
+                self.trace.record(at, What::EdgeClosed { edge, link: connection });
+                self.with_edge(edge, |process, now| {
+                    process.connections.remove(&connection);
+                    process.broker.handle_closed(now, connection);
+                });
+            }
+            LinkOutput::Dialled { .. }
+            | LinkOutput::DialFailed { .. }
+            | LinkOutput::FrameSent { .. }
+            | LinkOutput::FrameStopped { .. } => {}
+        }
+    }
+
+    fn frame_opens(&mut self, edge: usize, link: usize, connection: LinkId, header: &Bytes) {
+        let mut header = match FrameHeader::decode(header) {
+            Ok(header) => header,
+            Err(error) => return self.checks.fail("bytes", format!("a header makes no sense: {error}")),
+        };
+        if self.bug == Some(Bug::LostSkipRanges) {
+            header.skipped.clear();
+        }
+        let frame = header.meta.id;
+        let taken = self.with_edge(edge, |process, now| {
+            process.connections.contains_key(&connection)
+                && process.broker.handle_frame_header(now, connection, header).is_ok()
+        });
+        let taken = taken == Some(true);
+        self.trace.record(self.now, What::Opened { edge, link: connection, frame, taken });
+        if !taken {
+            self.links[link].link.stop(self.now, connection, frame);
+            self.touch(Node::Link(link));
+        }
+    }
+
+    fn edge_hears(&mut self, edge: usize, connection: LinkId, bytes: &Bytes) {
+        let bug = self.bug;
+        let heard = self.with_edge(edge, |process, now| {
+            let (_, buffer) = process.connections.get_mut(&connection)?;
+            buffer.push(bytes);
+            loop {
+                match buffer.next() {
+                    Ok(Some(Message::Pong { t1, t2, t3 })) if bug == Some(Bug::ClockWrong) => {
+                        let message = Message::Pong { t1, t2: t2 + ms(30), t3: t3 + ms(30) };
+                        process.broker.handle_message(now, connection, message);
+                    }
+                    Ok(Some(message)) => process.broker.handle_message(now, connection, message),
+                    Ok(None) => return Some(Ok(())),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+        });
+        match heard.flatten() {
+            Some(Ok(())) => {
+                self.trace.record(self.now, What::ToEdge { edge, link: connection, kind: bytes[4] })
+            }
+            Some(Err(error)) => {
+                self.checks.fail("bytes", format!("a camera's message makes no sense: {error}"))
+            }
+            None => {}
+        }
+    }
+}
+
+fn altered(payload: &Bytes) -> Bytes {
+    let mut bytes = payload.to_vec();
+    bytes[0] ^= 1;
+    bytes.into()
+}

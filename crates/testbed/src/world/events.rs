@@ -1,0 +1,80 @@
+//! What will happen, in order.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::frame::Epoch;
+
+use super::{Action, Node};
+use crate::time::Moment;
+
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    /// The node's timer, unless it was set anew since.
+    Timer(Node),
+    /// A camera's process publishes a frame.
+    Publish { camera: usize, run: u64 },
+    /// The broker's thread learns that the log has grown.
+    Told { camera: usize, run: u64 },
+    /// The counter above `above` is on the disk.
+    EpochPersisted { camera: usize, run: u64, above: Epoch },
+    /// An application has done with its frame.
+    Ready { application: usize, frames: u64 },
+    /// A subscription's end may have passed.
+    Look { application: usize, subscription: SubscriptionId },
+    /// Something that the scenario planned.
+    Action(Action),
+    /// The checks look around.
+    Watch,
+}
+
+/// Events by moment; those of one moment in the order in which they were added.
+#[derive(Default)]
+pub(super) struct EventQueue {
+    heap: BinaryHeap<Reverse<Entry>>,
+    added: u64,
+}
+
+struct Entry {
+    at: Moment,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+impl EventQueue {
+    pub(super) fn push(&mut self, at: Moment, event: Event) {
+        if at < Moment::NEVER {
+            self.added += 1;
+            self.heap.push(Reverse(Entry { at, number: self.added, event }));
+        }
+    }
+
+    /// The next event, if it comes no later than `until`.
+    pub(super) fn pop(&mut self, until: Moment) -> Option<(Moment, Event)> {
+        if self.heap.peek()?.0.at > until {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.event))
+    }
+}

@@ -1,0 +1,219 @@
+//! What can be done to a world while it runs.
+
+use super::events::Event;
+use super::{ApplicationId, CameraId, EdgeId, Node, World};
+use crate::time::{Moment, secs};
+use crate::trace::What;
+
+/// What a camera host remembers of its epoch counter at a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// All of it.
+    Kept,
+    /// All but the last write, so that the last epoch comes again.
+    LastWriteLost,
+    /// Nothing: the disk was replaced.
+    Lost,
+}
+
+/// A host with clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// A camera's.
+    Camera(CameraId),
+    /// An edge's.
+    Edge(EdgeId),
+}
+
+/// A fault, its end, or a change of what is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing passes on the camera's link, and no connection is closed.
+    Cut(CameraId),
+    /// The link carries again.
+    Restore(CameraId),
+    /// The link carries so many bits per second from now on.
+    Rate(CameraId, u64),
+    /// The link carries that part of what its specification says; 1 is all of it.
+    Slow(CameraId, u64),
+    /// All connections of the camera's link end, and both sides know.
+    Break(CameraId),
+    /// The camera broker's process is killed, with its log.
+    KillCamera(CameraId),
+    /// It starts.
+    StartCamera(CameraId, Counter),
+    /// The edge broker's process is killed, with its replica logs.
+    KillEdge(EdgeId),
+    /// It starts; its applications subscribe again.
+    StartEdge(EdgeId),
+    /// The wall clock is set by so many seconds.
+    StepWall(Host, i64),
+    /// The application takes no more frames.
+    Stall(ApplicationId),
+    /// It goes on.
+    Resume(ApplicationId),
+    /// It subscribes.
+    Subscribe(ApplicationId),
+    /// It unsubscribes.
+    Unsubscribe(ApplicationId),
+    /// The camera stops publishing.
+    Silence(CameraId),
+    /// It publishes again.
+    Publish(CameraId),
+    /// Every fault ends: links carry, processes run but for rivals, applications subscribe and take frames.
+    Heal,
+}
+
+impl World {
+    /// Plans an action for a moment from the beginning.
+    pub fn at(&mut self, moment: Moment, action: Action) -> &mut Self {
+        self.events.push(moment, Event::Action(action));
+        self
+    }
+
+    /// Does something now.
+    pub fn act(&mut self, action: Action) -> &mut Self {
+        self.apply(action);
+        self.settle();
+        self.report();
+        self
+    }
+
+    pub(super) fn apply(&mut self, action: Action) {
+        self.actions += 1;
+        if !matches!(action, Action::StepWall(..)) {
+            // Setting a wall clock is to change nothing, not even the trace.
+            self.trace.record(self.now, What::Action(self.actions));
+        } else {
+            self.actions -= 1;
+        }
+        let now = self.now;
+        match action {
+            Action::Cut(camera) => {
+                self.disturb(camera.0);
+                let link = self.cameras[camera.0].link;
+                self.links[link].link.cut(now);
+                self.touch(Node::Link(link));
+            }
+            Action::Restore(camera) => {
+                self.disturb(camera.0);
+                let link = self.cameras[camera.0].link;
+                self.links[link].link.restore(now);
+                self.touch(Node::Link(link));
+            }
+            Action::Rate(camera, bits_per_second) => self.apply_rate(camera.0, bits_per_second),
+            Action::Slow(camera, divisor) => {
+                let bits_per_second = self.cameras[camera.0].spec.link.bits_per_second;
+                self.apply_rate(camera.0, bits_per_second / divisor.max(1));
+            }
+            Action::Break(camera) => {
+                self.disturb(camera.0);
+                let link = self.cameras[camera.0].link;
+                self.links[link].link.break_all(now);
+                self.touch(Node::Link(link));
+            }
+            Action::KillCamera(camera) => self.kill_camera(camera.0),
+            Action::StartCamera(camera, counter) => self.start_camera(camera.0, counter),
+            Action::KillEdge(edge) => self.kill_edge(edge.0),
+            Action::StartEdge(edge) => self.start_edge(edge.0),
+            Action::StepWall(host, seconds) => {
+                let clock = match host {
+                    Host::Camera(camera) => &mut self.cameras[camera.0].clock,
+                    Host::Edge(edge) => &mut self.edges[edge.0].clock,
+                };
+                clock.step_wall(seconds * secs(1).as_nanos() as i64);
+            }
+            Action::Stall(application) => self.applications[application.0].stalled = true,
+            Action::Resume(application) => {
+                let application = application.0;
+                self.applications[application].stalled = false;
+                self.applications[application].ready_since = now;
+                self.touch(Node::Application(application));
+            }
+            Action::Subscribe(application) => self.subscribe(application.0),
+            Action::Unsubscribe(application) => self.unsubscribe(application.0),
+            Action::Silence(camera) => self.cameras[camera.0].publishing = false,
+            Action::Publish(camera) => {
+                self.cameras[camera.0].publishing = true;
+                self.disturb(camera.0);
+            }
+            Action::Heal => self.heal(),
+        }
+    }
+
+    fn apply_rate(&mut self, camera: usize, bits_per_second: u64) {
+        self.disturb(camera);
+        let link = self.cameras[camera].link;
+        self.links[link].link.set_rate(self.now, bits_per_second);
+        self.touch(Node::Link(link));
+    }
+
+    fn heal(&mut self) {
+        for index in 0..self.edges.len() {
+            if self.edges[index].process.is_none() {
+                self.start_edge(index);
+            }
+        }
+        for index in 0..self.cameras.len() {
+            if self.cameras[index].is_rival {
+                self.kill_camera(index);
+                continue;
+            }
+            let bits_per_second = self.cameras[index].spec.link.bits_per_second;
+            self.apply_rate(index, bits_per_second);
+            self.links[self.cameras[index].link].link.restore(self.now);
+            self.cameras[index].publishing = true;
+            if self.cameras[index].process.is_none() {
+                self.start_camera(index, Counter::Kept);
+            }
+        }
+        for index in 0..self.applications.len() {
+            if self.applications[index].stalled {
+                self.apply(Action::Resume(ApplicationId(index)));
+            }
+            if !self.applications[index].wants && !self.applications[index].ended {
+                self.subscribe(index);
+            }
+        }
+    }
+
+    /// Notes that a camera's path was touched, so that it has time to recover from now on.
+    pub(super) fn disturb(&mut self, camera: usize) {
+        let link = self.cameras[camera].link;
+        for camera in self.cameras.iter_mut().filter(|camera| camera.link == link) {
+            camera.disturbed = self.now;
+        }
+    }
+
+    // ---- the same, as words of a story --------------------------------------------------------------------
+
+    /// [`Action::Cut`].
+    pub fn cut(&mut self, camera: CameraId) -> &mut Self {
+        self.act(Action::Cut(camera))
+    }
+
+    /// [`Action::Restore`].
+    pub fn restore(&mut self, camera: CameraId) -> &mut Self {
+        self.act(Action::Restore(camera))
+    }
+
+    /// [`Action::Rate`].
+    pub fn rate(&mut self, camera: CameraId, bits_per_second: u64) -> &mut Self {
+        self.act(Action::Rate(camera, bits_per_second))
+    }
+
+    /// [`Action::KillCamera`] and, a moment later, [`Action::StartCamera`].
+    pub fn restart_camera(&mut self, camera: CameraId, counter: Counter) -> &mut Self {
+        self.act(Action::KillCamera(camera)).act(Action::StartCamera(camera, counter))
+    }
+
+    /// [`Action::KillEdge`] and, a moment later, [`Action::StartEdge`].
+    pub fn restart_edge(&mut self, edge: EdgeId) -> &mut Self {
+        self.act(Action::KillEdge(edge)).act(Action::StartEdge(edge))
+    }
+
+    /// [`Action::Subscribe`].
+    pub fn subscribe_again(&mut self, application: ApplicationId) -> &mut Self {
+        self.act(Action::Subscribe(application))
+    }
+}

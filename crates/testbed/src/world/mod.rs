@@ -1,0 +1,349 @@
+//! Cameras, links, edges and applications on one virtual clock and one seed.
+//!
+//! The brokers, logs and subscriptions are those of `mez-core`, driven exactly as the real drivers do; hosts, links
+//! and applications are models. Everything that is drawn comes from one seed, and events of one moment happen in the
+//! order in which they were planned: the same seed and the same calls give the same trace, bit for bit.
+//!
+//! ```
+//! use mez_testbed::{ApplicationSpec, CameraSpec, World, secs};
+//!
+//! let mut world = World::seeded(7);
+//! world.camera("dock/cam1", CameraSpec::default());
+//! let application = world.application(ApplicationSpec::newest("dock/*"));
+//! world.run(secs(5));
+//! assert!(world.deliveries(application).len() > 40);
+//! ```
+//!
+//! [`World::run`] panics at the first breach of a rule of [`crate::check`], with the seed and what happened last.
+
+mod application;
+mod bug;
+mod camera;
+mod edge;
+mod events;
+mod fault;
+mod spec;
+mod watch;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use self::application::Application;
+pub use self::application::Delivered;
+pub use self::bug::Bug;
+use self::camera::CameraHost;
+use self::edge::EdgeHost;
+use self::events::{Event, EventQueue};
+pub use self::fault::{Action, Counter, Host};
+pub use self::spec::{ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, EdgeId, EdgeSpec};
+use self::watch::WATCH_INTERVAL;
+use crate::check::{Checks, Violation};
+use crate::link::Link;
+use crate::random::Random;
+use crate::time::{HostClock, Moment};
+use crate::trace::Trace;
+
+/// Wall clocks begin here: 2026-01-01T00:00:00Z.
+const WALL_START_NANOS: u64 = 1_767_225_600_000_000_000;
+/// A timer may be due again at once this often, if there was something to do each time.
+const SPINS_MAX: u32 = 2;
+/// Steps within one moment, before the world is taken to turn in a circle.
+const STEPS_MAX: u32 = 100_000;
+
+/// Something with a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Node {
+    Camera(usize),
+    Edge(usize),
+    Link(usize),
+    /// Has no timer of its own, but may have frames to take.
+    Application(usize),
+}
+
+struct LinkNode {
+    link: Link,
+    timer: Timer,
+}
+
+/// When a node is next looked at, and how often it was in vain.
+struct Timer {
+    armed: Moment,
+    spins: u32,
+}
+
+impl Timer {
+    const fn new() -> Self {
+        Self { armed: Moment::NEVER, spins: 0 }
+    }
+}
+
+/// A world. See the [module](self).
+pub struct World {
+    seed: u64,
+    now: Moment,
+    random: Random,
+    events: EventQueue,
+    links: Vec<LinkNode>,
+    cameras: Vec<CameraHost>,
+    edges: Vec<EdgeHost>,
+    applications: Vec<Application>,
+    /// Nodes to which something happened within this moment.
+    touched: VecDeque<Node>,
+    /// Which camera a process belongs to.
+    owners: BTreeMap<u64, usize>,
+    runs: u64,
+    subscriptions: u64,
+    payloads: u64,
+    actions: u64,
+    checks: Checks,
+    trace: Trace,
+    bug: Option<Bug>,
+}
+
+/// A rule did not hold: everything that is needed to look into it.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The world's seed.
+    pub seed: u64,
+    /// The breach.
+    pub violation: Violation,
+    /// What happened last, one thing to a line.
+    pub trace: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let test = std::thread::current();
+        let test = test.name().unwrap_or("");
+        writeln!(f, "{}", self.violation)?;
+        writeln!(f, "seed {}; what happened last:\n{}", self.seed, self.trace)?;
+        write!(f, "replay: MEZ_SEED={} cargo test -p mez-testbed {test}", self.seed)
+    }
+}
+
+impl World {
+    /// A world with one edge that runs, and nothing else.
+    pub fn seeded(seed: u64) -> Self {
+        Self::seeded_with(seed, EdgeSpec::default())
+    }
+
+    /// A world whose first edge is special.
+    pub fn seeded_with(seed: u64, edge: EdgeSpec) -> Self {
+        let mut world = Self {
+            seed,
+            now: Moment::START,
+            random: Random::seeded(seed),
+            events: EventQueue::default(),
+            links: Vec::new(),
+            cameras: Vec::new(),
+            edges: Vec::new(),
+            applications: Vec::new(),
+            touched: VecDeque::new(),
+            owners: BTreeMap::new(),
+            runs: 0,
+            subscriptions: 0,
+            payloads: 0,
+            actions: 0,
+            checks: Checks::default(),
+            trace: Trace::default(),
+            bug: None,
+        };
+        world.edge(edge);
+        world.events.push(Moment::START, Event::Watch);
+        world
+    }
+
+    // ---- running ------------------------------------------------------------------------------------------
+
+    /// Lets time pass.
+    ///
+    /// # Panics
+    /// At the first breach of a rule, with a [`Failure`].
+    pub fn run(&mut self, duration: Duration) -> &mut Self {
+        if let Err(failure) = self.try_run(duration) {
+            panic!("{failure}");
+        }
+        self
+    }
+
+    /// Lets time pass until a rule is broken.
+    pub fn try_run(&mut self, duration: Duration) -> Result<(), Box<Failure>> {
+        let until = self.now + duration;
+        while self.checks.violation().is_none() {
+            let Some((at, event)) = self.events.pop(until) else {
+                self.now = until;
+                self.checks.set_now(until);
+                break;
+            };
+            self.now = at;
+            self.checks.set_now(at);
+            self.handle(event);
+            self.settle();
+        }
+        match self.failure() {
+            Some(failure) => Err(Box::new(failure)),
+            None => Ok(()),
+        }
+    }
+
+    /// The time since the beginning.
+    pub fn now(&self) -> Moment {
+        self.now
+    }
+
+    /// The world's own source of chance, for scenarios.
+    pub fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    /// A hash of all that happened so far.
+    pub fn trace_hash(&self) -> u64 {
+        self.trace.hash()
+    }
+
+    /// How many things happened so far.
+    pub fn trace_entries(&self) -> u64 {
+        self.trace.entries()
+    }
+
+    /// What happened last, one thing to a line.
+    pub fn trace_tail(&self, entries: usize) -> String {
+        self.trace.tail(entries)
+    }
+
+    /// Makes the world itself do something wrong, to show that the checks notice.
+    pub fn plant(&mut self, bug: Bug) -> &mut Self {
+        self.bug = Some(bug);
+        self
+    }
+
+    /// Panics if a rule is broken; for changes that are made between two runs.
+    fn report(&self) {
+        if let Some(failure) = self.failure() {
+            panic!("{failure}");
+        }
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        let violation = self.checks.violation()?.clone();
+        Some(Failure { seed: self.seed, violation, trace: self.trace.tail(60) })
+    }
+
+    // ---- making -------------------------------------------------------------------------------------------
+
+    fn draw_clock(&mut self) -> HostClock {
+        // Machines have been up for a second to a month; wall clocks agree within a minute.
+        let origin_nanos = self.random.within(1_000_000_000..=2_600_000_000_000_000);
+        let drift_ppb = self.random.within(0..=100_000) as i64 - 50_000;
+        let wall_nanos = WALL_START_NANOS + self.random.within(0..=60_000_000_000) - origin_nanos;
+        HostClock { origin_nanos, drift_ppb, wall_nanos }
+    }
+
+    fn next_run(&mut self) -> u64 {
+        self.runs += 1;
+        self.runs
+    }
+
+    // ---- inside -------------------------------------------------------------------------------------------
+
+    fn touch(&mut self, node: Node) {
+        if !self.touched.contains(&node) {
+            self.touched.push_back(node);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Timer(node) => self.handle_timer(node),
+            Event::Publish { camera, run } => self.publish(camera, run),
+            Event::Told { camera, run } => self.tell(camera, run),
+            Event::EpochPersisted { camera, run, above } => self.raise_epoch(camera, run, above),
+            Event::Ready { application, frames } => self.finish_frame(application, frames),
+            Event::Look { application, subscription } => self.look(application, subscription),
+            Event::Action(action) => self.apply(action),
+            Event::Watch => {
+                self.watch();
+                self.events.push(self.now + WATCH_INTERVAL, Event::Watch);
+            }
+        }
+    }
+
+    fn handle_timer(&mut self, node: Node) {
+        let now = self.now;
+        let Some(timer) = self.timer(node) else { return };
+        if timer.armed != now {
+            // It was set anew since.
+            return;
+        }
+        timer.armed = Moment::NEVER;
+        match node {
+            Node::Camera(index) => self.camera_timeout(index),
+            Node::Edge(index) => self.edge_timeout(index),
+            Node::Link(index) => self.links[index].link.handle_timeout(now),
+            Node::Application(_) => {}
+        }
+        self.touch(node);
+    }
+
+    /// Carries out what everybody wants done, until nobody wants anything more at this moment.
+    fn settle(&mut self) {
+        let mut steps = 0;
+        while let Some(node) = self.touched.pop_front() {
+            match node {
+                Node::Link(index) => {
+                    while let Some(output) = self.links[index].link.poll_output() {
+                        self.on_link(index, output);
+                    }
+                }
+                Node::Camera(index) => self.drain_camera(index),
+                Node::Edge(index) => self.drain_edge(index),
+                Node::Application(index) => self.serve_application(index),
+            }
+            self.arm(node);
+            steps += 1;
+            if steps > STEPS_MAX || self.checks.violation().is_some() {
+                self.checks.expect(steps <= STEPS_MAX, "progress", || "this moment does not end".into());
+                self.touched.clear();
+            }
+        }
+    }
+
+    /// Sets a node's timer to when the node wants it.
+    fn arm(&mut self, node: Node) {
+        let due = match node {
+            Node::Camera(index) => self.camera_due(index),
+            Node::Edge(index) => self.edge_due(index),
+            Node::Link(index) => self.links[index].link.poll_timeout(),
+            Node::Application(_) => return,
+        };
+        let now = self.now;
+        let Some(timer) = self.timer(node) else { return };
+        let due = due.max(now);
+        let changed = due != timer.armed;
+        timer.armed = due;
+        timer.spins = if due > now {
+            0
+        } else if changed {
+            timer.spins + 1
+        } else {
+            timer.spins
+        };
+        let turns_in_a_circle = timer.spins > SPINS_MAX;
+        if changed {
+            self.events.push(due, Event::Timer(node));
+        }
+        self.checks.expect(!turns_in_a_circle, "progress", || {
+            format!("the timer of {node:?} is due at once again and again")
+        });
+    }
+
+    fn timer(&mut self, node: Node) -> Option<&mut Timer> {
+        match node {
+            Node::Camera(index) => Some(&mut self.cameras[index].timer),
+            Node::Edge(index) => Some(&mut self.edges[index].timer),
+            Node::Link(index) => Some(&mut self.links[index].timer),
+            Node::Application(_) => None,
+        }
+    }
+}

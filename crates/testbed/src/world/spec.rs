@@ -1,0 +1,169 @@
+//! What a world is made of.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use mez_core::contract::Contract;
+use mez_core::subscription::Deliver;
+
+use crate::link::LinkSpec;
+use crate::time::{HostClock, ms};
+
+/// Names an edge of a world.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EdgeId(pub(crate) usize);
+
+/// Names a camera host of a world, with its process and its link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CameraId(pub(crate) usize);
+
+/// Names an application of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ApplicationId(pub(crate) usize);
+
+/// An edge broker on a host of its own.
+#[derive(Clone, Debug)]
+pub struct EdgeSpec {
+    /// The budget of all replica logs together, in bytes. Default 256 MiB.
+    pub log_bytes_max: u64,
+    /// The largest payload that it takes, in bytes. Default 32 MiB.
+    pub frame_bytes_max: u32,
+    /// The most cameras. Default 64.
+    pub cameras_max: usize,
+    /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
+    pub clock: Option<HostClock>,
+}
+
+impl Default for EdgeSpec {
+    fn default() -> Self {
+        Self { log_bytes_max: 256 << 20, frame_bytes_max: 32 << 20, cameras_max: 64, clock: None }
+    }
+}
+
+/// Where capture times come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptureTimes {
+    /// The broker stamps the frames.
+    Broker,
+    /// The publisher gives the wall-clock time, and once in `wrong_once_in` frames one that is not after the last.
+    Publisher {
+        /// How often it is wrong.
+        wrong_once_in: u64,
+    },
+}
+
+/// A camera broker on a host of its own, at the end of a link of its own.
+#[derive(Clone, Debug)]
+pub struct CameraSpec {
+    /// The edge that it dials. Default: the first.
+    pub edge: EdgeId,
+    /// The link to it. Default 20 Mbit/s, 5 ms each way.
+    pub link: LinkSpec,
+    /// The time between two frames. Default 100 ms.
+    pub interval: Duration,
+    /// By how much that varies, up and down. Default 2 ms.
+    pub jitter: Duration,
+    /// The size of a frame, in bytes, drawn evenly. Default 30,000 to 40,000.
+    pub frame_bytes: RangeInclusive<u32>,
+    /// The budget of its log, in bytes. Default 32 MiB.
+    pub log_bytes_max: u64,
+    /// Where capture times come from. Default: the broker.
+    pub capture_times: CaptureTimes,
+    /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
+    pub clock: Option<HostClock>,
+    /// The identity in its certificate. Default: one of its own, for its name.
+    pub identity: Option<String>,
+}
+
+impl Default for CameraSpec {
+    fn default() -> Self {
+        Self {
+            edge: EdgeId(0),
+            link: LinkSpec::default(),
+            interval: ms(100),
+            jitter: ms(2),
+            frame_bytes: 30_000..=40_000,
+            log_bytes_max: 32 << 20,
+            capture_times: CaptureTimes::Broker,
+            clock: None,
+            identity: None,
+        }
+    }
+}
+
+impl CameraSpec {
+    /// Frames of `bytes` bytes, `fps` of them in a second.
+    pub fn frames(fps: u64, bytes: u32) -> Self {
+        Self {
+            interval: Duration::from_nanos(1_000_000_000 / fps),
+            frame_bytes: bytes..=bytes,
+            ..Self::default()
+        }
+    }
+
+    /// The same on a link of `bits_per_second`.
+    #[must_use]
+    pub fn at_rate(mut self, bits_per_second: u64) -> Self {
+        self.link.bits_per_second = bits_per_second;
+        self
+    }
+
+    /// The same on a link with a delay of `each_way`.
+    #[must_use]
+    pub fn at_distance(mut self, each_way: Duration) -> Self {
+        (self.link.delay_up, self.link.delay_down) = (each_way, each_way);
+        self
+    }
+}
+
+/// An application, at an edge.
+#[derive(Clone, Debug)]
+pub struct ApplicationSpec {
+    /// The edge that it asks. Default: the first.
+    pub edge: EdgeId,
+    /// The cameras that it wants, as a pattern.
+    pub cameras: String,
+    /// What it demands of them.
+    pub contract: Contract,
+    /// How far back it begins to read, counted from its subscribing. `None`: what is published from then on.
+    pub begin_before: Option<Duration>,
+    /// When the capture times that it wants end, counted from its subscribing; negative is in the past.
+    /// In milliseconds. `None`: never.
+    pub end_after_ms: Option<i64>,
+    /// Newest or every frame.
+    pub deliver: Deliver,
+    /// How long it works on a frame. Default 1 ms.
+    pub consumes: Duration,
+}
+
+impl ApplicationSpec {
+    /// The newest frames of `cameras` from now on.
+    pub fn newest(cameras: &str) -> Self {
+        Self {
+            edge: EdgeId(0),
+            cameras: cameras.into(),
+            contract: Contract::default(),
+            begin_before: None,
+            end_after_ms: None,
+            deliver: Deliver::Newest,
+            consumes: ms(1),
+        }
+    }
+
+    /// Every frame of `cameras` that crosses from now on.
+    pub fn every(cameras: &str) -> Self {
+        Self { deliver: Deliver::Every, ..Self::newest(cameras) }
+    }
+
+    /// Every frame of `cameras` from `before` ago on, and then what comes.
+    pub fn since(cameras: &str, before: Duration) -> Self {
+        Self { begin_before: Some(before), ..Self::every(cameras) }
+    }
+
+    /// The same, working for `consumes` on every frame.
+    #[must_use]
+    pub fn consuming(mut self, consumes: Duration) -> Self {
+        self.consumes = consumes;
+        self
+    }
+}

@@ -1,0 +1,196 @@
+//! Rules about what has to happen in time, looked at every 50 ms; see the table of [`crate::check`].
+
+use std::time::Duration;
+
+use super::World;
+use crate::link::{LinkSpec, Side};
+use crate::time::{Moment, ms, secs};
+
+/// How often the rules are looked at.
+pub(super) const WATCH_INTERVAL: Duration = ms(50);
+/// I12: after faults stop, delivery resumes within this.
+const RESUME_MAX: Duration = secs(2);
+/// An idle link with something to send is silent for no longer than this.
+const SILENCE_MAX: Duration = ms(250);
+/// A change of what is wanted is known at the camera within this, besides the time in queues.
+const DEMAND_MAX: Duration = secs(1);
+/// What a refused camera may wait before it tries again.
+const REFUSED_MAX: Duration = secs(6);
+/// What is left of a process that is gone without a word is gone after this: the edge gives the connection up, and
+/// the refused camera tries again.
+const RIVAL_MAX: Duration = secs(16);
+/// Dials that one process may have under way, and connections that it may have open.
+const DIALS_MAX: usize = 8;
+/// Connections of one process that may be open at the camera.
+const CONNECTIONS_MAX: usize = 8;
+/// Connections of one link that may be open at the edge, also of processes that are gone without a word.
+const EDGE_CONNECTIONS_MAX: usize = 48;
+
+impl World {
+    pub(super) fn watch(&mut self) {
+        for camera in 0..self.cameras.len() {
+            self.watch_memory(camera);
+            self.watch_demand(camera);
+            self.watch_silence(camera);
+            for application in 0..self.applications.len() {
+                self.watch_resuming(application, camera);
+            }
+        }
+        for index in 0..self.edges.len() {
+            let edge = &self.edges[index];
+            let Some(process) = &edge.process else { continue };
+            let cameras = process.broker.cameras(edge.clock.monotonic(self.now));
+            let bytes: u64 = cameras.iter().map(|camera| camera.log_bytes).sum();
+            self.checks.expect(bytes <= edge.spec.log_bytes_max, "memory", || {
+                format!("the replica logs of edge {index} hold {bytes} of {} bytes", edge.spec.log_bytes_max)
+            });
+        }
+    }
+
+    /// Whether everything on a camera's path works; the camera itself may not publish.
+    fn is_well(&self, camera: usize) -> bool {
+        let camera = &self.cameras[camera];
+        camera.process.is_some()
+            && self.edges[camera.spec.edge.0].process.is_some()
+            && !self.links[camera.link].link.is_cut()
+    }
+
+    /// When a camera's path has last been touched by anything that it may have to recover from.
+    fn quiet_since(&self, camera: usize) -> Moment {
+        let camera = &self.cameras[camera];
+        let refused = camera.refused.map_or(Moment::START, |refused| refused + REFUSED_MAX);
+        let rivals = if camera.rivals { camera.disturbed + RIVAL_MAX } else { Moment::START };
+        camera.disturbed.max(refused).max(rivals)
+    }
+
+    /// How many live subscriptions want a camera.
+    fn wanted(&self, camera: usize) -> usize {
+        let camera = &self.cameras[camera];
+        let edge = &self.edges[camera.spec.edge.0];
+        let Some(process) = &edge.process else { return 0 };
+        let wall = process.wall(edge.clock.monotonic(self.now));
+        self.applications
+            .iter()
+            .filter(|application| {
+                application.reads(camera.spec.edge.0, &camera.name)
+                    && application.reading.as_ref().is_some_and(|(_, reading)| reading.span().is_live(wall))
+            })
+            .count()
+    }
+
+    /// Whether somebody's span ends about now: whether it is still wanted is then a matter of a moment.
+    fn an_end_is_near(&self, edge: usize) -> bool {
+        let host = &self.edges[edge];
+        let Some(process) = &host.process else { return true };
+        let wall = process.wall(host.clock.monotonic(self.now));
+        self.applications.iter().filter(|application| application.spec.edge.0 == edge).any(|application| {
+            application.reading.as_ref().and_then(|(_, reading)| reading.span().end).is_some_and(|end| {
+                let over = end + secs(2);
+                let apart = over.saturating_since(wall).max(wall.saturating_since(over));
+                apart < DEMAND_MAX + ms(500)
+            })
+        })
+    }
+
+    fn watch_memory(&mut self, index: usize) {
+        let camera = &self.cameras[index];
+        let link = &self.links[camera.link].link;
+        let (dials, edge_connections) = (link.dials(), link.open_connections(Side::Edge));
+        if let Some(process) = &camera.process {
+            let (bytes, connections) = (process.intake.log_bytes(), process.connections());
+            self.checks.expect(bytes <= camera.spec.log_bytes_max, "memory", || {
+                format!("the log of camera {index} holds {bytes} of {} bytes", camera.spec.log_bytes_max)
+            });
+            self.checks.expect(connections <= CONNECTIONS_MAX, "memory", || {
+                format!("camera {index} has {connections} connections open")
+            });
+        }
+        let processes = self.cameras.iter().filter(|other| other.link == self.cameras[index].link).count();
+        self.checks.expect(dials <= DIALS_MAX * processes, "memory", || format!("{dials} dials on one link"));
+        self.checks.expect(edge_connections <= EDGE_CONNECTIONS_MAX, "memory", || {
+            format!("{edge_connections} connections of camera {index} are open at the edge")
+        });
+    }
+
+    fn watch_demand(&mut self, index: usize) {
+        let camera = &self.cameras[index];
+        let edge = camera.spec.edge.0;
+        if !self.is_well(index) || self.an_end_is_near(edge) {
+            return;
+        }
+        let settled = self.quiet_since(index) + RESUME_MAX;
+        let settled = settled.max(self.edges[edge].subscriptions_changed + DEMAND_MAX);
+        if self.now < settled + queue_time(&self.links[camera.link].link.spec()) * 2 {
+            return;
+        }
+        let Some(process) = &camera.process else { return };
+        if camera.rivals && !process.broker.is_up() {
+            return;
+        }
+        let (wanted, told) =
+            (self.wanted(index), process.broker.demand().map_or(0, |demand| demand.contracts.len()));
+        self.checks.expect(wanted.min(mez_core::wire::CONTRACTS_MAX) == told, "demand", || {
+            format!("{wanted} subscriptions want camera {index}, which knows of {told}")
+        });
+    }
+
+    /// A link that could carry the newest frame has to.
+    fn watch_silence(&mut self, index: usize) {
+        let well = self.is_well(index);
+        let quiet_since = self.quiet_since(index) + RESUME_MAX;
+        let camera = &mut self.cameras[index];
+        let link = &self.links[camera.link].link;
+        let Some(process) = &mut camera.process else { return };
+        let waits = process.told.is_some() && process.told != process.sent;
+        let idle = well
+            && self.now >= quiet_since + queue_time(&link.spec()) * 2
+            && process.broker.demand().is_some()
+            && waits
+            && process.open_connections().all(|connection| link.unsent_frames(connection) == 0);
+        if !idle {
+            process.idle_since = None;
+            return;
+        }
+        let since = *process.idle_since.get_or_insert(self.now);
+        let newest = process.told;
+        self.checks.expect(self.now.since(since) <= SILENCE_MAX, "silence", || {
+            format!("camera {index} has {newest:?} to send and an idle link since {since}, and sends nothing")
+        });
+    }
+
+    fn watch_resuming(&mut self, application: usize, camera: usize) {
+        let (reader, host) = (&self.applications[application], &self.cameras[camera]);
+        let live = reader.reads(host.spec.edge.0, &host.name)
+            && reader.spec.end_after_ms.is_none()
+            && !reader.stalled
+            && host.publishing
+            && self.is_well(camera);
+        let claimed = host.rivals && host.process.as_ref().is_none_or(|process| !process.broker.is_up());
+        if !live || claimed {
+            return;
+        }
+        let last = reader.deliveries.iter().rev().find(|delivered| delivered.camera == host.name);
+        let last = last.map_or(Moment::START, |delivered| delivered.at);
+        let since = self.quiet_since(camera).max(reader.ready_since).max(last);
+        // One frame may be on its way when the next is published, and each camera has its turn at the application.
+        let spec = self.links[host.link].link.spec();
+        let service = time_for(&spec, u64::from(*host.spec.frame_bytes.end()) * 21 / 20 + 2_000);
+        let turns = reader.spec.consumes * (self.cameras.len() as u32 + 1);
+        let allowed = RESUME_MAX + host.spec.interval * 2 + (service + queue_time(&spec)) * 3 + turns;
+        self.checks.expect(self.now.since(since) <= allowed, "resumes", || {
+            format!(
+                "application {application} got nothing of camera {camera} since {last}, though nothing has disturbed \
+                 them since {since}; {allowed:?} were allowed"
+            )
+        });
+    }
+}
+
+/// How long a full queue takes to drain.
+fn queue_time(spec: &LinkSpec) -> Duration {
+    time_for(spec, spec.queue_bytes_max)
+}
+
+fn time_for(spec: &LinkSpec, bytes: u64) -> Duration {
+    Duration::from_nanos(bytes * 8 * 1_000_000_000 / spec.bits_per_second.max(1))
+}
