@@ -1,9 +1,13 @@
 //! The command `mez`, as a library: the binary and the Python entry point both call [`run`].
 
 mod camera;
+mod cameras;
+mod connect;
 mod edge;
 mod failure;
 mod keys;
+mod live;
+mod subscribe;
 mod text;
 
 use std::ffi::OsString;
@@ -50,6 +54,8 @@ enum LogFormat {
 enum Command {
     Edge(edge::EdgeArgs),
     Camera(camera::CameraArgs),
+    Cameras(cameras::CamerasArgs),
+    Subscribe(subscribe::SubscribeArgs),
     Keys(keys::KeysArgs),
     /// Run cameras, an edge and a people detector on a real video (needs the Python package)
     #[command(disable_help_flag = true)]
@@ -79,6 +85,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let result = match cli.command {
         Command::Edge(args) => edge::run(args),
         Command::Camera(args) => camera::run(args),
+        Command::Cameras(args) => cameras::run(args),
+        Command::Subscribe(args) => subscribe::run(args),
         Command::Keys(args) => keys::run(args).map_err(Failure::new),
         Command::Demo(_) => Err(Failure::text(
             "`mez demo` belongs to the Python package, and this is the bare binary; build the package with \

@@ -46,3 +46,8 @@ pub async fn until_stopped<T>(work: impl Future<Output = T>) -> io::Result<Optio
         signal = stop_signal() => signal.map(|_| None),
     }
 }
+
+/// Runs `work` for at most `limit`. `None`: it took longer, and was dropped.
+pub async fn within<T>(limit: std::time::Duration, work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(limit, work).await.ok()
+}

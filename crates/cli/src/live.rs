@@ -1,0 +1,101 @@
+//! Lines that stay in place on a terminal, and what they show of a camera.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use crate::text::{bytes, milliseconds};
+
+/// How much of the past the rates and percentiles speak of.
+const WINDOW: Duration = Duration::from_secs(5);
+/// Frames remembered for that, at most.
+const FRAMES_MAX: usize = 2_000;
+
+/// Draws lines over the lines that it drew before; on anything but a terminal, one block after the other.
+pub(crate) struct Screen {
+    lines: usize,
+    terminal: bool,
+}
+
+impl Screen {
+    pub(crate) fn new() -> Self {
+        Self { lines: 0, terminal: io::stdout().is_terminal() }
+    }
+
+    /// How often it is worth drawing.
+    pub(crate) fn interval(&self) -> Duration {
+        Duration::from_millis(if self.terminal { 250 } else { 2_000 })
+    }
+
+    pub(crate) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.terminal && self.lines > 0 {
+            // Up to the first line, and clear from there on.
+            write!(out, "\x1b[{}A\x1b[J", self.lines)?;
+        }
+        for line in lines {
+            writeln!(out, "{line}")?;
+        }
+        self.lines = lines.len();
+        out.flush()
+    }
+}
+
+/// What `mez subscribe` shows of one camera.
+#[derive(Default)]
+pub(crate) struct CameraLine {
+    frames: VecDeque<(Instant, Option<Duration>, usize)>,
+    pub(crate) delivered: u64,
+    pub(crate) skipped: BTreeMap<&'static str, u64>,
+    pub(crate) rung: String,
+    pub(crate) size: (u32, u32),
+    /// Set while the camera is gone: why.
+    pub(crate) down: Option<String>,
+}
+
+impl CameraLine {
+    pub(crate) fn note(&mut self, now: Instant, age: Option<Duration>, payload_bytes: usize) {
+        self.delivered += 1;
+        self.frames.push_back((now, age, payload_bytes));
+        while self.frames.len() > FRAMES_MAX
+            || self.frames.front().is_some_and(|(at, ..)| now.duration_since(*at) > WINDOW)
+        {
+            self.frames.pop_front();
+        }
+    }
+
+    pub(crate) fn line(&self, camera: &str, now: Instant) -> String {
+        let recent: Vec<_> =
+            self.frames.iter().filter(|(at, ..)| now.duration_since(*at) <= WINDOW).collect();
+        let rate = match recent.first() {
+            Some((first, ..)) if recent.len() > 1 => {
+                (recent.len() - 1) as f64 / now.duration_since(*first).as_secs_f64().max(0.001)
+            }
+            _ => 0.0,
+        };
+        let mut ages: Vec<Duration> = recent.iter().filter_map(|(_, age, _)| *age).collect();
+        ages.sort();
+        let age = |share: f64| match ages.len() {
+            0 => "?".to_owned(),
+            n => milliseconds(ages[((n as f64 * share) as usize).min(n - 1)]),
+        };
+        let mean = recent.iter().map(|(.., bytes)| *bytes as u64).sum::<u64>() / (recent.len().max(1) as u64);
+        let skipped: Vec<String> =
+            self.skipped.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+        let state = match &self.down {
+            Some(reason) => format!("  down: {reason}"),
+            None => String::new(),
+        };
+        format!(
+            "{camera:<20} {rate:>5.1} fps  age p50 {:>8} p95 {:>8}  {:>9}  {}x{} {}  delivered {}  skipped {}{state}",
+            age(0.5),
+            age(0.95),
+            bytes(mean),
+            self.size.0,
+            self.size.1,
+            self.rung,
+            self.delivered,
+            if skipped.is_empty() { "0".to_owned() } else { skipped.join(", ") },
+        )
+    }
+}

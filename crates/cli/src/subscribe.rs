@@ -1,0 +1,239 @@
+//! `mez subscribe`: watches cameras, and keeps their frames if asked to.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use clap::{Args, ValueEnum};
+use mez_core::contract::OnInfeasible;
+use mez_core::frame::Encoding;
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::subscription::Deliver;
+use mez_node::client::{Event, Profile, ReceivedFrame, SubscribeOptions, Subscription};
+use mez_node::clock::wall_now;
+use mez_node::runtime::{block_on, until_stopped, within};
+
+use crate::connect::ConnectArgs;
+use crate::failure::Failure;
+use crate::live::{CameraLine, Screen};
+use crate::text::{parse_duration, parse_time};
+
+/// Watch cameras: a live line for each with rate, age, size and what was skipped and why
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mez subscribe 'dock/*'                              every camera of the dock, newest frames
+  mez subscribe dock/cam1 --save frames               write every frame that came as a file
+  mez subscribe '**' --since -10m --until now --save frames
+  mez subscribe 'dock/*' --edge edge.local --latency-ms 100 --accuracy 0.95 --profile people.json
+
+Patterns: * is one segment of a name, ** any number. Quote them, or the shell takes them for file names.
+Frames cross the link only while somebody subscribes. Ends with Ctrl-C, SIGTERM, or the end that was asked for.")]
+pub(crate) struct SubscribeArgs {
+    /// Which cameras, such as dock/cam1, 'dock/*' or '**'
+    #[arg(value_name = "PATTERN")]
+    pattern: CameraPattern,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// The most time from capture until a frame is here, in milliseconds
+    #[arg(long, value_name = "MS")]
+    latency_ms: Option<f64>,
+    /// The least accuracy that is acceptable, from 0 to 1
+    #[arg(long, value_name = "SHARE")]
+    accuracy: Option<f64>,
+    /// A file with a profile, or the name of one in the edge's profile folder
+    #[arg(long, value_name = "FILE|NAME")]
+    profile: Option<String>,
+    /// What to do when both bounds cannot be held
+    #[arg(long, value_enum, default_value_t = Infeasible::Degrade)]
+    on_infeasible: Infeasible,
+    /// The lowest frame rate that is of use
+    #[arg(long, value_name = "F", default_value_t = 0.0)]
+    min_fps: f64,
+    /// Higher goes first where subscriptions conflict
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    priority: i32,
+    /// Take every frame that crosses, in order, instead of the newest
+    #[arg(long)]
+    every: bool,
+    /// Begin in the past: -10m, 2026-11-20T21:38:46Z, or nanoseconds since 1970
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    since: Option<String>,
+    /// End at this time: now, +30s, …
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    until: Option<String>,
+    /// End after so long
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    seconds: Option<Duration>,
+    /// Write frames to DIR/CAMERA/EPOCH-SEQUENCE.jpg
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Infeasible {
+    /// Take the best that fits, marked
+    Degrade,
+    /// Take nothing until both can be held
+    Skip,
+    /// End
+    Stop,
+}
+
+pub(crate) fn run(args: SubscribeArgs) -> Result<(), Failure> {
+    let options = options(&args)?;
+    block_on(async {
+        let edge = args.connect.connect("mez subscribe").await?;
+        let subscription = edge.subscribe(options).await?;
+        let mut watch = Watch::new(subscription, args.save);
+        let watching = async {
+            match args.seconds {
+                Some(limit) => within(limit, watch.run()).await.unwrap_or(Ok(())),
+                None => watch.run().await,
+            }
+        };
+        let result = until_stopped(watching).await?.unwrap_or(Ok(()));
+        watch.draw()?;
+        result
+    })?
+}
+
+fn options(args: &SubscribeArgs) -> Result<SubscribeOptions, Failure> {
+    let now = wall_now();
+    let time = |flag: &str, text: &Option<String>| {
+        let parsed = text.as_deref().map(|text| parse_time(text, now)).transpose();
+        parsed.map_err(|error| Failure::text(format!("{flag}: {error}")))
+    };
+    let latency = args.latency_ms.map(|ms| Duration::try_from_secs_f64(ms / 1e3)).transpose();
+    let profile = args.profile.as_deref().map(|text| match fs::read(text) {
+        Ok(content) => Ok(Profile::Inline(Bytes::from(content))),
+        // What looks like a path is one.
+        Err(error) if text.contains(['/', '.']) => Err(Failure::text(format!("--profile {text}: {error}"))),
+        Err(_) => Ok(Profile::Name(text.into())),
+    });
+    Ok(SubscribeOptions {
+        begin: time("--since", &args.since)?,
+        end: time("--until", &args.until)?,
+        latency_bound: latency.map_err(|error| Failure::text(format!("--latency-ms: {error}")))?,
+        accuracy_floor: args.accuracy,
+        profile: profile.transpose()?,
+        min_fps: args.min_fps,
+        on_infeasible: match args.on_infeasible {
+            Infeasible::Degrade => OnInfeasible::Degrade,
+            Infeasible::Skip => OnInfeasible::Skip,
+            Infeasible::Stop => OnInfeasible::Stop,
+        },
+        deliver: args.every.then_some(Deliver::Every),
+        priority: args.priority,
+        ..SubscribeOptions::new(args.pattern.clone())
+    })
+}
+
+struct Watch {
+    subscription: Subscription,
+    save: Option<PathBuf>,
+    screen: Screen,
+    cameras: BTreeMap<CameraName, CameraLine>,
+    /// What concerns all cameras.
+    note: Option<String>,
+    saved: u64,
+}
+
+impl Watch {
+    fn new(subscription: Subscription, save: Option<PathBuf>) -> Self {
+        Self { subscription, save, screen: Screen::new(), cameras: BTreeMap::new(), note: None, saved: 0 }
+    }
+
+    /// Watches until the subscription ends.
+    async fn run(&mut self) -> Result<(), Failure> {
+        let mut drawn = Instant::now();
+        loop {
+            let interval = self.screen.interval();
+            let left = interval.saturating_sub(drawn.elapsed());
+            match within(left, self.subscription.next()).await {
+                Some(None) => return Ok(()),
+                Some(Some(Event::Failed { reason })) => return Err(Failure::new(reason)),
+                Some(Some(event)) => self.take(event)?,
+                None => {}
+            }
+            if drawn.elapsed() >= interval {
+                drawn = Instant::now();
+                self.draw()?;
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event) -> Result<(), Failure> {
+        match event {
+            Event::Frame(frame) => {
+                self.note = None;
+                let line = self.cameras.entry(frame.camera.clone()).or_default();
+                line.note(Instant::now(), frame.age().map(|(age, _)| age), frame.payload.len());
+                line.size = (frame.meta.width, frame.meta.height);
+                line.rung = frame.meta.rung.as_str().into();
+                line.down = None;
+                for (reason, count) in frame.skipped.iter() {
+                    *line.skipped.entry(reason.name()).or_default() += count;
+                }
+                if let Some(folder) = &self.save {
+                    save(folder, &frame)?;
+                    self.saved += 1;
+                }
+            }
+            Event::Camera { camera, up, reason } => {
+                let reason = (!up).then(|| reason.unwrap_or_else(|| "gone".into()));
+                self.cameras.entry(camera).or_default().down = reason;
+            }
+            Event::Waiting { matching } => {
+                self.note = Some(match matching {
+                    0 => "no camera matches yet; waiting for one".into(),
+                    _ => format!("{matching} cameras match, and none is connected; waiting"),
+                });
+            }
+            Event::Disconnected { reason } => self.note = Some(format!("lost the edge: {reason}; dialling")),
+            Event::Reconnected => self.note = None,
+            Event::Ended { rest } => {
+                for (camera, counts, not_held) in rest {
+                    let line = self.cameras.entry(camera).or_default();
+                    for (reason, count) in counts.iter() {
+                        *line.skipped.entry(reason.name()).or_default() += count;
+                    }
+                    if let Some(not_held) = not_held {
+                        line.down = Some(format!("not held: {} to {}", not_held.begin, not_held.end));
+                    }
+                }
+            }
+            Event::Failed { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self) -> Result<(), Failure> {
+        let now = Instant::now();
+        let mut lines: Vec<String> =
+            self.cameras.iter().map(|(camera, line)| line.line(camera.as_str(), now)).collect();
+        if self.saved > 0
+            && let Some(folder) = &self.save
+        {
+            lines.push(format!("{} frames saved to {}", self.saved, folder.display()));
+        }
+        lines.extend(self.note.clone());
+        Ok(self.screen.draw(&lines)?)
+    }
+}
+
+fn save(folder: &Path, frame: &ReceivedFrame) -> Result<(), Failure> {
+    let folder = folder.join(frame.camera.as_str());
+    let extension = match frame.meta.encoding {
+        Encoding::Jpeg => "jpg",
+        Encoding::Png => "png",
+        Encoding::Bgr8 => "bgr",
+        Encoding::Gray8 => "gray",
+    };
+    let id = frame.meta.id;
+    let path = folder.join(format!("{:06}-{:09}.{extension}", id.epoch.0, id.sequence.0));
+    let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, &frame.payload));
+    written.map_err(|error| Failure::text(format!("cannot write {}: {error}", path.display())))
+}
