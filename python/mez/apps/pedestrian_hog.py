@@ -7,8 +7,8 @@ about 70 pixels in a small frame.
 
 The settings were chosen on OpenCV's `vtest.avi` (768 x 576, people 70 to 130 pixels high), for detections
 that stay the same when the image hardly changes, because Mez compares detections between a frame and
-cheaper versions of
-it: one grey level of noise keeps 97 % of the boxes (strict F1). A frame takes 90 to 115 ms of one core.
+cheaper versions of it: one grey level of noise keeps 97 % of the boxes (strict F1). A frame takes 90 to
+115 ms of one core.
 """
 
 from functools import cache

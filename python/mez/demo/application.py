@@ -1,0 +1,86 @@
+"""The application of the demo: takes the newest frame of every camera and checks that it is whole."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+import mez
+from mez.demo.account import Delivery, Ledger
+from mez.demo.detector import Detector
+
+
+class Application:
+    """Subscribes on a thread of its own, until it is stopped.
+
+    Args:
+        pattern: The cameras.
+        edge: Where the edge broker serves applications.
+        ledger: Books every frame.
+        detector: Gets every frame that is whole.
+        noted: Called, on the application's thread, with the camera of every frame and the time by
+            `time.monotonic`.
+    """
+
+    def __init__(
+        self, pattern: str, edge: str, ledger: Ledger, detector: Detector, noted: Callable[[str, float], None]
+    ) -> None:
+        self._ledger = ledger
+        self._detector = detector
+        self._noted = noted
+        self._subscription = mez.subscribe(pattern, edge=edge)
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="application", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, seconds_max: float = 5.0) -> None:
+        """End the subscription, and the thread with it."""
+        self._subscription.close()
+        self._thread.join(seconds_max)
+
+    def _run(self) -> None:
+        try:
+            for frame in self._subscription:
+                self._take(frame)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _take(self, frame: mez.Frame) -> None:
+        # Before anything else: this is the moment when a user's code has the frame.
+        age_ms, at_s = frame.age_ms, time.monotonic()
+        image, corrupt = _verify(frame)
+        self._ledger.take(
+            Delivery(
+                camera=frame.camera,
+                epoch=frame.epoch,
+                sequence=frame.sequence,
+                skipped=frame.skipped,
+                age_ms=age_ms,
+                size_bytes=len(frame.payload),
+                corrupt=corrupt,
+                at_s=at_s,
+            )
+        )
+        self._noted(frame.camera, at_s)
+        if image is not None:
+            self._detector.offer(frame, image, age_ms)
+
+
+def _verify(frame: mez.Frame) -> tuple[npt.NDArray[np.uint8] | None, str | None]:
+    """Decode a frame completely; return its pixels, or what is wrong with it."""
+    try:
+        # Mez refuses images that are cut off or damaged rather than showing the grey rest that decoders
+        # fill in.
+        image = frame.image
+    except mez.Error as error:
+        return None, str(error)
+    height, width = image.shape[:2]
+    if (width, height) != (frame.width, frame.height):
+        return None, f"announced as {frame.width}x{frame.height}, but its pixels are {width}x{height}"
+    return image, None

@@ -1,0 +1,187 @@
+"""Finds people in the newest frames, on one thread that takes only processor time that nobody else wants."""
+
+import os
+import threading
+import time
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+import mez
+from mez.apps import pedestrian_hog
+from mez.apps.boxes import Box
+
+NICE: Final = 19
+"""Priority of the detector's thread: the lowest. Frames must not be late because somebody looks at others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the detector made of one frame.
+
+    Attributes:
+        camera: The frame's camera.
+        epoch: The frame's epoch.
+        sequence: The frame's number in it.
+        image: The frame's pixels: uint8, shape (height, width, 3) in blue, green, red.
+        boxes: Where people are, surest first.
+        age_ms: Age of the frame when the application got it, in milliseconds; `None` if unknown.
+        detector_ms: Milliseconds that the detector took.
+        at_s: When it was done, by `time.monotonic`.
+    """
+
+    camera: str
+    epoch: int
+    sequence: int
+    image: npt.NDArray[np.uint8]
+    boxes: tuple[Box, ...]
+    age_ms: float | None
+    detector_ms: float
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorTotals:
+    """What the detector has done so far.
+
+    Attributes:
+        frames: Frames searched, by camera.
+        detections: People found in them, by camera.
+        latest: People in the newest frame searched, by camera.
+        detector_ms_p50: Median of the milliseconds per frame; `None` before the first.
+        replies: Results sent back to cameras.
+        replies_lost: Results that could not be sent, because the camera or the edge was away.
+        replies_lost_why: The last reason.
+    """
+
+    frames: Mapping[str, int]
+    detections: Mapping[str, int]
+    latest: Mapping[str, int]
+    detector_ms_p50: float | None
+    replies: int
+    replies_lost: int
+    replies_lost_why: str | None
+
+
+class Detector:
+    """Searches the newest frame of each camera in turn; frames that it has no time for, it never sees.
+
+    Args:
+        keep: Called, on the detector's thread, with everything it finds.
+    """
+
+    def __init__(self, keep: Callable[[Finding], None]) -> None:
+        self._keep = keep
+        self._changed = threading.Condition()
+        # At most one frame per camera; the camera that waits longest comes first.
+        self._newest: OrderedDict[str, tuple[mez.Frame, npt.NDArray[np.uint8], float | None]] = OrderedDict()
+        self._stopping = False
+        self._frames: dict[str, int] = {}
+        self._detections: dict[str, int] = {}
+        self._latest: dict[str, int] = {}
+        self._detector_ms: array[float] = array("d")
+        self._replies = 0
+        self._replies_lost = 0
+        self._replies_lost_why: str | None = None
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="detector", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def offer(self, frame: mez.Frame, image: npt.NDArray[np.uint8], age_ms: float | None) -> None:
+        """Give it a frame, which takes the place of an older one of the same camera."""
+        with self._changed:
+            self._newest[frame.camera] = (frame, image, age_ms)
+            self._changed.notify()
+
+    def stop(self, seconds_max: float = 5.0) -> None:
+        """Let it finish the frame at hand, and end the thread."""
+        with self._changed:
+            self._stopping = True
+            self._newest.clear()
+            self._changed.notify()
+        self._thread.join(seconds_max)
+
+    def totals(self) -> DetectorTotals:
+        """Return what it has done so far."""
+        with self._changed:
+            return DetectorTotals(
+                frames=dict(self._frames),
+                detections=dict(self._detections),
+                latest=dict(self._latest),
+                detector_ms_p50=float(np.median(self._detector_ms)) if self._detector_ms else None,
+                replies=self._replies,
+                replies_lost=self._replies_lost,
+                replies_lost_why=self._replies_lost_why,
+            )
+
+    def _run(self) -> None:
+        # On Linux a thread has a priority of its own, and its native number is what setpriority takes.
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        cv2.setNumThreads(1)
+        try:
+            while (taken := self._next()) is not None:
+                self._search(*taken)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _next(self) -> tuple[mez.Frame, npt.NDArray[np.uint8], float | None] | None:
+        with self._changed:
+            while not self._newest and not self._stopping:
+                self._changed.wait()
+            if self._stopping:
+                return None
+            return self._newest.popitem(last=False)[1]
+
+    def _search(self, frame: mez.Frame, image: npt.NDArray[np.uint8], age_ms: float | None) -> None:
+        began = time.perf_counter()
+        boxes = pedestrian_hog.detect(image, pedestrian_hog.STRONG)
+        detector_ms = (time.perf_counter() - began) * 1000
+        lost: str | None = None
+        try:
+            frame.reply([_plain(box) for box in boxes])
+        except mez.Error as error:
+            # A camera that went away meanwhile has no use for it.
+            lost = str(error)
+        with self._changed:
+            self._frames[frame.camera] = self._frames.get(frame.camera, 0) + 1
+            self._detections[frame.camera] = self._detections.get(frame.camera, 0) + len(boxes)
+            self._latest[frame.camera] = len(boxes)
+            self._detector_ms.append(detector_ms)
+            if lost is None:
+                self._replies += 1
+            else:
+                self._replies_lost += 1
+                self._replies_lost_why = lost
+        self._keep(
+            Finding(
+                camera=frame.camera,
+                epoch=frame.epoch,
+                sequence=frame.sequence,
+                image=image,
+                boxes=tuple(boxes),
+                age_ms=age_ms,
+                detector_ms=detector_ms,
+                at_s=time.monotonic(),
+            )
+        )
+
+
+def _plain(box: Box) -> dict[str, float]:
+    """Turn a box into what JSON knows."""
+    return {
+        "x": round(box.x, 1),
+        "y": round(box.y, 1),
+        "width": round(box.width, 1),
+        "height": round(box.height, 1),
+        "score": round(box.score, 3),
+    }

@@ -1,0 +1,137 @@
+"""What can be asked of the demo."""
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+CAMERAS_MAX: Final = 16
+"""Cameras of one demo: each is a process with a video decoder of its own."""
+
+FPS_MAX: Final = 120.0
+
+VIDEO: Final = Path(".cache/video/vtest.avi")
+"""Where `make demo-video` leaves the video, below the checkout."""
+
+_DESCRIPTION: Final = """\
+Shows Mez at work on this machine. Starts one edge broker and several camera brokers as processes of their
+own, connected over QUIC with mutual TLS (keys of a site made for the occasion), and an application that
+takes the newest frame of every camera, checks that it is whole, and finds people in as many as the
+processor allows (OpenCV's HOG detector, one thread at the lowest priority). A table shows what happens; at
+the end come a summary, which accounts for every frame that was published, and pictures of the people found.
+"""
+
+_EPILOG: Final = """\
+examples:
+  mez demo                              three cameras at 10 frames per second for 30 seconds
+  mez demo --cameras 6 --fps 15         more of everything
+  mez demo --headless --json out.json   no table; figures for a program
+  mez demo --seconds 120                time to try this: kill -9 a broker (the table shows their numbers),
+  and
+                                        watch it come back and the frames flow again
+
+exit code:
+  0  every frame is accounted for, none was corrupt, no broker failed by itself
+  1  otherwise; the summary says what. A broker that somebody killed is no failure if its frames came back
+
+Ctrl-C ends the demo early, with a summary of what there is. A second one does not wait for the brokers.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for.
+
+    Attributes:
+        seconds: How long frames flow before the summary.
+        cameras: Camera brokers.
+        fps: Frames per second of each.
+        video: What they show, in a loop.
+        headless: Print lines now and then, even on a terminal.
+        json: File for the figures; `None` for none.
+        out: Folder for the pictures.
+        keep: Leave the keys and the logs of the brokers behind, and say where.
+    """
+
+    seconds: float
+    cameras: int
+    fps: float
+    video: Path
+    headless: bool
+    json: Path | None
+    out: Path
+    keep: bool
+
+    @property
+    def camera_names(self) -> list[str]:
+        """Names of the cameras, in order."""
+        return [f"dock/cam{number}" for number in range(1, self.cameras + 1)]
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Read the words after `mez demo`; on a mistake, say what it is and exit with 2."""
+    parser = argparse.ArgumentParser(
+        prog="mez demo",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--seconds", type=_number(1, 86400), default=30.0, help="how long frames flow [30]")
+    add("--cameras", type=_whole(1, CAMERAS_MAX), default=3, metavar="N", help=f"1 to {CAMERAS_MAX} [3]")
+    add("--fps", type=_number(0.5, FPS_MAX), default=10.0, help="frames per second of each camera [10]")
+    add("--video", type=Path, metavar="FILE", help=f"what the cameras show, in a loop [{VIDEO}]")
+    add(
+        "--headless", action="store_true", help="no table, a line now and then [if the output is no terminal]"
+    )
+    add("--json", type=Path, metavar="FILE", help="write the figures there")
+    add("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="where pictures go [out/demo]")
+    add("--keep", action="store_true", help="leave keys and logs of the brokers behind")
+    words = parser.parse_args(arguments)
+    video: Path | None = words.video if words.video is not None else find_video()
+    if video is None:
+        parser.error(
+            f"there is no video at {VIDEO}. In a checkout, get it with: make demo-video. "
+            "Or give the demo another one: --video FILE"
+        )
+    if not video.is_file():
+        parser.error(f"--video {video}: there is no such file")
+    return Options(
+        seconds=words.seconds,
+        cameras=words.cameras,
+        fps=words.fps,
+        video=video.resolve(),
+        headless=words.headless,
+        json=words.json,
+        out=words.out,
+        keep=words.keep,
+    )
+
+
+def find_video() -> Path | None:
+    """Look for the demo's video in the checkout that this file belongs to, then in the current folder."""
+    checkouts = (Path(__file__).resolve().parents[3], Path.cwd())
+    return next((checkout / VIDEO for checkout in checkouts if (checkout / VIDEO).is_file()), None)
+
+
+def _number(least: float, most: float) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        value = float(text)
+        if not (math.isfinite(value) and least <= value <= most):
+            raise argparse.ArgumentTypeError(f"{text} is not between {least:g} and {most:g}")
+        return value
+
+    return number
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not between {least} and {most}")
+        return value
+
+    return number

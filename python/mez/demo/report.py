@@ -1,0 +1,289 @@
+"""What the demo says when it is over: figures for programs, sentences for people, and the verdict."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import cv2
+import numpy as np
+from rich.table import Table
+
+import mez
+from mez.demo.account import Totals
+from mez.demo.detector import DetectorTotals
+from mez.demo.options import Options
+from mez.demo.supervise import Incident
+from mez.demo.table import reasons
+
+INCIDENTS_DETAILED_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What one broker used, over all its starts.
+
+    Attributes:
+        name: `edge` or the camera's name.
+        starts: How often it was started.
+        rss_mb_max: The most memory that it had, in megabytes; `None` if it was never seen.
+        cpu_seconds: Processor time.
+        stopped: Whether it ended in order when asked to.
+    """
+
+    name: str
+    starts: int
+    rss_mb_max: float | None
+    cpu_seconds: float
+    stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Everything that is known at the end.
+
+    Attributes:
+        options: What was asked for.
+        elapsed_s: How long frames flowed.
+        interrupted: Whether it was ended early, by Ctrl-C or a signal.
+        totals: The books.
+        detector: What the detector did.
+        edge: The edge broker.
+        cameras: The camera brokers.
+        incidents: Deaths of brokers.
+        failures: What else went wrong, as sentences.
+    """
+
+    options: Options
+    elapsed_s: float
+    interrupted: bool
+    totals: Totals
+    detector: DetectorTotals
+    edge: Process
+    cameras: Sequence[Process]
+    incidents: Sequence[Incident]
+    failures: Sequence[str]
+
+    def problems(self) -> list[str]:
+        """Say everything that makes the demo a failure; empty if it went well."""
+        totals = self.totals
+        found = list(self.failures)
+        silent = [name for name, camera in totals.cameras.items() if camera.delivered == 0]
+        if totals.delivered == 0:
+            found.append("Not one frame was delivered.")
+        elif silent:
+            found.append(f"No frame of {', '.join(silent)} was delivered.")
+        if totals.corrupt:
+            found.append(f"{totals.corrupt} frames were corrupt. {totals.corrupt_example}.")
+        if totals.unexplained or totals.discrepancy_count:
+            examples = "; ".join(str(example) for example in totals.discrepancies[:3])
+            found.append(
+                f"THE BOOKS DO NOT BALANCE: {totals.published} published, {totals.delivered} delivered, "
+                f"{totals.skipped.total()} explained as skipped. {totals.discrepancy_count} deliveries "
+                f"do not fit the one before: {examples}."
+            )
+        for incident in self.incidents:
+            if incident.resume_ms is None:
+                found.append(f"{incident}: its frames did not come back.{incident.log}")
+            elif not incident.exit.from_outside:
+                found.append(f"{incident}, but nobody had asked it to end.{incident.log}")
+        found += [
+            f"{process.name} did not end when asked to, and was killed."
+            for process in (self.edge, *self.cameras)
+            if not process.stopped
+        ]
+        return found
+
+    def figures(self) -> dict[str, object]:
+        """Return the figures, as they go into the JSON file."""
+        totals, detector = self.totals, self.detector
+        camera_rss = [camera.rss_mb_max for camera in self.cameras if camera.rss_mb_max is not None]
+        return {
+            "cameras": self.options.cameras,
+            "published": totals.published,
+            "delivered": totals.delivered,
+            "skipped": dict(sorted(totals.skipped.items())),
+            "corrupt": totals.corrupt,
+            "latency_ms_p50": _rounded(totals.age_ms(50)),
+            "latency_ms_p95": _rounded(totals.age_ms(95)),
+            "latency_ms_p99": _rounded(totals.age_ms(99)),
+            "detected_frames": sum(detector.frames.values()),
+            "detections": sum(detector.detections.values()),
+            "detector_ms_p50": _rounded(detector.detector_ms_p50),
+            "edge_rss_mb": _rounded(self.edge.rss_mb_max),
+            "camera_rss_mb_max": _rounded(max(camera_rss, default=None)),
+            "balanced": totals.unexplained == 0 and totals.discrepancy_count == 0,
+            "unexplained": totals.unexplained,
+            "latency_unknown": sum(camera.ages_unknown for camera in totals.cameras.values()),
+            "replies": detector.replies,
+            "replies_lost": detector.replies_lost,
+            "restarts": [
+                {
+                    "process": incident.broker,
+                    "cause": str(incident.exit),
+                    "resume_ms": _rounded(incident.resume_ms),
+                }
+                for incident in self.incidents
+            ],
+            "problems": self.problems(),
+            "interrupted": self.interrupted,
+            "elapsed_seconds": round(self.elapsed_s, 2),
+            "edge_cpu_seconds": _rounded(self.edge.cpu_seconds),
+            "per_camera": [self._row(process) for process in self.cameras],
+            "parameters": {
+                "seconds": self.options.seconds,
+                "cameras": self.options.cameras,
+                "fps": self.options.fps,
+                "video": str(self.options.video),
+            },
+            "versions": {
+                "mez": mez.__version__,
+                "python": platform.python_version(),
+                "opencv": cv2.__version__,
+                "numpy": np.__version__,
+                "system": platform.platform(),
+            },
+            "cores": os.cpu_count(),
+        }
+
+    def _row(self, process: Process) -> dict[str, object]:
+        camera = self.totals.cameras[process.name]
+        return {
+            "camera": process.name,
+            "published": camera.published,
+            "delivered": camera.delivered,
+            "skipped": dict(sorted(camera.skipped.items())),
+            "corrupt": camera.corrupt,
+            "epochs": camera.epochs,
+            "latency_ms_p50": _rounded(camera.age_ms(50)),
+            "latency_ms_p95": _rounded(camera.age_ms(95)),
+            "latency_ms_p99": _rounded(camera.age_ms(99)),
+            "size_bytes_mean": round(camera.size_bytes / camera.delivered) if camera.delivered else None,
+            "detected_frames": self.detector.frames.get(process.name, 0),
+            "detections": self.detector.detections.get(process.name, 0),
+            "rss_mb_max": _rounded(process.rss_mb_max),
+            "cpu_seconds": _rounded(process.cpu_seconds),
+        }
+
+    def table(self) -> Table:
+        """Return the summary as a table: a row per camera, and one for all."""
+        table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
+        table.add_column("camera", min_width=11)
+        for name in ("published", "delivered", "age p50 ms", "p95", "p99", "size kB", "searched", "people"):
+            table.add_column(name, justify="right")
+        table.add_column("skipped, and why")
+        for camera in self.totals.cameras.values():
+            size = camera.size_bytes / camera.delivered / 1000 if camera.delivered else None
+            table.add_row(
+                camera.camera,
+                f"{camera.published}",
+                f"{camera.delivered}",
+                *(_shown(camera.age_ms(percent), 1) for percent in (50, 95, 99)),
+                _shown(size, 0),
+                f"{self.detector.frames.get(camera.camera, 0)}",
+                f"{self.detector.detections.get(camera.camera, 0)}",
+                reasons(camera.skipped) or "none",
+            )
+        if len(self.totals.cameras) > 1:
+            size_bytes = sum(camera.size_bytes for camera in self.totals.cameras.values())
+            table.add_row(
+                "all",
+                f"{self.totals.published}",
+                f"{self.totals.delivered}",
+                *(_shown(self.totals.age_ms(percent), 1) for percent in (50, 95, 99)),
+                _shown(size_bytes / self.totals.delivered / 1000 if self.totals.delivered else None, 0),
+                f"{sum(self.detector.frames.values())}",
+                f"{sum(self.detector.detections.values())}",
+                reasons(self.totals.skipped) or "none",
+                style="bold",
+            )
+        return table
+
+    def sentences(self) -> list[str]:
+        """Say what happened."""
+        return [
+            sentence
+            for sentence in (
+                self._about_frames(),
+                self._about_latency(),
+                self._about_people(),
+                self._about_brokers(),
+                *(f"{incident}." for incident in self.incidents[:INCIDENTS_DETAILED_MAX]),
+            )
+            if sentence
+        ]
+
+    def _about_frames(self) -> str:
+        totals = self.totals
+        if totals.delivered == 0:
+            return ""
+        share = 100 * totals.delivered / max(totals.published, 1)
+        skipped = totals.skipped.total()
+        rest = (
+            f"the other {skipped} are explained: {reasons(totals.skipped)}" if skipped else "none was skipped"
+        )
+        whole = "all of them whole" if totals.corrupt == 0 else f"{totals.corrupt} of them CORRUPT"
+        cameras = "1 camera" if len(totals.cameras) == 1 else f"{len(totals.cameras)} cameras"
+        return (
+            f"In {self.elapsed_s:.0f} s, {cameras} published {totals.published} frames. "
+            f"{totals.delivered} were delivered ({share:.1f} %), {whole}; {rest}."
+        )
+
+    def _about_latency(self) -> str:
+        p50, p95, p99 = (self.totals.age_ms(percent) for percent in (50, 95, 99))
+        if p50 is None or p95 is None or p99 is None:
+            return ""
+        return (
+            f"From capture to the application's hands: half of the frames within {p50:.1f} ms, "
+            f"95 % within {p95:.1f} ms, 99 % within {p99:.1f} ms."
+        )
+
+    def _about_people(self) -> str:
+        detector = self.detector
+        frames = sum(detector.frames.values())
+        if detector.detector_ms_p50 is None:
+            return ""
+        lost = (
+            f", {detector.replies_lost} replies were lost: {detector.replies_lost_why}"
+            if detector.replies_lost
+            else ""
+        )
+        return (
+            f"The detector searched {frames} frames ({frames / max(self.elapsed_s, 0.1):.1f} a second, "
+            f"median {detector.detector_ms_p50:.0f} ms each, one thread at the lowest priority), found "
+            f"people {sum(detector.detections.values())} times, and sent {detector.replies} results back to "
+            f"the cameras{lost}."
+        )
+
+    def _about_brokers(self) -> str:
+        cameras = max(
+            (camera.rss_mb_max for camera in self.cameras if camera.rss_mb_max is not None), default=None
+        )
+        if self.edge.rss_mb_max is None or cameras is None:
+            return ""
+        share = 100 * self.edge.cpu_seconds / max(self.elapsed_s, 0.1)
+        return (
+            f"The edge took {self.edge.rss_mb_max:.0f} MB and {share:.0f} % of a core, a camera broker at "
+            f"most {cameras:.0f} MB."
+        )
+
+
+def write_json(path: Path, figures: Mapping[str, object]) -> None:
+    """Write the figures.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _shown(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,349 @@
+"""All of it together: start, watch, stop, say how it went."""
+
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final, Self
+
+from rich.console import Console
+from rich.live import Live
+
+from mez.demo.account import Ledger
+from mez.demo.application import Application
+from mez.demo.detector import Detector
+from mez.demo.options import Options, parse
+from mez.demo.pictures import Gallery
+from mez.demo.processes import Broker, ProcessError, free_port, mez_command, run_to_end
+from mez.demo.report import Process, Results, write_json
+from mez.demo.supervise import Supervisor
+from mez.demo.table import ProcessRow, Snapshot, line, render
+from mez.demo.usage import UsageMeter
+
+REFRESH_S: Final = 0.25
+LINE_EVERY_S: Final = 3.0
+WINDOW_S: Final = 5.0
+"""How far back rates and ages in the table look."""
+
+FIRST_FRAMES_SECONDS_MAX: Final = 10.0
+"""After this the clock starts although not every camera has delivered a frame."""
+
+RESUME_SECONDS_MAX: Final = 10.0
+"""The demo waits so long past its end for frames to come back after a broker's death."""
+
+EDGE_LOG: Final = "256MiB"
+CAMERA_LOG: Final = "64MiB"
+
+THIS_APPLICATION: Final = "this application"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the demo; see `mez.demo.main`."""
+    options = parse(arguments)
+    console = Console(highlight=False)
+    with contextlib.ExitStack() as at_end:
+        interrupt = at_end.enter_context(Interrupt())
+        work = Path(
+            tempfile.mkdtemp(prefix="mez-demo-")
+            if options.keep
+            else at_end.enter_context(
+                tempfile.TemporaryDirectory(prefix="mez-demo-", ignore_cleanup_errors=True)
+            )
+        )
+        demo = Demo(options, work, console, interrupt)
+        try:
+            results = demo.run()
+            code = _tell(demo, results)
+        except ProcessError as error:
+            console.print(f"mez demo: {error}", style="bold red", markup=False)
+            code = 1
+        except KeyboardInterrupt:
+            console.print("mez demo: stopped at once", style="bold red")
+            code = 1
+        finally:
+            demo.kill()
+        if options.keep:
+            console.print(f"Keys and logs are in {work}", markup=False)
+        return code
+
+
+class Interrupt:
+    """Turns Ctrl-C, SIGTERM and SIGHUP into a wish to end early; a second Ctrl-C ends at once."""
+
+    def __init__(self) -> None:
+        # Not an Event: its lock could be held by the very thread that the handler interrupts.
+        self.wished = False
+        self._before: dict[signal.Signals, signal._HANDLER] = {}
+
+    def __enter__(self) -> Self:
+        """Take the signals over."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give them back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def __call__(self) -> bool:
+        """Tell whether the demo should end."""
+        return self.wished
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self.wished and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.wished = True
+
+
+class Demo:
+    """One run.
+
+    Args:
+        options: What was asked for.
+        work: An empty folder for keys, logs and sockets.
+        console: Where people read.
+        interrupted: Tells whether to end early.
+    """
+
+    def __init__(
+        self, options: Options, work: Path, console: Console, interrupted: Callable[[], bool]
+    ) -> None:
+        self.options = options
+        self.console = console
+        self.gallery = Gallery(time.monotonic(), options.seconds)
+        self._work = work
+        self._interrupted = interrupted
+        self._live = console.is_terminal and not options.headless
+        self._keys = work / "keys"
+        self._socket = work / "edge.sock"
+        port = free_port()
+        self._edge = Broker("edge", self._edge_command(port), work / "edge.log")
+        self._cameras = {
+            name: Broker(name, self._camera_command(name, port), work / f"{name.replace('/', '-')}.log")
+            for name in options.camera_names
+        }
+        self._brokers = [self._edge, *self._cameras.values()]
+        self._supervisor = Supervisor(self._edge, self._cameras)
+        self._ledger = Ledger(options.camera_names)
+        self._detector = Detector(lambda finding: self.gallery.keep(finding))
+        self._meters = {name: UsageMeter() for name in ("edge", *self._cameras, THIS_APPLICATION)}
+        self._application: Application | None = None
+        self._stopped_in_order: dict[str, bool] = {}
+
+    def run(self) -> Results:
+        """Start everything, let frames flow for as long as was asked for, and stop everything.
+
+        Raises:
+            ProcessError: Something did not start.
+        """
+        with self._step("making the keys of a site for this demo"):
+            run_to_end(
+                "mez keys init", mez_command("keys", "init", "--site", "demo", "--keys", str(self._keys))
+            )
+        with self._step("starting the edge broker"):
+            self._edge.start()
+            self._edge.await_ready(self._interrupted)
+        application = self._application = Application(
+            "dock/*",
+            f"unix://{self._socket}",
+            self._ledger,
+            self._detector,
+            self._supervisor.frame_arrived,
+        )
+        self._detector.start()
+        application.start()
+        with self._step(f"starting {len(self._cameras)} camera brokers"):
+            for camera in self._cameras.values():
+                camera.start()
+            for camera in self._cameras.values():
+                camera.await_ready(self._interrupted)
+        with self._step("waiting for the first frame of every camera"):
+            self._await_first_frames()
+        begins_s = time.monotonic()
+        self.gallery = Gallery(begins_s, self.options.seconds)
+        self._watch(application, begins_s)
+        elapsed_s = time.monotonic() - begins_s
+        interrupted = self._interrupted()
+        with self._step("stopping"):
+            application.stop()
+            self._detector.stop()
+            self._sample()
+            self._stop_brokers()
+        return Results(
+            options=self.options,
+            elapsed_s=elapsed_s,
+            interrupted=interrupted,
+            totals=self._ledger.totals(),
+            detector=self._detector.totals(),
+            edge=self._process(self._edge),
+            cameras=[self._process(camera) for camera in self._cameras.values()],
+            incidents=self._supervisor.incidents,
+            failures=[
+                *(f"The application failed: {failure!r}." for failure in [application.failure] if failure),
+                *(f"The detector failed: {failure!r}." for failure in [self._detector.failure] if failure),
+                *(f"{name} kept dying and was left alone." for name in self._supervisor.given_up),
+            ],
+        )
+
+    def kill(self) -> None:
+        """End whatever still runs, at once. Does nothing after a run that ended in order."""
+        for broker in self._brokers:
+            broker.stop(seconds_max=0.0)
+            broker.close()
+
+    def _edge_command(self, port: int) -> list[str]:
+        words = ["edge", "--keys", str(self._keys), "--listen", f"127.0.0.1:{port}"]
+        words += ["--grpc", "off", "--enrol", "off", "--socket", str(self._socket)]
+        return mez_command(*words, "--log-bytes", EDGE_LOG, "--log-format", "json")
+
+    def _camera_command(self, name: str, port: int) -> list[str]:
+        words = ["camera", name, "--keys", str(self._keys), "--edge", f"127.0.0.1:{port}", "--loop"]
+        words += ["--source", str(self.options.video), "--fps", f"{self.options.fps:g}"]
+        words += ["--state", str(self._work / "state"), "--log-bytes", CAMERA_LOG, "--socket", "off"]
+        return mez_command(*words, "--log-format", "json")
+
+    @contextlib.contextmanager
+    def _step(self, what: str) -> Iterator[None]:
+        """Show a spinner while it lasts, and how long it took."""
+        began = time.monotonic()
+        with self.console.status(f"{what} …") if self._live else contextlib.nullcontext():
+            yield
+        self.console.print(f"  {what}: {time.monotonic() - began:.1f} s", style="dim", markup=False)
+
+    def _await_first_frames(self) -> None:
+        deadline = time.monotonic() + FIRST_FRAMES_SECONDS_MAX
+        while not self._interrupted() and time.monotonic() < deadline:
+            if all(camera.delivered for camera in self._ledger.totals().cameras.values()):
+                return
+            self._supervisor.watch(0.02)
+
+    def _watch(self, application: Application, begins_s: float) -> None:
+        """Show what happens until the time is over."""
+        every_s = REFRESH_S if self._live else LINE_EVERY_S
+        with (
+            Live(console=self.console, auto_refresh=False, transient=True)
+            if self._live
+            else _nothing() as live
+        ):
+            next_s = begins_s
+            while self._goes_on(application, begins_s):
+                self._supervisor.watch(min(REFRESH_S, max(0.0, next_s - time.monotonic())))
+                if time.monotonic() < next_s:
+                    continue
+                next_s += every_s
+                snapshot = self._snapshot(begins_s)
+                if live is not None:
+                    live.update(render(snapshot), refresh=True)
+                else:
+                    self.console.print(line(snapshot), markup=False, soft_wrap=True)
+
+    def _goes_on(self, application: Application, begins_s: float) -> bool:
+        if self._interrupted() or application.failure is not None or self._detector.failure is not None:
+            return False
+        now = time.monotonic()
+        if now < begins_s + self.options.seconds:
+            return True
+        return any(
+            incident.resumed_at_s is None and now < incident.exit.at_s + RESUME_SECONDS_MAX
+            for incident in self._supervisor.incidents
+        )
+
+    def _snapshot(self, begins_s: float) -> Snapshot:
+        now_s = time.monotonic()
+        totals = self._ledger.totals()
+        return Snapshot(
+            elapsed_s=now_s - begins_s,
+            seconds=self.options.seconds,
+            fps=self.options.fps,
+            totals=totals,
+            now={name: self._ledger.now(name, WINDOW_S, now_s) for name in totals.cameras},
+            detector=self._detector.totals(),
+            processes=self._sample(),
+            incidents=self._supervisor.incidents,
+        )
+
+    def _sample(self) -> list[ProcessRow]:
+        rows = [
+            ProcessRow(broker.name, broker.pid, self._meters[broker.name].sample(broker.pid), _state(broker))
+            for broker in self._brokers
+        ]
+        pid = os.getpid()
+        rows.append(
+            ProcessRow(
+                THIS_APPLICATION,
+                pid,
+                self._meters[THIS_APPLICATION].sample(pid),
+                "taking frames, finding people",
+            )
+        )
+        return rows
+
+    def _stop_brokers(self) -> None:
+        """Cameras first: an edge that ends before them leaves them dialling."""
+        for camera in self._cameras.values():
+            camera.ask_to_stop()
+        for broker in (*self._cameras.values(), self._edge):
+            self._stopped_in_order[broker.name] = broker.stop()
+
+    def _process(self, broker: Broker) -> Process:
+        meter = self._meters[broker.name]
+        return Process(
+            name=broker.name,
+            starts=self._supervisor.starts(broker.name),
+            rss_mb_max=meter.rss_mb_max,
+            cpu_seconds=meter.cpu_seconds,
+            stopped=self._stopped_in_order[broker.name],
+        )
+
+
+def _state(broker: Broker) -> str:
+    if broker.exited is not None:
+        return f"down: {broker.exited}"
+    return "serving" if broker.ready else "starting"
+
+
+@contextlib.contextmanager
+def _nothing() -> Iterator[None]:
+    yield None
+
+
+def _tell(demo: Demo, results: Results) -> int:
+    """Print the summary, write what is to be written, and return the exit code."""
+    console, options = demo.console, demo.options
+    problems = results.problems()
+    console.print()
+    if results.interrupted:
+        console.print("Ended early.", style="bold")
+    console.print(results.table())
+    console.print()
+    for sentence in results.sentences():
+        console.print(sentence, markup=False)
+    try:
+        album = demo.gallery.write(options.out)
+        if album.sheet is None:
+            console.print("No picture was written: nobody was found.")
+        else:
+            console.print(
+                f"Pictures of the people found: {album.sheet} shows all {len(album.pictures)} "
+                f"of {options.out}/"
+            )
+    except OSError as error:
+        problems.append(
+            f"The pictures could not be written to {options.out}: {error}. Choose another folder with --out."
+        )
+    if options.json is not None:
+        try:
+            write_json(options.json, results.figures())
+            console.print(f"Figures: {options.json}", markup=False)
+        except OSError as error:
+            problems.append(f"The figures could not be written to {options.json}: {error}.")
+    for problem in problems:
+        console.print(f"FAILED: {problem}", style="bold red", markup=False)
+    if not problems:
+        console.print("Every frame is accounted for, and nothing failed.", style="green")
+    return 1 if problems else 0

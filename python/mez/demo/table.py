@@ -1,0 +1,189 @@
+"""What a person watches while the demo runs: a table on a terminal, lines elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from mez.demo.account import CameraTotals, Now, Totals
+from mez.demo.detector import DetectorTotals
+from mez.demo.supervise import Incident
+from mez.demo.usage import Usage
+
+INCIDENTS_SHOWN: Final = 4
+SILENT_AFTER_S: Final = 1.0
+"""A camera without frames for so long is shown as silent, unless its rate makes that usual."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """A process at one moment.
+
+    Attributes:
+        name: `edge`, a camera's name, or `this application`.
+        pid: Its number; `None` while it is down.
+        usage: What it uses; `None` while it is down.
+        state: In a word or two.
+    """
+
+    name: str
+    pid: int | None
+    usage: Usage | None
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that the table shows, at one moment.
+
+    Attributes:
+        elapsed_s: Seconds since frames of all cameras began to flow.
+        seconds: How long the demo lasts.
+        fps: Frames per second asked of each camera.
+        totals: The books.
+        now: Per camera, the last seconds.
+        detector: What the detector has done.
+        processes: Brokers, then this application.
+        incidents: Deaths of brokers so far.
+    """
+
+    elapsed_s: float
+    seconds: float
+    fps: float
+    totals: Totals
+    now: Mapping[str, Now]
+    detector: DetectorTotals
+    processes: Sequence[ProcessRow]
+    incidents: Sequence[Incident]
+
+
+def render(snapshot: Snapshot) -> RenderableType:
+    """Draw the table."""
+    parts: list[RenderableType] = [
+        _heading(snapshot),
+        _cameras(snapshot),
+        _detector(snapshot),
+        _processes(snapshot),
+    ]
+    parts += [
+        Text(f" {incident}", style="green" if incident.resumed_at_s else "bold yellow")
+        for incident in snapshot.incidents[-INCIDENTS_SHOWN:]
+    ]
+    edge = next((row.pid for row in snapshot.processes if row.name == "edge" and row.pid), None)
+    if edge is not None and not snapshot.incidents and snapshot.seconds - snapshot.elapsed_s > 5:
+        parts.append(
+            Text(f" Try it, in another terminal: kill -9 {edge}. Frames will flow again.", style="dim")
+        )
+    return Group(*parts)
+
+
+def line(snapshot: Snapshot) -> str:
+    """Say the same in a line, for logs."""
+    totals = snapshot.totals
+    age = totals.age_ms(95)
+    parts = [
+        f"{snapshot.elapsed_s:5.1f} s",
+        f"{sum(now.frames_per_second for now in snapshot.now.values()):.1f} frames/s",
+        f"delivered {totals.delivered} of {totals.published}",
+        f"skipped {reasons(totals.skipped) or 'none'}",
+        "age p95 unknown" if age is None else f"age p95 {age:.1f} ms",
+        f"searched {sum(snapshot.detector.frames.values())}, "
+        f"people {sum(snapshot.detector.detections.values())}",
+    ]
+    down = [row.name for row in snapshot.processes if row.pid is None]
+    if down:
+        parts.append(f"DOWN: {', '.join(down)}")
+    return "  ".join(parts)
+
+
+def reasons(skipped: Mapping[str, int]) -> str:
+    """Say how many frames were skipped and why, the most frequent reason first; empty if none was."""
+    ordered = sorted(skipped.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in ordered if count)
+
+
+def _heading(snapshot: Snapshot) -> Text:
+    elapsed = min(max(snapshot.elapsed_s, 0.0), snapshot.seconds)
+    filled = round(elapsed / snapshot.seconds * 24)
+    text = Text()
+    text.append(" Mez demo ", style="bold reverse")
+    text.append(
+        f"  {len(snapshot.totals.cameras)} cameras, {snapshot.fps:g} frames/s each, over mutual TLS   "
+    )
+    text.append("━" * filled, style="green")
+    text.append("━" * (24 - filled), style="dim")
+    text.append(f"  {elapsed:.0f} of {snapshot.seconds:.0f} s")
+    return text
+
+
+def _cameras(snapshot: Snapshot) -> Table:
+    table = _table()
+    table.add_column("camera", min_width=11)
+    for name in ("rate /s", "age p50 ms", "age p95 ms", "size kB", "delivered"):
+        table.add_column(name, justify="right")
+    table.add_column("skipped, and why", min_width=18)
+    table.add_column("people", justify="right")
+    silent_after_s = max(SILENT_AFTER_S, 3 / snapshot.fps)
+    for camera in snapshot.totals.cameras.values():
+        now = snapshot.now[camera.camera]
+        silent = now.silent_s is None or now.silent_s > silent_after_s
+        table.add_row(
+            camera.camera,
+            Text("no frames", style="bold red") if silent else f"{now.frames_per_second:.1f}",
+            _figure(now.age_ms_p50, 1),
+            _figure(now.age_ms_p95, 1),
+            _figure(None if now.size_bytes is None else now.size_bytes / 1000, 0),
+            f"{camera.delivered}",
+            _skipped(camera),
+            f"{snapshot.detector.latest.get(camera.camera, 0)}",
+        )
+    return table
+
+
+def _skipped(camera: CameraTotals) -> Text:
+    text = Text(reasons(camera.skipped) or "none", style="" if camera.skipped.total() else "dim")
+    if camera.corrupt:
+        text.append(f"  {camera.corrupt} CORRUPT", style="bold red")
+    if camera.unexplained:
+        text.append(f"  {camera.unexplained} UNEXPLAINED", style="bold red")
+    return text
+
+
+def _detector(snapshot: Snapshot) -> Text:
+    detector = snapshot.detector
+    frames = sum(detector.frames.values())
+    per_second = frames / snapshot.elapsed_s if snapshot.elapsed_s > 0.5 else 0.0
+    each = "" if detector.detector_ms_p50 is None else f", {detector.detector_ms_p50:.0f} ms each"
+    return Text(
+        f" people detector: {frames} of {snapshot.totals.delivered} frames searched "
+        f"({per_second:.1f} a second{each}), {sum(detector.detections.values())} people found\n"
+    )
+
+
+def _processes(snapshot: Snapshot) -> Table:
+    table = _table()
+    table.add_column("process", min_width=16)
+    for name in ("pid", "CPU %", "memory MB"):
+        table.add_column(name, justify="right")
+    table.add_column("state")
+    for row in snapshot.processes:
+        usage = row.usage
+        table.add_row(
+            row.name,
+            "-" if row.pid is None else f"{row.pid}",
+            _figure(None if usage is None else usage.cpu_percent, 0),
+            _figure(None if usage is None else usage.rss_mb, 0),
+            row.state if row.pid is not None else Text(row.state, style="bold red"),
+        )
+    return table
+
+
+def _table() -> Table:
+    return Table(box=None, pad_edge=True, header_style="dim", padding=(0, 2, 0, 1))
+
+
+def _figure(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,75 @@
+"""Processor time and memory of a process, as the kernel counts them."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one process uses.
+
+    Attributes:
+        cpu_percent: Of one core, since the sample before; `None` with the first.
+        rss_mb: Resident memory now, in megabytes (10^6 bytes).
+    """
+
+    cpu_percent: float | None
+    rss_mb: float
+
+
+class UsageMeter:
+    """Samples a process that may be started again: its number may change between samples."""
+
+    def __init__(self) -> None:
+        self.rss_mb_max: float | None = None
+        """The most resident memory that any start of the process ever had; `None` before a sample."""
+        self.cpu_seconds = 0.0
+        """Processor time of all starts up to the last sample."""
+        self._pid: int | None = None
+        self._last: tuple[float, float] | None = None
+
+    def sample(self, pid: int | None) -> Usage | None:
+        """Look at the process now; `None` if it does not run.
+
+        Call it a few times a second: what a process uses after its last sample is not counted.
+        """
+        if pid is None:
+            return None
+        if pid != self._pid:
+            self._pid, self._last = pid, None
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            return None
+        memory = {
+            name: value.split() for name, _, value in (line.partition(":") for line in status.splitlines())
+        }
+        if "VmRSS" not in memory:
+            # It has ended and waits to be reaped.
+            return None
+        # The second field is the program's name in parentheses, which may hold spaces; utime and stime are
+        # 14 and 15.
+        fields = stat.rpartition(")")[2].split()
+        cpu_s, now = (int(fields[11]) + int(fields[12])) / TICKS_PER_S, time.monotonic()
+        percent = None
+        if self._last is None:
+            self.cpu_seconds += cpu_s
+        else:
+            cpu_before, before = self._last
+            self.cpu_seconds += cpu_s - cpu_before
+            percent = 100 * (cpu_s - cpu_before) / max(now - before, 1e-3)
+        self._last = (cpu_s, now)
+        peak_mb = _megabytes(memory["VmHWM"])
+        self.rss_mb_max = max(self.rss_mb_max or 0.0, peak_mb)
+        return Usage(percent, _megabytes(memory["VmRSS"]))
+
+
+def _megabytes(value: list[str]) -> float:
+    """Read `['1234', 'kB']`, where the kernel's kB are 1024 bytes."""
+    return int(value[0]) * 1024 / 1e6
