@@ -181,10 +181,9 @@ impl PublishAnswers {
                 if let Some(event) = state.events.pop_front() {
                     return Some(Ok(event));
                 }
-                match &mut state.result {
+                if let Some(result) = &mut state.result {
                     // An error is told once.
-                    Some(result) => return std::mem::replace(result, Ok(())).err().map(Err),
-                    None => {}
+                    return std::mem::replace(result, Ok(())).err().map(Err);
                 }
             }
             self.changed.notified().await;

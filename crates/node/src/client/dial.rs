@@ -57,7 +57,7 @@ enum Way {
         idle: Mutex<Vec<LocalConnection>>,
     },
     Grpc {
-        endpoint: Endpoint,
+        endpoint: Box<Endpoint>,
         /// For calls; connects by itself, again and again.
         calls: Channel,
     },
@@ -85,7 +85,7 @@ impl Dialler {
                     .keep_alive_timeout(KEEPALIVE_TIMEOUT)
                     .keep_alive_while_idle(true);
                 let calls = endpoint.connect_lazy();
-                Way::Grpc { endpoint, calls }
+                Way::Grpc { endpoint: Box::new(endpoint), calls }
             }
         };
         Ok(Self(Arc::new(Inner { address, which, way, clock: Mutex::default() })))

@@ -14,9 +14,9 @@ use mez_node::client::{
     Address, ClientOptions, EdgeClient, Event, PublisherClient, PublisherOptions, ReceivedFrame, Subscription,
 };
 use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions};
+use mez_node::identity::Credentials;
 use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::{Role, SiteName};
-use mez_node::identity::Credentials;
 
 pub struct Site {
     pub keys: TemporarySite,
