@@ -28,7 +28,7 @@ pub(super) fn probe_args(spec: &SourceSpec, input: InputOptions) -> Vec<OsString
     let mut args = strings(&["-hide_banner", "-v", "error", "-print_format", "json", "-show_entries"]);
     args.push(
         "stream=index,codec_type,codec_name,pix_fmt,width,height,field_order,avg_frame_rate,r_frame_rate\
-         :stream_disposition=attached_pic:format=duration"
+         :stream_disposition=attached_pic:format=format_name,duration"
             .into(),
     );
     args.extend(input_args(spec, input, None));
@@ -45,8 +45,11 @@ pub(super) fn read_args(
     version: FfmpegVersion,
 ) -> Vec<OsString> {
     let mut args = strings(&["-hide_banner", "-nostdin", "-v", "error"]);
-    if looped {
-        args.extend(strings(&["-stream_loop", "-1"]));
+    match (looped, stream.still) {
+        (false, _) => {}
+        (true, false) => args.extend(strings(&["-stream_loop", "-1"])),
+        // There is nothing to go back to in a still; its reader repeats it, and takes its name as it stands.
+        (true, true) => args.extend(strings(&["-f", "image2", "-pattern_type", "none", "-loop", "1"])),
     }
     args.extend(input_args(spec, input, (stream.live && output == Output::Pictures).then_some(())));
     args.extend(strings(&["-map", &format!("0:{}", stream.index), "-an", "-sn", "-dn"]));
@@ -130,6 +133,7 @@ mod tests {
             frames_per_second: None,
             passthrough: false,
             live,
+            still: false,
         }
     }
 
@@ -172,6 +176,18 @@ mod tests {
             );
             assert!(args.contains("-stream_loop -1") && !args.contains("nobuffer"), "{args}");
         }
+    }
+
+    /// Going back to the start of a still means starting ffmpeg again for every frame.
+    #[test]
+    fn a_still_is_repeated_by_its_reader() {
+        let spec = SourceSpec::parse("a%03d.png").unwrap();
+        let still = Stream { still: true, ..stream(false) };
+        let args = line(&read_args(&spec, PLAIN, &still, Output::Pictures, true, NEW));
+        assert!(args.contains("-f image2 -pattern_type none -loop 1 "), "{args}");
+        assert!(!args.contains("-stream_loop"), "{args}");
+        let args = line(&read_args(&spec, PLAIN, &still, Output::Pictures, false, NEW));
+        assert!(!args.contains("-loop"), "{args}");
     }
 
     #[test]

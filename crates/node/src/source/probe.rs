@@ -59,6 +59,8 @@ pub(super) struct Stream {
     pub(super) passthrough: bool,
     /// True if it comes when it comes; false if it is a recording, to be paced.
     pub(super) live: bool,
+    /// True for an image file: a recording of one frame.
+    pub(super) still: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -71,6 +73,7 @@ struct Report {
 
 #[derive(Debug, Default, Deserialize)]
 struct ReportFormat {
+    format_name: Option<String>,
     duration: Option<String>,
 }
 
@@ -178,10 +181,10 @@ fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceErr
         // What has a length is a recording.
         SourceSpec::Url(_) => spec.is_always_live() || seconds(report.format.duration.as_deref()).is_none(),
     };
-    let stated = [&video.avg_frame_rate, &video.r_frame_rate]
-        .into_iter()
-        .filter_map(|rate| ratio(rate.as_deref()?))
-        .find(|&rate| rate <= FRAMES_PER_SECOND_BELIEVED_MAX);
+    // Where there is no average yet, the other rate is a default of ffmpeg's; a recording has to be paced somehow.
+    let rates = [video.avg_frame_rate.as_deref(), video.r_frame_rate.as_deref().filter(|_| !live)];
+    let stated =
+        rates.into_iter().flatten().filter_map(ratio).find(|&rate| rate <= FRAMES_PER_SECOND_BELIEVED_MAX);
     if stated.is_none() && !live {
         tracing::info!(source = %source_name, "states no frame rate: {FRAMES_PER_SECOND_UNSTATED} per second assumed");
     }
@@ -193,6 +196,12 @@ fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceErr
         height,
         frames_per_second: stated.or((!live).then_some(FRAMES_PER_SECOND_UNSTATED)),
         live,
+        // `image2`, or `png_pipe` and its like where the name does not tell the kind.
+        still: report
+            .format
+            .format_name
+            .as_deref()
+            .is_some_and(|name| name == "image2" || name.ends_with("_pipe")),
     })
 }
 

@@ -142,11 +142,7 @@ impl Reading {
             position: 0,
             encoder,
         };
-        let end = read_all(&spec, &options, version, plan, progress).await;
-        if let Err(error) = &end {
-            tracing::warn!(source = %spec, %error, "the source failed");
-        }
-        events.finish(end);
+        events.finish(read_all(&spec, &options, version, plan, progress).await);
     }
 }
 
@@ -168,7 +164,7 @@ async fn read_all(
                 Ok(plan) => plan,
                 Err(error) if !ever_worked && is_final(&error) => return Err(error),
                 Err(error) => {
-                    wait(spec, &progress.events, error.to_string(), back_off.after(Duration::ZERO)).await;
+                    wait(&progress.events, error.to_string(), back_off.after(Duration::ZERO)).await;
                     continue;
                 }
             },
@@ -181,7 +177,7 @@ async fn read_all(
             Ok(run) => run,
             Err(error) if !ever_worked || is_final(&error) => return Err(error),
             Err(error) => {
-                wait(spec, &progress.events, error.to_string(), back_off.after(Duration::ZERO)).await;
+                wait(&progress.events, error.to_string(), back_off.after(Duration::ZERO)).await;
                 continue;
             }
         };
@@ -216,7 +212,7 @@ async fn read_all(
             plan = Some((stream, input));
         }
         if !is_next_pass {
-            wait(spec, &progress.events, why, back_off.after(run.worked_for)).await;
+            wait(&progress.events, why, back_off.after(run.worked_for)).await;
         }
     }
 }
@@ -233,8 +229,7 @@ fn is_final(error: &SourceError) -> bool {
     )
 }
 
-async fn wait(spec: &SourceSpec, events: &EventQueue, why: String, after: Duration) {
-    tracing::info!(source = %spec, after_ms = after.as_millis() as u64, "restarting: {why}");
+async fn wait(events: &EventQueue, why: String, after: Duration) {
     events.push_restarting(why, after);
     tokio::time::sleep(after).await;
 }
@@ -450,7 +445,11 @@ impl Reader<'_> {
     }
 
     async fn in_time<T>(&self, step: impl Future<Output = T>) -> Result<T, ReadEnd> {
-        let limit = if self.frames == 0 { self.stalled_after * START_FACTOR } else { self.stalled_after };
+        let limit = if self.frames == 0 {
+            self.stalled_after.saturating_mul(START_FACTOR)
+        } else {
+            self.stalled_after
+        };
         tokio::time::timeout(limit, step).await.map_err(|_| ReadEnd::Stalled(limit))
     }
 

@@ -18,7 +18,8 @@ pub enum SourceSpec {
     /// A camera of this machine (Video4Linux2), such as `/dev/video0`.
     Device(PathBuf),
     /// A camera or a recording on the network, as a URL. May carry a password: show it only through `Display` or
-    /// `Debug`, which leave that out.
+    /// `Debug`, which leave that out. (ffmpeg takes it as an argument, so other users of this machine can see it in
+    /// the list of processes.)
     Url(String),
 }
 
@@ -146,6 +147,14 @@ fn is_scheme(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
 }
 
+/// True for `HOST` and `HOST:PORT`, where HOST may be an address in brackets. Messages may add a colon.
+fn is_host(authority: &str) -> bool {
+    let after_brackets = authority.rsplit(']').next().unwrap_or_default();
+    after_brackets
+        .split_once(':')
+        .is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit() || byte == b':'))
+}
+
 /// Text with the user names, passwords and queries of all URLs in it left out. Cameras take passwords in both.
 pub(super) fn without_credentials(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -156,10 +165,12 @@ pub(super) fn without_credentials(text: &str) -> String {
         let end = after.find(|c: char| c.is_whitespace() || matches!(c, '\'' | '"')).unwrap_or(after.len());
         let (url, after) = after.split_at(end);
         let authority_end = url.find(['/', '?', '#']).unwrap_or(url.len());
-        // A password may itself contain `@` or `/`; what stands after the last `@` of the URL's path is shown.
-        let host_start = match url[..authority_end].rfind('@') {
+        let authority = &url[..authority_end];
+        let host_start = match authority.rfind('@') {
             Some(at) => at + 1,
-            None => url.split('?').next().and_then(|path| path.rfind('@')).map_or(0, |at| at + 1),
+            // `bob:sec/ret@cam`: a password with a slash in it is not valid, and is not to be shown for that.
+            None if !is_host(authority) => url.rfind('@').map_or(0, |at| at + 1),
+            None => 0,
         };
         let shown = &url[host_start..];
         match shown.split_once('?') {
@@ -219,6 +230,9 @@ mod tests {
             ("rtsp://bob:secret@cam/x", "rtsp://cam/x"),
             ("rtsp://bob:sec@ret@cam/x", "rtsp://cam/x"),
             ("rtsp://bob:sec/ret@cam/x", "rtsp://cam/x"),
+            ("http://cam:80/a@b", "http://cam:80/a@b"),
+            ("http://[::1]:80/a@b: gone", "http://[::1]:80/a@b: gone"),
+            ("tcp://cam:99: Connection refused", "tcp://cam:99: Connection refused"),
             ("http://cam/v?user=bob&password=secret", "http://cam/v?…"),
             ("rtsp://bob:secret@cam/x: 401 Unauthorized", "rtsp://cam/x: 401 Unauthorized"),
             ("http://cam/v?pw=secret: Connection refused", "http://cam/v?…: Connection refused"),

@@ -172,15 +172,16 @@ async fn a_loop_goes_round() {
         ("x.avi", &MJPEG[..]),
         ("x.mp4", &["-c:v", "libx264", "-pix_fmt", "yuv420p", "-g", "5", "-bf", "2"]),
         ("still.png", &[]),
+        ("still.jpg", &["-pix_fmt", "yuvj420p"]),
     ] {
-        let count = if name == "still.png" { 1 } else { 8 };
+        let count = if name.starts_with("still") { 1 } else { 8 };
         let video = Video::new(name, "64x48", count, args);
         let references = video.decoded(64, 48);
         let mut source =
             Source::spawn(video.spec(), SourceOptions { looped: true, ..at(25.0) }).await.unwrap();
-        let mut last = None;
-        let mut skipped = 0;
-        let mut seen = 0;
+        next_frame(&mut source).await;
+        let child = source.child_pid();
+        let (mut last, mut skipped, mut seen) = (None, 0, 0);
         while seen < 20 {
             match next(&mut source).await {
                 SourceEvent::Frame(frame) => {
@@ -197,6 +198,7 @@ async fn a_loop_goes_round() {
                 other => panic!("{name}: {other:?}"),
             }
         }
+        assert_eq!(source.child_pid(), child, "{name}: one child goes round by itself");
     }
 }
 

@@ -146,7 +146,7 @@ pub fn recognise(image: &Image, references: &[Vec<u8>]) -> (usize, f64) {
     let difference = |reference: &Vec<u8>| {
         assert_eq!(reference.len(), image.data().len());
         // Of a large picture a sample is enough to know it by.
-        let step = (reference.len() / 5000).max(1);
+        let step = (reference.len() / 2000).max(1);
         let pairs = reference.iter().zip(image.data()).step_by(step);
         let sum: u64 = pairs.map(|(&a, &b)| u64::from(a.abs_diff(b))).sum();
         sum as f64 / reference.len().div_ceil(step) as f64
