@@ -1,0 +1,198 @@
+//! The commands as people run them: real processes, real sockets, a real video.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+const MEZ: &str = env!("CARGO_BIN_EXE_mez");
+
+/// A process that ends with the test.
+struct Running {
+    child: Child,
+    ready: String,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a command to its end.
+fn run(args: &[&str], folder: &Path) -> Output {
+    command(args, folder).output().unwrap()
+}
+
+fn command(args: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(MEZ);
+    command.args(args).current_dir(folder).env_clear();
+    for name in ["PATH", "HOME"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    command.env("MEZ_KEYS", folder.join("keys")).env("MEZ_STATE", folder.join("state"));
+    command
+}
+
+/// Starts a command and waits until it says that it is ready.
+fn start(args: &[&str], folder: &Path) -> Running {
+    let mut child = command(args, folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    match lines.next() {
+        Some(Ok(ready)) => Running { child, ready },
+        _ => {
+            let mut errors = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+            panic!("{args:?} did not get ready: {errors}");
+        }
+    }
+}
+
+/// A folder with a site's keys and a short video.
+fn site() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let made = run(&["keys", "init", "--site", "test"], folder.path());
+    assert!(made.status.success(), "{}", text(&made));
+    folder
+}
+
+fn video(folder: &Path) -> PathBuf {
+    let path = folder.join("video.avi");
+    let made = Command::new("ffmpeg")
+        .args([
+            "-v",
+            "error",
+            "-f",
+            "lavfi",
+            "-i",
+            "testsrc=size=160x120:rate=20",
+            "-t",
+            "2",
+            "-c:v",
+            "mjpeg",
+            "-y",
+        ])
+        .arg(&path)
+        .status()
+        .expect("ffmpeg is needed: apt-get install ffmpeg");
+    assert!(made.success());
+    path
+}
+
+fn edge(folder: &Path) -> (Running, String, String) {
+    let socket = folder.join("edge.sock").display().to_string();
+    let edge = start(
+        &["edge", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--enrol", "off", "--socket", &socket],
+        folder,
+    );
+    let field = |name: &str| {
+        let fields = edge.ready.split(' ').find_map(|field| field.strip_prefix(name));
+        fields.unwrap_or_else(|| panic!("no {name} in {:?}", edge.ready)).to_owned()
+    };
+    let (link, grpc) = (field("link="), field("grpc="));
+    (edge, link, grpc)
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+#[test]
+fn a_video_reaches_a_subscriber_over_the_socket_and_over_tls() {
+    let folder = site();
+    let folder = folder.path();
+    let video = video(folder).display().to_string();
+    let (_edge, link, grpc) = edge(folder);
+    let _camera = start(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--loop"], folder);
+    let socket = format!("unix://{}", folder.join("edge.sock").display());
+
+    for (address, saved) in [(&socket, "by-socket"), (&grpc, "by-tls")] {
+        let watched =
+            run(&["subscribe", "dock/*", "--edge", address, "--seconds", "2s", "--save", saved], folder);
+        assert!(watched.status.success(), "{}", text(&watched));
+        let frames: Vec<_> = fs::read_dir(folder.join(saved).join("dock/cam1")).unwrap().collect();
+        assert!(frames.len() > 5, "{} frames came by {address}: {}", frames.len(), text(&watched));
+        for frame in frames {
+            let image = fs::read(frame.unwrap().path()).unwrap();
+            assert!(image.starts_with(&[0xff, 0xd8]) && image.ends_with(&[0xff, 0xd9]), "not a whole JPEG");
+        }
+        assert!(text(&watched).contains("160x120"), "{}", text(&watched));
+    }
+
+    let listed = run(&["cameras", "--edge", &socket], folder);
+    assert!(text(&listed).contains("dock/cam1") && text(&listed).contains("connected"), "{}", text(&listed));
+
+    // What crossed for one subscriber is there for the next.
+    let past = run(
+        &["subscribe", "dock/cam1", "--edge", &socket, "--since", "-1h", "--until", "now", "--save", "past"],
+        folder,
+    );
+    assert!(past.status.success(), "{}", text(&past));
+    assert!(fs::read_dir(folder.join("past/dock/cam1")).unwrap().count() > 10);
+}
+
+#[test]
+fn a_camera_with_a_recording_ends_with_it() {
+    let folder = site();
+    let folder = folder.path();
+    let video = video(folder).display().to_string();
+    let (_edge, link, _) = edge(folder);
+    let ended = run(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--fps", "100"], folder);
+    assert!(ended.status.success(), "{}", text(&ended));
+    assert!(text(&ended).contains("the source has ended"), "{}", text(&ended));
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_the_remedy() {
+    let folder = site();
+    let folder = folder.path();
+    let (_edge, link, grpc) = edge(folder);
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let other = tempfile::tempdir().unwrap();
+    let other = other.path().join("nothing").display().to_string();
+    fs::write(folder.join("sound.wav"), b"RIFF").unwrap();
+
+    let table: &[(&[&str], &str)] = &[
+        (
+            &["edge", "--listen", &taken, "--grpc", "off", "--enrol", "off", "--socket", "a.sock"],
+            "choose another port",
+        ),
+        (
+            &["edge", "--listen", "127.0.0.1:0", "--grpc", "off", "--enrol", "off", "--socket", "edge.sock"],
+            "edge.sock",
+        ),
+        (&["edge", "--keys", &other], "mez keys init"),
+        (&["camera", "dock/../x", "--edge", &link], "dock/../x"),
+        (&["camera", "dock/cam1", "--edge", "a:b:c:d/"], "HOST"),
+        (&["camera", "dock/cam1", "--edge", &link, "--source", "missing.mp4"], "missing.mp4"),
+        (&["camera", "dock/cam1", "--edge", &link, "--source", "sound.wav"], "sound.wav"),
+        (&["subscribe", "dock/cam*", "--edge", &grpc], "one whole segment"),
+        (&["subscribe", "dock/*", "--edge", &grpc, "--accuracy", "1.5"], "accuracy"),
+        (&["subscribe", "dock/*", "--edge", &grpc, "--latency-ms", "0"], "latency"),
+        (&["subscribe", "dock/*", "--edge", &grpc, "--since", "-1s", "--until", "-1h"], "end"),
+        (&["subscribe", "dock/*", "--since", "yesterday"], "now, -10m"),
+        (&["cameras", "--edge", "unix:///nowhere/edge.sock"], "/nowhere/edge.sock"),
+        (&["demo"], "make build"),
+        (&["edge", "--log-bytes", "many"], "512MiB"),
+    ];
+    for (args, expected) in table {
+        let output = run(args, folder);
+        assert!(!output.status.success(), "{args:?} succeeded: {}", text(&output));
+        assert!(text(&output).contains(expected), "{args:?} does not say {expected:?}: {}", text(&output));
+    }
+}
+
+#[test]
+fn every_command_teaches() {
+    let folder = tempfile::tempdir().unwrap();
+    for command in ["edge", "camera", "cameras", "subscribe", "keys"] {
+        let help = run(&[command, "--help"], folder.path());
+        assert!(help.status.success());
+        assert!(text(&help).contains("Examples:") || command == "keys", "{command}: {}", text(&help));
+    }
+}
