@@ -29,7 +29,7 @@ impl Background {
 
     /// Runs `work` on the calling thread for at most `limit`; nothing where it is not done by then. Calling again goes
     /// on with it. `work` is polled at least once. Not to be called by asynchronous code of this runtime.
-    pub fn wait<F: Future>(&self, work: Pin<&mut F>, limit: Duration) -> Option<F::Output> {
+    pub fn wait<F: Future + ?Sized>(&self, work: Pin<&mut F>, limit: Duration) -> Option<F::Output> {
         self.0.block_on(async { tokio::time::timeout(limit, work).await.ok() })
     }
 
@@ -39,9 +39,20 @@ impl Background {
         work()
     }
 
-    /// Runs `work` to its end in the background.
-    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(work);
+    /// Runs `work` in the background, to its end or until what is returned is dropped.
+    #[must_use = "dropping it ends the work"]
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Task {
+        Task(self.0.spawn(work))
+    }
+}
+
+/// Work in the background, which ends when this is dropped.
+#[derive(Debug)]
+pub struct Task(tokio::task::JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -70,10 +81,16 @@ mod tests {
     }
 
     #[test]
-    fn work_in_the_background_goes_on_by_itself() {
+    fn work_in_the_background_goes_on_by_itself_until_it_is_dropped() {
         let background = Background::start().unwrap();
         let (sender, receiver) = mpsc::channel();
-        background.spawn(async move { sender.send(1).unwrap() });
+        let task = background.spawn(async move {
+            sender.send(1).unwrap();
+            std::future::pending().await
+        });
         assert_eq!(receiver.recv(), Ok(1));
+        drop(task);
+        // The sender is gone with the work that held it.
+        assert!(receiver.recv().is_err());
     }
 }

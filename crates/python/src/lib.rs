@@ -1,11 +1,54 @@
 //! `mez._native`: the compiled half of the Python package `mez`.
 //!
 //! This crate only translates between Python and Rust. Its stub, `python/mez/_native.pyi`, is the list of what it
-//! exposes.
+//! exposes; what users see is `python/mez`, written in terms of it.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`runtime`] | the runtime that all objects share; waiting that leaves other threads alone and hears Ctrl-C; forks |
+//! | [`pixels`] | images of Python as pixels, JPEG in and out |
+//! | [`publisher`] | publishing, by way of a camera broker in this process or [`through`] a separate one |
+//! | [`client`] | a connection to an edge broker |
+//! | [`subscription`] | frames as they come, for threads and for event loops |
+//! | [`frame`] | a frame and its bytes |
+//! | [`edge`] | an edge broker inside this process |
+//! | [`error`] | errors as the exceptions of `mez.errors` |
+//! | [`log`] | what brokers log, for Python's `logging` |
+//! | [`keys`], [`cli`] | folders of keys; the command `mez` |
+//!
+//! Two rules: nothing waits, encodes or decodes while it holds the interpreter, and no thread of the runtime ever takes it.
+
+mod cli;
+mod client;
+mod edge;
+mod error;
+mod frame;
+mod keys;
+mod log;
+mod pixels;
+mod publisher;
+mod runtime;
+mod subscription;
+mod through;
 
 /// The compiled half of the package `mez`; import `mez` instead.
 #[pyo3::pymodule]
 mod _native {
+    #[pymodule_export]
+    use crate::cli::cli_main;
+    #[pymodule_export]
+    use crate::client::{CameraRecord, Client};
+    #[pymodule_export]
+    use crate::edge::Edge;
+    #[pymodule_export]
+    use crate::frame::{Arrival, Payload};
+    #[pymodule_export]
+    use crate::pixels::{decode_jpeg_into, encode_jpeg};
+    #[pymodule_export]
+    use crate::publisher::Publisher;
+    #[pymodule_export]
+    use crate::subscription::{Ending, Notice, Subscription};
+
     /// Version of Mez, the same for the Rust crates and the Python package.
     #[pymodule_export]
     #[allow(non_upper_case_globals)]

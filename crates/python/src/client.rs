@@ -1,0 +1,264 @@
+//! A connection to an edge broker.
+
+use std::env;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::contract::{Contract, ContractError, OnInfeasible};
+use mez_core::frame::{Epoch, FrameId, Sequence};
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::subscription::{Deliver, Span};
+use mez_core::units::Timestamp;
+use mez_node::client::{Address, CameraSummary, ClientOptions, EdgeClient, Profile, SubscribeOptions, Which};
+use mez_node::identity::Role;
+use pyo3::prelude::*;
+
+use crate::runtime::{Deadline, Owned, Waited, background, finish, wait};
+use crate::subscription::Subscription;
+use crate::{error, keys};
+
+/// A connection to an edge broker: cameras, subscriptions, replies.
+#[pyclass(frozen, module = "mez._native")]
+pub(crate) struct Client {
+    client: Owned<EdgeClient>,
+    address: String,
+}
+
+#[pymethods]
+impl Client {
+    /// Connects to `edge`, else to `MEZ_EDGE`, else to the edge broker of this host, trying again for `patience` seconds.
+    #[new]
+    #[pyo3(signature = (edge, *, keys, application, patience))]
+    fn new(
+        py: Python<'_>,
+        edge: Option<&str>,
+        keys: Option<PathBuf>,
+        application: Option<String>,
+        patience: Option<f64>,
+    ) -> PyResult<Self> {
+        let address = match (edge, env::var("MEZ_EDGE").ok().filter(|edge| !edge.is_empty())) {
+            (Some(edge), _) => Address::parse(edge, Which::Edge).map_err(|failure| error::argument(py, "edge", failure))?,
+            (None, Some(edge)) => Address::parse(&edge, Which::Edge)
+                .map_err(|failure| error::argument(py, "edge", format!("MEZ_EDGE: {failure}")))?,
+            (None, None) => Address::local(Which::Edge),
+        };
+        let credentials = match address {
+            Address::Unix(_) => None,
+            Address::Tcp { .. } => Some(keys::credentials(py, keys.as_deref(), Role::App, None)?),
+        };
+        let patience = seconds(py, "connect_timeout", patience)?.unwrap_or(FOR_EVER);
+        let options = ClientOptions { application: application.unwrap_or_default(), patience };
+        let background = background(py)?;
+        let connected = finish(py, background, || {
+            EdgeClient::connect(address.clone(), credentials.as_ref(), options)
+        })?;
+        let client = connected.map_err(|failure| error::client(py, &failure))?;
+        Ok(Self {
+            client: Owned::new(background, "connection to an edge broker", client),
+            address: address.to_string(),
+        })
+    }
+
+    /// Where the broker is.
+    #[getter]
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The cameras that match `pattern`; all of them where it is `None`.
+    #[pyo3(signature = (pattern=None))]
+    fn cameras(&self, py: Python<'_>, pattern: Option<&str>) -> PyResult<Vec<CameraRecord>> {
+        let pattern = pattern.map(|pattern| self::pattern(py, pattern)).transpose()?;
+        let (client, background) = self.client.get(py)?;
+        let cameras = finish(py, background, || client.cameras(pattern.as_ref()))?;
+        let cameras = cameras.map_err(|failure| error::client(py, &failure))?;
+        Ok(cameras.into_iter().map(CameraRecord::from).collect())
+    }
+
+    /// Subscribes.
+    #[pyo3(signature = (pattern, *, begin_ns, end_ns, latency_ms, accuracy, on_time_share, profile, profile_name, min_fps,
+        on_infeasible, deliver, priority, reconnect))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn subscribe(
+        &self,
+        py: Python<'_>,
+        pattern: &str,
+        begin_ns: Option<u64>,
+        end_ns: Option<u64>,
+        latency_ms: Option<f64>,
+        accuracy: Option<f64>,
+        on_time_share: f64,
+        profile: Option<Vec<u8>>,
+        profile_name: Option<String>,
+        min_fps: f64,
+        on_infeasible: &str,
+        deliver: Option<&str>,
+        priority: i32,
+        reconnect: bool,
+    ) -> PyResult<Subscription> {
+        let options = SubscribeOptions {
+            begin: begin_ns.map(Timestamp::from_nanos),
+            end: end_ns.map(Timestamp::from_nanos),
+            latency_bound: latency_bound(py, latency_ms)?,
+            accuracy_floor: accuracy,
+            on_time_share,
+            profile: match (profile, profile_name) {
+                (Some(content), _) => Some(Profile::Inline(content.into())),
+                (None, name) => name.map(Profile::Name),
+            },
+            min_fps,
+            on_infeasible: match on_infeasible {
+                "degrade" => OnInfeasible::Degrade,
+                "skip" => OnInfeasible::Skip,
+                "stop" => OnInfeasible::Stop,
+                other => return Err(choice(py, "on_infeasible", other, r#""degrade", "skip" or "stop""#)),
+            },
+            deliver: match deliver {
+                None => None,
+                Some("newest") => Some(Deliver::Newest),
+                Some("every") => Some(Deliver::Every),
+                Some(other) => return Err(choice(py, "deliver", other, r#""newest" or "every""#)),
+            },
+            priority,
+            reconnect,
+            ..SubscribeOptions::new(self::pattern(py, pattern)?)
+        };
+        check(py, &options)?;
+        let (client, background) = self.client.get(py)?;
+        let opened = finish(py, background, || client.subscribe(options))?;
+        let subscription = opened.map_err(|failure| error::client(py, &failure))?;
+        Subscription::new(py, background, subscription)
+    }
+
+    /// Sends a result for a frame back to its camera. Does not wait.
+    fn reply(&self, py: Python<'_>, camera: &str, epoch: u64, sequence: u64, payload: &[u8]) -> PyResult<()> {
+        let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
+        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+        let sent = self.client.get(py)?.0.reply(&camera, frame, Bytes::copy_from_slice(payload));
+        sent.map_err(|failure| error::raise(py, "ReplyTooLargeError", failure))
+    }
+
+    /// Replies handed in, sent, dropped because newer ones waited, and failed.
+    fn reply_counts(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
+        let counts = self.client.get(py)?.0.reply_counts();
+        Ok((counts.queued, counts.sent, counts.dropped, counts.failed))
+    }
+
+    /// Waits until every reply so far is answered for, at most `timeout` seconds; says whether it is so.
+    fn flush_replies(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        let (client, background) = self.client.get(py)?;
+        let deadline = Deadline::after(py, Some(timeout))?;
+        let flushed = wait(py, background, deadline, None, pin!(client.flush_replies()))?;
+        Ok(matches!(flushed, Waited::Done(())))
+    }
+}
+
+/// Longer than anybody waits, and short enough to be added to the present.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// What an edge broker knows of a camera.
+#[pyclass(frozen, get_all, module = "mez._native")]
+pub(crate) struct CameraRecord {
+    camera: String,
+    connected: bool,
+    identity: String,
+    subscriptions: u32,
+    /// Epoch, sequence, capture time in nanoseconds.
+    newest: Option<(u64, u64, u64)>,
+    oldest_captured_ns: Option<u64>,
+    edge_log_bytes: u64,
+    published: u64,
+    refused: u64,
+    width: u32,
+    height: u32,
+    frames_per_second: f64,
+    camera_log_bytes: u64,
+    frames_received: u64,
+    frames_late: u64,
+    frames_cancelled: u64,
+    frames_refused: u64,
+    link_bytes: u64,
+    clock_offset_ns: Option<i64>,
+    clock_error_ms: Option<f64>,
+    round_trip_time_ms: Option<f64>,
+}
+
+impl From<CameraSummary> for CameraRecord {
+    fn from(camera: CameraSummary) -> Self {
+        let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+        Self {
+            camera: camera.camera.as_str().to_owned(),
+            connected: camera.connected,
+            identity: camera.identity,
+            subscriptions: camera.subscriptions,
+            newest: camera.newest.map(|(id, captured)| (id.epoch.0, id.sequence.0, captured.as_nanos())),
+            oldest_captured_ns: camera.oldest.map(Timestamp::as_nanos),
+            edge_log_bytes: camera.edge_log_bytes,
+            published: camera.published,
+            refused: camera.refused,
+            width: camera.width,
+            height: camera.height,
+            frames_per_second: camera.frames_per_second,
+            camera_log_bytes: camera.camera_log_bytes,
+            frames_received: camera.frames_received,
+            frames_late: camera.frames_late,
+            frames_cancelled: camera.frames_cancelled,
+            frames_refused: camera.frames_refused,
+            link_bytes: camera.link_bytes,
+            clock_offset_ns: camera.clock.map(|clock| clock.ahead_ns),
+            clock_error_ms: camera.clock.map(|clock| ms(clock.error)),
+            round_trip_time_ms: camera.clock.map(|clock| ms(clock.round_trip_time)),
+        }
+    }
+}
+
+fn pattern(py: Python<'_>, text: &str) -> PyResult<CameraPattern> {
+    text.parse().map_err(|failure: mez_core::name::NameError| error::argument(py, "pattern", failure))
+}
+
+fn choice(py: Python<'_>, field: &str, given: &str, choices: &str) -> PyErr {
+    error::argument(py, field, format!("{field} is {given:?}; give {choices}"))
+}
+
+/// A time limit in seconds; `None` is none.
+fn seconds(py: Python<'_>, field: &str, given: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(seconds) = given else { return Ok(None) };
+    if seconds.is_nan() || seconds < 0.0 {
+        let message = format!("{field} is {seconds}; give seconds, 0 or more, or None to wait for ever");
+        return Err(error::argument(py, field, message));
+    }
+    Ok(Some(Duration::try_from_secs_f64(seconds).unwrap_or(FOR_EVER).min(FOR_EVER)))
+}
+
+fn latency_bound(py: Python<'_>, latency_ms: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(ms) = latency_ms else { return Ok(None) };
+    // Zero is refused by the contract's own check.
+    Duration::try_from_secs_f64(ms / 1e3).map(Some).map_err(|_| {
+        let message = format!("latency_ms is {ms}; give milliseconds above 0, or None for as soon as possible");
+        error::argument(py, "latency_ms", message)
+    })
+}
+
+/// What makes no sense is refused here, whether or not there is a broker to refuse it.
+fn check(py: Python<'_>, options: &SubscribeOptions) -> PyResult<()> {
+    let contract = Contract {
+        latency_bound: options.latency_bound,
+        accuracy_floor: options.accuracy_floor,
+        on_time_share: options.on_time_share,
+        min_fps: options.min_fps,
+        ..Contract::default()
+    };
+    contract.validate().map_err(|failure| {
+        let field = match failure {
+            ContractError::LatencyBound => "latency_ms",
+            ContractError::AccuracyFloor { .. } => "accuracy",
+            ContractError::OnTimeShare { .. } => "on_time_share",
+            ContractError::MinFps { .. } => "min_fps",
+        };
+        error::argument(py, field, failure)
+    })?;
+    let span = Span { begin: options.begin, end: options.end, deliver: Deliver::Newest };
+    span.validate().map_err(|failure| error::argument(py, "end", failure))
+}

@@ -1,0 +1,139 @@
+//! An edge broker inside this process.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Mutex;
+
+use mez_core::broker::edge::EdgeConfig;
+use mez_node::identity::{Name, TemporarySite};
+use mez_node::process::{EdgeProcess, EdgeProcessError, EdgeProcessOptions};
+use pyo3::prelude::*;
+
+use crate::runtime::{Deadline, Owned, background, finish, lock, wait};
+use crate::{error, keys};
+
+/// How long applications and cameras may take to hear that the broker stops.
+const STOP_TIMEOUT_S: f64 = 2.0;
+
+/// An edge broker inside this process.
+#[pyclass(frozen, module = "mez._native")]
+pub(crate) struct Edge {
+    running: Owned<Mutex<Option<Running>>>,
+    link: String,
+    grpc: Option<String>,
+    socket: PathBuf,
+    keys: PathBuf,
+}
+
+struct Running {
+    process: EdgeProcess,
+    /// The authority that exists as long as the broker, where no keys were given.
+    _site: Option<TemporarySite>,
+}
+
+#[pymethods]
+impl Edge {
+    /// Starts an edge broker. Without `keys` it makes an authority that exists as long as the broker does.
+    #[new]
+    #[pyo3(signature = (*, keys, name, listen, grpc, socket, log_bytes, cameras_max, frame_bytes_max))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn new(
+        py: Python<'_>,
+        keys: Option<PathBuf>,
+        name: Option<&str>,
+        listen: &str,
+        grpc: Option<&str>,
+        socket: PathBuf,
+        log_bytes: u64,
+        cameras_max: usize,
+        frame_bytes_max: u32,
+    ) -> PyResult<Self> {
+        let listen = address(py, "listen", listen)?;
+        let grpc = grpc.map(|grpc| address(py, "grpc", grpc)).transpose()?;
+        let name: Option<Name> = name
+            .map(str::parse)
+            .transpose()
+            .map_err(|failure: <Name as std::str::FromStr>::Err| error::argument(py, "name", failure))?;
+        let unusable = |failure: &dyn std::fmt::Display| error::raise(py, "KeysError", failure);
+        let (site, folder) = match keys {
+            Some(path) => (None, keys::folder(py, Some(&path))?),
+            None => {
+                let name = "temporary".parse().expect("the name of a site");
+                let site = TemporarySite::create(&name).map_err(|failure| unusable(&failure))?;
+                let folder = site.keys().clone();
+                (Some(site), folder)
+            }
+        };
+        let credentials = folder.edge_credentials(name.as_ref(), &[]).map_err(|failure| unusable(&failure))?;
+        let keys = folder.path().to_owned();
+        let options = EdgeProcessOptions {
+            keys: folder,
+            credentials,
+            listen,
+            grpc,
+            enrol: None,
+            socket: Some(socket.clone()),
+            config: EdgeConfig { log_bytes_max: log_bytes, cameras_max, frame_bytes_max, ..EdgeConfig::default() },
+        };
+        let background = background(py)?;
+        let started = finish(py, background, || EdgeProcess::start(options))?;
+        let process = started.map_err(|failure| match failure {
+            EdgeProcessError::Authority(failure) => unusable(&failure),
+            failure => error::raise(py, "ListenError", failure),
+        })?;
+        Ok(Self {
+            link: process.edge().link_address().to_string(),
+            grpc: process.grpc_address().map(|address| address.to_string()),
+            running: Owned::new(background, "edge", Mutex::new(Some(Running { process, _site: site }))),
+            socket,
+            keys,
+        })
+    }
+
+    /// Where cameras connect: HOST:PORT.
+    #[getter]
+    fn link(&self) -> &str {
+        &self.link
+    }
+
+    /// Where applications on other hosts connect: HOST:PORT.
+    #[getter]
+    fn grpc(&self) -> Option<&str> {
+        self.grpc.as_deref()
+    }
+
+    /// Where applications on this host connect.
+    #[getter]
+    fn socket(&self) -> PathBuf {
+        self.socket.clone()
+    }
+
+    /// The folder of keys.
+    #[getter]
+    fn keys(&self) -> PathBuf {
+        self.keys.clone()
+    }
+
+    /// Stops the broker: applications are told, and cameras go on by themselves. Closing twice does nothing, and neither does
+    /// closing what a parent process started.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.running.is_ours() {
+            return Ok(());
+        }
+        let (running, background) = self.running.get(py)?;
+        let Some(Running { process, _site }) = lock(running).take() else { return Ok(()) };
+        let deadline = Deadline::after(py, Some(STOP_TIMEOUT_S))?;
+        wait(py, background, deadline, None, pin!(process.stop())).map(|_| ())
+    }
+}
+
+fn address(py: Python<'_>, field: &str, text: &str) -> PyResult<SocketAddr> {
+    text.parse().map_err(|_| {
+        let message = format!(
+            "{field} is {text:?}; give an address of this host and a port, such as \"127.0.0.1:0\" (0: any free port) or \
+             \"[::]:7650\""
+        );
+        error::argument(py, field, message)
+    })
+}

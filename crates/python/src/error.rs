@@ -1,0 +1,152 @@
+//! Errors of Rust as exceptions of `mez.errors`.
+
+use std::fmt::Display;
+
+use mez_core::broker::PublishError;
+use mez_core::frame::FRAME_BYTES_MAX;
+use mez_core::log::AppendError;
+use mez_media::jpeg::EncodeError;
+use mez_node::api::ApiError;
+use mez_node::camera::StartError;
+use mez_node::client::{ClientError, SendError};
+use mez_node::state::StateError;
+use pyo3::prelude::*;
+
+/// An exception of the class that `mez.errors` calls `class`.
+pub(crate) fn raise(py: Python<'_>, class: &str, message: impl Display) -> PyErr {
+    let exception = || py.import("mez.errors")?.getattr(class)?.call1((message.to_string(),));
+    match exception() {
+        Ok(exception) => PyErr::from_value(exception),
+        // The package is damaged; that is then the error.
+        Err(error) => error,
+    }
+}
+
+/// The same exception, with an attribute more.
+pub(crate) fn with<'py>(py: Python<'py>, error: PyErr, name: &str, value: impl IntoPyObject<'py>) -> PyErr {
+    match error.value(py).setattr(name, value) {
+        Ok(()) => error,
+        Err(error) => error,
+    }
+}
+
+/// An argument that makes no sense.
+pub(crate) fn argument(py: Python<'_>, field: &str, message: impl Display) -> PyErr {
+    with(py, raise(py, "ArgumentError", message), "field", field)
+}
+
+/// A camera broker did not start.
+pub(crate) fn start(py: Python<'_>, failure: &StartError) -> PyErr {
+    match failure {
+        StartError::NotPermitted { .. } | StartError::Tls(_) => raise(py, "KeysError", failure),
+        StartError::State(state @ StateError::Held { .. }) => raise(py, "CameraInUseError", state),
+        StartError::State(state) => raise(py, "StateError", state),
+    }
+}
+
+/// Pixels were not encoded.
+pub(crate) fn encode(py: Python<'_>, failure: &EncodeError) -> PyErr {
+    match failure {
+        EncodeError::Quality { .. } => argument(py, "quality", failure),
+        EncodeError::TooLarge { .. } | EncodeError::Image(_) => raise(py, "ImageError", failure),
+        _ => raise(py, "Error", failure),
+    }
+}
+
+/// A frame was refused.
+pub(crate) fn publish(py: Python<'_>, failure: &PublishError) -> PyErr {
+    match failure {
+        PublishError::Empty { .. } => raise(py, "ImageError", failure),
+        PublishError::TooLarge { bytes, bytes_max } => too_large(py, *bytes as u64, u64::from(*bytes_max)),
+        PublishError::Log(AppendError::LargerThanLog { bytes, bytes_max }) => {
+            let error = raise(py, "FrameTooLargeError", failure);
+            with(py, with(py, error, "size_bytes", *bytes), "size_bytes_max", *bytes_max)
+        }
+        PublishError::Log(AppendError::CaptureTime { last, new }) => {
+            let error = with(py, raise(py, "CaptureTimeError", failure), "field", "captured");
+            let error = with(py, error, "captured_ns", new.as_nanos());
+            with(py, error, "last_captured_ns", last.as_nanos())
+        }
+        PublishError::Log(AppendError::Held { .. }) => raise(py, "LogFullError", failure),
+        PublishError::Log(AppendError::OutOfOrder { .. }) => raise(py, "PublishError", failure),
+    }
+}
+
+/// A frame was not sent to a separate broker.
+pub(crate) fn send(py: Python<'_>, failure: &SendError) -> PyErr {
+    match failure {
+        SendError::Empty { .. } => raise(py, "ImageError", failure),
+        SendError::TooLarge { bytes } => too_large(py, *bytes as u64, FRAME_BYTES_MAX.into()),
+        SendError::Over(reason) => client(py, reason),
+    }
+}
+
+/// A separate broker refused a frame.
+pub(crate) fn refused_frame(py: Python<'_>, refusal: &ApiError, captured_ns: Option<u64>) -> PyErr {
+    match refusal.reason.as_str() {
+        "FRAME_TOO_LARGE" | "FRAME_LARGER_THAN_LOG" => raise(py, "FrameTooLargeError", refusal),
+        "CAPTURE_TIME" => {
+            let error = with(py, raise(py, "CaptureTimeError", refusal), "field", "captured");
+            with(py, error, "captured_ns", captured_ns)
+        }
+        "EMPTY_FRAME" | "DAMAGED_IMAGE" | "WRONG_SIZE" => raise(py, "ImageError", refusal),
+        "LOG_HELD" => raise(py, "LogFullError", refusal),
+        _ => refused(py, refusal),
+    }
+}
+
+/// A frame of more bytes than are allowed.
+pub(crate) fn too_large(py: Python<'_>, bytes: u64, bytes_max: u64) -> PyErr {
+    let message = format!(
+        "the frame has {bytes} bytes, more than the limit of {bytes_max}; raise frame_bytes_max or encode it smaller"
+    );
+    let error = with(py, raise(py, "FrameTooLargeError", message), "size_bytes", bytes);
+    with(py, error, "size_bytes_max", bytes_max)
+}
+
+/// A call to a broker came to nothing.
+pub(crate) fn client(py: Python<'_>, failure: &ClientError) -> PyErr {
+    match failure {
+        ClientError::Unreachable { .. } | ClientError::TimedOut { .. } => raise(py, "ConnectError", failure),
+        ClientError::NoCredentials { .. } => raise(py, "KeysError", failure),
+        ClientError::Protocol { .. } => raise(py, "VersionError", failure),
+        ClientError::Refused(refusal) => refused(py, refusal),
+    }
+}
+
+/// A broker said no.
+pub(crate) fn refused(py: Python<'_>, refusal: &ApiError) -> PyErr {
+    // The numbers of google.rpc.Code.
+    let class = match refusal.code as i32 {
+        3 => "ArgumentError",
+        5 => "NotFoundError",
+        7 | 16 => "KeysError",
+        8 => "BusyError",
+        12 => "VersionError",
+        14 => "ConnectError",
+        _ => "BrokerError",
+    };
+    let error = with(py, raise(py, class, refusal), "reason", &refusal.reason);
+    match &refusal.field {
+        Some(field) => with(py, error, "field", in_python(field)),
+        None => error,
+    }
+}
+
+/// What the argument behind a field of the applications' interface is called in Python.
+fn in_python(field: &str) -> &str {
+    match field {
+        "begin_utc_ns" => "begin",
+        "end_utc_ns" => "end",
+        "latency_bound_ns" => "latency_ms",
+        "accuracy_floor" => "accuracy",
+        "profile_inline" | "profile_name" => "profile",
+        "captured_utc_ns" => "captured",
+        other => other,
+    }
+}
+
+/// Something that was closed was used.
+pub(crate) fn closed(py: Python<'_>, what: &str) -> PyErr {
+    raise(py, "EndedError", format!("the {what} is closed; open a new one"))
+}

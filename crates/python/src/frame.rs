@@ -1,0 +1,98 @@
+//! Frames on their way to Python.
+
+use std::ffi::c_int;
+
+use bytes::Bytes;
+use mez_node::client::ReceivedFrame;
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::{Py, ffi};
+
+/// The bytes of a frame. Offers them to Python without a copy, read-only.
+#[pyclass(frozen, module = "mez._native")]
+pub(crate) struct Payload(Bytes);
+
+#[pymethods]
+impl Payload {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// # Safety
+    /// Called by the interpreter, which gives a `view` that may be written to.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no view to fill in"));
+        }
+        let bytes = &slf.get().0;
+        let Ok(length) = ffi::Py_ssize_t::try_from(bytes.len()) else {
+            return Err(PyBufferError::new_err("larger than memory can be"));
+        };
+        // SAFETY: `view` is not null and ours to fill in. The bytes never change or move while `slf` lives, and the view holds
+        // a reference to it. They are offered read-only, so nobody writes through the pointer.
+        let filled = unsafe {
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), bytes.as_ptr().cast_mut().cast(), length, 1, flags)
+        };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}
+
+/// A frame that was received: all that `mez.Frame` needs to know.
+#[pyclass(frozen, get_all, module = "mez._native")]
+pub(crate) struct Arrival {
+    camera: String,
+    epoch: u64,
+    sequence: u64,
+    captured_ns: u64,
+    /// `broker` or `publisher`.
+    clock_source: &'static str,
+    width: u32,
+    height: u32,
+    /// `jpeg`, `png`, `bgr8` or `gray8`.
+    encoding: &'static str,
+    rung: String,
+    accuracy_expected: Option<f64>,
+    /// How old it was when this was made, and the most by which that is wrong.
+    age_ms: Option<f64>,
+    age_error_ms: Option<f64>,
+    contract_state: &'static str,
+    contract_reason: String,
+    infeasible: bool,
+    /// Frames skipped before it, by reason.
+    skipped: Vec<(&'static str, u64)>,
+    /// A part of the past that is not held: from and to, in nanoseconds.
+    not_held: Option<(u64, u64)>,
+    payload: Py<Payload>,
+}
+
+impl Arrival {
+    /// Hands a frame over: its age is taken now.
+    pub(crate) fn hand_over(py: Python<'_>, frame: ReceivedFrame) -> PyResult<Self> {
+        let age = frame.age();
+        let ms = |duration: std::time::Duration| duration.as_secs_f64() * 1e3;
+        let meta = frame.meta;
+        Ok(Self {
+            camera: frame.camera.as_str().to_owned(),
+            epoch: meta.id.epoch.0,
+            sequence: meta.id.sequence.0,
+            captured_ns: meta.captured.as_nanos(),
+            clock_source: match meta.clock_source {
+                mez_core::frame::ClockSource::Broker => "broker",
+                mez_core::frame::ClockSource::Publisher => "publisher",
+            },
+            width: meta.width,
+            height: meta.height,
+            encoding: meta.encoding.name(),
+            rung: meta.rung.as_str().to_owned(),
+            accuracy_expected: frame.accuracy_expected,
+            age_ms: age.map(|(age, _)| ms(age)),
+            age_error_ms: age.map(|(_, error)| ms(error)),
+            contract_state: frame.contract_state.name(),
+            contract_reason: frame.contract_reason,
+            infeasible: frame.infeasible,
+            skipped: frame.skipped.iter().map(|(reason, count)| (reason.name(), count)).collect(),
+            not_held: frame.not_held.map(|span| (span.begin.as_nanos(), span.end.as_nanos())),
+            payload: Py::new(py, Payload(frame.payload))?,
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! What the brokers log, handed to Python's `logging` under the name `mez`.
+//!
+//! Brokers log on threads that must not wait for the interpreter. So records queue up, and threads of Python hand them on
+//! whenever they call into Mez: with every frame that is sent or waited for, and while they wait.
+
+use std::collections::VecDeque;
+use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, Once};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Records that wait to be handed on; beyond that the oldest is dropped.
+const RECORDS_MAX: usize = 256;
+/// Cameras whose last warning is kept; beyond that the oldest is forgotten.
+const TROUBLE_MAX: usize = 64;
+
+/// Nobody ever waits for these locks: a forked child may find them held for ever.
+static RECORDS: Mutex<VecDeque<Record>> = Mutex::new(VecDeque::new());
+static ANY: AtomicBool = AtomicBool::new(false);
+/// The last warning about each camera, until something good is logged about it.
+static TROUBLE: Mutex<VecDeque<(String, String)>> = Mutex::new(VecDeque::new());
+static START: Once = Once::new();
+
+struct Record {
+    level: Level,
+    camera: Option<String>,
+    text: String,
+}
+
+/// Begins to gather records, unless this process logs in some other way already, as the command does.
+pub(crate) fn gather() {
+    START.call_once(|| {
+        let _ = tracing_subscriber::registry().with(Gather).try_init();
+    });
+}
+
+/// Hands on what has been gathered.
+pub(crate) fn hand_on(py: Python<'_>) {
+    if !ANY.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    let Ok(records) = RECORDS.try_lock().map(|mut records| std::mem::take(&mut *records)) else { return };
+    for record in records {
+        // A logger that fails is no reason for a frame to fail.
+        let _ = log(py, record);
+    }
+}
+
+/// The last warning about a camera: why it is not connected, where it is not.
+pub(crate) fn last_trouble(camera: &str) -> Option<String> {
+    let trouble = TROUBLE.try_lock().ok()?;
+    trouble.iter().find(|(name, _)| name == camera).map(|(_, text)| text.clone())
+}
+
+fn keep_trouble(record: &Record) {
+    let (Some(camera), Ok(mut trouble)) = (&record.camera, TROUBLE.try_lock()) else { return };
+    trouble.retain(|(name, _)| name != camera);
+    if record.level <= Level::WARN {
+        if trouble.len() == TROUBLE_MAX {
+            trouble.pop_front();
+        }
+        trouble.push_back((camera.clone(), record.text.clone()));
+    }
+}
+
+fn log(py: Python<'_>, record: Record) -> PyResult<()> {
+    let level = match record.level {
+        Level::ERROR => 40,
+        Level::WARN => 30,
+        Level::INFO => 20,
+        _ => 10,
+    };
+    let logger = py.import("logging")?.call_method1("getLogger", ("mez",))?;
+    let extra = PyDict::new(py);
+    extra.set_item("camera", &record.camera)?;
+    let named = PyDict::new(py);
+    named.set_item("extra", extra)?;
+    let text = match record.camera {
+        Some(camera) => format!("{camera}: {}", record.text),
+        None => record.text,
+    };
+    logger.call_method("log", (level, "%s", text), Some(&named))?;
+    Ok(())
+}
+
+struct Gather;
+
+impl<S: Subscriber> Layer<S> for Gather {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        // What libraries log is for those who debug Mez itself.
+        metadata.target().starts_with("mez") && *metadata.level() <= Level::INFO
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let record = Record {
+            level: *event.metadata().level(),
+            camera: fields.camera,
+            text: format!("{}{}", fields.message, fields.others),
+        };
+        keep_trouble(&record);
+        let Ok(mut records) = RECORDS.try_lock() else { return };
+        if records.len() == RECORDS_MAX {
+            records.pop_front();
+        }
+        records.push_back(record);
+        ANY.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A record's fields as text.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    camera: Option<String>,
+    others: String,
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            "camera" => self.camera = Some(format!("{value:?}")),
+            // Writing to a string does not fail.
+            name => drop(write!(self.others, " {name}={value:?}")),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Between buffers of Python and images: NumPy arrays come and go through the buffer protocol, so NumPy itself is not
+//! needed here.
+
+use std::slice;
+
+use bytes::Bytes;
+use mez_core::frame::Encoding;
+use mez_media::jpeg::{Decoder, Encoder, JpegInfo, Sampling};
+use mez_media::{ImageView, ImageViewMut, PixelFormat};
+use mez_node::api::image::{PayloadError, size_in_pixels};
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::error;
+
+/// What a caller handed in to be published.
+pub(crate) enum Given {
+    /// Pixels, and the buffer that keeps them where they are.
+    Pixels(Pixels),
+    /// An encoded image.
+    Encoded(Encoded),
+}
+
+/// Rows of pixels in a buffer of Python.
+pub(crate) struct Pixels {
+    rows: Rows,
+    width: u32,
+    height: u32,
+    row_stride_bytes: usize,
+    format: PixelFormat,
+}
+
+enum Rows {
+    /// In the caller's memory, rows one after the other at a stride.
+    InPlace { buffer: PyUntypedBuffer, bytes: usize },
+    /// Copied, because the pixels did not lie in rows from left to right and from top to bottom.
+    Copied(Vec<u8>),
+}
+
+/// Bytes of an encoded image in a buffer of Python.
+pub(crate) struct Encoded(PyUntypedBuffer);
+
+impl Given {
+    /// Looks at what `image` is: an array of pixels, or the bytes of an image.
+    pub(crate) fn read(image: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = image.py();
+        let Ok(buffer) = PyUntypedBuffer::get(image) else { return Err(not_an_image(image)) };
+        if !is_byte(&buffer) {
+            let message = format!(
+                "the image is {}, and its elements are not 8-bit; convert it, image.astype(\"uint8\") where its values are \
+                 0 to 255, or pass the bytes of a JPEG",
+                describe(image)
+            );
+            return Err(error::raise(py, "ImageError", message));
+        }
+        if let [_] = buffer.shape() {
+            if !buffer.is_c_contiguous() {
+                let message = "the bytes have gaps between them; pass bytes(image)";
+                return Err(error::raise(py, "ImageError", message));
+            }
+            return Ok(Self::Encoded(Encoded(buffer)));
+        }
+        let (height, width, channels) = match *buffer.shape() {
+            [height, width] => (height, width, 1),
+            [height, width, channels] => (height, width, channels),
+            _ => return Err(wrong_shape(image)),
+        };
+        let format = match channels {
+            1 => PixelFormat::Gray8,
+            3 => PixelFormat::Bgr8,
+            4 => PixelFormat::Bgra8,
+            _ => return Err(wrong_shape(image)),
+        };
+        let (Ok(width), Ok(height)) = (u32::try_from(width), u32::try_from(height)) else {
+            return Err(wrong_shape(image));
+        };
+        let row_bytes = width as usize * channels;
+        let (rows, row_stride_bytes) = match row_stride(&buffer, channels, row_bytes) {
+            Some(stride) => {
+                // The rows lie within the buffer, whose size the exporter vouches for.
+                let bytes = (height as usize).saturating_sub(1) * stride + row_bytes;
+                (Rows::InPlace { buffer, bytes }, stride)
+            }
+            None => (Rows::Copied(buffer.as_typed::<u8>()?.to_vec(py)?), row_bytes),
+        };
+        Ok(Self::Pixels(Pixels { rows, width, height, row_stride_bytes, format }))
+    }
+}
+
+impl Pixels {
+    /// Pixels in a row, and rows.
+    pub(crate) fn size(&self) -> (u32, u32) {
+        (self.width, self.height)
+    }
+
+    /// Encodes to JPEG. Takes milliseconds: not to be called while attached to the interpreter.
+    pub(crate) fn encode(&self, encoder: &mut Encoder) -> Result<Bytes, mez_media::jpeg::EncodeError> {
+        let data = match &self.rows {
+            Rows::Copied(pixels) => pixels,
+            // An empty buffer's pointer may be null.
+            Rows::InPlace { .. } if self.width == 0 || self.height == 0 => &[][..],
+            // SAFETY: the buffer protocol keeps the memory in place for as long as `buffer` lives, and `read` computed
+            // `bytes` from its shape and strides. Another Python thread may write to it meanwhile; that is the caller's race,
+            // documented at `Publisher.send`: the bytes are only ever read, as opaque samples, and a torn image is the
+            // worst that comes of it.
+            Rows::InPlace { buffer, bytes } => unsafe {
+                slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), *bytes)
+            },
+        };
+        let view = ImageView::new(data, self.width, self.height, self.row_stride_bytes, self.format)?;
+        encoder.encode(&view)
+    }
+}
+
+impl Encoded {
+    /// How many bytes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len_bytes()
+    }
+
+    /// Makes sure that it is a whole JPEG, and copies it. Not to be called while attached to the interpreter.
+    pub(crate) fn take(&self) -> Result<(Bytes, (u32, u32)), PayloadError> {
+        let bytes = match self.len() {
+            0 => &[][..],
+            // SAFETY: as in `Pixels::encode`; the buffer is contiguous and holds single bytes.
+            len => unsafe { slice::from_raw_parts(self.0.buf_ptr().cast::<u8>(), len) },
+        };
+        // Checked as the copy that is kept: the original may be changed by another thread.
+        let bytes = Bytes::copy_from_slice(bytes);
+        let size = size_in_pixels(Encoding::Jpeg, (0, 0), &bytes)?;
+        Ok((bytes, size))
+    }
+}
+
+/// The distance between rows, where pixels lie in rows, from left to right, and rows from top to bottom.
+fn row_stride(buffer: &PyUntypedBuffer, channels: usize, row_bytes: usize) -> Option<usize> {
+    if buffer.suboffsets().is_some_and(|offsets| offsets.iter().any(|offset| *offset >= 0)) {
+        return None;
+    }
+    let (rows, pixels, samples) = match *buffer.strides() {
+        [rows, pixels] => (rows, pixels, 1),
+        [rows, pixels, samples] => (rows, pixels, samples),
+        _ => return None,
+    };
+    let packed = samples == 1 && usize::try_from(pixels).ok()? == channels;
+    let rows = usize::try_from(rows).ok()?;
+    // With one channel, its stride means nothing; with one row, the stride of rows does not.
+    let packed = packed || (channels == 1 && pixels == 1);
+    let one_row = buffer.shape().first() == Some(&1);
+    (packed && (rows >= row_bytes || one_row)).then_some(if one_row { row_bytes } else { rows })
+}
+
+fn is_byte(buffer: &PyUntypedBuffer) -> bool {
+    // `c` is what ctypes calls a byte of text; `<` and the like say nothing about single bytes.
+    let format = buffer.format().to_bytes();
+    let format = format.strip_prefix(b"@").or(format.strip_prefix(b"<")).unwrap_or(format);
+    buffer.item_size() == 1 && matches!(format, b"B" | b"c")
+}
+
+fn describe(image: &Bound<'_, PyAny>) -> String {
+    let attribute = |name| image.getattr(name).ok().map(|value: Bound<'_, PyAny>| value.to_string());
+    match (attribute("shape"), attribute("dtype")) {
+        (Some(shape), Some(dtype)) => format!("an array of shape {shape} and type {dtype}"),
+        _ => image.get_type().to_string(),
+    }
+}
+
+fn not_an_image(image: &Bound<'_, PyAny>) -> PyErr {
+    let py = image.py();
+    let message = if image.is_none() {
+        "the image is None; check what the camera returned (`ok, image = cap.read()` gives None when ok is False)".into()
+    } else {
+        let name = image.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+        format!(
+            "the image is of type {name}; pass a NumPy array of 8-bit pixels (numpy.asarray(image) makes one of most image \
+             types), or the bytes of a JPEG"
+        )
+    };
+    let error = error::raise(py, "ArgumentTypeError", message);
+    // An error without its field is still the error.
+    let _ = error.value(py).setattr("field", "image");
+    error
+}
+
+fn wrong_shape(image: &Bound<'_, PyAny>) -> PyErr {
+    let py = image.py();
+    let shape: Vec<usize> = image.getattr("shape").and_then(|shape| shape.extract()).unwrap_or_default();
+    let remedy = match shape[..] {
+        [1 | 3 | 4, height, width] if height > 4 && width > 4 => {
+            "it looks as if channels came first; pass image.transpose(1, 2, 0)".to_owned()
+        }
+        [1, _, _, _] => "pass one image of the batch, image[0]".to_owned(),
+        _ => "pass (height, width) for grey, (height, width, 3) for BGR or (height, width, 4) for BGRA".to_owned(),
+    };
+    error::raise(py, "ImageError", format!("the image is {}; {remedy}", describe(image)))
+}
+
+/// Encodes an image to JPEG.
+///
+/// `image`: 8-bit pixels of shape (height, width), (height, width, 3) or (height, width, 4). `quality`: 1 to 100.
+#[pyfunction]
+pub(crate) fn encode_jpeg<'py>(image: &Bound<'py, PyAny>, quality: u8) -> PyResult<Bound<'py, PyBytes>> {
+    let py = image.py();
+    let Given::Pixels(pixels) = Given::read(image)? else {
+        return Err(error::raise(py, "ImageError", "the image has one dimension; pass pixels in rows"));
+    };
+    let jpeg = py
+        .detach(|| {
+            let mut encoder = Encoder::new(quality, Sampling::default())?;
+            pixels.encode(&mut encoder)
+        })
+        .map_err(|failure| error::encode(py, &failure))?;
+    Ok(PyBytes::new(py, &jpeg))
+}
+
+/// Decodes a JPEG into `image`, an array of shape (height, width, 3) whose memory has no gaps, as BGR.
+#[pyfunction]
+pub(crate) fn decode_jpeg_into(jpeg: &Bound<'_, PyAny>, image: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = jpeg.py();
+    let jpeg = contiguous(jpeg, false)?;
+    let pixels = contiguous(image, true)?;
+    let [height, width, 3] = *pixels.shape() else { return Err(wrong_shape(image)) };
+    let (Ok(width), Ok(height)) = (u32::try_from(width), u32::try_from(height)) else {
+        return Err(wrong_shape(image));
+    };
+    let decode = || -> Result<JpegInfo, PyErrLater> {
+        // SAFETY: as in `Pixels::encode`, for reading; for writing, `contiguous` has made sure that the memory may be written
+        // to. The array is new and the caller, `mez.Frame.image`, has shown it to nobody yet.
+        let (jpeg, data) = unsafe {
+            (
+                slice::from_raw_parts(jpeg.buf_ptr().cast::<u8>(), jpeg.len_bytes()),
+                slice::from_raw_parts_mut(pixels.buf_ptr().cast::<u8>(), pixels.len_bytes()),
+            )
+        };
+        let mut view = ImageViewMut::packed(data, width, height, PixelFormat::Bgr8)?;
+        Ok(Decoder::default().decode_into(jpeg, &mut view)?)
+    };
+    match py.detach(decode) {
+        Ok(_) => Ok(()),
+        Err(PyErrLater::Decode(failure)) => Err(error::raise(py, "ImageError", failure)),
+        Err(PyErrLater::Image(failure)) => Err(error::raise(py, "ImageError", failure)),
+    }
+}
+
+/// An error that waits until the thread is attached again.
+enum PyErrLater {
+    Decode(mez_media::jpeg::DecodeError),
+    Image(mez_media::ImageError),
+}
+
+impl From<mez_media::jpeg::DecodeError> for PyErrLater {
+    fn from(failure: mez_media::jpeg::DecodeError) -> Self {
+        Self::Decode(failure)
+    }
+}
+
+impl From<mez_media::ImageError> for PyErrLater {
+    fn from(failure: mez_media::ImageError) -> Self {
+        Self::Image(failure)
+    }
+}
+
+/// A non-empty buffer of single bytes without gaps.
+fn contiguous(object: &Bound<'_, PyAny>, writable: bool) -> PyResult<PyUntypedBuffer> {
+    let buffer = PyUntypedBuffer::get(object)?;
+    let usable = buffer.is_c_contiguous() && is_byte(&buffer) && buffer.len_bytes() > 0;
+    if usable && !(writable && buffer.readonly()) {
+        return Ok(buffer);
+    }
+    Err(error::raise(object.py(), "ImageError", "the buffer is empty, has gaps, or cannot be written to; pass a new one"))
+}

@@ -1,0 +1,326 @@
+//! Publishing: through a camera broker in this process, or one that runs by itself.
+
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::{PublishError, Published};
+use mez_core::frame::{Encoding, FRAME_BYTES_MAX, FrameId};
+use mez_core::log::LogConfig;
+use mez_core::name::CameraName;
+use mez_core::units::{Instant, Timestamp};
+use mez_media::jpeg::{EncodeError, Encoder, Sampling};
+use mez_node::api::image::PayloadError;
+use mez_node::background::Background;
+use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Reply, StartError};
+use mez_node::clock::monotonic_now;
+use mez_node::identity::Role;
+use mez_node::ports;
+use mez_node::state::StateError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::pixels::Given;
+use crate::runtime::{Deadline, Owned, Waited, background, lock, wait};
+use crate::through::{Refusal, Through};
+use crate::{error, keys, log};
+
+/// How long a broker of the same camera that was just closed, or killed, may take to let go of its state.
+const HANDOVER: Duration = Duration::from_secs(1);
+
+/// A publisher of one camera's frames.
+#[pyclass(frozen, module = "mez._native")]
+pub(crate) struct Publisher {
+    /// `None` once it is closed.
+    way: Owned<Mutex<Option<Way>>>,
+    closed: AtomicBool,
+    encoder: Mutex<Encoder>,
+    camera: String,
+    /// Where its frames go, for people.
+    place: String,
+    frame_bytes_max: u32,
+    published: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// How frames get into the camera's log.
+#[derive(Clone)]
+enum Way {
+    /// The broker is in this process.
+    Here(CameraHandle),
+    /// It is in another one.
+    Through(Arc<Through>),
+}
+
+/// Why an image did not become a frame. Said once the thread is attached to the interpreter again.
+enum Unfit {
+    Encode(EncodeError),
+    Payload(PayloadError),
+    TooLarge(usize),
+    Publish(PublishError),
+    Through(Refusal),
+}
+
+#[pymethods]
+impl Publisher {
+    /// Starts a camera broker in this process, which sends to the edge at `edge`; or connects to one at `broker`.
+    #[new]
+    #[pyo3(signature = (camera, *, edge, broker, keys, quality, log_bytes, frame_bytes_max, state))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn new(
+        py: Python<'_>,
+        camera: &str,
+        edge: Option<&str>,
+        broker: Option<&str>,
+        keys: Option<PathBuf>,
+        quality: u8,
+        log_bytes: u64,
+        frame_bytes_max: u32,
+        state: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let name: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
+        let encoder = Encoder::new(quality, Sampling::default()).map_err(|failure| error::encode(py, &failure))?;
+        let (way, place, background) = if let Some(broker) = broker {
+            let background = background(py)?;
+            let through = Through::connect(py, background, &name, broker, keys.as_deref())?;
+            (Way::Through(Arc::new(through)), format!("the camera broker at {broker}"), background)
+        } else {
+            let edge = edge.unwrap_or("localhost");
+            let (host, port) = ports::host_and_port(edge, ports::LINK).ok_or_else(|| {
+                error::argument(py, "edge", format!("{edge:?} is not an edge's address; write HOST or HOST:PORT"))
+            })?;
+            let credentials = keys::credentials(py, keys.as_deref(), Role::Camera, Some(camera))?;
+            let mut options = CameraOptions::new(name, host, port, credentials);
+            options.log = LogConfig::with_bytes_max(log_bytes);
+            options.frame_bytes_max = frame_bytes_max;
+            options.state = state;
+            let background = background(py)?;
+            (Way::Here(start(py, background, options)?), format!("the edge at {host}:{port}"), background)
+        };
+        Ok(Self {
+            way: Owned::new(background, "publisher", Mutex::new(Some(way))),
+            closed: AtomicBool::new(false),
+            encoder: Mutex::new(encoder),
+            camera: camera.to_owned(),
+            place,
+            frame_bytes_max,
+            published: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    /// Publishes an image and returns (epoch, sequence); `None` where a separate broker did not take the frame.
+    #[pyo3(signature = (image, captured_ns=None))]
+    fn send(&self, image: &Bound<'_, PyAny>, captured_ns: Option<u64>) -> PyResult<Option<(u64, u64)>> {
+        // The frame's age counts from here, so that it includes the encoding.
+        let now = monotonic_now();
+        let py = image.py();
+        log::hand_on(py);
+        let way = self.way(py)?;
+        match self.publish(&way, image, now, captured_ns) {
+            Ok(Some(id)) => {
+                self.published.fetch_add(1, Ordering::Relaxed);
+                Ok(Some((id.epoch.0, id.sequence.0)))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether the edge has the camera connected; of a separate broker: whether that is there.
+    #[getter]
+    fn connected(&self, py: Python<'_>) -> PyResult<bool> {
+        log::hand_on(py);
+        Ok(match &*lock(self.way.get(py)?.0) {
+            Some(Way::Here(camera)) => camera.is_up(),
+            Some(Way::Through(through)) => through.is_connected(),
+            None => false,
+        })
+    }
+
+    /// Waits until it is connected.
+    #[pyo3(signature = (timeout=None))]
+    fn wait_connected(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let deadline = Deadline::after(py, timeout)?;
+        let background = self.way.get(py)?.1;
+        let waited = match self.way(py)? {
+            Way::Here(camera) => {
+                let mut up = camera.up();
+                let up = pin!(async { up.wait_for(|up| *up).await.is_ok() });
+                wait(py, background, deadline, Some(&self.closed), up)?
+            }
+            Way::Through(through) => {
+                let is_connected = std::future::poll_fn(|_| match through.is_connected() {
+                    true => std::task::Poll::Ready(true),
+                    // Looked at again with every slice of the wait.
+                    false => std::task::Poll::Pending,
+                });
+                wait(py, background, deadline, Some(&self.closed), pin!(is_connected))?
+            }
+        };
+        match waited {
+            Waited::Done(true) => Ok(()),
+            Waited::Done(false) | Waited::Stopped => Err(self.over(py)),
+            Waited::TimedOut => {
+                let why = log::last_trouble(&self.camera).map(|why| format!(": {why}")).unwrap_or_default();
+                let (camera, place, seconds) = (&self.camera, &self.place, timeout.unwrap_or_default());
+                let message = format!("camera {camera} was not connected to {place} within {seconds} s{why}");
+                Err(error::raise(py, "WaitTimeoutError", message))
+            }
+        }
+    }
+
+    /// The next reply of an application, as (epoch, sequence, application, payload); `None` where `timeout` passes first.
+    #[pyo3(signature = (timeout=None))]
+    fn next_reply<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<(u64, u64, String, Bound<'py, PyBytes>)>> {
+        let deadline = Deadline::after(py, timeout)?;
+        let background = self.way.get(py)?.1;
+        let waited = match self.way(py)? {
+            Way::Here(camera) => {
+                let reply = pin!(camera.next_reply());
+                wait(py, background, deadline, Some(&self.closed), reply)?
+            }
+            Way::Through(through) => {
+                through.next_reply(py, deadline, || self.closed.load(Ordering::Relaxed))?
+            }
+        };
+        match waited {
+            Waited::Done(Reply { frame, application, payload }) => {
+                let payload = PyBytes::new(py, &payload);
+                Ok(Some((frame.epoch.0, frame.sequence.0, application, payload)))
+            }
+            Waited::TimedOut => Ok(None),
+            Waited::Stopped => Err(self.over(py)),
+        }
+    }
+
+    /// Frames published so far.
+    #[getter]
+    fn published(&self) -> u64 {
+        self.published.load(Ordering::Relaxed)
+    }
+
+    /// Calls of `send` that raised.
+    #[getter]
+    fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Frames that a separate broker did not take: it was away, or busy with the one before.
+    #[getter]
+    fn dropped(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(match &*lock(self.way.get(py)?.0) {
+            Some(Way::Through(through)) => {
+                let counts = through.counts();
+                counts.dropped + counts.lost
+            }
+            _ => 0,
+        })
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Stops publishing; a thread that waits for replies stops waiting. Closing twice does nothing, and neither does closing what a
+    /// parent process opened.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.way.is_ours() {
+            return Ok(());
+        }
+        self.closed.store(true, Ordering::Relaxed);
+        let (way, background) = self.way.get(py)?;
+        let way = lock(way).take();
+        background.enter(|| drop(way));
+        log::hand_on(py);
+        Ok(())
+    }
+}
+
+impl Publisher {
+    fn way(&self, py: Python<'_>) -> PyResult<Way> {
+        lock(self.way.get(py)?.0).clone().ok_or_else(|| self.over(py))
+    }
+
+    fn over(&self, py: Python<'_>) -> PyErr {
+        error::closed(py, &format!("publisher of camera {}", self.camera))
+    }
+
+    fn publish(
+        &self,
+        way: &Way,
+        image: &Bound<'_, PyAny>,
+        had: Instant,
+        captured_ns: Option<u64>,
+    ) -> PyResult<Option<FrameId>> {
+        let py = image.py();
+        let given = Given::read(image)?;
+        let published = py.detach(|| {
+            let (payload, (width, height)) = self.payload(&given)?;
+            let captured = captured_ns.map(Timestamp::from_nanos);
+            let frame = Published { payload, encoding: Encoding::Jpeg, width, height, captured };
+            match way {
+                Way::Here(camera) => camera.publish_at(had, frame).map(Some).map_err(Unfit::Publish),
+                Way::Through(through) => through.publish(had, frame).map_err(Unfit::Through),
+            }
+        });
+        published.map_err(|unfit| match unfit {
+            Unfit::Encode(failure) => error::encode(py, &failure),
+            Unfit::Payload(failure) => error::raise(py, "ImageError", failure),
+            Unfit::TooLarge(bytes) => error::too_large(py, bytes as u64, self.bytes_max(way).into()),
+            Unfit::Publish(failure) => error::publish(py, &failure),
+            Unfit::Through(Refusal::Send(failure)) => error::send(py, &failure),
+            Unfit::Through(Refusal::Broker(refusal)) => error::refused_frame(py, &refusal, captured_ns),
+        })
+    }
+
+    /// The frame's bytes and its size in pixels. Takes milliseconds.
+    fn payload(&self, given: &Given) -> Result<(Bytes, (u32, u32)), Unfit> {
+        match given {
+            Given::Pixels(pixels) => {
+                let payload = pixels.encode(&mut lock(&self.encoder)).map_err(Unfit::Encode)?;
+                Ok((payload, pixels.size()))
+            }
+            // Before memory is taken for it.
+            Given::Encoded(bytes) if bytes.len() > self.frame_bytes_max as usize => {
+                Err(Unfit::TooLarge(bytes.len()))
+            }
+            Given::Encoded(bytes) => bytes.take().map_err(Unfit::Payload),
+        }
+    }
+
+    /// The limit that a frame of this publisher meets first.
+    fn bytes_max(&self, way: &Way) -> u32 {
+        match way {
+            Way::Here(_) => self.frame_bytes_max,
+            Way::Through(_) => self.frame_bytes_max.min(FRAME_BYTES_MAX),
+        }
+    }
+}
+
+/// Starts a broker. One of the same camera that was just closed may still be letting go of its state.
+fn start(py: Python<'_>, background: &'static Background, options: CameraOptions) -> PyResult<CameraHandle> {
+    let deadline = monotonic_now() + HANDOVER;
+    loop {
+        match background.enter(|| CameraBroker::start(options.clone())) {
+            Ok(camera) => return Ok(camera),
+            Err(StartError::State(StateError::Held { .. })) if monotonic_now() < deadline => {
+                py.detach(|| std::thread::sleep(Duration::from_millis(10)));
+                py.check_signals()?;
+            }
+            Err(failure) => return Err(error::start(py, &failure)),
+        }
+    }
+}

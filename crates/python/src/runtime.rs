@@ -1,0 +1,189 @@
+//! The runtime that all objects of a process share, what becomes of it in a forked child, and waiting.
+//!
+//! Threads do not survive a fork. A child therefore starts a runtime of its own when it needs one, and an object that its
+//! parent made refuses to work in it ([`Owned`]) instead of waiting for threads that are not there.
+
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::pin::{Pin, pin};
+use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use mez_node::background::Background;
+use pyo3::prelude::*;
+
+use crate::{error, log};
+
+/// The longest time without a look at signals. Ctrl-C is answered within twice this.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// The process that the runtime belongs to, and the runtime, which lives until the process ends.
+static SHARED: Mutex<Option<(u32, &'static Background)>> = Mutex::new(None);
+
+/// The runtime of this process, started by the first call.
+pub(crate) fn background(py: Python<'_>) -> PyResult<&'static Background> {
+    // Only ever locked by a thread that is attached to the interpreter, and os.fork() is called by one that is: so no child
+    // finds it locked by a thread that it does not have.
+    let mut shared = lock(&SHARED);
+    let this = process::id();
+    match *shared {
+        Some((owner, background)) if owner == this => Ok(background),
+        // A parent's is left as it is: dropping it would wait for its threads.
+        _ => {
+            let background = Background::start().map_err(|reason| {
+                error::raise(py, "Error", format!("cannot start threads ({reason}); raise the limit on processes"))
+            })?;
+            let background = Box::leak(Box::new(background));
+            *shared = Some((this, background));
+            log::gather();
+            Ok(background)
+        }
+    }
+}
+
+/// Something whose work is done by the runtime's threads: of use only in the process that made it.
+pub(crate) struct Owned<T> {
+    process: u32,
+    background: &'static Background,
+    what: &'static str,
+    value: ManuallyDrop<T>,
+}
+
+impl<T> Owned<T> {
+    /// `what` is what users call it.
+    pub(crate) fn new(background: &'static Background, what: &'static str, value: T) -> Self {
+        Self { process: process::id(), background, what, value: ManuallyDrop::new(value) }
+    }
+
+    /// Whether this process made it.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.process == process::id()
+    }
+
+    /// The value and its runtime, in the process that made it.
+    pub(crate) fn get(&self, py: Python<'_>) -> PyResult<(&T, &'static Background)> {
+        if !self.is_ours() {
+            return Err(error::raise(
+                py,
+                "ForkedError",
+                format!(
+                    "this {} was made by the parent of this process, and its threads did not survive the fork; make it \
+                     in the process that uses it, or start processes with multiprocessing.get_context(\"spawn\")",
+                    self.what
+                ),
+            ));
+        }
+        Ok((&self.value, self.background))
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // In a forked child its locks may be held by threads that are not there, and its sockets are the parent's.
+        if self.is_ours() {
+            // SAFETY: dropped here and nowhere else, and not used after: `self` is going away.
+            self.background.enter(|| unsafe { ManuallyDrop::drop(&mut self.value) });
+        }
+    }
+}
+
+/// Until when to wait.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// `timeout_s` seconds from now; never where it is `None`.
+    pub(crate) fn after(py: Python<'_>, timeout_s: Option<f64>) -> PyResult<Self> {
+        let Some(seconds) = timeout_s else { return Ok(Self(None)) };
+        if seconds.is_nan() || seconds < 0.0 {
+            let message = format!("timeout is {seconds}; give seconds, 0 or more, or None to wait for ever");
+            return Err(error::argument(py, "timeout", message));
+        }
+        // What lies beyond the clock's range never comes.
+        Ok(Self(Duration::try_from_secs_f64(seconds).ok().and_then(|limit| Instant::now().checked_add(limit))))
+    }
+
+    /// How long to wait before looking at signals again.
+    pub(crate) fn slice(self) -> Duration {
+        match self.0 {
+            Some(deadline) => SLICE.min(deadline.saturating_duration_since(Instant::now())),
+            None => SLICE,
+        }
+    }
+
+    /// Whether it has passed.
+    pub(crate) fn has_passed(self) -> bool {
+        self.0.is_some_and(|deadline| deadline <= Instant::now())
+    }
+}
+
+/// How waiting ended.
+pub(crate) enum Waited<T> {
+    /// What was waited for is here.
+    Done(T),
+    /// The deadline has passed.
+    TimedOut,
+    /// There is nothing to wait for any more: `stopped` was set.
+    Stopped,
+}
+
+/// Waits for `work` without holding up other Python threads. An error where a signal's handler raises one, as Ctrl-C's does.
+/// Afterwards `work` may be waited for again. It is polled at least once.
+pub(crate) fn wait<F>(
+    py: Python<'_>,
+    background: &'static Background,
+    deadline: Deadline,
+    stopped: Option<&AtomicBool>,
+    mut work: Pin<&mut F>,
+) -> PyResult<Waited<F::Output>>
+where
+    F: Future + Send + ?Sized,
+    F::Output: Send,
+{
+    loop {
+        let slice = deadline.slice();
+        let slice_of_work = work.as_mut();
+        if let Some(output) = py.detach(move || background.wait(slice_of_work, slice)) {
+            return Ok(Waited::Done(output));
+        }
+        log::hand_on(py);
+        py.check_signals()?;
+        if stopped.is_some_and(|stopped| stopped.load(Ordering::Relaxed)) {
+            return Ok(Waited::Stopped);
+        }
+        if deadline.has_passed() {
+            return Ok(Waited::TimedOut);
+        }
+    }
+}
+
+/// Waits for something that ends by itself, however long that takes. `make` begins it.
+pub(crate) fn finish<F>(
+    py: Python<'_>,
+    background: &'static Background,
+    make: impl FnOnce() -> F + Send,
+) -> PyResult<F::Output>
+where
+    F: Future,
+    F::Output: Send,
+{
+    py.detach(|| {
+        let mut work = pin!(make());
+        loop {
+            if let Some(output) = background.wait(work.as_mut(), SLICE) {
+                return Ok(output);
+            }
+            Python::attach(|py| {
+                log::hand_on(py);
+                py.check_signals()
+            })?;
+        }
+    })
+}
+
+/// Nothing that a panic could leave half done lies behind the locks of this crate.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,279 @@
+//! A subscription as Python reads it: waiting in a thread, or asked by an event loop.
+
+use std::future::Future;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use mez_node::background::Background;
+use mez_node::client::{self, Event};
+use pyo3::prelude::*;
+
+use crate::frame::Arrival;
+use crate::runtime::{Deadline, Owned, Waited, lock, wait};
+use crate::{error, log};
+
+/// Frames of a subscription as they come.
+#[pyclass(frozen, module = "mez._native")]
+pub(crate) struct Subscription {
+    place: Owned<Mutex<Place>>,
+    bell: Arc<Bell>,
+    closed: AtomicBool,
+    every: bool,
+    cameras: Vec<String>,
+}
+
+/// Waits for the next event, and gives the subscription back with it.
+type Waiting = Pin<Box<dyn Future<Output = (client::Subscription, Option<Event>)> + Send>>;
+
+/// Where the subscription is.
+enum Place {
+    /// Here.
+    Idle(client::Subscription),
+    /// With something that waits for its next event. Nothing is lost by leaving it: a frame is chosen when it is asked
+    /// again, and is then the newest.
+    Waiting(Waiting),
+    /// With a thread that waits right now.
+    Taken,
+    /// Gone.
+    Over,
+}
+
+#[pymethods]
+impl Subscription {
+    /// What comes next; `None` where `timeout` seconds pass first. After the last event, and once closed, an `EndedError`.
+    #[pyo3(signature = (timeout=None))]
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
+        log::hand_on(py);
+        let deadline = Deadline::after(py, timeout)?;
+        let (place, background) = self.place.get(py)?;
+        let mut waiting = self.take(py, place)?;
+        let waited = wait(py, background, deadline, Some(&self.closed), waiting.as_mut());
+        match waited {
+            Ok(Waited::Done((subscription, event))) => self.came(py, place, subscription, event).map(Some),
+            Ok(Waited::TimedOut) => {
+                self.put_back(place, Place::Waiting(waiting));
+                Ok(None)
+            }
+            Ok(Waited::Stopped) => {
+                background.enter(|| drop(waiting));
+                Err(error::closed(py, "subscription"))
+            }
+            Err(signal) => {
+                self.put_back(place, Place::Waiting(waiting));
+                Err(signal)
+            }
+        }
+    }
+
+    /// What is there now, if anything. If not, `fileno` becomes readable when it is worth asking again.
+    fn poll(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        log::hand_on(py);
+        let (place, background) = self.place.get(py)?;
+        self.bell.silence();
+        let mut waiting = self.take(py, place)?;
+        let waker = Waker::from(Arc::clone(&self.bell));
+        let polled = background.enter(|| waiting.as_mut().poll(&mut Context::from_waker(&waker)));
+        match polled {
+            Poll::Ready((subscription, event)) => self.came(py, place, subscription, event).map(Some),
+            Poll::Pending => {
+                self.put_back(place, Place::Waiting(waiting));
+                Ok(None)
+            }
+        }
+    }
+
+    /// A descriptor for event loops; see `poll`.
+    fn fileno(&self) -> i32 {
+        self.bell.listener.as_raw_fd()
+    }
+
+    /// Whether every frame is delivered; otherwise the newest.
+    #[getter]
+    fn every(&self) -> bool {
+        self.every
+    }
+
+    /// The cameras that matched at the start, connected or not.
+    #[getter]
+    fn cameras(&self) -> Vec<String> {
+        self.cameras.clone()
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Unsubscribes. A thread that waits for the next frame stops waiting. Closing twice does nothing, and neither does closing
+    /// what a parent process opened.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.place.is_ours() {
+            return Ok(());
+        }
+        self.closed.store(true, Ordering::Relaxed);
+        let (place, background) = self.place.get(py)?;
+        let mut place = lock(place);
+        // What a thread has taken, it lets go of itself.
+        if !matches!(*place, Place::Taken) {
+            let gone = std::mem::replace(&mut *place, Place::Over);
+            drop(place);
+            background.enter(|| drop(gone));
+        }
+        // Whoever waits in an event loop looks again.
+        self.bell.ring();
+        Ok(())
+    }
+}
+
+impl Subscription {
+    pub(crate) fn new(
+        py: Python<'_>,
+        background: &'static Background,
+        subscription: client::Subscription,
+    ) -> PyResult<Self> {
+        let bell = Bell::new().map_err(|reason| {
+            error::raise(py, "Error", format!("cannot make a pair of sockets ({reason}); raise the limit on open files"))
+        })?;
+        Ok(Self {
+            every: subscription.deliver() == mez_core::subscription::Deliver::Every,
+            cameras: subscription.cameras().iter().map(ToString::to_string).collect(),
+            place: Owned::new(background, "subscription", Mutex::new(Place::Idle(subscription))),
+            bell: Arc::new(bell),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    fn take(&self, py: Python<'_>, place: &Mutex<Place>) -> PyResult<Waiting> {
+        let mut place = lock(place);
+        match std::mem::replace(&mut *place, Place::Taken) {
+            Place::Idle(mut subscription) => Ok(Box::pin(async move {
+                let event = subscription.next().await;
+                (subscription, event)
+            })),
+            Place::Waiting(waiting) => Ok(waiting),
+            Place::Taken => Err(error::raise(
+                py,
+                "Error",
+                "another thread is waiting for the next frame of this subscription; give each thread its own",
+            )),
+            Place::Over => {
+                *place = Place::Over;
+                drop(place);
+                Err(error::closed(py, "subscription"))
+            }
+        }
+    }
+
+    /// Puts back what was taken, unless the subscription was closed meanwhile.
+    fn put_back(&self, place: &Mutex<Place>, back: Place) {
+        *lock(place) = if self.closed.load(Ordering::Relaxed) { Place::Over } else { back };
+    }
+
+    fn came(
+        &self,
+        py: Python<'_>,
+        place: &Mutex<Place>,
+        subscription: client::Subscription,
+        event: Option<Event>,
+    ) -> PyResult<Py<PyAny>> {
+        let Some(event) = event else {
+            *lock(place) = Place::Over;
+            return Err(error::raise(py, "EndedError", "the subscription has ended; open a new one"));
+        };
+        self.put_back(place, Place::Idle(subscription));
+        Ok(match event {
+            Event::Frame(frame) => Py::new(py, Arrival::hand_over(py, *frame)?)?.into_any(),
+            Event::Ended { rest } => Py::new(
+                py,
+                Ending {
+                    rest: rest
+                        .into_iter()
+                        .map(|(camera, skipped, not_held)| {
+                            let skipped = skipped.iter().map(|(reason, count)| (reason.name(), count)).collect();
+                            let not_held = not_held.map(|span| (span.begin.as_nanos(), span.end.as_nanos()));
+                            (camera.as_str().to_owned(), skipped, not_held)
+                        })
+                        .collect(),
+                },
+            )?
+            .into_any(),
+            Event::Failed { reason } => return Err(error::client(py, &reason)),
+            Event::Camera { camera, up, reason } => {
+                let kind = if up { "camera_up" } else { "camera_down" };
+                notice(py, kind, Some(camera.as_str()), reason)?
+            }
+            Event::Waiting { .. } => notice(py, "waiting", None, None)?,
+            Event::Disconnected { reason } => notice(py, "disconnected", None, Some(reason.to_string()))?,
+            Event::Reconnected => notice(py, "reconnected", None, None)?,
+        })
+    }
+}
+
+fn notice(py: Python<'_>, kind: &'static str, camera: Option<&str>, reason: Option<String>) -> PyResult<Py<PyAny>> {
+    Ok(Py::new(py, Notice { kind, camera: camera.map(str::to_owned), reason })?.into_any())
+}
+
+/// Something that happened to a subscription besides frames.
+#[pyclass(frozen, get_all, module = "mez._native")]
+pub(crate) struct Notice {
+    /// `camera_up`, `camera_down`, `waiting`, `disconnected` or `reconnected`.
+    kind: &'static str,
+    camera: Option<String>,
+    reason: Option<String>,
+}
+
+/// What is left to account for of a camera: its name, skipped frames by reason, and what is not held.
+type Rest = (String, Vec<(&'static str, u64)>, Option<(u64, u64)>);
+
+/// The end of a subscription, and what is left to account for of each camera.
+#[pyclass(frozen, get_all, module = "mez._native")]
+pub(crate) struct Ending {
+    rest: Vec<Rest>,
+}
+
+/// Tells an event loop, which watches descriptors, that a future is worth polling.
+struct Bell {
+    ringer: UnixStream,
+    listener: UnixStream,
+}
+
+impl Bell {
+    fn new() -> std::io::Result<Self> {
+        let (ringer, listener) = UnixStream::pair()?;
+        ringer.set_nonblocking(true)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { ringer, listener })
+    }
+
+    fn ring(&self) {
+        // A full buffer means that it is ringing already.
+        let _ = (&self.ringer).write(&[0]);
+    }
+
+    fn silence(&self) {
+        let mut bytes = [0; 64];
+        loop {
+            match (&self.listener).read(&mut bytes) {
+                Ok(64) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
+    }
+}

@@ -1,0 +1,184 @@
+//! Publishing through a camera broker in another process.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant as StdInstant};
+
+use mez_core::broker::Published;
+use mez_core::frame::FrameId;
+use mez_core::name::CameraName;
+use mez_core::units::Instant;
+use mez_node::api::ApiError;
+use mez_node::background::{Background, Task};
+use mez_node::camera::Reply;
+use mez_node::client::{
+    Address, ClientError, PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError, Which,
+};
+use mez_node::identity::Role;
+use pyo3::prelude::*;
+
+use crate::runtime::{Deadline, Waited, finish, lock};
+use crate::{error, keys, log};
+
+/// How long the broker may take to answer for a frame; on its own host that is a millisecond.
+const ANSWER_TIME_MAX: Duration = Duration::from_millis(250);
+/// Answers that nobody waits for any more.
+const ANSWERS_MAX: usize = 64;
+/// Replies that wait for the publisher; beyond that the oldest is dropped.
+const REPLIES_MAX: usize = 64;
+
+/// A publisher's way to a camera broker in another process.
+pub(crate) struct Through {
+    client: Arc<PublisherClient>,
+    news: Arc<News>,
+    _sort: Task,
+}
+
+/// What the broker said, sorted by who waits for it.
+#[derive(Default)]
+struct News {
+    sorted: Mutex<Sorted>,
+    came: Condvar,
+}
+
+#[derive(Default)]
+struct Sorted {
+    answers: VecDeque<(u64, Result<FrameId, ApiError>)>,
+    replies: VecDeque<Reply>,
+    failed: Option<ClientError>,
+}
+
+/// Why a frame was not published.
+pub(crate) enum Refusal {
+    Send(SendError),
+    Broker(ApiError),
+}
+
+impl Through {
+    /// Connects to the broker at `address`, trying again for 5 seconds.
+    pub(crate) fn connect(
+        py: Python<'_>,
+        background: &'static Background,
+        camera: &CameraName,
+        address: &str,
+        keys: Option<&Path>,
+    ) -> PyResult<Self> {
+        let address =
+            Address::parse(address, Which::Camera).map_err(|failure| error::argument(py, "broker", failure))?;
+        let credentials = match address {
+            Address::Unix(_) => None,
+            Address::Tcp { .. } => Some(keys::credentials(py, keys, Role::Camera, Some(camera.as_str()))?),
+        };
+        // One frame on its way is enough: what waits behind it would be old.
+        let options = PublisherOptions { waiting_frames_max: 1, ..PublisherOptions::default() };
+        let connect = || PublisherClient::connect(address, credentials.as_ref(), Some(camera), options);
+        let client = finish(py, background, connect)?.map_err(|failure| error::client(py, &failure))?;
+        let (client, news) = (Arc::new(client), Arc::<News>::default());
+        let sort = background.spawn(News::sort(Arc::clone(&news), Arc::clone(&client)));
+        Ok(Self { client, news, _sort: sort })
+    }
+
+    /// Whether the broker is there.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.client.is_connected()
+    }
+
+    pub(crate) fn counts(&self) -> PublisherCounts {
+        self.client.counts()
+    }
+
+    /// Publishes a frame, and waits a moment for the broker's word. `None` where it gave none: the frame gave way to a newer
+    /// one, or the broker is away. Not to be called while attached to the interpreter.
+    pub(crate) fn publish(&self, had: Instant, frame: Published) -> Result<Option<FrameId>, Refusal> {
+        if !self.client.is_connected() && lock(&self.news.sorted).failed.is_none() {
+            // Counted as dropped.
+            return self.client.send_at(had, frame).map(|_| None).map_err(Refusal::Send);
+        }
+        let number = self.client.send_at(had, frame).map_err(Refusal::Send)?;
+        let mut answer = None;
+        self.news.wait(ANSWER_TIME_MAX, |sorted| {
+            let position = sorted.answers.iter().position(|(answered, _)| *answered == number);
+            answer = position.and_then(|position| sorted.answers.remove(position));
+            answer.is_some() || sorted.failed.is_some() || !self.client.is_connected()
+        });
+        answer.map(|(_, answer)| answer).transpose().map_err(Refusal::Broker)
+    }
+
+    /// Waits for the next reply.
+    pub(crate) fn next_reply(
+        &self,
+        py: Python<'_>,
+        deadline: Deadline,
+        stopped: impl Fn() -> bool,
+    ) -> PyResult<Waited<Reply>> {
+        loop {
+            let mut reply = None;
+            let slice = deadline.slice();
+            let failed = py.detach(|| {
+                self.news.wait(slice, |sorted| {
+                    reply = sorted.replies.pop_front();
+                    reply.is_some() || sorted.failed.is_some()
+                });
+                lock(&self.news.sorted).failed.clone()
+            });
+            match (reply, failed) {
+                (Some(reply), _) => return Ok(Waited::Done(reply)),
+                (None, Some(failure)) => return Err(error::client(py, &failure)),
+                (None, None) => {}
+            }
+            log::hand_on(py);
+            py.check_signals()?;
+            if stopped() {
+                return Ok(Waited::Stopped);
+            }
+            if deadline.has_passed() {
+                return Ok(Waited::TimedOut);
+            }
+        }
+    }
+}
+
+impl News {
+    /// Waits until `is_here`, at most for `limit`.
+    fn wait(&self, limit: Duration, mut is_here: impl FnMut(&mut Sorted) -> bool) {
+        let until = StdInstant::now() + limit;
+        let mut sorted = lock(&self.sorted);
+        while !is_here(&mut sorted) {
+            let left = until.saturating_duration_since(StdInstant::now());
+            if left.is_zero() {
+                return;
+            }
+            sorted = self.came.wait_timeout(sorted, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    async fn sort(news: Arc<Self>, client: Arc<PublisherClient>) {
+        while let Some(event) = client.next_event().await {
+            let mut sorted = lock(&news.sorted);
+            match event {
+                PublisherEvent::Accepted { number, frame } => sorted.answered(number, Ok(frame)),
+                PublisherEvent::Refused { number, error } => sorted.answered(number, Err(error)),
+                PublisherEvent::Reply { frame, application, payload } => {
+                    if sorted.replies.len() == REPLIES_MAX {
+                        sorted.replies.pop_front();
+                    }
+                    sorted.replies.push_back(Reply { frame, application, payload });
+                }
+                PublisherEvent::Failed { reason } => sorted.failed = Some(reason),
+                PublisherEvent::Disconnected { .. } | PublisherEvent::Reconnected => {}
+            }
+            drop(sorted);
+            news.came.notify_all();
+        }
+    }
+}
+
+impl Sorted {
+    fn answered(&mut self, number: u64, answer: Result<FrameId, ApiError>) {
+        if self.answers.len() == ANSWERS_MAX {
+            self.answers.pop_front();
+        }
+        self.answers.push_back((number, answer));
+    }
+}
