@@ -1,7 +1,5 @@
 //! Publishes what a source gives.
 
-use std::time::Duration;
-
 use mez_core::broker::{PublishError, Published};
 use mez_core::frame::Encoding;
 use mez_core::units::Instant;
@@ -29,6 +27,7 @@ pub async fn feed(
     mut first: impl FnMut(),
 ) -> Result<FeedCounts, SourceError> {
     let mut counts = FeedCounts::default();
+    let clock = SameClock::now();
     let mut last_refusal: Option<PublishError> = None;
     loop {
         match source.next().await {
@@ -40,7 +39,7 @@ pub async fn feed(
                     height: frame.height,
                     captured: None,
                 };
-                match camera.publish_at(in_our_clock(frame.captured), published) {
+                match camera.publish_at(clock.convert(frame.captured), published) {
                     Ok(_) => {
                         counts.published += 1;
                         if counts.published == 1 {
@@ -72,8 +71,23 @@ pub async fn feed(
     }
 }
 
-/// An instant of the standard library's clock, which is the monotonic clock under another type.
-fn in_our_clock(instant: std::time::Instant) -> Instant {
-    let age = std::time::Instant::now().checked_duration_since(instant).unwrap_or(Duration::ZERO);
-    monotonic_now() - age
+/// Converts instants of the standard library, which on Linux are of the same clock under another type.
+///
+/// The two are read once, so that the order of two instants stays what it is.
+struct SameClock {
+    std: std::time::Instant,
+    ours: Instant,
+}
+
+impl SameClock {
+    fn now() -> Self {
+        Self { std: std::time::Instant::now(), ours: monotonic_now() }
+    }
+
+    fn convert(&self, instant: std::time::Instant) -> Instant {
+        match instant.checked_duration_since(self.std) {
+            Some(later) => self.ours + later,
+            None => self.ours - self.std.duration_since(instant),
+        }
+    }
 }
