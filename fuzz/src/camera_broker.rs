@@ -1,0 +1,445 @@
+//! The camera broker against an edge that says anything at any time, and a link that does what it likes.
+//!
+//! Besides that nothing panics:
+//! - every event has few outputs, and the next deadline lies after the one that was handled;
+//! - nothing is said on a connection that the broker has closed, and connections do not pile up;
+//! - frames are sent only where the edge has welcomed the camera and somebody wants them, one at a time, each once, in
+//!   order, and of the epoch in which the connection was opened;
+//! - a frame's header fits on the wire, and its ranges are in order, without overlap;
+//! - with every frame, each earlier one of the epoch is on its way, acknowledged, or accounted for in the header.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput};
+use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
+use mez_core::contract::Contract;
+use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
+use mez_core::log::{LogConfig, log};
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_core::wire::{
+    Demand, FRAME_HEADER_BYTES_MAX, FrameHeader, Hello, Message, RefuseCode, Report, SKIP_RANGES_MAX, Status,
+    VERSION, Welcome,
+};
+
+use crate::edge_broker::crosses;
+use crate::script::{NUMBERS, PAUSES, Step, pick, steps};
+
+const EPOCH: Epoch = Epoch(3);
+/// Far above what any one event asks for.
+const OUTPUTS_MAX: usize = 100;
+/// Attempts that hang, connections that wait for a welcome, and the one in use.
+const LINKS_MAX: usize = 32;
+const ORIGIN: ClockAnchor = ClockAnchor {
+    wall: Timestamp::from_nanos(1_700_000_000_000_000_000),
+    monotonic: Instant::from_nanos(1_000_000_000_000),
+};
+
+/// Runs a script. The first byte says how large the camera's log is: small enough to evict, or large enough that every
+/// frame can be accounted for.
+pub fn run(bytes: &[u8]) {
+    play(bytes);
+}
+
+/// Runs a script and gives the number of frames that were sent.
+pub fn play(bytes: &[u8]) -> usize {
+    let Some((&size, script)) = bytes.split_first() else { return 0 };
+    let mut world = World::new(size % 2 == 0);
+    world.timeout(ORIGIN.monotonic);
+    for step in steps(script) {
+        world.step(step);
+        world.drain();
+    }
+    world.sent.len()
+}
+
+struct World {
+    broker: CameraBroker,
+    intake: Intake,
+    now: Instant,
+    /// Whether the log is large enough to hold everything that a script publishes.
+    keeps_all: bool,
+    /// Connections that the broker has asked for and that are neither made nor given up.
+    dials: u32,
+    links: BTreeMap<LinkId, Link>,
+    next_link: u64,
+    raise: Option<Epoch>,
+    /// Frames that were sent, whatever became of them, and the last of them.
+    sent: BTreeSet<FrameId>,
+    last_sent: Option<FrameId>,
+    /// The newest frame of the present epoch that the edge has acknowledged.
+    told: Option<Sequence>,
+}
+
+/// A connection as the link sees it.
+struct Link {
+    epoch: Epoch,
+    welcomed: bool,
+    demand: Demand,
+    sending: Option<FrameId>,
+    unacknowledged: VecDeque<FrameId>,
+    /// For the frames that were sent here: how many bytes they have, and how many the edge has reported.
+    bytes: BTreeMap<FrameId, (u32, u32)>,
+}
+
+impl World {
+    fn new(keeps_all: bool) -> Self {
+        let bytes_max = if keeps_all { 64 << 20 } else { 24 << 10 };
+        let (writer, reader) = log(LogConfig::with_bytes_max(bytes_max));
+        let config = CameraConfig {
+            camera: "dock/cam1".parse().unwrap(),
+            epoch: EPOCH,
+            anchor: ORIGIN,
+            software: "fuzz".into(),
+        };
+        Self {
+            broker: CameraBroker::new(config, &reader, ORIGIN.monotonic),
+            intake: Intake::new(
+                writer,
+                IntakeConfig { frame_bytes_max: 4096, ..IntakeConfig::new(EPOCH, ORIGIN) },
+            ),
+            now: ORIGIN.monotonic,
+            keeps_all,
+            dials: 0,
+            links: BTreeMap::new(),
+            next_link: 0,
+            raise: None,
+            sent: BTreeSet::new(),
+            last_sent: None,
+            told: None,
+        }
+    }
+
+    fn step(&mut self, Step { what, args: [a, b, c] }: Step) {
+        let now = self.now;
+        match what % 16 {
+            // Frames are published: a says how large, b how many; the broker hears of them now, unless c is odd.
+            0 | 1 => {
+                for _ in 0..=b % 8 {
+                    self.publish(a);
+                }
+                if c & 1 == 0 {
+                    self.broker.handle_published(now);
+                }
+            }
+            2 => self.broker.handle_published(now),
+            // An attempt to connect succeeds, or fails.
+            3 if self.dials > 0 => {
+                self.dials -= 1;
+                if b % 4 == 3 {
+                    self.broker.handle_dial_failed(now);
+                } else {
+                    let link = LinkId(self.next_link);
+                    self.next_link += 1;
+                    self.links.insert(
+                        link,
+                        Link {
+                            epoch: self.broker.epoch(),
+                            welcomed: false,
+                            demand: Demand::default(),
+                            sending: None,
+                            unacknowledged: VecDeque::new(),
+                            bytes: BTreeMap::new(),
+                        },
+                    );
+                    self.broker.handle_dialled(now, link);
+                }
+            }
+            4 => self.welcome(a, b, c),
+            5 => self.demand(a, b, c),
+            6 | 7 => self.report(a, b, c),
+            // The last byte of a frame has left.
+            8 => {
+                let link = self.link(a);
+                let Some(known) = self.links.get_mut(&link) else { return };
+                let Some(frame) = known.sending.take() else { return };
+                known.unacknowledged.push_back(frame);
+                self.broker.handle_sent(now, link, frame);
+            }
+            9 => {
+                let link = self.link(a);
+                self.links.remove(&link);
+                self.broker.handle_closed(now, link);
+            }
+            10 => {
+                let number = Instant::from_nanos(pick(&NUMBERS, c));
+                let message = match b % 4 {
+                    0 => Message::Ping { t1: number },
+                    1 => Message::Pong { t1: now, t2: number, t3: number },
+                    2 => Message::Pong { t1: now - Duration::from_millis(c.into()), t2: now, t3: now },
+                    _ => Message::Pong { t1: number, t2: number, t3: Instant::from_nanos(u64::MAX) },
+                };
+                self.broker.handle_message(now, self.link(a), message);
+            }
+            11 => {
+                let codes = [
+                    RefuseCode::Version,
+                    RefuseCode::NotPermitted,
+                    RefuseCode::NameHeld,
+                    RefuseCode::Replaced,
+                    RefuseCode::Protocol,
+                    RefuseCode::Full,
+                    RefuseCode::Stopping,
+                ];
+                let refuse = Message::Refuse { code: pick(&codes, b), text: "no".into() };
+                self.broker.handle_message(now, self.link(a), refuse);
+            }
+            // Time passes, with the deadlines in it, or unnoticed.
+            12 | 13 => self.pause(pick(&PAUSES, a), b),
+            // A later epoch begins, as the broker has asked, or the intake's numbers come.
+            14 => match self.raise.take() {
+                Some(above) => {
+                    let epoch = Epoch(above.0.max(self.broker.epoch().0).saturating_add(1));
+                    self.intake.raise_epoch(epoch);
+                    self.broker.handle_epoch(now, epoch);
+                    self.told = None;
+                }
+                None => self.broker.handle_intake(pick(&NUMBERS, b), pick(&NUMBERS, c)),
+            },
+            // What an edge does not say, or says to somebody else.
+            15 => {
+                let frame = FrameId { epoch: EPOCH, sequence: Sequence(pick(&NUMBERS, c)) };
+                let message = match b % 3 {
+                    0 => Message::Status(Status::default()),
+                    1 => Message::Hello(Hello {
+                        version: VERSION,
+                        camera: "x".parse().unwrap(),
+                        epoch: EPOCH,
+                        attempt: 1,
+                        anchor: ORIGIN,
+                        software: String::new(),
+                    }),
+                    _ => Message::Reply { frame, application: "a".into(), payload: Bytes::new() },
+                };
+                self.broker.handle_message(now, self.link(a), message);
+            }
+            _ => {}
+        }
+    }
+
+    /// One of the connections there are, counted from the newest; or one that there is not.
+    fn link(&self, a: u8) -> LinkId {
+        let unknown = LinkId(u64::MAX);
+        self.links.keys().rev().nth(usize::from(a) % 4).copied().unwrap_or(unknown)
+    }
+
+    fn publish(&mut self, a: u8) {
+        let frame = Published {
+            payload: vec![a; 1 + usize::from(a) * 16].into(),
+            encoding: Encoding::Jpeg,
+            width: 64,
+            height: 48,
+            captured: None,
+        };
+        match self.intake.publish(self.now, frame) {
+            Ok(_) => {}
+            // A small log may be held by the frame that waits.
+            Err(PublishError::Log(_)) => assert!(!self.keeps_all),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The edge takes the camera in; b and c say which frame it says it has.
+    fn welcome(&mut self, a: u8, b: u8, c: u8) {
+        let link = self.link(a);
+        let epoch = match b % 8 {
+            0..=3 => None,
+            4 => Some(EPOCH.0 - 1),
+            5 => Some(self.broker.epoch().0),
+            6 => Some(self.broker.epoch().0.saturating_add(1)),
+            _ => Some(pick(&NUMBERS, c >> 4)),
+        };
+        let newest = epoch.map(|epoch| {
+            // Often one that was sent: the edge got it, though the camera may not have heard.
+            let sent = self.sent.iter().rev().nth(usize::from(c & 7)).map(|frame| frame.sequence);
+            let any = Sequence(pick(&NUMBERS, c));
+            FrameId { epoch: Epoch(epoch), sequence: if c & 8 == 0 { sent.unwrap_or(any) } else { any } }
+        });
+        let Some(known) = self.links.get_mut(&link) else { return };
+        known.welcomed = true;
+        let told = self.told;
+        if let Some(newest) = newest.filter(|newest| newest.epoch == self.broker.epoch()) {
+            self.told = told.max(Some(newest.sequence));
+        }
+        let welcome = Welcome { version: VERSION, newest, frame_bytes_max: 1 << 20, software: "fuzz".into() };
+        self.broker.handle_message(self.now, link, Message::Welcome(welcome));
+        self.drain();
+        if !self.links.contains_key(&link) {
+            // A frame that is not the camera's own acknowledges nothing: the broker has closed the connection.
+            self.told = told;
+        }
+    }
+
+    fn demand(&mut self, a: u8, b: u8, c: u8) {
+        let link = self.link(a);
+        let contract = Contract {
+            latency_bound: match c >> 4 {
+                0 => None,
+                bound => Some(Duration::from_nanos(pick(&PAUSES, bound).max(1))),
+            },
+            ..Contract::default()
+        };
+        let demand = Demand { revision: u64::from(b >> 2), contracts: vec![contract; usize::from(b & 3)] };
+        if let Some(known) = self.links.get_mut(&link)
+            && demand.revision >= known.demand.revision
+        {
+            known.demand = demand.clone();
+        }
+        self.broker.handle_message(self.now, link, Message::Demand(demand));
+    }
+
+    /// The edge says how a frame is arriving, or that it is there: b says which frame, c how much of it.
+    fn report(&mut self, a: u8, b: u8, c: u8) {
+        let link = self.link(a);
+        let on_the_way = self
+            .links
+            .get(&link)
+            .into_iter()
+            .flat_map(|known| known.unacknowledged.iter().copied().chain(known.sending))
+            .nth(usize::from(b & 15));
+        let frame = match on_the_way {
+            Some(frame) if b & 0x80 == 0 => frame,
+            _ => FrameId { epoch: EPOCH, sequence: Sequence(pick(&NUMBERS, b)) },
+        };
+        let known = self.links.get(&link).and_then(|known| known.bytes.get(&frame));
+        let (size, arrived) = known.copied().unwrap_or((9, 0));
+        let bytes = match c {
+            0xff => u32::MAX,
+            0xfe => size.saturating_add(1),
+            0..=127 => size,
+            c => size / 256 * u32::from(c & 0x7f),
+        };
+        let (first, now) =
+            (Instant::from_nanos(pick(&NUMBERS, c)), Instant::from_nanos(pick(&NUMBERS, c >> 4)));
+        let complete = c < 128 || c >= 0xf0;
+        let report = if complete {
+            Report::Complete { frame, bytes, first, last: now }
+        } else {
+            Report::Progress { frame, bytes, first, now }
+        };
+        // A report that makes no sense says nothing.
+        if (arrived..=size).contains(&bytes)
+            && let Some(known) = self.links.get_mut(&link)
+            && (known.sending == Some(frame) || known.unacknowledged.contains(&frame))
+        {
+            known.bytes.insert(frame, (size, bytes));
+            if complete {
+                if frame.epoch == self.broker.epoch() {
+                    self.told = self.told.max(Some(frame.sequence));
+                }
+                known.sending.take_if(|sending| *sending == frame);
+                known.unacknowledged.retain(|other| *other != frame);
+            }
+        }
+        self.broker.handle_message(self.now, link, Message::Report(report));
+    }
+
+    /// Lets time pass, as a driver does: to the deadlines one after the other, and to the end of the pause. Where b is
+    /// odd the driver is late, and only the end is noticed.
+    fn pause(&mut self, nanos: u64, b: u8) {
+        let end = Instant::from_nanos(self.now.as_nanos().saturating_add(nanos));
+        if b & 1 == 0 {
+            for _ in 0..16 {
+                let due = self.broker.poll_timeout();
+                if due > end {
+                    break;
+                }
+                self.timeout(due.max(self.now));
+            }
+        }
+        self.timeout(end);
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        self.now = now;
+        self.broker.handle_timeout(now);
+        self.drain();
+        let due = self.broker.poll_timeout();
+        assert!(due > now, "the deadline {due:?} has passed at {now:?}: a driver would spin");
+    }
+
+    /// Carries out what the broker wants.
+    fn drain(&mut self) {
+        let mut outputs = 0;
+        while let Some(output) = self.broker.poll_output() {
+            outputs += 1;
+            assert!(outputs <= OUTPUTS_MAX, "one event asks for more than {OUTPUTS_MAX} things");
+            match output {
+                CameraOutput::Dial => self.dials += 1,
+                CameraOutput::Send { link, message } => {
+                    assert!(self.links.contains_key(&link), "{message:?} on a connection that is closed");
+                    crosses(message);
+                }
+                CameraOutput::SendFrame { link, header, payload } => self.sends(link, &header, &payload),
+                CameraOutput::Reset { link, frame } => {
+                    let known =
+                        self.links.get_mut(&link).expect("a frame is reset on a connection that is there");
+                    let sending = known.sending.take_if(|sending| *sending == frame).is_some();
+                    let waits = known.unacknowledged.contains(&frame);
+                    known.unacknowledged.retain(|other| *other != frame);
+                    assert!(sending || waits, "frame {frame} is reset, and is not on its way");
+                }
+                CameraOutput::Close { link } => {
+                    self.links.remove(&link).expect("a connection is closed once");
+                }
+                CameraOutput::RaiseEpoch { above } => {
+                    assert!(above >= self.broker.epoch());
+                    self.raise = Some(above);
+                }
+                CameraOutput::Refused { .. }
+                | CameraOutput::LinkChanged { .. }
+                | CameraOutput::Reply { .. } => {}
+            }
+        }
+        assert!(self.links.len() <= LINKS_MAX, "{} connections", self.links.len());
+        assert!(self.dials <= LINKS_MAX as u32, "{} attempts at once", self.dials);
+    }
+
+    /// Checks a frame that the broker sends.
+    fn sends(&mut self, link: LinkId, header: &FrameHeader, payload: &Bytes) {
+        let frame = header.meta.id;
+        let known = self.links.get_mut(&link).expect("a frame is sent on a connection that is there");
+        assert!(known.welcomed, "frame {frame} is sent before the edge has said welcome");
+        assert!(!known.demand.contracts.is_empty(), "frame {frame} is sent though nobody wants it");
+        assert_eq!(known.sending.replace(frame), None, "frame {frame} is sent beside another");
+        assert_eq!(frame.epoch, known.epoch, "frame {frame} is of another epoch than its connection");
+        known.bytes.insert(frame, (header.payload_bytes, 0));
+        assert!(self.last_sent.is_none_or(|last| last < frame), "{frame} after {:?}", self.last_sent);
+        self.last_sent = Some(frame);
+        assert_eq!(header.payload_bytes as usize, payload.len());
+
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        assert!(bytes.len() <= FRAME_HEADER_BYTES_MAX);
+        assert_eq!(FrameHeader::decode(&bytes).as_ref(), Ok(header));
+        assert!(header.skipped.len() <= SKIP_RANGES_MAX);
+        let mut end = Sequence(0);
+        for range in &header.skipped {
+            assert!(
+                range.count > 0 && range.first >= end && range.end() <= frame.sequence,
+                "{:?}",
+                header.skipped
+            );
+            end = range.end();
+        }
+        if self.keeps_all && header.skipped.len() < SKIP_RANGES_MAX {
+            let first = self.told.map_or(0, |told| told.0.saturating_add(1));
+            for sequence in first..frame.sequence.0 {
+                let earlier = FrameId { sequence: Sequence(sequence), ..frame };
+                let accounted =
+                    header.skipped.iter().any(|range| (range.first..range.end()).contains(&earlier.sequence));
+                let on_its_way = self
+                    .links
+                    .values()
+                    .any(|link| link.unacknowledged.contains(&earlier) || link.sending == Some(earlier));
+                assert!(
+                    accounted || on_its_way,
+                    "frame {earlier} is neither on its way nor accounted for with {frame}: {:?}",
+                    header.skipped
+                );
+            }
+        }
+        self.sent.insert(frame);
+    }
+}

@@ -1,0 +1,64 @@
+//! Images from outside.
+
+use mez_media::Image;
+use mez_media::jpeg::{DecodeError, Decoder, Splitter, check, probe};
+
+/// Small, so that a header which claims more is common.
+const PIXELS_MAX: u64 = 1 << 14;
+/// So that the splitter's limit is met.
+const FRAME_BYTES_MAX: usize = 4 << 10;
+
+/// An image, or a stream of images. The first byte says how long the pieces are in which the stream arrives.
+pub fn jpeg(bytes: &[u8]) {
+    let Some((&cut, bytes)) = bytes.split_first() else { return };
+    image(bytes);
+    stream(bytes, usize::from(cut) + 1);
+}
+
+fn image(bytes: &[u8]) {
+    let (seen, whole) = (probe(bytes), check(bytes));
+    if let Ok(whole) = &whole {
+        assert_eq!(seen.as_ref(), Ok(whole), "the header changed while the image was read");
+    }
+    let mut image = Image::empty();
+    let decoded = Decoder::new(PIXELS_MAX).decode_bgr(bytes, &mut image);
+    match &decoded {
+        Ok(info) => {
+            assert!(info.pixels() <= PIXELS_MAX);
+            assert_eq!((image.width(), image.height()), (info.width, info.height));
+            assert_eq!(image.data().len() as u64, 3 * info.pixels());
+            assert_eq!(whole.as_ref(), Ok(info), "an image that is not whole was decoded");
+            // Nothing is carried over, neither from this image nor from the memory that it is decoded into.
+            let mut again = Image::empty();
+            assert_eq!(Decoder::new(PIXELS_MAX).decode_bgr(bytes, &mut again).as_ref(), Ok(info));
+            assert!(image.data() == again.data(), "the same image was decoded to other pixels");
+        }
+        Err(DecodeError::TooManyPixels { .. }) => {
+            assert!(seen.is_ok_and(|info| info.pixels() > PIXELS_MAX));
+            assert!(image.data().is_empty(), "memory was taken for a forbidden image");
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+fn stream(bytes: &[u8], piece_bytes: usize) {
+    let mut splitter = Splitter::new(FRAME_BYTES_MAX);
+    let (mut frames, mut frames_bytes) = (0, 0);
+    for mut piece in bytes.chunks(piece_bytes) {
+        while let Some(frame) = splitter.next_frame(&mut piece) {
+            assert!(frame.jpeg.len() <= FRAME_BYTES_MAX);
+            assert_eq!(check(&frame.jpeg), Ok(frame.info), "a frame was cut that is not whole");
+            frames += 1;
+            frames_bytes += frame.jpeg.len();
+        }
+        assert!(piece.is_empty());
+    }
+    splitter.finish();
+    assert!(!splitter.is_inside_frame());
+    assert!(frames_bytes <= bytes.len());
+    if let Ok(info) = check(bytes)
+        && bytes.len() <= FRAME_BYTES_MAX
+    {
+        assert!(frames >= 1, "an image of {}x{} was lost", info.width, info.height);
+    }
+}

@@ -1,0 +1,329 @@
+//! The inputs that fuzzing starts from, and those that once broke something.
+//!
+//! Inputs of the first kind are made here and lie in `seeds/TARGET/` as well, so that libFuzzer finds them:
+//! `cargo run --manifest-path fuzz/Cargo.toml --example seeds` writes them, and a test checks that they are those.
+//! Inputs of the second kind lie there too, under names that begin with `broke-`; the test runs them like all others.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::frame::{
+    ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
+    SkipReason,
+};
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_core::wire::{
+    Demand, FrameHeader, Hello, Message, RefuseCode, Report, SKIP_RANGES_MAX, Status, VERSION, Welcome,
+};
+use mez_media::jpeg::{Encoder, Sampling};
+use mez_media::{ImageView, PixelFormat};
+
+/// An input that is made here.
+pub struct Seed {
+    /// The target that it is for.
+    pub target: &'static str,
+    /// Its file name.
+    pub name: String,
+    /// The input.
+    pub bytes: Vec<u8>,
+}
+
+/// All inputs that are made here.
+pub fn all() -> Vec<Seed> {
+    let mut seeds = Vec::new();
+    let mut add = |target, name: &str, bytes| seeds.push(Seed { target, name: name.into(), bytes });
+    for (name, message) in messages() {
+        let mut bytes = vec![7];
+        message.encode(&mut bytes);
+        add("wire_message", name, bytes);
+    }
+    let mut conversation = vec![2];
+    messages().iter().for_each(|(_, message)| message.encode(&mut conversation));
+    add("wire_message", "all", conversation);
+    for (name, header) in headers() {
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        add("frame_header", name, bytes);
+    }
+    for (name, text) in [
+        ("one", "dock/cam1\ndock/cam1"),
+        ("star", "dock/*\ndock/cam1"),
+        ("stars", "**/north/**/cam1\ndock/north/a/b/cam1"),
+        ("all", "**\na/b/c/d/e/f/g/h"),
+        ("most", "**/a/**/a/**/a/**/a\na/a/a/a/a/a/a/b"),
+    ] {
+        add("camera_pattern", name, text.into());
+    }
+    let images = images();
+    for (name, image) in &images {
+        add("jpeg", name, [&[255], &**image].concat());
+    }
+    let stream: Vec<u8> = images.iter().flat_map(|(_, image)| image.iter().copied().chain([0, 0])).collect();
+    add("jpeg", "stream", [&[100], &*stream].concat());
+    for (name, steps) in EDGE_STORIES {
+        add("edge_broker", name, steps.concat());
+    }
+    for (name, steps) in CAMERA_STORIES {
+        add("camera_broker", name, [&[0], &*steps.concat()].concat());
+    }
+    seeds
+}
+
+fn id(epoch: u64, sequence: u64) -> FrameId {
+    FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) }
+}
+
+fn messages() -> Vec<(&'static str, Message)> {
+    let at = Instant::from_nanos;
+    let software = || String::from("mez 0.1.0");
+    let contract = Contract {
+        latency_bound: Some(Duration::from_millis(100)),
+        accuracy_floor: Some(0.95),
+        profile: Some([7; 32]),
+        min_fps: 5.0,
+        on_infeasible: OnInfeasible::Skip,
+        priority: -1,
+        ..Contract::default()
+    };
+    let welcome =
+        |newest| Welcome { version: VERSION, newest, frame_bytes_max: 32 << 20, software: software() };
+    vec![
+        (
+            "hello",
+            Message::Hello(Hello {
+                version: VERSION,
+                camera: "dock/cam1".parse().expect("a valid name"),
+                epoch: Epoch(3),
+                attempt: 2,
+                anchor: ClockAnchor {
+                    wall: Timestamp::from_nanos(1_700_000_000_000_000_000),
+                    monotonic: at(5),
+                },
+                software: software(),
+            }),
+        ),
+        ("welcome", Message::Welcome(welcome(Some(id(3, 41))))),
+        ("welcome-new", Message::Welcome(welcome(None))),
+        ("refuse", Message::Refuse { code: RefuseCode::NameHeld, text: "camera dock/cam1 is held".into() }),
+        ("ping", Message::Ping { t1: at(1_000) }),
+        ("pong", Message::Pong { t1: at(1_000), t2: at(7_000), t3: at(7_100) }),
+        ("demand", Message::Demand(Demand { revision: 4, contracts: vec![contract, Contract::default()] })),
+        ("demand-none", Message::Demand(Demand { revision: 5, contracts: Vec::new() })),
+        (
+            "progress",
+            Message::Report(Report::Progress {
+                frame: id(3, 42),
+                bytes: 65_536,
+                first: at(9_000),
+                now: at(19_000),
+            }),
+        ),
+        (
+            "complete",
+            Message::Report(Report::Complete {
+                frame: id(3, 42),
+                bytes: 100_000,
+                first: at(9_000),
+                last: at(29_000),
+            }),
+        ),
+        (
+            "status",
+            Message::Status(Status {
+                published: 43,
+                refused: 1,
+                width: 1920,
+                height: 1080,
+                frames_per_second: 15.0,
+                log_bytes: 9_000_000,
+            }),
+        ),
+        (
+            "reply",
+            Message::Reply {
+                frame: id(3, 42),
+                application: "people".into(),
+                payload: Bytes::from_static(b"{\"boxes\":[]}"),
+            },
+        ),
+    ]
+}
+
+fn headers() -> Vec<(&'static str, FrameHeader)> {
+    let still = FrameHeader {
+        meta: FrameMeta {
+            id: id(3, 42),
+            captured: Timestamp::from_nanos(1_700_000_000_000_000_000),
+            clock_source: ClockSource::Broker,
+            width: 1920,
+            height: 1080,
+            encoding: Encoding::Jpeg,
+            rung: Rung::original(),
+            chain: ChainLink::still(Sequence(42)),
+        },
+        payload_bytes: 100_000,
+        sent: Instant::from_nanos(9_000),
+        expected_accuracy: None,
+        infeasible: false,
+        skipped: Vec::new(),
+    };
+    let range = |first, count, reason| SkipRange { first: Sequence(first), count, reason };
+    let mut gaps = still.clone();
+    gaps.skipped = vec![range(30, 2, SkipReason::LinkBusy), range(35, 7, SkipReason::LinkDown)];
+    let mut full = gaps.clone();
+    full.skipped =
+        (0..SKIP_RANGES_MAX as u64).map(|n| range(n, 1, SkipReason::ALL[n as usize % 9])).collect();
+    let mut chained = still.clone();
+    chained.meta.chain =
+        ChainLink { chain: Sequence(40), index: 2, reference: Reference::Acknowledged(Sequence(40)) };
+    chained.meta.rung = Rung::new("jpeg/w1280/q70/420").expect("a valid rung");
+    chained.meta.clock_source = ClockSource::Publisher;
+    chained.expected_accuracy = Some(0.97);
+    chained.infeasible = true;
+    vec![("still", still), ("gaps", gaps), ("full", full), ("chained", chained)]
+}
+
+fn images() -> Vec<(&'static str, Bytes)> {
+    let pixels: Vec<u8> = (0..32 * 24 * 3).map(|n| (n % 251) as u8).collect();
+    let encode = |format: PixelFormat, sampling| {
+        let image = ImageView::packed(&pixels[..32 * 24 * format.bytes_per_pixel()], 32, 24, format);
+        let mut encoder = Encoder::new(60, sampling).expect("60 is a quality");
+        encoder.encode(&image.expect("the image has its size")).expect("a small image can be encoded")
+    };
+    vec![
+        ("colour", encode(PixelFormat::Bgr8, Sampling::Yuv420)),
+        ("full-colour", encode(PixelFormat::Bgr8, Sampling::Yuv444)),
+        ("grey", encode(PixelFormat::Gray8, Sampling::Yuv420)),
+    ]
+}
+
+/// Steps as `edge_broker.rs` reads them.
+const EDGE_STORIES: [(&str, &[[u8; 4]]); 3] = [
+    (
+        "frames-for-two",
+        &[
+            [0, 0, 1, 0],  // a host that may be any camera connects
+            [1, 0, 0, 1],  // as dock/cam1, epoch 1
+            [7, 0, 1, 0],  // dock/*, newest
+            [7, 1, 2, 1],  // **, every
+            [12, 0, 3, 9], // status
+            [12, 0, 1, 3], // pong
+            [3, 0, 0, 0],  // frames 0, 1, 2
+            [3, 0, 1, 8],
+            [3, 0, 2, 12],
+            [9, 0, 2, 0], // both read
+            [9, 1, 5, 0],
+            [2, 0, 3, 12], // frame 3 in parts
+            [15, 4, 0, 0],
+            [4, 0, 3, 20],
+            [15, 4, 0, 0],
+            [5, 0, 3, 12],
+            [3, 0, 7, 16], // frame 7 says what was skipped
+            [9, 0, 0, 0],
+            [9, 1, 5, 0],
+            [11, 0, 7, 1],   // a reply
+            [17, 0, 3, 200], // a look into the log
+            [8, 0, 0, 0],
+            [8, 1, 0, 0],
+        ],
+    ),
+    (
+        "a-camera-starts-again",
+        &[
+            [7, 0, 2, 1],
+            [0, 0, 0, 0],
+            [1, 0, 0, 1], // epoch 1
+            [3, 0, 0, 0],
+            [3, 0, 1, 0],
+            [9, 0, 7, 0],
+            [16, 8, 0, 0],
+            [0, 1, 0, 0],
+            [1, 1, 0, 97], // epoch 2 takes over
+            [3, 1, 0, 96],
+            [9, 0, 7, 0],
+            [0, 2, 2, 0],
+            [1, 2, 0, 97], // another identity is refused
+            [15, 13, 0, 0],
+        ],
+    ),
+    (
+        "more-cameras-than-allowed",
+        &[
+            [0, 0, 1, 0],
+            [1, 0, 0, 0],
+            [0, 1, 1, 0],
+            [1, 1, 1, 0],
+            [0, 2, 1, 0],
+            [1, 2, 2, 0],
+            [0, 3, 1, 0],
+            [1, 3, 3, 0],
+            [7, 0, 2, 0xe1],
+            [3, 0, 0, 19],
+            [3, 1, 0, 19],
+            [3, 2, 0, 19],
+            [9, 0, 7, 0],
+            [13, 0, 0, 0],
+            [14, 1, 0, 0],
+        ],
+    ),
+];
+
+/// Steps as `camera_broker.rs` reads them.
+const CAMERA_STORIES: [(&str, &[[u8; 4]]); 3] = [
+    (
+        "frames-on-demand",
+        &[
+            [3, 0, 0, 0],  // connected
+            [4, 0, 0, 0],  // welcome
+            [0, 10, 2, 0], // frames that nobody wants
+            [5, 0, 1, 0],  // a demand
+            [0, 60, 0, 0], // one is sent
+            [0, 60, 3, 0], // others wait
+            [8, 0, 0, 0],  // it has left: the newest follows
+            [6, 0, 0, 0],  // it has arrived
+            [8, 0, 0, 0],
+            [12, 7, 0, 0],
+            [6, 0, 0, 0x90],
+            [6, 0, 0, 0],
+            [5, 0, 4, 0], // nobody wants any more
+            [0, 60, 1, 0],
+        ],
+    ),
+    (
+        "an-outage",
+        &[
+            [3, 0, 0, 0],
+            [4, 0, 0, 0],
+            [5, 0, 1, 0x60],
+            [0, 60, 0, 0],
+            [0, 60, 2, 0],
+            [12, 11, 0, 0], // no progress
+            [0, 60, 2, 0],
+            [12, 6, 0, 0],
+            [0, 60, 2, 0],
+            [12, 11, 0, 0],
+            [3, 0, 0, 0], // a second connection
+            [4, 0, 4, 0],
+            [5, 0, 1, 0],
+            [0, 60, 2, 0],
+            [8, 0, 0, 0],
+            [6, 0, 0, 0],
+        ],
+    ),
+    (
+        "a-later-epoch",
+        &[
+            [3, 0, 0, 0],
+            [0, 10, 2, 0],
+            [4, 0, 6, 8], // the edge knows a later start
+            [14, 0, 0, 0],
+            [12, 7, 0, 0],
+            [3, 0, 0, 0],
+            [4, 0, 4, 0],
+            [5, 0, 1, 0],
+            [0, 60, 2, 0],
+            [8, 0, 0, 0],
+        ],
+    ),
+];
