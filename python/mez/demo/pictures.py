@@ -18,7 +18,7 @@ PICTURES_PER_CAMERA: Final = 2
 SHEET_COLUMNS_MAX: Final = 3
 SHEET_TILE_WIDTH: Final = 640
 
-_GREEN: Final = (80, 220, 60)
+_GREEN: Final = (70, 240, 90)
 _BLACK: Final = (0, 0, 0)
 _WHITE: Final = (255, 255, 255)
 
@@ -116,16 +116,20 @@ def _worth(finding: Finding) -> float:
 
 
 def _draw(image: npt.NDArray[np.uint8], box: Box) -> None:
+    """Draw the box, and its score on a tag in its upper left corner."""
     left, top = round(box.x), round(box.y)
     corner = (round(box.x + box.width) - 1, round(box.y + box.height) - 1)
-    cv2.rectangle(image, (left, top), corner, _BLACK, 3)
-    cv2.rectangle(image, (left, top), corner, _GREEN, 1)
-    _text(image, f"{box.score:.1f}", (left + 4, top + 13), 0.4)
+    cv2.rectangle(image, (left, top), corner, _GREEN, 2)
+    score, size = f"{box.score:.1f}", 0.4
+    (width, height), _ = cv2.getTextSize(score, cv2.FONT_HERSHEY_SIMPLEX, size, 1)
+    cv2.rectangle(image, (left, top), (left + width + 6, top + height + 6), _GREEN, cv2.FILLED)
+    cv2.putText(
+        image, score, (left + 3, top + height + 3), cv2.FONT_HERSHEY_SIMPLEX, size, _BLACK, 1, cv2.LINE_AA
+    )
 
 
 def _text(image: npt.NDArray[np.uint8], text: str, at: tuple[int, int], size: float) -> None:
-    """Write in white with a dark edge, which is legible on anything."""
-    cv2.putText(image, text, at, cv2.FONT_HERSHEY_SIMPLEX, size, _BLACK, 3, cv2.LINE_AA)
+    """Write in white."""
     cv2.putText(image, text, at, cv2.FONT_HERSHEY_SIMPLEX, size, _WHITE, 1, cv2.LINE_AA)
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 
 import mez
 from mez.demo.account import Totals
+from mez.demo.application import Replies
 from mez.demo.detector import DetectorTotals
 from mez.demo.options import Options
 from mez.demo.supervise import Incident
@@ -51,6 +52,7 @@ class Results:
         interrupted: Whether it was ended early, by Ctrl-C or a signal.
         totals: The books.
         detector: What the detector did.
+        replies: What became of its results.
         edge: The edge broker.
         cameras: The camera brokers.
         incidents: Deaths of brokers.
@@ -62,6 +64,7 @@ class Results:
     interrupted: bool
     totals: Totals
     detector: DetectorTotals
+    replies: Replies
     edge: Process
     cameras: Sequence[Process]
     incidents: Sequence[Incident]
@@ -118,8 +121,8 @@ class Results:
             "balanced": totals.unexplained == 0 and totals.discrepancy_count == 0,
             "unexplained": totals.unexplained,
             "latency_unknown": sum(camera.ages_unknown for camera in totals.cameras.values()),
-            "replies": detector.replies,
-            "replies_lost": detector.replies_lost,
+            "replies": self.replies.sent,
+            "replies_lost": self.replies.lost,
             "restarts": [
                 {
                     "process": incident.broker,
@@ -246,15 +249,11 @@ class Results:
         frames = sum(detector.frames.values())
         if detector.detector_ms_p50 is None:
             return ""
-        lost = (
-            f", {detector.replies_lost} replies were lost: {detector.replies_lost_why}"
-            if detector.replies_lost
-            else ""
-        )
+        lost = f" ({self.replies.lost} more were lost)" if self.replies.lost else ""
         return (
             f"The detector searched {frames} frames ({frames / max(self.elapsed_s, 0.1):.1f} a second, "
             f"median {detector.detector_ms_p50:.0f} ms each, one thread at the lowest priority), found "
-            f"people {sum(detector.detections.values())} times, and sent {detector.replies} results back to "
+            f"people {sum(detector.detections.values())} times, and sent {self.replies.sent} results back to "
             f"the cameras{lost}."
         )
 

@@ -170,8 +170,8 @@ class Demo:
         elapsed_s = time.monotonic() - begins_s
         interrupted = self._interrupted()
         with self._step("stopping"):
-            application.stop()
             self._detector.stop()
+            application.stop()
             self._sample()
             self._stop_brokers()
         return Results(
@@ -180,6 +180,7 @@ class Demo:
             interrupted=interrupted,
             totals=self._ledger.totals(),
             detector=self._detector.totals(),
+            replies=application.replies(),
             edge=self._process(self._edge),
             cameras=[self._process(camera) for camera in self._cameras.values()],
             incidents=self._supervisor.incidents,
