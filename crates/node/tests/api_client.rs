@@ -5,7 +5,7 @@ mod api_support;
 
 use std::time::Duration;
 
-use api_support::{Site, frame, image, number, warm_up, within};
+use api_support::{Site, frame, image, number, tcp, warm_up, within};
 use mez_core::frame::SkipReason;
 use mez_core::subscription::Deliver;
 use mez_node::client::{
@@ -47,6 +47,7 @@ both_ways! {
     a_camera_that_comes_later_is_waited_for: waiting;
     a_subscription_survives_a_restart_of_the_server: restart;
     stopping_is_told: stopping;
+    a_publisher_elsewhere_is_accepted_refused_and_replied_to: publisher;
 }
 
 async fn whole_and_in_order(way: usize) {
@@ -342,14 +343,18 @@ async fn stopping(way: usize) {
     assert_eq!(within(subscription.next()).await, None);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_in_another_process_is_accepted_refused_and_replied_to() {
+async fn publisher(way: usize) {
     let site = Site::new();
     let edge = site.edge();
     let camera = site.camera("dock/cam1", &edge).await;
     let (_edge_server, unix, _) = site.serve_edge(&edge).await;
-    let (_camera_server, camera_socket) = site.serve_camera(&camera);
-    let publisher = site.publisher(&camera_socket).await;
+    let (mut camera_server, camera_socket) = site.serve_camera(&camera);
+    // Over TLS only an edge may serve; its identity stands in for one that camera brokers do not have yet.
+    let any = "127.0.0.1:0".parse().unwrap();
+    let credentials = site.credentials(Role::Edge, "edge");
+    let tls = camera_server.listen_tls(any, &credentials, &[Role::App]).await.unwrap();
+    let address = [camera_socket, tcp(tls)][way].clone();
+    let publisher = site.publisher(&address).await;
     assert_eq!(publisher.camera().as_str(), "dock/cam1");
     let client = site.client(&unix).await;
     let mut subscription = client.subscribe(all()).await.unwrap();
@@ -450,4 +455,34 @@ async fn strangers_and_cameras_are_not_served_over_tls() {
         let error = EdgeClient::connect(tls.clone(), Some(&credentials), impatient()).await.err().unwrap();
         assert!(matches!(error, ClientError::Unreachable { .. }), "{error:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_dropped_lets_go_of_everything() {
+    let site = Site::new();
+    let edge = site.edge();
+    let (server, unix, tls) = site.serve_edge(&edge).await;
+    let mut ended = Vec::new();
+    for address in [&unix, &tls] {
+        let client = site.client(address).await;
+        let options = SubscribeOptions { reconnect: false, ..all() };
+        let mut subscription = client.subscribe(options).await.unwrap();
+        assert!(matches!(within(subscription.next()).await, Some(Event::Waiting { .. })));
+        ended.push(subscription);
+    }
+    drop(server);
+    for mut subscription in ended {
+        assert!(matches!(within(subscription.next()).await, Some(Event::Failed { .. })));
+    }
+    within(async {
+        while unix.as_unix().unwrap().exists() {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
+    // The same places can be used again at once.
+    let mut server = mez_node::api::ApiServer::edge(edge, Default::default());
+    server.listen_unix(unix.as_unix().unwrap()).unwrap();
+    let client = site.client(&unix).await;
+    assert!(client.cameras(None).await.unwrap().is_empty());
 }

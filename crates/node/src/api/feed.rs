@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use mez_core::contract::Contract;
 use mez_core::frame::{ClockSource, Encoding};
@@ -9,7 +10,6 @@ use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, Next, Subscription};
 use mez_core::units::Instant;
-use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tonic::Code;
 
@@ -262,4 +262,32 @@ impl CameraLog {
 fn captured_at(record: &mez_core::log::Record) -> Option<(Instant, Duration)> {
     let stamped_here = record.frame.meta.clock_source == ClockSource::Broker;
     stamped_here.then_some((record.arrived, Duration::ZERO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_ends_the_subscription_of_another() {
+        let all = Subscriptions::new(8);
+        let (mine, another) = (Principal::User { uid: 1000 }, Principal::User { uid: 1001 });
+        let place = all.enter(&mine).unwrap();
+        let refused = all.unsubscribe(&another, place.id).unwrap_err();
+        let unknown = all.unsubscribe(&another, place.id + 1).unwrap_err();
+        // The two answers must not tell which numbers exist.
+        assert_eq!((refused.code, &refused.reason), (unknown.code, &unknown.reason));
+        assert_eq!(all.unsubscribe(&mine, place.id), Ok(()));
+    }
+
+    #[test]
+    fn a_place_is_free_again_when_its_subscription_ends() {
+        let all = Subscriptions::new(1);
+        let principal = Principal::User { uid: 0 };
+        let place = all.enter(&principal).unwrap();
+        assert_eq!(all.enter(&principal).unwrap_err().code, Code::ResourceExhausted);
+        let first = place.id;
+        drop(place);
+        assert!(all.enter(&principal).unwrap().id > first, "numbers are never used twice");
+    }
 }

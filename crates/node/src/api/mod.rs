@@ -61,7 +61,8 @@ pub const SOFTWARE: &str = concat!("mez ", env!("CARGO_PKG_VERSION"));
 /// How much a broker serves at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiLimits {
-    /// The most connections, of all kinds together. Default 1024. One more is closed at once.
+    /// The most connections, of all kinds together. Default 512, half of the file descriptors that a process usually
+    /// has. One more is closed at once.
     pub connections_max: usize,
     /// The most subscriptions. Default 1024. One more is refused with `RESOURCE_EXHAUSTED`.
     pub subscriptions_max: usize,
@@ -69,7 +70,7 @@ pub struct ApiLimits {
 
 impl Default for ApiLimits {
     fn default() -> Self {
-        Self { connections_max: 1024, subscriptions_max: 1024 }
+        Self { connections_max: 512, subscriptions_max: 1024 }
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use mez_core::frame::{FrameId, SkipReason};
 use mez_core::name::CameraName;
 use mez_core::subscription::Deliver;
+use mez_core::units::Timestamp;
 
 use super::Event;
 use super::frame::ReceivedFrame;
@@ -33,8 +34,8 @@ pub(super) struct Mailbox {
 #[derive(Debug)]
 struct Camera {
     name: CameraName,
-    /// The last frame that came in.
-    last: Option<FrameId>,
+    /// The last frame that came in, and its capture time.
+    last: Option<(FrameId, Timestamp)>,
     /// The connection was lost since then, so frames may be missing.
     resumed: bool,
     /// The newest that waits.
@@ -62,19 +63,25 @@ impl Mailbox {
 
     /// Takes in a frame; one that is not newer than the last of its camera is dropped: a broker that is asked anew may
     /// begin where it likes. Accounts for what was missed while there was no connection.
+    ///
+    /// A camera broker whose state was wiped counts its starts from 1 again. An edge that still knows the camera has it go on
+    /// from there; after one that was started anew as well, the only sign is an earlier epoch with later frames.
     pub(super) fn put_frame(&mut self, mut frame: Box<ReceivedFrame>) {
         let deliver = self.deliver;
         let camera = self.camera(&frame.camera);
-        let id = frame.meta.id;
-        if camera.last.is_some_and(|last| id <= last) {
-            return;
+        let (id, captured) = (frame.meta.id, frame.meta.captured);
+        if let Some((last, last_captured)) = camera.last {
+            let wiped = camera.resumed && id.epoch < last.epoch && captured > last_captured;
+            if id <= last && !wiped {
+                return;
+            }
         }
-        if let (true, Some(last)) = (std::mem::take(&mut camera.resumed), camera.last) {
+        if let (true, Some((last, _))) = (std::mem::take(&mut camera.resumed), camera.last) {
             let next = if last.epoch == id.epoch { last.sequence.0 + 1 } else { 0 };
             let missed = id.sequence.0.saturating_sub(next).saturating_sub(frame.skipped.total());
             frame.skipped.add(SkipReason::LinkDown, missed);
         }
-        camera.last = Some(id);
+        camera.last = Some((id, captured));
         if deliver == Deliver::Every {
             self.queue.push_back(frame);
             return;
@@ -141,7 +148,7 @@ impl Mailbox {
 
 #[cfg(test)]
 mod tests {
-    use mez_core::units::{Instant, Timestamp};
+    use mez_core::units::Instant;
     use proptest::prelude::*;
 
     use super::*;
@@ -222,6 +229,23 @@ mod tests {
         mailbox.resume();
         mailbox.put_frame(frame("a", 2, 2));
         assert_eq!(taken(&mut mailbox), Some(("a".into(), 2, 2)));
+    }
+
+    #[test]
+    fn a_camera_that_lost_its_memory_is_not_ignored_for_ever() {
+        let mut mailbox = Mailbox::new(Deliver::Newest, 1);
+        mailbox.put_frame(frame("a", 7, 100));
+        taken(&mut mailbox);
+        // Within one connection an earlier epoch is what it seems: old.
+        mailbox.put_frame(frame("a", 1, 101));
+        assert_eq!(taken(&mut mailbox), None);
+        mailbox.resume();
+        mailbox.put_frame(frame("a", 1, 99));
+        assert_eq!(taken(&mut mailbox), None, "captured before the last frame");
+        mailbox.put_frame(frame("a", 1, 200));
+        assert_eq!(taken(&mut mailbox).unwrap().1, 200);
+        mailbox.put_frame(frame("a", 1, 201));
+        assert_eq!(taken(&mut mailbox).unwrap().1, 201);
     }
 
     #[test]

@@ -82,7 +82,9 @@ impl Site {
     }
 
     pub async fn publisher(&self, address: &Address) -> PublisherClient {
-        PublisherClient::connect(address.clone(), None, None, PublisherOptions::default()).await.unwrap()
+        let credentials = self.credentials(Role::App, "publisher");
+        let options = PublisherOptions::default();
+        PublisherClient::connect(address.clone(), Some(&credentials), None, options).await.unwrap()
     }
 }
 
