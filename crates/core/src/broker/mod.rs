@@ -20,11 +20,17 @@ pub use self::intake::{Intake, IntakeConfig, PublishError, Published};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
+/// The last epoch and the last sequence that a camera may use. Beyond them arithmetic would wrap; at a start or a frame
+/// in each nanosecond nobody gets there, so whoever claims to have is wrong.
+pub const NUMBER_MAX: u64 = u64::MAX >> 1;
 /// How often each side sends a ping.
 pub const PING_INTERVAL: Duration = Duration::from_millis(250);
 /// After this long without a word from the edge the camera dials anew, beside the old connection.
 pub const SILENCE_MAX: Duration = Duration::from_millis(750);
 /// How often the camera dials while it has no connection that works.
 pub const REDIAL_INTERVAL: Duration = Duration::from_millis(250);
+/// How long one attempt to connect may take. Whoever makes connections gives an attempt up after this time, so that
+/// attempts into a dead path end; attempts run side by side, so this delays nothing.
+pub const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the camera waits after a refusal that will not change by itself soon.
 pub const REFUSED_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,10 +1,12 @@
 //! When to dial.
 
-use crate::broker::REDIAL_INTERVAL;
+use crate::broker::{DIAL_TIME_MAX, REDIAL_INTERVAL};
 use crate::units::Instant;
 
-/// The most connections that are being made at once: a dial may hang for as long as the transport lets it.
-const DIALS_MAX: u32 = 4;
+/// The most connections that are being made at once: enough to begin one at every interval until the first is given
+/// up. With fewer there would be pauses, and a dial that began while the path was dead repeats its first message so
+/// seldom that it does not see the path come back.
+const DIALS_MAX: u32 = (DIAL_TIME_MAX.as_millis() / REDIAL_INTERVAL.as_millis()) as u32;
 
 /// Decides when the next connection is tried: at once, and then at regular intervals until one works.
 #[derive(Debug)]

@@ -31,10 +31,14 @@ impl SkipLedger {
         }
     }
 
-    /// Forgets what lies before a frame that the edge has: it has been told.
+    /// Forgets what lies up to a frame that the edge has: it has been told. A range may reach beyond the frame,
+    /// where it was on its way when the link was lost and arrived all the same.
     pub(super) fn acknowledged(&mut self, sequence: Sequence) {
-        while self.ranges.front().is_some_and(|range| range.first < sequence) {
-            self.ranges.pop_front();
+        let after = Sequence(sequence.0.saturating_add(1));
+        while let Some(range) = self.ranges.pop_front_if(|range| range.first < after) {
+            if let Some(rest) = range.clipped(after, range.end()) {
+                self.ranges.push_front(rest);
+            }
         }
     }
 
@@ -95,6 +99,17 @@ mod tests {
         assert_eq!(ledger.before(Sequence(100)), [range(3, 3), range(9, 1)]);
         ledger.acknowledged(Sequence(7));
         assert_eq!(ledger.before(Sequence(100)), [range(9, 1)]);
+    }
+
+    #[test]
+    fn what_lies_beyond_an_acknowledged_frame_is_kept() {
+        let mut ledger = SkipLedger::default();
+        for sequence in 3..9 {
+            ledger.add(Sequence(sequence), SkipReason::LinkDown);
+        }
+        ledger.acknowledged(Sequence(5));
+        let rest = SkipRange { first: Sequence(6), count: 3, reason: SkipReason::LinkDown };
+        assert_eq!(ledger.before(Sequence(100)), [rest]);
     }
 
     #[test]

@@ -5,10 +5,11 @@
 //! | when is a connection made, and given up? | [`CameraBroker::handle_timeout`], `dialler.rs` |
 //! | which frame is sent next? | `CameraBroker::pump` |
 //! | what becomes of frames that are not sent? | `ledger.rs` |
-//! | when is a frame on its way given up? | `CameraBroker::reset_stalled` |
+//! | when is a frame on its way given up? | `CameraBroker::reset_stalled`, `link.rs` |
 
 mod dialler;
 mod ledger;
+mod link;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,29 +18,19 @@ use bytes::Bytes;
 
 use self::dialler::Dialler;
 use self::ledger::SkipLedger;
-use super::{LinkId, PING_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
-use crate::clock::{ClockEstimate, ClockEstimator, Exchange};
-use crate::frame::{Epoch, FrameId, Sequence, SkipReason};
+use self::link::Link;
+use super::{LinkId, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
+use crate::clock::{ClockEstimate, Exchange};
+use crate::frame::{Epoch, FrameId, SkipReason};
 use crate::log::{Cursor, LogReader, Read, Record};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{Demand, FrameHeader, Hello, Message, RefuseCode, Report, Status, VERSION, Welcome};
 
-/// Frames that are sent in full and not acknowledged, at most. Beyond that the newest waits.
-const UNACKNOWLEDGED_FRAMES_MAX: usize = 16;
-/// Bytes that are sent in full and not acknowledged, at most.
-const UNACKNOWLEDGED_BYTES_MAX: u64 = 16 << 20;
-/// The latency bound that decides when a transfer counts as stalled, where no contract gives one.
-const STALL_BOUND_DEFAULT: Duration = Duration::from_secs(1);
-/// How often frames are tried while the link makes no progress.
-const OUTAGE_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the edge may take to answer a connection's first message.
 const WELCOME_TIME_MAX: Duration = Duration::from_secs(3);
 /// How often the edge is told what the camera is doing.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// The round trip that is assumed before one was measured.
-const ROUND_TRIP_TIME_DEFAULT: Duration = Duration::from_millis(100);
-
 /// Who a camera broker is.
 #[derive(Clone, Debug)]
 pub struct CameraConfig {
@@ -117,32 +108,6 @@ pub enum CameraOutput {
     },
 }
 
-/// A connection on which the edge has welcomed the camera, or is about to.
-struct Link {
-    id: LinkId,
-    welcomed: bool,
-    heard: Instant,
-    ping_due: Instant,
-    clock: ClockEstimator,
-    demand: Demand,
-    /// The frame that has bytes not yet sent.
-    sending: Option<InFlight>,
-    /// Frames that are sent in full and not acknowledged.
-    unacknowledged: VecDeque<InFlight>,
-    /// When bytes last got through, or began to be sent after a rest.
-    progress: Instant,
-    /// Set while nothing gets through: when the next frame may be tried.
-    outage_retry: Option<Instant>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct InFlight {
-    frame: FrameId,
-    bytes: u64,
-    /// Payload bytes that the edge has reported.
-    arrived: u32,
-}
-
 /// The newest frame that has not been sent.
 struct Waiting {
     record: Record,
@@ -213,18 +178,13 @@ impl CameraBroker {
     /// A connection was made, as [`CameraOutput::Dial`] asked.
     pub fn handle_dialled(&mut self, now: Instant, link: LinkId) {
         let attempt = self.dialler.dialled();
-        self.links.push(Link {
-            id: link,
-            welcomed: false,
-            heard: now,
-            ping_due: now,
-            clock: ClockEstimator::default(),
-            demand: Demand::default(),
-            sending: None,
-            unacknowledged: VecDeque::new(),
-            progress: now,
-            outage_retry: None,
-        });
+        if !self.links.is_empty() && now < self.silent_from() {
+            // Another connection has come back to life or was made meanwhile: taking this one would cost what is on
+            // its way there.
+            self.outputs.push_back(CameraOutput::Close { link });
+            return;
+        }
+        self.links.push(Link::new(link, now));
         let hello = Hello {
             version: VERSION,
             camera: self.config.camera.clone(),
@@ -254,7 +214,9 @@ impl CameraBroker {
         match message {
             Message::Welcome(welcome) => self.handle_welcome(now, index, &welcome),
             Message::Refuse { code, text } => {
-                if code.is_lasting() || code == RefuseCode::Replaced {
+                // If there is a newer connection, it is that one which has replaced this one.
+                let newest = index + 1 == self.links.len();
+                if newest && (code.is_lasting() || code == RefuseCode::Replaced) {
                     self.dialler.hold_until(now + REFUSED_INTERVAL);
                 }
                 self.outputs.push_back(CameraOutput::Refused { code, text });
@@ -266,7 +228,12 @@ impl CameraBroker {
             }
             Message::Pong { t1, t2, t3 } => self.links[index].clock.record(Exchange { t1, t2, t3, t4: now }),
             Message::Demand(demand) => self.handle_demand(index, demand),
-            Message::Report(report) => self.handle_report(now, index, report),
+            Message::Report(report) => {
+                let (Report::Progress { frame, .. } | Report::Complete { frame, .. }) = report;
+                if self.links[index].reported(now, report) && frame.epoch == self.config.epoch {
+                    self.ledger.acknowledged(frame.sequence);
+                }
+            }
             Message::Reply { frame, application, payload } => {
                 self.outputs.push_back(CameraOutput::Reply { frame, application, payload });
             }
@@ -285,6 +252,10 @@ impl CameraBroker {
             match self.cursor.next() {
                 Read::Record(record) => {
                     let meta = &record.frame.meta;
+                    if meta.id.epoch < self.config.epoch {
+                        // Published just before the epoch was raised: the edge would refuse it.
+                        continue;
+                    }
                     self.status.published = meta.id.sequence.0 + 1;
                     (self.status.width, self.status.height) = (meta.width, meta.height);
                     self.note_rate(now);
@@ -304,8 +275,15 @@ impl CameraBroker {
     /// The last byte of a frame has left.
     pub fn handle_sent(&mut self, now: Instant, link: LinkId, frame: FrameId) {
         let Some(known) = self.links.iter_mut().find(|known| known.id == link) else { return };
-        if let Some(sent) = known.sending.take_if(|sending| sending.frame == frame) {
-            known.unacknowledged.push_back(sent);
+        known.sent(frame);
+        self.pump(now);
+    }
+
+    /// The edge does not want a frame: it has stopped the frame's stream.
+    pub fn handle_frame_stopped(&mut self, now: Instant, link: LinkId, frame: FrameId) {
+        let Some(known) = self.links.iter_mut().find(|known| known.id == link) else { return };
+        if known.give_up(frame) {
+            self.skip(frame, SkipReason::Refused);
         }
         self.pump(now);
     }
@@ -313,8 +291,12 @@ impl CameraBroker {
     /// The intake has begun a later epoch, as [`CameraOutput::RaiseEpoch`] asked.
     pub fn handle_epoch(&mut self, now: Instant, epoch: Epoch) {
         self.config.epoch = epoch;
-        self.waiting = None;
+        self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != epoch);
         self.ledger.clear();
+        // On every connection the edge was told the old epoch, also where its answer is still to come.
+        while let Some(link) = self.links.first().map(|link| link.id) {
+            self.close(link);
+        }
         self.dialler.hold_until(now);
     }
 
@@ -366,10 +348,11 @@ impl CameraBroker {
     pub fn poll_timeout(&self) -> Instant {
         let mut due = self.silent_from().max(self.dialler.due()).min(self.status_due);
         if let Some(link) = self.active_link() {
-            if link.sending.is_some() || !link.unacknowledged.is_empty() {
-                due = due.min(link.progress + self.stall_limit(link));
-            }
-            if let (Some(retry), Some(_)) = (link.outage_retry, &self.waiting) {
+            due = due.min(link.stall_due().unwrap_or(due));
+            if let (Some(retry), Some(_)) = (link.retry_due(), &self.waiting)
+                && self.demand().is_some()
+                && link.is_free(retry)
+            {
                 due = due.min(retry);
             }
         }
@@ -392,21 +375,30 @@ impl CameraBroker {
     fn handle_welcome(&mut self, now: Instant, index: usize, welcome: &Welcome) {
         let link = self.links[index].id;
         if let Some(newest) = welcome.newest {
+            if newest.epoch.0 >= NUMBER_MAX {
+                let text =
+                    format!("the edge holds a frame of epoch {}, after which there is none", newest.epoch.0);
+                self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
+                self.dialler.hold_until(now + REFUSED_INTERVAL);
+                self.close(link);
+                return;
+            }
             // The edge's newest frame is not one of ours: a lost epoch counter, or a replaced device.
             let foreign = newest.epoch > self.config.epoch
                 || (newest.epoch == self.config.epoch && newest.sequence.0 >= self.next_sequence());
             if foreign {
                 self.outputs.push_back(CameraOutput::RaiseEpoch { above: newest.epoch });
+                // Until the new epoch has begun there is no use in dialling.
+                self.dialler.hold_until(now + REDIAL_INTERVAL);
                 self.close(link);
                 return;
             }
-            self.ledger.acknowledged(if newest.epoch == self.config.epoch {
-                newest.sequence
-            } else {
-                Sequence(0)
-            });
+            if newest.epoch == self.config.epoch {
+                self.ledger.acknowledged(newest.sequence);
+            }
         }
         self.links[index].welcomed = true;
+        self.links[index].frame_bytes_max = welcome.frame_bytes_max;
         let older: Vec<LinkId> = self.links[..index].iter().map(|link| link.id).collect();
         for link in older {
             self.close(link);
@@ -422,38 +414,28 @@ impl CameraBroker {
         if demand.revision < link.demand.revision {
             return;
         }
-        let begins = link.demand.contracts.is_empty() && !demand.contracts.is_empty();
+        let (wanted, wants) = (!link.demand.contracts.is_empty(), !demand.contracts.is_empty());
         link.demand = demand;
-        if begins
-            && Some(link.id) == self.active
+        if Some(link.id) != self.active {
+            return;
+        }
+        if !wanted
+            && wants
             && let Some(waiting) = self.waiting.take_if(|waiting| waiting.reason == SkipReason::NotWanted)
         {
             // It was captured before anybody asked.
             self.skip(waiting.record.frame.meta.id, waiting.reason);
         }
-    }
-
-    fn handle_report(&mut self, now: Instant, index: usize, report: Report) {
-        let link = &mut self.links[index];
-        let (frame, bytes, complete) = match report {
-            Report::Progress { frame, bytes, .. } => (frame, bytes, false),
-            Report::Complete { frame, bytes, .. } => (frame, bytes, true),
-        };
-        let in_flight = link.sending.iter_mut().chain(&mut link.unacknowledged).find(|f| f.frame == frame);
-        // A report of a frame that is not on its way, or of more bytes than it has, says nothing.
-        let Some(in_flight) = in_flight.filter(|f| u64::from(bytes) <= f.bytes && bytes >= f.arrived) else {
-            return;
-        };
-        if bytes > in_flight.arrived || complete {
-            in_flight.arrived = bytes;
-            link.progress = now;
-            link.outage_retry = None;
-        }
-        if complete {
-            link.sending.take_if(|sending| sending.frame == frame);
-            link.unacknowledged.retain(|f| f.frame != frame);
-            if frame.epoch == self.config.epoch {
-                self.ledger.acknowledged(frame.sequence);
+        if wanted && !wants {
+            // What nobody wants any more does not cross, not even the rest of a frame.
+            let link = &mut self.links[index];
+            if let Some(frame) = link.give_up_sending() {
+                let link = link.id;
+                self.outputs.push_back(CameraOutput::Reset { link, frame });
+                self.skip(frame, SkipReason::NotWanted);
+            }
+            if let Some(waiting) = &mut self.waiting {
+                waiting.reason = SkipReason::NotWanted;
             }
         }
     }
@@ -463,23 +445,17 @@ impl CameraBroker {
         let Some(link) = self.active.and_then(|id| self.links.iter_mut().find(|link| link.id == id)) else {
             return;
         };
-        let busy = link.demand.contracts.is_empty()
-            || link.sending.is_some()
-            || link.unacknowledged.len() >= UNACKNOWLEDGED_FRAMES_MAX
-            || link.unacknowledged.iter().map(|f| f.bytes).sum::<u64>() >= UNACKNOWLEDGED_BYTES_MAX
-            || link.outage_retry.is_some_and(|retry| now < retry);
-        if busy {
+        if link.demand.contracts.is_empty() || !link.is_free(now) {
             return;
         }
-        let Some(Waiting { record, .. }) = self.waiting.take() else { return };
+        let epoch = self.config.epoch;
+        let waiting = self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch == epoch);
+        let Some(Waiting { record, .. }) = waiting else { return };
         let frame = record.frame;
-        if link.unacknowledged.is_empty() && link.outage_retry.is_none() {
-            link.progress = now;
+        if frame.payload.len() > link.frame_bytes_max as usize {
+            return self.skip(frame.meta.id, SkipReason::Refused);
         }
-        if let Some(retry) = &mut link.outage_retry {
-            *retry = now + OUTAGE_INTERVAL;
-        }
-        link.sending = Some(InFlight { frame: frame.meta.id, bytes: frame.payload.len() as u64, arrived: 0 });
+        link.begin(now, frame.meta.id, frame.payload.len());
         let header = FrameHeader {
             payload_bytes: frame.payload.len() as u32,
             sent: now,
@@ -495,40 +471,26 @@ impl CameraBroker {
         });
     }
 
-    /// Cancels what is on its way when nothing has got through for too long: the frames are stale by now, and
-    /// every byte of them would stand before the newest frame when the link comes back.
+    /// Cancels what is on its way when nothing has got through for too long.
     fn reset_stalled(&mut self, now: Instant) {
-        let Some(position) = self.links.iter().position(|link| Some(link.id) == self.active) else { return };
-        let link = &self.links[position];
-        let limit = self.stall_limit(link);
-        let on_the_way = link.sending.is_some() || !link.unacknowledged.is_empty();
-        if !on_the_way || now.saturating_since(link.progress) < limit {
+        let Some(link) = self.active.and_then(|id| self.links.iter_mut().find(|link| link.id == id)) else {
+            return;
+        };
+        if link.stall_due().is_none_or(|due| now < due) {
             return;
         }
-        let link = &mut self.links[position];
-        link.outage_retry = Some(link.outage_retry.unwrap_or(now));
-        link.progress = now;
-        let stalled: Vec<FrameId> =
-            link.unacknowledged.drain(..).chain(link.sending.take()).map(|f| f.frame).collect();
-        let link = link.id;
-        for frame in stalled {
-            self.outputs.push_back(CameraOutput::Reset { link, frame });
+        let id = link.id;
+        for frame in link.give_up_stalled(now) {
+            self.outputs.push_back(CameraOutput::Reset { link: id, frame });
             self.skip(frame, SkipReason::Stalled);
         }
-    }
-
-    /// No progress for longer than this is an outage: 1.5 latency bounds or three round trips.
-    fn stall_limit(&self, link: &Link) -> Duration {
-        let bound = link.demand.contracts.iter().filter_map(|contract| contract.latency_bound).min();
-        let round_trip_time = link.clock.round_trip_time_min().unwrap_or(ROUND_TRIP_TIME_DEFAULT);
-        (bound.unwrap_or(STALL_BOUND_DEFAULT).mul_f64(1.5)).max(round_trip_time * 3)
     }
 
     fn reason_to_wait(&self) -> SkipReason {
         match self.active_link() {
             None => SkipReason::LinkDown,
             Some(link) if link.demand.contracts.is_empty() => SkipReason::NotWanted,
-            Some(link) if link.outage_retry.is_some() => SkipReason::Stalled,
+            Some(link) if link.is_out() => SkipReason::Stalled,
             Some(_) => SkipReason::LinkBusy,
         }
     }
@@ -547,8 +509,8 @@ impl CameraBroker {
     fn forget(&mut self, link: LinkId) {
         let Some(position) = self.links.iter().position(|known| known.id == link) else { return };
         let gone = self.links.remove(position);
-        for in_flight in gone.unacknowledged.into_iter().chain(gone.sending) {
-            self.skip(in_flight.frame, SkipReason::LinkDown);
+        for frame in gone.in_flight() {
+            self.skip(frame, SkipReason::LinkDown);
         }
         if self.active == Some(link) {
             self.active = None;

@@ -1,0 +1,176 @@
+//! What the camera knows of one connection: what is on its way, and whether it gets through.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::broker::LinkId;
+use crate::clock::ClockEstimator;
+use crate::frame::FrameId;
+use crate::units::Instant;
+use crate::wire::{Demand, Report};
+
+/// Frames that are sent in full and not acknowledged, at most. Beyond that the newest waits.
+const UNACKNOWLEDGED_FRAMES_MAX: usize = 16;
+/// Bytes that are sent in full and not acknowledged, at most.
+const UNACKNOWLEDGED_BYTES_MAX: u64 = 16 << 20;
+/// The latency bound that decides when a transfer counts as stalled, where no contract gives one.
+const STALL_BOUND_DEFAULT: Duration = Duration::from_secs(1);
+/// How often frames are tried while the link makes no progress.
+const OUTAGE_INTERVAL: Duration = Duration::from_millis(100);
+/// The round trip that is assumed before one was measured.
+const ROUND_TRIP_TIME_DEFAULT: Duration = Duration::from_millis(100);
+
+/// A connection on which the edge has welcomed the camera, or is about to.
+pub(super) struct Link {
+    pub(super) id: LinkId,
+    pub(super) welcomed: bool,
+    pub(super) heard: Instant,
+    pub(super) ping_due: Instant,
+    pub(super) clock: ClockEstimator,
+    pub(super) demand: Demand,
+    /// The largest payload that the edge takes.
+    pub(super) frame_bytes_max: u32,
+    /// The frame that has bytes not yet sent.
+    sending: Option<InFlight>,
+    /// Frames that are sent in full and not acknowledged.
+    unacknowledged: VecDeque<InFlight>,
+    newest_sent: Option<FrameId>,
+    /// When bytes last got through, or began to be sent after a rest.
+    progress: Instant,
+    /// Set while nothing gets through: when the next frame may be tried.
+    outage_retry: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    frame: FrameId,
+    bytes: u64,
+    /// Payload bytes that the edge has reported.
+    arrived: u32,
+}
+
+impl Link {
+    pub(super) fn new(id: LinkId, now: Instant) -> Self {
+        Self {
+            id,
+            welcomed: false,
+            heard: now,
+            ping_due: now,
+            clock: ClockEstimator::default(),
+            demand: Demand::default(),
+            frame_bytes_max: u32::MAX,
+            sending: None,
+            unacknowledged: VecDeque::new(),
+            newest_sent: None,
+            progress: now,
+            outage_retry: None,
+        }
+    }
+
+    /// Whether nothing got through for too long, so that frames are only tried from time to time.
+    pub(super) fn is_out(&self) -> bool {
+        self.outage_retry.is_some()
+    }
+
+    /// When the next frame may be tried, if the link is out.
+    pub(super) fn retry_due(&self) -> Option<Instant> {
+        self.outage_retry
+    }
+
+    /// Whether the link is free for a frame.
+    pub(super) fn is_free(&self, now: Instant) -> bool {
+        self.sending.is_none()
+            && self.unacknowledged.len() < UNACKNOWLEDGED_FRAMES_MAX
+            && self.unacknowledged.iter().map(|f| f.bytes).sum::<u64>() < UNACKNOWLEDGED_BYTES_MAX
+            && self.outage_retry.is_none_or(|retry| now >= retry)
+    }
+
+    /// A frame is given to the link.
+    pub(super) fn begin(&mut self, now: Instant, frame: FrameId, bytes: usize) {
+        if self.unacknowledged.is_empty() {
+            // The link was at rest: the time without progress begins now, also while the link is out. Otherwise a
+            // camera of few frames would have each of them given up at once, and never find that the link is back.
+            self.progress = now;
+        }
+        if let Some(retry) = &mut self.outage_retry {
+            *retry = now + OUTAGE_INTERVAL;
+        }
+        self.newest_sent = self.newest_sent.max(Some(frame));
+        self.sending = Some(InFlight { frame, bytes: bytes as u64, arrived: 0 });
+    }
+
+    /// The last byte of a frame has left.
+    pub(super) fn sent(&mut self, frame: FrameId) {
+        self.unacknowledged.extend(self.sending.take_if(|sending| sending.frame == frame));
+    }
+
+    /// The edge reports how a frame is arriving. True if the frame is there.
+    pub(super) fn reported(&mut self, now: Instant, report: Report) -> bool {
+        let (frame, bytes, complete) = match report {
+            Report::Progress { frame, bytes, .. } => (frame, bytes, false),
+            Report::Complete { frame, bytes, .. } => (frame, bytes, true),
+        };
+        match self.sending.iter_mut().chain(&mut self.unacknowledged).find(|f| f.frame == frame) {
+            Some(known) => {
+                let more = bytes > known.arrived || complete;
+                // A report of more bytes than the frame has, or of none beyond those reported, says nothing.
+                if !more || bytes < known.arrived || u64::from(bytes) > known.bytes {
+                    return false;
+                }
+                known.arrived = bytes;
+            }
+            // The frame was given up, and yet it arrives: the link is slow, not dead. Without this, a queue that takes
+            // longer than the limit would be filled with frames of which each is given up before its turn.
+            None if self.newest_sent.is_some_and(|newest| frame <= newest) => {}
+            None => return false,
+        }
+        self.progress = now;
+        self.outage_retry = None;
+        if complete {
+            self.give_up(frame);
+        }
+        complete
+    }
+
+    /// Forgets a frame. True if it was on its way.
+    pub(super) fn give_up(&mut self, frame: FrameId) -> bool {
+        let before = self.in_flight().count();
+        self.sending.take_if(|sending| sending.frame == frame);
+        self.unacknowledged.retain(|f| f.frame != frame);
+        self.in_flight().count() < before
+    }
+
+    /// Forgets the frame that has bytes not yet sent, and says which it was.
+    pub(super) fn give_up_sending(&mut self) -> Option<FrameId> {
+        self.sending.take().map(|sending| sending.frame)
+    }
+
+    /// What is on its way, oldest first.
+    pub(super) fn in_flight(&self) -> impl Iterator<Item = FrameId> {
+        self.unacknowledged.iter().chain(&self.sending).map(|f| f.frame)
+    }
+
+    /// When what is on its way will count as stalled, if nothing gets through until then.
+    pub(super) fn stall_due(&self) -> Option<Instant> {
+        self.in_flight().next()?;
+        Some(self.progress + self.stall_limit())
+    }
+
+    /// Gives up everything that is on its way: nothing has got through for too long, so the frames are stale by now,
+    /// and every byte of them would stand before the newest frame when the link comes back.
+    pub(super) fn give_up_stalled(&mut self, now: Instant) -> Vec<FrameId> {
+        let stalled = self.in_flight().collect();
+        self.unacknowledged.clear();
+        self.sending = None;
+        self.outage_retry = Some(self.outage_retry.unwrap_or(now));
+        self.progress = now;
+        stalled
+    }
+
+    /// No progress for longer than this is an outage: 1.5 latency bounds or three round trips.
+    fn stall_limit(&self) -> Duration {
+        let bound = self.demand.contracts.iter().filter_map(|contract| contract.latency_bound).min();
+        let round_trip_time = self.clock.round_trip_time_min().unwrap_or(ROUND_TRIP_TIME_DEFAULT);
+        (bound.unwrap_or(STALL_BOUND_DEFAULT).mul_f64(1.5)).max(round_trip_time * 3)
+    }
+}
