@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::units::Instant;
 
 /// How fast two clocks may drift apart. Quartz stays within ±50 parts per million each.
-const DRIFT_PER_SECOND: f64 = 100e-6;
+pub(crate) const DRIFT_PER_SECOND: f64 = 100e-6;
 /// Exchanges older than this are forgotten.
 const WINDOW: Duration = Duration::from_secs(60);
 /// The most exchanges remembered. At one per 250 ms the window holds 240.

@@ -1,0 +1,217 @@
+//! Who may be which camera, and who takes over.
+
+use crate::broker::{LinkId, NUMBER_MAX};
+use crate::clock::ClockEstimator;
+use crate::frame::{Epoch, FrameId, Sequence};
+use crate::log::{LogConfig, LogWriter, log};
+use crate::name::CameraName;
+use crate::units::{ClockAnchor, Instant};
+use crate::wire::{Demand, Hello, Message, RefuseCode, Status, VERSION, Welcome};
+use std::time::Duration;
+
+use super::frames::Arriving;
+use super::{CameraCounters, EdgeBroker, EdgeOutput, Peer};
+
+/// How long a connection may take to say who it is.
+pub(super) const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
+/// What a record costs in a log besides its payload, rounded up.
+const RECORD_BYTES: u64 = 512;
+
+/// A connection.
+pub(super) struct Link {
+    pub(super) peer: Peer,
+    /// Whom it has been taken in as.
+    pub(super) session: Option<Session>,
+    pub(super) opened: Instant,
+    pub(super) heard: Instant,
+    pub(super) ping_due: Instant,
+    pub(super) clock: ClockEstimator,
+    pub(super) arriving: Vec<Arriving>,
+}
+
+impl Link {
+    pub(super) fn new(now: Instant, peer: Peer) -> Self {
+        Self {
+            peer,
+            session: None,
+            opened: now,
+            heard: now,
+            ping_due: now,
+            clock: ClockEstimator::default(),
+            arriving: Vec::new(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    pub(super) camera: CameraName,
+    pub(super) epoch: Epoch,
+    pub(super) attempt: u64,
+    pub(super) anchor: ClockAnchor,
+}
+
+/// A camera that is or was connected.
+pub(super) struct Camera {
+    pub(super) log: LogWriter,
+    pub(super) link: Option<LinkId>,
+    /// Whether the link was heard of lately.
+    pub(super) silent: bool,
+    pub(super) identity: String,
+    /// The highest epoch that was taken in, and the anchor of the start that it belongs to: no two starts take theirs
+    /// at the same moment, so the anchor tells them apart where the epoch does not.
+    newest_start: (Epoch, ClockAnchor),
+    pub(super) demand: Demand,
+    pub(super) status: Status,
+    pub(super) counters: CameraCounters,
+}
+
+impl EdgeBroker {
+    /// Decides whether a connection becomes the camera's.
+    pub(super) fn take_in(&mut self, now: Instant, id: LinkId, hello: Hello) {
+        let Hello { version, camera: name, epoch, attempt, anchor, .. } = hello;
+        let Some(link) = self.links.get(&id) else { return };
+        let peer = link.peer.clone();
+        if version != VERSION {
+            let text =
+                format!("the edge speaks version {VERSION} of the wire format, the camera version {version}");
+            return self.refuse(id, RefuseCode::Version, text);
+        }
+        if epoch.0 > NUMBER_MAX {
+            let text = format!("the epoch {} is above the last one, {NUMBER_MAX}", epoch.0);
+            return self.refuse(id, RefuseCode::Protocol, text);
+        }
+        if !peer.cameras.iter().any(|pattern| pattern.matches(&name)) {
+            let text = format!("the identity {} may not be camera {name}; enrol one that may", peer.identity);
+            return self.refuse(id, RefuseCode::NotPermitted, text);
+        }
+        let holder = self.cameras.get(&name).and_then(|camera| camera.link);
+        if let Some(holder_link) = holder.and_then(|link| self.links.get(&link)) {
+            if holder_link.peer.identity != peer.identity {
+                let text = format!("camera {name} is held by {}", holder_link.peer.identity);
+                return self.refuse(id, RefuseCode::NameHeld, text);
+            }
+            let newer = holder_link.session.as_ref().is_some_and(|held| {
+                let same_start = (held.epoch, held.anchor) == (epoch, anchor);
+                held.epoch > epoch || same_start && held.attempt >= attempt
+            });
+            if newer {
+                let text = format!("a newer start of camera {name} is connected");
+                return self.refuse(id, RefuseCode::Replaced, text);
+            }
+        }
+        if let Some(camera) = self.cameras.get(&name) {
+            let (newest, its_anchor) = camera.newest_start;
+            if epoch < newest || epoch == newest && anchor != its_anchor {
+                return self.ask_for_later_epoch(id, newest);
+            }
+        } else if self.cameras.len() >= self.config.cameras_max {
+            let text = format!("the edge has {} cameras, as many as it may", self.config.cameras_max);
+            return self.refuse(id, RefuseCode::Full, text);
+        }
+        if let Some(holder) = holder {
+            let text = format!("a newer connection of camera {name} has taken over");
+            self.refuse(holder, RefuseCode::Replaced, text);
+        }
+        self.know(&name, &peer.identity, (epoch, anchor));
+        let camera = self.cameras.get_mut(&name).expect("the camera was made known above");
+        camera.link = Some(id);
+        camera.silent = false;
+        camera.identity = peer.identity;
+        camera.newest_start = (epoch, anchor);
+        camera.demand.contracts.clear();
+        let newest = camera.log.last().map(|(id, _)| id);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.session = Some(Session { camera: name.clone(), epoch, attempt, anchor });
+            link.ping_due = now;
+        }
+        self.welcome(id, newest);
+        self.outputs.push_back(EdgeOutput::CameraChanged { camera: name.clone(), up: true, reason: None });
+        self.update_demand(&name);
+    }
+
+    /// Two starts with the same epoch would number different frames alike. The later one learns that the epoch is taken
+    /// from a frame that no camera ever publishes, begins another, and comes again. Until then the name stays with
+    /// whoever has it.
+    fn ask_for_later_epoch(&mut self, id: LinkId, taken: Epoch) {
+        self.welcome(id, Some(FrameId { epoch: taken, sequence: Sequence(NUMBER_MAX) }));
+        self.outputs.push_back(EdgeOutput::Close { link: id });
+        self.forget(id, "its epoch is taken");
+    }
+
+    fn welcome(&mut self, link: LinkId, newest: Option<FrameId>) {
+        let welcome = Welcome {
+            version: VERSION,
+            newest,
+            frame_bytes_max: self.frame_bytes_max(),
+            software: self.config.software.clone(),
+        };
+        self.send(link, Message::Welcome(welcome));
+    }
+
+    /// The largest payload that is taken now: a camera's log has to hold it.
+    pub(super) fn frame_bytes_max(&self) -> u32 {
+        let share = self.config.log_bytes_max / (self.cameras.len() as u64).max(1);
+        let fits = u32::try_from(share.saturating_sub(RECORD_BYTES)).unwrap_or(u32::MAX);
+        self.config.frame_bytes_max.min(fits)
+    }
+
+    /// Makes a log for a camera that was not known, and tells the subscriptions that it matches.
+    fn know(&mut self, name: &CameraName, identity: &str, start: (Epoch, ClockAnchor)) {
+        if self.cameras.contains_key(name) {
+            return;
+        }
+        let share = self.config.log_bytes_max / (self.cameras.len() as u64 + 1);
+        for camera in self.cameras.values_mut() {
+            camera.log.set_bytes_max(share);
+        }
+        let (writer, reader) = log(LogConfig::with_bytes_max(share));
+        let camera = Camera {
+            log: writer,
+            link: None,
+            silent: false,
+            identity: identity.into(),
+            newest_start: start,
+            demand: Demand::default(),
+            status: Status::default(),
+            counters: CameraCounters::default(),
+        };
+        self.cameras.insert(name.clone(), camera);
+        for (&subscription, entry) in &self.subscriptions {
+            if entry.pattern.matches(name) {
+                let (camera, log) = (name.clone(), reader.clone());
+                self.outputs.push_back(EdgeOutput::Attach { subscription, camera, log });
+            }
+        }
+    }
+
+    pub(super) fn refuse(&mut self, link: LinkId, code: RefuseCode, text: String) {
+        self.send(link, Message::Refuse { code, text: text.clone() });
+        self.outputs.push_back(EdgeOutput::Close { link });
+        self.forget(link, &text);
+    }
+
+    pub(super) fn forget(&mut self, id: LinkId, reason: &str) {
+        let Some(link) = self.links.remove(&id) else { return };
+        let Some(name) = link.session.map(|session| session.camera) else { return };
+        if let Some(camera) = self.cameras.get_mut(&name)
+            && camera.link == Some(id)
+        {
+            camera.link = None;
+            camera.silent = false;
+            camera.counters.cancelled += link.arriving.len() as u64;
+            let reason = Some(reason.into());
+            self.outputs.push_back(EdgeOutput::CameraChanged { camera: name, up: false, reason });
+        }
+    }
+
+    pub(super) fn session(&self, link: LinkId) -> Option<&Session> {
+        self.links.get(&link)?.session.as_ref()
+    }
+
+    /// The camera whose present connection this is.
+    pub(super) fn camera_of(&mut self, link: LinkId) -> Option<&mut Camera> {
+        let name = &self.links.get(&link)?.session.as_ref()?.camera;
+        self.cameras.get_mut(name).filter(|camera| camera.link == Some(link))
+    }
+}

@@ -1,0 +1,222 @@
+//! What an edge broker is told, asks for and says.
+
+use std::time::Duration;
+
+use super::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
+use crate::broker::{LinkId, NUMBER_MAX};
+use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
+use crate::frame::{Epoch, FRAME_BYTES_MAX, FrameId};
+use crate::log::LogReader;
+use crate::name::{CameraName, CameraPattern};
+use crate::units::{ClockAnchor, Instant, Timestamp};
+use crate::wire::{Message, REPLY_BYTES_MAX, Status};
+
+/// How an edge broker is set up.
+#[derive(Clone, Debug)]
+pub struct EdgeConfig {
+    /// The budget of all replica logs together, in bytes; each camera has an equal share. Default 1 GiB.
+    pub log_bytes_max: u64,
+    /// The most cameras. Default 64. One more is refused, with that reason.
+    pub cameras_max: usize,
+    /// The largest payload that is accepted, in bytes. Default [`FRAME_BYTES_MAX`].
+    pub frame_bytes_max: u32,
+    /// The software, for people.
+    pub software: String,
+}
+
+impl Default for EdgeConfig {
+    fn default() -> Self {
+        Self {
+            log_bytes_max: 1 << 30,
+            cameras_max: 64,
+            frame_bytes_max: FRAME_BYTES_MAX,
+            software: concat!("mez ", env!("CARGO_PKG_VERSION")).into(),
+        }
+    }
+}
+
+/// Who is at the other end of a connection, as its certificate says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The identity, such as `spiffe://site/camera/dock`.
+    pub identity: String,
+    /// The cameras that it may be.
+    pub cameras: Vec<CameraPattern>,
+}
+
+/// Identifies a subscription, given by whoever serves applications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubscriptionId(pub u64);
+
+/// What an edge broker wants done.
+#[derive(Clone, Debug)]
+pub enum EdgeOutput {
+    /// Send a message on a connection's control stream.
+    Send {
+        /// The connection.
+        link: LinkId,
+        /// The message.
+        message: Message,
+    },
+    /// Close a connection, after what was sent on it has left, and forget it.
+    Close {
+        /// The connection.
+        link: LinkId,
+    },
+    /// A subscription is to read a camera's log, from now on or as far back as it asked for.
+    Attach {
+        /// The subscription.
+        subscription: SubscriptionId,
+        /// The camera.
+        camera: CameraName,
+        /// Its replica log.
+        log: LogReader,
+    },
+    /// A camera's log has grown: whoever waits for it may look.
+    Appended {
+        /// The camera.
+        camera: CameraName,
+    },
+    /// A camera came or went; for people.
+    CameraChanged {
+        /// The camera.
+        camera: CameraName,
+        /// Whether it is connected.
+        up: bool,
+        /// Why, if it went or was refused.
+        reason: Option<String>,
+    },
+}
+
+/// Why a frame that announced itself is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameRefused {
+    /// The connection has not been taken in, or has been replaced.
+    #[error("the connection has not been taken in")]
+    NotWelcome,
+    /// The frame is of another epoch than the connection.
+    #[error("a frame of epoch {} on a connection of epoch {}", .frame.0, .connection.0)]
+    Epoch {
+        /// The frame's epoch.
+        frame: Epoch,
+        /// The connection's epoch.
+        connection: Epoch,
+    },
+    /// The payload is larger than the limit.
+    #[error("a frame of {bytes} bytes; the limit is {bytes_max}")]
+    TooLarge {
+        /// The size announced.
+        bytes: u32,
+        /// The limit.
+        bytes_max: u32,
+    },
+    /// The frame is empty.
+    #[error("a frame without pixels or bytes")]
+    Empty,
+    /// More frames or bytes at once than a camera has reason to send.
+    #[error("more than {ARRIVING_FRAMES_MAX} frames or {ARRIVING_BYTES_MAX} bytes at once")]
+    TooMany,
+    /// The number lies beyond the last one.
+    #[error("frame {frame} is numbered beyond the last number, {NUMBER_MAX}")]
+    Number {
+        /// The frame.
+        frame: FrameId,
+    },
+    /// The frame is arriving or has arrived already.
+    #[error("frame {frame} came twice")]
+    Twice {
+        /// The frame.
+        frame: FrameId,
+    },
+}
+
+/// Why an application's result was not passed on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyError {
+    /// No such camera.
+    #[error("no camera {camera} is known; see `mez cameras`")]
+    UnknownCamera {
+        /// The name.
+        camera: CameraName,
+    },
+    /// The camera is not connected.
+    #[error("camera {camera} is not connected; the reply was dropped")]
+    NotConnected {
+        /// The name.
+        camera: CameraName,
+    },
+    /// The result is too large.
+    #[error("the reply has {bytes} bytes, more than the limit of {REPLY_BYTES_MAX}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+}
+
+/// What became of a camera's frames at the edge, since the edge started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CameraCounters {
+    /// Frames that arrived in time to be appended.
+    pub received: u64,
+    /// Frames that arrived after a newer one.
+    pub late: u64,
+    /// Frames whose stream the camera cancelled.
+    pub cancelled: u64,
+    /// Frames that were refused, or for which the log had no room.
+    pub refused: u64,
+    /// Payload bytes that crossed the link, also of late frames.
+    pub bytes: u64,
+}
+
+/// What is known of a camera.
+#[derive(Clone, Debug)]
+pub struct CameraInfo {
+    /// The camera.
+    pub camera: CameraName,
+    /// Whether it is connected and was heard of within the last 750 ms.
+    pub connected: bool,
+    /// Who it is.
+    pub identity: String,
+    /// What it last said of itself.
+    pub status: Status,
+    /// What became of its frames here.
+    pub counters: CameraCounters,
+    /// The newest frame here.
+    pub newest: Option<(FrameId, Timestamp)>,
+    /// The capture time of the oldest frame here.
+    pub oldest: Option<Timestamp>,
+    /// Bytes in its replica log.
+    pub log_bytes: u64,
+    /// How its clock relates to ours.
+    pub clock: Option<ClockEstimate>,
+    /// How many subscriptions want its frames.
+    pub subscriptions: usize,
+}
+
+/// Maps a camera's capture times to the edge's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct CaptureClock {
+    /// When the estimate was made.
+    at: Instant,
+    epoch: Epoch,
+    anchor: ClockAnchor,
+    estimate: ClockEstimate,
+}
+
+impl CaptureClock {
+    pub(super) fn new(at: Instant, epoch: Epoch, anchor: ClockAnchor, estimate: ClockEstimate) -> Self {
+        Self { at, epoch, anchor, estimate }
+    }
+
+    /// When a frame was captured, by our clock, and the most by which that is wrong. `None` for frames of
+    /// another epoch, whose anchor is another.
+    pub fn captured_at(&self, frame: FrameId, captured: Timestamp) -> Option<(Instant, Duration)> {
+        if frame.epoch != self.epoch {
+            return None;
+        }
+        let instant = self.estimate.to_ours(self.anchor.instant_at(captured));
+        // The offset is that of `at`. The clocks may have drifted between the two.
+        let apart = self.at.saturating_since(instant).max(instant.saturating_since(self.at));
+        Some((instant, self.estimate.error + apart.mul_f64(DRIFT_PER_SECOND)))
+    }
+}
