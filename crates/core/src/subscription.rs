@@ -20,7 +20,8 @@ const END_GRACE: Duration = Duration::from_secs(2);
 /// Which part of time, and which frames of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The first capture time wanted. `None`: what is published from now on.
+    /// The first capture time wanted. `None`: what is published from now on. Once it lies in the past, everything that
+    /// comes is wanted, whatever it says of its capture time: a camera whose clock is behind loses nothing.
     pub begin: Option<Timestamp>,
     /// The last capture time wanted. `None`: no end.
     pub end: Option<Timestamp>,
@@ -107,12 +108,14 @@ pub struct Subscription {
     feeds: Vec<Feed>,
     /// The feed to look at first, so that every camera gets its turn.
     turn: usize,
+    /// Whether the beginning lay in the past when the first frame was asked for.
+    begun: Option<bool>,
 }
 
 impl Subscription {
     /// A subscription that reads nothing yet.
     pub fn new(span: Span) -> Self {
-        Self { span, feeds: Vec::new(), turn: 0 }
+        Self { span, feeds: Vec::new(), turn: 0, begun: None }
     }
 
     /// Begins to read a camera. A camera that is attached already stays as it is.
@@ -132,12 +135,14 @@ impl Subscription {
         self.span
     }
 
-    /// The next delivery. `now` is the edge broker's wall clock; it only decides when the end has passed.
+    /// The next delivery. `now` is the edge broker's wall clock, an anchor plus the monotonic clock; it only decides
+    /// whether the beginning and the end have passed.
     pub fn next(&mut self, now: Timestamp) -> Next {
+        let begun = *self.begun.get_or_insert(self.span.begin.is_none_or(|begin| begin <= now));
         let feeds = self.feeds.len();
         for offset in 0..feeds {
             let index = (self.turn + offset) % feeds;
-            if let Some(delivery) = self.feeds[index].next(self.span) {
+            if let Some(delivery) = self.feeds[index].next(self.span, begun) {
                 self.turn = (index + 1) % feeds;
                 return Next::Frame(Box::new(delivery));
             }
@@ -162,6 +167,10 @@ struct Feed {
     past: VecDeque<Range<u64>>,
     /// The next index of the present.
     live: u64,
+    /// The present is being read.
+    is_live: bool,
+    /// A frame captured at or after the beginning was seen.
+    begun: bool,
     /// The last frame that was delivered or skipped.
     last: Option<FrameId>,
     /// A frame captured after the end was seen.
@@ -179,6 +188,8 @@ impl Feed {
             camera,
             past: VecDeque::new(),
             live: held.end,
+            is_live: false,
+            begun: false,
             last: None,
             saw_end: false,
             evicted: false,
@@ -199,7 +210,8 @@ impl Feed {
         feed
     }
 
-    fn next(&mut self, span: Span) -> Option<Delivery> {
+    fn next(&mut self, span: Span, begun: bool) -> Option<Delivery> {
+        self.begun |= begun;
         let mut newest: Option<Record> = None;
         while let Some(record) = self.step(span) {
             if let Some(skipped) = newest.replace(record) {
@@ -227,6 +239,9 @@ impl Feed {
         while let Some(range) = self.past.front_mut() {
             if range.is_empty() {
                 self.past.pop_front();
+                if let Some(next) = self.past.front() {
+                    self.pass_over(next.start);
+                }
                 continue;
             }
             let index = range.start;
@@ -235,6 +250,10 @@ impl Feed {
                 Some(record) => return Some(record),
                 None => self.evicted = true,
             }
+        }
+        if !self.is_live {
+            self.is_live = true;
+            self.pass_over(self.live);
         }
         while !self.saw_end {
             let held = self.reader.held();
@@ -250,11 +269,20 @@ impl Feed {
             let captured = record.frame.meta.captured;
             if span.end.is_some_and(|end| captured > end) {
                 self.saw_end = true;
-            } else if span.begin.is_none_or(|begin| captured >= begin) {
+            } else if self.begun || span.begin.is_none_or(|begin| captured >= begin) {
+                self.begun = true;
                 return Some(record);
             }
         }
         None
+    }
+
+    /// Reading goes on at `index`. What the log holds before it lies outside of the span, so it is not skipped.
+    fn pass_over(&mut self, index: u64) {
+        let before = index.checked_sub(1).and_then(|before| self.reader.get(before));
+        if let (Some(last), Some(before)) = (self.last, before) {
+            self.last = Some(last.max(before.frame.meta.id));
+        }
     }
 
     /// Accounts for the frames between the last one and `record`, which is delivered or skipped next.
