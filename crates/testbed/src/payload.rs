@@ -14,14 +14,22 @@ const STEP_BYTES: u64 = 65_537;
 /// The payload of the `number`th frame of a world. Frames of one length that are less than four million numbers
 /// apart differ.
 pub fn payload(number: u64, bytes: u32) -> Bytes {
-    static BLOCK: OnceLock<Bytes> = OnceLock::new();
-    let block = BLOCK.get_or_init(|| {
-        let mut random = Random::seeded(0x006d_657a);
-        (0..PAYLOAD_BYTES_MAX / 4).flat_map(|_| (random.next_u64() as u32).to_le_bytes()).collect()
-    });
     let places = u64::from(PAYLOAD_BYTES_MAX - bytes) + 1;
     let start = (number.wrapping_mul(STEP_BYTES) % places) as usize;
-    block.slice(start..start + bytes as usize)
+    block().slice(start..start + bytes as usize)
+}
+
+/// The same bytes as another host has them: what the sender's log does about its own no longer touches them.
+pub fn received(payload: &Bytes) -> Bytes {
+    block().slice_ref(payload)
+}
+
+fn block() -> &'static Bytes {
+    static BLOCK: OnceLock<Bytes> = OnceLock::new();
+    BLOCK.get_or_init(|| {
+        let mut random = Random::seeded(0x006d_657a);
+        (0..PAYLOAD_BYTES_MAX / 4).flat_map(|_| (random.next_u64() as u32).to_le_bytes()).collect()
+    })
 }
 
 #[cfg(test)]

@@ -78,9 +78,14 @@ impl Checks {
         match last {
             Some(last) if last.epoch == id.epoch => self.check_gap(delivery, edge_run, span, run, last),
             Some(last) => self.check_gap_over_epochs(delivery, edge_run, span, last),
-            None => self.expect(delivery.skipped.total() <= id.sequence.0, "gaps", || {
-                format!("{} skipped before {id}, the first of {camera}", delivery.skipped.total())
-            }),
+            None => {
+                // It may have passed over whole epochs before it was ready for its first frame.
+                let first = FrameId { epoch: Epoch(0), sequence: Sequence(0) };
+                let most = id.sequence.0 + self.accounted_for(edge_run, camera, first, id);
+                self.expect(delivery.skipped.total() <= most, "gaps", || {
+                    format!("{:?} are stated as skipped before {id}, the first of {camera}", delivery.skipped)
+                });
+            }
         }
 
         let at = self.published_frame(camera, run, id)?.at;
@@ -136,23 +141,20 @@ impl Checks {
         });
     }
 
+    /// How many frames of the epochs before that of `to` a replica gives account of, from the epoch of `from` on:
+    /// each from its first frame to the last that the replica took.
+    fn accounted_for(&self, edge_run: u64, camera: &CameraName, from: FrameId, to: FrameId) -> u64 {
+        let passed = self.appended_between(edge_run, camera, from, to);
+        let ends = passed.iter().zip(passed.iter().skip(1).chain([&to]));
+        ends.filter(|(one, next)| one.epoch != next.epoch).map(|(one, _)| one.sequence.0 + 1).sum()
+    }
+
     /// Where an epoch ends, nobody at the edge knows how many of its frames were still to come; but what the
     /// replica had of it is accounted for, and so is the new epoch from its first frame on.
     fn check_gap_over_epochs(&mut self, delivery: &Delivery, edge_run: u64, span: Span, last: FrameId) {
         let (camera, id, skipped) = (&delivery.camera, delivery.record.frame.meta.id, &delivery.skipped);
-        let mut most = id.sequence.0;
-        let mut newest: Option<FrameId> = None;
-        for passed in self.appended_between(edge_run, camera, last, id) {
-            if let Some(before) = newest.filter(|before| before.epoch != passed.epoch) {
-                most += before.sequence.0 + 1;
-            }
-            newest = Some(*passed);
-        }
-        if let Some(before) = newest.filter(|before| before.epoch != id.epoch) {
-            most += before.sequence.0 + 1;
-        }
         // `last` itself and what came before it were accounted for already.
-        most -= last.sequence.0 + 1;
+        let most = id.sequence.0 + self.accounted_for(edge_run, camera, last, id) - (last.sequence.0 + 1);
         let exact = skipped.of(SkipReason::Evicted) == 0 && span.begin.is_none() && span.end.is_none();
         let holds = if exact { skipped.total() == most } else { skipped.total() <= most };
         self.expect(holds, "gaps", || {

@@ -94,6 +94,11 @@ impl Direction {
         self.queued_bytes < self.queue_bytes_max
     }
 
+    /// Whether nothing is queued or being transmitted.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     /// How long what is queued now will take.
     pub(super) fn queue_time(&self) -> Duration {
         self.time_for(self.queued_bytes * 8)

@@ -231,6 +231,11 @@ impl Link {
         self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_frames())
     }
 
+    /// Whether a side has nothing in its queue.
+    pub fn is_idle(&self, from: Side) -> bool {
+        self.directions[from as usize].is_idle()
+    }
+
     /// How many connections are open at a side.
     pub fn open_connections(&self, side: Side) -> usize {
         self.connections.values().filter(|connection| connection.end(side).open).count()
@@ -598,4 +603,3 @@ impl Link {
         }
     }
 }
-

@@ -55,7 +55,7 @@ pub(super) struct CameraProcess {
     pub(super) intake: Intake,
     /// The newest frame of which the broker knows.
     pub(super) told: Option<FrameId>,
-    /// The newest frame that it sent.
+    /// The newest frame that it sent, or need not send since it was captured before anybody asked.
     pub(super) sent: Option<FrameId>,
     /// Since when there is something to send and nothing is sent.
     pub(super) idle_since: Option<Moment>,
@@ -392,7 +392,9 @@ impl World {
             }
             LinkOutput::FrameStopped { connection, frame } => {
                 let Some(camera) = self.camera_of(index, connection) else { return };
-                self.with_camera(camera, |process, now| process.broker.handle_sent(now, connection, frame));
+                self.with_camera(camera, |process, now| {
+                    process.broker.handle_frame_stopped(now, connection, frame)
+                });
             }
             LinkOutput::Closed { to: Side::Camera, connection } => {
                 let Some(camera) = self.camera_of(index, connection) else { return };
@@ -431,7 +433,11 @@ impl World {
                         _ => false,
                     };
                     if !lost {
+                        let wanted = process.broker.demand().is_some();
                         process.broker.handle_message(now, connection, message);
+                        if !wanted && process.broker.demand().is_some() {
+                            process.sent = process.told;
+                        }
                     }
                 }
                 Ok(None) => break,

@@ -13,6 +13,7 @@ use mez_core::wire::{FrameHeader, Message, MessageBuffer};
 use super::camera::encoded;
 use super::{Bug, EdgeId, EdgeSpec, Node, Timer, World};
 use crate::link::{LinkOutput, Side};
+use crate::payload::received;
 use crate::time::{HostClock, Moment, ms};
 use crate::trace::What;
 
@@ -231,7 +232,7 @@ impl World {
                 self.trace.record(at, What::Arrived { edge, link: connection, frame });
                 let payload = match self.bug {
                     Some(Bug::AlteredBytes) if frame.sequence.0 % 7 == 6 => altered(&payload),
-                    _ => payload,
+                    _ => received(&payload),
                 };
                 self.with_edge(edge, |process, now| {
                     process.broker.handle_frame_complete(now, connection, frame, payload);

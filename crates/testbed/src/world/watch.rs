@@ -146,6 +146,7 @@ impl World {
             && self.now >= quiet_since + queue_time(&link.spec()) * 2
             && process.broker.demand().is_some()
             && waits
+            && link.is_idle(Side::Camera)
             && process.open_connections().all(|connection| link.unsent_frames(connection) == 0);
         if !idle {
             process.idle_since = None;
