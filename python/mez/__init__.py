@@ -1,5 +1,91 @@
-"""Mez delivers camera frames to vision applications on time."""
+"""Mez delivers camera frames to vision applications on time.
 
+Publish, on the camera's host:
+
+```python
+with mez.publisher("dock/cam1", edge="edge.local") as cam:
+    cam.send(image)
+```
+
+Subscribe, where the application runs:
+
+```python
+for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="people.json"):
+    frame.reply(detect(frame.image))
+```
+
+Look back with `read`, look around with `cameras`, and try it all in one process with `edge`. What can go
+wrong stands in `mez.errors`; what brokers log goes to the logger `mez` of `logging`.
+
+Objects do not survive `os.fork`: they raise `ForkedError` there, and new ones can be made.
+"""
+
+from mez._edge import CameraInfo, Edge, cameras, edge
+from mez._frame import Contract, Frame, FrameId, NotHeld
 from mez._native import __version__
+from mez._publisher import Publisher, Reply, publisher
+from mez._subscription import Event, ReplyCounts, Subscription, read, subscribe
+from mez.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    BrokerError,
+    BusyError,
+    CameraInUseError,
+    CaptureTimeError,
+    ConnectError,
+    EndedError,
+    Error,
+    ForkedError,
+    FrameTooLargeError,
+    ImageError,
+    KeysError,
+    ListenError,
+    LogFullError,
+    NotFoundError,
+    PublishError,
+    ReplyTooLargeError,
+    StateError,
+    VersionError,
+    WaitTimeoutError,
+)
 
-__all__ = ["__version__"]
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "BrokerError",
+    "BusyError",
+    "CameraInUseError",
+    "CameraInfo",
+    "CaptureTimeError",
+    "ConnectError",
+    "Contract",
+    "Edge",
+    "EndedError",
+    "Error",
+    "Event",
+    "ForkedError",
+    "Frame",
+    "FrameId",
+    "FrameTooLargeError",
+    "ImageError",
+    "KeysError",
+    "ListenError",
+    "LogFullError",
+    "NotFoundError",
+    "NotHeld",
+    "PublishError",
+    "Publisher",
+    "Reply",
+    "ReplyCounts",
+    "ReplyTooLargeError",
+    "StateError",
+    "Subscription",
+    "VersionError",
+    "WaitTimeoutError",
+    "__version__",
+    "cameras",
+    "edge",
+    "publisher",
+    "read",
+    "subscribe",
+]

@@ -1,22 +1,29 @@
 """The command `mez`, also reachable as `python -m mez`."""
 
-import argparse
+import importlib
+import signal
 import sys
 from collections.abc import Sequence
 
-from mez import __version__
+from mez import _native
+
+# Commands written in Python, and the modules whose `main` runs them.
+_IN_PYTHON = {"demo": "mez.demo"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the process exit code.
+    """Run the command line and return the process's exit status.
 
-    `arguments` are the words after the command's name; `None` takes them from the process.
+    Args:
+        arguments: The words after the command's name. `None` takes them from the process.
     """
-    parser = argparse.ArgumentParser(prog="mez", description="Camera frames, on time.")
-    parser.add_argument("--version", action="version", version=f"mez {__version__}")
-    parser.parse_args(arguments)
-    parser.print_help()
-    return 0
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words and words[0] in _IN_PYTHON:
+        status: int = importlib.import_module(_IN_PYTHON[words[0]]).main(words[1:])
+        return status
+    # Python would only note Ctrl-C and raise it when the command is over.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return _native.cli_main(["mez", *words])
 
 
 if __name__ == "__main__":

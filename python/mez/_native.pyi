@@ -1,4 +1,184 @@
-"""The compiled half of the package `mez`; import `mez` instead."""
+"""The compiled half of the package `mez`; import `mez` instead.
 
-__version__: str
+Everything here is described where the package uses it. Arguments are checked there as well: what is out of a
+type's range is a plain `OverflowError` or `TypeError` here.
+"""
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+from typing_extensions import Buffer
+
+__version__: Final[str]
 """Version of Mez, the same for the Rust crates and the Python package."""
+
+PIXELS_MAX: Final[int]
+"""The most pixels that a JPEG may have in order to be decoded."""
+
+# NumPy's own types say that arrays have the buffer protocol only from Python 3.12 on.
+_Buffer: TypeAlias = Buffer | np.ndarray[Any, Any]
+
+def cli_main(arguments: list[str]) -> int: ...
+def decode_jpeg_into(jpeg: _Buffer, image: _Buffer) -> None: ...
+def encode_jpeg(image: _Buffer, quality: int) -> bytes: ...
+
+@final
+class Payload(Buffer):
+    def __len__(self) -> int: ...
+
+@final
+class Arrival:
+    accuracy_expected: Final[float | None]
+    age_error_ms: Final[float | None]
+    age_ms: Final[float | None]
+    camera: Final[str]
+    captured_ns: Final[int]
+    clock_source: Final[str]
+    contract_reason: Final[str]
+    contract_state: Final[str]
+    encoding: Final[str]
+    epoch: Final[int]
+    height: Final[int]
+    infeasible: Final[bool]
+    not_held: Final[tuple[int, int] | None]
+    payload: Final[Payload]
+    rung: Final[str]
+    sequence: Final[int]
+    skipped: Final[list[tuple[str, int]]]
+    width: Final[int]
+
+@final
+class CameraRecord:
+    camera: Final[str]
+    camera_log_bytes: Final[int]
+    clock_error_ms: Final[float | None]
+    clock_offset_ns: Final[int | None]
+    connected: Final[bool]
+    edge_log_bytes: Final[int]
+    frames_cancelled: Final[int]
+    frames_late: Final[int]
+    frames_per_second: Final[float]
+    frames_received: Final[int]
+    frames_refused: Final[int]
+    height: Final[int]
+    identity: Final[str]
+    link_bytes: Final[int]
+    newest: Final[tuple[int, int, int] | None]
+    oldest_captured_ns: Final[int | None]
+    published: Final[int]
+    refused: Final[int]
+    round_trip_time_ms: Final[float | None]
+    subscriptions: Final[int]
+    width: Final[int]
+
+@final
+class Notice:
+    camera: Final[str | None]
+    kind: Final[str]
+    reason: Final[str | None]
+
+@final
+class Ending:
+    rest: Final[list[tuple[str, list[tuple[str, int]], tuple[int, int] | None]]]
+
+@final
+class Client:
+    def __new__(
+        cls,
+        edge: str | None,
+        *,
+        keys: str | PathLike[str] | None,
+        application: str | None,
+        patience: float | None,
+    ) -> Client: ...
+    @property
+    def address(self) -> str: ...
+    def cameras(self, pattern: str | None = None) -> list[CameraRecord]: ...
+    def flush_replies(self, timeout: float) -> bool: ...
+    def reply(self, camera: str, epoch: int, sequence: int, payload: bytes) -> None: ...
+    def reply_counts(self) -> tuple[int, int, int, int]: ...
+    def subscribe(
+        self,
+        pattern: str,
+        *,
+        begin_ns: int | None,
+        end_ns: int | None,
+        latency_ms: float | None,
+        accuracy: float | None,
+        on_time_share: float,
+        profile: bytes | None,
+        profile_name: str | None,
+        min_fps: float,
+        on_infeasible: str,
+        deliver: str | None,
+        priority: int,
+        reconnect: bool,
+    ) -> Subscription: ...
+
+@final
+class Subscription:
+    @property
+    def cameras(self) -> list[str]: ...
+    def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def every(self) -> bool: ...
+    def fileno(self) -> int: ...
+    def next(self, timeout: float | None = None) -> Arrival | Notice | Ending | None: ...
+    def poll(self) -> Arrival | Notice | Ending | None: ...
+
+@final
+class Publisher:
+    def __new__(
+        cls,
+        camera: str,
+        *,
+        edge: str | None,
+        broker: str | None,
+        keys: str | PathLike[str] | None,
+        quality: int,
+        log_bytes: int,
+        frame_bytes_max: int,
+        state: str | PathLike[str] | None,
+    ) -> Publisher: ...
+    def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def connected(self) -> bool: ...
+    @property
+    def dropped(self) -> int: ...
+    def next_reply(self, timeout: float | None = None) -> tuple[int, int, str, bytes] | None: ...
+    @property
+    def published(self) -> int: ...
+    @property
+    def refused(self) -> int: ...
+    def send(self, image: object, captured_ns: int | None = None) -> tuple[int, int] | None: ...
+    def wait_connected(self, timeout: float | None = None) -> None: ...
+
+@final
+class Edge:
+    def __new__(
+        cls,
+        *,
+        keys: str | PathLike[str] | None,
+        name: str | None,
+        listen: str,
+        grpc: str | None,
+        socket: str | PathLike[str],
+        log_bytes: int,
+        cameras_max: int,
+        frame_bytes_max: int,
+    ) -> Edge: ...
+    def close(self) -> None: ...
+    @property
+    def grpc(self) -> str | None: ...
+    @property
+    def keys(self) -> Path: ...
+    @property
+    def link(self) -> str: ...
+    @property
+    def socket(self) -> Path: ...

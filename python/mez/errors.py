@@ -10,7 +10,7 @@ Error
 │   ├── CaptureTimeError        (ValueError)       a capture time that is not after the last one
 │   └── LogFullError                               readers hold the whole log
 ├── ReplyTooLargeError          (ValueError)       a reply of more than 64 KiB
-├── KeysError                                      no keys, or keys that do not fit, are damaged or have expired
+├── KeysError                                      no keys, or keys that do not fit, or have expired
 ├── StateError                                     the folder for state cannot be used
 │   └── CameraInUseError                           a broker of this camera runs on this machine already
 ├── ListenError                 (OSError)          a port or a socket cannot be listened on
@@ -169,6 +169,6 @@ class EndedError(Error):
 class ForkedError(Error, RuntimeError):
     """An object was used in a forked process that its parent made.
 
-    Threads do not survive a fork, and the object's work is done by threads. Make it in the process that uses it, or start
-    processes with `multiprocessing.get_context("spawn")`.
+    Threads do not survive a fork, and the object's work is done by threads. Make it in the process that
+    uses it, or start processes with `multiprocessing.get_context("spawn")`.
     """

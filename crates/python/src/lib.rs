@@ -53,4 +53,8 @@ mod _native {
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    /// The most pixels that a JPEG may have in order to be decoded.
+    #[pymodule_export]
+    const PIXELS_MAX: u64 = mez_media::jpeg::PIXELS_MAX_DEFAULT;
 }

@@ -1,0 +1,189 @@
+"""Arguments: checked, and turned into what the native module takes."""
+
+import datetime
+import json
+import math
+import operator
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import SupportsIndex, TypeAlias
+
+from mez.errors import ArgumentError, ArgumentTypeError
+
+Time: TypeAlias = datetime.datetime | datetime.timedelta | str | SupportsIndex
+"""A point in time.
+
+An aware `datetime`; a `timedelta` from now; a text: `"now"`, `"-10m"` (units `ms`, `s`, `m`, `h`, `d`) or
+`"2026-11-20T21:38:46Z"`; or whole nanoseconds since 1970-01-01 UTC.
+"""
+
+StrPath: TypeAlias = str | os.PathLike[str]
+
+NS_MAX = 2**64 - 1
+
+_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
+_FROM_NOW = re.compile(r"([+-])(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNIT_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9}
+
+
+def invalid(field: str, message: str) -> ArgumentError:
+    """An error that names its argument."""
+    error = ArgumentError(message)
+    error.field = field
+    return error
+
+
+def wrong_type(field: str, message: str) -> ArgumentTypeError:
+    """An error that names its argument."""
+    error = ArgumentTypeError(message)
+    error.field = field
+    return error
+
+
+def whole(field: str, value: object, low: int, high: int) -> int:
+    """A whole number from `low` to `high`."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise wrong_type(field, f"{field} is {value!r}; give a whole number from {low} to {high}")
+    number = operator.index(value)
+    if not low <= number <= high:
+        raise invalid(field, f"{field} is {number}; give a whole number from {low} to {high}")
+    return number
+
+
+def number(field: str, value: object) -> float:
+    """A number; infinities and NaN are left to those who know what they mean."""
+    if isinstance(value, str | bytes | bool):
+        raise wrong_type(field, f"{field} is {value!r}; give a number")
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise wrong_type(field, f"{field} is {value!r}; give a number") from None
+
+
+def optional_number(field: str, value: object | None) -> float | None:
+    """A number, or `None`."""
+    return None if value is None else number(field, value)
+
+
+def text(field: str, value: object) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise wrong_type(field, f"{field} is {value!r}; give a text")
+    return value
+
+
+def optional_text(field: str, value: object | None) -> str | None:
+    """A text, or `None`."""
+    return None if value is None else text(field, value)
+
+
+def optional_path(field: str, value: object | None) -> str | None:
+    """A path as text, or `None`."""
+    if value is None:
+        return None
+    if isinstance(value, str | os.PathLike):
+        path = os.fspath(value)
+        if isinstance(path, str):
+            return str(Path(path).expanduser())
+    raise wrong_type(field, f"{field} is {value!r}; give a path")
+
+
+def utc_ns(field: str, value: Time, now_ns: Callable[[], int] = time.time_ns) -> int:
+    """Nanoseconds since 1970-01-01 UTC."""
+    ns: int
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is None:
+            raise invalid(
+                field,
+                f"{field} is {value!r}, which does not say in which time zone; give an aware datetime, such "
+                "as datetime.now(timezone.utc), or value.astimezone() if it is local time",
+            )
+        ns = _duration_ns(value - _EPOCH)
+    elif isinstance(value, datetime.timedelta):
+        ns = now_ns() + _duration_ns(value)
+    elif isinstance(value, str):
+        ns = _text_ns(field, value, now_ns)
+    elif isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        ns = operator.index(value)
+    else:
+        remedy = (
+            'give an aware datetime, a timedelta, a text such as "-10m", or whole nanoseconds since 1970 UTC'
+        )
+        raise wrong_type(field, f"{field} is {value!r}; {remedy}")
+    if not 0 <= ns <= NS_MAX:
+        raise invalid(field, f"{field} is {value!r}; give a time between 1970 and 2554")
+    return ns
+
+
+def optional_utc_ns(field: str, value: Time | None) -> int | None:
+    """Nanoseconds since 1970-01-01 UTC, or `None`."""
+    return None if value is None else utc_ns(field, value)
+
+
+def either(first: str, a: Time | None, second: str, b: Time | None) -> tuple[str, Time | None]:
+    """The one of two names for the same thing that was used."""
+    if a is not None and b is not None:
+        raise invalid(second, f"{first} and {second} mean the same; give one of them")
+    return (first, a) if b is None else (second, b)
+
+
+def profile(value: StrPath | Mapping[str, object] | None) -> tuple[bytes | None, str | None]:
+    """The content of a profile, or its name at the edge: at most one of the two."""
+    if value is None:
+        return None, None
+    if isinstance(value, Mapping):
+        try:
+            return json.dumps(value, allow_nan=False, separators=(",", ":")).encode(), None
+        except (TypeError, ValueError) as error:
+            raise invalid(
+                "profile", f"the profile cannot be written as JSON ({error}); give plain numbers and texts"
+            ) from error
+    if not isinstance(value, str | os.PathLike):
+        raise wrong_type(
+            "profile", f"profile is {value!r}; give a path, a dict, or the name of a profile at the edge"
+        )
+    # A name has neither a folder nor an ending; the edge keeps it under one.
+    if isinstance(value, str) and not value.endswith(".json") and os.sep not in value:
+        return None, value
+    path = Path(value).expanduser()
+    try:
+        return path.read_bytes(), None
+    except OSError as error:
+        raise invalid(
+            "profile", f"cannot read the profile {path} ({error.strerror}); give the path of a profile"
+        ) from error
+
+
+def timeout(field: str, value: object | None) -> float | None:
+    """Seconds to wait; `None`: for ever."""
+    seconds = optional_number(field, value)
+    if seconds is not None and (math.isnan(seconds) or seconds < 0):
+        raise invalid(field, f"{field} is {value!r}; give seconds, 0 or more, or None to wait for ever")
+    return seconds
+
+
+def _duration_ns(duration: datetime.timedelta) -> int:
+    # timedelta.total_seconds() is a float, and loses microseconds of times far from zero.
+    return (duration.days * 86_400 + duration.seconds) * 10**9 + duration.microseconds * 1000
+
+
+def _text_ns(field: str, value: str, now_ns: Callable[[], int]) -> int:
+    if value == "now":
+        return now_ns()
+    if match := _FROM_NOW.fullmatch(value):
+        sign, count, unit = match.groups()
+        distance = int(float(count) * _UNIT_NS[unit])
+        return now_ns() + (distance if sign == "+" else -distance)
+    try:
+        when = datetime.datetime.fromisoformat(value)
+    except ValueError:
+        remedy = 'give "now", "-10m" (units ms, s, m, h, d), or a time such as "2026-11-20T21:38:46Z"'
+        raise invalid(field, f"{field} is {value!r}; {remedy}") from None
+    if when.tzinfo is None:
+        raise invalid(
+            field, f"{field} is {value!r}, which does not say in which time zone; add Z for UTC, or +02:00"
+        )
+    return _duration_ns(when - _EPOCH)

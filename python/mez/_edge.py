@@ -1,0 +1,282 @@
+"""Edge brokers: what they know of their cameras, and one inside this process."""
+
+import datetime
+import tempfile
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from mez import _arguments as arguments
+from mez import _native
+from mez._frame import FrameId
+from mez._subscription import Subscription, connect, subscribe
+
+_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class CameraInfo:
+    """What an edge broker knows of a camera.
+
+    Attributes:
+        camera: The camera's name.
+        connected: Whether it is connected and was heard of within the last 750 ms.
+        identity: Who it is: `spiffe://SITE/camera/NAME`.
+        subscriptions: How many subscriptions want its frames.
+        newest: The newest frame that the edge holds; `None` before the first.
+        newest_captured_ns: When that was captured, in nanoseconds since 1970-01-01 UTC.
+        oldest_captured_ns: When the oldest frame that the edge holds was captured.
+        edge_log_bytes: Bytes in its log at the edge.
+        published: Frames published since the camera's start, as it last said.
+        refused: Frames that it refused.
+        width: Pixels in a row of the newest frame published; 0 before the first.
+        height: Rows of it.
+        frames_per_second: Over the last few seconds.
+        camera_log_bytes: Bytes in its own log.
+        frames_received: Frames that arrived at the edge in time, since the edge's start.
+        frames_late: Frames that arrived after a newer one.
+        frames_cancelled: Frames that the camera cancelled on the way.
+        frames_refused: Frames that the edge refused.
+        link_bytes: Payload bytes that crossed the link.
+        clock_offset_ns: How far its monotonic clock is ahead of the edge's; `None` before they were compared.
+        clock_error_ms: The most by which that is wrong, in milliseconds.
+        round_trip_time_ms: The round trip that it was measured over, in milliseconds.
+    """
+
+    camera: str
+    connected: bool
+    identity: str
+    subscriptions: int
+    newest: FrameId | None
+    newest_captured_ns: int | None
+    oldest_captured_ns: int | None
+    edge_log_bytes: int
+    published: int
+    refused: int
+    width: int
+    height: int
+    frames_per_second: float
+    camera_log_bytes: int
+    frames_received: int
+    frames_late: int
+    frames_cancelled: int
+    frames_refused: int
+    link_bytes: int
+    clock_offset_ns: int | None
+    clock_error_ms: float | None
+    round_trip_time_ms: float | None
+
+    @property
+    def newest_captured(self) -> datetime.datetime | None:
+        """When the newest frame at the edge was captured, in UTC."""
+        return _moment(self.newest_captured_ns)
+
+    @property
+    def oldest_captured(self) -> datetime.datetime | None:
+        """When the oldest frame at the edge was captured, in UTC: how far back `mez.read` goes."""
+        return _moment(self.oldest_captured_ns)
+
+
+class Edge:
+    """An edge broker inside this process. Made by `mez.edge`; a context manager, which closes it.
+
+    Give it as `edge=` to `mez.publisher`, `mez.subscribe`, `mez.read` and `mez.cameras`. Other processes
+    use `address` (to publish), `socket` or `grpc_address` (to subscribe) and `keys`.
+    """
+
+    def __init__(
+        self, native: _native.Edge, folder: "tempfile.TemporaryDirectory[str] | None", temporary_keys: bool
+    ) -> None:
+        self._native = native
+        self._folder = folder
+        # A site that ends with this edge has no use for epochs that go on.
+        self._camera_state = Path(folder.name) / "state" if folder and temporary_keys else None
+        # Also when the interpreter ends, so that no folder is left behind.
+        self._finalize = weakref.finalize(self, _close, native, folder)
+
+    @property
+    def address(self) -> str:
+        """Where cameras connect, `HOST:PORT` (UDP): `edge=` of `mez.publisher` in other processes."""
+        return _reachable(self._native.link)
+
+    @property
+    def grpc_address(self) -> str | None:
+        """Where applications on other hosts connect, `HOST:PORT` (TCP, TLS): `edge=` of `mez.subscribe`."""
+        return None if self._native.grpc is None else _reachable(self._native.grpc)
+
+    @property
+    def socket(self) -> Path:
+        """Where applications on this host connect: `edge=f"unix://{edge.socket}"` in other processes."""
+        return self._native.socket
+
+    @property
+    def keys(self) -> Path:
+        """The folder of keys: `keys=` of other processes."""
+        return self._native.keys
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return not self._finalize.alive
+
+    def subscribe(self, pattern: str, **options: Any) -> Subscription:  # noqa: ANN401, those of mez.subscribe
+        """Subscribe at this edge: `mez.subscribe(pattern, edge=self, …)`."""
+        return subscribe(pattern, edge=self, **options)
+
+    def cameras(self, pattern: str | None = None) -> list[CameraInfo]:
+        """What it knows of its cameras: `mez.cameras(self)`."""
+        return cameras(self, pattern=pattern)
+
+    def close(self) -> None:
+        """Stop it. Applications are told; cameras dial until there is another. Closing twice does nothing."""
+        self._finalize()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Edge {'closed' if self.closed else self.address}>"
+
+
+def edge(
+    *,
+    keys: arguments.StrPath | None = None,
+    name: str | None = None,
+    listen: str = "127.0.0.1:0",
+    grpc: str | None = "127.0.0.1:0",
+    socket: arguments.StrPath | None = None,
+    log_bytes: int = 1 << 30,
+    cameras_max: int = 64,
+    frame_bytes_max: int = 32 << 20,
+) -> Edge:
+    """Start an edge broker inside this process: for a notebook, a test, or an application of its own.
+
+    By default only this host reaches it, on ports that are free, with keys that exist as long as it does.
+    An edge for other hosts runs better by itself: `mez edge`.
+
+    Args:
+        keys: The folder of keys of a site. Default: a site of its own, in a temporary folder that ends with
+            it.
+        name: Its name within the site. Default: any edge identity in the folder, else the host's name.
+        listen: Where cameras connect (UDP): an address of this host and a port, 0 for a free one.
+        grpc: Where applications on other hosts connect (TCP, TLS); `None` for nowhere.
+        socket: Where applications on this host connect: the path of a Unix socket. Default: one in a
+            temporary folder.
+        log_bytes: How much memory the frames of all cameras may take together. When it is full, the oldest
+            make room.
+        cameras_max: The most cameras. One more is refused.
+        frame_bytes_max: The most bytes that a frame may have.
+
+    Raises:
+        ArgumentError: An argument makes no sense; `field` names it.
+        KeysError: The keys cannot be used.
+        ListenError: A port or the socket is in use, or cannot be listened on.
+
+    Example:
+        ```python
+        with mez.edge() as edge, mez.publisher("cam", edge) as cam, edge.subscribe("cam") as frames:
+            cam.send(image)
+            frame = frames.next(timeout=5)
+        ```
+    """
+    temporary_keys = keys is None
+    folder = tempfile.TemporaryDirectory(prefix="mez-") if temporary_keys or socket is None else None
+    try:
+        native = _native.Edge(
+            keys=arguments.optional_path("keys", keys),
+            name=arguments.optional_text("name", name),
+            listen=arguments.text("listen", listen),
+            grpc=arguments.optional_text("grpc", grpc),
+            socket=arguments.optional_path("socket", socket) or f"{folder.name}/edge.sock"
+            if folder
+            else str(socket),
+            log_bytes=arguments.whole("log_bytes", log_bytes, 1 << 16, 1 << 44),
+            cameras_max=arguments.whole("cameras_max", cameras_max, 1, 1 << 16),
+            frame_bytes_max=arguments.whole("frame_bytes_max", frame_bytes_max, 1, (1 << 32) - 1),
+        )
+    except BaseException:
+        if folder:
+            folder.cleanup()
+        raise
+    return Edge(native, folder, temporary_keys)
+
+
+def cameras(
+    edge: "str | Edge | None" = None,
+    *,
+    pattern: str | None = None,
+    keys: arguments.StrPath | None = None,
+    connect_timeout: float | None = 5.0,
+) -> list[CameraInfo]:
+    """What an edge broker knows of its cameras, by name: those that are connected, and those that were.
+
+    Args:
+        edge: As in `mez.subscribe`.
+        pattern: Only cameras that match.
+        keys: As in `mez.subscribe`.
+        connect_timeout: As in `mez.subscribe`.
+
+    Raises:
+        ArgumentError, KeysError, ConnectError: As in `mez.subscribe`.
+
+    Example:
+        ```python
+        for camera in mez.cameras():
+            print(camera.camera, camera.connected, camera.frames_per_second)
+        ```
+    """
+    client = connect(edge, keys=keys, connect_timeout=connect_timeout)
+    return [_info(record) for record in client.cameras(arguments.optional_text("pattern", pattern))]
+
+
+def _info(record: _native.CameraRecord) -> CameraInfo:
+    newest = record.newest
+    return CameraInfo(
+        camera=record.camera,
+        connected=record.connected,
+        identity=record.identity,
+        subscriptions=record.subscriptions,
+        newest=None if newest is None else FrameId(newest[0], newest[1]),
+        newest_captured_ns=None if newest is None else newest[2],
+        oldest_captured_ns=record.oldest_captured_ns,
+        edge_log_bytes=record.edge_log_bytes,
+        published=record.published,
+        refused=record.refused,
+        width=record.width,
+        height=record.height,
+        frames_per_second=record.frames_per_second,
+        camera_log_bytes=record.camera_log_bytes,
+        frames_received=record.frames_received,
+        frames_late=record.frames_late,
+        frames_cancelled=record.frames_cancelled,
+        frames_refused=record.frames_refused,
+        link_bytes=record.link_bytes,
+        clock_offset_ns=record.clock_offset_ns,
+        clock_error_ms=record.clock_error_ms,
+        round_trip_time_ms=record.round_trip_time_ms,
+    )
+
+
+def _moment(ns: int | None) -> datetime.datetime | None:
+    return None if ns is None else _EPOCH + datetime.timedelta(microseconds=ns // 1000)
+
+
+def _reachable(address: str) -> str:
+    """An address to dial, where a broker listens on every address of this host."""
+    for everywhere, here in (("0.0.0.0:", "127.0.0.1:"), ("[::]:", "[::1]:")):
+        if address.startswith(everywhere):
+            return here + address.removeprefix(everywhere)
+    return address
+
+
+def _close(native: _native.Edge, folder: "tempfile.TemporaryDirectory[str] | None") -> None:
+    native.close()
+    if folder is not None:
+        folder.cleanup()

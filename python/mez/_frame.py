@@ -1,0 +1,306 @@
+"""Frames as an application gets them."""
+
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from mez import _native
+from mez._arguments import wrong_type
+from mez.errors import EndedError, ImageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
+
+
+class FrameId(NamedTuple):
+    """Identifies a frame of one camera. Frames are ordered by it, whatever the clocks do.
+
+    Attributes:
+        epoch: Counts the starts of the camera's broker.
+        sequence: Counts the frames since then, from 0, without holes at the camera.
+    """
+
+    epoch: int
+    sequence: int
+
+    def __str__(self) -> str:
+        """`3/1042`."""
+        return f"{self.epoch}/{self.sequence}"
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """Whether what was asked for in `subscribe` is being kept.
+
+    Attributes:
+        state: `"ok"`; `"latency_miss"`: too few frames were on time, though it was thought feasible;
+            `"infeasible"`: nothing at or above the accuracy floor is on time often enough;
+            `"accuracy_miss"`: the measured accuracy is below the floor; `"unverified"`: nothing is known of
+            it, for want of a profile.
+        reason: A sentence that says why.
+    """
+
+    state: str
+    reason: str
+
+    def __str__(self) -> str:
+        """`unverified: the frame is as it was published …`."""
+        return f"{self.state}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotHeld:
+    """A stretch of the past that was asked for and that the edge does not hold.
+
+    Attributes:
+        begin_ns: The first capture time that was asked for, in nanoseconds since 1970-01-01 UTC.
+        end_ns: Frames captured before this time are not held.
+    """
+
+    begin_ns: int
+    end_ns: int
+
+
+class Replier(Protocol):
+    """Takes replies to frames."""
+
+    def reply(self, camera: str, epoch: int, sequence: int, payload: bytes) -> None:
+        """Send a reply, without waiting."""
+
+
+class Frame:
+    """A frame of a camera.
+
+    It can be pickled, for example to work on it in another process; there it cannot `reply` any more.
+
+    Attributes:
+        camera: The camera's name.
+        epoch: Counts the starts of the camera's broker.
+        sequence: Counts the frames since then, without holes at the camera.
+        captured_ns: When it was captured, in nanoseconds since 1970-01-01 UTC, by the camera's clock as it
+            was when the epoch began: it never steps, and increases from frame to frame.
+        clock_source: `"broker"` if the camera's broker stamped it, `"publisher"` if the publisher gave the
+            time.
+        width: Pixels in a row.
+        height: Rows.
+        encoding: `"jpeg"`, `"png"`, `"bgr8"` or `"gray8"`: what `payload` is.
+        rung: What was done to the frame that was published: `"original"`, or a name such as
+            `"jpeg/w1920/q80/420"`.
+        expected_accuracy: What the profile expects of the accuracy, in 0..1; `None` while unverified.
+        age_ms: Milliseconds from its capture until it was handed to the application, by monotonic clocks;
+            `None` until the clocks on the way have been compared.
+        age_error_ms: The most by which `age_ms` is wrong.
+        contract: Whether the subscription's contract is kept, and why.
+        infeasible: The frame breaks the contract, and came because nothing better fitted.
+        skipped: Frames of this camera between the one before and this one that were not delivered: how
+            many, by reason. `"application_busy"`: the application took its time; `"link_busy"`,
+            `"stalled"`, `"late_or_lost"`, `"link_down"`: the link; `"not_wanted"`: nobody was subscribed;
+            `"evicted"`, `"not_held"`: gone from the log; `"refused"`. Delivered + skipped = published, from
+            the first frame of each epoch on.
+        not_held: A part of the past that was asked for and is not held, told with the first frame of a
+            camera.
+        payload: The coded image, read-only and without a copy. `bytes(frame.payload)` copies it.
+    """
+
+    __slots__ = (
+        "_image",
+        "_replier",
+        "age_error_ms",
+        "age_ms",
+        "camera",
+        "captured_ns",
+        "clock_source",
+        "contract",
+        "encoding",
+        "epoch",
+        "expected_accuracy",
+        "height",
+        "infeasible",
+        "not_held",
+        "payload",
+        "rung",
+        "sequence",
+        "skipped",
+        "width",
+    )
+
+    camera: str
+    epoch: int
+    sequence: int
+    captured_ns: int
+    clock_source: str
+    width: int
+    height: int
+    encoding: str
+    rung: str
+    expected_accuracy: float | None
+    age_ms: float | None
+    age_error_ms: float | None
+    contract: Contract
+    infeasible: bool
+    skipped: Mapping[str, int]
+    not_held: NotHeld | None
+    payload: memoryview
+
+    def __init__(self) -> None:
+        raise TypeError("frames come from mez.subscribe() and mez.read()")
+
+    @classmethod
+    def _received(cls, arrival: _native.Arrival, replier: Replier) -> "Frame":
+        frame = cls.__new__(cls)
+        frame.camera = arrival.camera
+        frame.epoch = arrival.epoch
+        frame.sequence = arrival.sequence
+        frame.captured_ns = arrival.captured_ns
+        frame.clock_source = arrival.clock_source
+        frame.width = arrival.width
+        frame.height = arrival.height
+        frame.encoding = arrival.encoding
+        frame.rung = arrival.rung
+        frame.expected_accuracy = arrival.accuracy_expected
+        frame.age_ms = arrival.age_ms
+        frame.age_error_ms = arrival.age_error_ms
+        frame.contract = Contract(arrival.contract_state, arrival.contract_reason)
+        frame.infeasible = arrival.infeasible
+        frame.skipped = dict(arrival.skipped)
+        frame.not_held = NotHeld(*arrival.not_held) if arrival.not_held else None
+        frame.payload = memoryview(arrival.payload)
+        frame._image = None
+        frame._replier = replier
+        return frame
+
+    _image: "NDArray[np.uint8] | None"
+    _replier: Replier | None
+
+    @property
+    def id(self) -> FrameId:
+        """Epoch and sequence: what orders frames, and what replies name."""
+        return FrameId(self.epoch, self.sequence)
+
+    @property
+    def captured(self) -> datetime.datetime:
+        """When it was captured, in UTC, to the microsecond; `captured_ns` is exact."""
+        return _EPOCH + datetime.timedelta(microseconds=self.captured_ns // 1000)
+
+    @property
+    def skipped_count(self) -> int:
+        """Frames skipped before this one, for any reason."""
+        return sum(self.skipped.values())
+
+    @property
+    def image(self) -> "NDArray[np.uint8]":
+        """The pixels: 8 bits each, of shape (height, width, 3), in the order blue, green, red, as in OpenCV.
+
+        Decoded at the first use, in Rust and without holding up other Python threads, and kept. The array
+        is the frame's own and may be drawn on. A grey image has three equal channels.
+
+        Raises:
+            ImageError: It is damaged, too large (above 67 megapixels), or in an encoding that Mez does not
+                decode (PNG); `payload` is there all the same.
+        """
+        if self._image is None:
+            self._image = self._decode()
+        return self._image
+
+    def _decode(self) -> "NDArray[np.uint8]":
+        # Here, so that a program that never looks at pixels does not load it.
+        import numpy as np
+
+        if self.encoding not in ("jpeg", "bgr8", "gray8"):
+            raise ImageError(
+                f"{self!r} is {self.encoding}, which is not decoded here; decode its payload yourself: "
+                "cv2.imdecode(numpy.frombuffer(frame.payload, numpy.uint8), cv2.IMREAD_COLOR)"
+            )
+        if self.width * self.height > _native.PIXELS_MAX:
+            raise ImageError(
+                f"{self!r} has more than the {_native.PIXELS_MAX} pixels that are decoded; "
+                "publish smaller images"
+            )
+        image = np.empty((self.height, self.width, 3), np.uint8)
+        if self.encoding == "jpeg":
+            _native.decode_jpeg_into(self.payload, image)
+            return image
+        channels = 3 if self.encoding == "bgr8" else 1
+        pixels = np.frombuffer(self.payload, np.uint8)
+        if pixels.size != self.height * self.width * channels:
+            raise ImageError(
+                f"{self!r} has {pixels.size} bytes, which make no image of its size; publish whole images"
+            )
+        image[...] = pixels.reshape(self.height, self.width, channels)
+        return image
+
+    def reply(self, result: object) -> None:
+        """Send a result for this frame back to its camera, where `Publisher.replies` gives it out.
+
+        It is on its way when this returns, never waited for, and delivered at most once. Replies that
+        cannot be sent as fast as they come are dropped, oldest first, beyond 64;
+        `Subscription.reply_counts` counts them.
+
+        Args:
+            result: Bytes, which go as they are; or anything that JSON can hold, arrays and numbers of NumPy
+                included, for example `[[x, y, width, height], …]`. At most 64 KiB.
+
+        Raises:
+            ReplyTooLargeError: It has more than 64 KiB.
+            ArgumentTypeError: It is neither bytes nor can it be written as JSON.
+            EndedError: The frame was pickled, so there is nobody to reply to.
+        """
+        if self._replier is None:
+            raise EndedError(f"{self!r} was copied between processes; reply where it was received")
+        self._replier.reply(self.camera, self.epoch, self.sequence, _reply_bytes(result))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        state: dict[str, object] = {
+            name: getattr(self, name)
+            for name in self.__slots__
+            if not name.startswith("_") and name != "payload"
+        }
+        return _restore, (state, bytes(self.payload))
+
+    def __repr__(self) -> str:
+        parts = [self.camera, str(self.id), f"{self.width}x{self.height}", self.encoding, self.rung]
+        parts.append(f"{self.payload.nbytes / 1000:.1f} kB")
+        if self.age_ms is not None:
+            parts.append(f"age {self.age_ms:.1f} ms")
+        if self.contract.state != "unverified":
+            parts.append(self.contract.state)
+        if self.skipped:
+            parts.append(
+                "skipped " + ", ".join(f"{count} {reason}" for reason, count in self.skipped.items())
+            )
+        return f"<Frame {' '.join(parts)}>"
+
+
+def _restore(state: dict[str, Any], payload: bytes) -> Frame:
+    """A frame that was pickled."""
+    frame = Frame.__new__(Frame)
+    for name, value in state.items():
+        setattr(frame, name, value)
+    frame.payload = memoryview(payload)
+    frame._image = None
+    frame._replier = None
+    return frame
+
+
+def _reply_bytes(result: object) -> bytes:
+    if isinstance(result, bytes | bytearray | memoryview):
+        return bytes(result)
+    try:
+        return json.dumps(result, default=_plain, separators=(",", ":")).encode()
+    except (TypeError, ValueError) as error:
+        raise wrong_type(
+            "result", f"the reply cannot be written as JSON ({error}); send bytes, or plain values"
+        ) from error
+
+
+def _plain(value: object) -> object:
+    """Arrays and numbers of NumPy, and of whoever follows its example, as lists and numbers."""
+    convert = getattr(value, "tolist", None)
+    if convert is None:
+        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+    return convert()

@@ -1,0 +1,261 @@
+"""Publishing frames."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from mez import _arguments as arguments
+from mez import _native
+from mez._frame import FrameId
+from mez.errors import EndedError, WaitTimeoutError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from typing_extensions import Buffer
+
+    from mez._edge import Edge
+
+    # NumPy's own types say that arrays have the buffer protocol only from Python 3.12 on.
+    Image: TypeAlias = Buffer | np.ndarray[Any, Any]
+
+LOG_BYTES = 256 << 20
+FRAME_BYTES_MAX = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An application's result for a frame.
+
+    Attributes:
+        frame: The frame, as `Publisher.send` returned it.
+        application: The application's name.
+        payload: The result.
+    """
+
+    frame: FrameId
+    application: str
+    payload: bytes
+
+    def json(self) -> Any:  # noqa: ANN401, whatever the application sent
+        """The result as the value that JSON holds.
+
+        Raises:
+            ValueError: The application sent something else than JSON; see `payload`.
+        """
+        return json.loads(self.payload)
+
+
+class Publisher:
+    """Publishes the frames of one camera. Made by `mez.publisher`; a context manager, which closes it.
+
+    Any thread may use it.
+    """
+
+    def __init__(self, native: _native.Publisher, camera: str) -> None:
+        self._native = native
+        self._camera = camera
+
+    @property
+    def camera(self) -> str:
+        """The camera's name."""
+        return self._camera
+
+    def send(self, image: "Image", *, captured: arguments.Time | None = None) -> FrameId | None:
+        """Publish an image, now.
+
+        The frame goes into the camera's log in memory, and from there to the edge as soon as somebody there
+        is subscribed. So this takes the time of encoding and a copy, waits for no network, and queues
+        nothing: of frames that the link cannot carry, the newest wins. Pixels are encoded in Rust, and
+        other Python threads run meanwhile; they must not write to the image until this returns.
+
+        Args:
+            image: 8-bit pixels (a NumPy array, or anything with the buffer protocol) of shape (height,
+                width, 3) in the order blue, green, red, (height, width, 4) with an alpha that is dropped,
+                or (height, width) for grey, with any strides; or the bytes of a whole JPEG, which are
+                passed on untouched.
+            captured: When the image was captured, if you know better than now: an aware datetime, or
+                nanoseconds since 1970-01-01 UTC. Has to increase from frame to frame.
+
+        Returns:
+            The frame's identity, which replies name. With `broker=`: the word of that broker is waited for,
+            a millisecond on the same host and 250 at most; `None` means that it did not take the frame,
+            because it is away or busy with the one before, and the frame is gone (counted in `dropped`).
+
+        Raises:
+            ImageError: These are no 8-bit pixels, or no whole JPEG.
+            FrameTooLargeError: Encoded, it has more bytes than `frame_bytes_max`.
+            CaptureTimeError: `captured` is not after that of the last frame.
+            LogFullError: Readers hold the whole log.
+            EndedError: The publisher is closed.
+        """
+        captured_ns = arguments.optional_utc_ns("captured", captured)
+        frame = self._native.send(image, captured_ns)
+        return None if frame is None else FrameId(*frame)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the edge has the camera connected. With `broker=`: whether that broker is there."""
+        return self._native.connected
+
+    def wait_connected(self, timeout: float | None = None) -> None:
+        """Wait until `connected`. Not needed before `send`: frames go into the log meanwhile.
+
+        Args:
+            timeout: Seconds; `None` waits for ever.
+
+        Raises:
+            WaitTimeoutError: The time has passed. The message says what went wrong last.
+            EndedError: The publisher is closed.
+        """
+        self._native.wait_connected(arguments.timeout("timeout", timeout))
+
+    def next_reply(self, timeout: float | None = None) -> Reply:
+        """The next result that an application sent for one of the frames.
+
+        Beyond 64 that nobody takes, the oldest is dropped.
+
+        Args:
+            timeout: Seconds; `None` waits for ever.
+
+        Raises:
+            WaitTimeoutError: The time has passed.
+            EndedError: The publisher is closed, also by another thread while this one waits.
+        """
+        reply = self._native.next_reply(arguments.timeout("timeout", timeout))
+        if reply is None:
+            raise WaitTimeoutError(
+                f"no reply for camera {self._camera} within {timeout} s; "
+                "applications send them with Frame.reply"
+            )
+        epoch, sequence, application, payload = reply
+        return Reply(FrameId(epoch, sequence), application, payload)
+
+    def replies(self) -> Iterator[Reply]:
+        """Results that applications send, one after the other, until the publisher is closed."""
+        while True:
+            try:
+                yield self.next_reply()
+            except EndedError:
+                return
+
+    @property
+    def published(self) -> int:
+        """Frames in the log since this publisher was made."""
+        return self._native.published
+
+    @property
+    def refused(self) -> int:
+        """Calls of `send` that raised."""
+        return self._native.refused
+
+    @property
+    def dropped(self) -> int:
+        """With `broker=`: frames that the broker did not take, because it was away or busy. Otherwise 0."""
+        return self._native.dropped
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._native.closed
+
+    def close(self) -> None:
+        """Stop publishing; the log of a broker in this process goes with it. Closing twice does nothing."""
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.published} published"
+        return f"<Publisher {self._camera} {state}>"
+
+
+def publisher(
+    camera: str,
+    edge: "str | Edge | None" = None,
+    *,
+    broker: str | None = None,
+    keys: arguments.StrPath | None = None,
+    quality: int = 95,
+    log_bytes: int = LOG_BYTES,
+    frame_bytes_max: int = FRAME_BYTES_MAX,
+    state: arguments.StrPath | None = None,
+) -> Publisher:
+    """Begin to publish a camera's frames.
+
+    Starts a camera broker inside this process, or, with `broker`, connects to one that runs by itself (`mez
+    camera NAME --edge HOST`) and outlives this process. Returns at once, whether or not the edge can be
+    reached: the broker dials until it can, and says why it cannot in the log `mez` of `logging`.
+
+    Args:
+        camera: The camera's name, such as `dock/cam1`: up to eight segments of letters, digits, `.`, `_`
+            and `-`.
+        edge: The edge: `"HOST"` or `"HOST:PORT"` (UDP, 7650 by default), or a `mez.edge()` of this process.
+            Else `MEZ_EDGE`, else this host.
+        broker: A separate camera broker: `"unix:///run/mez/camera.sock"`, or `"unix:"` for the usual place.
+            It has its own edge, keys and log.
+        keys: The folder of keys. Else `MEZ_KEYS`, else `~/.config/mez/keys`.
+        quality: JPEG quality of pixels that are sent, 1 to 100.
+        log_bytes: How much memory the frames of the log may take. When it is full, the oldest make room.
+        frame_bytes_max: The most bytes that a frame may have, encoded.
+        state: The folder that remembers the camera's epoch between starts. Else `MEZ_STATE`, else
+            `/var/lib/mez` for root, else `~/.local/state/mez`; with an edge of this process that made its
+            own keys, a folder that ends with it.
+
+    Raises:
+        ArgumentError: An argument makes no sense; `field` names it.
+        KeysError: There are no keys, none that may publish this camera, or they have expired.
+        CameraInUseError: A broker of this camera runs on this machine already.
+        StateError: The folder for state cannot be used.
+        ConnectError: There was no broker at `broker` for 5 seconds.
+
+    Example:
+        ```python
+        import cv2, mez
+        cap = cv2.VideoCapture(0)
+        with mez.publisher("dock/cam1", edge="edge.local") as cam:
+            while cap.isOpened():
+                ok, image = cap.read()
+                if ok: cam.send(image)
+        ```
+    """
+    # Here, because the edge's module needs this one.
+    from mez._edge import Edge
+
+    arguments.text("camera", camera)
+    if broker is not None and edge is not None:
+        raise arguments.invalid(
+            "broker",
+            "both edge and broker were given; a separate broker has its own edge, so give broker alone",
+        )
+    if isinstance(edge, Edge):
+        keys = edge.keys if keys is None else keys
+        state = edge._camera_state if state is None else state
+        edge = edge.address
+    elif edge is None and broker is None:
+        edge = _edge_of_environment()
+    native = _native.Publisher(
+        camera,
+        edge=arguments.optional_text("edge", edge),
+        broker=arguments.optional_text("broker", broker),
+        keys=arguments.optional_path("keys", keys),
+        quality=arguments.whole("quality", quality, 1, 100),
+        log_bytes=arguments.whole("log_bytes", log_bytes, 1 << 16, 1 << 40),
+        frame_bytes_max=arguments.whole("frame_bytes_max", frame_bytes_max, 1, (1 << 32) - 1),
+        state=arguments.optional_path("state", state),
+    )
+    return Publisher(native, camera)
+
+
+def _edge_of_environment() -> str | None:
+    edge = os.environ.get("MEZ_EDGE", "")
+    # For applications it may be a Unix socket, which means this host.
+    return None if not edge or edge.startswith("unix:") else edge

@@ -1,0 +1,475 @@
+"""Subscribing to frames."""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+
+from mez import _arguments as arguments
+from mez import _native
+from mez._frame import Frame
+from mez.errors import EndedError, Error, NotFoundError, WaitTimeoutError
+
+if TYPE_CHECKING:
+    from mez._edge import Edge
+
+# Seconds that replies still on their way get when a subscription is closed.
+_REPLIES_S = 1.0
+
+_log = logging.getLogger("mez")
+
+EventKind = Literal["camera_up", "camera_down", "waiting", "disconnected", "reconnected"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a subscription besides frames.
+
+    Attributes:
+        kind: `"camera_up"`, `"camera_down"`: a camera that matches came or went; `"waiting"`: none that
+            matches is connected, and frames come as soon as one is; `"disconnected"`: the edge was lost,
+            and is dialled until it is back; `"reconnected"`: it is back, and what was missed is counted as
+            `link_down`.
+        camera: The camera that came or went.
+        reason: Why it went, for people.
+    """
+
+    kind: EventKind
+    camera: str | None = None
+    reason: str | None = None
+
+
+class ReplyCounts(NamedTuple):
+    """What became of the replies to a subscription's frames.
+
+    Attributes:
+        queued: Handed in with `Frame.reply`.
+        sent: Taken by the edge and passed on to the camera's connection.
+        dropped: Dropped, because newer ones were waiting.
+        failed: Refused, or lost with a connection.
+    """
+
+    queued: int
+    sent: int
+    dropped: int
+    failed: int
+
+
+class Subscription(Iterator[Frame], AsyncIterator[Frame]):
+    """Frames as they come. Made by `mez.subscribe` and `mez.read`.
+
+    Read it with `for`, with `async for`, or with `next`; one thread or task at a time. It is a context
+    manager, which closes it. Ctrl-C ends the waiting of the main thread within 100 ms.
+
+    Reading is where everything happens: events are told, and the properties below are as of the last frame
+    that was taken.
+    """
+
+    def __init__(
+        self,
+        native: _native.Subscription,
+        client: _native.Client,
+        *,
+        pattern: str,
+        timeout: float | None = None,
+        on_event: Callable[[Event], object] | None = None,
+        everything: bool = False,
+    ) -> None:
+        self._native = native
+        self._client = client
+        self._pattern = pattern
+        self._timeout = timeout
+        self._on_event = on_event
+        # All that is held was asked for: what is not held is then no news.
+        self._everything = everything
+        self._up = set(native.cameras)
+        self._connected = True
+        self._delivered = 0
+        self._skipped: Counter[str] = Counter()
+        self._task_waits = False
+
+    @property
+    def pattern(self) -> str:
+        """What was subscribed to."""
+        return self._pattern
+
+    @property
+    def deliver(self) -> Literal["newest", "every"]:
+        """Which frames are delivered to an application that takes its time."""
+        return "every" if self._native.every else "newest"
+
+    @property
+    def waiting(self) -> bool:
+        """Whether no camera that matches is connected, as far as has been told."""
+        return not self._up
+
+    @property
+    def connected(self) -> bool:
+        """Whether the edge is connected, as far as has been told."""
+        return self._connected
+
+    @property
+    def delivered(self) -> int:
+        """Frames taken so far."""
+        return self._delivered
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """Frames that were not delivered so far, by reason as in `Frame.skipped`."""
+        return dict(self._skipped)
+
+    @property
+    def reply_counts(self) -> ReplyCounts:
+        """What became of the replies to its frames."""
+        return ReplyCounts(*self._client.reply_counts())
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._native.closed
+
+    def next(self, timeout: float | None = None) -> Frame:
+        """Wait for the next frame.
+
+        Args:
+            timeout: Seconds; `None` waits as long as `timeout` of `subscribe` says.
+
+        Raises:
+            WaitTimeoutError: The time has passed. The subscription goes on.
+            EndedError: The end that was asked for has passed, or it was closed, also by another thread
+                while this one waits.
+            ConnectError: The edge was lost, and `reconnect` is false.
+            BrokerError: The edge ended the subscription.
+        """
+        limit = arguments.timeout("timeout", timeout) if timeout is not None else self._timeout
+        deadline = None if limit is None else time.monotonic() + limit
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            event = self._native.next(left)
+            if event is None:
+                raise self._timed_out(limit)
+            frame = self._take(event)
+            if frame is not None:
+                return frame
+
+    def close(self) -> None:
+        """End the subscription. Replies on their way get up to a second. Closing twice does nothing."""
+        if self._native.closed:
+            return
+        self._native.close()
+        queued, sent, dropped, failed = self._client.reply_counts()
+        if sent + dropped + failed < queued:
+            self._client.flush_replies(_REPLIES_S)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Frame:
+        try:
+            return self.next()
+        except EndedError:
+            raise StopIteration from None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Frame:
+        if self._task_waits:
+            raise Error(
+                "another task is waiting for the next frame of this subscription; give each task its own"
+            )
+        self._task_waits = True
+        try:
+            # A frame that is there already must not keep other tasks from running.
+            await asyncio.sleep(0)
+            async with asyncio.timeout(self._timeout) as waiting:
+                return await self._next_in_loop()
+        except EndedError:
+            raise StopAsyncIteration from None
+        except TimeoutError:
+            if waiting.expired():
+                raise self._timed_out(self._timeout) from None
+            raise
+        finally:
+            self._task_waits = False
+
+    async def _next_in_loop(self) -> Frame:
+        loop = asyncio.get_running_loop()
+        while True:
+            event = self._native.poll()
+            if event is not None:
+                frame = self._take(event)
+                if frame is not None:
+                    return frame
+                continue
+            rang = asyncio.Event()
+            loop.add_reader(self._native.fileno(), rang.set)
+            try:
+                await rang.wait()
+            finally:
+                loop.remove_reader(self._native.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "waiting" if self.waiting else f"{len(self._up)} connected"
+        return f"<Subscription {self._pattern} {self.deliver}, {state}, {self._delivered} delivered>"
+
+    def _take(self, event: _native.Arrival | _native.Notice | _native.Ending) -> Frame | None:
+        """The frame, or what else came, taken note of."""
+        if isinstance(event, _native.Arrival):
+            frame = Frame._received(event, self._client)
+            if self._everything:
+                frame.not_held = None
+            self._delivered += 1
+            self._skipped.update(frame.skipped)
+            # A camera that was not known at the start may be told of after its first frame.
+            self._up.add(frame.camera)
+            return frame
+        if isinstance(event, _native.Ending):
+            for _, skipped, _ in event.rest:
+                self._skipped.update(dict(skipped))
+            self.close()
+            raise EndedError(
+                f"the subscription to {self._pattern} has ended; what was asked for has been delivered"
+            )
+        self._note(event)
+        return None
+
+    def _note(self, notice: _native.Notice) -> None:
+        because = f": {notice.reason}" if notice.reason else ""
+        match notice.kind:
+            case "camera_up" if notice.camera is not None:
+                self._up.add(notice.camera)
+                event = Event("camera_up", notice.camera)
+                _log.info("%s: connected to the edge", notice.camera)
+            case "camera_down" if notice.camera is not None:
+                self._up.discard(notice.camera)
+                event = Event("camera_down", notice.camera, notice.reason)
+                _log.warning("%s: the edge has lost the camera%s", notice.camera, because)
+            case "waiting":
+                self._up.clear()
+                event = Event("waiting")
+                _log.warning(
+                    "%s: no camera that matches is connected to the edge; waiting for one", self._pattern
+                )
+            case "disconnected":
+                self._connected = False
+                event = Event("disconnected", reason=notice.reason)
+                _log.warning("%s: lost the edge%s; dialling until it is back", self._pattern, because)
+            case "reconnected":
+                self._connected = True
+                event = Event("reconnected")
+                _log.info("%s: the edge is back", self._pattern)
+            case _:
+                # Of a later version of the native module, which says nothing that has to be acted upon.
+                return
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def _timed_out(self, limit: float | None) -> WaitTimeoutError:
+        if not self._connected:
+            state = f"the edge at {self._client.address} is lost, and being dialled"
+        elif not self._up:
+            state = "no camera that matches is connected; see mez.cameras()"
+        else:
+            state = f"connected: {', '.join(sorted(self._up))}; does it publish?"
+        return WaitTimeoutError(f"no frame of {self._pattern} within {limit} s ({state})")
+
+
+def subscribe(
+    pattern: str,
+    *,
+    edge: "str | Edge | None" = None,
+    latency_ms: float | None = None,
+    accuracy: float | None = None,
+    on_time_share: float = 0.98,
+    profile: arguments.StrPath | Mapping[str, object] | None = None,
+    min_fps: float = 0.0,
+    on_infeasible: Literal["degrade", "skip", "stop"] = "degrade",
+    deliver: Literal["newest", "every"] | None = None,
+    begin: arguments.Time | None = None,
+    end: arguments.Time | None = None,
+    since: arguments.Time | None = None,
+    until: arguments.Time | None = None,
+    priority: int = 0,
+    application: str | None = None,
+    keys: arguments.StrPath | None = None,
+    reconnect: bool = True,
+    timeout: float | None = None,
+    connect_timeout: float | None = 5.0,
+    on_event: Callable[[Event], object] | None = None,
+) -> Subscription:
+    """Subscribe to the frames of all cameras that match a pattern, now and later.
+
+    A camera that does not exist (yet) is no error: the subscription waits for it, and says so (`waiting`,
+    `on_event`, and a warning of the log `mez`).
+
+    Times are aware datetimes, timedeltas from now, texts such as `"-10m"`, `"now"` or
+    `"2026-11-20T21:38:46Z"`, or nanoseconds since 1970-01-01 UTC. They are compared with capture times,
+    which are the cameras'.
+
+    Args:
+        pattern: A camera's name in which a segment may be `*` (any one) or `**` (any number): `dock/*`.
+        edge: The edge broker: `"HOST"` or `"HOST:PORT"` (TCP, 7651 by default), `"unix:///PATH"`, or a
+            `mez.edge()` of this process. Else `MEZ_EDGE`, else the edge broker of this host.
+        latency_ms: The most milliseconds from capture until the frame is in your hands. Default: as soon as
+            possible.
+        accuracy: The least accuracy that you accept, in 0..1. Default: frames go unmodified.
+        on_time_share: The share of frames that must be on time, above 0 and at most 1.
+        profile: What each way to make frames cheaper costs and keeps for your detector: the path of a
+            profile (anything that ends in `.json` or holds a `/`), its content, or the name of one at the
+            edge.
+        min_fps: The lowest frame rate that is of use, in frames per second.
+        on_infeasible: When the bounds cannot both be held: `"degrade"` sends the best that fits, marked;
+            `"skip"` sends nothing until they can; `"stop"` ends the subscription.
+        deliver: `"newest"`: when you are ready, the newest of each camera, and the others are counted as
+            skipped; `"every"`: all that crossed the link, in order. Default: `"every"` where `begin` lies
+            in the past, else `"newest"`.
+        begin: The first capture time wanted. Default: what is published from now on.
+        end: The last capture time wanted. Default: none.
+        since: Another name for `begin`.
+        until: Another name for `end`.
+        priority: Higher goes first where contracts conflict.
+        application: Your name, for people; at most 128 bytes.
+        keys: The folder of keys, for an edge on another host. Else `MEZ_KEYS`, else `~/.config/mez/keys`.
+        reconnect: Whether to dial until it is back when the edge is lost. Otherwise that is a `ConnectError`.
+        timeout: The longest wait for a frame, in seconds; then `WaitTimeoutError`. `None`: for ever.
+        connect_timeout: How long to go on dialling an edge that is not there at the start; then
+            `ConnectError`. `None`: for ever.
+        on_event: Called with every `Event`, by whoever reads the subscription.
+
+    Raises:
+        ArgumentError: An argument makes no sense; `field` names it.
+        KeysError: There are no keys, none for an application, or they have expired.
+        ConnectError: The edge was not there.
+        BusyError: The edge has as many subscriptions as it allows.
+
+    Example:
+        ```python
+        import mez
+        for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="people.json"):
+            boxes = detect(frame.image)
+            frame.reply(boxes)
+        ```
+    """
+    begin_field, begin = arguments.either("begin", begin, "since", since)
+    end_field, end = arguments.either("end", end, "until", until)
+    content, name = arguments.profile(profile)
+    client = connect(edge, keys=keys, application=application, connect_timeout=connect_timeout)
+    native = client.subscribe(
+        arguments.text("pattern", pattern),
+        begin_ns=arguments.optional_utc_ns(begin_field, begin),
+        end_ns=arguments.optional_utc_ns(end_field, end),
+        latency_ms=arguments.optional_number("latency_ms", latency_ms),
+        accuracy=arguments.optional_number("accuracy", accuracy),
+        on_time_share=arguments.number("on_time_share", on_time_share),
+        profile=content,
+        profile_name=name,
+        min_fps=arguments.number("min_fps", min_fps),
+        on_infeasible=arguments.text("on_infeasible", on_infeasible),
+        deliver=arguments.optional_text("deliver", deliver),
+        priority=arguments.whole("priority", priority, -(1 << 31), (1 << 31) - 1),
+        reconnect=bool(reconnect),
+    )
+    return Subscription(
+        native, client, pattern=pattern, timeout=arguments.timeout("timeout", timeout), on_event=on_event
+    )
+
+
+def read(
+    camera: str,
+    *,
+    since: arguments.Time | None = None,
+    until: arguments.Time | None = None,
+    edge: "str | Edge | None" = None,
+    keys: arguments.StrPath | None = None,
+    timeout: float | None = None,
+    connect_timeout: float | None = 5.0,
+) -> Subscription:
+    """Read the past of a camera, as far as the edge holds it: every frame that crossed the link, in order.
+
+    Only what somebody was subscribed to has crossed. What lies before the first frame held is told by its
+    `not_held`.
+
+    Args:
+        camera: The camera's name, or a pattern; then cameras take turns.
+        since: The first capture time wanted, as in `subscribe`. Default: from the oldest frame held.
+        until: The last capture time wanted. Default: up to the newest frame held now.
+        edge: As in `subscribe`.
+        keys: As in `subscribe`.
+        timeout: As in `subscribe`.
+        connect_timeout: As in `subscribe`.
+
+    Raises:
+        NotFoundError: The edge knows no such camera.
+        ArgumentError, KeysError, ConnectError, BusyError: As in `subscribe`.
+
+    Example:
+        ```python
+        for frame in mez.read("dock/cam1", since="-10m", until="-5m"):
+            print(frame.captured, frame.image.mean())
+        ```
+    """
+    begin_ns = 0 if since is None else arguments.utc_ns("since", since)
+    end_ns = None if until is None else arguments.utc_ns("until", until)
+    client = connect(edge, keys=keys, application=None, connect_timeout=connect_timeout)
+    known = client.cameras(arguments.text("camera", camera))
+    if not known:
+        names = ", ".join(record.camera for record in client.cameras()) or "none at all"
+        raise NotFoundError(f"the edge knows no camera {camera}; it knows {names}")
+    # The end of a recording is its newest frame: waiting for a later one would be waiting for nothing.
+    newest_ns = max(
+        (record.newest[2] for record in known if record.newest is not None), default=time.time_ns()
+    )
+    native = client.subscribe(
+        camera,
+        begin_ns=begin_ns,
+        end_ns=max(begin_ns, newest_ns if end_ns is None else min(end_ns, max(newest_ns, begin_ns))),
+        latency_ms=None,
+        accuracy=None,
+        on_time_share=0.98,
+        profile=None,
+        profile_name=None,
+        min_fps=0.0,
+        on_infeasible="degrade",
+        deliver="every",
+        priority=0,
+        reconnect=True,
+    )
+    return Subscription(
+        native,
+        client,
+        pattern=camera,
+        timeout=arguments.timeout("timeout", timeout),
+        everything=since is None,
+    )
+
+
+def connect(
+    edge: "str | Edge | None",
+    *,
+    keys: arguments.StrPath | None,
+    application: str | None = None,
+    connect_timeout: float | None = 5.0,
+) -> _native.Client:
+    """A connection to an edge broker."""
+    # Here, because the edge's module needs this one.
+    from mez._edge import Edge
+
+    return _native.Client(
+        f"unix://{edge.socket}" if isinstance(edge, Edge) else arguments.optional_text("edge", edge),
+        keys=arguments.optional_path("keys", keys),
+        application=arguments.optional_text("application", application),
+        patience=arguments.timeout("connect_timeout", connect_timeout),
+    )
