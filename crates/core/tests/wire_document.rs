@@ -1,0 +1,280 @@
+//! `docs/wire.md` says what the code does: its worked examples are encoded here, and its tables of numbers compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::edge::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
+use mez_core::broker::{
+    DIAL_TIME_MAX, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX,
+};
+use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::frame::{
+    ChainLink, ClockSource, Encoding, Epoch, FRAME_BYTES_MAX, FrameId, FrameMeta, RUNG_BYTES_MAX, Reference,
+    Rung, Sequence, SkipRange, SkipReason,
+};
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_core::wire::{
+    ALPN, CONTRACTS_MAX, Demand, FRAME_HEADER_BYTES_MAX, FrameHeader, Hello, MESSAGE_BYTES_MAX, Message,
+    MessageBuffer, REPLY_BYTES_MAX, RefuseCode, Report, SKIP_RANGES_MAX, Status, TEXT_BYTES_MAX, VERSION,
+    Welcome,
+};
+
+const DOCUMENT: &str = include_str!("../../../docs/wire.md");
+
+fn id(epoch: u64, sequence: u64) -> FrameId {
+    FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) }
+}
+
+/// The messages of the worked examples, one story in order.
+fn messages() -> Vec<(&'static str, Message)> {
+    let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+    let contract = Contract {
+        latency_bound: Some(Duration::from_millis(100)),
+        accuracy_floor: Some(0.95),
+        ..Contract::default()
+    };
+    vec![
+        (
+            "hello",
+            Message::Hello(Hello {
+                version: VERSION,
+                camera: "dock/cam1".parse().unwrap(),
+                epoch: Epoch(3),
+                attempt: 1,
+                anchor: ClockAnchor {
+                    wall: Timestamp::from_nanos(1_700_000_000_000_000_000),
+                    monotonic: at(5_000),
+                },
+                software: "mez 0.1.0".into(),
+            }),
+        ),
+        (
+            "welcome",
+            Message::Welcome(Welcome {
+                version: VERSION,
+                newest: Some(id(2, 900)),
+                frame_bytes_max: FRAME_BYTES_MAX,
+                software: "mez 0.1.0".into(),
+            }),
+        ),
+        ("refuse", Message::Refuse { code: RefuseCode::Full, text: "64 cameras already".into() }),
+        ("ping", Message::Ping { t1: at(6_000) }),
+        ("pong", Message::Pong { t1: at(6_000), t2: at(80_002), t3: at(80_003) }),
+        ("demand", Message::Demand(Demand { revision: 1, contracts: vec![contract] })),
+        ("demand-none", Message::Demand(Demand { revision: 2, contracts: Vec::new() })),
+        (
+            "progress",
+            Message::Report(Report::Progress {
+                frame: id(3, 42),
+                bytes: 65_536,
+                first: at(81_000),
+                now: at(81_010),
+            }),
+        ),
+        (
+            "complete",
+            Message::Report(Report::Complete {
+                frame: id(3, 42),
+                bytes: 100_000,
+                first: at(81_000),
+                last: at(81_016),
+            }),
+        ),
+        (
+            "status",
+            Message::Status(Status {
+                published: 43,
+                refused: 0,
+                width: 1920,
+                height: 1080,
+                frames_per_second: 15.0,
+                log_bytes: 4_300_000,
+            }),
+        ),
+        (
+            "reply",
+            Message::Reply {
+                frame: id(3, 42),
+                application: "people".into(),
+                payload: Bytes::from_static(br#"{"people":2}"#),
+            },
+        ),
+    ]
+}
+
+/// The frame headers of the worked examples.
+fn headers() -> Vec<(&'static str, FrameHeader)> {
+    let still = FrameHeader {
+        meta: FrameMeta {
+            id: id(3, 42),
+            captured: Timestamp::from_nanos(1_700_000_002_000_000_000),
+            clock_source: ClockSource::Broker,
+            width: 1920,
+            height: 1080,
+            encoding: Encoding::Jpeg,
+            rung: Rung::original(),
+            chain: ChainLink::still(Sequence(42)),
+        },
+        payload_bytes: 100_000,
+        sent: Instant::from_nanos(7_000_500_000),
+        expected_accuracy: None,
+        infeasible: false,
+        skipped: vec![
+            SkipRange { first: Sequence(0), count: 40, reason: SkipReason::NotWanted },
+            SkipRange { first: Sequence(41), count: 1, reason: SkipReason::LinkBusy },
+        ],
+    };
+    let mut chained = still.clone();
+    chained.meta.id = id(3, 45);
+    chained.meta.rung = Rung::new("jpeg/w1280/q70/420").unwrap();
+    chained.meta.chain =
+        ChainLink { chain: Sequence(42), index: 3, reference: Reference::Acknowledged(Sequence(42)) };
+    chained.expected_accuracy = Some(0.97);
+    chained.infeasible = true;
+    chained.skipped = Vec::new();
+    vec![("frame-still", still), ("frame-chained", chained)]
+}
+
+fn examples() -> Vec<(&'static str, Vec<u8>)> {
+    let mut examples = Vec::new();
+    for (name, message) in messages() {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        examples.push((name, bytes));
+    }
+    for (name, header) in headers() {
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        examples.push((name, bytes));
+    }
+    examples
+}
+
+/// The blocks of the document that begin with ` ```hex NAME `. What follows a `#` is for people.
+fn blocks() -> BTreeMap<&'static str, Vec<u8>> {
+    let mut blocks = BTreeMap::new();
+    let mut open: Option<(&str, Vec<u8>)> = None;
+    for line in DOCUMENT.lines() {
+        if let Some(name) = line.strip_prefix("```hex ") {
+            open = Some((name.trim(), Vec::new()));
+        } else if line.starts_with("```") {
+            if let Some((name, bytes)) = open.take() {
+                assert!(blocks.insert(name, bytes).is_none(), "docs/wire.md has two examples called {name}");
+            }
+        } else if let Some((name, bytes)) = &mut open {
+            for word in line.split('#').next().unwrap_or("").split_whitespace() {
+                let byte = u8::from_str_radix(word, 16);
+                bytes.push(byte.unwrap_or_else(|_| panic!("{word:?} in the example {name}")));
+            }
+        }
+    }
+    blocks
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let row = |row: &[u8]| row.iter().map(|byte| format!("{byte:02x} ")).collect::<String>() + "\n";
+    bytes.chunks(16).map(row).collect()
+}
+
+#[test]
+fn the_worked_examples_are_what_the_code_writes() {
+    let documented = blocks();
+    let mut names = BTreeSet::new();
+    for (name, bytes) in examples() {
+        let block = documented.get(name);
+        let block = block.unwrap_or_else(|| panic!("docs/wire.md lacks {name}:\n{}", hex(&bytes)));
+        assert_eq!(hex(block), hex(&bytes), "the example {name} in docs/wire.md is out of date");
+        names.insert(name);
+    }
+    let surplus: Vec<_> = documented.keys().filter(|name| !names.contains(**name)).collect();
+    assert!(surplus.is_empty(), "examples of docs/wire.md that nothing checks: {surplus:?}");
+}
+
+#[test]
+fn the_worked_examples_are_read_as_what_they_are_said_to_be() {
+    let documented = blocks();
+    for (name, message) in messages() {
+        let mut buffer = MessageBuffer::default();
+        buffer.push(&documented[name]);
+        assert_eq!(buffer.next(), Ok(Some(message)), "{name}");
+        assert_eq!(buffer.next(), Ok(None), "{name}");
+    }
+    for (name, header) in headers() {
+        assert_eq!(FrameHeader::decode(&documented[name]), Ok(header), "{name}");
+    }
+}
+
+/// The rows of the tables under a heading: first cell → second cell, both without backquotes.
+fn rows(heading: &str) -> BTreeMap<String, String> {
+    let section = DOCUMENT.split(&format!("\n{heading}\n")).nth(1);
+    let section = section.unwrap_or_else(|| panic!("docs/wire.md has no section {heading:?}"));
+    let section = section.split("\n#").next().unwrap_or(section);
+    let cells = |line: &str| {
+        let mut cells =
+            line.strip_prefix('|')?.split('|').map(|cell| cell.trim().trim_matches('`').to_owned());
+        Some((cells.next()?, cells.next()?))
+    };
+    section.lines().filter_map(cells).collect()
+}
+
+#[test]
+fn limits_and_times_are_those_of_the_code() {
+    let limits = rows("## Limits");
+    for (name, value) in [
+        ("MESSAGE_BYTES_MAX", MESSAGE_BYTES_MAX as u64),
+        ("FRAME_HEADER_BYTES_MAX", FRAME_HEADER_BYTES_MAX as u64),
+        ("FRAME_BYTES_MAX", FRAME_BYTES_MAX.into()),
+        ("TEXT_BYTES_MAX", TEXT_BYTES_MAX as u64),
+        ("RUNG_BYTES_MAX", RUNG_BYTES_MAX as u64),
+        ("REPLY_BYTES_MAX", REPLY_BYTES_MAX as u64),
+        ("CONTRACTS_MAX", CONTRACTS_MAX as u64),
+        ("SKIP_RANGES_MAX", SKIP_RANGES_MAX as u64),
+        ("ARRIVING_FRAMES_MAX", ARRIVING_FRAMES_MAX as u64),
+        ("ARRIVING_BYTES_MAX", ARRIVING_BYTES_MAX),
+        ("NUMBER_MAX", NUMBER_MAX),
+    ] {
+        let said = limits.get(name).map(|text| text.replace(',', ""));
+        assert_eq!(said, Some(value.to_string()), "{name}");
+    }
+    let times = rows("## Times");
+    for (name, value) in [
+        ("PING_INTERVAL", PING_INTERVAL),
+        ("SILENCE_MAX", SILENCE_MAX),
+        ("REDIAL_INTERVAL", REDIAL_INTERVAL),
+        ("DIAL_TIME_MAX", DIAL_TIME_MAX),
+        ("REFUSED_INTERVAL", REFUSED_INTERVAL),
+    ] {
+        assert_eq!(times.get(name), Some(&format!("{} ms", value.as_millis())), "{name}");
+    }
+    let alpn = std::str::from_utf8(ALPN).unwrap();
+    assert!(DOCUMENT.contains(&format!("ALPN `{alpn}`")), "docs/wire.md does not name the protocol {alpn}");
+}
+
+#[test]
+fn codes_are_those_of_the_code() {
+    let encodings = rows("### Encodings");
+    let reasons = rows("### Why frames were skipped");
+    for code in 0..=u8::MAX {
+        let number = code.to_string();
+        let encoding = Encoding::from_code(code).map(Encoding::name);
+        assert_eq!(encodings.get(&number).map(String::as_str), encoding, "encoding {code}");
+        let reason = SkipReason::from_code(code).map(SkipReason::name);
+        assert_eq!(reasons.get(&number).map(String::as_str), reason, "reason {code}");
+    }
+    let named = |heading: &str, code: u16, name: &str| {
+        assert_eq!(rows(heading).get(&code.to_string()).map(String::as_str), Some(name), "{heading}");
+    };
+    named("### Refuse", RefuseCode::Version as u16, "version");
+    named("### Refuse", RefuseCode::NotPermitted as u16, "not_permitted");
+    named("### Refuse", RefuseCode::NameHeld as u16, "name_held");
+    named("### Refuse", RefuseCode::Replaced as u16, "replaced");
+    named("### Refuse", RefuseCode::Protocol as u16, "protocol");
+    named("### Refuse", RefuseCode::Full as u16, "full");
+    named("### Refuse", RefuseCode::Stopping as u16, "stopping");
+    named("### What to do when both bounds cannot be held", OnInfeasible::Degrade as u16, "degrade");
+    named("### What to do when both bounds cannot be held", OnInfeasible::Skip as u16, "skip");
+    named("### What to do when both bounds cannot be held", OnInfeasible::Stop as u16, "stop");
+    named("### Clock sources", ClockSource::Broker as u16, "broker");
+    named("### Clock sources", ClockSource::Publisher as u16, "publisher");
+}
