@@ -79,6 +79,7 @@ struct Link {
     demand: Demand,
     sending: Option<FrameId>,
     unacknowledged: VecDeque<FrameId>,
+    newest_sent: Option<FrameId>,
     /// For the frames that were sent here: how many bytes they have, and how many the edge has reported.
     bytes: BTreeMap<FrameId, (u32, u32)>,
 }
@@ -113,7 +114,7 @@ impl World {
 
     fn step(&mut self, Step { what, args: [a, b, c] }: Step) {
         let now = self.now;
-        match what % 16 {
+        match what % 17 {
             // Frames are published: a says how large, b how many; the broker hears of them now, unless c is odd.
             0 | 1 => {
                 for _ in 0..=b % 8 {
@@ -140,6 +141,7 @@ impl World {
                             demand: Demand::default(),
                             sending: None,
                             unacknowledged: VecDeque::new(),
+                            newest_sent: None,
                             bytes: BTreeMap::new(),
                         },
                     );
@@ -197,6 +199,16 @@ impl World {
                 }
                 None => self.broker.handle_intake(pick(&NUMBERS, b), pick(&NUMBERS, c)),
             },
+            // The edge stops the stream of a frame that is on its way.
+            16 => {
+                let link = self.link(a);
+                let Some(known) = self.links.get_mut(&link) else { return };
+                let frame = known.unacknowledged.iter().copied().chain(known.sending).nth(usize::from(b % 8));
+                let Some(frame) = frame else { return };
+                known.sending.take_if(|sending| *sending == frame);
+                known.unacknowledged.retain(|other| *other != frame);
+                self.broker.handle_frame_stopped(now, link, frame);
+            }
             // What an edge does not say, or says to somebody else.
             15 => {
                 let frame = FrameId { epoch: EPOCH, sequence: Sequence(pick(&NUMBERS, c)) };
@@ -262,7 +274,8 @@ impl World {
         if let Some(newest) = newest.filter(|newest| newest.epoch == self.broker.epoch()) {
             self.told = told.max(Some(newest.sequence));
         }
-        let welcome = Welcome { version: VERSION, newest, frame_bytes_max: 1 << 20, software: "fuzz".into() };
+        let frame_bytes_max = if c & 0x80 == 0 { 1 << 20 } else { 1000 };
+        let welcome = Welcome { version: VERSION, newest, frame_bytes_max, software: "fuzz".into() };
         self.broker.handle_message(self.now, link, Message::Welcome(welcome));
         self.drain();
         if !self.links.contains_key(&link) {
@@ -318,11 +331,13 @@ impl World {
         } else {
             Report::Progress { frame, bytes, first, now }
         };
-        // A report that makes no sense says nothing.
-        if (arrived..=size).contains(&bytes)
-            && let Some(known) = self.links.get_mut(&link)
-            && (known.sending == Some(frame) || known.unacknowledged.contains(&frame))
-        {
+        if let Some(known) = self.links.get_mut(&link) {
+            let on_its_way = known.sending == Some(frame) || known.unacknowledged.contains(&frame);
+            let given_up = !on_its_way && known.newest_sent.is_some_and(|newest| frame <= newest);
+            // A report of a frame on its way that makes no sense says nothing.
+            if !given_up && !(on_its_way && (arrived..=size).contains(&bytes)) {
+                return self.broker.handle_message(self.now, link, Message::Report(report));
+            }
             known.bytes.insert(frame, (size, bytes));
             if complete {
                 if frame.epoch == self.broker.epoch() {
@@ -404,6 +419,7 @@ impl World {
         assert!(!known.demand.contracts.is_empty(), "frame {frame} is sent though nobody wants it");
         assert_eq!(known.sending.replace(frame), None, "frame {frame} is sent beside another");
         assert_eq!(frame.epoch, known.epoch, "frame {frame} is of another epoch than its connection");
+        known.newest_sent = Some(frame);
         known.bytes.insert(frame, (header.payload_bytes, 0));
         assert!(self.last_sent.is_none_or(|last| last < frame), "{frame} after {:?}", self.last_sent);
         self.last_sent = Some(frame);

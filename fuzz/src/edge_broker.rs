@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use mez_core::broker::LinkId;
 use mez_core::broker::edge::{EdgeBroker, EdgeConfig, EdgeOutput, Peer, SubscriptionId};
+use mez_core::broker::{LinkId, NUMBER_MAX};
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
@@ -37,7 +37,7 @@ const PEERS: [(&str, &[&str]); 4] = [
     ("spiffe://site/camera/dock/cam1", &["dock/cam1"]),
     ("spiffe://site/camera/none", &[]),
 ];
-const EPOCHS: [u64; 8] = [1, 1, 1, 2, 3, 0, u64::MAX - 1, u64::MAX];
+const EPOCHS: [u64; 8] = [1, 1, 1, 2, 3, 0, NUMBER_MAX, u64::MAX];
 const SLOTS: usize = 6;
 const SUBSCRIPTIONS: u8 = 8;
 const CAMERAS_MAX: usize = 3;
@@ -290,7 +290,6 @@ impl World {
     fn query(&self, a: u8, b: u8, c: u8) {
         let camera: CameraName = pick(&NAMES, a).parse().unwrap();
         let captured = captured(b);
-        let _ = self.broker.age(self.now, &camera, captured);
         if let Some(clock) = self.broker.capture_clock(self.now, &camera) {
             let frame = FrameId { epoch: Epoch(pick(&EPOCHS, c)), sequence: sequence(b) };
             let _ = clock.captured_at(frame, captured);
