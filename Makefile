@@ -14,7 +14,7 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build test test-rust test-model test-python demo demo-video bench lint fmt fuzz clean
+.PHONY: help setup build test test-rust test-model test-fuzz test-python demo demo-video bench lint fmt fuzz clean
 
 help: ## list the targets
 	@echo 'Mez: camera frames for vision applications, on time. First: make demo, make test.'
@@ -29,7 +29,7 @@ setup: ## install what is missing: system packages, Rust, .venv
 build: setup ## build everything; afterwards .venv/bin/mez is the command
 	@tools/build $(LOCKED)
 
-test: test-rust test-model test-python ## run all tests
+test: test-rust test-model test-fuzz test-python ## run all tests
 
 test-rust: setup ## run the tests of the Rust crates
 	cargo test --workspace --all-features $(LOCKED)
@@ -38,6 +38,9 @@ test-rust: setup ## run the tests of the Rust crates
 test-model: export LOOM_MAX_PREEMPTIONS ?= 2
 test-model: setup ## run the log's readers against its writer in every order
 	RUSTFLAGS="--cfg loom" cargo test -p mez-core --lib --release --target-dir target/loom $(LOCKED) -- model
+
+test-fuzz: setup ## compile the fuzz targets and run their committed inputs
+	cargo test --manifest-path fuzz/Cargo.toml $(LOCKED)
 
 test-python: build ## run the tests of the Python package
 	.venv/bin/python -m pytest
