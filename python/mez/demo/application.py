@@ -44,7 +44,7 @@ class Application:
         self._ledger = ledger
         self._detector = detector
         self._noted = noted
-        self._subscription = mez.subscribe(pattern, edge=edge)
+        self._subscription = mez.subscribe(pattern, edge=edge, application="mez demo")
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="application", daemon=True)
 

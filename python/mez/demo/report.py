@@ -173,34 +173,29 @@ class Results:
 
     def table(self) -> Table:
         """Return the summary as a table: a row per camera, and one for all."""
-        table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
+        table = Table(box=None, header_style="dim", padding=(0, 1))
         table.add_column("camera", min_width=11)
-        for name in ("published", "delivered", "age p50 ms", "p95", "p99", "size kB", "searched", "people"):
-            table.add_column(name, justify="right")
-        table.add_column("skipped, and why")
+        for name in ("published", "delivered", "skipped", "age ms", "p95 ms", "p99 ms", "searched", "people"):
+            table.add_column(name, justify="right", no_wrap=True)
         for camera in self.totals.cameras.values():
-            size = camera.size_bytes / camera.delivered / 1000 if camera.delivered else None
             table.add_row(
                 camera.camera,
                 f"{camera.published}",
                 f"{camera.delivered}",
+                f"{camera.skipped.total()}",
                 *(_shown(camera.age_ms(percent), 1) for percent in (50, 95, 99)),
-                _shown(size, 0),
                 f"{self.detector.frames.get(camera.camera, 0)}",
                 f"{self.detector.detections.get(camera.camera, 0)}",
-                reasons(camera.skipped) or "none",
             )
         if len(self.totals.cameras) > 1:
-            size_bytes = sum(camera.size_bytes for camera in self.totals.cameras.values())
             table.add_row(
                 "all",
                 f"{self.totals.published}",
                 f"{self.totals.delivered}",
+                f"{self.totals.skipped.total()}",
                 *(_shown(self.totals.age_ms(percent), 1) for percent in (50, 95, 99)),
-                _shown(size_bytes / self.totals.delivered / 1000 if self.totals.delivered else None, 0),
                 f"{sum(self.detector.frames.values())}",
                 f"{sum(self.detector.detections.values())}",
-                reasons(self.totals.skipped) or "none",
                 style="bold",
             )
         return table

@@ -1,6 +1,7 @@
 """All of it together: start, watch, stop, say how it went."""
 
 import contextlib
+import logging
 import os
 import signal
 import tempfile
@@ -13,6 +14,7 @@ from typing import Final, Self
 from rich.console import Console
 from rich.live import Live
 
+import mez
 from mez.demo.account import Ledger
 from mez.demo.application import Application
 from mez.demo.detector import Detector
@@ -38,6 +40,9 @@ RESUME_SECONDS_MAX: Final = 10.0
 EDGE_LOG: Final = "256MiB"
 CAMERA_LOG: Final = "64MiB"
 
+PLAIN_COLUMNS: Final = 120
+"""Width of what is printed where there is no terminal."""
+
 THIS_APPLICATION: Final = "this application"
 
 
@@ -45,6 +50,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run the demo; see `mez.demo.main`."""
     options = parse(arguments)
     console = Console(highlight=False)
+    if not console.is_terminal:
+        # What reads a file or a pipe has no width of its own to wrap at.
+        console = Console(highlight=False, width=PLAIN_COLUMNS)
     with contextlib.ExitStack() as at_end:
         interrupt = at_end.enter_context(Interrupt())
         work = Path(
@@ -54,12 +62,16 @@ def run(arguments: Sequence[str]) -> int:
                 tempfile.TemporaryDirectory(prefix="mez-demo-", ignore_cleanup_errors=True)
             )
         )
+        at_end.enter_context(_log_to(work / "application.log"))
         demo = Demo(options, work, console, interrupt)
         try:
             results = demo.run()
             code = _tell(demo, results)
-        except ProcessError as error:
+        except (ProcessError, mez.Error) as error:
             console.print(f"mez demo: {error}", style="bold red", markup=False)
+            code = 1
+        except EndedEarlyError:
+            console.print("mez demo: ended before frames flowed")
             code = 1
         except KeyboardInterrupt:
             console.print("mez demo: stopped at once", style="bold red")
@@ -69,6 +81,10 @@ def run(arguments: Sequence[str]) -> int:
         if options.keep:
             console.print(f"Keys and logs are in {work}", markup=False)
         return code
+
+
+class EndedEarlyError(Exception):
+    """Somebody wanted an end before there was anything to sum up."""
 
 
 class Interrupt:
@@ -134,12 +150,15 @@ class Demo:
         self._meters = {name: UsageMeter() for name in ("edge", *self._cameras, THIS_APPLICATION)}
         self._application: Application | None = None
         self._stopped_in_order: dict[str, bool] = {}
+        self._flowing = False
 
     def run(self) -> Results:
         """Start everything, let frames flow for as long as was asked for, and stop everything.
 
         Raises:
-            ProcessError: Something did not start.
+            ProcessError: A broker did not start.
+            mez.Error: The application could not subscribe.
+            EndedEarlyError: It was interrupted before the first frame.
         """
         with self._step("making the keys of a site for this demo"):
             run_to_end(
@@ -164,6 +183,7 @@ class Demo:
                 camera.await_ready(self._interrupted)
         with self._step("waiting for the first frame of every camera"):
             self._await_first_frames()
+        self._flowing = True
         begins_s = time.monotonic()
         self.gallery = Gallery(begins_s, self.options.seconds)
         self._watch(application, begins_s)
@@ -210,10 +230,12 @@ class Demo:
 
     @contextlib.contextmanager
     def _step(self, what: str) -> Iterator[None]:
-        """Show a spinner while it lasts, and how long it took."""
+        """Show a spinner while it lasts, and how long it took. Nothing goes on after it once interrupted."""
         began = time.monotonic()
         with self.console.status(f"{what} …") if self._live else contextlib.nullcontext():
             yield
+        if self._interrupted() and not self._flowing:
+            raise EndedEarlyError
         self.console.print(f"  {what}: {time.monotonic() - began:.1f} s", style="dim", markup=False)
 
     def _await_first_frames(self) -> None:
@@ -311,6 +333,22 @@ def _state(broker: Broker) -> str:
 @contextlib.contextmanager
 def _nothing() -> Iterator[None]:
     yield None
+
+
+@contextlib.contextmanager
+def _log_to(path: Path) -> Iterator[None]:
+    """Send what Mez logs in this process to a file: on the terminal it would run into the table."""
+    log = logging.getLogger("mez")
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    propagated, log.propagate = log.propagate, False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = propagated
+        handler.close()
 
 
 def _tell(demo: Demo, results: Results) -> int:

@@ -14,6 +14,11 @@ from mez.demo.supervise import Incident
 from mez.demo.usage import Usage
 
 INCIDENTS_SHOWN: Final = 4
+BAR_COLUMNS: Final = 12
+
+CAMERA_PROCESSES_SHOWN: Final = 6
+"""More camera brokers share a row, except those that do not serve."""
+
 SILENT_AFTER_S: Final = 1.0
 """A camera without frames for so long is shown as silent, unless its rate makes that usual."""
 
@@ -107,14 +112,13 @@ def reasons(skipped: Mapping[str, int]) -> str:
 
 def _heading(snapshot: Snapshot) -> Text:
     elapsed = min(max(snapshot.elapsed_s, 0.0), snapshot.seconds)
-    filled = round(elapsed / snapshot.seconds * 24)
+    filled = round(elapsed / snapshot.seconds * BAR_COLUMNS)
     text = Text()
     text.append(" Mez demo ", style="bold reverse")
-    text.append(
-        f"  {len(snapshot.totals.cameras)} cameras, {snapshot.fps:g} frames/s each, over mutual TLS   "
-    )
+    cameras = len(snapshot.totals.cameras)
+    text.append(f"  {cameras} camera{'s' * (cameras > 1)} at {snapshot.fps:g} frames/s, over mutual TLS  ")
     text.append("━" * filled, style="green")
-    text.append("━" * (24 - filled), style="dim")
+    text.append("━" * (BAR_COLUMNS - filled), style="dim")
     text.append(f"  {elapsed:.0f} of {snapshot.seconds:.0f} s")
     return text
 
@@ -122,9 +126,9 @@ def _heading(snapshot: Snapshot) -> Text:
 def _cameras(snapshot: Snapshot) -> Table:
     table = _table()
     table.add_column("camera", min_width=11)
-    for name in ("rate /s", "age p50 ms", "age p95 ms", "size kB", "delivered"):
-        table.add_column(name, justify="right")
-    table.add_column("skipped, and why", min_width=18)
+    for name in ("rate /s", "age ms", "p95 ms", "kB", "delivered"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("skipped, and why", min_width=16)
     table.add_column("people", justify="right")
     silent_after_s = max(SILENT_AFTER_S, 3 / snapshot.fps)
     for camera in snapshot.totals.cameras.values():
@@ -168,21 +172,36 @@ def _processes(snapshot: Snapshot) -> Table:
     table.add_column("process", min_width=16)
     for name in ("pid", "CPU %", "memory MB"):
         table.add_column(name, justify="right")
-    table.add_column("state")
-    for row in snapshot.processes:
+    table.add_column("state", no_wrap=True)
+    for row in _shown(snapshot.processes):
         usage = row.usage
         table.add_row(
             row.name,
             "-" if row.pid is None else f"{row.pid}",
             _figure(None if usage is None else usage.cpu_percent, 0),
             _figure(None if usage is None else usage.rss_mb, 0),
-            row.state if row.pid is not None else Text(row.state, style="bold red"),
+            Text(row.state, style="bold red") if row.state.startswith("down") else row.state,
         )
     return table
 
 
+def _shown(processes: Sequence[ProcessRow]) -> Sequence[ProcessRow]:
+    """Leave the rows as they are, or put those of many cameras that serve into one."""
+    serving = [row for row in processes[1:-1] if row.state == "serving" and row.usage is not None]
+    if len(processes) - 2 <= CAMERA_PROCESSES_SHOWN or not serving:
+        return processes
+    usages = [row.usage for row in serving if row.usage is not None]
+    together = ProcessRow(
+        f"{len(serving)} cameras",
+        None,
+        Usage(sum(usage.cpu_percent or 0.0 for usage in usages), sum(usage.rss_mb for usage in usages)),
+        "serving",
+    )
+    return [processes[0], together, *(row for row in processes[1:-1] if row not in serving), processes[-1]]
+
+
 def _table() -> Table:
-    return Table(box=None, pad_edge=True, header_style="dim", padding=(0, 2, 0, 1))
+    return Table(box=None, pad_edge=True, header_style="dim", padding=(0, 1))
 
 
 def _figure(value: float | None, digits: int) -> str:

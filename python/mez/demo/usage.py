@@ -2,11 +2,17 @@
 
 import os
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+WINDOW_S: Final = 2.0
+"""The kernel counts in ticks of 10 ms: over less time than this, percentages jump."""
+
+SAMPLES_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +20,7 @@ class Usage:
     """What one process uses.
 
     Attributes:
-        cpu_percent: Of one core, since the sample before; `None` with the first.
+        cpu_percent: Of one core, over the last `WINDOW_S` seconds; `None` with the first sample.
         rss_mb: Resident memory now, in megabytes (10^6 bytes).
     """
 
@@ -31,7 +37,8 @@ class UsageMeter:
         self.cpu_seconds = 0.0
         """Processor time of all starts up to the last sample."""
         self._pid: int | None = None
-        self._last: tuple[float, float] | None = None
+        # Processor time and when it was read, oldest first.
+        self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
 
     def sample(self, pid: int | None) -> Usage | None:
         """Look at the process now; `None` if it does not run.
@@ -41,7 +48,8 @@ class UsageMeter:
         if pid is None:
             return None
         if pid != self._pid:
-            self._pid, self._last = pid, None
+            self._pid = pid
+            self._samples.clear()
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
             status = Path(f"/proc/{pid}/status").read_text()
@@ -57,14 +65,14 @@ class UsageMeter:
         # 14 and 15.
         fields = stat.rpartition(")")[2].split()
         cpu_s, now = (int(fields[11]) + int(fields[12])) / TICKS_PER_S, time.monotonic()
+        self.cpu_seconds += cpu_s - (self._samples[-1][0] if self._samples else 0.0)
+        while len(self._samples) > 1 and self._samples[1][1] <= now - WINDOW_S:
+            self._samples.popleft()
         percent = None
-        if self._last is None:
-            self.cpu_seconds += cpu_s
-        else:
-            cpu_before, before = self._last
-            self.cpu_seconds += cpu_s - cpu_before
+        if self._samples:
+            cpu_before, before = self._samples[0]
             percent = 100 * (cpu_s - cpu_before) / max(now - before, 1e-3)
-        self._last = (cpu_s, now)
+        self._samples.append((cpu_s, now))
         peak_mb = _megabytes(memory["VmHWM"])
         self.rss_mb_max = max(self.rss_mb_max or 0.0, peak_mb)
         return Usage(percent, _megabytes(memory["VmRSS"]))
