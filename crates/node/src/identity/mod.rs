@@ -12,7 +12,7 @@
 //! | [`folder`] | the folder of keys: where it is found, which identity in it fits |
 //! | [`credentials`] | what one member proves itself with, and the files it is kept in |
 //! | [`token`] | one-time tokens |
-//! | [`enrol`] | a device with a token gets its certificate |
+//! | [`mod@enrol`] | a device with a token gets its certificate |
 //! | [`tls`] | the TLS configurations of every port |
 //! | [`accept`] | TLS over TCP, bounded |
 //! | [`explain`] | what a failed handshake means, in words |

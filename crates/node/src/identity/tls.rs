@@ -1,7 +1,7 @@
 //! TLS for every port of Mez: version 1.3 only, ring's ciphers, and the site's authority as the only root.
 //!
 //! Both sides present a certificate; only enrolment, whose client has none yet, is different (see
-//! [`super::enrol`]). Clients verify the server name [`EDGE_SERVER_NAME`], whatever address they dialled. Servers
+//! [`mod@super::enrol`]). Clients verify the server name [`EDGE_SERVER_NAME`], whatever address they dialled. Servers
 //! check the role inside the handshake, so that nothing is read from somebody who has no business there.
 //! Sessions are never resumed and no early data is taken: a resumed session would skip the check of the
 //! certificate, so that one that has expired meanwhile would go on being used, and early data can be replayed.
