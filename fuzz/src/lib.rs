@@ -7,11 +7,13 @@
 //! | [`frame_header`] | a frame's header | what was decoded survives encoding and stays within the limit |
 //! | [`camera_pattern`] | patterns and names | matching agrees with a second, slower matcher |
 //! | [`jpeg`](jpeg()) | images and streams of them | no more pixels than allowed; what the splitter cuts is whole |
+//! | [`api_request`] | requests of applications and publishers | what is taken is valid, what is not says why |
 //! | [`edge_broker`](edge_broker()) | a script of events | see [`mod@edge_broker`] |
 //! | [`camera_broker`](camera_broker()) | a script of events | see [`mod@camera_broker`] |
 //!
 //! A failing input becomes a regression test by putting it into `seeds/TARGET/`; see `seeds.rs`.
 
+pub mod api;
 pub mod camera_broker;
 pub mod edge_broker;
 mod jpeg;
@@ -20,6 +22,7 @@ pub mod script;
 pub mod seeds;
 mod wire;
 
+pub use self::api::api_request;
 pub use self::camera_broker::run as camera_broker;
 pub use self::edge_broker::run as edge_broker;
 pub use self::jpeg::jpeg;
@@ -29,6 +32,7 @@ pub use self::wire::{frame_header, wire_message};
 /// A target by its name.
 pub fn target(name: &str) -> Option<fn(&[u8])> {
     Some(match name {
+        "api_request" => api_request,
         "camera_broker" => camera_broker,
         "camera_pattern" => camera_pattern,
         "edge_broker" => edge_broker,

@@ -18,6 +18,9 @@ use mez_core::wire::{
 };
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::{ImageView, PixelFormat};
+use mez_node::api::pb;
+use mez_node::local::Kind;
+use prost::Message as _;
 
 /// An input that is made here.
 pub struct Seed {
@@ -61,6 +64,9 @@ pub fn all() -> Vec<Seed> {
     }
     let stream: Vec<u8> = images.iter().flat_map(|(_, image)| image.iter().copied().chain([0, 0])).collect();
     add("jpeg", "stream", [&[100], &*stream].concat());
+    for (name, bytes) in requests(&images[0].1) {
+        add("api_request", name, bytes);
+    }
     for (name, steps) in EDGE_STORIES {
         add("edge_broker", name, steps.concat());
     }
@@ -182,6 +188,46 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
     chained.expected_accuracy = Some(0.97);
     chained.infeasible = true;
     vec![("still", still), ("gaps", gaps), ("full", full), ("chained", chained)]
+}
+
+/// Requests of the applications' interface, by themselves and in packets.
+fn requests(image: &Bytes) -> Vec<(&'static str, Vec<u8>)> {
+    let subscribe = pb::SubscribeRequest {
+        pattern: "dock/*".into(),
+        begin_utc_ns: Some(1_700_000_000_000_000_000),
+        end_utc_ns: Some(1_800_000_000_000_000_000),
+        latency_bound_ns: Some(100_000_000),
+        accuracy_floor: Some(0.95),
+        on_time_share: Some(0.9),
+        min_fps: 5.0,
+        priority: -3,
+        accept_encodings: vec![1, 2],
+        application: "people".into(),
+        ..Default::default()
+    };
+    let publish = pb::PublishRequest {
+        camera: "dock/cam1".into(),
+        number: 7,
+        encoding: 1,
+        width: 32,
+        height: 24,
+        payload: image.clone(),
+        ..Default::default()
+    };
+    let packet = |kind: Kind, message: Vec<u8>, payload: &[u8]| {
+        let length = |bytes: &[u8]| (bytes.len() as u32).to_le_bytes();
+        [&[kind as u8, 0, 0, 0][..], &length(&message), &length(payload), &message, payload].concat()
+    };
+    let inline = pb::PublishRequest { payload: Bytes::new(), ..publish.clone() };
+    let packets = [
+        packet(Kind::Subscribe, subscribe.encode_to_vec(), &[]),
+        packet(Kind::Publish, inline.encode_to_vec(), image),
+    ];
+    vec![
+        ("subscribe", [&[0][..], &subscribe.encode_to_vec()].concat()),
+        ("publish", [&[1][..], &publish.encode_to_vec()].concat()),
+        ("packets", [&[2][..], &packets.concat()].concat()),
+    ]
 }
 
 fn images() -> Vec<(&'static str, Bytes)> {
