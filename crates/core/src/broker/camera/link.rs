@@ -15,6 +15,12 @@ const UNACKNOWLEDGED_FRAMES_MAX: usize = 16;
 const UNACKNOWLEDGED_BYTES_MAX: u64 = 16 << 20;
 /// The latency bound that decides when a transfer counts as stalled, where no contract gives one.
 const STALL_BOUND_DEFAULT: Duration = Duration::from_secs(1);
+/// A transfer counts as stalled after this long without progress, however slow the link has shown itself to be.
+const STALL_MAX: Duration = Duration::from_secs(5);
+/// The longest pause that is taken for the link's usual way; longer ones are outages.
+const USUAL_GAP_MAX: Duration = Duration::from_secs(1);
+/// How long a pause is remembered.
+const USUAL_GAP_WINDOW: Duration = Duration::from_secs(10);
 /// How often frames are tried while the link makes no progress.
 const OUTAGE_INTERVAL: Duration = Duration::from_millis(100);
 /// The round trip that is assumed before one was measured.
@@ -37,6 +43,11 @@ pub(super) struct Link {
     newest_sent: Option<FrameId>,
     /// When bytes last got through, or began to be sent after a rest.
     progress: Instant,
+    /// The longest pause after which bytes went on getting through, and when that was.
+    usual_gap: (Duration, Instant),
+    /// Times in succession that frames were given up. The limit doubles with each, as for a retransmission timer
+    /// (RFC 6298, section 5.5), so that on a link that is slower than thought a frame gets through in the end.
+    stalls: u32,
     /// Set while nothing gets through: when the next frame may be tried.
     outage_retry: Option<Instant>,
 }
@@ -63,6 +74,8 @@ impl Link {
             unacknowledged: VecDeque::new(),
             newest_sent: None,
             progress: now,
+            usual_gap: (Duration::ZERO, now),
+            stalls: 0,
             outage_retry: None,
         }
     }
@@ -124,10 +137,15 @@ impl Link {
             None if self.newest_sent.is_some_and(|newest| frame <= newest) => {}
             None => return false,
         }
+        let gap = now.saturating_since(self.progress).min(USUAL_GAP_MAX);
+        if gap >= self.usual_gap.0 || now.saturating_since(self.usual_gap.1) > USUAL_GAP_WINDOW {
+            self.usual_gap = (gap, now);
+        }
         self.progress = now;
         self.outage_retry = None;
         if complete {
             self.give_up(frame);
+            self.stalls = 0;
         }
         complete
     }
@@ -164,13 +182,17 @@ impl Link {
         self.sending = None;
         self.outage_retry = Some(self.outage_retry.unwrap_or(now));
         self.progress = now;
+        self.stalls = self.stalls.saturating_add(1);
         stalled
     }
 
-    /// No progress for longer than this is an outage: 1.5 latency bounds or three round trips.
+    /// No progress for longer than this is an outage: 1.5 latency bounds, three round trips, or two of the pauses that
+    /// the link is used to make, which a full queue or a lost packet brings.
     fn stall_limit(&self) -> Duration {
         let bound = self.demand.contracts.iter().filter_map(|contract| contract.latency_bound).min();
         let round_trip_time = self.clock.round_trip_time_min().unwrap_or(ROUND_TRIP_TIME_DEFAULT);
-        (bound.unwrap_or(STALL_BOUND_DEFAULT).mul_f64(1.5)).max(round_trip_time * 3)
+        let bound = bound.unwrap_or(STALL_BOUND_DEFAULT);
+        let limit = (bound + bound / 2).max(round_trip_time * 3).max(self.usual_gap.0 * 2);
+        limit.saturating_mul(1 << self.stalls.min(16)).min(STALL_MAX)
     }
 }
