@@ -78,6 +78,7 @@ fn camera(random: &mut Random) -> CameraSpec {
         delay_up: delay,
         delay_down: random.duration(delay / 2..=delay * 2),
         queue_bytes_max: u64::min(queue_bytes_max, queue_most),
+        lost_once_in: *random.pick(&[0, 0, 0, 1000, 200, 30]),
     };
     CameraSpec {
         link,

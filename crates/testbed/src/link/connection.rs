@@ -8,6 +8,7 @@ use mez_core::frame::FrameId;
 
 use super::Side;
 use super::direction::{Chunk, Kind};
+use super::incoming::Incoming;
 use crate::time::Moment;
 
 pub(super) struct Connection {
@@ -42,7 +43,7 @@ impl Connection {
 
     /// Whether nobody will ever use it again.
     pub(super) fn is_over(&self) -> bool {
-        self.ends.iter().all(|end| !end.open && end.is_idle())
+        self.ends.iter().all(|end| !end.open && end.is_idle() && end.missing.is_empty())
     }
 }
 
@@ -50,12 +51,19 @@ impl Connection {
 pub(super) struct End {
     /// Whether somebody here knows the connection.
     pub(super) open: bool,
+    /// Whether somebody here ever did.
+    pub(super) was_open: bool,
     pub(super) heard: Moment,
     /// What was sent and lost, to be sent again first.
     resend: VecDeque<Chunk>,
     resend_bytes: u64,
+    /// What was lost on the way, with the moment at which that is noticed.
+    missing: VecDeque<(Moment, Chunk)>,
+    /// How many messages have been said.
+    said: u64,
+    pub(super) incoming: Incoming,
     /// Messages, and other things that go before frames.
-    control: VecDeque<Kind>,
+    control: VecDeque<(Option<u64>, Kind)>,
     /// Frames with bytes unsent; the one that was begun last goes first.
     frames: Vec<OutFrame>,
 }
@@ -69,6 +77,7 @@ pub(super) struct OutFrame {
 
 /// What left an end.
 pub(super) struct Taken {
+    pub(super) number: Option<u64>,
     pub(super) kind: Kind,
     /// The frame of which this was the last byte.
     pub(super) finished: Option<FrameId>,
@@ -78,9 +87,13 @@ impl End {
     fn new(open: bool, heard: Moment) -> Self {
         Self {
             open,
+            was_open: open,
             heard,
             resend: VecDeque::new(),
             resend_bytes: 0,
+            missing: VecDeque::new(),
+            said: 0,
+            incoming: Incoming::default(),
             control: VecDeque::new(),
             frames: Vec::new(),
         }
@@ -98,8 +111,15 @@ impl End {
         self.resend_bytes
     }
 
+    /// Says something after everything that was said before.
     pub(super) fn say(&mut self, kind: Kind) {
-        self.control.push_back(kind);
+        self.control.push_back((Some(self.said), kind));
+        self.said += 1;
+    }
+
+    /// Says something that is true whatever else arrives before or after it.
+    pub(super) fn call(&mut self, kind: Kind) {
+        self.control.push_back((None, kind));
     }
 
     pub(super) fn send_frame(&mut self, frame: OutFrame) {
@@ -109,25 +129,44 @@ impl End {
     /// Drops what has not left of a frame.
     pub(super) fn drop_frame(&mut self, frame: FrameId) {
         self.frames.retain(|out| out.frame != frame);
+        self.missing.retain(|(_, chunk)| !chunk.is_of(frame));
         self.resend.retain(|chunk| !chunk.is_of(frame));
         self.resend_bytes = self.resend.iter().map(Chunk::bytes).sum();
     }
 
-    /// Drops everything that has not left.
+    /// Drops everything that has not arrived.
     pub(super) fn drop_all(&mut self) {
-        self.drop_frames();
-        self.control.clear();
-    }
-
-    /// Drops everything that has not left, but for messages.
-    pub(super) fn drop_frames(&mut self) {
         self.frames.clear();
         self.resend.clear();
         self.resend_bytes = 0;
+        self.missing.clear();
+        self.control.clear();
+    }
+
+    /// A piece is lost on the way, as will be noticed at a later moment.
+    pub(super) fn lose(&mut self, noticed: Moment, chunk: Chunk) {
+        self.missing.push_back((noticed, chunk));
+    }
+
+    /// When a loss is noticed next.
+    pub(super) fn loss_due(&self) -> Option<Moment> {
+        self.missing.front().map(|(noticed, _)| *noticed)
+    }
+
+    /// Takes note of what has been lost on the way. True if there was any.
+    pub(super) fn notice_losses(&mut self, now: Moment) -> bool {
+        let mut noticed = false;
+        while let Some((_, chunk)) = self.missing.pop_front_if(|(due, _)| *due <= now) {
+            self.lost_at_once(chunk);
+            noticed = true;
+        }
+        noticed
     }
 
     /// What was on its way is lost and will be sent again, before anything that was lost later.
     pub(super) fn lost(&mut self, chunks: Vec<Chunk>) {
+        let missing: Vec<Chunk> = self.missing.drain(..).map(|(_, chunk)| chunk).collect();
+        let chunks: Vec<Chunk> = missing.into_iter().chain(chunks).collect();
         for chunk in chunks.into_iter().rev() {
             self.resend_bytes += chunk.bytes();
             self.resend.push_front(chunk);
@@ -140,16 +179,16 @@ impl End {
         self.resend.push_back(chunk);
     }
 
-    pub(super) fn take_lost(&mut self) -> Option<Kind> {
+    pub(super) fn take_lost(&mut self) -> Option<Chunk> {
         let chunk = self.resend.pop_front()?;
         self.resend_bytes -= chunk.bytes();
-        Some(chunk.kind)
+        Some(chunk)
     }
 
     /// The next thing that has not been sent yet; of a frame at most `piece_bytes`.
     pub(super) fn take(&mut self, piece_bytes: u32) -> Option<Taken> {
-        if let Some(kind) = self.control.pop_front() {
-            return Some(Taken { kind, finished: None });
+        if let Some((number, kind)) = self.control.pop_front() {
+            return Some(Taken { number, kind, finished: None });
         }
         let out = self.frames.last_mut()?;
         let bytes = piece_bytes.min(out.payload.len() as u32 - out.sent);
@@ -165,6 +204,6 @@ impl End {
         if finished.is_some() {
             self.frames.pop();
         }
-        Some(Taken { kind, finished })
+        Some(Taken { number: None, kind, finished })
     }
 }

@@ -18,6 +18,8 @@ const PACKET_BYTES: u64 = 1200;
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     pub(super) connection: LinkId,
+    /// Its place among the messages of its sender, if it has one.
+    pub(super) number: Option<u64>,
     pub(super) kind: Kind,
 }
 
@@ -126,21 +128,22 @@ impl Direction {
         served.into_iter().chain(arrived).min().unwrap_or(Moment::NEVER)
     }
 
-    /// Lets whatever has been transmitted by now set off. Returns whether anything did, so that there is room.
-    pub(super) fn transmit(&mut self, now: Moment) -> bool {
-        let done = self
-            .service
-            .as_ref()
-            .is_some_and(|service| service.from + self.time_for(service.bits_left) <= now);
-        if !done {
-            return false;
+    /// What has been transmitted by now, if anything; there is room for more then.
+    pub(super) fn transmit(&mut self, now: Moment) -> Option<Chunk> {
+        let service = self.service.as_ref()?;
+        if service.from + self.time_for(service.bits_left) > now {
+            return None;
         }
         self.service = None;
         let chunk = self.queue.pop_front().expect("what is being transmitted is the first of the queue");
         self.queued_bytes -= chunk.bytes();
-        self.travelling.push_back((now + self.delay, chunk));
         self.serve(now);
-        true
+        Some(chunk)
+    }
+
+    /// What has been transmitted sets off.
+    pub(super) fn travel(&mut self, now: Moment, chunk: Chunk) {
+        self.travelling.push_back((now + self.delay, chunk));
     }
 
     /// What has arrived by now.

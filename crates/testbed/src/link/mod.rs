@@ -12,6 +12,7 @@
 
 mod connection;
 mod direction;
+mod incoming;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -67,11 +68,19 @@ pub struct LinkSpec {
     pub delay_down: Duration,
     /// What may wait in the queue, in bytes: 13 ms at 20 Mbit/s. Default 32 KiB.
     pub queue_bytes_max: u64,
+    /// One piece in so many is lost, and sent again a round trip later. 0: none. Default 0.
+    pub lost_once_in: u64,
 }
 
 impl Default for LinkSpec {
     fn default() -> Self {
-        Self { bits_per_second: 20_000_000, delay_up: ms(5), delay_down: ms(5), queue_bytes_max: 32 << 10 }
+        Self {
+            bits_per_second: 20_000_000,
+            delay_up: ms(5),
+            delay_down: ms(5),
+            queue_bytes_max: 32 << 10,
+            lost_once_in: 0,
+        }
     }
 }
 
@@ -284,12 +293,15 @@ impl Link {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.end_mut(Side::Camera).drop_frame(frame);
         }
-        self.say(now, Side::Camera, id, Kind::Reset(frame));
+        self.call(now, Side::Camera, id, Kind::Reset(frame));
     }
 
     /// Tells the camera that a frame is not wanted.
     pub fn stop(&mut self, now: Moment, connection: LinkId, frame: FrameId) {
-        self.say(now, Side::Edge, connection, Kind::Stop(frame));
+        if let Some(known) = self.connections.get_mut(&connection) {
+            known.end_mut(Side::Edge).incoming.drop_frame(frame);
+        }
+        self.call(now, Side::Edge, connection, Kind::Stop(frame));
     }
 
     /// Closes a connection. The camera forgets it at once; what the edge said before still leaves.
@@ -301,10 +313,12 @@ impl Link {
         }
         end.open = false;
         match from {
-            Side::Camera => end.drop_all(),
-            Side::Edge => end.drop_frames(),
+            Side::Camera => {
+                end.drop_all();
+                end.call(Kind::Close);
+            }
+            Side::Edge => end.say(Kind::Close),
         }
-        end.say(Kind::Close);
         self.pump(now, from);
     }
 
@@ -396,7 +410,7 @@ impl Link {
         self.edge_listens = false;
         for connection in self.connections.values_mut() {
             let end = connection.end_mut(Side::Edge);
-            end.open = false;
+            (end.open, end.was_open) = (false, true);
             end.drop_all();
         }
     }
@@ -424,6 +438,7 @@ impl Link {
             let idle = Side::BOTH.into_iter().filter(|side| connection.end(*side).open);
             idle.map(|side| connection.end(side).heard + IDLE_TIME_MAX)
                 .chain(connection.resumes)
+                .chain(Side::BOTH.into_iter().filter_map(|side| connection.end(side).loss_due()))
                 .min()
                 .unwrap_or(Moment::NEVER)
         });
@@ -433,7 +448,8 @@ impl Link {
     /// The moment of [`Link::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Moment) {
         for from in Side::BOTH {
-            while self.directions[from as usize].transmit(now) {
+            while let Some(chunk) = self.directions[from as usize].transmit(now) {
+                self.set_off(now, from, chunk);
                 self.pump(now, from);
             }
             while let Some(chunk) = self.directions[from as usize].arrive(now) {
@@ -443,6 +459,9 @@ impl Link {
         self.handle_dials(now);
         let mut resumed = false;
         for connection in self.connections.values_mut() {
+            for side in Side::BOTH {
+                resumed |= connection.end_mut(side).notice_losses(now);
+            }
             if connection.resumes.is_some_and(|resumes| resumes <= now) {
                 connection.resumes = None;
                 resumed = true;
@@ -477,6 +496,28 @@ impl Link {
         }
     }
 
+    fn call(&mut self, now: Moment, from: Side, id: LinkId, kind: Kind) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let end = connection.end_mut(from);
+        if end.open {
+            end.call(kind);
+            self.pump(now, from);
+        }
+    }
+
+    /// What has been transmitted sets off, or is lost.
+    fn set_off(&mut self, now: Moment, from: Side, chunk: Chunk) {
+        let lost = self.spec.lost_once_in > 0 && self.random.one_in(self.spec.lost_once_in);
+        if !lost {
+            return self.directions[from as usize].travel(now, chunk);
+        }
+        // RFC 9002, section 6.1.2: a packet is taken for lost 9/8 of a round trip after one that arrived.
+        let noticed = now + self.spec.round_trip_time() * 9 / 8 + ACKNOWLEDGE_DELAY;
+        if let Some(connection) = self.connections.get_mut(&chunk.connection) {
+            connection.end_mut(from).lose(noticed, chunk);
+        }
+    }
+
     /// Moves what can be sent into the queue, one piece of each connection in turn.
     fn pump(&mut self, now: Moment, from: Side) {
         let piece_bytes =
@@ -495,16 +536,16 @@ impl Link {
             let Some(id) = next else { break };
             self.turn[from as usize] = id;
             let end = self.connections.get_mut(&id).expect("it was just found").end_mut(from);
-            let kind = match end.take_lost() {
-                Some(kind) => kind,
+            let chunk = match end.take_lost() {
+                Some(chunk) => chunk,
                 None => {
                     let taken = end.take(piece_bytes).expect("an end that is not idle has something");
                     self.outputs
                         .extend(taken.finished.map(|frame| LinkOutput::FrameSent { connection: id, frame }));
-                    taken.kind
+                    Chunk { connection: id, number: taken.number, kind: taken.kind }
                 }
             };
-            self.directions[from as usize].push(now, Chunk { connection: id, kind });
+            self.directions[from as usize].push(now, chunk);
         }
         // A sender does not know that the link is cut: it goes on until its window is full.
         for connection in self.connections.values_mut().filter(|connection| connection.resumes.is_some()) {
@@ -515,42 +556,55 @@ impl Link {
             {
                 self.outputs
                     .extend(taken.finished.map(|frame| LinkOutput::FrameSent { connection: id, frame }));
-                end.lost_at_once(Chunk { connection: id, kind: taken.kind });
+                end.lost_at_once(Chunk { connection: id, number: taken.number, kind: taken.kind });
             }
         }
     }
 
-    fn deliver(&mut self, now: Moment, Chunk { connection: id, kind }: Chunk, to: Side) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+    fn deliver(&mut self, now: Moment, chunk: Chunk, to: Side) {
+        let Some(connection) = self.connections.get_mut(&chunk.connection) else { return };
         let end = connection.end_mut(to);
-        if matches!(kind, Kind::Open) && self.edge_listens {
-            end.open = true;
-            self.outputs.push_back(LinkOutput::Accepted { connection: id, owner: connection.owner });
-        }
-        let end = connection.end_mut(to);
-        if !end.open {
+        // Every message after the first waits for it, so what comes to an end that is not open comes too late.
+        let greets = to == Side::Edge && self.edge_listens && chunk.number.is_some() && !end.was_open;
+        if !end.open && !greets {
             // A host that runs answers what belongs to no connection; a camera's process had a port of its own.
-            if to == Side::Edge && self.edge_listens && !matches!(kind, Kind::Close) {
-                end.say(Kind::Close);
+            if to == Side::Edge && self.edge_listens && !matches!(chunk.kind, Kind::Close) {
+                end.call(Kind::Close);
                 self.pump(now, to);
             }
             return;
         }
         end.heard = now;
+        for kind in end.incoming.message(chunk.number, chunk.kind) {
+            self.take(chunk.connection, kind, to);
+        }
+    }
+
+    /// Something arrived in its turn.
+    fn take(&mut self, id: LinkId, kind: Kind, to: Side) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let owner = connection.owner;
+        let end = connection.end_mut(to);
         match kind {
-            Kind::Open => {}
+            Kind::Open => {
+                (end.open, end.was_open) = (true, true);
+                self.outputs.push_back(LinkOutput::Accepted { connection: id, owner });
+            }
             Kind::Message(bytes) => {
                 self.outputs.push_back(LinkOutput::Message { to, connection: id, bytes });
             }
-            Kind::Frame { frame, header, end, payload, .. } => {
-                self.outputs.extend(header.map(|header| LinkOutput::FrameOpened { connection: id, header }));
-                self.outputs.push_back(if end as usize == payload.len() {
-                    LinkOutput::FrameFinished { connection: id, frame, payload }
-                } else {
-                    LinkOutput::FrameProgress { connection: id, frame, bytes: end }
-                });
+            Kind::Frame { frame, header, bytes, end: until, payload } => {
+                let total = payload.len() as u32;
+                let grown = end.incoming.piece(frame, header, until - bytes, until, total);
+                self.outputs
+                    .extend(grown.header.map(|header| LinkOutput::FrameOpened { connection: id, header }));
+                self.outputs.extend(grown.bytes.map(|bytes| match bytes == total {
+                    true => LinkOutput::FrameFinished { connection: id, frame, payload },
+                    false => LinkOutput::FrameProgress { connection: id, frame, bytes },
+                }));
             }
             Kind::Reset(frame) => {
+                end.incoming.drop_frame(frame);
                 self.outputs.push_back(LinkOutput::FrameCancelled { connection: id, frame });
             }
             Kind::Stop(frame) => {

@@ -1,0 +1,74 @@
+//! Puts what arrives back into order: messages among themselves, and each frame's bytes; never one frame after another.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use mez_core::frame::FrameId;
+
+use super::direction::Kind;
+
+/// What an end has received and cannot pass on yet.
+#[derive(Default)]
+pub(super) struct Incoming {
+    /// The number of the next message.
+    next: u64,
+    early: BTreeMap<u64, Kind>,
+    frames: BTreeMap<FrameId, FrameIn>,
+}
+
+#[derive(Default)]
+struct FrameIn {
+    /// Bytes that are here from the beginning on without a hole.
+    bytes: u32,
+    /// Pieces beyond the first hole: where each begins and ends.
+    early: BTreeMap<u32, u32>,
+}
+
+/// What a piece of a frame has led to.
+pub(super) struct Grown {
+    /// The header, if it was in this piece.
+    pub(super) header: Option<Bytes>,
+    /// Bytes without a hole, if there are more now.
+    pub(super) bytes: Option<u32>,
+}
+
+impl Incoming {
+    /// What can be passed on now that the message of this number is here; messages without a number need no order.
+    pub(super) fn message(&mut self, number: Option<u64>, kind: Kind) -> Vec<Kind> {
+        let Some(number) = number else { return vec![kind] };
+        self.early.insert(number, kind);
+        let mut ready = Vec::new();
+        while let Some(kind) = self.early.remove(&self.next) {
+            self.next += 1;
+            ready.push(kind);
+        }
+        ready
+    }
+
+    /// A piece of a frame is here.
+    pub(super) fn piece(
+        &mut self,
+        frame: FrameId,
+        header: Option<Bytes>,
+        start: u32,
+        end: u32,
+        total: u32,
+    ) -> Grown {
+        let known = self.frames.entry(frame).or_default();
+        known.early.insert(start, end);
+        let before = known.bytes;
+        while let Some(piece) = known.early.first_entry().filter(|piece| *piece.key() <= known.bytes) {
+            known.bytes = piece.remove();
+        }
+        let bytes = known.bytes;
+        if bytes == total {
+            self.frames.remove(&frame);
+        }
+        Grown { header, bytes: (bytes > before).then_some(bytes) }
+    }
+
+    /// Nothing more of a frame will be passed on.
+    pub(super) fn drop_frame(&mut self, frame: FrameId) {
+        self.frames.remove(&frame);
+    }
+}
