@@ -12,6 +12,10 @@ CAMERAS_MAX: Final = 16
 
 FPS_MAX: Final = 120.0
 
+EDGE_LOG_MIB: Final = 256
+CAMERA_LOG_MIB: Final = 64
+"""Memory that the frames of all cameras may take at the edge, and those of one at its own broker, in MiB."""
+
 VIDEO: Final = Path(".cache/video/vtest.avi")
 """Where `make demo-video` leaves the video, below the checkout."""
 

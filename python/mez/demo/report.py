@@ -16,7 +16,7 @@ import mez
 from mez.demo.account import Totals
 from mez.demo.application import Replies
 from mez.demo.detector import DetectorTotals
-from mez.demo.options import Options
+from mez.demo.options import CAMERA_LOG_MIB, EDGE_LOG_MIB, Options
 from mez.demo.supervise import Incident
 from mez.demo.table import reasons
 
@@ -141,6 +141,8 @@ class Results:
                 "cameras": self.options.cameras,
                 "fps": self.options.fps,
                 "video": str(self.options.video),
+                "edge_log_bytes_max": EDGE_LOG_MIB << 20,
+                "camera_log_bytes_max": CAMERA_LOG_MIB << 20,
             },
             "versions": {
                 "mez": mez.__version__,
@@ -173,7 +175,7 @@ class Results:
 
     def table(self) -> Table:
         """Return the summary as a table: a row per camera, and one for all."""
-        table = Table(box=None, header_style="dim", padding=(0, 1))
+        table = Table(box=None, header_style="dim", padding=(0, 1, 0, 0))
         table.add_column("camera", min_width=11)
         for name in ("published", "delivered", "skipped", "age ms", "p95 ms", "p99 ms", "searched", "people"):
             table.add_column(name, justify="right", no_wrap=True)
@@ -260,8 +262,8 @@ class Results:
             return ""
         share = 100 * self.edge.cpu_seconds / max(self.elapsed_s, 0.1)
         return (
-            f"The edge took {self.edge.rss_mb_max:.0f} MB and {share:.0f} % of a core, a camera broker at "
-            f"most {cameras:.0f} MB."
+            f"The edge took {self.edge.rss_mb_max:.0f} MB (frames may fill {EDGE_LOG_MIB} MiB of it) and "
+            f"{share:.0f} % of a core, a camera broker at most {cameras:.0f} MB ({CAMERA_LOG_MIB} MiB)."
         )
 
 

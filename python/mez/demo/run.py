@@ -18,7 +18,7 @@ import mez
 from mez.demo.account import Ledger
 from mez.demo.application import Application
 from mez.demo.detector import Detector
-from mez.demo.options import Options, parse
+from mez.demo.options import CAMERA_LOG_MIB, EDGE_LOG_MIB, Options, parse
 from mez.demo.pictures import Gallery
 from mez.demo.processes import Broker, ProcessError, free_port, mez_command, run_to_end
 from mez.demo.report import Process, Results, write_json
@@ -36,9 +36,6 @@ FIRST_FRAMES_SECONDS_MAX: Final = 10.0
 
 RESUME_SECONDS_MAX: Final = 10.0
 """The demo waits so long past its end for frames to come back after a broker's death."""
-
-EDGE_LOG: Final = "256MiB"
-CAMERA_LOG: Final = "64MiB"
 
 PLAIN_COLUMNS: Final = 120
 """Width of what is printed where there is no terminal."""
@@ -220,12 +217,19 @@ class Demo:
     def _edge_command(self, port: int) -> list[str]:
         words = ["edge", "--keys", str(self._keys), "--listen", f"127.0.0.1:{port}"]
         words += ["--grpc", "off", "--enrol", "off", "--socket", str(self._socket)]
-        return mez_command(*words, "--log-bytes", EDGE_LOG, "--log-format", "json")
+        return mez_command(*words, "--log-bytes", f"{EDGE_LOG_MIB}MiB", "--log-format", "json")
 
     def _camera_command(self, name: str, port: int) -> list[str]:
         words = ["camera", name, "--keys", str(self._keys), "--edge", f"127.0.0.1:{port}", "--loop"]
         words += ["--source", str(self.options.video), "--fps", f"{self.options.fps:g}"]
-        words += ["--state", str(self._work / "state"), "--log-bytes", CAMERA_LOG, "--socket", "off"]
+        words += [
+            "--state",
+            str(self._work / "state"),
+            "--log-bytes",
+            f"{CAMERA_LOG_MIB}MiB",
+            "--socket",
+            "off",
+        ]
         return mez_command(*words, "--log-format", "json")
 
     @contextlib.contextmanager

@@ -162,8 +162,8 @@ def _detector(snapshot: Snapshot) -> Text:
     per_second = frames / snapshot.elapsed_s if snapshot.elapsed_s > 0.5 else 0.0
     each = "" if detector.detector_ms_p50 is None else f", {detector.detector_ms_p50:.0f} ms each"
     return Text(
-        f" people detector: {frames} of {snapshot.totals.delivered} frames searched "
-        f"({per_second:.1f} a second{each}), {sum(detector.detections.values())} people found\n"
+        f" detector: {frames} of {snapshot.totals.delivered} frames searched "
+        f"({per_second:.1f}/s{each}), {sum(detector.detections.values())} people found\n"
     )
 
 
