@@ -19,6 +19,12 @@ pub enum Bug {
     NoRedial,
     /// One frame more is stated as skipped than were.
     Miscounted,
-    /// Reports of frames that have arrived are lost, so that the camera waits for them.
-    ReportsLost,
+    /// A frame counts as sent while its last bytes have not left.
+    SentTooSoon,
+    /// Once in a while the camera broker is not told of a frame until the next one.
+    FramesKeptBack,
+    /// A camera's timer comes and nobody serves it.
+    TimerIgnored,
+    /// A camera's log gets four times its budget.
+    LogTooLarge,
 }

@@ -151,7 +151,8 @@ impl World {
         }
         let epoch = Epoch(host.persisted);
         let anchor = host.clock.anchor(now);
-        let (writer, reader) = log(LogConfig::with_bytes_max(host.spec.log_bytes_max));
+        let log_bytes_max = host.spec.log_bytes_max * if self.bug == Some(Bug::LogTooLarge) { 4 } else { 1 };
+        let (writer, reader) = log(LogConfig::with_bytes_max(log_bytes_max));
         let config = CameraConfig { camera: host.name.clone(), epoch, anchor, software: "world".into() };
         host.process = Some(CameraProcess {
             run,
@@ -240,6 +241,9 @@ impl World {
         let host = &mut self.cameras[index];
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
         process.told = process.reader.newest().map(|record| record.frame.meta.id);
+        if self.bug == Some(Bug::FramesKeptBack) && process.told.is_some_and(|id| id.sequence.0 % 50 > 40) {
+            return;
+        }
         process.broker.handle_intake(process.intake.refused(), process.intake.log_bytes());
         process.broker.handle_published(host.clock.monotonic(self.now));
         self.touch(Node::Camera(index));
@@ -269,6 +273,9 @@ impl World {
 
     pub(super) fn camera_timeout(&mut self, index: usize) {
         let host = &mut self.cameras[index];
+        if self.bug == Some(Bug::TimerIgnored) {
+            return;
+        }
         if let Some(process) = &mut host.process {
             process.broker.handle_timeout(host.clock.monotonic(self.now));
         }
@@ -317,6 +324,9 @@ impl World {
                     self.checks.sends(&host.name, process.run, &header, 0);
                 }
                 link.send_frame(now, connection, id, bytes.into(), payload);
+                if self.bug == Some(Bug::SentTooSoon) {
+                    process.broker.handle_sent(host.clock.monotonic(now), connection, id);
+                }
             }
             CameraOutput::Reset { link: connection, frame } => {
                 self.trace.record(now, What::Resets { camera: index, link: connection, frame });
@@ -427,11 +437,8 @@ impl World {
                 Ok(Some(message)) => {
                     let kind = bytes[4];
                     self.trace.record(self.now, What::ToCamera { camera: index, link: connection, kind });
-                    let lost = match (&message, self.bug) {
-                        (Message::Demand(demand), Some(Bug::DemandKept)) => demand.contracts.is_empty(),
-                        (Message::Report(_), Some(Bug::ReportsLost)) => true,
-                        _ => false,
-                    };
+                    let lost = self.bug == Some(Bug::DemandKept)
+                        && matches!(&message, Message::Demand(demand) if demand.contracts.is_empty());
                     if !lost {
                         let wanted = process.broker.demand().is_some();
                         process.broker.handle_message(now, connection, message);

@@ -80,12 +80,13 @@ impl World {
     }
 
     pub(super) fn apply(&mut self, action: Action) {
-        self.actions += 1;
-        if !matches!(action, Action::StepWall(..)) {
-            // Setting a wall clock is to change nothing, not even the trace.
-            self.trace.record(self.now, What::Action(self.actions));
-        } else {
-            self.actions -= 1;
+        // Setting a wall clock is to change nothing, not even the trace.
+        match action {
+            Action::StepWall(..) => self.wall_steps += 1,
+            _ => {
+                self.actions += 1;
+                self.trace.record(self.now, What::Action(self.actions));
+            }
         }
         let now = self.now;
         match action {

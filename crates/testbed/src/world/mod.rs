@@ -96,6 +96,7 @@ pub struct World {
     subscriptions: u64,
     payloads: u64,
     actions: u64,
+    wall_steps: u64,
     checks: Checks,
     trace: Trace,
     bug: Option<Bug>,
@@ -145,6 +146,7 @@ impl World {
             subscriptions: 0,
             payloads: 0,
             actions: 0,
+            wall_steps: 0,
             checks: Checks::default(),
             trace: Trace::default(),
             bug: None,
@@ -205,6 +207,11 @@ impl World {
     /// How many things happened so far.
     pub fn trace_entries(&self) -> u64 {
         self.trace.entries()
+    }
+
+    /// How often a wall clock was set.
+    pub fn wall_steps(&self) -> u64 {
+        self.wall_steps
     }
 
     /// What happened last, one thing to a line.

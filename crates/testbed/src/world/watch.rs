@@ -124,7 +124,7 @@ impl World {
             return;
         }
         let Some(process) = &camera.process else { return };
-        if camera.rivals && !process.broker.is_up() {
+        if !process.broker.is_up() {
             return;
         }
         let (wanted, told) =

@@ -1,0 +1,107 @@
+//! Checks that never fail prove nothing: each bug that is planted here has to be noticed, by the rule that is there for
+//! it, in a world that is in order without it.
+
+use mez_testbed::{
+    Action, ApplicationSpec, Bug, CameraSpec, Counter, EdgeId, Failure, Moment, World, mbps, ms, secs,
+};
+
+/// Two cameras, one of them on a slow link; applications that come, go and are slow; a cut and two restarts.
+fn run(bug: Option<Bug>) -> Result<(), Box<Failure>> {
+    let mut world = World::seeded(11);
+    if let Some(bug) = bug {
+        world.plant(bug);
+    }
+    let dock =
+        world.camera("dock/cam1", CameraSpec { log_bytes_max: 4 << 20, ..CameraSpec::frames(20, 30_000) });
+    world.camera("yard/cam1", CameraSpec::frames(20, 40_000).at_rate(mbps(2)));
+    let all = world.application(ApplicationSpec::newest("**"));
+    let slow = world.application(ApplicationSpec::newest("dock/*").consuming(ms(120)));
+    let every = world.application(ApplicationSpec::every("yard/*"));
+    let second = |s| Moment::START + secs(s);
+    world.at(second(4), Action::Cut(dock)).at(second(7), Action::Restore(dock));
+    world.at(second(10), Action::KillCamera(dock));
+    world.at(second(11), Action::StartCamera(dock, Counter::LastWriteLost));
+    world
+        .at(second(14), Action::KillEdge(EdgeId::default()))
+        .at(second(15), Action::StartEdge(EdgeId::default()));
+    for application in [all, slow, every] {
+        world.at(second(20), Action::Unsubscribe(application));
+    }
+    world.try_run(secs(25))
+}
+
+fn assert_noticed(bug: Bug, rule: &str) {
+    match run(Some(bug)) {
+        Ok(()) => panic!("{bug:?} went unnoticed"),
+        Err(failure) => {
+            assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_noticed_where_nothing_is_planted() {
+    if let Err(failure) = run(None) {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn altered_bytes_are_noticed() {
+    assert_noticed(Bug::AlteredBytes, "bytes");
+}
+
+#[test]
+fn lost_skip_ranges_are_noticed() {
+    assert_noticed(Bug::LostSkipRanges, "reasons");
+}
+
+#[test]
+fn a_frame_delivered_again_is_noticed() {
+    assert_noticed(Bug::FrameAgain, "order");
+}
+
+#[test]
+fn a_miscounted_gap_is_noticed() {
+    assert_noticed(Bug::Miscounted, "gaps");
+}
+
+#[test]
+fn demand_that_is_not_withdrawn_is_noticed() {
+    assert_noticed(Bug::DemandKept, "demand");
+}
+
+#[test]
+fn a_frame_sent_twice_is_noticed() {
+    assert_noticed(Bug::SentTwice, "one crossing");
+}
+
+#[test]
+fn two_frames_under_way_at_once_are_noticed() {
+    assert_noticed(Bug::SentTooSoon, "one in flight");
+}
+
+#[test]
+fn a_clock_that_is_read_wrongly_is_noticed() {
+    assert_noticed(Bug::ClockWrong, "clock");
+}
+
+#[test]
+fn a_camera_that_does_not_dial_again_is_noticed() {
+    assert_noticed(Bug::NoRedial, "resumes");
+}
+
+#[test]
+fn a_frame_that_is_kept_back_is_noticed() {
+    assert_noticed(Bug::FramesKeptBack, "silence");
+}
+
+#[test]
+fn a_log_above_its_budget_is_noticed() {
+    assert_noticed(Bug::LogTooLarge, "memory");
+}
+
+#[test]
+fn a_timer_that_is_not_served_is_noticed() {
+    assert_noticed(Bug::TimerIgnored, "progress");
+}
