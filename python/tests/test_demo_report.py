@@ -183,6 +183,13 @@ def test_summary_says_what_a_person_wants_to_know() -> None:
     ]
 
 
+def test_summary_of_many_deaths_stays_readable() -> None:
+    """The first ten one by one, the others as a number."""
+    said = dataclasses.replace(RESULTS, incidents=[incident()] * 13).sentences()
+    assert sum("edge was killed" in sentence for sentence in said) == 10
+    assert said[-1] == "And 3 more times a broker died."
+
+
 def test_summary_of_nothing_says_no_figures() -> None:
     """Ended before the first frame: no percentile of nothing, no share of nothing."""
     nothing = dataclasses.replace(

@@ -20,27 +20,31 @@ VIDEO: Final = Path(".cache/video/vtest.avi")
 """Where `make demo-video` leaves the video, below the checkout."""
 
 _DESCRIPTION: Final = """\
-Shows Mez at work on this machine. Starts one edge broker and several camera brokers as processes of their
-own, connected over QUIC with mutual TLS (keys of a site made for the occasion), and an application that
-takes the newest frame of every camera, checks that it is whole, and finds people in as many as the
-processor allows (OpenCV's HOG detector, one thread at the lowest priority). A table shows what happens; at
-the end come a summary, which accounts for every frame that was published, and pictures of the people found.
+Shows Mez at work on this machine. Starts one edge broker and several camera
+brokers as processes of their own, connected over QUIC with mutual TLS (with keys
+made for the occasion), and an application that takes the newest frame of every
+camera, checks that it is whole, and finds people in as many as the processor
+allows (OpenCV's HOG detector, one thread at the lowest priority). A table shows
+what happens; at the end come a summary, which accounts for every frame that was
+published, and pictures of the people found.
 """
 
 _EPILOG: Final = """\
 examples:
-  mez demo                              three cameras at 10 frames per second for 30 seconds
+  mez demo                              3 cameras at 10 frames/s for 30 seconds
   mez demo --cameras 6 --fps 15         more of everything
   mez demo --headless --json out.json   no table; figures for a program
-  mez demo --seconds 120                time to try this: kill -9 a broker (the table shows their numbers),
-  and
-                                        watch it come back and the frames flow again
+  mez demo --seconds 120                time to break it: kill -9 any broker (the
+                                        table shows their numbers), and watch it
+                                        come back and the frames flow again
 
 exit code:
   0  every frame is accounted for, none was corrupt, no broker failed by itself
-  1  otherwise; the summary says what. A broker that somebody killed is no failure if its frames came back
+  1  otherwise; the summary says what. A broker that somebody killed is no
+     failure if its frames came back
 
-Ctrl-C ends the demo early, with a summary of what there is. A second one does not wait for the brokers.
+Ctrl-C ends the demo early, with a summary of what there is. A second one does
+not wait for the brokers.
 """
 
 

@@ -204,6 +204,7 @@ class Results:
 
     def sentences(self) -> list[str]:
         """Say what happened."""
+        more = len(self.incidents) - INCIDENTS_DETAILED_MAX
         return [
             sentence
             for sentence in (
@@ -212,6 +213,7 @@ class Results:
                 self._about_people(),
                 self._about_brokers(),
                 *(f"{incident}." for incident in self.incidents[:INCIDENTS_DETAILED_MAX]),
+                f"And {more} more times a broker died." if more > 0 else "",
             )
             if sentence
         ]
