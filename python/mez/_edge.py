@@ -1,6 +1,8 @@
 """Edge brokers: what they know of their cameras, and one inside this process."""
 
 import datetime
+import os
+import shutil
 import tempfile
 import weakref
 from dataclasses import dataclass
@@ -86,15 +88,12 @@ class Edge:
     use `address` (to publish), `socket` or `grpc_address` (to subscribe) and `keys`.
     """
 
-    def __init__(
-        self, native: _native.Edge, folder: "tempfile.TemporaryDirectory[str] | None", temporary_keys: bool
-    ) -> None:
+    def __init__(self, native: _native.Edge, folder: Path | None, temporary_keys: bool) -> None:
         self._native = native
-        self._folder = folder
         # A site that ends with this edge has no use for epochs that go on.
-        self._camera_state = Path(folder.name) / "state" if folder and temporary_keys else None
+        self._camera_state = folder / "state" if folder and temporary_keys else None
         # Also when the interpreter ends, so that no folder is left behind.
-        self._finalize = weakref.finalize(self, _close, native, folder)
+        self._finalize = weakref.finalize(self, _close, os.getpid(), native, folder)
 
     @property
     def address(self) -> str:
@@ -187,23 +186,23 @@ def edge(
         ```
     """
     temporary_keys = keys is None
-    folder = tempfile.TemporaryDirectory(prefix="mez-") if temporary_keys or socket is None else None
+    # Not a TemporaryDirectory: a forked child that ends would remove its parent's.
+    path = arguments.optional_path("socket", socket)
+    folder = Path(tempfile.mkdtemp(prefix="mez-")) if temporary_keys or path is None else None
     try:
         native = _native.Edge(
             keys=arguments.optional_path("keys", keys),
             name=arguments.optional_text("name", name),
             listen=arguments.text("listen", listen),
             grpc=arguments.optional_text("grpc", grpc),
-            socket=arguments.optional_path("socket", socket) or f"{folder.name}/edge.sock"
-            if folder
-            else str(socket),
+            socket=path if path is not None else f"{folder}/edge.sock",
             log_bytes=arguments.whole("log_bytes", log_bytes, 1 << 16, 1 << 44),
             cameras_max=arguments.whole("cameras_max", cameras_max, 1, 1 << 16),
             frame_bytes_max=arguments.whole("frame_bytes_max", frame_bytes_max, 1, (1 << 32) - 1),
         )
     except BaseException:
         if folder:
-            folder.cleanup()
+            shutil.rmtree(folder, ignore_errors=True)
         raise
     return Edge(native, folder, temporary_keys)
 
@@ -276,7 +275,10 @@ def _reachable(address: str) -> str:
     return address
 
 
-def _close(native: _native.Edge, folder: "tempfile.TemporaryDirectory[str] | None") -> None:
+def _close(process: int, native: _native.Edge, folder: Path | None) -> None:
+    if process != os.getpid():
+        # A forked child, whose parent goes on.
+        return
     native.close()
     if folder is not None:
-        folder.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)

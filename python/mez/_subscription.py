@@ -158,9 +158,8 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
 
     def close(self) -> None:
         """End the subscription. Replies on their way get up to a second. Closing twice does nothing."""
-        if self._native.closed:
+        if not self._native.close():
             return
-        self._native.close()
         queued, sent, dropped, failed = self._client.reply_counts()
         if sent + dropped + failed < queued:
             self._client.flush_replies(_REPLIES_S)

@@ -39,7 +39,9 @@ impl Client {
         patience: Option<f64>,
     ) -> PyResult<Self> {
         let address = match (edge, env::var("MEZ_EDGE").ok().filter(|edge| !edge.is_empty())) {
-            (Some(edge), _) => Address::parse(edge, Which::Edge).map_err(|failure| error::argument(py, "edge", failure))?,
+            (Some(edge), _) => {
+                Address::parse(edge, Which::Edge).map_err(|failure| error::argument(py, "edge", failure))?
+            }
             (None, Some(edge)) => Address::parse(&edge, Which::Edge)
                 .map_err(|failure| error::argument(py, "edge", format!("MEZ_EDGE: {failure}")))?,
             (None, None) => Address::local(Which::Edge),
@@ -51,9 +53,8 @@ impl Client {
         let patience = seconds(py, "connect_timeout", patience)?.unwrap_or(FOR_EVER);
         let options = ClientOptions { application: application.unwrap_or_default(), patience };
         let background = background(py)?;
-        let connected = finish(py, background, || {
-            EdgeClient::connect(address.clone(), credentials.as_ref(), options)
-        })?;
+        let connected =
+            finish(py, background, || EdgeClient::connect(address.clone(), credentials.as_ref(), options))?;
         let client = connected.map_err(|failure| error::client(py, &failure))?;
         Ok(Self {
             client: Owned::new(background, "connection to an edge broker", client),
@@ -236,7 +237,8 @@ fn latency_bound(py: Python<'_>, latency_ms: Option<f64>) -> PyResult<Option<Dur
     let Some(ms) = latency_ms else { return Ok(None) };
     // Zero is refused by the contract's own check.
     Duration::try_from_secs_f64(ms / 1e3).map(Some).map_err(|_| {
-        let message = format!("latency_ms is {ms}; give milliseconds above 0, or None for as soon as possible");
+        let message =
+            format!("latency_ms is {ms}; give milliseconds above 0, or None for as soon as possible");
         error::argument(py, "latency_ms", message)
     })
 }

@@ -65,7 +65,8 @@ impl Edge {
                 (Some(site), folder)
             }
         };
-        let credentials = folder.edge_credentials(name.as_ref(), &[]).map_err(|failure| unusable(&failure))?;
+        let credentials =
+            folder.edge_credentials(name.as_ref(), &[]).map_err(|failure| unusable(&failure))?;
         let keys = folder.path().to_owned();
         let options = EdgeProcessOptions {
             keys: folder,
@@ -74,7 +75,12 @@ impl Edge {
             grpc,
             enrol: None,
             socket: Some(socket.clone()),
-            config: EdgeConfig { log_bytes_max: log_bytes, cameras_max, frame_bytes_max, ..EdgeConfig::default() },
+            config: EdgeConfig {
+                log_bytes_max: log_bytes,
+                cameras_max,
+                frame_bytes_max,
+                ..EdgeConfig::default()
+            },
         };
         let background = background(py)?;
         let started = finish(py, background, || EdgeProcess::start(options))?;

@@ -191,7 +191,8 @@ fn wrong_shape(image: &Bound<'_, PyAny>) -> PyErr {
             "it looks as if channels came first; pass image.transpose(1, 2, 0)".to_owned()
         }
         [1, _, _, _] => "pass one image of the batch, image[0]".to_owned(),
-        _ => "pass (height, width) for grey, (height, width, 3) for BGR or (height, width, 4) for BGRA".to_owned(),
+        _ => "pass (height, width) for grey, (height, width, 3) for BGR or (height, width, 4) for BGRA"
+            .to_owned(),
     };
     error::raise(py, "ImageError", format!("the image is {}; {remedy}", describe(image)))
 }
@@ -268,5 +269,9 @@ fn contiguous(object: &Bound<'_, PyAny>, writable: bool) -> PyResult<PyUntypedBu
     if usable && !(writable && buffer.readonly()) {
         return Ok(buffer);
     }
-    Err(error::raise(object.py(), "ImageError", "the buffer is empty, has gaps, or cannot be written to; pass a new one"))
+    Err(error::raise(
+        object.py(),
+        "ImageError",
+        "the buffer is empty, has gaps, or cannot be written to; pass a new one",
+    ))
 }

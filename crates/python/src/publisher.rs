@@ -82,7 +82,8 @@ impl Publisher {
         state: Option<PathBuf>,
     ) -> PyResult<Self> {
         let name: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
-        let encoder = Encoder::new(quality, Sampling::default()).map_err(|failure| error::encode(py, &failure))?;
+        let encoder =
+            Encoder::new(quality, Sampling::default()).map_err(|failure| error::encode(py, &failure))?;
         let (way, place, background) = if let Some(broker) = broker {
             let background = background(py)?;
             let through = Through::connect(py, background, &name, broker, keys.as_deref())?;
@@ -90,7 +91,11 @@ impl Publisher {
         } else {
             let edge = edge.unwrap_or("localhost");
             let (host, port) = ports::host_and_port(edge, ports::LINK).ok_or_else(|| {
-                error::argument(py, "edge", format!("{edge:?} is not an edge's address; write HOST or HOST:PORT"))
+                error::argument(
+                    py,
+                    "edge",
+                    format!("{edge:?} is not an edge's address; write HOST or HOST:PORT"),
+                )
             })?;
             let credentials = keys::credentials(py, keys.as_deref(), Role::Camera, Some(camera))?;
             let mut options = CameraOptions::new(name, host, port, credentials);

@@ -33,7 +33,11 @@ pub(crate) fn background(py: Python<'_>) -> PyResult<&'static Background> {
         // A parent's is left as it is: dropping it would wait for its threads.
         _ => {
             let background = Background::start().map_err(|reason| {
-                error::raise(py, "Error", format!("cannot start threads ({reason}); raise the limit on processes"))
+                error::raise(
+                    py,
+                    "Error",
+                    format!("cannot start threads ({reason}); raise the limit on processes"),
+                )
             })?;
             let background = Box::leak(Box::new(background));
             *shared = Some((this, background));
@@ -102,7 +106,9 @@ impl Deadline {
             return Err(error::argument(py, "timeout", message));
         }
         // What lies beyond the clock's range never comes.
-        Ok(Self(Duration::try_from_secs_f64(seconds).ok().and_then(|limit| Instant::now().checked_add(limit))))
+        Ok(Self(
+            Duration::try_from_secs_f64(seconds).ok().and_then(|limit| Instant::now().checked_add(limit)),
+        ))
     }
 
     /// How long to wait before looking at signals again.

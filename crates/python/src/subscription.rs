@@ -60,6 +60,7 @@ impl Subscription {
                 Ok(None)
             }
             Ok(Waited::Stopped) => {
+                *lock(place) = Place::Over;
                 background.enter(|| drop(waiting));
                 Err(error::closed(py, "subscription"))
             }
@@ -110,13 +111,12 @@ impl Subscription {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Unsubscribes. A thread that waits for the next frame stops waiting. Closing twice does nothing, and neither does closing
-    /// what a parent process opened.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.place.is_ours() {
-            return Ok(());
+    /// Unsubscribes; says whether it did. A thread that waits for the next frame stops waiting. Closing twice does nothing, and
+    /// neither does closing what a parent process opened.
+    fn close(&self, py: Python<'_>) -> PyResult<bool> {
+        if !self.place.is_ours() || self.closed.swap(true, Ordering::Relaxed) {
+            return Ok(false);
         }
-        self.closed.store(true, Ordering::Relaxed);
         let (place, background) = self.place.get(py)?;
         let mut place = lock(place);
         // What a thread has taken, it lets go of itself.
@@ -127,7 +127,7 @@ impl Subscription {
         }
         // Whoever waits in an event loop looks again.
         self.bell.ring();
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -138,7 +138,11 @@ impl Subscription {
         subscription: client::Subscription,
     ) -> PyResult<Self> {
         let bell = Bell::new().map_err(|reason| {
-            error::raise(py, "Error", format!("cannot make a pair of sockets ({reason}); raise the limit on open files"))
+            error::raise(
+                py,
+                "Error",
+                format!("cannot make a pair of sockets ({reason}); raise the limit on open files"),
+            )
         })?;
         Ok(Self {
             every: subscription.deliver() == mez_core::subscription::Deliver::Every,
@@ -195,7 +199,8 @@ impl Subscription {
                     rest: rest
                         .into_iter()
                         .map(|(camera, skipped, not_held)| {
-                            let skipped = skipped.iter().map(|(reason, count)| (reason.name(), count)).collect();
+                            let skipped =
+                                skipped.iter().map(|(reason, count)| (reason.name(), count)).collect();
                             let not_held = not_held.map(|span| (span.begin.as_nanos(), span.end.as_nanos()));
                             (camera.as_str().to_owned(), skipped, not_held)
                         })
@@ -215,7 +220,12 @@ impl Subscription {
     }
 }
 
-fn notice(py: Python<'_>, kind: &'static str, camera: Option<&str>, reason: Option<String>) -> PyResult<Py<PyAny>> {
+fn notice(
+    py: Python<'_>,
+    kind: &'static str,
+    camera: Option<&str>,
+    reason: Option<String>,
+) -> PyResult<Py<PyAny>> {
     Ok(Py::new(py, Notice { kind, camera: camera.map(str::to_owned), reason })?.into_any())
 }
 

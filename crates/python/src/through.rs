@@ -13,7 +13,8 @@ use mez_node::api::ApiError;
 use mez_node::background::{Background, Task};
 use mez_node::camera::Reply;
 use mez_node::client::{
-    Address, ClientError, PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError, Which,
+    Address, ClientError, PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError,
+    Which,
 };
 use mez_node::identity::Role;
 use pyo3::prelude::*;
@@ -64,8 +65,8 @@ impl Through {
         address: &str,
         keys: Option<&Path>,
     ) -> PyResult<Self> {
-        let address =
-            Address::parse(address, Which::Camera).map_err(|failure| error::argument(py, "broker", failure))?;
+        let address = Address::parse(address, Which::Camera)
+            .map_err(|failure| error::argument(py, "broker", failure))?;
         let credentials = match address {
             Address::Unix(_) => None,
             Address::Tcp { .. } => Some(keys::credentials(py, keys, Role::Camera, Some(camera.as_str()))?),

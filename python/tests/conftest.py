@@ -1,0 +1,24 @@
+"""What tests share: surroundings of their own, and an edge broker inside the test's process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mez
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test sees the keys, the state or the brokers of whoever runs it."""
+    for name in ("MEZ_KEYS", "MEZ_EDGE", "MEZ_LOG", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MEZ_STATE", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def edge() -> Iterator[mez.Edge]:
+    """An edge broker of this test alone."""
+    with mez.edge() as edge:
+        yield edge

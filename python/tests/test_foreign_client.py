@@ -1,0 +1,129 @@
+"""A client that shares no code with Mez, generated from the `.proto` alone, beside our own."""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+import mez
+from tests.support import camera_broker, deliver, picture
+
+CLIENT = Path(__file__).parents[2] / "examples" / "foreign_client" / "client.py"
+
+Said = dict[str, object]
+
+
+@contextmanager
+def client(*words: str) -> Iterator[Iterator[Said]]:
+    """The example as a process, and what it says, line by line."""
+    with subprocess.Popen([sys.executable, CLIENT, *words], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield (json.loads(line) for line in process.stdout)
+        finally:
+            process.kill()
+
+
+def of_kind(said: Iterator[Said], kind: str) -> Said:
+    """The next thing of a kind that it says."""
+    for what in said:
+        assert what["event"] != "error", what
+        if what["event"] == kind:
+            return what
+    raise AssertionError(f"it ended without {kind}")
+
+
+def enrolled(edge: mez.Edge, folder: Path) -> Path:
+    """The file of an application's identity, made with the commands that users have."""
+    mez_command = str(Path(sys.executable).parent / "mez")
+
+    def run(*words: str) -> str:
+        return subprocess.run(
+            [mez_command, "keys", *words], check=True, capture_output=True, text=True
+        ).stdout
+
+    token = run("token", "app/viewer", "--keys", str(edge.keys)).strip()
+    serve = [
+        mez_command,
+        "--log",
+        "error",
+        "keys",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--keys",
+        str(edge.keys),
+    ]
+    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            said = re.search(r"at (127\.0\.0\.1:\d+)\.", server.stdout.readline())
+            assert said
+            run("enrol", token, "--edge", said[1], "--keys", str(folder))
+        finally:
+            server.terminate()
+    return folder / "app+viewer.pem"
+
+
+def test_it_receives_what_python_publishes(edge: mez.Edge) -> None:
+    """Byte by byte, with its age, on the Unix socket; and its reply comes back."""
+    with mez.publisher("dock/cam1", edge) as camera, edge.subscribe("dock/cam1", deliver="every") as frames:
+        deliver(camera, frames)
+        words = ["subscribe", "--broker", f"unix:{edge.socket}", "dock/*", "--reply", "seen"]
+        with client(*words) as said:
+            assert of_kind(said, "started")["cameras"] == ["dock/cam1"]
+            sent = camera.send(picture(5))
+            ours = frames.next(timeout=30)
+            theirs = of_kind(said, "frame")
+            assert (theirs["camera"], theirs["epoch"], theirs["sequence"]) == ("dock/cam1", *ours.id)
+            assert theirs["payload_sha256"] == hashlib.sha256(ours.payload).hexdigest()
+            assert theirs["contract"] == "CONTRACT_STATE_UNVERIFIED"
+            assert isinstance(theirs["age_ms"], float)
+            reply = camera.next_reply(timeout=30)
+            assert (reply.frame, reply.application, reply.payload) == (sent, "foreign_client", b"seen")
+
+
+def test_it_receives_over_tls(edge: mez.Edge, tmp_path: Path) -> None:
+    """With an identity that joined the site, and so do we."""
+    identity = enrolled(edge, tmp_path / "keys")
+    assert edge.grpc_address is not None
+    words = ["subscribe", "--broker", edge.grpc_address, "cam", "--frames", "1"]
+    words += ["--authority", str(identity.parent / "authority.pem"), "--identity", str(identity)]
+    with mez.publisher("cam", edge) as camera, edge.subscribe("cam", deliver="every") as frames:
+        deliver(camera, frames)
+        with client(*words) as said:
+            of_kind(said, "started")
+            camera.send(picture(5))
+            assert of_kind(said, "frame")["payload_bytes"] == len(frames.next(timeout=30).payload)
+        assert [info.camera for info in mez.cameras(edge.grpc_address, keys=identity.parent)] == ["cam"]
+
+
+def test_python_receives_what_it_publishes(edge: mez.Edge, tmp_path: Path) -> None:
+    """Raw grey pixels through a separate camera broker; our reply reaches it."""
+    socket = tmp_path / "camera.sock"
+    with camera_broker("dock/cam2", edge, socket), edge.subscribe("dock/cam2", timeout=30) as frames:
+        words = ["publish", "--broker", f"unix:{socket}", "--frames", "200", "--fps", "20", "--linger", "5"]
+        with client(*words) as said:
+            assert of_kind(said, "started")["camera"] == "dock/cam2"
+            frame = frames.next()
+            assert (frame.encoding, frame.width, frame.height) == ("gray8", 160, 120)
+            pixels = np.frombuffer(frame.payload, np.uint8).reshape(120, 160)
+            assert np.array_equal(frame.image, np.dstack([pixels] * 3))
+            assert frame.age_ms is not None
+            frame.reply(b"got it")
+            reply = of_kind(said, "reply")
+            assert (reply["sequence"], reply["payload"]) == (frame.sequence, "got it")
+
+
+def test_errors_have_a_stable_name(edge: mez.Edge) -> None:
+    """What is refused is refused with the code and sentence that any client can read."""
+    with client("subscribe", "--broker", f"unix:{edge.socket}", "dock/cam*") as said:
+        *_, error = said
+        assert (error["event"], error["code"]) == ("error", "INVALID_ARGUMENT")
+        assert "mixes '*' with other characters" in str(error["message"])
