@@ -75,7 +75,16 @@ pub struct HostClock {
     pub wall_nanos: u64,
 }
 
+/// The true wall-clock time when a world begins: 2026-01-01T00:00:00Z.
+pub(crate) const WALL_START_NANOS: u64 = 1_767_225_600_000_000_000;
+
 impl HostClock {
+    /// Clocks that are right: no drift, and the true wall-clock time; the monotonic clock begins at `origin`.
+    pub const fn right(origin: Duration) -> Self {
+        let origin_nanos = origin.as_nanos() as u64;
+        Self { origin_nanos, drift_ppb: 0, wall_nanos: WALL_START_NANOS - origin_nanos }
+    }
+
     /// What the monotonic clock shows.
     pub fn monotonic(&self, moment: Moment) -> Instant {
         let true_nanos = i128::from(moment.as_nanos());

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput};
+use mez_core::broker::edge::CameraInfo;
 use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
 use mez_core::frame::{Encoding, Epoch, FrameId};
 use mez_core::log::{AppendError, LogConfig, LogReader, log};
@@ -27,6 +28,21 @@ const TELL_NANOS_MAX: u64 = 100_000;
 /// How long before its publishing a frame was exposed, as publishers say who give capture times.
 const EXPOSED_BEFORE: Duration = ms(7);
 
+/// What a camera's host has done, over all starts of its process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CameraCounts {
+    /// Frames that its log took.
+    pub published: u64,
+    /// Frames that its log refused.
+    pub refused: u64,
+    /// Frames that it gave to the link.
+    pub sent: u64,
+    /// Connections that it asked for.
+    pub dials: u64,
+    /// Connections on which it said who it is.
+    pub greetings: u64,
+}
+
 pub(super) struct CameraHost {
     pub(super) name: CameraName,
     pub(super) identity: String,
@@ -45,6 +61,7 @@ pub(super) struct CameraHost {
     pub(super) timer: Timer,
     pub(super) process: Option<CameraProcess>,
     random: Random,
+    counts: CameraCounts,
     /// The counter on the disk.
     persisted: u64,
 }
@@ -108,9 +125,38 @@ impl World {
         rival
     }
 
+    /// What a camera's host has done so far.
+    pub fn camera_counts(&self, camera: CameraId) -> CameraCounts {
+        self.cameras[camera.0].counts
+    }
+
+    /// The epoch of a camera's process, if it runs.
+    pub fn epoch(&self, camera: CameraId) -> Option<u64> {
+        self.cameras[camera.0].process.as_ref().map(|process| process.broker.epoch().0)
+    }
+
+    /// Whether a camera's process has a connection on which the edge has welcomed it.
+    pub fn is_up(&self, camera: CameraId) -> bool {
+        self.cameras[camera.0].process.as_ref().is_some_and(|process| process.broker.is_up())
+    }
+
+    /// What a camera's edge knows of it.
+    pub fn camera_info(&self, camera: CameraId) -> Option<CameraInfo> {
+        let camera = &self.cameras[camera.0];
+        let edge = &self.edges[camera.spec.edge.0];
+        let known = edge.process.as_ref()?.broker.cameras(edge.clock.monotonic(self.now));
+        known.into_iter().find(|known| known.camera == camera.name)
+    }
+
     /// Where a camera's counter of starts stands, on the disk.
     pub fn persisted_epoch(&self, camera: CameraId) -> u64 {
         self.cameras[camera.0].persisted
+    }
+
+    /// Sets a camera's counter of starts, on the disk; its next start has the next number.
+    pub fn set_persisted_epoch(&mut self, camera: CameraId, epoch: u64) -> &mut Self {
+        self.cameras[camera.0].persisted = epoch;
+        self
     }
 
     fn camera_on(&mut self, name: &str, spec: CameraSpec, link: usize, clock: HostClock) -> CameraId {
@@ -131,6 +177,7 @@ impl World {
             timer: Timer::new(),
             process: None,
             random,
+            counts: CameraCounts::default(),
             // It has been started a few times before.
             persisted: 3,
         });
@@ -217,6 +264,7 @@ impl World {
                 let record = process.reader.newest().expect("a frame was just appended");
                 let captured = record.frame.meta.captured;
                 process.captured = Some(captured);
+                host.counts.published += 1;
                 self.checks.published(&host.name, run, id, payload, captured);
                 self.checks
                     .expect(!wrong, "order", || format!("{id} was taken with the capture time of the last"));
@@ -231,6 +279,7 @@ impl World {
                     PublishError::Log(AppendError::Held { .. }) => true,
                     _ => false,
                 };
+                host.counts.refused += 1;
                 self.checks.expect(expected, "order", || format!("a frame was refused: {error}"));
                 self.trace.record(self.now, What::Refused { camera: index });
             }
@@ -240,7 +289,10 @@ impl World {
     pub(super) fn tell(&mut self, index: usize, run: u64) {
         let host = &mut self.cameras[index];
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
-        process.told = process.reader.newest().map(|record| record.frame.meta.id);
+        // A frame that is too large for the edge need not be sent.
+        let bytes_max = self.edges[host.spec.edge.0].spec.frame_bytes_max as usize;
+        let newest = process.reader.newest().filter(|record| record.frame.payload.len() <= bytes_max);
+        process.told = newest.map(|record| record.frame.meta.id).or(process.told);
         if self.bug == Some(Bug::FramesKeptBack) && process.told.is_some_and(|id| id.sequence.0 % 50 > 40) {
             return;
         }
@@ -302,6 +354,7 @@ impl World {
         match output {
             CameraOutput::Dial => {
                 self.trace.record(now, What::Dial { camera: index });
+                host.counts.dials += 1;
                 if self.bug == Some(Bug::NoRedial) && std::mem::replace(&mut process.dialled, true) {
                     return;
                 }
@@ -309,6 +362,7 @@ impl World {
             }
             CameraOutput::Send { link: connection, message } => {
                 if process.connections.contains_key(&connection) {
+                    host.counts.greetings += u64::from(matches!(message, Message::Hello(_)));
                     link.send(now, Side::Camera, connection, encoded(&message));
                 }
             }
@@ -318,6 +372,7 @@ impl World {
                 let skipped = header.skipped.iter().map(|range| range.count).sum();
                 self.trace.record(now, What::Sends { camera: index, link: connection, frame: id, skipped });
                 process.sent = Some(id);
+                host.counts.sent += 1;
                 let mut bytes = Vec::with_capacity(256);
                 header.encode(&mut bytes);
                 if self.bug == Some(Bug::SentTwice) && id.sequence.0 % 20 == 19 {

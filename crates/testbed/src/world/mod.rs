@@ -32,6 +32,7 @@ use std::time::Duration;
 use self::application::Application;
 pub use self::application::Delivered;
 pub use self::bug::Bug;
+pub use self::camera::CameraCounts;
 use self::camera::CameraHost;
 use self::edge::EdgeHost;
 use self::events::{Event, EventQueue};
@@ -41,11 +42,9 @@ use self::watch::WATCH_INTERVAL;
 use crate::check::{Checks, Violation};
 use crate::link::Link;
 use crate::random::Random;
-use crate::time::{HostClock, Moment};
+use crate::time::{HostClock, Moment, WALL_START_NANOS};
 use crate::trace::Trace;
 
-/// Wall clocks begin here: 2026-01-01T00:00:00Z.
-const WALL_START_NANOS: u64 = 1_767_225_600_000_000_000;
 /// A timer may be due again at once this often, if there was something to do each time.
 const SPINS_MAX: u32 = 2;
 /// Steps within one moment, before the world is taken to turn in a circle.

@@ -259,7 +259,7 @@ impl CameraBroker {
                     self.status.published = meta.id.sequence.0 + 1;
                     (self.status.width, self.status.height) = (meta.width, meta.height);
                     self.note_rate(now);
-                    let reason = self.reason_to_wait();
+                    let reason = self.reason_to_wait(now);
                     if let Some(older) = self.waiting.replace(Waiting { record, reason }) {
                         self.skip(older.record.frame.meta.id, older.reason);
                     }
@@ -486,9 +486,10 @@ impl CameraBroker {
         }
     }
 
-    fn reason_to_wait(&self) -> SkipReason {
+    fn reason_to_wait(&self, now: Instant) -> SkipReason {
         match self.active_link() {
             None => SkipReason::LinkDown,
+            Some(link) if now.saturating_since(link.heard) > SILENCE_MAX => SkipReason::LinkDown,
             Some(link) if link.demand.contracts.is_empty() => SkipReason::NotWanted,
             Some(link) if link.is_out() => SkipReason::Stalled,
             Some(_) => SkipReason::LinkBusy,
