@@ -7,6 +7,8 @@ mod edge;
 mod failure;
 mod keys;
 mod live;
+#[cfg(feature = "bench")]
+mod measure;
 mod subscribe;
 mod text;
 
@@ -60,6 +62,12 @@ enum Command {
     /// Run cameras, an edge and a people detector on a real video (needs the Python package)
     #[command(disable_help_flag = true)]
     Demo(PythonArgs),
+    /// Run an experiment (needs the Python package and a checkout)
+    #[command(disable_help_flag = true)]
+    Bench(PythonArgs),
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    Measure(measure::MeasureArgs),
 }
 
 /// Arguments of a command that lives in the Python package.
@@ -88,15 +96,23 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Cameras(args) => cameras::run(args),
         Command::Subscribe(args) => subscribe::run(args),
         Command::Keys(args) => keys::run(args).map_err(Failure::new),
-        Command::Demo(_) => Err(Failure::text(
-            "`mez demo` belongs to the Python package, and this is the bare binary; build the package with \
-             `make build` and run .venv/bin/mez demo",
-        )),
+        Command::Demo(_) => Err(in_python("demo")),
+        Command::Bench(_) => Err(in_python("bench")),
+        #[cfg(feature = "bench")]
+        Command::Measure(args) => measure::run(args),
     };
     match result {
         Ok(()) => 0,
         Err(failure) => failure.report(),
     }
+}
+
+/// What to do about a command that only the Python package has.
+fn in_python(command: &str) -> Failure {
+    Failure::text(format!(
+        "`mez {command}` belongs to the Python package, and this is the bare binary; build the package with `make build` \
+         and run .venv/bin/mez {command}"
+    ))
 }
 
 /// Sends log lines to the standard error, so that the standard output holds only what was asked for.

@@ -1,0 +1,35 @@
+//! `mez measure`: the parts of the experiments that have to be compiled. Hidden, and only in builds with the feature
+//! `bench`; `mez bench` calls it.
+
+mod link;
+mod log;
+mod programs;
+mod stamp;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Failure;
+
+/// Run a part of an experiment (mez bench calls this)
+#[derive(Debug, Args)]
+pub(crate) struct MeasureArgs {
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(Debug, Subcommand)]
+enum Part {
+    Log(log::LogArgs),
+    Publish(programs::PublishArgs),
+    Subscribe(programs::SubscribeArgs),
+    Link(link::LinkArgs),
+}
+
+pub(crate) fn run(args: MeasureArgs) -> Result<(), Failure> {
+    match args.part {
+        Part::Log(args) => log::run(args),
+        Part::Publish(args) => programs::publish(args),
+        Part::Subscribe(args) => programs::subscribe(args),
+        Part::Link(args) => link::run(args),
+    }
+}
