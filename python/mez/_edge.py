@@ -14,6 +14,7 @@ from mez import _arguments as arguments
 from mez import _native
 from mez._frame import FrameId
 from mez._subscription import Subscription, connect, subscribe
+from mez.errors import EndedError
 
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
@@ -119,6 +120,12 @@ class Edge:
     def closed(self) -> bool:
         """Whether it is closed."""
         return not self._finalize.alive
+
+    def _open(self) -> Self:
+        """The edge itself, unless it is closed: nobody would ever answer."""
+        if self.closed:
+            raise EndedError("the edge is closed; start another with mez.edge()")
+        return self
 
     def subscribe(self, pattern: str, **options: Any) -> Subscription:  # noqa: ANN401, those of mez.subscribe
         """Subscribe at this edge: `mez.subscribe(pattern, edge=self, …)`."""

@@ -11,6 +11,23 @@ from typing import Any, Final, TypeAlias, final
 import numpy as np
 from typing_extensions import Buffer
 
+__all__ = [
+    "PIXELS_MAX",
+    "Arrival",
+    "CameraRecord",
+    "Client",
+    "Edge",
+    "Ending",
+    "Notice",
+    "Payload",
+    "Publisher",
+    "Subscription",
+    "__version__",
+    "cli_main",
+    "decode_jpeg_into",
+    "encode_jpeg",
+]
+
 __version__: Final[str]
 """Version of Mez, the same for the Rust crates and the Python package."""
 

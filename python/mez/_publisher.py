@@ -162,7 +162,10 @@ class Publisher:
         return self._native.closed
 
     def close(self) -> None:
-        """Stop publishing; the log of a broker in this process goes with it. Closing twice does nothing."""
+        """Stop publishing. Closing twice does nothing.
+
+        The log of a broker in this process goes with it, and with the log whatever has not left yet.
+        """
         self._native.close()
 
     def __enter__(self) -> Self:
@@ -239,7 +242,7 @@ def publisher(
     if isinstance(edge, Edge):
         keys = edge.keys if keys is None else keys
         state = edge._camera_state if state is None else state
-        edge = edge.address
+        edge = edge._open().address
     elif edge is None and broker is None:
         edge = _edge_of_environment()
     native = _native.Publisher(

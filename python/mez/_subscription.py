@@ -467,7 +467,7 @@ def connect(
     from mez._edge import Edge
 
     return _native.Client(
-        f"unix://{edge.socket}" if isinstance(edge, Edge) else arguments.optional_text("edge", edge),
+        f"unix://{edge._open().socket}" if isinstance(edge, Edge) else arguments.optional_text("edge", edge),
         keys=arguments.optional_path("keys", keys),
         application=arguments.optional_text("application", application),
         patience=arguments.timeout("connect_timeout", connect_timeout),

@@ -1,5 +1,6 @@
-"""Pictures that can be told apart, getting a first frame through, and a camera broker of its own."""
+"""Pictures that can be told apart, getting a first frame through, a camera broker, keys."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,3 +56,36 @@ def camera_broker(camera: str, edge: mez.Edge, socket: Path) -> Iterator[subproc
             yield process
         finally:
             process.kill()
+
+
+def enrolled(edge: mez.Edge, identity: str, folder: Path) -> Path:
+    """The file of an identity that joined the edge's site, with the commands that users have."""
+    mez_command = str(Path(sys.executable).parent / "mez")
+
+    def run(*words: str) -> str:
+        return subprocess.run(
+            [mez_command, "keys", *words], check=True, capture_output=True, text=True
+        ).stdout
+
+    token = run("token", identity, "--keys", str(edge.keys)).strip()
+    serve = [
+        mez_command,
+        "--log",
+        "error",
+        "keys",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--keys",
+        str(edge.keys),
+    ]
+    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            said = re.search(r"at (127\.0\.0\.1:\d+)\.", server.stdout.readline())
+            assert said
+            run("enrol", token, "--edge", said[1], "--keys", str(folder))
+        finally:
+            server.terminate()
+            server.communicate()
+    return folder / f"{identity.replace('/', '+')}.pem"

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import mez
-from tests.support import camera_broker, deliver, picture
+from tests.support import camera_broker, deliver, enrolled, picture
 
 CLIENT = Path(__file__).parents[2] / "examples" / "foreign_client" / "client.py"
 
@@ -39,38 +38,6 @@ def of_kind(said: Iterator[Said], kind: str) -> Said:
     raise AssertionError(f"it ended without {kind}")
 
 
-def enrolled(edge: mez.Edge, folder: Path) -> Path:
-    """The file of an application's identity, made with the commands that users have."""
-    mez_command = str(Path(sys.executable).parent / "mez")
-
-    def run(*words: str) -> str:
-        return subprocess.run(
-            [mez_command, "keys", *words], check=True, capture_output=True, text=True
-        ).stdout
-
-    token = run("token", "app/viewer", "--keys", str(edge.keys)).strip()
-    serve = [
-        mez_command,
-        "--log",
-        "error",
-        "keys",
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--keys",
-        str(edge.keys),
-    ]
-    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            said = re.search(r"at (127\.0\.0\.1:\d+)\.", server.stdout.readline())
-            assert said
-            run("enrol", token, "--edge", said[1], "--keys", str(folder))
-        finally:
-            server.terminate()
-    return folder / "app+viewer.pem"
-
-
 def test_it_receives_what_python_publishes(edge: mez.Edge) -> None:
     """Byte by byte, with its age, on the Unix socket; and its reply comes back."""
     with mez.publisher("dock/cam1", edge) as camera, edge.subscribe("dock/cam1", deliver="every") as frames:
@@ -91,7 +58,7 @@ def test_it_receives_what_python_publishes(edge: mez.Edge) -> None:
 
 def test_it_receives_over_tls(edge: mez.Edge, tmp_path: Path) -> None:
     """With an identity that joined the site, and so do we."""
-    identity = enrolled(edge, tmp_path / "keys")
+    identity = enrolled(edge, "app/viewer", tmp_path / "keys")
     assert edge.grpc_address is not None
     words = ["subscribe", "--broker", edge.grpc_address, "cam", "--frames", "1"]
     words += ["--authority", str(identity.parent / "authority.pem"), "--identity", str(identity)]

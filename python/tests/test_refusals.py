@@ -11,7 +11,7 @@ import pytest
 
 import mez
 from mez import _native
-from tests.support import deliver, picture
+from tests.support import deliver, enrolled, picture
 
 
 def jpeg(quality: int = 90) -> bytes:
@@ -248,6 +248,28 @@ def test_a_port_or_socket_that_is_in_use(edge: mez.Edge, tmp_path: Path) -> None
             mez.edge(listen=f"127.0.0.1:{taken.getsockname()[1]}")
 
 
+def test_a_name_that_somebody_else_holds(edge: mez.Edge, tmp_path: Path) -> None:
+    """Another identity is refused, and the one that holds the name is not disturbed."""
+    host = enrolled(edge, "camera/dock", tmp_path / "host").parent
+    device = enrolled(edge, "camera/dock/cam1", tmp_path / "device").parent
+    with (
+        mez.publisher("dock/cam1", edge.address, keys=host) as first,
+        edge.subscribe("dock/cam1", deliver="every") as frames,
+    ):
+        deliver(first, frames)
+        with mez.publisher("dock/cam1", edge.address, keys=device, state=tmp_path / "other") as second:
+            with pytest.raises(
+                mez.WaitTimeoutError, match=r"within 1 s: the edge refused the camera: .*held"
+            ):
+                second.wait_connected(timeout=1.0)
+            sent = first.send(picture(1))
+            assert frames.next(timeout=30).id == sent
+    with pytest.raises(
+        mez.KeysError, match="holds no identity to act as camera/yard/cam1; it holds camera/dock"
+    ):
+        mez.publisher("yard/cam1", edge.address, keys=host)
+
+
 def test_cameras_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     """With the reason, where somebody waits for the camera."""
     with (
@@ -281,6 +303,10 @@ def test_what_is_closed_says_so(edge: mez.Edge) -> None:
         with pytest.raises(mez.EndedError, match="the publisher of camera cam is closed; open a new one"):
             call()
     assert list(camera.replies()) == []
+    edge.close()
+    for use in (lambda: mez.publisher("cam", edge), lambda: edge.subscribe("cam"), edge.cameras):
+        with pytest.raises(mez.EndedError, match="the edge is closed"):
+            use()
 
 
 def test_an_edge_that_goes_away(edge: mez.Edge) -> None:

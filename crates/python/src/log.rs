@@ -103,7 +103,10 @@ impl<S: Subscriber> Layer<S> for Gather {
         let record = Record {
             level: *event.metadata().level(),
             camera: fields.camera,
-            text: format!("{}{}", fields.message, fields.others),
+            text: match fields.others.as_str() {
+                "" => fields.message,
+                others => format!("{} ({others})", fields.message),
+            },
         };
         keep_trouble(&record);
         let Ok(mut records) = RECORDS.try_lock() else { return };
@@ -129,7 +132,10 @@ impl Visit for Fields {
             "message" => self.message = format!("{value:?}"),
             "camera" => self.camera = Some(format!("{value:?}")),
             // Writing to a string does not fail.
-            name => drop(write!(self.others, " {name}={value:?}")),
+            name => {
+                let separator = if self.others.is_empty() { "" } else { ", " };
+                drop(write!(self.others, "{separator}{name}={value:?}"));
+            }
         }
     }
 }

@@ -55,6 +55,9 @@ enum Way {
     Through(Arc<Through>),
 }
 
+/// Epoch, sequence, application, payload.
+type ReplyParts<'py> = (u64, u64, String, Bound<'py, PyBytes>);
+
 /// Why an image did not become a frame. Said once the thread is attached to the interpreter again.
 enum Unfit {
     Encode(EncodeError),
@@ -183,11 +186,7 @@ impl Publisher {
 
     /// The next reply of an application, as (epoch, sequence, application, payload); `None` where `timeout` passes first.
     #[pyo3(signature = (timeout=None))]
-    fn next_reply<'py>(
-        &self,
-        py: Python<'py>,
-        timeout: Option<f64>,
-    ) -> PyResult<Option<(u64, u64, String, Bound<'py, PyBytes>)>> {
+    fn next_reply<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<ReplyParts<'py>>> {
         let deadline = Deadline::after(py, timeout)?;
         let background = self.way.get(py)?.1;
         let waited = match self.way(py)? {
