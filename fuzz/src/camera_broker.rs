@@ -325,7 +325,7 @@ impl World {
         };
         let (first, now) =
             (Instant::from_nanos(pick(&NUMBERS, c)), Instant::from_nanos(pick(&NUMBERS, c >> 4)));
-        let complete = c < 128 || c >= 0xf0;
+        let complete = !(128..0xf0).contains(&c);
         let report = if complete {
             Report::Complete { frame, bytes, first, last: now }
         } else {
@@ -335,7 +335,8 @@ impl World {
             let on_its_way = known.sending == Some(frame) || known.unacknowledged.contains(&frame);
             let given_up = !on_its_way && known.newest_sent.is_some_and(|newest| frame <= newest);
             // A report of a frame on its way that makes no sense says nothing.
-            if !given_up && !(on_its_way && (arrived..=size).contains(&bytes)) {
+            let makes_sense = given_up || on_its_way && (arrived..=size).contains(&bytes);
+            if !makes_sense {
                 return self.broker.handle_message(self.now, link, Message::Report(report));
             }
             known.bytes.insert(frame, (size, bytes));
