@@ -6,7 +6,8 @@
 //! - frames are sent only where the edge has welcomed the camera and somebody wants them, one at a time, each once, in
 //!   order, and of the epoch in which the connection was opened;
 //! - a frame's header fits on the wire, and its ranges are in order, without overlap;
-//! - with every frame, each earlier one of the epoch is on its way, acknowledged, or accounted for in the header.
+//! - with every frame, each earlier one of the epoch is on its way, acknowledged, or accounted for in the header;
+//! - whatever happened, an edge that behaves gets frames again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -51,7 +52,9 @@ pub fn play(bytes: &[u8]) -> usize {
         world.step(step);
         world.drain();
     }
-    world.sent.len()
+    let sent = world.sent.len();
+    world.recover();
+    sent
 }
 
 struct World {
@@ -373,6 +376,65 @@ impl World {
         self.drain();
         let due = self.broker.poll_timeout();
         assert!(due > now, "the deadline {due:?} has passed at {now:?}: a driver would spin");
+    }
+
+    /// All connections are lost, and from then on everybody behaves.
+    fn recover(&mut self) {
+        for link in std::mem::take(&mut self.links).into_keys() {
+            self.broker.handle_closed(self.now, link);
+        }
+        while self.dials > 0 {
+            self.dials -= 1;
+            self.broker.handle_dial_failed(self.now);
+        }
+        self.drain();
+        let sent = self.sent.len();
+        // Longer than a camera waits after a refusal, and then two seconds.
+        for _ in 0..32 {
+            self.pause(250_000_000, 0);
+            self.step(Step { what: 14, args: [0; 3] });
+            self.drain();
+            while self.dials > 0 {
+                self.step(Step { what: 3, args: [0; 3] });
+                self.drain();
+            }
+            for link in self.links.keys().copied().collect::<Vec<_>>() {
+                self.serve(link);
+            }
+            self.publish(1);
+            self.broker.handle_published(self.now);
+            self.drain();
+        }
+        assert!(self.sent.len() > sent, "no frame is sent though everything works again");
+    }
+
+    /// What an edge that behaves has to say on a connection.
+    fn serve(&mut self, link: LinkId) {
+        let Some(known) = self.links.get(&link) else { return };
+        let (welcomed, wanted, sending) = (known.welcomed, !known.demand.contracts.is_empty(), known.sending);
+        if !welcomed {
+            let position = self.links.keys().rev().position(|other| *other == link).unwrap_or(0);
+            self.welcome(position as u8, 0, 0);
+        }
+        if !wanted {
+            let demand = Demand { revision: 1, contracts: vec![Contract::default()] };
+            if let Some(known) = self.links.get_mut(&link) {
+                known.demand = demand.clone();
+            }
+            self.broker.handle_message(self.now, link, Message::Demand(demand));
+        }
+        self.broker.handle_message(self.now, link, Message::Ping { t1: self.now });
+        self.drain();
+        if let Some(frame) = sending
+            && let Some(known) = self.links.get_mut(&link)
+        {
+            known.sending = None;
+            let bytes = known.bytes[&frame].0;
+            self.told = self.told.max(Some(frame.sequence));
+            self.broker.handle_sent(self.now, link, frame);
+            let report = Report::Complete { frame, bytes, first: self.now, last: self.now };
+            self.broker.handle_message(self.now, link, Message::Report(report));
+        }
     }
 
     /// Carries out what the broker wants.
