@@ -2,8 +2,6 @@
 
 import datetime
 import os
-import shutil
-import tempfile
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,6 +190,10 @@ def edge(
             frame = frames.next(timeout=5)
         ```
     """
+    # Here, because only few programs are an edge.
+    import shutil
+    import tempfile
+
     temporary_keys = keys is None
     # Not a TemporaryDirectory: a forked child that ends would remove its parent's.
     path = arguments.optional_path("socket", socket)
@@ -288,4 +290,6 @@ def _close(process: int, native: _native.Edge, folder: Path | None) -> None:
         return
     native.close()
     if folder is not None:
+        import shutil
+
         shutil.rmtree(folder, ignore_errors=True)

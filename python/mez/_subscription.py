@@ -1,6 +1,5 @@
 """Subscribing to frames."""
 
-import asyncio
 import logging
 import time
 from collections import Counter
@@ -15,6 +14,8 @@ from mez._frame import Frame
 from mez.errors import EndedError, Error, NotFoundError, WaitTimeoutError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from mez._edge import Edge
 
 # Seconds that replies still on their way get when a subscription is closed.
@@ -181,12 +182,15 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             raise Error(
                 "another task is waiting for the next frame of this subscription; give each task its own"
             )
+        # Here, so that a program without an event loop does not load one.
+        import asyncio
+
         self._task_waits = True
         try:
             # A frame that is there already must not keep other tasks from running.
             await asyncio.sleep(0)
             async with asyncio.timeout(self._timeout) as waiting:
-                return await self._next_in_loop()
+                return await self._next_in_loop(asyncio.get_running_loop(), asyncio.Event())
         except EndedError:
             raise StopAsyncIteration from None
         except TimeoutError:
@@ -196,8 +200,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         finally:
             self._task_waits = False
 
-    async def _next_in_loop(self) -> Frame:
-        loop = asyncio.get_running_loop()
+    async def _next_in_loop(self, loop: "asyncio.AbstractEventLoop", rang: "asyncio.Event") -> Frame:
         while True:
             event = self._native.poll()
             if event is not None:
@@ -205,7 +208,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                 if frame is not None:
                     return frame
                 continue
-            rang = asyncio.Event()
+            rang.clear()
             loop.add_reader(self._native.fileno(), rang.set)
             try:
                 await rang.wait()

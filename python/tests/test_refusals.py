@@ -264,9 +264,7 @@ def test_a_name_that_somebody_else_holds(edge: mez.Edge, tmp_path: Path) -> None
                 second.wait_connected(timeout=1.0)
             sent = first.send(picture(1))
             assert frames.next(timeout=30).id == sent
-    with pytest.raises(
-        mez.KeysError, match="holds no identity to act as camera/yard/cam1; it holds camera/dock"
-    ):
+    with pytest.raises(mez.KeysError, match="to act as camera/yard/cam1 with; it holds camera/dock"):
         mez.publisher("yard/cam1", edge.address, keys=host)
 
 

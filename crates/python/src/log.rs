@@ -134,7 +134,7 @@ impl Visit for Fields {
             // Writing to a string does not fail.
             name => {
                 let separator = if self.others.is_empty() { "" } else { ", " };
-                drop(write!(self.others, "{separator}{name}={value:?}"));
+                let _ = write!(self.others, "{separator}{name}={value:?}");
             }
         }
     }
