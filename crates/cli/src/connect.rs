@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// Where the edge is, and who asks.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// The edge: HOST[:PORT], or unix:///PATH [default: the Unix socket of the edge on this host]
+    /// The edge, by host name or address, or unix:///PATH [default: the Unix socket of the edge on this host]
     #[arg(long, value_name = "EDGE", env = "MEZ_EDGE")]
     edge: Option<String>,
     /// Folder of keys, for an edge on another host [default: $MEZ_KEYS, else ~/.config/mez/keys]

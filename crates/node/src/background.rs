@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn work_in_the_background_goes_on_by_itself_until_it_is_dropped() {
         let background = Background::start().unwrap();
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = mpsc::sync_channel(1);
         let task = background.spawn(async move {
             sender.send(1).unwrap();
             std::future::pending().await
