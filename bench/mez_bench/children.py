@@ -1,0 +1,220 @@
+"""Processes of an experiment: they are driven by lines, measured from outside, and cannot be left behind."""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Self
+
+from mez.demo.processes import LEASH, mez_command
+from mez_bench.experiment import ExperimentError
+
+READY_SECONDS_MAX: Final = 20.0
+STOP_SECONDS_MAX: Final = 5.0
+LINES_MAX: Final = 10_000
+LOG_LINES_SHOWN: Final = 8
+
+BINARY_VARIABLE: Final = "MEZ_BENCH_BINARY"
+"""Names a `mez` binary built with the feature `bench`, to be measured instead of the installed command."""
+
+
+def mez(*words: str) -> list[str]:
+    """Return the command line of `mez` with these words."""
+    binary = os.environ.get(BINARY_VARIABLE)
+    return [str(Path(binary).resolve()), *words] if binary else mez_command(*words)
+
+
+class Child:
+    """A process that reads commands and answers with lines.
+
+    Args:
+        name: For people.
+        command: Program and arguments.
+        log: File that its standard error goes to.
+        environment: Variables to add.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self._log = log
+        # What configures this user's own brokers is not meant for these.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MEZ_")}
+        try:
+            with log.open("ab") as errors:
+                self._process = subprocess.Popen(
+                    # The kernel ends it with this process, however that ends.
+                    [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), *command],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                    env={**inherited, **(environment or {})},
+                    # Ctrl-C is for the experiment, which then stops its processes in order.
+                    process_group=0,
+                )
+        except OSError as error:
+            raise ExperimentError(f"{name}: cannot start {command[0]}: {error}") from error
+        assert self._process.stdout is not None, "asked for above"
+        self._lines: queue.Queue[str | None] = queue.Queue(LINES_MAX)
+        threading.Thread(
+            target=_read, args=(self._process.stdout, self._lines), name=f"output of {name}", daemon=True
+        ).start()
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def line(self, seconds_max: float = READY_SECONDS_MAX) -> str | None:
+        """Return its next line, or `None` where it has ended in order.
+
+        Raises:
+            ExperimentError: It failed, or said nothing for so long.
+        """
+        try:
+            line = self._lines.get(timeout=seconds_max)
+        except queue.Empty:
+            raise ExperimentError(
+                f"{self.name} said nothing for {seconds_max:.0f} s.{self.last_words()}"
+            ) from None
+        if line is None:
+            self._lines.put(None)
+            status = self._process.wait()
+            if status != 0:
+                raise ExperimentError(f"{self.name} ended with status {status}.{self.last_words()}")
+        return line
+
+    def ready(self, seconds_max: float = READY_SECONDS_MAX) -> str:
+        """Wait until it serves, and return what it says then."""
+        while (line := self.line(seconds_max)) is not None:
+            word, _, rest = line.partition(" ")
+            if word == "ready":
+                return rest
+        raise ExperimentError(f"{self.name} ended before it was ready.{self.last_words()}")
+
+    def tell(self, command: str) -> None:
+        """Give it a command."""
+        assert self._process.stdin is not None, "asked for above"
+        try:
+            self._process.stdin.write(command + "\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise ExperimentError(
+                f"{self.name} takes no commands any more ({error}).{self.last_words()}"
+            ) from error
+
+    def answer(self, seconds_max: float = READY_SECONDS_MAX) -> dict[str, Any]:
+        """Return its next line, which is JSON."""
+        line = self.line(seconds_max)
+        if line is None:
+            raise ExperimentError(f"{self.name} ended instead of answering.{self.last_words()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def ask(self, command: str, seconds_max: float = READY_SECONDS_MAX) -> dict[str, Any]:
+        """Give it a command and return its answer."""
+        self.tell(command)
+        return self.answer(seconds_max)
+
+    def cpu_ns(self) -> int:
+        """Return the processor time that all its threads have used, those that ended included."""
+        # The kernel's number for the processor clock of another process (clock_getcpuclockid(3)).
+        return time.clock_gettime_ns((~self.pid << 3) | 2)
+
+    def memory(self) -> tuple[float, float]:
+        """Return its resident memory now and at most, in megabytes (10^6 bytes)."""
+        fields = {}
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            fields[name] = value
+        return _megabytes(fields["VmRSS"]), _megabytes(fields["VmHWM"])
+
+    def page_faults(self) -> int:
+        """Return how often the kernel had to give it memory."""
+        # The second field is the name in parentheses, which may hold spaces; minor faults are the tenth.
+        return int(Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+    def stop(self) -> None:
+        """End it: by closing its input, then by SIGTERM, then by force; and whatever it started."""
+        process = self._process
+        assert process.stdin is not None, "asked for above"
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        if process.poll() is None:
+            process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS_MAX)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def last_words(self) -> str:
+        """Return the end of its log, to be put behind a message."""
+        lines = self._log.read_text(errors="replace").strip().splitlines() if self._log.exists() else []
+        if not lines:
+            return " It logged nothing."
+        return "\n  It last logged:\n    " + "\n    ".join(lines[-LOG_LINES_SHOWN:])
+
+
+class Children:
+    """The processes of one experiment, which end with it, the last one first.
+
+    Args:
+        folder: Where their logs go.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._all: list[Child] = []
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all of them, also when interrupted again meanwhile."""
+        try:
+            while self._all:
+                self._all[-1].stop()
+                self._all.pop()
+        except BaseException:
+            for child in self._all:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+            raise
+
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
+        """Start one."""
+        log = self.folder / f"{name.replace(' ', '-').replace('/', '-')}.log"
+        child = Child(name, command, log, environment)
+        self._all.append(child)
+        return child
+
+    def stop(self, child: Child) -> None:
+        """End one of them."""
+        child.stop()
+        self._all.remove(child)
+
+
+def _read(output: IO[str], lines: queue.Queue[str | None]) -> None:
+    with output:
+        for line in output:
+            lines.put(line.rstrip("\n"))
+    lines.put(None)
+
+
+def _megabytes(value: str) -> float:
+    """Read `1234 kB`, where the kernel's kB are 1024 bytes."""
+    return int(value.split()[0]) * 1024 / 1e6

@@ -1,0 +1,134 @@
+"""The command `mez bench`."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from mez.demo.processes import ProcessError
+from mez_bench import machine, report
+from mez_bench.experiment import Experiment, ExperimentError
+from mez_bench.experiments import EXPERIMENTS
+from mez_bench.run import ROOT, Run
+
+COLUMNS_WITHOUT_TERMINAL: Final = 120
+
+_DESCRIPTION: Final = """\
+Runs an experiment on this checkout and this machine, prints what came out, and
+writes bench/results/NAME.json (commit, machine, parameters, metrics with units
+in their names, every row) and a plot, bench/results/NAME.svg.
+
+What is compared takes turns (A B A B ...) in one run, so ratios hold on a busy
+machine too; absolute times do not. Figures are medians with 95 % intervals.
+"""
+
+_EPILOG: Final = """\
+examples:
+  mez bench --list                   what there is, what it needs, how long it takes
+  mez bench log                      the full experiment
+  mez bench loopback --quick         within a minute, fewer settings and repeats
+  mez bench all --quick --check      every experiment; fails if a target is missed
+
+exit code:
+  0  the experiment ran
+  1  it could not be run, or with --check a target was missed
+  130  interrupted; nothing was written
+
+MEZ_BENCH_BINARY=target/release/mez measures that binary (built with the feature
+`bench` of mez-cli) instead of the installed command.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return the process's exit status.
+
+    Args:
+        arguments: The words after `mez bench`. `None` takes them from the process.
+    """
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    # Piped into a file, a table is not to be folded at the 80 columns of a terminal that is not there.
+    console = Console(width=None if sys.stdout.isatty() else COLUMNS_WITHOUT_TERMINAL)
+    if options.list:
+        _list(console)
+        return 0
+    if options.name is None:
+        parser.error("which experiment? mez bench --list tells what there is")
+    names = list(EXPERIMENTS) if options.name == "all" else [options.name]
+    if options.name == "all" and options.json is not None:
+        parser.error("--json takes the result of one experiment; those of all are in bench/results")
+    missed = False
+    for name in names:
+        try:
+            result = _run(EXPERIMENTS[name], options, console)
+        except (ExperimentError, ProcessError) as error:
+            print(f"mez bench {name}: {error}", file=sys.stderr)
+            return 1
+        missed |= any(not target["met"] for target in result["targets"])
+    return 1 if missed and options.check else 0
+
+
+def _run(experiment: Experiment, options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    seconds = experiment.seconds_quick if options.quick else experiment.seconds_full
+    console.print(f"[bold]{experiment.name}[/bold]: {experiment.summary}; about {_duration(seconds)}")
+    commit, about = machine.commit(), machine.machine()
+    with Run(options.quick, options.data, Console(stderr=True)) as run:
+        outcome = experiment.run(run)
+    result = report.document(experiment.name, commit, about, options.quick, outcome)
+    written = report.write(result, outcome, options.json)
+    report.show(console, result, outcome)
+    shown = [path.relative_to(ROOT) if path.is_relative_to(ROOT) else path for path in written]
+    console.print(f" written: {', '.join(map(str, shown))}", highlight=False)
+    return result
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mez bench",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "name", nargs="?", choices=[*EXPERIMENTS, "all"], metavar="NAME", help="an experiment, or all of them"
+    )
+    parser.add_argument("--list", action="store_true", help="tell what there is")
+    parser.add_argument(
+        "--quick", action="store_true", help="be done within a minute: fewer settings, fewer repeats, no p99"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to this file as well")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        default=Path(os.environ["MEZ_BENCH_DATA"]) if "MEZ_BENCH_DATA" in os.environ else None,
+        help="measurements that others published, for experiments that need them (or MEZ_BENCH_DATA)",
+    )
+    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
+    return parser
+
+
+def _list(console: Console) -> None:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
+    for column in ("name", "what", "needs"):
+        table.add_column(column, overflow="fold")
+    table.add_column("quick", justify="right", no_wrap=True)
+    table.add_column("full", justify="right", no_wrap=True)
+    for experiment in EXPERIMENTS.values():
+        table.add_row(
+            experiment.name,
+            experiment.summary,
+            experiment.needs,
+            _duration(experiment.seconds_quick),
+            _duration(experiment.seconds_full),
+        )
+    console.print(table)
+
+
+def _duration(seconds: int) -> str:
+    return f"{seconds} s" if seconds < 120 else f"{round(seconds / 60)} min"

@@ -1,0 +1,98 @@
+"""What an experiment is, and what comes out of it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+    from mez_bench.run import Run
+    from mez_bench.stats import Interval
+
+Cell = str | int | float | bool | None
+"""What stands in a row of a result."""
+
+_RELATIONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+}
+
+
+class ExperimentError(Exception):
+    """An experiment could not be run. The message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a metric should reach.
+
+    Attributes:
+        metric: Its name.
+        relation: `<=`, `>=` or `==`.
+        bound: The figure.
+        full_only: Not judged in a quick run, which has too few frames for it.
+    """
+
+    metric: str
+    relation: str
+    bound: float
+    full_only: bool = False
+
+    def is_met(self, interval: Interval) -> bool:
+        """Tell whether the 95 % interval reaches the bound."""
+        holds = _RELATIONS[self.relation]
+        return any(holds(value, self.bound) for value in (interval.low, interval.median, interval.high))
+
+    def __str__(self) -> str:
+        """Say it as a condition."""
+        return f"{self.relation} {self.bound:g}"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came out of an experiment.
+
+    Attributes:
+        parameters: What was run, so that somebody else can run the same.
+        metrics: By name, with the unit in it; the interval is that of 95 %.
+        rows: What was measured, one row a cell of the experiment.
+        targets: What the metrics should reach.
+        tables: For people.
+        plot: Draws it.
+        notes: What somebody who reads the figures has to know: what was left out, and why.
+    """
+
+    parameters: dict[str, Cell | Sequence[Cell]] = field(default_factory=dict)
+    metrics: dict[str, Interval] = field(default_factory=dict)
+    rows: list[dict[str, Cell]] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+    tables: list[RenderableType] = field(default_factory=list)
+    plot: Callable[[Figure], None] | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One experiment.
+
+    Attributes:
+        name: What it is called on the command line.
+        summary: What it measures, in a line.
+        needs: What has to be there besides a built checkout.
+        seconds_quick: How long a quick run takes, about.
+        seconds_full: How long a full run takes, about.
+        run: Runs it.
+    """
+
+    name: str
+    summary: str
+    needs: str
+    seconds_quick: int
+    seconds_full: int
+    run: Callable[[Run], Outcome]

@@ -1,0 +1,8 @@
+"""The experiments, by name."""
+
+from typing import Final
+
+from mez_bench.experiment import Experiment
+from mez_bench.experiments.log import LOG
+
+EXPERIMENTS: Final[dict[str, Experiment]] = {experiment.name: experiment for experiment in (LOG,)}

@@ -1,0 +1,86 @@
+"""One run of an experiment: where things are, and what is shown meanwhile."""
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mez_bench.children import Children
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+"""The checkout."""
+
+CACHE: Final = ROOT / ".cache" / "bench"
+"""What is built or fetched for experiments, and kept."""
+
+LINE_INTERVAL_S: Final = 10.0
+"""How often progress is told where there is no terminal."""
+
+
+class Run:
+    """What an experiment is given.
+
+    Args:
+        quick: Whether to be done within a minute.
+        data: Folder with measurements that others published, where given.
+        console: Where progress is shown.
+    """
+
+    def __init__(self, quick: bool, data: Path | None, console: Console) -> None:
+        self.quick = quick
+        self.data = data
+        self.console = console
+        self.folder = Path(tempfile.mkdtemp(prefix="mez-bench-"))
+        self.children = Children(self.folder)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("starting", total=None)
+        self._done = 0
+        self._total: int | None = None
+        self._told_at_s = 0.0
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all processes, and remove what they left."""
+        self._progress.stop()
+        try:
+            self.children.__exit__(kind, error, trace)
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def expect(self, steps: int) -> None:
+        """Say how many steps there are."""
+        self._total = steps
+        self._progress.update(self._task, total=steps)
+
+    def step(self, what: str, done: int = 1) -> None:
+        """Say what is being done, after `done` more steps."""
+        self._done += done
+        self._progress.update(self._task, description=what, completed=self._done)
+        now = time.monotonic()
+        if not self.console.is_terminal and now - self._told_at_s >= LINE_INTERVAL_S:
+            self._told_at_s = now
+            of = "" if self._total is None else f"{self._done} of {self._total}: "
+            self.console.print(f"{of}{what}", highlight=False)
+
+    def say(self, text: str) -> None:
+        """Tell something that stays on the screen."""
+        self.console.print(text, highlight=False)
