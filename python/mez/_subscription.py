@@ -367,6 +367,9 @@ def subscribe(
     """
     begin_field, begin = arguments.either("begin", begin, "since", since)
     end_field, end = arguments.either("end", end, "until", until)
+    if isinstance(begin, str) and begin == "now":
+        # By the time the edge reads it, it would be the past, which is delivered whole.
+        begin = None
     content, name = arguments.profile(profile)
     client = connect(edge, keys=keys, application=application, connect_timeout=connect_timeout)
     native = client.subscribe(

@@ -4,6 +4,7 @@ import datetime
 import pickle
 import time
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -238,6 +239,46 @@ def test_waiting_and_cameras_that_come_and_go_are_told(edge: mez.Edge) -> None:
     assert [event.kind for event in events] == ["waiting", "camera_up", "camera_down"]
     assert events[1].camera == "dock/cam1"
     assert events[2].reason
+
+
+def test_everything_that_can_be_asked_for(edge: mez.Edge, tmp_path: Path) -> None:
+    """Bounds and profiles are carried along; the contract says what became of them."""
+    people = tmp_path / "people.json"
+    people.write_text('{"rungs": []}')
+    profiles: list[Path | str | dict[str, object]] = [people, str(people), {"rungs": []}]
+    with mez.publisher("cam", edge) as camera:
+        for profile in profiles:
+            with edge.subscribe(
+                "cam",
+                latency_ms=100,
+                accuracy=0.95,
+                on_time_share=0.9,
+                profile=profile,
+                min_fps=5,
+                on_infeasible="skip",
+                priority=-3,
+                application="everything",
+                begin="now",
+                until=datetime.timedelta(hours=1),
+            ) as frames:
+                assert frames.deliver == "newest"
+                contract = deliver(camera, frames).contract
+                assert contract.state == "unverified"
+                assert "carries the profile and the bounds" in contract.reason
+                assert str(contract) == f"unverified: {contract.reason}"
+
+
+def test_the_environment_says_where_the_edge_is(edge: mez.Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`MEZ_EDGE` and `MEZ_KEYS`, as for the commands."""
+    monkeypatch.setenv("MEZ_KEYS", str(edge.keys))
+    monkeypatch.setenv("MEZ_EDGE", edge.address)
+    with mez.publisher("cam") as camera:
+        monkeypatch.setenv("MEZ_EDGE", f"unix://{edge.socket}")
+        with mez.subscribe("cam") as frames:
+            deliver(camera, frames)
+        assert edge.grpc_address is not None
+        monkeypatch.setenv("MEZ_EDGE", edge.grpc_address)
+        assert [info.camera for info in mez.cameras()] == ["cam"]
 
 
 def test_a_publisher_can_be_opened_again(edge: mez.Edge) -> None:
