@@ -37,8 +37,8 @@ const ORIGIN: ClockAnchor = ClockAnchor {
     monotonic: Instant::from_nanos(1_000_000_000_000),
 };
 
-/// Runs a script. The first byte says how large the camera's log is: small enough to evict, or large enough that every
-/// frame can be accounted for.
+/// Runs a script. The first byte says how large the camera's log is (bit 0: small enough to evict, else large enough that
+/// every frame can be accounted for) and how the script ends (bit 1: at once, which is quicker, else with a recovery).
 pub fn run(bytes: &[u8]) {
     play(bytes);
 }
@@ -53,7 +53,9 @@ pub fn play(bytes: &[u8]) -> usize {
         world.drain();
     }
     let sent = world.sent.len();
-    world.recover();
+    if size & 2 == 0 {
+        world.recover();
+    }
     sent
 }
 
