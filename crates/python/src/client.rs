@@ -28,7 +28,8 @@ pub(crate) struct Client {
 
 #[pymethods]
 impl Client {
-    /// Connects to `edge`, else to `MEZ_EDGE`, else to the edge broker of this host, trying again for `patience` seconds.
+    /// Connects to `edge`, else to `MEZ_EDGE`, else to the edge broker of this host, trying again for
+    /// `patience` seconds.
     #[new]
     #[pyo3(signature = (edge, *, keys, application, patience))]
     fn new(
@@ -79,8 +80,8 @@ impl Client {
     }
 
     /// Subscribes.
-    #[pyo3(signature = (pattern, *, begin_ns, end_ns, latency_ms, accuracy, on_time_share, profile, profile_name, min_fps,
-        on_infeasible, deliver, priority, reconnect))]
+    #[pyo3(signature = (pattern, *, begin_ns, end_ns, latency_ms, accuracy, on_time_share, profile, profile_name,
+        min_fps, on_infeasible, deliver, priority, reconnect))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn subscribe(
         &self,

@@ -121,8 +121,8 @@ impl Edge {
         self.keys.clone()
     }
 
-    /// Stops the broker: applications are told, and cameras go on by themselves. Closing twice does nothing, and neither does
-    /// closing what a parent process started.
+    /// Stops the broker: applications are told, and cameras go on by themselves. Closing twice does
+    /// nothing, and neither does closing what a parent process started.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.running.is_ours() {
             return Ok(());
@@ -137,8 +137,8 @@ impl Edge {
 fn address(py: Python<'_>, field: &str, text: &str) -> PyResult<SocketAddr> {
     text.parse().map_err(|_| {
         let message = format!(
-            "{field} is {text:?}; give an address of this host and a port, such as \"127.0.0.1:0\" (0: any free port) or \
-             \"[::]:7650\""
+            "{field} is {text:?}; give an address of this host and a port, such as \"127.0.0.1:0\" (0: any free \
+             port) or \"[::]:7650\""
         );
         error::argument(py, field, message)
     })

@@ -98,7 +98,8 @@ pub(crate) fn refused_frame(py: Python<'_>, refusal: &ApiError, captured_ns: Opt
 /// A frame of more bytes than are allowed.
 pub(crate) fn too_large(py: Python<'_>, bytes: u64, bytes_max: u64) -> PyErr {
     let message = format!(
-        "the frame has {bytes} bytes, more than the limit of {bytes_max}; raise frame_bytes_max or encode it smaller"
+        "the frame has {bytes} bytes, more than the limit of {bytes_max}; raise frame_bytes_max or encode it \
+         smaller"
     );
     let error = with(py, raise(py, "FrameTooLargeError", message), "size_bytes", bytes);
     with(py, error, "size_bytes_max", bytes_max)

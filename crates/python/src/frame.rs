@@ -28,8 +28,9 @@ impl Payload {
         let Ok(length) = ffi::Py_ssize_t::try_from(bytes.len()) else {
             return Err(PyBufferError::new_err("larger than memory can be"));
         };
-        // SAFETY: `view` is not null and ours to fill in. The bytes never change or move while `slf` lives, and the view holds
-        // a reference to it. They are offered read-only, so nobody writes through the pointer.
+        // SAFETY: `view` is not null and ours to fill in. The bytes never change or move while `slf` lives,
+        // and the view holds a reference to it. They are offered read-only, so nobody writes through the
+        // pointer.
         let filled = unsafe {
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), bytes.as_ptr().cast_mut().cast(), length, 1, flags)
         };

@@ -1,22 +1,23 @@
 //! `mez._native`: the compiled half of the Python package `mez`.
 //!
-//! This crate only translates between Python and Rust. Its stub, `python/mez/_native.pyi`, is the list of what it
-//! exposes; what users see is `python/mez`, written in terms of it.
+//! This crate only translates between Python and Rust. Its stub, `python/mez/_native.pyi`, is the list of
+//! what it exposes; what users see is `python/mez`, written in terms of it.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`runtime`] | the runtime that all objects share; waiting that leaves other threads alone and hears Ctrl-C; forks |
-//! | [`pixels`] | images of Python as pixels, JPEG in and out |
-//! | [`publisher`] | publishing, by way of a camera broker in this process or [`through`] a separate one |
-//! | [`client`] | a connection to an edge broker |
-//! | [`subscription`] | frames as they come, for threads and for event loops |
-//! | [`frame`] | a frame and its bytes |
-//! | [`edge`] | an edge broker inside this process |
-//! | [`error`] | errors as the exceptions of `mez.errors` |
-//! | [`log`] | what brokers log, for Python's `logging` |
-//! | [`keys`], [`cli`] | folders of keys; the command `mez` |
+//! | `runtime` | the runtime that all objects share; waiting that hears Ctrl-C; what forks leave |
+//! | `pixels` | images of Python as pixels, JPEG in and out |
+//! | `publisher` | publishing, by way of a camera broker in this process or `through` a separate one |
+//! | `client` | a connection to an edge broker |
+//! | `subscription` | frames as they come, for threads and for event loops |
+//! | `frame` | a frame and its bytes |
+//! | `edge` | an edge broker inside this process |
+//! | `error` | errors as the exceptions of `mez.errors` |
+//! | `log` | what brokers log, for Python's `logging` |
+//! | `keys`, `cli` | folders of keys; the command `mez` |
 //!
-//! Two rules: nothing waits, encodes or decodes while it holds the interpreter, and no thread of the runtime ever takes it.
+//! Two rules: nothing waits, encodes or decodes while it holds the interpreter, and no thread of the
+//! runtime ever takes it.
 
 mod cli;
 mod client;

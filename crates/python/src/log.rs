@@ -1,7 +1,8 @@
 //! What the brokers log, handed to Python's `logging` under the name `mez`.
 //!
-//! Brokers log on threads that must not wait for the interpreter. So records queue up, and threads of Python hand them on
-//! whenever they call into Mez: with every frame that is sent or waited for, and while they wait.
+//! Brokers log on threads that must not wait for the interpreter. So records queue up, and threads of
+//! Python hand them on whenever they call into Mez: with every frame that is sent or waited for, and while
+//! they wait.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};

@@ -1,5 +1,5 @@
-//! Between buffers of Python and images: NumPy arrays come and go through the buffer protocol, so NumPy itself is not
-//! needed here.
+//! Between buffers of Python and images: NumPy arrays come and go through the buffer protocol, so NumPy
+//! itself is not needed here.
 
 use std::slice;
 
@@ -48,8 +48,8 @@ impl Given {
         let Ok(buffer) = PyUntypedBuffer::get(image) else { return Err(not_an_image(image)) };
         if !is_byte(&buffer) {
             let message = format!(
-                "the image is {}, and its elements are not 8-bit; convert it, image.astype(\"uint8\") where its values are \
-                 0 to 255, or pass the bytes of a JPEG",
+                "the image is {}, and its elements are not 8-bit; convert it, image.astype(\"uint8\") where its \
+                 values are 0 to 255, or pass the bytes of a JPEG",
                 describe(image)
             );
             return Err(error::raise(py, "ImageError", message));
@@ -100,10 +100,10 @@ impl Pixels {
             Rows::Copied(pixels) => pixels,
             // An empty buffer's pointer may be null.
             Rows::InPlace { .. } if self.width == 0 || self.height == 0 => &[][..],
-            // SAFETY: the buffer protocol keeps the memory in place for as long as `buffer` lives, and `read` computed
-            // `bytes` from its shape and strides. Another Python thread may write to it meanwhile; that is the caller's race,
-            // documented at `Publisher.send`: the bytes are only ever read, as opaque samples, and a torn image is the
-            // worst that comes of it.
+            // SAFETY: the buffer protocol keeps the memory in place for as long as `buffer` lives, and
+            // `read` computed `bytes` from its shape and strides. Another Python thread may write to it
+            // meanwhile; that is the caller's race, documented at `Publisher.send`: the bytes are only ever
+            // read, as opaque samples, and a torn image is the worst that comes of it.
             Rows::InPlace { buffer, bytes } => unsafe {
                 slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), *bytes)
             },
@@ -169,12 +169,13 @@ fn describe(image: &Bound<'_, PyAny>) -> String {
 fn not_an_image(image: &Bound<'_, PyAny>) -> PyErr {
     let py = image.py();
     let message = if image.is_none() {
-        "the image is None; check what the camera returned (`ok, image = cap.read()` gives None when ok is False)".into()
+        let hint = "`ok, image = cap.read()` gives None when ok is False";
+        format!("the image is None; check what the camera returned ({hint})")
     } else {
         let name = image.get_type().name().map(|name| name.to_string()).unwrap_or_default();
         format!(
-            "the image is of type {name}; pass a NumPy array of 8-bit pixels (numpy.asarray(image) makes one of most image \
-             types), or the bytes of a JPEG"
+            "the image is of type {name}; pass a NumPy array of 8-bit pixels (numpy.asarray(image) makes one of most \
+             image types), or the bytes of a JPEG"
         )
     };
     let error = error::raise(py, "ArgumentTypeError", message);
@@ -199,7 +200,8 @@ fn wrong_shape(image: &Bound<'_, PyAny>) -> PyErr {
 
 /// Encodes an image to JPEG.
 ///
-/// `image`: 8-bit pixels of shape (height, width), (height, width, 3) or (height, width, 4). `quality`: 1 to 100.
+/// `image`: 8-bit pixels of shape (height, width), (height, width, 3) or (height, width, 4). `quality`: 1
+/// to 100.
 #[pyfunction]
 pub(crate) fn encode_jpeg<'py>(image: &Bound<'py, PyAny>, quality: u8) -> PyResult<Bound<'py, PyBytes>> {
     let py = image.py();
@@ -226,8 +228,9 @@ pub(crate) fn decode_jpeg_into(jpeg: &Bound<'_, PyAny>, image: &Bound<'_, PyAny>
         return Err(wrong_shape(image));
     };
     let decode = || -> Result<JpegInfo, PyErrLater> {
-        // SAFETY: as in `Pixels::encode`, for reading; for writing, `contiguous` has made sure that the memory may be written
-        // to. The array is new and the caller, `mez.Frame.image`, has shown it to nobody yet.
+        // SAFETY: as in `Pixels::encode`, for reading; for writing, `contiguous` has made sure that the
+        // memory may be written to. The array is new and the caller, `mez.Frame.image`, has shown it to
+        // nobody yet.
         let (jpeg, data) = unsafe {
             (
                 slice::from_raw_parts(jpeg.buf_ptr().cast::<u8>(), jpeg.len_bytes()),

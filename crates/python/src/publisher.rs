@@ -69,7 +69,8 @@ enum Unfit {
 
 #[pymethods]
 impl Publisher {
-    /// Starts a camera broker in this process, which sends to the edge at `edge`; or connects to one at `broker`.
+    /// Starts a camera broker in this process, which sends to the edge at `edge`; or connects to one at
+    /// `broker`.
     #[new]
     #[pyo3(signature = (camera, *, edge, broker, keys, quality, log_bytes, frame_bytes_max, state))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
@@ -120,7 +121,8 @@ impl Publisher {
         })
     }
 
-    /// Publishes an image and returns (epoch, sequence); `None` where a separate broker did not take the frame.
+    /// Publishes an image and returns (epoch, sequence); `None` where a separate broker did not take the
+    /// frame.
     #[pyo3(signature = (image, captured_ns=None))]
     fn send(&self, image: &Bound<'_, PyAny>, captured_ns: Option<u64>) -> PyResult<Option<(u64, u64)>> {
         // The frame's age counts from here, so that it includes the encoding.
@@ -184,7 +186,8 @@ impl Publisher {
         }
     }
 
-    /// The next reply of an application, as (epoch, sequence, application, payload); `None` where `timeout` passes first.
+    /// The next reply of an application, as (epoch, sequence, application, payload); `None` where `timeout`
+    /// passes first.
     #[pyo3(signature = (timeout=None))]
     fn next_reply<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<ReplyParts<'py>>> {
         let deadline = Deadline::after(py, timeout)?;
@@ -238,8 +241,8 @@ impl Publisher {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Stops publishing; a thread that waits for replies stops waiting. Closing twice does nothing, and neither does closing what a
-    /// parent process opened.
+    /// Stops publishing; a thread that waits for replies stops waiting. Closing twice does nothing, and
+    /// neither does closing what a parent process opened.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.way.is_ours() {
             return Ok(());

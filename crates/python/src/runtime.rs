@@ -1,7 +1,8 @@
 //! The runtime that all objects of a process share, what becomes of it in a forked child, and waiting.
 //!
-//! Threads do not survive a fork. A child therefore starts a runtime of its own when it needs one, and an object that its
-//! parent made refuses to work in it ([`Owned`]) instead of waiting for threads that are not there.
+//! Threads do not survive a fork. A child therefore starts a runtime of its own when it needs one, and an
+//! object that its parent made refuses to work in it ([`Owned`]) instead of waiting for threads that are
+//! not there.
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -24,8 +25,8 @@ static SHARED: Mutex<Option<(u32, &'static Background)>> = Mutex::new(None);
 
 /// The runtime of this process, started by the first call.
 pub(crate) fn background(py: Python<'_>) -> PyResult<&'static Background> {
-    // Only ever locked by a thread that is attached to the interpreter, and os.fork() is called by one that is: so no child
-    // finds it locked by a thread that it does not have.
+    // Only ever locked by a thread that is attached to the interpreter, and os.fork() is called by one that
+    // is: so no child finds it locked by a thread that it does not have.
     let mut shared = lock(&SHARED);
     let this = process::id();
     match *shared {
@@ -73,8 +74,9 @@ impl<T> Owned<T> {
                 py,
                 "ForkedError",
                 format!(
-                    "this {} was made by the parent of this process, and its threads did not survive the fork; make it \
-                     in the process that uses it, or start processes with multiprocessing.get_context(\"spawn\")",
+                    "this {} was made by the parent of this process, and its threads did not survive the fork; \
+                     make it in the process that uses it, or start processes with \
+                     multiprocessing.get_context(\"spawn\")",
                     self.what
                 ),
             ));
@@ -85,7 +87,8 @@ impl<T> Owned<T> {
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        // In a forked child its locks may be held by threads that are not there, and its sockets are the parent's.
+        // In a forked child its locks may be held by threads that are not there, and its sockets are the
+        // parent's.
         if self.is_ours() {
             // SAFETY: dropped here and nowhere else, and not used after: `self` is going away.
             self.background.enter(|| unsafe { ManuallyDrop::drop(&mut self.value) });
@@ -135,8 +138,8 @@ pub(crate) enum Waited<T> {
     Stopped,
 }
 
-/// Waits for `work` without holding up other Python threads. An error where a signal's handler raises one, as Ctrl-C's does.
-/// Afterwards `work` may be waited for again. It is polled at least once.
+/// Waits for `work` without holding up other Python threads. An error where a signal's handler raises one,
+/// as Ctrl-C's does. Afterwards `work` may be waited for again. It is polled at least once.
 pub(crate) fn wait<F>(
     py: Python<'_>,
     background: &'static Background,

@@ -34,8 +34,8 @@ type Waiting = Pin<Box<dyn Future<Output = (client::Subscription, Option<Event>)
 enum Place {
     /// Here.
     Idle(client::Subscription),
-    /// With something that waits for its next event. Nothing is lost by leaving it: a frame is chosen when it is asked
-    /// again, and is then the newest.
+    /// With something that waits for its next event. Nothing is lost by leaving it: a frame is chosen when
+    /// it is asked again, and is then the newest.
     Waiting(Waiting),
     /// With a thread that waits right now.
     Taken,
@@ -45,7 +45,8 @@ enum Place {
 
 #[pymethods]
 impl Subscription {
-    /// What comes next; `None` where `timeout` seconds pass first. After the last event, and once closed, an `EndedError`.
+    /// What comes next; `None` where `timeout` seconds pass first. After the last event, and once closed,
+    /// an `EndedError`.
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
         log::hand_on(py);
@@ -111,8 +112,8 @@ impl Subscription {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Unsubscribes; says whether it did. A thread that waits for the next frame stops waiting. Closing twice does nothing, and
-    /// neither does closing what a parent process opened.
+    /// Unsubscribes; says whether it did. A thread that waits for the next frame stops waiting. Closing
+    /// twice does nothing, and neither does closing what a parent process opened.
     fn close(&self, py: Python<'_>) -> PyResult<bool> {
         if !self.place.is_ours() || self.closed.swap(true, Ordering::Relaxed) {
             return Ok(false);

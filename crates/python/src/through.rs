@@ -89,8 +89,8 @@ impl Through {
         self.client.counts()
     }
 
-    /// Publishes a frame, and waits a moment for the broker's word. `None` where it gave none: the frame gave way to a newer
-    /// one, or the broker is away. Not to be called while attached to the interpreter.
+    /// Publishes a frame, and waits a moment for the broker's word. `None` where it gave none: the frame
+    /// gave way to a newer one, or the broker is away. Not to be called while attached to the interpreter.
     pub(crate) fn publish(&self, had: Instant, frame: Published) -> Result<Option<FrameId>, Refusal> {
         if !self.client.is_connected() && lock(&self.news.sorted).failed.is_none() {
             // Counted as dropped.
