@@ -89,7 +89,7 @@ class Child:
             ) from None
         if line is None:
             self._lines.put(None)
-            status = self._process.wait()
+            status = self._await(0)
             if status != 0:
                 raise ExperimentError(f"{self.name} ended with status {status}.{self.last_words()}")
         return line
@@ -127,7 +127,13 @@ class Child:
         return self.answer(seconds_max)
 
     def cpu_ns(self) -> int:
-        """Return the processor time that all its threads have used, those that ended included."""
+        """Return the processor time that all its threads have used, those that ended included.
+
+        Raises:
+            ExperimentError: It does not run any more.
+        """
+        if self._await(os.WNOHANG) is not None:
+            raise ExperimentError(f"{self.name} does not run any more.{self.last_words()}")
         # The kernel's number for the processor clock of another process (clock_getcpuclockid(3)).
         return time.clock_gettime_ns((~self.pid << 3) | 2)
 
@@ -150,13 +156,24 @@ class Child:
         assert process.stdin is not None, "asked for above"
         with contextlib.suppress(OSError):
             process.stdin.close()
-        if process.poll() is None:
-            process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_SECONDS_MAX)
+        if self._await(os.WNOHANG) is None:
+            os.kill(self.pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while self._await(os.WNOHANG) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        # Before it is waited for: until then its number, which is also the group's, is not given to another.
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
         process.wait()
+
+    def _await(self, options: int) -> int | None:
+        """Return its exit status, or the negative number of the signal that ended it; do not bury it."""
+        if self._process.returncode is not None:
+            return self._process.returncode
+        state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | options)
+        if state is None:
+            return None
+        return state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
 
     def last_words(self) -> str:
         """Return the end of its log, to be put behind a message."""

@@ -4,5 +4,6 @@ from typing import Final
 
 from mez_bench.experiment import Experiment
 from mez_bench.experiments.log import LOG
+from mez_bench.experiments.loopback import LOOPBACK
 
-EXPERIMENTS: Final[dict[str, Experiment]] = {experiment.name: experiment for experiment in (LOG,)}
+EXPERIMENTS: Final[dict[str, Experiment]] = {experiment.name: experiment for experiment in (LOG, LOOPBACK)}

@@ -1,0 +1,263 @@
+"""Publish → subscribe through both brokers on one machine, beside peers and the floor."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from rich.table import Table
+
+from mez_bench.bursts import Burst, Driver, System
+from mez_bench.experiment import Cell, Experiment, ExperimentError, Outcome, Target
+from mez_bench.payload import write_jpeg
+from mez_bench.peers import PeerError
+from mez_bench.report import figure
+from mez_bench.run import Run
+from mez_bench.stats import Interval, Values, interval, percentile, ratio_interval
+from mez_bench.systems import floor, mez
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SYSTEMS: Final[Mapping[str, Callable[[Run], System]]] = {
+    "mez": mez.start,
+    "floor": floor.start,
+}
+PEERS: Final = ("nats", "zenoh")
+
+BYTES: Final = (100_000, 500_000, 1_000_000, 1_700_000)
+FPS: Final = (5, 15)
+GATED: Final = (1_000_000, 15)
+"""The setting that targets are about."""
+
+FIRST_FRAMES: Final = 5
+"""Frames of a burst that do not count: TCP forgets its window in a pause, and caches are cold."""
+
+P99_FRAMES_MIN: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One size and rate.
+
+    Attributes:
+        frame_bytes: Of each frame.
+        fps: Frames a second.
+        frames: Of each burst, that count.
+        rounds: Bursts of each system.
+    """
+
+    frame_bytes: int
+    fps: int
+    frames: int
+    rounds: int
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What tells it from others."""
+        return self.frame_bytes, self.fps
+
+
+QUICK: Final = (Setting(*GATED, frames=20, rounds=5),)
+FULL: Final = tuple(
+    Setting(size, fps, frames=100 if (size, fps) == GATED else 20 if fps == 15 else 10, rounds=10)
+    for size in BYTES
+    for fps in FPS
+)
+
+Bursts = dict[tuple[int, int], dict[str, list[Burst]]]
+
+
+def _run(run: Run) -> Outcome:
+    settings = QUICK if run.quick else FULL
+    outcome = Outcome()
+    systems: list[System] = []
+    for name, start in SYSTEMS.items():
+        run.step(f"starting {name}", done=0)
+        try:
+            systems.append(start(run))
+        except PeerError as error:
+            run.say(f"[bold red]SKIPPED {name}[/bold red]: {error}")
+            outcome.notes.append(f"SKIPPED {name}: {str(error).splitlines()[0]}")
+    payloads = {setting.frame_bytes: write_jpeg(run.folder, setting.frame_bytes) for setting in settings}
+    driver = Driver()
+    for system in systems:
+        run.step(f"warming {system.name} up", done=0)
+        driver.subscriptions(system, 1)
+        for payload in payloads.values():
+            driver.warm(system, payload)
+
+    run.expect(sum(setting.rounds for setting in settings) * len(systems))
+    bursts: Bursts = {setting.key: {system.name: [] for system in systems} for setting in settings}
+    # Rounds outside, so that what else the machine does in some minute is spread over all settings.
+    for turn in range(max(setting.rounds for setting in settings)):
+        for setting in settings:
+            # The order changes, so that nobody always comes after the same neighbour.
+            for system in systems[turn % len(systems) :] + systems[: turn % len(systems)]:
+                run.step(f"{system.name}, {setting.frame_bytes / 1000:g} kB at {setting.fps} fps", done=0)
+                payload = payloads[setting.frame_bytes]
+                burst = driver.burst(system, payload, 1 / setting.fps, setting.frames, FIRST_FRAMES)
+                bursts[setting.key][system.name].append(burst)
+                run.step(f"{system.name}", done=1)
+    memory = {system.name: {n: c.memory() for n, c in system.processes.items()} for system in systems}
+    _fill(outcome, settings, bursts, memory)
+    outcome.parameters |= {
+        "settings": [f"{s.frame_bytes} B at {s.fps} fps, {s.rounds} x {s.frames} frames" for s in settings],
+        "first_frames_not_counted": FIRST_FRAMES,
+        **{f"{system.name}_{name}": value for system in systems for name, value in system.details.items()},
+    }
+    return outcome
+
+
+def _fill(
+    outcome: Outcome,
+    settings: Sequence[Setting],
+    bursts: Bursts,
+    memory: Mapping[str, Mapping[str, tuple[float, float]]],
+) -> None:
+    for setting in settings:
+        for name, of_system in bursts[setting.key].items():
+            outcome.rows.append(_row(setting, name, of_system, memory[name]))
+    gated = bursts[GATED]
+    metrics = outcome.metrics
+    latencies = {name: _latencies(of_system) for name, of_system in gated.items()}
+    label = f"{GATED[0] // 1_000_000}mb"
+    frames = sum(burst.latency_ms.size for burst in gated["mez"])
+    percents = [50, 95, 99] if frames >= P99_FRAMES_MIN else [50, 95]
+    peers = [name for name in gated if name in PEERS]
+    for percent in percents:
+        of_percent = functools.partial(interval, statistic=percentile(percent))
+        for name, rounds in latencies.items():
+            metrics[f"{name}_{label}_ms_p{percent}"] = of_percent(rounds)
+        if peers:
+            best = min(peers, key=lambda name: metrics[f"{name}_{label}_ms_p{percent}"].median)
+            metrics[f"ratio_{label}_p{percent}_best_peer"] = ratio_interval(
+                latencies["mez"], latencies[best], percentile(percent)
+            )
+        metrics[f"ratio_{label}_p{percent}_floor"] = ratio_interval(
+            latencies["mez"], latencies["floor"], percentile(percent)
+        )
+    metrics["frames_lost"] = Interval.exactly(_lost(bursts, "mez", fps=GATED[1]))
+    metrics["frames_corrupt"] = Interval.exactly(
+        sum(burst.corrupt for of_setting in bursts.values() for burst in of_setting["mez"])
+    )
+    for name, of_system in gated.items():
+        if name != "mez":
+            metrics[f"{name}_frames_lost"] = Interval.exactly(_lost(bursts, name, fps=GATED[1]))
+        cpu: list[Values] = [np.array([sum(burst.cpu_ms_per_frame.values())]) for burst in of_system]
+        metrics[f"{name}_cpu_ms_per_frame"] = interval(cpu, percentile(50))
+    outcome.targets = [
+        Target(f"ratio_{label}_p50_best_peer", "<=", 1.0),
+        Target(f"ratio_{label}_p50_floor", "<=", 1.7),
+        Target(f"ratio_{label}_p99_best_peer", "<=", 1.0, full_only=True),
+        Target("frames_lost", "==", 0),
+        Target("frames_corrupt", "==", 0),
+    ]
+    outcome.tables = [_table(outcome.rows), _cpu_table(gated)]
+    outcome.plot = lambda drawing: _plot(drawing, settings, bursts)
+
+
+def _latencies(bursts: Sequence[Burst]) -> list[Values]:
+    return [burst.received_ms for burst in bursts]
+
+
+def _lost(bursts: Bursts, name: str, fps: int) -> int:
+    return sum(
+        burst.lost for key, of_setting in bursts.items() if key[1] == fps for burst in of_setting[name]
+    )
+
+
+def _row(
+    setting: Setting, name: str, bursts: Sequence[Burst], memory: Mapping[str, tuple[float, float]]
+) -> dict[str, Cell]:
+    latencies = np.concatenate(_latencies(bursts))
+    if not len(latencies):
+        raise ExperimentError(f"{name} delivered nothing of {setting.frame_bytes} bytes at {setting.fps} fps")
+    row: dict[str, Cell] = {
+        "system": name,
+        "frame_bytes": setting.frame_bytes,
+        "fps": setting.fps,
+        "frames": sum(burst.latency_ms.size for burst in bursts),
+        "frames_lost": sum(burst.lost for burst in bursts),
+        "frames_corrupt": sum(burst.corrupt for burst in bursts),
+    }
+    for percent in (50, 95, 99):
+        row[f"latency_ms_p{percent}"] = float(np.percentile(latencies, percent))
+    row["latency_ms_max"] = float(latencies.max())
+    row["publisher_late_ms_p50"] = float(np.median(np.concatenate([burst.late_ms for burst in bursts])))
+    for process in bursts[0].cpu_ms_per_frame:
+        cpu = [burst.cpu_ms_per_frame[process] for burst in bursts]
+        faults = [burst.page_faults_per_frame[process] for burst in bursts]
+        row[f"{process}_cpu_ms_per_frame"] = float(np.median(cpu))
+        row[f"{process}_page_faults_per_frame"] = float(np.median(faults))
+        row[f"{process}_rss_mb"], row[f"{process}_rss_mb_max"] = memory[process]
+    return row
+
+
+def _table(rows: Sequence[Mapping[str, Cell]]) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
+    for name in ("kB", "fps", "system"):
+        table.add_column(name, justify="left" if name == "system" else "right")
+    for name in ("p50 ms", "p95 ms", "p99 ms", "max ms", "frames", "lost"):
+        table.add_column(name, justify="right")
+    before: tuple[Cell, Cell] | None = None
+    for row in rows:
+        key = (row["frame_bytes"], row["fps"])
+        same, before = key == before, key
+        of = [f"{_number(row['frame_bytes']) / 1000:g}", str(row["fps"])] if not same else ["", ""]
+        latencies = [figure(_number(row[f"latency_ms_{name}"])) for name in ("p50", "p95", "p99", "max")]
+        table.add_row(*of, str(row["system"]), *latencies, str(row["frames"]), str(row["frames_lost"]))
+    return table
+
+
+def _cpu_table(gated: Mapping[str, Sequence[Burst]]) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
+    table.add_column(f"CPU ms a frame, {GATED[0] / 1000:g} kB at {GATED[1]} fps")
+    names = ["publisher", "camera", "edge", "subscriber"]
+    for name in (*names, "sum"):
+        table.add_column(name, justify="right")
+    table.add_column("page faults", justify="right")
+    for system, bursts in gated.items():
+        cpu = {
+            n: float(np.median([b.cpu_ms_per_frame[n] for b in bursts])) for n in bursts[0].cpu_ms_per_frame
+        }
+        faults = float(np.median([sum(b.page_faults_per_frame.values()) for b in bursts]))
+        cells = [figure(cpu[name]) if name in cpu else "" for name in names]
+        table.add_row(system, *cells, figure(sum(cpu.values())), figure(faults))
+    return table
+
+
+def _number(cell: Cell) -> float:
+    assert isinstance(cell, (int, float)), "a column of numbers"
+    return float(cell)
+
+
+def _plot(drawing: Figure, settings: Sequence[Setting], bursts: Bursts) -> None:
+    axes = drawing.subplots()
+    names = list(bursts[settings[0].key])
+    width = 0.8 / len(names)
+    for place, name in enumerate(names):
+        of_settings = [np.concatenate(_latencies(bursts[setting.key][name])) for setting in settings]
+        at = [index + place * width for index in range(len(settings))]
+        medians = [float(np.median(values)) for values in of_settings]
+        tails = [float(np.percentile(values, 95)) for values in of_settings]
+        above = [tail - middle for tail, middle in zip(tails, medians, strict=True)]
+        axes.bar(at, medians, width, yerr=[[0.0] * len(above), above], label=name, capsize=2)
+    axes.set_xticks([index + 0.4 - width / 2 for index in range(len(settings))])
+    axes.set_xticklabels([f"{setting.frame_bytes / 1000:g} kB\n{setting.fps} fps" for setting in settings])
+    axes.set_ylabel("latency, ms: median, and up to p95")
+    axes.set_title("publish → subscribe on one machine")
+    axes.legend(frameon=False)
+
+
+LOOPBACK: Final = Experiment(
+    name="loopback",
+    summary="publish → subscribe through both brokers as processes, mutual TLS between them, beside peers",
+    needs="cargo for the floor and the peers, Go for nats-server; the first run builds them",
+    seconds_quick=55,
+    seconds_full=1500,
+    run=_run,
+)

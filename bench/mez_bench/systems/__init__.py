@@ -1,0 +1,1 @@
+"""What is measured: Mez, and what it is measured beside."""

@@ -1,0 +1,84 @@
+"""Mez: publisher → camera broker → edge broker → subscriber, each a process, through the local sockets."""
+
+from typing import Final
+
+from mez.demo.processes import run_to_end
+from mez_bench.bursts import System
+from mez_bench.children import Child, mez
+from mez_bench.payload import HEIGHT, WIDTH
+from mez_bench.run import Run
+
+CAMERA: Final = "bench/cam"
+
+LOG_BYTES: Final = 64 << 20
+"""Of each broker, so that it is full, and frames are evicted, soon after the start."""
+
+
+class Brokers:
+    """An edge broker and one camera broker.
+
+    Args:
+        run: The run that they belong to.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.folder = run.folder / "mez"
+        self.folder.mkdir()
+        self.keys = self.folder / "keys"
+        run_to_end("mez keys init", mez("keys", "init", "--site", "bench", "--keys", str(self.keys)))
+        self.edge = run.children.start(
+            "edge",
+            mez(
+                *("edge", "--keys", str(self.keys), "--log-bytes", f"{LOG_BYTES}"),
+                *("--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--enrol", "off"),
+                *("--socket", str(self.folder / "edge.sock")),
+            ),
+        )
+        said = dict(word.split("=", 1) for word in self.edge.ready().split())
+        self.link_address, self.grpc_address = said["link"], said["grpc"]
+
+    def dial(self, address: str) -> Child:
+        """Start the camera broker, which dials this address."""
+        camera = self._run.children.start(
+            "camera",
+            mez(
+                *("camera", CAMERA, "--edge", address, "--keys", str(self.keys)),
+                *("--log-bytes", f"{LOG_BYTES}", "--socket", str(self.folder / "camera.sock")),
+                *("--state", str(self.folder / "state")),
+            ),
+        )
+        camera.ready()
+        return camera
+
+    def publisher(self) -> Child:
+        """Start a publisher."""
+        child = self._run.children.start(
+            "publisher",
+            mez(
+                *("measure", "publish", "--broker", f"unix://{self.folder / 'camera.sock'}"),
+                *("--width", f"{WIDTH}", "--height", f"{HEIGHT}"),
+            ),
+        )
+        child.ready()
+        return child
+
+    def subscriber(self, *words: str, name: str = "subscriber") -> Child:
+        """Start a subscriber, by default through the edge's socket."""
+        words = words or ("--edge", f"unix://{self.folder / 'edge.sock'}")
+        child = self._run.children.start(name, mez("measure", "subscribe", "--pattern", CAMERA, *words))
+        child.ready()
+        return child
+
+
+def start(run: Run) -> System:
+    """Start Mez."""
+    brokers = Brokers(run)
+    camera = brokers.dial(brokers.link_address)
+    return System(
+        name="mez",
+        publisher=brokers.publisher(),
+        subscriber=brokers.subscriber(),
+        brokers={"camera": camera, "edge": brokers.edge},
+        details={"link": "QUIC, mutual TLS 1.3", "local": "Unix socket", "log_bytes": f"{LOG_BYTES}"},
+    )
