@@ -129,7 +129,8 @@ Examples:
 
 /// Runs `mez keys`. Blocks until it is done; not to be called inside an asynchronous runtime.
 pub fn run(args: KeysArgs) -> Result<(), KeysError> {
-    Terminal { out: &mut io::stdout().lock(), notes: &mut io::stderr().lock() }.run(args)
+    // Not locked: while it serves, other threads have log lines to write.
+    Terminal { out: &mut io::stdout(), notes: &mut io::stderr() }.run(args)
 }
 
 /// Why a command of `mez keys` failed. Every text says what to do.

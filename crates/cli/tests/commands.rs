@@ -196,3 +196,31 @@ fn every_command_teaches() {
         assert!(text(&help).contains("Examples:") || command == "keys", "{command}: {}", text(&help));
     }
 }
+
+#[test]
+fn a_device_enrols_with_a_token_while_keys_are_served() {
+    let folder = site();
+    let folder = folder.path();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut serving = command(&["keys", "serve", "--listen", &port], folder).spawn().unwrap();
+    let token = run(&["keys", "token", "camera/dock/cam1"], folder);
+    assert!(token.status.success(), "{}", text(&token));
+    let token = String::from_utf8(token.stdout).unwrap();
+    let device = tempfile::tempdir().unwrap();
+    let device = device.path().join("keys").display().to_string();
+
+    let enrolled = loop {
+        let enrolled = run(&["keys", "enrol", token.trim(), "--edge", &port, "--keys", &device], folder);
+        // The server may not listen yet.
+        if enrolled.status.success() || !text(&enrolled).contains("refused") {
+            break enrolled;
+        }
+    };
+    assert!(enrolled.status.success(), "{}", text(&enrolled));
+    let again = run(&["keys", "enrol", token.trim(), "--edge", &port, "--keys", &device], folder);
+    assert!(!again.status.success(), "a token was good twice: {}", text(&again));
+
+    let stopped = Command::new("kill").arg(serving.id().to_string()).status().unwrap();
+    assert!(stopped.success());
+    assert!(serving.wait().unwrap().success(), "it did not end cleanly when it was asked to");
+}
