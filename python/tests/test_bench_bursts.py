@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from mez_bench.bursts import Driver, System
+from mez_bench.children import mez as mez_command
 from mez_bench.experiment import ExperimentError
 from mez_bench.payload import HEIGHT, STAMP_BYTES, WIDTH, write_jpeg
 from mez_bench.run import Run
@@ -88,3 +91,35 @@ def test_a_system_that_delivers_nothing_is_named(
     os.kill(system.brokers["edge"].pid, signal.SIGSTOP)
     with pytest.raises(ExperimentError, match=r"mez does not deliver(.|\n)*camera"):
         Driver().warm(system, write_jpeg(run.folder, 100_000))
+
+
+def test_a_slow_link_passes_both_ways_and_counts(run: Run) -> None:
+    """And drops what does not fit into its queue."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as edge,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as camera,
+    ):
+        edge.bind(("127.0.0.1", 0))
+        edge.settimeout(30)
+        camera.settimeout(30)
+        to = f"127.0.0.1:{edge.getsockname()[1]}"
+        words = ["--bits-per-second", "1000000", "--queue-bytes-max", "2100"]
+        link = run.children.start("link", mez_command("measure", "link", "--to", to, *words))
+        host, port = link.ready().split(":")
+        camera.sendto(b"ping", (host, int(port)))
+        content, back = edge.recvfrom(2000)
+        assert content == b"ping"
+        edge.sendto(b"pong", back)
+        assert camera.recv(2000) == b"pong"
+        # A kilobyte takes 8 ms: two wait, and the others find no room.
+        for _ in range(20):
+            camera.sendto(bytes(1000), (host, int(port)))
+        assert len(edge.recv(2000)) == 1000
+        deadline = time.monotonic() + 30
+        while (passed := link.ask(""))["up"]["datagrams"] + passed["up"]["dropped"] < 21:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert passed["up"]["dropped"] > 0
+        kilobytes = passed["up"]["datagrams"] - 1
+        assert passed["up"]["bytes"] == (4 + 28) + kilobytes * (1000 + 28)
+        assert passed["down"] == {"bytes": 4 + 28, "datagrams": 1, "dropped": 0}

@@ -5,5 +5,8 @@ from typing import Final
 from mez_bench.experiment import Experiment
 from mez_bench.experiments.log import LOG
 from mez_bench.experiments.loopback import LOOPBACK
+from mez_bench.experiments.subscribers import SUBSCRIBERS
 
-EXPERIMENTS: Final[dict[str, Experiment]] = {experiment.name: experiment for experiment in (LOG, LOOPBACK)}
+EXPERIMENTS: Final[dict[str, Experiment]] = {
+    experiment.name: experiment for experiment in (LOG, LOOPBACK, SUBSCRIBERS)
+}

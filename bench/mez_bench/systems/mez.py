@@ -19,10 +19,12 @@ class Brokers:
 
     Args:
         run: The run that they belong to.
+        log_bytes: The budget of each broker.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, log_bytes: int) -> None:
         self._run = run
+        self._log_bytes = log_bytes
         self.folder = run.folder / "mez"
         self.folder.mkdir()
         self.keys = self.folder / "keys"
@@ -30,7 +32,7 @@ class Brokers:
         self.edge = run.children.start(
             "edge",
             mez(
-                *("edge", "--keys", str(self.keys), "--log-bytes", f"{LOG_BYTES}"),
+                *("edge", "--keys", str(self.keys), "--log-bytes", f"{log_bytes}"),
                 *("--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--enrol", "off"),
                 *("--socket", str(self.folder / "edge.sock")),
             ),
@@ -44,7 +46,7 @@ class Brokers:
             "camera",
             mez(
                 *("camera", CAMERA, "--edge", address, "--keys", str(self.keys)),
-                *("--log-bytes", f"{LOG_BYTES}", "--socket", str(self.folder / "camera.sock")),
+                *("--log-bytes", f"{self._log_bytes}", "--socket", str(self.folder / "camera.sock")),
                 *("--state", str(self.folder / "state")),
             ),
         )
@@ -73,7 +75,7 @@ class Brokers:
 
 def start(run: Run) -> System:
     """Start Mez."""
-    brokers = Brokers(run)
+    brokers = Brokers(run, LOG_BYTES)
     camera = brokers.dial(brokers.link_address)
     return System(
         name="mez",
