@@ -165,6 +165,55 @@ fn an_end_in_the_future_is_waited_for() {
     assert!(matches!(silent.next(LATER), Next::Ended { .. }));
 }
 
+/// A camera whose clock is behind, or was set back between two starts, loses no live frame of a span that has begun.
+#[test]
+fn what_comes_after_the_beginning_is_wanted_whatever_its_stamp() {
+    let (mut writer, reader) = log(LogConfig::default());
+    let begin = |begin| Span { begin: Some(at(begin)), end: None, deliver: Deliver::Every };
+    let mut begun = Subscription::new(begin(1_000));
+    let mut to_begin = Subscription::new(begin(LATER.as_nanos() + 1_000));
+    begun.attach(camera("a"), reader.clone());
+    to_begin.attach(camera("a"), reader);
+    assert!(matches!((begun.next(LATER), to_begin.next(LATER)), (Next::Pending, Next::Pending)));
+    append(&mut writer, 1, 0, 500, &[]);
+    assert_eq!(sequence(&frame(begun.next(LATER))), 0);
+    assert!(matches!(to_begin.next(LATER), Next::Pending), "a frame from before the beginning was delivered");
+    append(&mut writer, 1, 1, LATER.as_nanos() + 1_000, &[]);
+    append(&mut writer, 2, 0, 600, &[]);
+    let ids: Vec<u64> = (0..2).map(|_| frame(to_begin.next(LATER)).record.frame.meta.id.epoch.0).collect();
+    assert_eq!(ids, [1, 2]);
+}
+
+/// Frames outside of the span are not skipped, also where a clock was set back and epochs overlap in time.
+#[test]
+fn frames_outside_of_the_span_do_not_count_as_skipped() {
+    let (mut writer, reader) = log(LogConfig::default());
+    for number in 0..10 {
+        append(&mut writer, 1, number, 1000 + 10 * number, &[]);
+    }
+    for number in 0..10 {
+        append(&mut writer, 2, number, 950 + 10 * number, &[]);
+    }
+    let span = Span { begin: Some(at(1000)), end: Some(at(1020)), deliver: Deliver::Every };
+    let mut past = Subscription::new(span);
+    past.attach(camera("a"), reader.clone());
+    let mut got = Vec::new();
+    while let Next::Frame(delivery) = past.next(LATER) {
+        got.push((delivery.record.frame.meta.id.epoch.0, sequence(&delivery), delivery.skipped.total()));
+    }
+    assert_eq!(got, [(1, 0, 0), (1, 1, 0), (1, 2, 0), (2, 5, 0), (2, 6, 0), (2, 7, 0)]);
+
+    let mut open = Subscription::new(Span { begin: Some(at(1090)), end: None, deliver: Deliver::Every });
+    open.attach(camera("a"), reader);
+    assert_eq!(sequence(&frame(open.next(LATER))), 9);
+    append(&mut writer, 2, 12, 2000, &[(10, 1, SkipReason::LinkBusy)]);
+    let next = frame(open.next(LATER));
+    assert_eq!(
+        (sequence(&next), next.skipped.iter().collect()),
+        (12, vec![(SkipReason::LinkBusy, 1), (SkipReason::LateOrLost, 1)])
+    );
+}
+
 proptest! {
     /// Whatever crosses the link, is evicted or restarts, and however slow the application is:
     /// what it got and what it was told was skipped add up, and its frames come in order.

@@ -549,3 +549,6 @@ impl CameraBroker {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

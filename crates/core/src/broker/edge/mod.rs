@@ -271,3 +271,6 @@ impl EdgeBroker {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,521 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::broker::{Intake, IntakeConfig, Published};
+use crate::contract::Contract;
+use crate::frame::{Encoding, Sequence, SkipRange};
+use crate::log::{LogConfig, log};
+use crate::units::Timestamp;
+use crate::wire::Report;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A camera broker with its log, driven by hand.
+struct Rig {
+    now: Instant,
+    intake: Intake,
+    broker: CameraBroker,
+    /// What the broker wanted done, but for pings and statuses.
+    outputs: Vec<CameraOutput>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        let anchor = ClockAnchor { wall: Timestamp::from_nanos(1 << 60), monotonic: now };
+        let (writer, reader) = log(LogConfig::default());
+        let config = CameraConfig {
+            camera: "dock/cam1".parse().unwrap(),
+            epoch: Epoch(3),
+            anchor,
+            software: "".into(),
+        };
+        let broker = CameraBroker::new(config, &reader, now);
+        let intake = Intake::new(writer, IntakeConfig::new(Epoch(3), anchor));
+        Self { now, intake, broker, outputs: Vec::new() }
+    }
+
+    /// With a connection on which the camera is welcome and wanted.
+    fn connected(contract: Contract) -> Self {
+        let mut rig = Self::new();
+        rig.welcome(1, None);
+        rig.demand(1, 1, vec![contract]);
+        rig.take();
+        rig
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.broker.poll_output() {
+            if !matches!(
+                output,
+                CameraOutput::Send { message: Message::Ping { .. } | Message::Status(_), .. }
+            ) {
+                self.outputs.push(output);
+            }
+        }
+    }
+
+    /// What the broker wanted done since this was last asked.
+    fn take(&mut self) -> Vec<CameraOutput> {
+        self.drain();
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Lets time pass, serving the timer; the edge answers on the given connections all the while.
+    fn pass(&mut self, duration: Duration, alive: &[u64]) {
+        let end = self.now + duration;
+        while self.broker.poll_timeout() <= end {
+            self.now = self.now.max(self.broker.poll_timeout());
+            for link in alive {
+                self.message(*link, Message::Ping { t1: self.now });
+            }
+            self.broker.handle_timeout(self.now);
+            self.drain();
+        }
+        self.now = end;
+    }
+
+    fn message(&mut self, link: u64, message: Message) {
+        self.broker.handle_message(self.now, LinkId(link), message);
+    }
+
+    fn welcome(&mut self, link: u64, newest: Option<FrameId>) {
+        self.broker.handle_dialled(self.now, LinkId(link));
+        let welcome = Welcome { version: VERSION, newest, frame_bytes_max: 1000, software: "".into() };
+        self.message(link, Message::Welcome(welcome));
+    }
+
+    fn demand(&mut self, link: u64, revision: u64, contracts: Vec<Contract>) {
+        self.message(link, Message::Demand(Demand { revision, contracts }));
+    }
+
+    fn publish(&mut self, bytes: usize) -> FrameId {
+        let frame = Published {
+            payload: vec![0; bytes].into(),
+            encoding: Encoding::Jpeg,
+            width: 4,
+            height: 4,
+            captured: None,
+        };
+        let id = self.intake.publish(self.now, frame).unwrap();
+        self.broker.handle_published(self.now);
+        id
+    }
+
+    fn sent(&mut self, link: u64, frame: FrameId) {
+        self.broker.handle_sent(self.now, LinkId(link), frame);
+    }
+
+    fn complete(&mut self, link: u64, frame: FrameId, bytes: u32) {
+        let report = Report::Complete { frame, bytes, first: self.now, last: self.now };
+        self.message(link, Message::Report(report));
+    }
+}
+
+fn frames_sent(outputs: &[CameraOutput]) -> Vec<(FrameId, Vec<SkipRange>)> {
+    let sent = |output: &CameraOutput| match output {
+        CameraOutput::SendFrame { header, .. } => Some((header.meta.id, header.skipped.clone())),
+        _ => None,
+    };
+    outputs.iter().filter_map(sent).collect()
+}
+
+fn resets(outputs: &[CameraOutput]) -> Vec<FrameId> {
+    let reset = |output: &CameraOutput| match output {
+        CameraOutput::Reset { frame, .. } => Some(*frame),
+        _ => None,
+    };
+    outputs.iter().filter_map(reset).collect()
+}
+
+fn dials(outputs: &[CameraOutput]) -> usize {
+    outputs.iter().filter(|output| matches!(output, CameraOutput::Dial)).count()
+}
+
+fn skipped(first: u64, count: u64, reason: SkipReason) -> SkipRange {
+    SkipRange { first: Sequence(first), count, reason }
+}
+
+fn bound(bound: Duration) -> Contract {
+    Contract { latency_bound: Some(bound), ..Contract::default() }
+}
+
+/// The edge says "replaced" of a connection whose place another of ours has taken: no reason to stay away.
+#[test]
+fn a_connection_that_we_replaced_ourselves_does_not_hold_us_back() {
+    let replaced = Message::Refuse { code: RefuseCode::Replaced, text: "".into() };
+    let mut rig = Rig::connected(Contract::default());
+    rig.pass(800 * MS, &[]);
+    rig.broker.handle_dialled(rig.now, LinkId(2));
+    rig.message(1, replaced.clone());
+    rig.broker.handle_closed(rig.now, LinkId(2));
+    rig.take();
+    rig.pass(300 * MS, &[]);
+    assert!(dials(&rig.take()) >= 1);
+
+    let mut rig = Rig::connected(Contract::default());
+    rig.message(1, replaced);
+    rig.take();
+    rig.pass(4900 * MS, &[]);
+    assert_eq!(dials(&rig.take()), 0, "another start has replaced us, and we are back at once");
+    rig.pass(200 * MS, &[]);
+    assert_eq!(dials(&rig.take()), 1);
+}
+
+#[test]
+fn a_connection_is_not_taken_where_another_works() {
+    let mut rig = Rig::connected(Contract::default());
+    rig.broker.handle_dialled(rig.now, LinkId(2));
+    let outputs = rig.take();
+    assert!(matches!(outputs[..], [CameraOutput::Close { link: LinkId(2) }]), "{outputs:?}");
+    assert!(rig.broker.is_up());
+}
+
+/// After a dial was given up there is room for another, whatever became of the ones before.
+#[test]
+fn dials_are_bounded_and_never_cease() {
+    let mut rig = Rig::new();
+    rig.pass(Duration::from_secs(10), &[]);
+    let begun = dials(&rig.take());
+    assert_eq!(begun, 8, "nothing has answered yet");
+    for _ in 0..begun {
+        rig.broker.handle_dial_failed(rig.now);
+    }
+    rig.pass(Duration::from_secs(1), &[]);
+    assert!((4..=5).contains(&dials(&rig.take())));
+}
+
+/// An epoch begins while two connections were told the one before.
+#[test]
+fn a_new_epoch_leaves_no_connection_of_the_old_one() {
+    let mut rig = Rig::new();
+    rig.publish(10);
+    rig.broker.handle_dialled(rig.now, LinkId(1));
+    rig.pass(760 * MS, &[]);
+    let taken = FrameId { epoch: Epoch(5), sequence: Sequence(7) };
+    rig.welcome(2, Some(taken));
+    let outputs = rig.take();
+    assert!(outputs.iter().any(|output| matches!(output, CameraOutput::RaiseEpoch { above: Epoch(5) })));
+
+    // Published under the old epoch, and not looked at before the new one begins.
+    let old = Published {
+        payload: vec![0; 10].into(),
+        encoding: Encoding::Jpeg,
+        width: 4,
+        height: 4,
+        captured: None,
+    };
+    rig.intake.publish(rig.now, old).unwrap();
+    rig.intake.raise_epoch(Epoch(6));
+    rig.broker.handle_epoch(rig.now, Epoch(6));
+    let closed = rig.take();
+    assert!(matches!(closed[..], [CameraOutput::Close { link: LinkId(1) }]), "{closed:?}");
+
+    rig.broker.handle_published(rig.now);
+    rig.welcome(3, Some(taken));
+    rig.demand(3, 1, vec![Contract::default()]);
+    assert_eq!(frames_sent(&rig.take()), [], "a frame of the old epoch was sent");
+    let first = rig.publish(10);
+    assert_eq!(frames_sent(&rig.take()), [(first, vec![])]);
+}
+
+#[test]
+fn an_epoch_after_which_there_is_none_is_not_believed() {
+    let mut rig = Rig::new();
+    rig.welcome(1, Some(FrameId { epoch: Epoch(u64::MAX), sequence: Sequence(0) }));
+    let outputs = rig.take();
+    assert!(!outputs.iter().any(|output| matches!(output, CameraOutput::RaiseEpoch { .. })), "{outputs:?}");
+    assert!(!rig.broker.is_up());
+}
+
+/// A frame that the edge stops is skipped by that name, and its place is free for the next.
+#[test]
+fn a_frame_that_the_edge_stops_makes_room() {
+    let mut rig = Rig::connected(Contract::default());
+    for number in 0..40u64 {
+        let frame = rig.publish(10);
+        let sent = frames_sent(&rig.take());
+        assert_eq!(sent.len(), 1, "frame {number} waits");
+        let expected = (number > 0).then(|| skipped(0, number, SkipReason::Refused));
+        assert_eq!(sent[0].1, Vec::from_iter(expected));
+        if number % 2 == 0 {
+            rig.sent(1, frame);
+        }
+        rig.broker.handle_frame_stopped(rig.now, LinkId(1), frame);
+    }
+}
+
+#[test]
+fn a_frame_above_the_edges_limit_is_not_sent() {
+    let mut rig = Rig::connected(Contract::default());
+    rig.publish(1001);
+    assert_eq!(frames_sent(&rig.take()), []);
+    let next = rig.publish(1000);
+    assert_eq!(frames_sent(&rig.take()), [(next, vec![skipped(0, 1, SkipReason::Refused)])]);
+}
+
+/// Each frame of a camera that publishes seldom has its time, also after an outage.
+#[test]
+fn the_time_without_progress_begins_with_the_frame() {
+    let mut rig = Rig::connected(bound(100 * MS));
+    let first = rig.publish(10);
+    rig.pass(400 * MS, &[1]);
+    assert_eq!(resets(&rig.take()), [first]);
+    rig.pass(Duration::from_secs(60), &[1]);
+    let second = rig.publish(10);
+    assert_eq!(frames_sent(&rig.take())[0].0, second);
+    rig.pass(100 * MS, &[1]);
+    assert_eq!(resets(&rig.take()), [], "the second frame was given up at once");
+}
+
+/// What arrives of a frame that was given up shows that the link is slow and not dead.
+#[test]
+fn a_report_of_a_frame_given_up_ends_the_outage() {
+    let mut rig = Rig::connected(bound(100 * MS));
+    let first = rig.publish(10);
+    rig.pass(400 * MS, &[1]);
+    let second = rig.publish(10);
+    rig.sent(1, second);
+    rig.publish(10);
+    let outputs = rig.take();
+    assert_eq!((resets(&outputs), frames_sent(&outputs).len()), (vec![first], 2), "no retry before its time");
+    rig.complete(1, first, 10);
+    assert_eq!(frames_sent(&rig.take()).len(), 1, "the outage goes on");
+}
+
+/// The limit doubles with every frame given up, up to five seconds, until one arrives.
+#[test]
+fn patience_grows_with_every_frame_given_up() {
+    let mut rig = Rig::connected(bound(100 * MS));
+    let mut limits = Vec::new();
+    for _ in 0..8 {
+        let frame = rig.publish(10);
+        let begun = rig.now;
+        while !resets(&rig.take()).contains(&frame) {
+            rig.pass(10 * MS, &[1]);
+        }
+        limits.push(rig.now.saturating_since(begun).as_millis());
+    }
+    assert!(limits.is_sorted() && limits[0] <= 320 && limits[1] >= 2 * limits[0] - 20, "{limits:?}");
+    assert_eq!(limits[7], 5000);
+}
+
+/// Pauses after which bytes go on are the link's usual way: they are not taken for outages again.
+#[test]
+fn patience_follows_the_pauses_of_the_link() {
+    let mut rig = Rig::connected(bound(100 * MS));
+    for _ in 0..3 {
+        let frame = rig.publish(10);
+        rig.take();
+        rig.pass(290 * MS, &[1]);
+        assert_eq!(resets(&rig.take()), []);
+        rig.complete(1, frame, 10);
+    }
+    let frame = rig.publish(10);
+    rig.take();
+    rig.pass(570 * MS, &[1]);
+    assert_eq!(resets(&rig.take()), []);
+    rig.pass(30 * MS, &[1]);
+    assert_eq!(resets(&rig.take()), [frame]);
+}
+
+#[test]
+fn what_nobody_wants_any_more_is_cancelled() {
+    let mut rig = Rig::connected(Contract::default());
+    let sending = rig.publish(10);
+    rig.publish(10);
+    rig.take();
+    rig.demand(1, 2, vec![]);
+    assert_eq!(resets(&rig.take()), [sending]);
+    rig.pass(Duration::from_secs(1), &[1]);
+    rig.demand(1, 3, vec![Contract::default()]);
+    assert_eq!(frames_sent(&rig.take()), [], "a frame from before the demand was sent");
+    let frame = rig.publish(10);
+    assert_eq!(frames_sent(&rig.take()), [(frame, vec![skipped(0, 2, SkipReason::NotWanted)])]);
+}
+
+/// Frames that were on their way when the link went down may have arrived; what lies beyond them keeps its reason.
+#[test]
+fn a_welcome_acknowledges_what_arrived_and_no_more() {
+    let mut rig = Rig::connected(Contract::default());
+    let arrived = rig.publish(10);
+    rig.sent(1, arrived);
+    let lost = rig.publish(10);
+    rig.sent(1, lost);
+    rig.broker.handle_closed(rig.now, LinkId(1));
+    rig.publish(10);
+    rig.publish(10);
+    rig.take();
+    rig.welcome(2, Some(arrived));
+    rig.demand(2, 1, vec![Contract::default()]);
+    let sent = frames_sent(&rig.take());
+    assert_eq!(sent[0].1, [skipped(1, 2, SkipReason::LinkDown)]);
+}
+
+/// What may happen to a camera broker, in any order.
+#[derive(Clone, Debug)]
+enum Input {
+    Publish(usize),
+    Pass(u64),
+    Dialled(u64),
+    DialFailed,
+    Closed(u64),
+    /// The frame that is being sent, or the one of this sequence.
+    Sent(u64, Option<u64>),
+    Stopped(u64, Option<u64>),
+    /// All that was sent on a connection has arrived.
+    Arrived(u64),
+    Epoch(u64),
+    Message(u64, Message),
+}
+
+fn any_frame() -> impl Strategy<Value = FrameId> {
+    (prop_oneof![0u64..6, any::<u64>()], prop_oneof![0u64..12, any::<u64>()])
+        .prop_map(|(epoch, sequence)| FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) })
+}
+
+fn any_edge_message() -> impl Strategy<Value = Message> {
+    let instant = || (0u64..30_000_000_000).prop_map(Instant::from_nanos);
+    let newest = prop_oneof![9 => Just(None), 1 => any_frame().prop_map(Some)];
+    let frame_bytes_max = prop_oneof![9 => Just(1000u32), 1 => 0u32..40];
+    let contracts =
+        prop::collection::vec((1u64..2_000).prop_map(|ms| bound(Duration::from_millis(ms))), 0..4);
+    let code = prop::sample::select(vec![
+        RefuseCode::Version,
+        RefuseCode::NameHeld,
+        RefuseCode::Replaced,
+        RefuseCode::Stopping,
+    ]);
+    prop_oneof![
+        8 => (newest, frame_bytes_max).prop_map(|(newest, frame_bytes_max)| {
+            Message::Welcome(Welcome { version: VERSION, newest, frame_bytes_max, software: String::new() })
+        }),
+        1 => code.prop_map(|code| Message::Refuse { code, text: String::new() }),
+        2 => instant().prop_map(|t1| Message::Ping { t1 }),
+        2 => [instant(), instant(), instant()].prop_map(|[t1, t2, t3]| Message::Pong { t1, t2, t3 }),
+        8 => (0u64..9, contracts).prop_map(|(revision, contracts)| Message::Demand(Demand { revision, contracts })),
+        8 => (any_frame(), 0u32..40, any::<bool>(), instant()).prop_map(|(frame, bytes, complete, at)| {
+            Message::Report(match complete {
+                true => Report::Complete { frame, bytes, first: at, last: at },
+                false => Report::Progress { frame, bytes, first: at, now: at },
+            })
+        }),
+        1 => Just(Message::Status(Status::default())),
+    ]
+}
+
+fn any_input() -> impl Strategy<Value = Input> {
+    let link = || prop_oneof![4 => Just(1u64), 2 => Just(2u64), 1 => Just(3u64)];
+    let which = || prop::option::weighted(0.2, 0u64..20);
+    prop_oneof![
+        8 => (1usize..40).prop_map(Input::Publish),
+        4 => prop_oneof![4 => 0u64..100, 1 => 0u64..6_000].prop_map(Input::Pass),
+        1 => link().prop_map(Input::Dialled),
+        1 => Just(Input::DialFailed),
+        1 => link().prop_map(Input::Closed),
+        6 => (link(), which()).prop_map(|(link, sequence)| Input::Sent(link, sequence)),
+        2 => (link(), which()).prop_map(|(link, sequence)| Input::Stopped(link, sequence)),
+        3 => link().prop_map(Input::Arrived),
+        1 => (3u64..6).prop_map(Input::Epoch),
+        14 => (link(), any_edge_message()).prop_map(|(link, message)| Input::Message(link, message)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever an edge says and a driver reports, in any order: nothing panics, timers get on, at most one frame of a
+    /// connection has bytes unsent, no frame is sent twice, and a header's account is in order.
+    #[test]
+    fn nothing_that_happens_breaks_the_broker(inputs in prop::collection::vec(any_input(), 1..120)) {
+        let mut rig = Rig::connected(bound(200 * MS));
+        let mut unsent: BTreeMap<LinkId, FrameId> = BTreeMap::new();
+        let mut sent = std::collections::BTreeSet::new();
+        let mut under_way: BTreeMap<LinkId, Vec<(FrameId, u32)>> = BTreeMap::new();
+        for input in inputs {
+            let stopped = matches!(input, Input::Stopped(..));
+            match input {
+                Input::Publish(bytes) => { rig.publish(bytes); }
+                Input::Pass(ms) => {
+                    let end = rig.now + Duration::from_millis(ms);
+                    let mut rounds = 0;
+                    while rig.broker.poll_timeout() <= end {
+                        rig.now = rig.now.max(rig.broker.poll_timeout());
+                        rig.broker.handle_timeout(rig.now);
+                        rig.drain();
+                        rounds += 1;
+                        prop_assert!(rounds < 20 + ms, "the timer turns in a circle");
+                    }
+                    rig.now = end;
+                }
+                Input::Dialled(link) => {
+                    // Whoever makes connections numbers them anew.
+                    rig.broker.handle_closed(rig.now, LinkId(link));
+                    unsent.remove(&LinkId(link));
+                    rig.broker.handle_dialled(rig.now, LinkId(link));
+                }
+                Input::DialFailed => rig.broker.handle_dial_failed(rig.now),
+                Input::Closed(link) => {
+                    rig.broker.handle_closed(rig.now, LinkId(link));
+                    unsent.remove(&LinkId(link));
+                }
+                Input::Sent(link, sequence) | Input::Stopped(link, sequence) => {
+                    let link = LinkId(link);
+                    let being_sent = unsent.get(&link).copied();
+                    let named = sequence.map(|sequence| FrameId { epoch: rig.broker.epoch(), sequence: Sequence(sequence) });
+                    if let Some(frame) = named.or(being_sent) {
+                        unsent.retain(|known, being_sent| (*known, *being_sent) != (link, frame));
+                        match stopped {
+                            true => rig.broker.handle_frame_stopped(rig.now, link, frame),
+                            false => rig.broker.handle_sent(rig.now, link, frame),
+                        }
+                    }
+                }
+                Input::Arrived(link) => {
+                    for (frame, bytes) in under_way.remove(&LinkId(link)).unwrap_or_default() {
+                        unsent.retain(|_, being_sent| *being_sent != frame);
+                        rig.complete(link, frame, bytes);
+                    }
+                }
+                Input::Epoch(epoch) => {
+                    if Epoch(epoch) > rig.broker.epoch() {
+                        rig.intake.raise_epoch(Epoch(epoch));
+                        rig.broker.handle_epoch(rig.now, Epoch(epoch));
+                    }
+                }
+                Input::Message(link, message) => {
+                    if let Message::Report(Report::Complete { frame, .. }) = message
+                        && unsent.get(&LinkId(link)) == Some(&frame)
+                    {
+                        // The edge cannot have all of a frame that has not left; it is believed all the same.
+                        unsent.remove(&LinkId(link));
+                    }
+                    rig.message(link, message);
+                }
+            }
+            for output in rig.take() {
+                match output {
+                    CameraOutput::SendFrame { link, header, .. } => {
+                        let id = header.meta.id;
+                        prop_assert_eq!(unsent.insert(link, id), None, "two frames are unsent");
+                        under_way.entry(link).or_default().push((id, header.payload_bytes));
+                        prop_assert!(sent.insert(id), "{} was sent twice", id);
+                        prop_assert_eq!(id.epoch, rig.broker.epoch());
+                        let mut end = 0;
+                        for range in &header.skipped {
+                            prop_assert!(range.first.0 >= end && range.end() <= id.sequence && range.count > 0);
+                            end = range.end().0;
+                        }
+                    }
+                    CameraOutput::Reset { link, frame } if unsent.get(&link) == Some(&frame) => {
+                        unsent.remove(&link);
+                    }
+                    CameraOutput::Close { link } => { unsent.remove(&link); }
+                    _ => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,434 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::broker::NUMBER_MAX;
+use crate::frame::{
+    ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Rung, Sequence, SkipRange, SkipReason,
+};
+use crate::units::ClockAnchor;
+use crate::wire::{FrameHeader, Hello, Report, Status, VERSION, Welcome};
+
+const MS: Duration = Duration::from_millis(1);
+const WALL: Timestamp = Timestamp::from_nanos(1 << 60);
+
+/// An edge broker, driven by hand.
+struct Rig {
+    now: Instant,
+    broker: EdgeBroker,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with(EdgeConfig { log_bytes_max: 1 << 20, ..EdgeConfig::default() })
+    }
+
+    fn with(config: EdgeConfig) -> Self {
+        Self { now: Instant::from_nanos(1_000_000_000), broker: EdgeBroker::new(config) }
+    }
+
+    fn take(&mut self) -> Vec<EdgeOutput> {
+        std::iter::from_fn(|| self.broker.poll_output()).collect()
+    }
+
+    /// The messages for a connection.
+    fn messages(&mut self, to: u64) -> Vec<Message> {
+        let said = |output| match output {
+            EdgeOutput::Send { link, message } if link == LinkId(to) => Some(message),
+            _ => None,
+        };
+        self.take().into_iter().filter_map(said).collect()
+    }
+
+    fn connect(&mut self, link: u64, identity: &str) {
+        let cameras = vec!["dock/**".parse().unwrap()];
+        self.broker.handle_connected(self.now, LinkId(link), Peer { identity: identity.into(), cameras });
+    }
+
+    /// A connection of `identity` greets as the start that took its anchor at `started`.
+    fn hello(&mut self, link: u64, identity: &str, epoch: u64, attempt: u64, started: u64) -> Vec<Message> {
+        self.connect(link, identity);
+        let message = Message::Hello(hello("dock/cam1", epoch, attempt, started));
+        self.broker.handle_message(self.now, LinkId(link), message);
+        self.messages(link)
+    }
+
+    fn frame(&mut self, link: u64, header: FrameHeader) -> Result<(), FrameRefused> {
+        let (id, bytes) = (header.meta.id, header.payload_bytes as usize);
+        self.broker.handle_frame_header(self.now, LinkId(link), header)?;
+        self.broker.handle_frame_complete(self.now, LinkId(link), id, vec![0; bytes].into());
+        Ok(())
+    }
+
+    fn info(&self) -> CameraInfo {
+        self.broker.cameras(self.now).remove(0)
+    }
+}
+
+fn hello(camera: &str, epoch: u64, attempt: u64, started: u64) -> Hello {
+    Hello {
+        version: VERSION,
+        camera: camera.parse().unwrap(),
+        epoch: Epoch(epoch),
+        attempt,
+        anchor: ClockAnchor { wall: Timestamp::from_nanos(started), monotonic: Instant::from_nanos(started) },
+        software: String::new(),
+    }
+}
+
+fn header(epoch: u64, sequence: u64, bytes: u32, skipped: Vec<SkipRange>) -> FrameHeader {
+    FrameHeader {
+        meta: FrameMeta {
+            id: FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) },
+            captured: Timestamp::from_nanos(sequence.saturating_add(1_000)),
+            clock_source: ClockSource::Broker,
+            width: 4,
+            height: 4,
+            encoding: Encoding::Jpeg,
+            rung: Rung::original(),
+            chain: ChainLink::still(Sequence(sequence)),
+        },
+        payload_bytes: bytes,
+        sent: Instant::ZERO,
+        expected_accuracy: None,
+        infeasible: false,
+        skipped,
+    }
+}
+
+fn welcomed(messages: &[Message]) -> Option<Option<FrameId>> {
+    messages.iter().find_map(|message| match message {
+        Message::Welcome(welcome) => Some(welcome.newest),
+        _ => None,
+    })
+}
+
+fn refused(messages: &[Message]) -> Option<RefuseCode> {
+    messages.iter().find_map(|message| match message {
+        Message::Refuse { code, .. } => Some(*code),
+        _ => None,
+    })
+}
+
+#[test]
+fn the_newest_connection_of_a_start_holds_the_name() {
+    let mut rig = Rig::new();
+    assert_eq!(welcomed(&rig.hello(1, "a", 3, 1, 10)), Some(None));
+    assert_eq!(welcomed(&rig.hello(2, "a", 3, 2, 10)), Some(None));
+    assert_eq!(
+        refused(&rig.hello(3, "a", 3, 1, 10)),
+        Some(RefuseCode::Replaced),
+        "an older attempt came late"
+    );
+    assert_eq!(welcomed(&rig.hello(4, "a", 4, 1, 20)), Some(None), "a later start");
+    assert_eq!(refused(&rig.hello(5, "a", 3, 9, 10)), Some(RefuseCode::Replaced), "the start before");
+    assert_eq!(refused(&rig.hello(6, "b", 9, 1, 30)), Some(RefuseCode::NameHeld), "somebody else");
+    assert!(rig.info().connected);
+    rig.broker.handle_closed(rig.now, LinkId(4));
+    assert_eq!(welcomed(&rig.hello(7, "b", 9, 1, 30)), Some(None));
+}
+
+/// Two starts came to the same epoch, or one to an older: it is asked for a later one, and the name stays where it is.
+#[test]
+fn an_epoch_belongs_to_one_start() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    rig.frame(1, header(3, 0, 10, vec![])).unwrap();
+    rig.take();
+    let taken = FrameId { epoch: Epoch(3), sequence: Sequence(NUMBER_MAX) };
+    assert_eq!(welcomed(&rig.hello(2, "a", 3, 1, 20)), Some(Some(taken)));
+    assert_eq!(
+        rig.broker.handle_frame_header(rig.now, LinkId(2), header(3, 1, 10, vec![])),
+        Err(FrameRefused::NotWelcome)
+    );
+    assert!(rig.frame(1, header(3, 1, 10, vec![])).is_ok(), "the name was taken away");
+
+    rig.broker.handle_closed(rig.now, LinkId(1));
+    assert_eq!(
+        welcomed(&rig.hello(3, "a", 2, 1, 30)),
+        Some(Some(taken)),
+        "an older epoch, and nobody is connected"
+    );
+    assert_eq!(
+        welcomed(&rig.hello(4, "a", 3, 2, 10)),
+        Some(Some(FrameId { sequence: Sequence(1), ..taken }))
+    );
+}
+
+#[test]
+fn cameras_beyond_the_last_number_and_beyond_the_limit_are_refused() {
+    let mut rig = Rig::with(EdgeConfig { cameras_max: 1, ..EdgeConfig::default() });
+    assert_eq!(refused(&rig.hello(1, "a", NUMBER_MAX + 1, 1, 10)), Some(RefuseCode::Protocol));
+    rig.hello(2, "a", 3, 1, 10);
+    let beyond = rig.frame(2, header(3, NUMBER_MAX, 10, vec![]));
+    assert!(matches!(beyond, Err(FrameRefused::Number { .. })));
+    rig.connect(3, "b");
+    rig.broker.handle_message(rig.now, LinkId(3), Message::Hello(hello("dock/cam2", 1, 1, 20)));
+    assert_eq!(refused(&rig.messages(3)), Some(RefuseCode::Full));
+    rig.connect(4, "c");
+    rig.broker.handle_message(rig.now, LinkId(4), Message::Hello(hello("yard/cam1", 1, 1, 20)));
+    assert_eq!(refused(&rig.messages(4)), Some(RefuseCode::NotPermitted));
+}
+
+#[test]
+fn what_arrives_at_once_is_bounded_in_frames_and_in_bytes() {
+    let mut rig = Rig::with(EdgeConfig { log_bytes_max: 1 << 30, ..EdgeConfig::default() });
+    rig.hello(1, "a", 3, 1, 10);
+    let mut arrive = |sequence, bytes| {
+        rig.broker.handle_frame_header(rig.now, LinkId(1), header(3, sequence, bytes, vec![]))
+    };
+    for sequence in 0..ARRIVING_FRAMES_MAX as u64 {
+        assert_eq!(arrive(sequence, 10), Ok(()));
+    }
+    assert_eq!(arrive(100, 10), Err(FrameRefused::TooMany));
+    let mut rig = Rig::with(EdgeConfig { log_bytes_max: 1 << 30, ..EdgeConfig::default() });
+    rig.hello(1, "a", 3, 1, 10);
+    let mut arrive = |sequence, bytes| {
+        rig.broker.handle_frame_header(rig.now, LinkId(1), header(3, sequence, bytes, vec![]))
+    };
+    assert_eq!(arrive(0, 32 << 20), Ok(()));
+    assert_eq!(arrive(1, 32 << 20), Ok(()));
+    assert_eq!(arrive(2, 1), Err(FrameRefused::TooMany));
+    assert_eq!(arrive(1, 1), Err(FrameRefused::TooMany));
+}
+
+/// A frame that a camera's share of the budget cannot hold is refused before it crosses, and the camera knows the limit.
+#[test]
+fn a_frame_that_no_log_can_hold_does_not_cross() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    rig.connect(2, "b");
+    rig.broker.handle_message(rig.now, LinkId(2), Message::Hello(hello("dock/cam2", 1, 1, 20)));
+    let messages = rig.messages(2);
+    let limit = messages.iter().find_map(|message| match message {
+        Message::Welcome(Welcome { frame_bytes_max, .. }) => Some(*frame_bytes_max),
+        _ => None,
+    });
+    let limit = limit.unwrap();
+    assert!((400 << 10..512 << 10).contains(&limit), "{limit}");
+    assert!(rig.frame(1, header(3, 0, limit, vec![])).is_ok());
+    assert_eq!(rig.info().counters.received, 1);
+    let refused = rig.frame(1, header(3, 1, limit + 1, vec![]));
+    assert_eq!(refused, Err(FrameRefused::TooLarge { bytes: limit + 1, bytes_max: limit }));
+}
+
+#[test]
+fn late_frames_are_counted_and_answered() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    let (early, late) = (header(3, 0, 10, vec![]), header(3, 1, 20, vec![]));
+    rig.broker.handle_frame_header(rig.now, LinkId(1), early).unwrap();
+    rig.frame(1, late).unwrap();
+    rig.take();
+    let first = FrameId { epoch: Epoch(3), sequence: Sequence(0) };
+    rig.broker.handle_frame_complete(rig.now, LinkId(1), first, vec![0; 10].into());
+    assert!(
+        matches!(rig.messages(1)[..], [Message::Report(Report::Complete { frame, .. })] if frame == first)
+    );
+    let counters = rig.info().counters;
+    assert_eq!((counters.received, counters.late, counters.bytes), (1, 1, 30));
+}
+
+#[test]
+fn demand_follows_the_subscriptions() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    let subscribe = |rig: &mut Rig, id, priority| {
+        let contract = Contract { priority, ..Contract::default() };
+        rig.broker.handle_subscribe(
+            WALL,
+            SubscriptionId(id),
+            "dock/*".parse().unwrap(),
+            contract,
+            Span::LIVE,
+        );
+    };
+    let demands = |rig: &mut Rig| -> Vec<(u64, Vec<i32>)> {
+        let messages = rig.messages(1);
+        let demand = |message| match message {
+            Message::Demand(demand) => Some(demand),
+            _ => None,
+        };
+        let priorities = |demand: Demand| demand.contracts.iter().map(|contract| contract.priority).collect();
+        messages.into_iter().filter_map(demand).map(|demand| (demand.revision, priorities(demand))).collect()
+    };
+    subscribe(&mut rig, 1, 0);
+    subscribe(&mut rig, 2, 5);
+    assert_eq!(demands(&mut rig), [(1, vec![0]), (2, vec![5, 0])]);
+    rig.broker.handle_unsubscribe(SubscriptionId(9));
+    rig.broker.handle_unsubscribe(SubscriptionId(2));
+    rig.broker.handle_unsubscribe(SubscriptionId(1));
+    assert_eq!(demands(&mut rig), [(3, vec![0]), (4, vec![])]);
+    for id in 10..100 {
+        subscribe(&mut rig, id, 0);
+    }
+    assert_eq!(demands(&mut rig).last().unwrap().1.len(), CONTRACTS_MAX);
+}
+
+/// The stated error of a capture instant covers the drift since.
+#[test]
+fn the_error_of_an_old_capture_instant_is_larger() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    let stamp = Instant::from_nanos(500);
+    rig.broker.handle_message(rig.now, LinkId(1), Message::Pong { t1: rig.now - MS, t2: stamp, t3: stamp });
+    let clock = rig.broker.capture_clock(rig.now, &"dock/cam1".parse().unwrap()).unwrap();
+    let id = FrameId { epoch: Epoch(3), sequence: Sequence(0) };
+    let (at, error) = clock.captured_at(id, Timestamp::from_nanos(500)).unwrap();
+    assert_eq!((at, error), (rig.now - MS / 2, MS / 2 + Duration::from_nanos(50)));
+    let (_, later) = clock.captured_at(id, Timestamp::from_nanos(500) + 10_000 * MS).unwrap();
+    assert!(later > error + 999 * Duration::from_micros(1) && later < error + Duration::from_micros(1001));
+    assert_eq!(clock.captured_at(FrameId { epoch: Epoch(2), ..id }, Timestamp::from_nanos(500)), None);
+}
+
+/// What may happen to an edge broker, in any order.
+#[derive(Clone, Debug)]
+enum Input {
+    Pass(u64),
+    Connected(u64, u8),
+    Closed(u64),
+    Message(u64, Message),
+    Header(u64, Box<FrameHeader>),
+    Progress(u64, u64, u32),
+    Complete(u64, u64, usize),
+    Cancelled(u64, u64),
+    Subscribe(u64, u64),
+    Unsubscribe(u64),
+}
+
+fn any_number() -> impl Strategy<Value = u64> {
+    prop_oneof![20 => 0u64..4, 1 => any::<u64>(), 1 => Just(NUMBER_MAX), 1 => Just(u64::MAX)]
+}
+
+fn any_camera_message() -> impl Strategy<Value = Message> {
+    let instant = || (0u64..30_000_000_000).prop_map(Instant::from_nanos);
+    prop_oneof![
+        5 => (0usize..3, any_number(), 0u64..5, 0u64..3).prop_map(|(camera, epoch, attempt, started)| {
+            Message::Hello(hello(["dock/cam1", "dock/cam2", "yard/cam1"][camera], epoch, attempt, started))
+        }),
+        1 => instant().prop_map(|t1| Message::Ping { t1 }),
+        1 => [instant(), instant(), instant()].prop_map(|[t1, t2, t3]| Message::Pong { t1, t2, t3 }),
+        1 => Just(Message::Status(Status::default())),
+        1 => Just(Message::Demand(Demand::default())),
+    ]
+}
+
+fn any_header() -> impl Strategy<Value = FrameHeader> {
+    let range = (any_number(), any_number()).prop_map(|(first, count)| SkipRange {
+        first: Sequence(first),
+        count,
+        reason: SkipReason::LinkBusy,
+    });
+    (
+        any_number(),
+        any_number(),
+        prop_oneof![8 => Just(10u32), 1 => 0u32..50, 1 => any::<u32>()],
+        any_number(),
+        prop::collection::vec(range, 0..4),
+    )
+        .prop_map(|(epoch, sequence, bytes, captured, skipped)| {
+            let mut header = header(epoch, sequence, bytes, skipped);
+            header.meta.captured = Timestamp::from_nanos(captured);
+            header
+        })
+}
+
+fn any_input() -> impl Strategy<Value = Input> {
+    let link = || 0u64..3;
+    prop_oneof![
+        4 => prop_oneof![0u64..300, 0u64..15_000].prop_map(Input::Pass),
+        4 => (link(), 0u8..2).prop_map(|(link, identity)| Input::Connected(link, identity)),
+        1 => link().prop_map(Input::Closed),
+        8 => (link(), any_camera_message()).prop_map(|(link, message)| Input::Message(link, message)),
+        8 => (link(), any_header()).prop_map(|(link, header)| Input::Header(link, Box::new(header))),
+        2 => (link(), 0u64..4, any::<u32>()).prop_map(|(link, frame, bytes)| Input::Progress(link, frame, bytes)),
+        6 => (link(), 0u64..4, prop_oneof![8 => Just(10usize), 1 => 0usize..50]).prop_map(|(link, frame, bytes)| Input::Complete(link, frame, bytes)),
+        1 => (link(), 0u64..4).prop_map(|(link, frame)| Input::Cancelled(link, frame)),
+        1 => (0u64..4, 0u64..20_000).prop_map(|(id, ms)| Input::Subscribe(id, ms)),
+        1 => (0u64..4).prop_map(Input::Unsubscribe),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever cameras say and do, in any order: nothing panics, timers get on, logs keep to their budget, each camera
+    /// has one connection at most, and what was closed is spoken to no more.
+    #[test]
+    fn nothing_that_happens_breaks_the_broker(inputs in prop::collection::vec(any_input(), 1..150)) {
+        let mut rig = Rig::with(EdgeConfig { log_bytes_max: 40_000, cameras_max: 2, ..EdgeConfig::default() });
+        let mut subscriptions = Vec::new();
+        let mut open = BTreeSet::new();
+        for input in inputs {
+            match input {
+                Input::Pass(ms) => {
+                    let end = rig.now + Duration::from_millis(ms);
+                    let mut rounds = 0;
+                    while let Some(due) = rig.broker.poll_timeout().filter(|due| *due <= end) {
+                        rig.now = rig.now.max(due);
+                        rig.broker.handle_timeout(rig.now, WALL + rig.now.saturating_since(Instant::ZERO));
+                        rounds += 1;
+                        prop_assert!(rounds < 20 + ms, "the timer turns in a circle");
+                    }
+                    rig.now = end;
+                }
+                Input::Connected(link, identity) => {
+                    rig.broker.handle_closed(rig.now, LinkId(link));
+                    rig.take();
+                    rig.connect(link, ["a", "b"][usize::from(identity)]);
+                    open.insert(LinkId(link));
+                }
+                Input::Closed(link) => {
+                    rig.broker.handle_closed(rig.now, LinkId(link));
+                    open.remove(&LinkId(link));
+                }
+                Input::Message(link, message) => rig.broker.handle_message(rig.now, LinkId(link), message),
+                Input::Header(link, header) => {
+                    let _ = rig.broker.handle_frame_header(rig.now, LinkId(link), *header);
+                }
+                Input::Progress(link, frame, bytes) => {
+                    for epoch in 0..4 {
+                        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(frame) };
+                        rig.broker.handle_frame_progress(rig.now, LinkId(link), frame, bytes);
+                    }
+                }
+                Input::Complete(link, frame, bytes) => {
+                    for epoch in 0..4 {
+                        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(frame) };
+                        rig.broker.handle_frame_complete(rig.now, LinkId(link), frame, vec![0; bytes].into());
+                    }
+                }
+                Input::Cancelled(link, frame) => {
+                    let frame = FrameId { epoch: Epoch(1), sequence: Sequence(frame) };
+                    rig.broker.handle_frame_cancelled(rig.now, LinkId(link), frame);
+                }
+                Input::Subscribe(id, ms) => {
+                    let wall = WALL + rig.now.saturating_since(Instant::ZERO);
+                    let span = Span { end: Some(wall + Duration::from_millis(ms)), ..Span::LIVE };
+                    rig.broker.handle_subscribe(wall, SubscriptionId(id), "dock/**".parse().unwrap(), Contract::default(), span);
+                    subscriptions.push(crate::subscription::Subscription::new(span));
+                }
+                Input::Unsubscribe(id) => rig.broker.handle_unsubscribe(SubscriptionId(id)),
+            }
+            for output in rig.take() {
+                match output {
+                    EdgeOutput::Send { link, .. } => prop_assert!(open.contains(&link), "{:?} was closed", link),
+                    EdgeOutput::Close { link } => { open.remove(&link); }
+                    EdgeOutput::Attach { camera, log, .. } => {
+                        for subscription in &mut subscriptions {
+                            subscription.attach(camera.clone(), log.clone());
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            for subscription in &mut subscriptions {
+                while let crate::subscription::Next::Frame(_) = subscription.next(WALL) {}
+            }
+            let cameras = rig.broker.cameras(rig.now);
+            prop_assert!(cameras.len() <= 2);
+            prop_assert!(cameras.iter().map(|camera| camera.log_bytes).sum::<u64>() <= 40_000);
+        }
+    }
+}
