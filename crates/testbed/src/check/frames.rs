@@ -22,7 +22,10 @@ pub(super) struct PublishedFrame {
     pub(super) payload: Bytes,
     pub(super) captured: Timestamp,
     pub(super) at: Moment,
-    pub(super) sent: bool,
+    /// When it was given to a link.
+    pub(super) sent: Option<Moment>,
+    /// When the camera knew that it would not arrive, or gave it up.
+    pub(super) given_up: Option<Moment>,
 }
 
 impl Checks {
@@ -43,7 +46,7 @@ impl Checks {
         });
         let frames = &mut runs[position].frames;
         let expected = frames.len() as u64;
-        frames.push(PublishedFrame { payload, captured, at, sent: false });
+        frames.push(PublishedFrame { payload, captured, at, sent: None, given_up: None });
         self.expect(id.sequence.0 == expected, "order", || {
             format!("camera {camera} numbered a frame {id}, not {expected}")
         });
@@ -51,7 +54,7 @@ impl Checks {
 
     /// A camera gives a frame to a connection on which `unsent` other frames have bytes that have not left.
     pub(crate) fn sends(&mut self, camera: &CameraName, run: u64, header: &FrameHeader, unsent: usize) {
-        let id = header.meta.id;
+        let (id, now) = (header.meta.id, self.now);
         self.expect(unsent == 0, "one in flight", || {
             format!("camera {camera} sends {id} while {unsent} frames of the connection are unsent")
         });
@@ -72,7 +75,7 @@ impl Checks {
         };
         known.ledger_full |= header.skipped.len() == SKIP_RANGES_MAX;
         let again = match known.frames.get_mut(id.sequence.0 as usize) {
-            Some(frame) => std::mem::replace(&mut frame.sent, true),
+            Some(frame) => frame.sent.replace(now).is_some(),
             None => {
                 return self.fail("bytes", format!("camera {camera} sends {id}, which it never published"));
             }
@@ -143,8 +146,20 @@ impl Checks {
         self.published.get(&(camera.clone(), id.epoch))?.iter().find(|known| known.run == run)
     }
 
-    /// Frames of one epoch, from `from` to before `to`, that a run gave to a link; and that a replica took.
-    pub(super) fn sent_and_appended(
+    /// A camera gives up a frame that it has sent, or learns that the connection is gone.
+    pub(crate) fn gives_up(&mut self, camera: &CameraName, run: u64, id: FrameId) {
+        let now = self.now;
+        let runs = self.published.get_mut(&(camera.clone(), id.epoch));
+        let known = runs.and_then(|runs| runs.iter_mut().find(|known| known.run == run));
+        if let Some(frame) = known.and_then(|known| known.frames.get_mut(id.sequence.0 as usize)) {
+            frame.given_up.get_or_insert(now);
+        }
+    }
+
+    /// Of the frames of one epoch from `from` to before `to`: how many a replica took, and how many may be called late
+    /// or lost. A frame may if it was sent, did not arrive, and was not yet given up when the next one that did arrive
+    /// was sent: only then could that one's header not tell of it.
+    pub(super) fn arrived_and_lost(
         &self,
         run: &Run,
         edge_run: u64,
@@ -152,9 +167,21 @@ impl Checks {
         from: FrameId,
         to: FrameId,
     ) -> (u64, u64) {
-        let range = from.sequence.0 as usize..(to.sequence.0 as usize).min(run.frames.len());
-        let sent = run.frames.get(range).map_or(0, |frames| frames.iter().filter(|f| f.sent).count());
-        (sent as u64, self.appended_between(edge_run, camera, from, to).len() as u64)
+        let arrived = self.appended_between(edge_run, camera, from, to);
+        let mut next = arrived.iter().chain([&to]).peekable();
+        let mut lost = 0;
+        for sequence in from.sequence.0..to.sequence.0 {
+            if next.peek().is_some_and(|id| id.sequence.0 == sequence) {
+                next.next();
+                continue;
+            }
+            let told_at = next.peek().and_then(|id| run.frames.get(id.sequence.0 as usize)?.sent);
+            let Some(frame) = run.frames.get(sequence as usize) else { continue };
+            let known_before =
+                frame.given_up.zip(told_at).is_some_and(|(given_up, told_at)| given_up < told_at);
+            lost += u64::from(frame.sent.is_some() && !known_before);
+        }
+        (arrived.len() as u64, lost)
     }
 
     /// What a replica took from `from` to before `to`.

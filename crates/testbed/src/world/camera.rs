@@ -1,6 +1,6 @@
 //! A camera host: the publisher, the intake, the camera broker, and its driver.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use mez_core::frame::{Encoding, Epoch, FrameId};
 use mez_core::log::{AppendError, LogConfig, LogReader, log};
 use mez_core::name::CameraName;
 use mez_core::units::{ClockAnchor, Timestamp};
-use mez_core::wire::{Message, MessageBuffer};
+use mez_core::wire::{Message, MessageBuffer, Report};
 
 use super::events::Event;
 use super::{Bug, CameraId, CameraSpec, CaptureTimes, Counter, LinkNode, Node, Timer, World};
@@ -78,10 +78,17 @@ pub(super) struct CameraProcess {
     pub(super) idle_since: Option<Moment>,
     anchor: ClockAnchor,
     reader: LogReader,
-    connections: BTreeMap<LinkId, MessageBuffer>,
+    connections: BTreeMap<LinkId, Connection>,
     up: bool,
     dialled: bool,
     captured: Option<Timestamp>,
+}
+
+#[derive(Default)]
+struct Connection {
+    buffer: MessageBuffer,
+    /// Frames that were sent and not reported as complete.
+    under_way: BTreeSet<FrameId>,
 }
 
 impl CameraProcess {
@@ -372,6 +379,9 @@ impl World {
                 let skipped = header.skipped.iter().map(|range| range.count).sum();
                 self.trace.record(now, What::Sends { camera: index, link: connection, frame: id, skipped });
                 process.sent = Some(id);
+                if let Some(known) = process.connections.get_mut(&connection) {
+                    known.under_way.insert(id);
+                }
                 host.counts.sent += 1;
                 let mut bytes = Vec::with_capacity(256);
                 header.encode(&mut bytes);
@@ -385,10 +395,15 @@ impl World {
             }
             CameraOutput::Reset { link: connection, frame } => {
                 self.trace.record(now, What::Resets { camera: index, link: connection, frame });
+                self.checks.gives_up(&host.name, process.run, frame);
                 link.reset(now, connection, frame);
             }
             CameraOutput::Close { link: connection } => {
-                process.connections.remove(&connection);
+                for frame in
+                    process.connections.remove(&connection).into_iter().flat_map(|known| known.under_way)
+                {
+                    self.checks.gives_up(&host.name, process.run, frame);
+                }
                 link.close(now, Side::Camera, connection);
             }
             CameraOutput::RaiseEpoch { above } => {
@@ -436,7 +451,7 @@ impl World {
                 let Some(camera) = self.dialler(owner) else { return };
                 self.trace.record(self.now, What::Dialled { camera, link: connection });
                 self.with_camera(camera, |process, now| {
-                    process.connections.insert(connection, MessageBuffer::default());
+                    process.connections.insert(connection, Connection::default());
                     process.broker.handle_dialled(now, connection);
                 });
             }
@@ -464,10 +479,15 @@ impl World {
             LinkOutput::Closed { to: Side::Camera, connection } => {
                 let Some(camera) = self.camera_of(index, connection) else { return };
                 self.trace.record(self.now, What::CameraClosed { camera, link: connection });
-                self.with_camera(camera, |process, now| {
-                    process.connections.remove(&connection);
-                    process.broker.handle_closed(now, connection);
-                });
+                let host = &mut self.cameras[camera];
+                if let Some(process) = &mut host.process {
+                    for frame in
+                        process.connections.remove(&connection).into_iter().flat_map(|known| known.under_way)
+                    {
+                        self.checks.gives_up(&host.name, process.run, frame);
+                    }
+                }
+                self.with_camera(camera, |process, now| process.broker.handle_closed(now, connection));
             }
             to_edge => self.on_link_at_edge(index, to_edge),
         }
@@ -484,16 +504,19 @@ impl World {
     fn camera_hears(&mut self, index: usize, connection: LinkId, bytes: &Bytes) {
         let host = &mut self.cameras[index];
         let Some(process) = &mut host.process else { return };
-        let Some(buffer) = process.connections.get_mut(&connection) else { return };
-        buffer.push(bytes);
+        let Some(known) = process.connections.get_mut(&connection) else { return };
+        known.buffer.push(bytes);
         let now = host.clock.monotonic(self.now);
         loop {
-            match buffer.next() {
+            match known.buffer.next() {
                 Ok(Some(message)) => {
                     let kind = bytes[4];
                     self.trace.record(self.now, What::ToCamera { camera: index, link: connection, kind });
                     let lost = self.bug == Some(Bug::DemandKept)
                         && matches!(&message, Message::Demand(demand) if demand.contracts.is_empty());
+                    if let Message::Report(Report::Complete { frame, .. }) = message {
+                        known.under_way.remove(&frame);
+                    }
                     if !lost {
                         let wanted = process.broker.demand().is_some();
                         process.broker.handle_message(now, connection, message);
