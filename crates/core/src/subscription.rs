@@ -118,10 +118,18 @@ impl Subscription {
         Self { span, feeds: Vec::new(), turn: 0, begun: None }
     }
 
-    /// Begins to read a camera. A camera that is attached already stays as it is.
+    /// Begins to read a camera, from now on or as far back as was asked for. A camera that is attached already stays
+    /// as it is.
     pub fn attach(&mut self, camera: CameraName, reader: LogReader) {
+        let present = reader.held().end;
+        self.attach_from(camera, reader, present);
+    }
+
+    /// Like [`Subscription::attach`] where some time has passed since the subscription began to want the camera:
+    /// `present` is the end of the log at that moment, and what has been appended since is not missed.
+    pub fn attach_from(&mut self, camera: CameraName, reader: LogReader, present: u64) {
         if self.feeds.iter().all(|feed| feed.camera != camera) {
-            self.feeds.push(Feed::new(camera, reader, self.span));
+            self.feeds.push(Feed::new(camera, reader, present, self.span));
         }
     }
 
@@ -182,12 +190,11 @@ struct Feed {
 }
 
 impl Feed {
-    fn new(camera: CameraName, reader: LogReader, span: Span) -> Self {
-        let held = reader.held();
+    fn new(camera: CameraName, reader: LogReader, present: u64, span: Span) -> Self {
         let mut feed = Self {
             camera,
             past: VecDeque::new(),
-            live: held.end,
+            live: present,
             is_live: false,
             begun: false,
             last: None,
@@ -199,13 +206,13 @@ impl Feed {
         };
         if let Some(begin) = span.begin {
             let end = span.end.unwrap_or(Timestamp::MAX);
-            feed.past =
-                feed.reader.between(begin, end).into_iter().filter(|range| range.start < held.end).collect();
+            // What lies beyond is read as the present.
+            let past =
+                feed.reader.between(begin, end).into_iter().map(|range| range.start..range.end.min(present));
+            feed.past = past.filter(|range| !range.is_empty()).collect();
             let oldest = feed.reader.get(feed.reader.held().start).map(|record| record.frame.meta.captured);
             let held_from = oldest.unwrap_or(end).min(end);
             feed.not_held = (begin < held_from).then_some(NotHeld { begin, end: held_from });
-            // What `between` saw beyond `held` would otherwise be read twice.
-            feed.live = feed.past.back().map_or(held.end, |range| range.end.max(held.end));
         }
         feed
     }

@@ -219,9 +219,18 @@ struct Mailbox {
 
 #[derive(Default)]
 struct Letters {
-    attached: Vec<(CameraName, LogReader, SharedClock)>,
+    attached: Vec<Attached>,
     changes: VecDeque<(CameraName, bool, Option<String>)>,
     stopped: bool,
+}
+
+/// A camera's log that a subscription is to read.
+struct Attached {
+    camera: CameraName,
+    log: LogReader,
+    /// The end of the log when the subscription began to want it, which is before the application looks.
+    present: u64,
+    clock: SharedClock,
 }
 
 impl EdgeSubscription {
@@ -252,9 +261,9 @@ impl EdgeSubscription {
     pub fn try_next(&mut self) -> Option<Served> {
         {
             let mut letters = lock(&self.mailbox.letters);
-            for (camera, log, clock) in letters.attached.drain(..) {
+            for Attached { camera, log, present, clock } in letters.attached.drain(..) {
                 self.clocks.insert(camera.clone(), clock);
-                self.subscription.attach(camera, log);
+                self.subscription.attach_from(camera, log, present);
             }
             if let Some((camera, up, reason)) = letters.changes.pop_front() {
                 return Some(Served::Camera { camera, up, reason });
@@ -407,7 +416,8 @@ impl Driver {
             EdgeOutput::Attach { subscription, camera, log } => {
                 let clock = Arc::clone(self.clocks.entry(camera.clone()).or_default());
                 if let Some(subscriber) = self.subscribers.get(&subscription) {
-                    lock(&subscriber.mailbox.letters).attached.push((camera, log, clock));
+                    let attached = Attached { camera, present: log.held().end, log, clock };
+                    lock(&subscriber.mailbox.letters).attached.push(attached);
                     subscriber.mailbox.changed.notify_one();
                 }
             }

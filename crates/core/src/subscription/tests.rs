@@ -85,6 +85,22 @@ fn the_newest_frame_wins_and_the_others_are_counted() {
 }
 
 #[test]
+fn what_came_between_the_wish_and_the_first_look_is_not_missed() {
+    for begin in [None, Some(at(5))] {
+        let (mut writer, reader) = log(LogConfig::default());
+        append(&mut writer, 1, 0, 1, &[]);
+        let present = reader.held().end;
+        append(&mut writer, 1, 1, 20, &[]);
+        append(&mut writer, 1, 2, 30, &[]);
+        let mut subscription = Subscription::new(Span { begin, deliver: Deliver::Every, ..Span::LIVE });
+        subscription.attach_from(camera("a"), reader, present);
+        assert_eq!(sequence(&frame(subscription.next(LATER))), 1);
+        assert_eq!(sequence(&frame(subscription.next(LATER))), 2);
+        assert!(matches!(subscription.next(LATER), Next::Pending));
+    }
+}
+
+#[test]
 fn every_camera_gets_its_turn() {
     let (mut busy, busy_reader) = log(LogConfig::default());
     let (mut calm, calm_reader) = log(LogConfig::default());
