@@ -2,8 +2,9 @@
 //!
 //! A subscription pulls: whoever serves the application asks for the [`next`](Subscription::next) delivery when
 //! the application can take one, and the newest frame at that moment wins. It holds one position per camera and
-//! accounts for every frame between two deliveries: delivered + skipped = published, from the first frame
-//! delivered of each epoch on.
+//! accounts for every frame between two deliveries: delivered + skipped = published, from the first frame delivered
+//! on. Only of the end of an epoch it knows no more than the log: frames that the camera published after the last that
+//! arrived, before it was started again, are known to nobody here.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -183,8 +184,8 @@ struct Feed {
     last: Option<FrameId>,
     /// A frame captured after the end was seen.
     saw_end: bool,
-    /// Records were evicted before they were read since `last`.
-    evicted: bool,
+    /// Records that were evicted before they were read, since `last`.
+    evicted: u64,
     skipped: SkipCounts,
     not_held: Option<NotHeld>,
 }
@@ -199,7 +200,7 @@ impl Feed {
             begun: false,
             last: None,
             saw_end: false,
-            evicted: false,
+            evicted: 0,
             skipped: SkipCounts::default(),
             not_held: None,
             reader,
@@ -255,7 +256,7 @@ impl Feed {
             range.start += 1;
             match self.reader.get(index) {
                 Some(record) => return Some(record),
-                None => self.evicted = true,
+                None => self.evicted += 1,
             }
         }
         if !self.is_live {
@@ -265,7 +266,7 @@ impl Feed {
         while !self.saw_end {
             let held = self.reader.held();
             if self.live < held.start {
-                self.evicted = true;
+                self.evicted += held.start - self.live;
                 self.live = held.start;
             }
             if self.live >= held.end {
@@ -305,8 +306,12 @@ impl Feed {
             self.skipped.add(range.reason, count);
         }
         if unexplained > 0 {
-            let reason = if evicted { SkipReason::Evicted } else { SkipReason::LateOrLost };
+            let reason = if evicted > 0 { SkipReason::Evicted } else { SkipReason::LateOrLost };
             self.skipped.add(reason, unexplained);
+        }
+        if last.epoch != id.epoch {
+            // Evicted records of this epoch are among the unexplained; the others ended the one before.
+            self.skipped.add(SkipReason::Evicted, evicted.saturating_sub(unexplained));
         }
     }
 

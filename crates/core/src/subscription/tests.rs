@@ -230,6 +230,32 @@ fn frames_outside_of_the_span_do_not_count_as_skipped() {
     );
 }
 
+/// What a slow reader missed at the end of an epoch is stated like what it missed within one.
+#[test]
+fn what_was_evicted_is_stated_over_a_change_of_epochs() {
+    let (mut writer, reader) = log(LogConfig { bytes_max: 8_000, segment_bytes: 1_000 });
+    let mut subscription = Subscription::new(Span { deliver: Deliver::Every, ..Span::LIVE });
+    subscription.attach(camera("a"), reader.clone());
+    append(&mut writer, 1, 0, 1, &[]);
+    assert_eq!(sequence(&frame(subscription.next(LATER))), 0);
+    for number in 1..20 {
+        append(&mut writer, 1, number, number + 1, &[]);
+    }
+    for number in 0..3 {
+        append(&mut writer, 2, number, number + 1, &[]);
+    }
+    let oldest = reader.get(reader.held().start).unwrap().frame.meta.id;
+    assert_eq!(oldest.epoch, Epoch(1));
+    let first = frame(subscription.next(LATER));
+    assert_eq!(first.skipped.of(SkipReason::Evicted), oldest.sequence.0 - 1);
+    for number in 3..30 {
+        append(&mut writer, 2, number, number + 1, &[]);
+    }
+    let later = frame(subscription.next(LATER));
+    let missed = 19 - oldest.sequence.0 + sequence(&later);
+    assert_eq!(later.skipped.iter().collect::<Vec<_>>(), [(SkipReason::Evicted, missed)]);
+}
+
 proptest! {
     /// Whatever crosses the link, is evicted or restarts, and however slow the application is:
     /// what it got and what it was told was skipped add up, and its frames come in order.
