@@ -9,8 +9,9 @@ use crate::frame::FrameId;
 use crate::units::Instant;
 use crate::wire::{Demand, Report};
 
-/// Frames that are sent in full and not acknowledged, at most. Beyond that the newest waits.
-const UNACKNOWLEDGED_FRAMES_MAX: usize = 16;
+/// Frames that are sent in full and not acknowledged, at most. Beyond that the newest waits. At 60 frames per second
+/// these are half a second: a long round trip, and a lost report on top of it.
+const UNACKNOWLEDGED_FRAMES_MAX: usize = 32;
 /// Bytes that are sent in full and not acknowledged, at most.
 const UNACKNOWLEDGED_BYTES_MAX: u64 = 16 << 20;
 /// The latency bound that decides when a transfer counts as stalled, where no contract gives one.

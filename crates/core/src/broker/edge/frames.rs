@@ -12,9 +12,9 @@ use crate::log::AppendError;
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Message, Report};
 
-/// Frames that may be arriving on one connection at once. A camera has at most one that is being sent and sixteen that
-/// are sent and not acknowledged; those that it has cancelled may still be announced until the news is here.
-pub const ARRIVING_FRAMES_MAX: usize = 32;
+/// Frames that may be arriving on one connection at once. A camera has at most one that is being sent and 32 that are
+/// sent and not acknowledged; those that it has cancelled may still be announced until the news is here.
+pub const ARRIVING_FRAMES_MAX: usize = 64;
 /// Bytes that the frames arriving on one connection at once may have together, unless there is only one.
 pub const ARRIVING_BYTES_MAX: u64 = 64 << 20;
 /// The least time between two progress reports of a frame.
