@@ -103,6 +103,7 @@ fn application(random: &mut Random, variety: Variety) -> ApplicationSpec {
     let spec = if every { ApplicationSpec::every(pattern) } else { ApplicationSpec::newest(pattern) };
     let spec = ApplicationSpec {
         contract: Contract { latency_bound, priority: random.within(0..=2) as i32, ..Contract::default() },
+        replies: random.one_in(4),
         ..spec.consuming(consumes)
     };
     let (begins, ends) = (random.one_in(4), random.one_in(5));
@@ -135,7 +136,7 @@ fn plan(
     let counter =
         *random.pick(&[Counter::Kept, Counter::Kept, Counter::Kept, Counter::LastWriteLost, Counter::Lost]);
     let edge = EdgeId::default();
-    match random.within(0..=13) {
+    match random.within(0..=15) {
         0..=2 => {
             world.at(start, Action::Cut(camera)).at(start + long, Action::Restore(camera));
         }
@@ -174,6 +175,14 @@ fn plan(
             if variety.wall_steps {
                 world.at(start, Action::StepWall(host, seconds));
             }
+        }
+        13 => {
+            let host = Host::Camera(camera);
+            world.at(start, Action::Freeze(host)).at(start + long, Action::Thaw(host));
+        }
+        14 => {
+            let host = Host::Edge(edge);
+            world.at(start, Action::Freeze(host)).at(start + short, Action::Thaw(host));
         }
         _ => {
             if let Some(rival) = rival {

@@ -62,6 +62,8 @@ pub enum What {
     EpochRaised { camera: usize, epoch: u64 },
     /// An application got a frame.
     Delivered { application: usize, frame: FrameId, skipped: u64 },
+    /// A reply came back to a camera.
+    Replied { camera: usize, frame: FrameId },
     /// An application's subscription ended by itself.
     Ended { application: usize },
 }

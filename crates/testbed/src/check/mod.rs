@@ -12,11 +12,12 @@
 //! | `one in flight` | at most one frame of a connection has bytes unsent | `frames.rs` |
 //! | `replica` | what a record says is missing before it lies between it and the record before | `frames.rs` |
 //! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `world/watch.rs` |
+//! | `replies` | a camera gets each reply once, as it was given | `deliveries.rs` |
 //! | `memory` | logs stay within their budgets, connections and dials within their bounds (I9) | `world/watch.rs` |
 //! | `resumes` | two seconds after the last fault frames are delivered again (I12) | `world/watch.rs` |
 //! | `silence` | an idle link with a frame to send is not silent for more than 250 ms | `world/watch.rs` |
 //! | `progress` | a timer that has been served is not due again at the same moment | [`crate::world`] |
-//! | `state` | what a broker last said of its link is what it thinks of it | [`crate::world`] |
+//! | `state` | what brokers say of a link is how it is | [`crate::world`], `world/watch.rs` |
 
 mod deliveries;
 mod frames;
@@ -59,6 +60,8 @@ pub(crate) struct Checks {
     /// What each run of an edge holds or has held.
     appended: BTreeMap<(u64, CameraName), Vec<FrameId>>,
     readings: BTreeMap<SubscriptionId, Reading>,
+    /// How many replies of an application to a frame are on their way.
+    replies: BTreeMap<(CameraName, FrameId, String), u64>,
 }
 
 impl Checks {

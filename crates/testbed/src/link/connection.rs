@@ -103,6 +103,11 @@ impl End {
         self.resend.is_empty() && self.control.is_empty() && self.frames.is_empty()
     }
 
+    /// Whether something was lost and has not been sent again.
+    pub(super) fn is_repairing(&self) -> bool {
+        !self.missing.is_empty() || !self.resend.is_empty()
+    }
+
     pub(super) fn unsent_frames(&self) -> usize {
         self.frames.len()
     }

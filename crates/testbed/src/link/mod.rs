@@ -177,6 +177,24 @@ pub enum LinkOutput {
     },
 }
 
+impl LinkOutput {
+    /// Whom it concerns.
+    pub const fn side(&self) -> Side {
+        match self {
+            Self::Dialled { .. }
+            | Self::DialFailed { .. }
+            | Self::FrameSent { .. }
+            | Self::FrameStopped { .. } => Side::Camera,
+            Self::Accepted { .. }
+            | Self::FrameOpened { .. }
+            | Self::FrameProgress { .. }
+            | Self::FrameFinished { .. }
+            | Self::FrameCancelled { .. } => Side::Edge,
+            Self::Message { to, .. } | Self::Closed { to, .. } => *to,
+        }
+    }
+}
+
 struct Dial {
     id: LinkId,
     owner: u64,
@@ -240,9 +258,10 @@ impl Link {
         self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_frames())
     }
 
-    /// Whether a side has nothing in its queue.
+    /// Whether a side has nothing in its queue, and nothing of it is lost and still to be sent again.
     pub fn is_idle(&self, from: Side) -> bool {
         self.directions[from as usize].is_idle()
+            && !self.connections.values().any(|connection| connection.end(from).is_repairing())
     }
 
     /// How many connections are open at a side.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{FrameId, SkipCounts};
 use mez_core::log::LogReader;
@@ -73,6 +74,11 @@ impl Application {
     pub(super) fn lose_subscription(&mut self) {
         self.reading = None;
     }
+}
+
+/// What an application says of a frame.
+pub(crate) fn reply_to(frame: FrameId) -> Bytes {
+    frame.to_string().into()
 }
 
 impl World {
@@ -228,10 +234,24 @@ impl World {
 
     pub(super) fn finish_frame(&mut self, index: usize, frames: u64) {
         let application = &mut self.applications[index];
-        if application.frames == frames {
-            application.held = None;
-            self.touch(Node::Application(index));
+        if application.frames != frames {
+            return;
         }
+        if let Some(delivery) = application.held.take()
+            && application.spec.replies
+            && application.reading.is_some()
+        {
+            let (edge, camera, frame) =
+                (application.spec.edge.0, delivery.camera, delivery.record.frame.meta.id);
+            let (name, payload) = (format!("application {index}"), reply_to(frame));
+            let told = self.with_edge(edge, |process, _| {
+                process.broker.handle_reply(&camera, frame, &name, payload).is_ok()
+            });
+            if told == Some(true) {
+                self.checks.replies(&camera, frame, &name);
+            }
+        }
+        self.touch(Node::Application(index));
     }
 
     /// A subscription's end has passed, unless the edge's clock is slow.

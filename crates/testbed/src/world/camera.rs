@@ -110,6 +110,7 @@ impl World {
         self.links.push(LinkNode {
             link: Link::new(spec.link, random, (link as u64 + 1) << 32),
             timer: Timer::new(),
+            frozen: None,
         });
         let clock = spec.clock.unwrap_or_else(|| self.draw_clock());
         self.camera_on(name, spec, link, clock)
@@ -233,6 +234,7 @@ impl World {
         if let Some(process) = self.cameras[index].process.take() {
             let link = self.cameras[index].link;
             self.links[link].link.lose_owner(process.run);
+            self.thaw_camera_host(link);
             self.disturb(index);
             self.touch(Node::Link(link));
         }
@@ -246,7 +248,7 @@ impl World {
         let jitter = host.spec.jitter.min(host.spec.interval);
         let pause = host.spec.interval + host.random.duration(ms(0)..=2 * jitter);
         self.events.push(self.now + pause - jitter, Event::Publish { camera: index, run });
-        if !host.publishing {
+        if !host.publishing || self.links[host.link].frozen.is_some() {
             return;
         }
         let bytes = host
@@ -294,6 +296,10 @@ impl World {
     }
 
     pub(super) fn tell(&mut self, index: usize, run: u64) {
+        if self.is_frozen(Node::Camera(index)) {
+            // It will be told when it goes on.
+            return;
+        }
         let host = &mut self.cameras[index];
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
         // A frame that is too large for the edge need not be sent.
@@ -309,6 +315,10 @@ impl World {
     }
 
     pub(super) fn raise_epoch(&mut self, index: usize, run: u64, above: Epoch) {
+        if self.is_frozen(Node::Camera(index)) {
+            let later = self.now + ms(PERSIST_MS_MAX);
+            return self.events.push(later, Event::EpochPersisted { camera: index, run, above });
+        }
         let host = &mut self.cameras[index];
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
         let epoch = Epoch(process.broker.epoch().max(above).0 + 1);
@@ -421,7 +431,10 @@ impl World {
                     .expect(before != up, "state", || format!("camera {index} said twice: link up {up}"));
                 self.trace.record(now, What::LinkChanged { camera: index, up });
             }
-            CameraOutput::Reply { .. } => {}
+            CameraOutput::Reply { frame, application, payload } => {
+                self.trace.record(now, What::Replied { camera: index, frame });
+                self.checks.replied(&host.name, frame, &application, &payload);
+            }
         }
         self.touch(Node::Link(self.cameras[index].link));
     }

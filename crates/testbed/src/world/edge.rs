@@ -1,6 +1,6 @@
 //! An edge host: the edge broker and its driver.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
@@ -23,6 +23,8 @@ pub(super) struct EdgeHost {
     pub(super) timer: Timer,
     /// When subscriptions last came or went.
     pub(super) subscriptions_changed: Moment,
+    /// What arrived and was not looked at, while the host is frozen, and on which link.
+    pub(super) frozen: Option<VecDeque<(usize, LinkOutput)>>,
     pub(super) process: Option<EdgeProcess>,
 }
 
@@ -52,6 +54,7 @@ impl World {
             clock,
             timer: Timer::new(),
             subscriptions_changed: self.now,
+            frozen: None,
             process: None,
         });
         self.start_edge(index);
@@ -93,6 +96,7 @@ impl World {
         if self.edges[index].process.take().is_none() {
             return;
         }
+        self.edges[index].frozen = None;
         for link in self.links_of(index) {
             self.links[link].link.lose_edge();
             self.touch(Node::Link(link));
@@ -114,7 +118,7 @@ impl World {
         links
     }
 
-    fn disturb_edge(&mut self, edge: usize) {
+    pub(super) fn disturb_edge(&mut self, edge: usize) {
         self.edges[edge].subscriptions_changed = self.now;
         for camera in 0..self.cameras.len() {
             if self.cameras[camera].spec.edge.0 == edge {

@@ -2,6 +2,7 @@
 
 use super::events::Event;
 use super::{ApplicationId, CameraId, EdgeId, Node, World};
+use crate::link::{LinkOutput, Side};
 use crate::time::{Moment, secs};
 use crate::trace::What;
 
@@ -48,6 +49,10 @@ pub enum Action {
     StartEdge(EdgeId),
     /// The wall clock is set by so many seconds.
     StepWall(Host, i64),
+    /// The host's processes do nothing for a while, as when it has no processor to spare; what comes for them waits.
+    Freeze(Host),
+    /// They go on.
+    Thaw(Host),
     /// The application takes no more frames.
     Stall(ApplicationId),
     /// It goes on.
@@ -124,6 +129,20 @@ impl World {
                 };
                 clock.step_wall(seconds * secs(1).as_nanos() as i64);
             }
+            Action::Freeze(Host::Camera(camera)) => {
+                self.disturb(camera.0);
+                let link = self.cameras[camera.0].link;
+                self.links[link].frozen.get_or_insert_default();
+            }
+            Action::Freeze(Host::Edge(edge)) => {
+                self.disturb_edge(edge.0);
+                self.edges[edge.0].frozen.get_or_insert_default();
+            }
+            Action::Thaw(Host::Camera(camera)) => {
+                self.disturb(camera.0);
+                self.thaw_camera_host(self.cameras[camera.0].link);
+            }
+            Action::Thaw(Host::Edge(edge)) => self.thaw_edge(edge.0),
             Action::Stall(application) => self.applications[application.0].stalled = true,
             Action::Resume(application) => {
                 let application = application.0;
@@ -149,8 +168,56 @@ impl World {
         self.touch(Node::Link(link));
     }
 
+    pub(super) fn is_frozen(&self, node: Node) -> bool {
+        match node {
+            Node::Camera(index) => self.links[self.cameras[index].link].frozen.is_some(),
+            Node::Edge(index) => self.edges[index].frozen.is_some(),
+            Node::Link(_) | Node::Application(_) => false,
+        }
+    }
+
+    /// Gives what happened on a link to the host that it is for, or keeps it while that host is frozen.
+    pub(super) fn hand_over(&mut self, link: usize, output: LinkOutput) {
+        // Every camera of a link dials the same edge.
+        let edge = self.cameras.iter().find(|camera| camera.link == link).map(|camera| camera.spec.edge.0);
+        match output.side() {
+            Side::Camera => match &mut self.links[link].frozen {
+                Some(waiting) => waiting.push_back(output),
+                None => self.on_link(link, output),
+            },
+            Side::Edge => match edge.and_then(|edge| self.edges[edge].frozen.as_mut()) {
+                Some(waiting) => waiting.push_back((link, output)),
+                None => self.on_link(link, output),
+            },
+        }
+    }
+
+    pub(super) fn thaw_camera_host(&mut self, link: usize) {
+        for output in self.links[link].frozen.take().unwrap_or_default() {
+            self.on_link(link, output);
+            self.settle();
+        }
+        for index in 0..self.cameras.len() {
+            if self.cameras[index].link == link
+                && let Some(run) = self.cameras[index].process.as_ref().map(|process| process.run)
+            {
+                self.tell(index, run);
+            }
+        }
+    }
+
+    fn thaw_edge(&mut self, edge: usize) {
+        self.disturb_edge(edge);
+        for (link, output) in self.edges[edge].frozen.take().unwrap_or_default() {
+            self.on_link(link, output);
+            self.settle();
+        }
+        self.touch(Node::Edge(edge));
+    }
+
     fn heal(&mut self) {
         for index in 0..self.edges.len() {
+            self.thaw_edge(index);
             if self.edges[index].process.is_none() {
                 self.start_edge(index);
             }
@@ -162,6 +229,7 @@ impl World {
             }
             let bits_per_second = self.cameras[index].spec.link.bits_per_second;
             self.apply_rate(index, bits_per_second);
+            self.thaw_camera_host(self.cameras[index].link);
             self.links[self.cameras[index].link].link.restore(self.now);
             self.cameras[index].publishing = true;
             if self.cameras[index].process.is_none() {

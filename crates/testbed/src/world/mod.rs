@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use self::application::Application;
 pub use self::application::Delivered;
+pub(crate) use self::application::reply_to;
 pub use self::bug::Bug;
 pub use self::camera::CameraCounts;
 use self::camera::CameraHost;
@@ -40,7 +41,7 @@ pub use self::fault::{Action, Counter, Host};
 pub use self::spec::{ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, EdgeId, EdgeSpec};
 use self::watch::WATCH_INTERVAL;
 use crate::check::{Checks, Violation};
-use crate::link::Link;
+use crate::link::{Link, LinkOutput};
 use crate::random::Random;
 use crate::time::{HostClock, Moment, WALL_START_NANOS};
 use crate::trace::Trace;
@@ -63,6 +64,8 @@ enum Node {
 struct LinkNode {
     link: Link,
     timer: Timer,
+    /// What the camera's host has not looked at, while it is frozen.
+    frozen: Option<VecDeque<LinkOutput>>,
 }
 
 /// When a node is next looked at, and how often it was in vain.
@@ -283,6 +286,9 @@ impl World {
             return;
         }
         timer.armed = Moment::NEVER;
+        if self.is_frozen(node) {
+            return;
+        }
         match node {
             Node::Camera(index) => self.camera_timeout(index),
             Node::Edge(index) => self.edge_timeout(index),
@@ -299,7 +305,7 @@ impl World {
             match node {
                 Node::Link(index) => {
                     while let Some(output) = self.links[index].link.poll_output() {
-                        self.on_link(index, output);
+                        self.hand_over(index, output);
                     }
                 }
                 Node::Camera(index) => self.drain_camera(index),
@@ -317,6 +323,9 @@ impl World {
 
     /// Sets a node's timer to when the node wants it.
     fn arm(&mut self, node: Node) {
+        if self.is_frozen(node) {
+            return;
+        }
         let due = match node {
             Node::Camera(index) => self.camera_due(index),
             Node::Edge(index) => self.edge_due(index),

@@ -134,6 +134,8 @@ pub struct ApplicationSpec {
     pub deliver: Deliver,
     /// How long it works on a frame. Default 1 ms.
     pub consumes: Duration,
+    /// Whether it replies to each frame when it has done with it. Default no.
+    pub replies: bool,
 }
 
 impl ApplicationSpec {
@@ -147,6 +149,7 @@ impl ApplicationSpec {
             end_after_ms: None,
             deliver: Deliver::Newest,
             consumes: ms(1),
+            replies: false,
         }
     }
 

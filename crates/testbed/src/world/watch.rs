@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::World;
+use super::{Node, World};
 use crate::link::{LinkSpec, Side};
 use crate::time::{Moment, ms, secs};
 
@@ -32,6 +32,7 @@ impl World {
             self.watch_memory(camera);
             self.watch_demand(camera);
             self.watch_silence(camera);
+            self.watch_presence(camera);
             for application in 0..self.applications.len() {
                 self.watch_resuming(application, camera);
             }
@@ -49,6 +50,11 @@ impl World {
 
     /// Whether everything on a camera's path works; the camera itself may not publish.
     fn is_well(&self, camera: usize) -> bool {
+        if self.is_frozen(Node::Camera(camera))
+            || self.is_frozen(Node::Edge(self.cameras[camera].spec.edge.0))
+        {
+            return false;
+        }
         let camera = &self.cameras[camera];
         camera.process.is_some()
             && self.edges[camera.spec.edge.0].process.is_some()
@@ -134,6 +140,28 @@ impl World {
         });
     }
 
+    /// The edge says of a camera that it is connected when it is, and not for long when it is not.
+    fn watch_presence(&mut self, index: usize) {
+        let (well, since) = (self.is_well(index), self.quiet_since(index));
+        let camera = &self.cameras[index];
+        let edge = &self.edges[camera.spec.edge.0];
+        let (Some(process), Some(at_edge)) = (&camera.process, &edge.process) else { return };
+        let gone = self.links[camera.link].link.is_cut() && edge.frozen.is_none();
+        let known = at_edge.broker.cameras(edge.clock.monotonic(self.now));
+        let says =
+            known.iter().find(|known| known.camera == camera.name).is_some_and(|known| known.connected);
+        let spec = self.links[camera.link].link.spec();
+        if camera.rivals || self.now < since + RESUME_MAX + queue_time(&spec) * 2 {
+            return;
+        }
+        // Where what is lost waits in a full queue again, both sides may well be silent for longer than they should.
+        let brisk = queue_time(&spec) * 2 + spec.round_trip_time() * 2 < ms(400);
+        let right = if gone { !says } else { !well || !brisk || (says && process.broker.is_up()) };
+        self.checks.expect(right, "state", || {
+            format!("the edge says of camera {index} that it is connected: {says}; cut: {gone}, well: {well}")
+        });
+    }
+
     /// A link that could carry the newest frame has to.
     fn watch_silence(&mut self, index: usize) {
         let well = self.is_well(index);
@@ -147,6 +175,7 @@ impl World {
             && process.broker.demand().is_some()
             && waits
             && link.is_idle(Side::Camera)
+            && link.is_idle(Side::Edge)
             && process.open_connections().all(|connection| link.unsent_frames(connection) == 0);
         if !idle {
             process.idle_since = None;
