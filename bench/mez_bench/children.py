@@ -5,6 +5,7 @@ import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -101,6 +102,20 @@ class Child:
             if word == "ready":
                 return rest
         raise ExperimentError(f"{self.name} ended before it was ready.{self.last_words()}")
+
+    def await_port(self, port: int) -> None:
+        """Wait until it listens on this port of the loopback interface, for programs that do not say so.
+
+        Raises:
+            ExperimentError: It ended, or takes too long.
+        """
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+            if self._await(os.WNOHANG) is not None or time.monotonic() > deadline:
+                raise ExperimentError(f"{self.name} does not listen on port {port}.{self.last_words()}")
+            time.sleep(0.02)
 
     def tell(self, command: str) -> None:
         """Give it a command."""

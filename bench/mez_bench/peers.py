@@ -1,5 +1,7 @@
 """Builds what Mez is measured beside, once, into `.cache/bench`."""
 
+import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Final
 from mez_bench.run import CACHE, ROOT, Run
 
 PEERS: Final = ROOT / "bench" / "peers"
+NATS_SERVER_VERSION: Final = "v2.15.2"
 
 
 class PeerError(Exception):
@@ -29,6 +32,24 @@ def cargo_program(run: Run, peer: str) -> Path:
     if not program.exists():
         run.say(f"building the peer {peer}, once; this takes minutes")
     _build(peer, command)
+    return program
+
+
+def nats_server(run: Run) -> Path:
+    """Install the pinned `nats-server` out of Go's module proxy, and return the program.
+
+    Raises:
+        PeerError: There is no Go, or it does not build.
+    """
+    folder = CACHE / f"nats-server-{NATS_SERVER_VERSION}"
+    program = folder / "nats-server"
+    if not program.exists():
+        go = shutil.which("go")
+        if go is None:
+            raise PeerError("nats needs Go to build nats-server, and there is none in PATH (https://go.dev)")
+        run.say("building nats-server, once; this takes minutes")
+        module = f"github.com/nats-io/nats-server/v2@{NATS_SERVER_VERSION}"
+        _build("nats-server", [go, "install", module], {**os.environ, "GOBIN": str(folder)})
     return program
 
 

@@ -17,7 +17,7 @@ from mez_bench.peers import PeerError
 from mez_bench.report import figure
 from mez_bench.run import Run
 from mez_bench.stats import Interval, Values, interval, percentile, ratio_interval
-from mez_bench.systems import floor, mez
+from mez_bench.systems import floor, mez, nats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SYSTEMS: Final[Mapping[str, Callable[[Run], System]]] = {
     "mez": mez.start,
     "floor": floor.start,
+    "nats": nats.start,
 }
 PEERS: Final = ("nats", "zenoh")
 

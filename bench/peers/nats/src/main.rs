@@ -1,0 +1,95 @@
+//! NATS at its best for one camera: the publisher speaks TLS to the server at the edge, without a broker of its own in between;
+//! the subscriber, on the server's host, speaks plain TCP to it.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+
+use async_nats::ConnectOptions;
+use futures_util::StreamExt;
+use tokio::runtime::{Builder, Runtime};
+
+#[path = "../../../../crates/cli/src/measure/stamp.rs"]
+mod stamp;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+const USAGE: &str = "write one of:
+  publish ADDRESS KEYS
+  subscribe ADDRESS";
+const SUBJECT: &str = "bench.cam";
+const RECEIPTS_MAX: usize = 4096;
+
+fn main() -> Result<(), Failure> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["publish", address, keys] => publish(address, Path::new(keys)),
+        ["subscribe", address] => subscribe(address),
+        _ => Err(USAGE.into()),
+    }
+}
+
+/// As many threads as Mez's programs have.
+fn runtime() -> Result<Runtime, Failure> {
+    Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+fn publish(address: &str, keys: &Path) -> Result<(), Failure> {
+    let runtime = runtime()?;
+    let client = runtime.block_on(
+        ConnectOptions::new()
+            .require_tls(true)
+            .add_root_certificates(keys.join("authority.pem"))
+            .add_client_certificate(keys.join("client.pem"), keys.join("client.key"))
+            .connect(address),
+    )?;
+    let largest = client.server_info().max_payload;
+    eprintln!("nats: connected by TLS; payloads up to {largest} bytes");
+    // It returns once the client has the frame; a task of the client writes it.
+    let send = |frame: Vec<u8>| {
+        runtime.block_on(client.publish(SUBJECT, frame.into())).map_err(|error| error.to_string())
+    };
+    stamp::publish(send)?;
+    Ok(())
+}
+
+fn subscribe(address: &str) -> Result<(), Failure> {
+    let runtime = runtime()?;
+    let client = runtime.block_on(ConnectOptions::new().connect(address))?;
+    let (sender, receipts) = sync_channel(RECEIPTS_MAX);
+    let mut open = Vec::new();
+    let subscribe = |count: usize| {
+        open.truncate(count);
+        while open.len() < count {
+            let (index, sender) = (open.len(), sender.clone());
+            let subscribed =
+                runtime.block_on(client.subscribe(SUBJECT)).map_err(|error| error.to_string())?;
+            let follow = async move {
+                let mut subscriber = subscribed;
+                while let Some(message) = subscriber.next().await {
+                    let received_ns = stamp::now_ns();
+                    let receipt =
+                        stamp::Receipt { subscription: index, received_ns, payload: message.payload };
+                    if sender.try_send(receipt).is_err() {
+                        eprintln!("nats: frames come faster than they are compared");
+                    }
+                }
+            };
+            open.push(Task(runtime.spawn(follow)));
+        }
+        // The server knows of the subscriptions before any frame is sent.
+        runtime.block_on(client.flush()).map_err(|error| error.to_string())
+    };
+    stamp::subscribe(&receipts, subscribe)?;
+    Ok(())
+}
+
+/// A task that ends with its owner.
+struct Task(tokio::task::JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
