@@ -1,7 +1,7 @@
 //! The in-memory log: append-only, circular, byte-budgeted, in segments; one writer, many readers.
 //!
 //! Records are ordered by `(epoch, sequence)`, never by the wall clock. Reads never block the writer and the
-//! writer never waits for a reader ([`mod@ring`]). Payloads are reference-counted: a read copies no pixels. What
+//! writer never waits for a reader (`ring.rs`). Payloads are reference-counted: a read copies no pixels. What
 //! readers still hold of evicted records counts in the budget until they let go of it.
 
 mod cursor;
