@@ -14,7 +14,7 @@ fn run(bug: Option<Bug>) -> Result<(), Box<Failure>> {
     let dock =
         world.camera("dock/cam1", CameraSpec { log_bytes_max: 4 << 20, ..CameraSpec::frames(20, 30_000) });
     world.camera("yard/cam1", CameraSpec::frames(20, 40_000).at_rate(mbps(2)));
-    let all = world.application(ApplicationSpec::newest("**"));
+    let all = world.application(ApplicationSpec { replies: true, ..ApplicationSpec::newest("**") });
     let slow = world.application(ApplicationSpec::newest("dock/*").consuming(ms(120)));
     let every = world.application(ApplicationSpec::every("yard/*"));
     let second = |s| Moment::START + secs(s);
@@ -94,6 +94,16 @@ fn a_camera_that_does_not_dial_again_is_noticed() {
 #[test]
 fn a_frame_that_is_kept_back_is_noticed() {
     assert_noticed(Bug::FramesKeptBack, "silence");
+}
+
+#[test]
+fn a_backlog_is_noticed() {
+    assert_noticed(Bug::LongQueue, "backlog");
+}
+
+#[test]
+fn an_altered_reply_is_noticed() {
+    assert_noticed(Bug::ReplyAltered, "replies");
 }
 
 #[test]

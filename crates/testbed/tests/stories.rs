@@ -454,6 +454,50 @@ fn capture_times_out_of_order_are_refused() {
     assert!((counts.refused - 12..=counts.refused).contains(&told), "{told} of {counts:?}");
 }
 
+/// A camera host without a processor for three seconds goes on where it was; what was under way is accounted for.
+#[test]
+fn a_frozen_camera_host_goes_on() {
+    let mut world = World::seeded(30);
+    let dock = world.camera("dock/cam1", CameraSpec::frames(20, 30_000));
+    let application = world.application(ApplicationSpec::newest("dock/*"));
+    world.run(secs(3)).act(Action::Freeze(Host::Camera(dock))).run(secs(3));
+    let end = world.now();
+    assert_eq!(world.camera_info(dock).map(|info| info.connected), Some(false));
+    world.act(Action::Thaw(Host::Camera(dock))).run(secs(3));
+    assert!(resumed_after(&world, application, end) < ms(500));
+    assert_eq!(world.epoch(dock), world.deliveries(application).first().map(|got| got.frame.epoch.0));
+}
+
+/// Two edges know nothing of each other, though their cameras may share a name.
+#[test]
+fn edges_are_worlds_of_their_own() {
+    let mut world = World::seeded(31);
+    let other = world.edge(EdgeSpec::default());
+    let here = world.camera("dock/cam1", CameraSpec::frames(20, 30_000));
+    let there = world.camera("dock/cam1", CameraSpec { edge: other, ..CameraSpec::frames(10, 20_000) });
+    let application = world.application(ApplicationSpec { edge: other, ..ApplicationSpec::every("dock/*") });
+    world.run(secs(5));
+    assert_eq!(world.camera_counts(here).sent, 0);
+    let got = world.deliveries(application);
+    assert!(got.len() as u64 + 2 >= world.camera_counts(there).published && got.len() < 55);
+}
+
+/// What applications say of frames comes back to the camera, once each.
+#[test]
+fn replies_come_back() {
+    let mut world = World::seeded(32);
+    let dock = world.camera("dock/cam1", CameraSpec::frames(20, 30_000));
+    for _ in 0..2 {
+        world.application(ApplicationSpec { replies: true, ..ApplicationSpec::every("dock/*") });
+    }
+    world.run(secs(10));
+    let counts = world.camera_counts(dock);
+    assert!(
+        counts.replies <= 2 * counts.published && counts.replies + 4 >= 2 * counts.published,
+        "{counts:?}"
+    );
+}
+
 // ---- what is too large ------------------------------------------------------------------------------------
 
 /// Frames that the edge does not take are skipped by name; those that it takes are not held up by them.

@@ -15,6 +15,7 @@
 //! | `replies` | a camera gets each reply once, as it was given | `deliveries.rs` |
 //! | `memory` | logs stay within their budgets, connections and dials within their bounds (I9) | `world/watch.rs` |
 //! | `resumes` | two seconds after the last fault frames are delivered again (I12) | `world/watch.rs` |
+//! | `backlog` | the newest frame that an application gets is not older than the link makes it | `world/watch.rs` |
 //! | `silence` | an idle link with a frame to send is not silent for more than 250 ms | `world/watch.rs` |
 //! | `progress` | a timer that has been served is not due again at the same moment | [`crate::world`] |
 //! | `state` | what brokers say of a link is how it is | [`crate::world`], `world/watch.rs` |

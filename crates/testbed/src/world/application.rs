@@ -228,6 +228,7 @@ impl World {
                 let done = self.now + application.spec.consumes.max(CONSUMES_MIN);
                 let frames = application.frames;
                 self.events.push(done, Event::Ready { application: index, frames });
+                self.watch_age(index);
             }
         }
     }
@@ -243,7 +244,12 @@ impl World {
         {
             let (edge, camera, frame) =
                 (application.spec.edge.0, delivery.camera, delivery.record.frame.meta.id);
-            let (name, payload) = (format!("application {index}"), reply_to(frame));
+            let said = if self.bug == Some(Bug::ReplyAltered) {
+                Bytes::from("something else")
+            } else {
+                reply_to(frame)
+            };
+            let (name, payload) = (format!("application {index}"), said);
             let told = self.with_edge(edge, |process, _| {
                 process.broker.handle_reply(&camera, frame, &name, payload).is_ok()
             });

@@ -23,6 +23,10 @@ pub enum Bug {
     SentTooSoon,
     /// Once in a while the camera broker is not told of a frame until the next one.
     FramesKeptBack,
+    /// Links queue a hundred times as much as they should.
+    LongQueue,
+    /// A reply comes back altered.
+    ReplyAltered,
     /// A camera's timer comes and nobody serves it.
     TimerIgnored,
     /// A camera's log gets four times its budget.

@@ -15,7 +15,7 @@ use mez_core::wire::{Message, MessageBuffer, Report};
 
 use super::events::Event;
 use super::{Bug, CameraId, CameraSpec, CaptureTimes, Counter, LinkNode, Node, Timer, World};
-use crate::link::{Link, LinkOutput, Side};
+use crate::link::{Link, LinkOutput, LinkSpec, Side};
 use crate::payload::payload;
 use crate::random::Random;
 use crate::time::{HostClock, Moment, ms};
@@ -41,6 +41,8 @@ pub struct CameraCounts {
     pub dials: u64,
     /// Connections on which it said who it is.
     pub greetings: u64,
+    /// Replies of applications that came back.
+    pub replies: u64,
 }
 
 pub(super) struct CameraHost {
@@ -107,8 +109,10 @@ impl World {
     pub fn camera(&mut self, name: &str, spec: CameraSpec) -> CameraId {
         let random = self.random.split();
         let link = self.links.len();
+        let longer = if self.bug == Some(Bug::LongQueue) { 100 } else { 1 };
+        let carries = LinkSpec { queue_bytes_max: spec.link.queue_bytes_max * longer, ..spec.link };
         self.links.push(LinkNode {
-            link: Link::new(spec.link, random, (link as u64 + 1) << 32),
+            link: Link::new(carries, random, (link as u64 + 1) << 32),
             timer: Timer::new(),
             frozen: None,
         });
@@ -432,6 +436,7 @@ impl World {
                 self.trace.record(now, What::LinkChanged { camera: index, up });
             }
             CameraOutput::Reply { frame, application, payload } => {
+                host.counts.replies += 1;
                 self.trace.record(now, What::Replied { camera: index, frame });
                 self.checks.replied(&host.name, frame, &application, &payload);
             }

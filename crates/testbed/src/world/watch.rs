@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use mez_core::subscription::Deliver;
+
 use super::{Node, World};
 use crate::link::{LinkSpec, Side};
 use crate::time::{Moment, ms, secs};
@@ -151,7 +153,8 @@ impl World {
         let says =
             known.iter().find(|known| known.camera == camera.name).is_some_and(|known| known.connected);
         let spec = self.links[camera.link].link.spec();
-        if camera.rivals || self.now < since + RESUME_MAX + queue_time(&spec) * 2 {
+        // Later than `resumes`, which says more of a camera that does not come back.
+        if camera.rivals || self.now < since + RESUME_MAX + secs(1) + queue_time(&spec) * 2 {
             return;
         }
         // Where what is lost waits in a full queue again, both sides may well be silent for longer than they should.
@@ -188,6 +191,37 @@ impl World {
         });
     }
 
+    /// Newest wins: the frame that an application just got is hardly older than it takes to carry the one that was on
+    /// its way when it was published, and itself.
+    pub(super) fn watch_age(&mut self, application: usize) {
+        let reader = &self.applications[application];
+        let Some(got) = reader.deliveries.last() else { return };
+        let Some(camera) = self.cameras.iter().position(|camera| camera.name == got.camera) else { return };
+        let host = &self.cameras[camera];
+        let rate = self.links[host.link].link.spec().bits_per_second;
+        let spec = LinkSpec { bits_per_second: rate, ..host.spec.link };
+        let settled =
+            self.quiet_since(camera) + RESUME_MAX + (queue_time(&spec) + self.service_time(camera)) * 2;
+        let exempt = reader.spec.deliver == Deliver::Every
+            || spec.lost_once_in > 0
+            || host.rivals
+            || got.published < settled.max(reader.ready_since);
+        let turns = reader.spec.consumes * (self.cameras.len() as u32 + 1);
+        let carried = self.service_time(camera) * 2 + queue_time(&spec) + spec.delay_up;
+        let age_max = carried * 21 / 20 + turns + ms(20);
+        let (frame, age) = (got.frame, got.age());
+        self.checks.expect(exempt || age <= age_max, "backlog", || {
+            format!("application {application} got {frame} of camera {camera} {age:?} old; {age_max:?} were allowed")
+        });
+    }
+
+    /// How long the largest frame of a camera takes on its link as it is now, with what else crosses.
+    fn service_time(&self, camera: usize) -> Duration {
+        let host = &self.cameras[camera];
+        let spec = self.links[host.link].link.spec();
+        time_for(&spec, u64::from(*host.spec.frame_bytes.end()) * 21 / 20 + 2_000)
+    }
+
     fn watch_resuming(&mut self, application: usize, camera: usize) {
         let (reader, host) = (&self.applications[application], &self.cameras[camera]);
         let live = reader.reads(host.spec.edge.0, &host.name)
@@ -204,7 +238,7 @@ impl World {
         let since = self.quiet_since(camera).max(reader.ready_since).max(last);
         // One frame may be on its way when the next is published, and each camera has its turn at the application.
         let spec = self.links[host.link].link.spec();
-        let service = time_for(&spec, u64::from(*host.spec.frame_bytes.end()) * 21 / 20 + 2_000);
+        let service = self.service_time(camera);
         let turns = reader.spec.consumes * (self.cameras.len() as u32 + 1);
         let allowed = RESUME_MAX + host.spec.interval * 2 + (service + queue_time(&spec)) * 3 + turns;
         self.checks.expect(self.now.since(since) <= allowed, "resumes", || {
