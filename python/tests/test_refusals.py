@@ -270,13 +270,12 @@ def test_a_name_that_somebody_else_holds(edge: mez.Edge, tmp_path: Path) -> None
 
 def test_cameras_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     """With the reason, where somebody waits for the camera."""
-    with (
-        mez.edge(cameras_max=1) as edge,
-        mez.publisher("one", edge) as one,
-        mez.publisher("two", edge) as two,
-    ):
+    with mez.edge(cameras_max=1) as edge, mez.publisher("one", edge) as one:
         one.wait_connected(timeout=30)
-        with pytest.raises(mez.WaitTimeoutError, match=r"as many|most|limit"):
+        with (
+            mez.publisher("two", edge) as two,
+            pytest.raises(mez.WaitTimeoutError, match=r"as many|most|limit"),
+        ):
             two.wait_connected(timeout=1)
 
 
