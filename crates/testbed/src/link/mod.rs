@@ -13,6 +13,7 @@
 mod connection;
 mod direction;
 mod incoming;
+mod types;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -23,6 +24,7 @@ use mez_core::frame::FrameId;
 
 use self::connection::{Connection, OutFrame};
 use self::direction::{Chunk, Direction, Kind};
+pub use self::types::{LinkOutput, LinkSpec, Side};
 use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 
@@ -36,164 +38,6 @@ const PIECE_BYTES_MIN: u64 = 1200;
 const HANDSHAKE_REPEAT: Duration = ms(150);
 /// How long an end may wait before it acknowledges; part of the time between two probes.
 const ACKNOWLEDGE_DELAY: Duration = ms(25);
-
-/// The two ends of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Side {
-    /// The camera host, which dials.
-    Camera = 0,
-    /// The edge, which sends no frames.
-    Edge = 1,
-}
-
-impl Side {
-    const BOTH: [Self; 2] = [Self::Camera, Self::Edge];
-
-    const fn other(self) -> Self {
-        match self {
-            Self::Camera => Self::Edge,
-            Self::Edge => Self::Camera,
-        }
-    }
-}
-
-/// What a link can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkSpec {
-    /// The rate each way, in bits per second. Default 20 Mbit/s.
-    pub bits_per_second: u64,
-    /// The delay from the camera to the edge. Default 5 ms.
-    pub delay_up: Duration,
-    /// The delay from the edge to the camera. Default 5 ms.
-    pub delay_down: Duration,
-    /// What may wait in the queue, in bytes: 13 ms at 20 Mbit/s. Default 32 KiB.
-    pub queue_bytes_max: u64,
-    /// One piece in so many is lost, and sent again a round trip later. 0: none. Default 0.
-    pub lost_once_in: u64,
-}
-
-impl Default for LinkSpec {
-    fn default() -> Self {
-        Self {
-            bits_per_second: 20_000_000,
-            delay_up: ms(5),
-            delay_down: ms(5),
-            queue_bytes_max: 32 << 10,
-            lost_once_in: 0,
-        }
-    }
-}
-
-impl LinkSpec {
-    /// There and back, without queues.
-    pub fn round_trip_time(&self) -> Duration {
-        self.delay_up + self.delay_down
-    }
-}
-
-/// What happened on a link.
-#[derive(Clone, Debug)]
-pub enum LinkOutput {
-    /// The camera's side has a connection.
-    Dialled {
-        /// The connection.
-        connection: LinkId,
-        /// The process that dialled.
-        owner: u64,
-    },
-    /// The attempt to connect was given up.
-    DialFailed {
-        /// The process that dialled.
-        owner: u64,
-    },
-    /// The edge has a connection.
-    Accepted {
-        /// The connection.
-        connection: LinkId,
-        /// The process that dialled.
-        owner: u64,
-    },
-    /// A message arrived.
-    Message {
-        /// Where.
-        to: Side,
-        /// The connection.
-        connection: LinkId,
-        /// The message, with its length.
-        bytes: Bytes,
-    },
-    /// The beginning of a frame arrived at the edge.
-    FrameOpened {
-        /// The connection.
-        connection: LinkId,
-        /// The header, with its length.
-        header: Bytes,
-    },
-    /// More of a frame arrived.
-    FrameProgress {
-        /// The connection.
-        connection: LinkId,
-        /// The frame.
-        frame: FrameId,
-        /// Payload bytes in all.
-        bytes: u32,
-    },
-    /// The last byte of a frame arrived.
-    FrameFinished {
-        /// The connection.
-        connection: LinkId,
-        /// The frame.
-        frame: FrameId,
-        /// All of its payload.
-        payload: Bytes,
-    },
-    /// The edge learns that the rest of a frame will not come.
-    FrameCancelled {
-        /// The connection.
-        connection: LinkId,
-        /// The frame.
-        frame: FrameId,
-    },
-    /// The last byte of a frame left the camera.
-    FrameSent {
-        /// The connection.
-        connection: LinkId,
-        /// The frame.
-        frame: FrameId,
-    },
-    /// The camera learns that the edge does not want a frame.
-    FrameStopped {
-        /// The connection.
-        connection: LinkId,
-        /// The frame.
-        frame: FrameId,
-    },
-    /// A connection is gone.
-    Closed {
-        /// Where this is known.
-        to: Side,
-        /// The connection.
-        connection: LinkId,
-    },
-}
-
-impl LinkOutput {
-    /// Whom it concerns.
-    pub const fn side(&self) -> Side {
-        match self {
-            Self::Dialled { .. }
-            | Self::DialFailed { .. }
-            | Self::FrameSent { .. }
-            | Self::FrameStopped { .. } => Side::Camera,
-            Self::Accepted { .. }
-            | Self::FrameOpened { .. }
-            | Self::FrameProgress { .. }
-            | Self::FrameFinished { .. }
-            | Self::FrameCancelled { .. } => Side::Edge,
-            Self::Message { to, .. } | Self::Closed { to, .. } => *to,
-        }
-    }
-}
 
 struct Dial {
     id: LinkId,
@@ -676,3 +520,6 @@ impl Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
