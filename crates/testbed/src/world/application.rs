@@ -13,9 +13,12 @@ use mez_core::units::Timestamp;
 use super::events::Event;
 use super::{ApplicationId, ApplicationSpec, Bug, Node, World};
 use crate::check::Reading;
+use crate::random::Random;
 use crate::time::{Moment, secs};
 use crate::trace::What;
 
+/// How long it may take until an application's thread looks at what it is to read.
+const LETTER_TIME_MAX: Duration = Duration::from_millis(5);
 /// The least time between two frames of one application, so that every moment ends.
 const CONSUMES_MIN: Duration = Duration::from_micros(1);
 /// How long after its end a subscription still waits, and a little more.
@@ -57,6 +60,9 @@ pub(super) struct Application {
     pub(super) ready_since: Moment,
     pub(super) deliveries: Vec<Delivered>,
     pub(super) reading: Option<(SubscriptionId, Subscription)>,
+    random: Random,
+    /// Logs that it is to read and has not looked at: its thread learns of them a little later.
+    letters: Vec<Letter>,
     /// Subscriptions so far.
     subscriptions: u64,
     /// Frames taken so far.
@@ -66,6 +72,14 @@ pub(super) struct Application {
     pub(super) ended: bool,
 }
 
+struct Letter {
+    arrives: Moment,
+    camera: CameraName,
+    log: LogReader,
+    /// The end of the log when the subscription began to want it.
+    present: u64,
+}
+
 impl Application {
     pub(super) fn reads(&self, edge: usize, camera: &CameraName) -> bool {
         self.spec.edge.0 == edge && self.reading.is_some() && self.pattern.matches(camera)
@@ -73,6 +87,7 @@ impl Application {
 
     pub(super) fn lose_subscription(&mut self) {
         self.reading = None;
+        self.letters.clear();
     }
 }
 
@@ -94,6 +109,8 @@ impl World {
             ready_since: self.now,
             deliveries: Vec::new(),
             reading: None,
+            random: self.random.split(),
+            letters: Vec::new(),
             subscriptions: 0,
             frames: 0,
             held: None,
@@ -163,6 +180,7 @@ impl World {
         let application = &mut self.applications[index];
         application.wants = false;
         let edge = application.spec.edge.0;
+        application.letters.clear();
         if let Some((id, _)) = application.reading.take() {
             self.with_edge(edge, |process, _| process.broker.handle_unsubscribe(id));
             self.edges[edge].subscriptions_changed = self.now;
@@ -170,15 +188,18 @@ impl World {
     }
 
     pub(super) fn attach(&mut self, subscription: SubscriptionId, camera: CameraName, log: LogReader) {
-        for (index, application) in self.applications.iter_mut().enumerate() {
-            if let Some((id, reading)) = &mut application.reading
-                && *id == subscription
-            {
-                reading.attach(camera, log);
-                self.touch(Node::Application(index));
-                return;
-            }
-        }
+        let reads = |known: &Application| known.reading.as_ref().is_some_and(|(id, _)| *id == subscription);
+        let Some(index) = self.applications.iter().position(reads) else { return };
+        let application = &mut self.applications[index];
+        let arrives = self.now + application.random.duration(Duration::ZERO..=LETTER_TIME_MAX);
+        let present = log.held().end;
+        application.letters.push(Letter { arrives, camera, log, present });
+        self.events.push(arrives, Event::Wake { application: index });
+    }
+
+    /// An application's thread has something to look at.
+    pub(super) fn wake(&mut self, index: usize) {
+        self.touch(Node::Application(index));
     }
 
     /// Takes a frame, if the application is free and there is one.
@@ -188,6 +209,9 @@ impl World {
             return;
         }
         let Some((id, reading)) = &mut application.reading else { return };
+        for letter in application.letters.extract_if(.., |letter| letter.arrives <= self.now) {
+            reading.attach_from(letter.camera, letter.log, letter.present);
+        }
         let edge = &self.edges[application.spec.edge.0];
         let Some(process) = &edge.process else { return };
         let now = edge.clock.monotonic(self.now);

@@ -19,6 +19,8 @@ pub(super) enum Event {
     Told { camera: usize, run: u64 },
     /// The counter above `above` is on the disk.
     EpochPersisted { camera: usize, run: u64, above: Epoch },
+    /// An application's thread may look at what it is to read.
+    Wake { application: usize },
     /// An application has done with its frame.
     Ready { application: usize, frames: u64 },
     /// A subscription's end may have passed.

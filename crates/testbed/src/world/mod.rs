@@ -268,6 +268,7 @@ impl World {
             Event::Publish { camera, run } => self.publish(camera, run),
             Event::Told { camera, run } => self.tell(camera, run),
             Event::EpochPersisted { camera, run, above } => self.raise_epoch(camera, run, above),
+            Event::Wake { application } => self.wake(application),
             Event::Ready { application, frames } => self.finish_frame(application, frames),
             Event::Look { application, subscription } => self.look(application, subscription),
             Event::Action(action) => self.apply(action),
