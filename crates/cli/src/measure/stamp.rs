@@ -28,6 +28,8 @@ use rustix::time::{ClockId, clock_gettime};
 const STAMP_OFFSET: usize = 6;
 /// Burst, frame, and when it was due, each as 64 bits, little-endian.
 const STAMP_BYTES: usize = 24;
+/// Half of this, or of the interval, before a frame is due its payload is made.
+const PREPARATION_NS_MAX: u64 = 20_000_000;
 /// How long a subscriber waits for a frame after the last one was due; what comes later counts as lost.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -132,7 +134,9 @@ pub fn publish(mut send: impl FnMut(Vec<u8>) -> Result<(), String>) -> Result<()
         };
         let mut late_ns = Vec::new();
         for frame in 0..burst.frames {
-            // Made before it is due: the camera's work is not the broker's.
+            // Making a frame is the camera's work and not the broker's: it is done before the frame is due, and not
+            // while the one before is still on its way.
+            sleep_until(burst.due_ns(frame) - burst.interval_ns.min(PREPARATION_NS_MAX) / 2);
             let payload = burst.stamped(frame);
             sleep_until(burst.due_ns(frame));
             late_ns.push((now_ns() - burst.due_ns(frame)).to_string());
