@@ -87,6 +87,8 @@ fn packets(bytes: &[u8]) -> usize {
 /// Every refusal names the field and says something.
 fn helps(error: &ApiError) {
     assert!(error.field.is_some() && !error.reason.is_empty() && !error.message.is_empty(), "{error:?}");
+    // However long what was refused: a stranger does not make us send much.
+    assert!(error.message.len() <= 4096, "{} bytes", error.message.len());
 }
 
 /// The result of a future that has nothing to wait for: its input lies in memory.

@@ -212,7 +212,7 @@ impl World {
                 let Some(frame) = frame else { return };
                 known.sending.take_if(|sending| *sending == frame);
                 known.unacknowledged.retain(|other| *other != frame);
-                self.broker.handle_frame_stopped(now, link, frame);
+                self.broker.handle_message(now, link, Message::Report(Report::Refused { frame }));
             }
             // What an edge does not say, or says to somebody else.
             15 => {

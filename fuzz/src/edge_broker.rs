@@ -169,7 +169,7 @@ impl World {
                 let reader = Reader { subscription: Subscription::new(span), last: BTreeMap::new() };
                 self.readers.insert(id, reader);
                 let pattern = pick(&PATTERNS, b).parse().unwrap();
-                self.broker.handle_subscribe(self.wall(), id, pattern, contract(c), span);
+                self.broker.handle_subscribe(self.clock(), id, pattern, contract(c), span);
             }
             8 => {
                 let id = SubscriptionId(u64::from(a % SUBSCRIPTIONS));
@@ -198,6 +198,10 @@ impl World {
         }
     }
 
+    fn clock(&self) -> ClockAnchor {
+        ClockAnchor { wall: self.wall(), monotonic: self.now }
+    }
+
     fn wall(&self) -> Timestamp {
         ORIGIN + self.now.saturating_since(Instant::from_nanos(1_000_000_000_000))
     }
@@ -216,7 +220,7 @@ impl World {
 
     fn timeout(&mut self, now: Instant) {
         self.now = now;
-        self.broker.handle_timeout(now, self.wall());
+        self.broker.handle_timeout(now);
         if let Some(due) = self.broker.poll_timeout() {
             assert!(due > now, "the deadline {due:?} has passed at {now:?}: a driver would spin");
         }
@@ -264,7 +268,7 @@ impl World {
         let id = SubscriptionId(u64::from(SUBSCRIPTIONS));
         let subscription = Subscription::new(Span::LIVE);
         self.readers.insert(id, Reader { subscription, last: BTreeMap::new() });
-        self.broker.handle_subscribe(self.wall(), id, "**".parse().unwrap(), Contract::default(), Span::LIVE);
+        self.broker.handle_subscribe(self.clock(), id, "**".parse().unwrap(), Contract::default(), Span::LIVE);
         self.drain();
         let mut epoch = Epoch(1);
         for _ in 0..2 {

@@ -134,6 +134,7 @@ fn messages() -> Vec<(&'static str, Message)> {
                 last: at(29_000),
             }),
         ),
+        ("refused", Message::Report(Report::Refused { frame: id(3, 42) })),
         (
             "status",
             Message::Status(Status {

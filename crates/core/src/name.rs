@@ -8,6 +8,8 @@ use std::sync::Arc;
 pub const SEGMENTS_MAX: usize = 8;
 /// The most bytes in one segment.
 pub const SEGMENT_BYTES_MAX: usize = 64;
+/// The most characters of a refused text that an error repeats.
+const SHOWN_CHARS_MAX: usize = 256;
 
 /// The name of a camera: one to eight segments joined by `/`, such as `dock/cam1`. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,7 +26,7 @@ impl FromStr for CameraName {
     type Err = NameError;
     fn from_str(text: &str) -> Result<Self, NameError> {
         for_each_segment(text, |segment| {
-            if is_plain(segment) { Ok(()) } else { Err(NameError::Character { name: text.into() }) }
+            if is_plain(segment) { Ok(()) } else { Err(NameError::Character { name: shown(text) }) }
         })?;
         Ok(Self(text.into()))
     }
@@ -70,9 +72,9 @@ impl FromStr for CameraPattern {
     fn from_str(text: &str) -> Result<Self, NameError> {
         for_each_segment(text, |segment| match segment {
             "*" | "**" => Ok(()),
-            _ if segment.contains('*') => Err(NameError::PartialWildcard { name: text.into() }),
+            _ if segment.contains('*') => Err(NameError::PartialWildcard { name: shown(text) }),
             _ if is_plain(segment) => Ok(()),
-            _ => Err(NameError::Character { name: text.into() }),
+            _ => Err(NameError::Character { name: shown(text) }),
         })?;
         Ok(Self(text.into()))
     }
@@ -140,17 +142,22 @@ fn for_each_segment(
     for segment in text.split('/') {
         segments += 1;
         if segments > SEGMENTS_MAX {
-            return Err(NameError::TooManySegments { name: text.chars().take(256).collect() });
+            return Err(NameError::TooManySegments { name: shown(text) });
         }
         if segment.is_empty() {
-            return Err(NameError::EmptySegment { name: text.into() });
+            return Err(NameError::EmptySegment { name: shown(text) });
         }
         if segment.len() > SEGMENT_BYTES_MAX {
-            return Err(NameError::LongSegment { name: text.chars().take(256).collect() });
+            return Err(NameError::LongSegment { name: shown(text) });
         }
         check(segment)?;
     }
     Ok(())
+}
+
+/// As much of a refused text as helps whoever reads the error.
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN_CHARS_MAX).collect()
 }
 
 fn is_plain(segment: &str) -> bool {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::frame::{FrameId, Sequence, SkipCounts, SkipReason};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
-use crate::units::Timestamp;
+use crate::units::{ClockAnchor, Instant, Timestamp};
 
 /// How long after its end a subscription still waits for frames on their way.
 const END_GRACE: Duration = Duration::from_secs(2);
@@ -45,6 +45,11 @@ impl Span {
     /// Whether frames published from `now` on can still be wanted.
     pub fn is_live(&self, now: Timestamp) -> bool {
         self.end.is_none_or(|end| end + END_GRACE > now)
+    }
+
+    /// The instant from which on no frame can be wanted any more.
+    pub fn ends_at(&self, clock: &ClockAnchor) -> Option<Instant> {
+        self.end.map(|end| clock.instant_at(end + END_GRACE))
     }
 }
 

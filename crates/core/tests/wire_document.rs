@@ -81,6 +81,7 @@ fn messages() -> Vec<(&'static str, Message)> {
                 last: at(81_016),
             }),
         ),
+        ("refused", Message::Report(Report::Refused { frame: id(3, 42) })),
         (
             "status",
             Message::Status(Status {

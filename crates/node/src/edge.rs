@@ -19,11 +19,11 @@ use mez_core::frame::{FrameId, SkipCounts};
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Delivery, Next, NotHeld, Span, Subscription};
-use mez_core::units::Instant;
+use mez_core::units::{ClockAnchor, Instant};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::{debug, info};
 
-use crate::clock::{monotonic_now, sleep_until, wall_now};
+use crate::clock::{anchor, monotonic_now, sleep_until};
 use crate::identity::Credentials;
 pub use crate::link::ListenError;
 use crate::link::{Command, CommandSender, EVENTS_MAX, EdgeEvent, Listener, listen};
@@ -86,7 +86,12 @@ impl EdgeBroker {
 }
 
 enum Request {
-    Subscribe(SubscriptionId, Box<(CameraPattern, Contract, Span)>, Arc<Mailbox>, oneshot::Sender<usize>),
+    Subscribe(
+        SubscriptionId,
+        Box<(CameraPattern, Contract, Span, ClockAnchor)>,
+        Arc<Mailbox>,
+        oneshot::Sender<usize>,
+    ),
     Unsubscribe(SubscriptionId),
     Cameras(oneshot::Sender<Vec<CameraInfo>>),
     Reply(Box<(CameraName, FrameId, String, Bytes)>, oneshot::Sender<Result<(), ReplyError>>),
@@ -121,22 +126,23 @@ impl EdgeHandle {
         span: Span,
     ) -> Result<EdgeSubscription, Stopped> {
         let id = SubscriptionId(self.next_subscription.fetch_add(1, Ordering::Relaxed));
-        let mailbox = Arc::new(Mailbox::default());
+        let (mailbox, clock) = (Arc::new(Mailbox::default()), anchor());
         let (answer, connected) = oneshot::channel();
         let request =
-            Request::Subscribe(id, Box::new((pattern, contract, span)), Arc::clone(&mailbox), answer);
+            Request::Subscribe(id, Box::new((pattern, contract, span, clock)), Arc::clone(&mailbox), answer);
         self.requests.send(request).await.map_err(|_| Stopped)?;
         // From here on dropping the subscription takes it back.
         let mut subscription = EdgeSubscription {
             id,
             mailbox,
             subscription: Subscription::new(span),
+            clock,
             clocks: HashMap::new(),
             waiting: None,
             requests: self.requests.clone(),
         };
         let connected = connected.await.map_err(|_| Stopped)?;
-        subscription.waiting = (connected == 0 && span.is_live(wall_now())).then_some(connected);
+        subscription.waiting = (connected == 0 && span.is_live(clock.wall)).then_some(connected);
         Ok(subscription)
     }
 
@@ -200,6 +206,8 @@ pub struct EdgeSubscription {
     id: SubscriptionId,
     mailbox: Arc<Mailbox>,
     subscription: Subscription,
+    /// Taken when the subscription began: what time it is for its beginning and end.
+    clock: ClockAnchor,
     clocks: HashMap<CameraName, SharedClock>,
     waiting: Option<usize>,
     requests: mpsc::Sender<Request>,
@@ -275,7 +283,7 @@ impl EdgeSubscription {
         if self.waiting.take().is_some() {
             return Some(Served::Waiting { matching: self.subscription.cameras().count() });
         }
-        match self.subscription.next(wall_now()) {
+        match self.subscription.next(self.clock.wall_at(monotonic_now())) {
             Next::Frame(delivery) => {
                 let meta = &delivery.record.frame.meta;
                 let clock = self.clocks.get(&delivery.camera).and_then(|clock| *lock(clock));
@@ -336,7 +344,7 @@ impl Driver {
                     None => break,
                 },
                 () = sleep_until(due.unwrap_or_default()), if due.is_some() => {
-                    self.broker.handle_timeout(monotonic_now(), wall_now());
+                    self.broker.handle_timeout(monotonic_now());
                 }
             }
         }
@@ -378,10 +386,10 @@ impl Driver {
     fn serve(&mut self, request: Request) {
         match request {
             Request::Subscribe(id, asked, mailbox, answer) => {
-                let (pattern, contract, span) = *asked;
+                let (pattern, contract, span, clock) = *asked;
                 let connected = self.up.iter().filter(|(camera, up)| **up && pattern.matches(camera)).count();
                 self.subscribers.insert(id, Subscriber { pattern: pattern.clone(), mailbox });
-                self.broker.handle_subscribe(wall_now(), id, pattern, contract, span);
+                self.broker.handle_subscribe(clock, id, pattern, contract, span);
                 // The logs that it reads are in the mailbox before the application looks.
                 while let Some(output) = self.broker.poll_output() {
                     self.perform(output);

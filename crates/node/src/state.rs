@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use mez_core::broker::NUMBER_MAX;
 use mez_core::frame::Epoch;
 use mez_core::name::CameraName;
 use rustix::fs::{FlockOperation, flock};
@@ -36,7 +37,7 @@ pub enum StateError {
         path: PathBuf,
     },
     /// The epoch's file holds something else.
-    #[error("{} does not hold a number; remove it to begin anew", path.display())]
+    #[error("{} does not hold the number of a start; remove it to begin anew", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -87,7 +88,12 @@ impl CameraState {
         }
         let path = folder.join("epoch");
         let last = match fs::read_to_string(&path) {
-            Ok(text) => text.trim().parse().map_err(|_| StateError::Damaged { path })?,
+            Ok(text) => text
+                .trim()
+                .parse()
+                .ok()
+                .filter(|last| *last < NUMBER_MAX)
+                .ok_or(StateError::Damaged { path })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(source) => return Err(StateError::Io { path, source }),
         };
@@ -103,7 +109,8 @@ impl CameraState {
 
     /// Begins an epoch later than `above`, durably.
     pub fn raise_above(&mut self, above: Epoch) -> Result<Epoch, StateError> {
-        let epoch = Epoch(self.epoch.max(above).0 + 1);
+        // The link refuses higher numbers, so this cannot overflow before it is refused.
+        let epoch = Epoch(self.epoch.max(above).0.saturating_add(1));
         let path = self.folder.join("epoch");
         write_durably(&self.folder, &path, epoch.0.to_string().as_bytes())
             .map_err(|source| StateError::Io { path, source })?;
@@ -156,7 +163,10 @@ mod tests {
     fn a_damaged_counter_is_not_taken_for_a_first_start() {
         let folder = tempfile::tempdir().unwrap();
         CameraState::open(folder.path(), &camera()).unwrap();
-        fs::write(folder.path().join("cameras/dock/cam1/epoch"), "x").unwrap();
-        assert!(matches!(CameraState::open(folder.path(), &camera()), Err(StateError::Damaged { .. })));
+        for text in ["x", "", "-1", "18446744073709551615", "18446744073709551616", &NUMBER_MAX.to_string()] {
+            fs::write(folder.path().join("cameras/dock/cam1/epoch"), text).unwrap();
+            let opened = CameraState::open(folder.path(), &camera());
+            assert!(matches!(opened, Err(StateError::Damaged { .. })), "{text:?}");
+        }
     }
 }

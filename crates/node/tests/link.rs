@@ -7,7 +7,7 @@ use bytes::Bytes;
 use mez_core::broker::Published;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::Contract;
-use mez_core::frame::Encoding;
+use mez_core::frame::{Encoding, SkipReason};
 use mez_core::subscription::{Deliver, Span};
 use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions};
 use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeSubscription, ListenError, Served};
@@ -27,8 +27,12 @@ impl Site {
     }
 
     fn edge(&self, listen: SocketAddr) -> EdgeHandle {
+        self.edge_with(listen, EdgeConfig::default())
+    }
+
+    fn edge_with(&self, listen: SocketAddr, config: EdgeConfig) -> EdgeHandle {
         let credentials = self.keys.keys().credentials(Role::Edge, None).unwrap();
-        let options = EdgeOptions { listen, credentials, config: EdgeConfig::default() };
+        let options = EdgeOptions { listen, credentials, config };
         for _ in 0..1000 {
             match EdgeBroker::start(options.clone()) {
                 Ok(edge) => return edge,
@@ -118,6 +122,38 @@ async fn frames_cross_whole_in_order_and_with_their_age() {
         assert!(age < Duration::from_secs(5), "a frame of {age:?}");
     }
     assert_eq!(last, 1059);
+}
+
+/// A second camera halves the first one's share of the edge's memory, and the first has been told a larger limit. Its next
+/// frame is refused, whether it is still being sent then or is there already, and the one after that goes at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frame_that_the_edge_refuses_is_over() {
+    let site = Site::new();
+    let edge = site.edge_with(loopback(), EdgeConfig { log_bytes_max: 1 << 20, ..EdgeConfig::default() });
+    let camera = site.camera("dock/cam1", edge.link_address());
+    let mut subscription =
+        edge.subscribe("dock/cam1".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
+    connected(&camera).await;
+    publish_until_delivered(&camera, &mut subscription, 0).await;
+    let second = site.camera("dock/cam2", edge.link_address());
+    connected(&second).await;
+    for value in [1000, 2000, 3000] {
+        camera.publish(image(value, 900_000)).unwrap();
+        // Time for all of it to be there, or not: both happen.
+        tokio::time::sleep(Duration::from_millis(u64::from(value) / 50)).await;
+        camera.publish(image(value + 1, 1000)).unwrap();
+        loop {
+            let Served::Frame { delivery, .. } = subscription.next().await else { continue };
+            let refused = delivery.skipped.of(SkipReason::Refused);
+            assert_eq!(
+                (number(&delivery.record.frame.payload), refused),
+                (value + 1, 1),
+                "{:?}",
+                delivery.skipped
+            );
+            break;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

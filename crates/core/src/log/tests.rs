@@ -228,5 +228,7 @@ fn a_reader_of_another_thread_follows_the_writer() {
         }
         assert!(follower.join().unwrap() > 0);
     });
+    // A reader may have held a segment at the moment when it was retired; the next one to be retired drops it too.
+    writer.set_bytes_max(1 << 18);
     assert_eq!(writer.bytes(), (reader.held().end - reader.held().start) * (100 + RECORD_OVERHEAD_BYTES));
 }

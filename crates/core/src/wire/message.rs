@@ -172,6 +172,11 @@ pub enum Report {
         /// When the last byte arrived.
         last: Instant,
     },
+    /// The frame was not taken. The edge stops its stream too, which tells nothing where all of it is there already.
+    Refused {
+        /// The frame.
+        frame: FrameId,
+    },
 }
 
 /// What a camera is doing.
@@ -252,6 +257,10 @@ impl Message {
                 out.u32(*bytes);
                 out.u64(first.as_nanos());
                 out.u64(last.as_nanos());
+            }
+            Self::Report(Report::Refused { frame }) => {
+                out.u8(11);
+                frame_id(out, *frame);
             }
             Self::Status(status) => {
                 out.u8(9 | OPTIONAL);
@@ -343,6 +352,7 @@ impl Message {
                 first: instant(&mut r, "first")?,
                 last: instant(&mut r, "last")?,
             }),
+            11 => Self::Report(Report::Refused { frame: read_frame_id(&mut r)? }),
             0x89 => Self::Status(Status {
                 published: r.u64("published")?,
                 refused: r.u64("refused")?,

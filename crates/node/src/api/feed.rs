@@ -9,7 +9,7 @@ use mez_core::frame::{ClockSource, Encoding};
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, Next, Subscription};
-use mez_core::units::Instant;
+use mez_core::units::{ClockAnchor, Instant};
 use tokio::sync::{Notify, watch};
 use tonic::Code;
 
@@ -17,7 +17,7 @@ use super::pb::subscribe_event::Event;
 use super::principal::Principal;
 use super::request::Subscribe;
 use super::{ApiError, convert, pb};
-use crate::clock::{monotonic_now, wall_now};
+use crate::clock::{anchor, monotonic_now};
 use crate::edge::{EdgeSubscription, Served};
 
 /// The open subscriptions of a broker.
@@ -212,6 +212,8 @@ impl Source {
 /// A subscription to the log of a camera in this process.
 pub(super) struct CameraLog {
     subscription: Subscription,
+    /// Taken when the subscription began: what time it is for its beginning and end.
+    clock: ClockAnchor,
     appended: watch::Receiver<u64>,
     /// To be told once, at the start.
     waiting: bool,
@@ -229,7 +231,7 @@ impl CameraLog {
         if let Some((camera, log)) = log {
             subscription.attach(camera, log);
         }
-        Self { subscription, appended, waiting }
+        Self { subscription, clock: anchor(), appended, waiting }
     }
 
     async fn next(&mut self) -> Served {
@@ -237,7 +239,7 @@ impl CameraLog {
             if std::mem::take(&mut self.waiting) {
                 return Served::Waiting { matching: 0 };
             }
-            match self.subscription.next(wall_now()) {
+            match self.subscription.next(self.clock.wall_at(monotonic_now())) {
                 Next::Frame(delivery) => {
                     let captured = captured_at(&delivery.record);
                     return Served::Frame { delivery, captured };

@@ -90,6 +90,9 @@ fn span(request: &pb::SubscribeRequest, now: Timestamp) -> Result<Span, ApiError
     Ok(span)
 }
 
+/// The most characters of an unknown profile's name that the error repeats.
+const PROFILE_NAME_SHOWN_MAX: usize = 256;
+
 fn contract(request: &pb::SubscribeRequest) -> Result<Contract, ApiError> {
     use pb::subscribe_request::Profile;
     let profile = match &request.profile {
@@ -110,7 +113,8 @@ fn contract(request: &pb::SubscribeRequest) -> Result<Contract, ApiError> {
                 "profile_name",
                 "UNKNOWN_PROFILE",
                 format!(
-                    "no profile {name:?} is known: this broker has no profile folder; send the profile inline"
+                    "no profile {:?} is known: this broker has no profile folder; send the profile inline",
+                    name.chars().take(PROFILE_NAME_SHOWN_MAX).collect::<String>()
                 ),
             ));
         }

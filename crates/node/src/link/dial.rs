@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::LinkId;
+use mez_core::broker::{DIAL_TIME_MAX, LinkId};
 use mez_core::frame::FrameId;
 use mez_core::wire::FrameHeader;
 use quinn::crypto::rustls::QuicClientConfig;
@@ -22,9 +22,6 @@ use super::{CameraEvent, Command, CommandSender};
 use crate::identity::explain::explain_quic;
 use crate::identity::tls::{TlsConfigError, quic_client_config};
 use crate::identity::{Credentials, EDGE_SERVER_NAME};
-
-/// How long one attempt to connect may take. Attempts run side by side, so this delays nothing.
-const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Makes connections to one edge.
 #[derive(Clone)]
@@ -189,15 +186,20 @@ impl Connected<'_> {
             // Newest first; wraps after 2^31 frames, which is four years at 15 frames per second.
             let _ = stream.set_priority((frame.sequence.0 % (i32::MAX as u64)) as i32);
             tokio::pin!(cancelled);
-            let written = tokio::select! {
-                written = write_frame(sent.frame(), &mut stream, &header, payload) => written.is_ok(),
+            let stopped = stream.stopped();
+            tokio::select! {
+                written = write_frame(sent.frame(), &mut stream, &header, payload) => {
+                    if written.is_err() {
+                        return;
+                    }
+                }
                 Ok(()) = &mut cancelled => {
                     let _ = stream.reset(RESET_STALE);
                     return;
                 }
-            };
-            if !written {
-                return;
+                // Looked at beside the writing, which waits for bytes to leave: those of a stopped stream never do. That
+                // the frame was refused, and so is over, the edge says on the control stream.
+                Ok(Some(_)) = stopped => return,
             }
             let _ = events.send(CameraEvent::Sent(link, frame)).await;
             tokio::select! {

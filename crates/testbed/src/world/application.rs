@@ -8,7 +8,7 @@ use mez_core::frame::{FrameId, SkipCounts};
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Delivery, Next, NotHeld, Span, Subscription};
-use mez_core::units::Timestamp;
+use mez_core::units::{ClockAnchor, Timestamp};
 
 use super::events::Event;
 use super::{ApplicationId, ApplicationSpec, Bug, Node, World};
@@ -159,7 +159,13 @@ impl World {
                 Timestamp::from_nanos(wall.as_nanos().saturating_add_signed(end_ms * 1_000_000))
             });
             let span = Span { begin: begin.map(|before| wall - before), end, deliver };
-            process.broker.handle_subscribe(wall, id, pattern, contract, span);
+            process.broker.handle_subscribe(
+                ClockAnchor { wall, monotonic: now },
+                id,
+                pattern,
+                contract,
+                span,
+            );
             (span, process.run)
         });
         let Some((span, edge_run)) = span else { return };

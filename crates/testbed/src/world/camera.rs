@@ -488,12 +488,6 @@ impl World {
                 self.trace.record(self.now, What::Left { camera, link: connection, frame });
                 self.with_camera(camera, |process, now| process.broker.handle_sent(now, connection, frame));
             }
-            LinkOutput::FrameStopped { connection, frame } => {
-                let Some(camera) = self.camera_of(index, connection) else { return };
-                self.with_camera(camera, |process, now| {
-                    process.broker.handle_frame_stopped(now, connection, frame)
-                });
-            }
             LinkOutput::Closed { to: Side::Camera, connection } => {
                 let Some(camera) = self.camera_of(index, connection) else { return };
                 self.trace.record(self.now, What::CameraClosed { camera, link: connection });

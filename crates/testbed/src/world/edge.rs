@@ -137,8 +137,7 @@ impl World {
 
     pub(super) fn edge_timeout(&mut self, index: usize) {
         self.with_edge(index, |process, now| {
-            let wall = process.wall(now);
-            process.broker.handle_timeout(now, wall);
+            process.broker.handle_timeout(now);
         });
     }
 

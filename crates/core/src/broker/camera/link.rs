@@ -123,6 +123,10 @@ impl Link {
         let (frame, bytes, complete) = match report {
             Report::Progress { frame, bytes, .. } => (frame, bytes, false),
             Report::Complete { frame, bytes, .. } => (frame, bytes, true),
+            Report::Refused { frame } => {
+                self.refused(now, frame);
+                return false;
+            }
         };
         match self.sending.iter_mut().chain(&mut self.unacknowledged).find(|f| f.frame == frame) {
             Some(known) => {
@@ -149,6 +153,16 @@ impl Link {
             self.stalls = 0;
         }
         complete
+    }
+
+    /// The edge has not taken a frame. True if it was on its way; then the link carries what it is given.
+    pub(super) fn refused(&mut self, now: Instant, frame: FrameId) -> bool {
+        let known = self.give_up(frame);
+        if known {
+            self.progress = now;
+            self.outage_retry = None;
+        }
+        known
     }
 
     /// Forgets a frame. True if it was on its way.

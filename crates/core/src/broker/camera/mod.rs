@@ -228,8 +228,12 @@ impl CameraBroker {
             }
             Message::Pong { t1, t2, t3 } => self.links[index].clock.record(Exchange { t1, t2, t3, t4: now }),
             Message::Demand(demand) => self.handle_demand(index, demand),
-            Message::Report(report) => {
-                let (Report::Progress { frame, .. } | Report::Complete { frame, .. }) = report;
+            Message::Report(Report::Refused { frame }) => {
+                if self.links[index].refused(now, frame) {
+                    self.skip(frame, SkipReason::Refused);
+                }
+            }
+            Message::Report(report @ (Report::Progress { frame, .. } | Report::Complete { frame, .. })) => {
                 if self.links[index].reported(now, report) && frame.epoch == self.config.epoch {
                     self.ledger.acknowledged(frame.sequence);
                 }
@@ -276,15 +280,6 @@ impl CameraBroker {
     pub fn handle_sent(&mut self, now: Instant, link: LinkId, frame: FrameId) {
         let Some(known) = self.links.iter_mut().find(|known| known.id == link) else { return };
         known.sent(frame);
-        self.pump(now);
-    }
-
-    /// The edge does not want a frame: it has stopped the frame's stream.
-    pub fn handle_frame_stopped(&mut self, now: Instant, link: LinkId, frame: FrameId) {
-        let Some(known) = self.links.iter_mut().find(|known| known.id == link) else { return };
-        if known.give_up(frame) {
-            self.skip(frame, SkipReason::Refused);
-        }
         self.pump(now);
     }
 

@@ -243,7 +243,7 @@ fn a_frame_that_the_edge_stops_makes_room() {
         if number % 2 == 0 {
             rig.sent(1, frame);
         }
-        rig.broker.handle_frame_stopped(rig.now, LinkId(1), frame);
+        rig.message(1, Message::Report(Report::Refused { frame }));
     }
 }
 
@@ -468,7 +468,10 @@ proptest! {
                     if let Some(frame) = named.or(being_sent) {
                         unsent.retain(|known, being_sent| (*known, *being_sent) != (link, frame));
                         match stopped {
-                            true => rig.broker.handle_frame_stopped(rig.now, link, frame),
+                            true => {
+                                let refused = Message::Report(Report::Refused { frame });
+                                rig.broker.handle_message(rig.now, link, refused);
+                            }
                             false => rig.broker.handle_sent(rig.now, link, frame),
                         }
                     }

@@ -64,6 +64,7 @@ impl EdgeBroker {
             if let Some(camera) = self.camera_of(id) {
                 camera.counters.refused += 1;
             }
+            self.send(id, Message::Report(Report::Refused { frame }));
             return Err(refused);
         }
         link.arriving.push(Arriving { header, first: now, reported: now });

@@ -28,15 +28,22 @@ use crate::contract::Contract;
 use crate::frame::FrameId;
 use crate::name::{CameraName, CameraPattern};
 use crate::subscription::Span;
-use crate::units::{Instant, Timestamp};
+use crate::units::{ClockAnchor, Instant};
 use crate::wire::{CONTRACTS_MAX, Demand, Message, REPLY_BYTES_MAX, RefuseCode};
 
 /// After this long without a word a connection is given up.
 const LINK_SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Connections that have not said which camera they are; one more is closed. Those that have said so are at most as many
+/// as there are cameras.
+pub const NAMELESS_LINKS_MAX: usize = 256;
+/// The part of [`NAMELESS_LINKS_MAX`] that one identity may have. A camera broker dials at most eight times at once.
+pub const NAMELESS_LINKS_OF_IDENTITY_MAX: usize = 16;
+
 struct SubscriptionEntry {
     pattern: CameraPattern,
     contract: Contract,
-    span: Span,
+    /// When nothing that is published can be wanted any more.
+    ends: Option<Instant>,
 }
 
 /// An edge broker. See the [module](super) for how to drive it.
@@ -81,8 +88,15 @@ impl EdgeBroker {
 
     // ---- connections --------------------------------------------------------------------------------------
 
-    /// A camera broker has connected and proven who it is; it has not said which camera it is.
+    /// A camera broker has connected and proven who it is; it has not said which camera it is. One that would be more
+    /// than [`NAMELESS_LINKS_MAX`] of the kind, or [`NAMELESS_LINKS_OF_IDENTITY_MAX`] of its identity, is closed.
     pub fn handle_connected(&mut self, now: Instant, link: LinkId, peer: Peer) {
+        let nameless = || self.links.values().filter(|link| link.session.is_none());
+        let of_identity = nameless().filter(|link| link.peer.identity == peer.identity).count();
+        if of_identity >= NAMELESS_LINKS_OF_IDENTITY_MAX || nameless().count() >= NAMELESS_LINKS_MAX {
+            self.outputs.push_back(EdgeOutput::Close { link });
+            return;
+        }
         self.links.insert(link, Link::new(now, peer));
     }
 
@@ -119,10 +133,12 @@ impl EdgeBroker {
 
     // ---- applications -------------------------------------------------------------------------------------
 
-    /// An application subscribes. Cameras that match come as [`EdgeOutput::Attach`], now and later.
+    /// An application subscribes. Cameras that match come as [`EdgeOutput::Attach`], now and later. `clock` is the wall
+    /// clock and the monotonic clock of this moment: when the span ends is settled here, and setting the wall clock
+    /// later moves it no more.
     pub fn handle_subscribe(
         &mut self,
-        now: Timestamp,
+        clock: ClockAnchor,
         id: SubscriptionId,
         pattern: CameraPattern,
         contract: Contract,
@@ -134,8 +150,9 @@ impl EdgeBroker {
                 self.outputs.push_back(EdgeOutput::Attach { subscription: id, camera, log });
             }
         }
-        if span.is_live(now) {
-            self.subscriptions.insert(id, SubscriptionEntry { pattern, contract, span });
+        if span.is_live(clock.wall) {
+            let ends = span.ends_at(&clock);
+            self.subscriptions.insert(id, SubscriptionEntry { pattern, contract, ends });
             self.update_all_demands();
         }
     }
@@ -167,9 +184,8 @@ impl EdgeBroker {
 
     // ---- time ---------------------------------------------------------------------------------------------
 
-    /// The instant of [`EdgeBroker::poll_timeout`] has come, or any other. `wall` is the wall clock, which only
-    /// decides when subscriptions end.
-    pub fn handle_timeout(&mut self, now: Instant, wall: Timestamp) {
+    /// The instant of [`EdgeBroker::poll_timeout`] has come, or any other.
+    pub fn handle_timeout(&mut self, now: Instant) {
         let mut closed = Vec::new();
         for (&id, link) in &mut self.links {
             let silence = now.saturating_since(link.heard);
@@ -201,7 +217,7 @@ impl EdgeBroker {
             }
         }
         let before = self.subscriptions.len();
-        self.subscriptions.retain(|_, subscription| subscription.span.is_live(wall));
+        self.subscriptions.retain(|_, subscription| subscription.ends.is_none_or(|ends| now < ends));
         if self.subscriptions.len() != before {
             self.update_all_demands();
         }
@@ -214,10 +230,11 @@ impl EdgeBroker {
 
     /// When [`EdgeBroker::handle_timeout`] is due; `None`: not before something happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.links
+        let links = self
+            .links
             .values()
-            .map(|link| if link.session.is_some() { link.ping_due } else { link.opened + HELLO_TIME_MAX })
-            .min()
+            .map(|link| if link.session.is_some() { link.ping_due } else { link.opened + HELLO_TIME_MAX });
+        links.chain(self.subscriptions.values().filter_map(|subscription| subscription.ends)).min()
     }
 
     // ---- inside -------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ use crate::broker::NUMBER_MAX;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Rung, Sequence, SkipRange, SkipReason,
 };
-use crate::units::ClockAnchor;
+use crate::units::{ClockAnchor, Timestamp};
 use crate::wire::{FrameHeader, Hello, Report, Status, VERSION, Welcome};
 
 const MS: Duration = Duration::from_millis(1);
@@ -211,6 +211,10 @@ fn a_frame_that_no_log_can_hold_does_not_cross() {
     assert_eq!(rig.info().counters.received, 1);
     let refused = rig.frame(1, header(3, 1, limit + 1, vec![]));
     assert_eq!(refused, Err(FrameRefused::TooLarge { bytes: limit + 1, bytes_max: limit }));
+    assert!(
+        matches!(rig.messages(1)[..], [.., Message::Report(Report::Refused { .. })]),
+        "the camera is told"
+    );
 }
 
 #[test]
@@ -237,7 +241,7 @@ fn demand_follows_the_subscriptions() {
     let subscribe = |rig: &mut Rig, id, priority| {
         let contract = Contract { priority, ..Contract::default() };
         rig.broker.handle_subscribe(
-            WALL,
+            ClockAnchor { wall: WALL, monotonic: rig.now },
             SubscriptionId(id),
             "dock/*".parse().unwrap(),
             contract,
@@ -264,6 +268,53 @@ fn demand_follows_the_subscriptions() {
         subscribe(&mut rig, id, 0);
     }
     assert_eq!(demands(&mut rig).last().unwrap().1.len(), CONTRACTS_MAX);
+}
+
+/// The instant is settled when the application subscribes, so that setting the wall clock moves it no more.
+#[test]
+fn demand_ends_with_the_span_by_the_monotonic_clock() {
+    let mut rig = Rig::new();
+    let clock = ClockAnchor { wall: WALL, monotonic: rig.now };
+    let span = Span { end: Some(WALL + 3_000 * MS), ..Span::LIVE };
+    rig.broker.handle_subscribe(clock, SubscriptionId(1), "**".parse().unwrap(), Contract::default(), span);
+    let ends = span.ends_at(&clock).unwrap();
+    assert!(ends > rig.now + 3_000 * MS, "frames published before the end are still on their way");
+    assert_eq!(rig.broker.poll_timeout(), Some(ends), "also while no camera is connected");
+    let welcome = rig.hello(1, "a", 3, 1, 10);
+    let contracts = |messages: Vec<Message>| -> Option<usize> {
+        messages.into_iter().rev().find_map(|message| match message {
+            Message::Demand(demand) => Some(demand.contracts.len()),
+            _ => None,
+        })
+    };
+    assert_eq!(contracts(welcome), Some(1));
+    rig.broker.handle_timeout(ends - MS);
+    assert_eq!(contracts(rig.messages(1)), None);
+    rig.broker.handle_timeout(ends);
+    assert_eq!(contracts(rig.messages(1)), Some(0));
+}
+
+/// Strangers with a certificate who connect and say nothing cannot fill the memory, nor keep other identities out.
+#[test]
+fn connections_without_a_camera_are_limited() {
+    let mut rig = Rig::new();
+    let peer = |identity: String| Peer { identity, cameras: vec!["**".parse().unwrap()] };
+    let mut connect = |link: usize, identity: String| {
+        rig.broker.handle_connected(rig.now, LinkId(link as u64), peer(identity));
+        rig.take().into_iter().all(|output| !matches!(output, EdgeOutput::Close { .. }))
+    };
+    for link in 0..NAMELESS_LINKS_OF_IDENTITY_MAX {
+        assert!(connect(link, "one".into()));
+    }
+    assert!(!connect(1_000, "one".into()));
+    for link in NAMELESS_LINKS_OF_IDENTITY_MAX..NAMELESS_LINKS_MAX {
+        assert!(connect(link, format!("other {link}")));
+    }
+    assert!(!connect(1_001, "yet another".into()));
+    rig.broker.handle_closed(rig.now, LinkId(3));
+    assert!(rig.take().is_empty());
+    rig.hello(2_000, "a", 3, 1, 10);
+    assert!(rig.info().connected, "one has gone, so one may come");
 }
 
 /// The stated error of a capture instant covers the drift since.
@@ -367,7 +418,7 @@ proptest! {
                     let mut rounds = 0;
                     while let Some(due) = rig.broker.poll_timeout().filter(|due| *due <= end) {
                         rig.now = rig.now.max(due);
-                        rig.broker.handle_timeout(rig.now, WALL + rig.now.saturating_since(Instant::ZERO));
+                        rig.broker.handle_timeout(rig.now);
                         rounds += 1;
                         prop_assert!(rounds < 20 + ms, "the timer turns in a circle");
                     }
@@ -406,7 +457,8 @@ proptest! {
                 Input::Subscribe(id, ms) => {
                     let wall = WALL + rig.now.saturating_since(Instant::ZERO);
                     let span = Span { end: Some(wall + Duration::from_millis(ms)), ..Span::LIVE };
-                    rig.broker.handle_subscribe(wall, SubscriptionId(id), "dock/**".parse().unwrap(), Contract::default(), span);
+                    let clock = ClockAnchor { wall, monotonic: rig.now };
+                    rig.broker.handle_subscribe(clock, SubscriptionId(id), "dock/**".parse().unwrap(), Contract::default(), span);
                     subscriptions.push(crate::subscription::Subscription::new(span));
                 }
                 Input::Unsubscribe(id) => rig.broker.handle_unsubscribe(SubscriptionId(id)),
