@@ -231,6 +231,8 @@ fn save(folder: &Path, frame: &ReceivedFrame) -> Result<(), Failure> {
         Encoding::Png => "png",
         Encoding::Bgr8 => "bgr",
         Encoding::Gray8 => "gray",
+        Encoding::H264 => "h264",
+        Encoding::Tiles => "tiles",
     };
     let id = frame.meta.id;
     let path = folder.join(format!("{:06}-{:09}.{extension}", id.epoch.0, id.sequence.0));

@@ -49,6 +49,10 @@ pub enum Encoding {
     Bgr8 = 3,
     /// Rows of 8-bit grey without padding.
     Gray8 = 4,
+    /// One picture of an H.264 stream (Annex B), part of a chain.
+    H264 = 5,
+    /// JPEG of the tiles that changed (`docs/tiles.md`), part of a chain.
+    Tiles = 6,
 }
 
 impl Encoding {
@@ -59,6 +63,8 @@ impl Encoding {
             2 => Some(Self::Png),
             3 => Some(Self::Bgr8),
             4 => Some(Self::Gray8),
+            5 => Some(Self::H264),
+            6 => Some(Self::Tiles),
             _ => None,
         }
     }
@@ -70,6 +76,8 @@ impl Encoding {
             Self::Png => "png",
             Self::Bgr8 => "bgr8",
             Self::Gray8 => "gray8",
+            Self::H264 => "h264",
+            Self::Tiles => "tiles",
         }
     }
 }
@@ -85,6 +93,7 @@ pub enum ClockSource {
 }
 
 /// The canonical name of one setting of all knobs, such as `original` or `jpeg/w1920/q80/420`. Cheap to clone.
+/// [`crate::setting`] has the grammar and the parsed form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rung(Arc<str>);
 
@@ -133,7 +142,7 @@ impl ChainLink {
 pub enum Reference {
     /// Nothing.
     Independent,
-    /// All earlier frames of the chain.
+    /// The frame before it in the chain, whose index is one less; and so, if none referred further back, all of them.
     Previous,
     /// The frame of this sequence, which the receiver has acknowledged.
     Acknowledged(Sequence),

@@ -9,6 +9,7 @@
 //! | [`units`] | instants, wall-clock times, rates, and the clock that stamps frames |
 //! | [`name`] | camera names and the patterns that select them |
 //! | [`frame`] | a frame: identity, encoding, rung, chain; why frames were skipped |
+//! | [`setting`] | a rung in parts: what exactly is done to a frame |
 //! | [`contract`] | what an application asked for, and the state that it is told |
 //! | [`clock`] | offset and drift between two monotonic clocks from four-timestamp exchanges |
 //! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
@@ -22,6 +23,7 @@ pub mod contract;
 pub mod frame;
 pub mod log;
 pub mod name;
+pub mod setting;
 pub mod subscription;
 mod sync;
 pub mod units;

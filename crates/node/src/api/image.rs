@@ -41,6 +41,12 @@ pub enum PayloadError {
         /// Bytes that there are.
         bytes: usize,
     },
+    /// An encoding whose frames need each other.
+    #[error("{} frames are made by camera brokers and not published; publish jpeg, png, bgr8 or gray8", encoding.name())]
+    Chained {
+        /// The encoding.
+        encoding: Encoding,
+    },
 }
 
 /// The size of the image in `payload`, which may be stated as `(0, 0)` where the image itself says it.
@@ -60,6 +66,8 @@ pub fn size_in_pixels(
         Encoding::Png => png_size(payload)?,
         Encoding::Bgr8 => return raw(encoding, stated, 3, payload.len()),
         Encoding::Gray8 => return raw(encoding, stated, 1, payload.len()),
+        // Part of a chain, of which the publisher would have to say more than this interface asks.
+        Encoding::H264 | Encoding::Tiles => return Err(PayloadError::Chained { encoding }),
     };
     if stated != (0, 0) && stated != is {
         return Err(PayloadError::Size { encoding, is, stated });

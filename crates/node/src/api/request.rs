@@ -174,6 +174,7 @@ impl From<PayloadError> for ApiError {
             PayloadError::Damaged { .. } => ("payload", "DAMAGED_IMAGE"),
             PayloadError::Size { .. } => ("width", "WRONG_SIZE"),
             PayloadError::Bytes { .. } => ("payload", "WRONG_SIZE"),
+            PayloadError::Chained { .. } => ("encoding", "ENCODING_NOT_PUBLISHED"),
         };
         Self::invalid(field, reason, error.to_string())
     }

@@ -229,7 +229,7 @@ mod tests {
             numbers in any::<(u64, u64, u64, u64, u32)>(),
             size in any::<(u32, u32)>(),
             publisher in any::<bool>(),
-            encoding in 1u8..=4,
+            encoding in 1u8..=6,
             reference in prop_oneof![
                 Just(Reference::Independent),
                 Just(Reference::Previous),

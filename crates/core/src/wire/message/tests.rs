@@ -91,7 +91,7 @@ fn any_header() -> impl Strategy<Value = FrameHeader> {
     (
         any_id(),
         any::<(u64, bool, u32, u32, u64, u32, u32, bool)>(),
-        (1u8..=4, 0u8..3, any::<u64>()),
+        (1u8..=6, 0u8..3, any::<u64>()),
         any_instant(),
         prop::option::of(0.0..=1.0f64),
         "[!-~]{1,64}",

@@ -1,0 +1,35 @@
+//! The rungs to choose from as long as nobody has measured an application.
+
+use super::{Form, H264, Jpeg, Quality, Quantiser, Sampling, Setting, Width};
+
+/// Shares of the source's width and quantisers of the H.264 rungs, best first.
+const H264_RUNGS: [(u32, u32, u8); 7] =
+    [(1, 1, 24), (1, 1, 28), (1, 1, 32), (2, 3, 30), (2, 3, 34), (1, 2, 34), (1, 3, 36)];
+
+/// Shares of the source's width and qualities of the JPEG rungs, best first.
+const JPEG_RUNGS: [(u32, u32, u8); 6] =
+    [(1, 1, 85), (1, 1, 70), (2, 3, 70), (1, 2, 70), (1, 3, 60), (1, 4, 50)];
+
+/// Rungs for frames of `source` pixels, from the best to the smallest, for an application without a profile: H.264 where
+/// `video` allows it, and plain JPEG, which needs no codec at the receiver and no frame before it, otherwise.
+///
+/// Nothing is known of an application's accuracy on these; its contract is `unverified`.
+pub fn default_ladder(source: (u32, u32), video: bool) -> Vec<Setting> {
+    let width = |numerator: u32, denominator: u32| {
+        let share = (u64::from(source.0) * u64::from(numerator) / u64::from(denominator)) as u32;
+        (numerator != denominator).then(|| Width::clamped(share / 2 * 2))
+    };
+    let mut ladder = vec![Setting::ORIGINAL];
+    if video {
+        ladder.extend(H264_RUNGS.map(|(numerator, denominator, quantiser)| {
+            let quantiser = Quantiser::clamped(quantiser);
+            Setting::every(Form::H264(H264 { width: width(numerator, denominator), quantiser }))
+        }));
+    } else {
+        ladder.extend(JPEG_RUNGS.map(|(numerator, denominator, quality)| {
+            let (quality, sampling) = (Quality::clamped(quality), Sampling::Yuv420);
+            Setting::every(Form::Jpeg(Jpeg { width: width(numerator, denominator), quality, sampling }))
+        }));
+    }
+    ladder
+}

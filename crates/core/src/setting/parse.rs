@@ -1,0 +1,180 @@
+//! Reads the name of a rung.
+
+use std::iter::Peekable;
+use std::str::{FromStr, Split};
+
+use super::{
+    Artefacts, BoxBlur, ColourSpace, Form, H264, Jpeg, Knobs, Percent, Quality, Quantiser, Sampling, Scale,
+    Setting, StillCoding, Width,
+};
+use crate::frame::Rung;
+
+/// Why a text is not the name of a rung.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// The first word is no family of rungs.
+    #[error("there is no rung {text:?}: names begin with original, jpeg, tiles, h264 or knobs")]
+    Family {
+        /// The text that was refused.
+        text: String,
+    },
+    /// A part that has to be there is missing.
+    #[error("the rung {text:?} lacks {missing}; the form is {form}")]
+    Missing {
+        /// The text that was refused.
+        text: String,
+        /// What is not there.
+        missing: &'static str,
+        /// How names of this family look.
+        form: &'static str,
+    },
+    /// A part that does not belong there: unknown, out of bounds, or in the wrong place.
+    #[error("the rung {text:?} has a part {part:?} that does not belong there; the form is {form}")]
+    Part {
+        /// The text that was refused.
+        text: String,
+        /// The part.
+        part: String,
+        /// How names of this family look.
+        form: &'static str,
+    },
+    /// It says in other words what has a shorter or ordered name.
+    #[error("the rung {text:?} is written {canonical:?}")]
+    NotCanonical {
+        /// The text that was refused.
+        text: String,
+        /// The one name of that setting.
+        canonical: String,
+    },
+}
+
+const ORIGINAL: &str = "original[/skipN]";
+const JPEG: &str = "jpeg[/wWIDTH]/qQUALITY/gray|420|422|444[/skipN]";
+const TILES: &str = "tiles[/wWIDTH]/qQUALITY/gray|420|422|444[/skipN]";
+const H264_FORM: &str = "h264[/wWIDTH]/qQUANTISER (10 to 51)[/skipN]";
+const KNOBS: &str = "knobs[/s68|s50|s33|s25][/gray|hsv|lab|luv][/blur5|blur8|blur10|blur15][/moving|contours]\
+                     [/diffPERCENT]/png|qQUALITY[/skipN]";
+
+impl Rung {
+    /// What this rung does.
+    ///
+    /// # Errors
+    /// [`SettingError`] for a name that this version does not know; a newer peer may have given it.
+    pub fn setting(&self) -> Result<Setting, SettingError> {
+        self.as_str().parse()
+    }
+}
+
+impl FromStr for Setting {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let (family, _) = text.split_once('/').unwrap_or((text, ""));
+        let form_of = match family {
+            Rung::ORIGINAL => ORIGINAL,
+            "jpeg" => JPEG,
+            "tiles" => TILES,
+            "h264" => H264_FORM,
+            "knobs" => KNOBS,
+            _ => return Err(SettingError::Family { text: text.into() }),
+        };
+        let mut parts = Parts { text, form: form_of, rest: text.split('/').peekable() };
+        parts.rest.next();
+        let form = match family {
+            "jpeg" => Form::Jpeg(parts.jpeg()?),
+            "tiles" => Form::Tiles(parts.jpeg()?),
+            "h264" => Form::H264(H264 {
+                width: parts.width(),
+                quantiser: parts.required("the quantiser", |part| Quantiser::new(number(part, "q")?))?,
+            }),
+            "knobs" => Form::Knobs(parts.knobs()?),
+            _ => Form::Original,
+        };
+        let skip = parts.optional(|part| number(part, "skip")).unwrap_or(0);
+        if let Some(part) = parts.rest.next() {
+            return Err(SettingError::Part { text: text.into(), part: part.into(), form: form_of });
+        }
+        let setting = Self { form, skip };
+        let canonical = setting.to_string();
+        if canonical != text {
+            return Err(SettingError::NotCanonical { text: text.into(), canonical });
+        }
+        Ok(setting)
+    }
+}
+
+/// The parts of a name that have not been read.
+struct Parts<'a> {
+    text: &'a str,
+    form: &'static str,
+    rest: Peekable<Split<'a, char>>,
+}
+
+impl Parts<'_> {
+    /// Takes the next part if `read` makes something of it.
+    fn optional<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let value = self.rest.peek().and_then(|part| read(part))?;
+        self.rest.next();
+        Some(value)
+    }
+
+    fn required<T>(
+        &mut self,
+        missing: &'static str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, SettingError> {
+        let (text, form) = (self.text, self.form);
+        match self.rest.next() {
+            None => Err(SettingError::Missing { text: text.into(), missing, form }),
+            Some(part) => {
+                read(part).ok_or_else(|| SettingError::Part { text: text.into(), part: part.into(), form })
+            }
+        }
+    }
+
+    fn width(&mut self) -> Option<Width> {
+        self.optional(|part| Width::new(number(part, "w")?))
+    }
+
+    fn jpeg(&mut self) -> Result<Jpeg, SettingError> {
+        Ok(Jpeg {
+            width: self.width(),
+            quality: self.required("the quality", |part| Quality::new(number(part, "q")?))?,
+            sampling: self.required("the resolution of colour", |part| {
+                Sampling::ALL.into_iter().find(|sampling| sampling.name() == part)
+            })?,
+        })
+    }
+
+    fn knobs(&mut self) -> Result<Knobs, SettingError> {
+        let named = |part: &str, name: Option<&str>| name == Some(part);
+        Ok(Knobs {
+            scale: self
+                .optional(|part| Scale::ALL.into_iter().find(|scale| named(part, scale.name())))
+                .unwrap_or_default(),
+            colour: self
+                .optional(|part| ColourSpace::ALL.into_iter().find(|space| named(part, space.name())))
+                .unwrap_or_default(),
+            blur: self.optional(|part| {
+                let side: u32 = number(part, "blur")?;
+                BoxBlur::ALL.into_iter().find(|blur| blur.side() == side)
+            }),
+            artefacts: self
+                .optional(|part| Artefacts::ALL.into_iter().find(|kind| named(part, kind.name())))
+                .unwrap_or_default(),
+            difference: self.optional(|part| Percent::new(number(part, "diff")?)),
+            coding: self.required("png or a quality", |part| match part {
+                "png" => Some(StillCoding::Png),
+                _ => Some(StillCoding::Jpeg(Quality::new(number(part, "q")?)?)),
+            })?,
+        })
+    }
+}
+
+/// The number after `prefix`, if `part` is that and nothing else.
+fn number<T: FromStr>(part: &str, prefix: &str) -> Option<T> {
+    let digits = part.strip_prefix(prefix)?;
+    // `parse` would take a sign.
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
