@@ -1,12 +1,16 @@
 //! Pixels: what Mez does to the inside of a frame.
 //!
-//! This is the only crate with native code (libjpeg-turbo, built from source and linked statically). It knows
+//! This is the only crate with native code (libjpeg-turbo and openh264, built from source and linked statically). It knows
 //! nothing of brokers, sockets or clocks, and does no I/O.
 //!
 //! | module | what it does |
 //! | --- | --- |
 //! | [`image`] | views of pixels that somebody else owns, checked once at the border; an owned, reusable image |
 //! | [`jpeg`] | encode, decode, look at the header, find damage, cut a byte stream into frames |
+//! | [`png`] | lossless stills |
+//! | [`resize`] | scale an image down |
+//! | [`knobs`] | the five knobs of the Mez paper |
+//! | [`yuv`] | planar images, and their conversion |
 //! | [`encoding`] | tell by its first bytes how an image is encoded |
 //!
 //! Invariants:
@@ -18,6 +22,11 @@
 pub mod encoding;
 pub mod image;
 pub mod jpeg;
+pub mod knobs;
+pub mod png;
+pub mod resize;
+pub mod yuv;
 
 pub use encoding::{Encoding, sniff};
 pub use image::{Image, ImageError, ImageView, ImageViewMut, PixelFormat, Yuv420View};
+pub use yuv::Yuv420;

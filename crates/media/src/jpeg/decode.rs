@@ -1,12 +1,13 @@
 //! Decode JPEG to pixels.
 
 use thiserror::Error;
-use turbojpeg::Decompressor;
+use turbojpeg::{Decompressor, ScalingFactor, Subsamp, YuvImage};
 
 use super::encode::native_format;
 use super::scan::{Chroma, JpegInfo, Process, check};
 use crate::encoding::Encoding;
 use crate::image::{Image, ImageViewMut, PixelFormat};
+use crate::yuv::Yuv420;
 
 /// Pixels that an image may have unless the caller says otherwise: 2²⁶ (67 megapixels, 201 MB as BGR).
 pub const PIXELS_MAX_DEFAULT: u64 = 1 << 26;
@@ -141,8 +142,65 @@ impl Decoder {
         image: &mut Image,
     ) -> Result<JpegInfo, DecodeError> {
         let info = self.admit(jpeg)?;
-        decompress(jpeg, &mut image.reset(info.width, info.height, format))?;
+        decompress(jpeg, ScalingFactor::ONE, &mut image.reset(info.width, info.height, format))?;
         Ok(info)
+    }
+
+    /// As [`Decoder::decode`], at a half, a quarter or an eighth of either side where that leaves at least `smallest`
+    /// pixels (width, height): the transform computes fewer values, which takes a fraction of the time of decoding all of
+    /// them. Sides are rounded up.
+    ///
+    /// # Errors
+    /// [`DecodeError`], except [`DecodeError::BufferSize`].
+    pub fn decode_scaled(
+        &mut self,
+        jpeg: &[u8],
+        format: PixelFormat,
+        smallest: (u32, u32),
+        image: &mut Image,
+    ) -> Result<JpegInfo, DecodeError> {
+        let info = self.admit(jpeg)?;
+        let (factor, (width, height)) = scale(&info, smallest);
+        decompress(jpeg, factor, &mut image.reset(width, height, format))?;
+        Ok(info)
+    }
+
+    /// Decodes the samples of a 4:2:0 or grey JPEG as they are, scaled as by [`Decoder::decode_scaled`]: without conversion
+    /// to pixels, for a video encoder. `None` where the file's chroma has another resolution or a side comes out odd; then
+    /// nothing was decoded.
+    ///
+    /// # Errors
+    /// [`DecodeError`], except [`DecodeError::BufferSize`].
+    pub fn decode_yuv420_scaled(
+        &mut self,
+        jpeg: &[u8],
+        smallest: (u32, u32),
+        planes: &mut Yuv420,
+    ) -> Result<Option<JpegInfo>, DecodeError> {
+        let info = self.admit(jpeg)?;
+        let (factor, (width, height)) = scale(&info, smallest);
+        let subsamp = match info.chroma {
+            Chroma::Yuv420 => Subsamp::Sub2x2,
+            Chroma::Grey => Subsamp::Gray,
+            _ => return Ok(None),
+        };
+        if width % 2 == 1 || height % 2 == 1 {
+            return Ok(None);
+        }
+        let [luma, blue, red] = planes.reset(width, height);
+        let luma_bytes = luma.len();
+        if subsamp == Subsamp::Gray {
+            blue.fill(128);
+            red.fill(128);
+        }
+        let pixels = match subsamp {
+            Subsamp::Gray => &mut planes.data_mut()[..luma_bytes],
+            _ => planes.data_mut(),
+        };
+        let output = YuvImage { pixels, width: width as usize, align: 1, height: height as usize, subsamp };
+        let mut decompressor = decompressor(factor)?;
+        judge(decompressor.decompress_to_yuv(jpeg, output))?;
+        Ok(Some(info))
     }
 
     /// Decodes into a buffer of the caller, whose size has to be that of the JPEG ([`super::probe`] tells it) and
@@ -161,7 +219,7 @@ impl Decoder {
         if (buffer_width, buffer_height) != (width, height) {
             return Err(DecodeError::BufferSize { width, height, buffer_width, buffer_height });
         }
-        decompress(jpeg, buffer)?;
+        decompress(jpeg, ScalingFactor::ONE, buffer)?;
         Ok(info)
     }
 
@@ -191,12 +249,29 @@ impl Decoder {
     }
 }
 
-fn decompress(jpeg: &[u8], buffer: &mut ImageViewMut<'_>) -> Result<(), DecodeError> {
-    // A new one for every image: libjpeg keeps the tables of the last image for images that bring none, so that
-    // what a frame decodes to would depend on the frame before it. Making one costs microseconds.
+/// The smallest scale that leaves at least `smallest` pixels, and the size at that scale. Only scales whose transforms
+/// libjpeg-turbo has in vector code: the others take longer than decoding everything.
+fn scale(info: &JpegInfo, smallest: (u32, u32)) -> (ScalingFactor, (u32, u32)) {
+    for denominator in [8, 4, 2] {
+        let size = (info.width.div_ceil(denominator), info.height.div_ceil(denominator));
+        if size.0 >= smallest.0 && size.1 >= smallest.1 {
+            return (ScalingFactor::new(1, denominator as usize), size);
+        }
+    }
+    (ScalingFactor::ONE, (info.width, info.height))
+}
+
+/// A new one for every image: libjpeg keeps the tables of the last image for images that bring none, so that
+/// what a frame decodes to would depend on the frame before it. Making one costs microseconds.
+fn decompressor(factor: ScalingFactor) -> Result<Decompressor, DecodeError> {
     let codec = |error: turbojpeg::Error| DecodeError::Codec { detail: error.to_string() };
     let mut decompressor = Decompressor::new().map_err(codec)?;
     decompressor.set_scan_limit(SCANS_MAX).map_err(codec)?;
+    decompressor.set_scaling_factor(factor).map_err(codec)?;
+    Ok(decompressor)
+}
+
+fn decompress(jpeg: &[u8], factor: ScalingFactor, buffer: &mut ImageViewMut<'_>) -> Result<(), DecodeError> {
     let output = turbojpeg::Image {
         width: buffer.width() as usize,
         pitch: buffer.row_stride_bytes(),
@@ -204,7 +279,11 @@ fn decompress(jpeg: &[u8], buffer: &mut ImageViewMut<'_>) -> Result<(), DecodeEr
         format: native_format(buffer.format()),
         pixels: buffer.data_mut(),
     };
-    match decompressor.decompress(jpeg, output) {
+    judge(decompressor(factor)?.decompress(jpeg, output))
+}
+
+fn judge(result: turbojpeg::Result<()>) -> Result<(), DecodeError> {
+    match result {
         Ok(()) => Ok(()),
         Err(turbojpeg::Error::TurboJpegError(detail)) if is_harmless(&detail) => Ok(()),
         Err(turbojpeg::Error::TurboJpegError(detail)) => Err(DecodeError::Corrupt { detail }),

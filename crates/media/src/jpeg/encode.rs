@@ -9,19 +9,7 @@ use turbojpeg::{Compressor, Subsamp, YuvPlanesImage, compressed_buf_len};
 use super::SIDE_MAX;
 use crate::image::{ImageError, ImageView, PixelFormat, Yuv420View};
 
-/// Resolution of the colour in a JPEG against that of its brightness.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Sampling {
-    /// No colour at all.
-    Grey,
-    /// Half the resolution both ways: the default of nearly every camera and encoder, and the cheapest with colour.
-    #[default]
-    Yuv420,
-    /// Half the resolution across.
-    Yuv422,
-    /// Full resolution.
-    Yuv444,
-}
+pub use mez_core::setting::Sampling;
 
 /// Pixels could not be encoded to JPEG.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -1,0 +1,104 @@
+//! Scale an image down.
+
+use fast_image_resize as fir;
+use thiserror::Error;
+
+use crate::image::{Image, ImageView, PixelFormat};
+
+/// How the pixels of the smaller image are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Filter {
+    /// A triangle as wide as the step between two results, so that every pixel of the source has a part in one: what
+    /// detectors are trained on, and less to code.
+    Area,
+    /// Between the four nearest pixels whatever the factor, as `cv2.resize` does unless asked otherwise. Aliases below a half.
+    Linear,
+}
+
+/// An image could not be scaled.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("cannot scale {width}x{height} pixels to {to_width}x{to_height}: {detail}")]
+pub struct ResizeError {
+    /// Width of the source, in pixels.
+    pub width: u32,
+    /// Height of the source, in pixels.
+    pub height: u32,
+    /// Width asked for, in pixels.
+    pub to_width: u32,
+    /// Height asked for, in pixels.
+    pub to_height: u32,
+    /// What is wrong.
+    pub detail: String,
+}
+
+/// Scales images one after the other; keeps its working memory and nothing else.
+#[derive(Debug, Default)]
+pub struct Resizer {
+    resizer: fir::Resizer,
+    packed: Vec<u8>,
+}
+
+impl Resizer {
+    /// A resizer without memory yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Scales `source` to `width` × `height` into `target`.
+    ///
+    /// # Errors
+    /// [`ResizeError`] where a side is zero.
+    pub fn resize(
+        &mut self,
+        source: &ImageView<'_>,
+        (width, height): (u32, u32),
+        filter: Filter,
+        target: &mut Image,
+    ) -> Result<(), ResizeError> {
+        let refused = |detail: String| ResizeError {
+            width: source.width(),
+            height: source.height(),
+            to_width: width,
+            to_height: height,
+            detail,
+        };
+        if width == 0 || height == 0 {
+            return Err(refused("both sides must be at least 1".into()));
+        }
+        let mut output = target.reset(width, height, source.format());
+        let pixels = packed(source, &mut self.packed);
+        if (width, height) == (source.width(), source.height()) {
+            output.data_mut().copy_from_slice(pixels);
+            return Ok(());
+        }
+        let pixel = match source.format() {
+            PixelFormat::Gray8 => fir::PixelType::U8,
+            PixelFormat::Bgr8 => fir::PixelType::U8x3,
+            PixelFormat::Bgra8 => fir::PixelType::U8x4,
+        };
+        let error = |error: &dyn std::fmt::Display| refused(error.to_string());
+        let from = fir::images::ImageRef::new(source.width(), source.height(), pixels, pixel)
+            .map_err(|e| error(&e))?;
+        let mut to = fir::images::Image::from_slice_u8(width, height, output.data_mut(), pixel)
+            .map_err(|e| error(&e))?;
+        let algorithm = match filter {
+            Filter::Area => fir::ResizeAlg::Convolution(fir::FilterType::Bilinear),
+            Filter::Linear => fir::ResizeAlg::Interpolation(fir::FilterType::Bilinear),
+        };
+        // Alpha is a channel like the others here; nothing is blended with it.
+        let options = fir::ResizeOptions::new().resize_alg(algorithm).use_alpha(false);
+        self.resizer.resize(&from, &mut to, &options).map_err(|e| error(&e))
+    }
+}
+
+/// The pixels of a view without gaps between rows, copied only where there are gaps.
+pub(crate) fn packed<'a>(view: &ImageView<'a>, copy: &'a mut Vec<u8>) -> &'a [u8] {
+    let row_bytes = view.width() as usize * view.format().bytes_per_pixel();
+    if view.row_stride_bytes() == row_bytes {
+        return &view.data()[..row_bytes * view.height() as usize];
+    }
+    copy.clear();
+    view.rows().for_each(|row| copy.extend_from_slice(row));
+    copy
+}

@@ -1,0 +1,160 @@
+//! Planar images: between what JPEG files and video codecs hold, and what applications see.
+//!
+//! Full-range Y′CbCr by BT.601, as in JFIF, with chroma at half the resolution both ways. Integer arithmetic throughout: the
+//! same input gives the same output on every machine.
+
+use crate::image::{Image, ImageError, ImageView, PixelFormat, Yuv420View};
+use crate::knobs::colour::luma;
+
+/// A planar 4:2:0 image that owns its samples; made to be filled again and again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Yuv420 {
+    data: Vec<u8>,
+    width: u32,
+    height: u32,
+}
+
+impl Yuv420 {
+    /// An image of no samples.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self { data: Vec::new(), width: 0, height: 0 }
+    }
+
+    /// Luma samples in a row.
+    #[must_use]
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// Rows of luma.
+    #[must_use]
+    pub fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// The luma plane, then the blue-difference plane, then the red-difference plane, without gaps.
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// A view of the planes.
+    ///
+    /// # Errors
+    /// [`ImageError::ZeroSized`] while the image is empty.
+    pub fn view(&self) -> Result<Yuv420View<'_>, ImageError> {
+        Yuv420View::packed(&self.data, self.width, self.height)
+    }
+
+    /// Makes this a `width` × `height` image whose samples are to be overwritten; gives the three planes.
+    pub(crate) fn reset(&mut self, width: u32, height: u32) -> [&mut [u8]; 3] {
+        let luma = width as usize * height as usize;
+        let chroma = width.div_ceil(2) as usize * height.div_ceil(2) as usize;
+        self.data.resize(luma + 2 * chroma, 0);
+        (self.width, self.height) = (width, height);
+        let (luma, rest) = self.data.split_at_mut(luma);
+        let (blue, red) = rest.split_at_mut(chroma);
+        [luma, blue, red]
+    }
+
+    /// All samples, to be overwritten as one piece.
+    pub(crate) fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.data
+    }
+
+    /// Converts pixels to planes; each chroma sample is that of the mean of four pixels (fewer at an odd edge). Alpha is
+    /// dropped; grey has no chroma.
+    pub fn fill_from(&mut self, image: &ImageView<'_>) {
+        let (width, height) = (image.width(), image.height());
+        let channels = image.format().bytes_per_pixel();
+        let [luma_plane, blue_plane, red_plane] = self.reset(width, height);
+        if channels == 1 {
+            for (to, from) in luma_plane.chunks_exact_mut(width as usize).zip(image.rows()) {
+                to.copy_from_slice(from);
+            }
+            blue_plane.fill(128);
+            red_plane.fill(128);
+            return;
+        }
+        let half = width.div_ceil(2) as usize;
+        let rows: Vec<&[u8]> = image.rows().collect();
+        for (to, from) in luma_plane.chunks_exact_mut(width as usize).zip(&rows) {
+            for (luma_sample, pixel) in to.iter_mut().zip(from.chunks_exact(channels)) {
+                *luma_sample = luma(pixel[0], pixel[1], pixel[2]);
+            }
+        }
+        let chroma_rows = blue_plane.chunks_exact_mut(half).zip(red_plane.chunks_exact_mut(half));
+        for ((blue, red), pair) in chroma_rows.zip(rows.chunks(2)) {
+            let (top, bottom) = (pair[0], pair[pair.len() - 1]);
+            let quads = top.chunks(2 * channels).zip(bottom.chunks(2 * channels));
+            for ((blue, red), (top, bottom)) in blue.iter_mut().zip(red.iter_mut()).zip(quads) {
+                // At an odd edge the last pixel counts twice.
+                let right = top.len() - channels;
+                let sum = |channel: usize| {
+                    i32::from(top[channel])
+                        + i32::from(top[right + channel])
+                        + i32::from(bottom[channel])
+                        + i32::from(bottom[right + channel])
+                };
+                (*blue, *red) = chroma(sum(0), sum(1), sum(2));
+            }
+        }
+    }
+}
+
+impl Yuv420 {
+    /// Converts the planes to BGR, as a decoder for applications does.
+    pub fn to_bgr(&self, target: &mut Image) {
+        let (luma, rest) = self.data.split_at(self.width as usize * self.height as usize);
+        let (blue, red) = rest.split_at(rest.len() / 2);
+        let (luma_stride, chroma_stride) = (self.width as usize, self.width.div_ceil(2) as usize);
+        to_bgr(&Planes { luma, luma_stride, blue, red, chroma_stride }, self.width, self.height, target);
+    }
+}
+
+/// Blue and red difference of four pixels' summed channels. Coefficients of JFIF in 1/65536.
+fn chroma(b: i32, g: i32, r: i32) -> (u8, u8) {
+    const HALF: i32 = (128 << 18) + (1 << 17);
+    let blue = (-11_059 * r - 21_709 * g + 32_768 * b + HALF) >> 18;
+    let red = (32_768 * r - 27_439 * g - 5_329 * b + HALF) >> 18;
+    (blue.clamp(0, 255) as u8, red.clamp(0, 255) as u8)
+}
+
+/// Planes of a decoded picture, each with the distance between its rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Planes<'a> {
+    pub(crate) luma: &'a [u8],
+    pub(crate) luma_stride: usize,
+    pub(crate) blue: &'a [u8],
+    pub(crate) red: &'a [u8],
+    pub(crate) chroma_stride: usize,
+}
+
+/// Converts planes to BGR. Every chroma sample serves its four pixels as it is.
+pub(crate) fn to_bgr(planes: &Planes<'_>, width: u32, height: u32, target: &mut Image) {
+    let (row_bytes, half) = (width as usize * 3, width.div_ceil(2) as usize);
+    let mut output = target.reset(width, height, PixelFormat::Bgr8);
+    let mut terms = vec![[0i32; 3]; half];
+    for (y, row) in output.data_mut().chunks_exact_mut(row_bytes).enumerate() {
+        let luma = &planes.luma[y * planes.luma_stride..][..width as usize];
+        if y % 2 == 0 {
+            let at = y / 2 * planes.chroma_stride;
+            let samples = planes.blue[at..][..half].iter().zip(&planes.red[at..][..half]);
+            for (term, (&blue, &red)) in terms.iter_mut().zip(samples) {
+                let (blue, red) = (i32::from(blue) - 128, i32::from(red) - 128);
+                // JFIF's matrix in 1/65536, and a half to round.
+                *term =
+                    [116_130 * blue + 32_768, -22_554 * blue - 46_802 * red + 32_768, 91_881 * red + 32_768];
+            }
+        }
+        for ((pixels, luma), term) in row.chunks_mut(6).zip(luma.chunks(2)).zip(&terms) {
+            for (pixel, &luma) in pixels.chunks_exact_mut(3).zip(luma) {
+                let luma = i32::from(luma) << 16;
+                for (value, term) in pixel.iter_mut().zip(term) {
+                    *value = ((luma + term) >> 16).clamp(0, 255) as u8;
+                }
+            }
+        }
+    }
+}
