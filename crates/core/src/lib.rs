@@ -11,6 +11,8 @@
 //! | [`frame`] | a frame: identity, encoding, rung, chain; why frames were skipped |
 //! | [`setting`] | a rung in parts: what exactly is done to a frame |
 //! | [`contract`] | what an application asked for, and the state that it is told |
+//! | [`profile`] | what each rung costs and keeps, for one application |
+//! | [`controller`] | which rung a frame is sent at; whether contracts are kept |
 //! | [`clock`] | offset and drift between two monotonic clocks from four-timestamp exchanges |
 //! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
 //! | [`subscription`] | how one application reads logs: newest or every frame, past or live |
@@ -20,9 +22,11 @@
 pub mod broker;
 pub mod clock;
 pub mod contract;
+pub mod controller;
 pub mod frame;
 pub mod log;
 pub mod name;
+pub mod profile;
 pub mod setting;
 pub mod subscription;
 mod sync;

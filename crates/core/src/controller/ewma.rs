@@ -1,0 +1,85 @@
+//! The simple estimator that most systems have: a moving average of the measured rate, times a safety factor.
+//!
+//! It is here as a baseline. It knows all that [`super::quantile`] knows of delays and of bytes on their way; what it lacks is the
+//! distribution of its errors, in whose place the safety factor stands.
+
+use std::time::Duration;
+
+use super::flight::{Flights, PACKET_BYTES, ms};
+use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
+use crate::frame::FrameId;
+use crate::units::{BitsPerSecond, Instant};
+
+/// The weight of the newest sample of the rate.
+const GAIN: f64 = 0.3;
+/// How long a frame that does not fit waits for those on their way before it is offered again.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Sends the best rung that fits into what is left of the latency bound at `safety` times the average rate.
+#[derive(Debug)]
+pub struct Ewma {
+    safety: f64,
+    flights: Flights,
+    /// Bytes per millisecond.
+    rate: Option<f64>,
+    out: bool,
+    tried: Option<Instant>,
+}
+
+impl Ewma {
+    /// With a safety factor, which multiplies the rate; usual ones are 0.5 to 0.9.
+    pub fn new(safety: f64) -> Self {
+        Self { safety, flights: Flights::new(), rate: None, out: false, tried: None }
+    }
+}
+
+impl Policy for Ewma {
+    fn name(&self) -> &'static str {
+        "ewma"
+    }
+
+    fn handle_sent(&mut self, frame: &SentFrame) {
+        self.tried = Some(frame.sent);
+        self.flights.send(frame, None);
+    }
+
+    fn handle_arrival(&mut self, now: Instant, arrival: &Arrival) {
+        self.out = false;
+        let Some(landed) = self.flights.report(now, arrival) else { return };
+        let bytes = landed.flight.bytes - PACKET_BYTES;
+        if landed.took_ms > 1.0 && bytes > 0.0 {
+            let rate = bytes / landed.took_ms;
+            self.rate = Some(self.rate.map_or(rate, |known| known + GAIN * (rate - known)));
+        }
+    }
+
+    fn handle_reset(&mut self, _: Instant, frame: FrameId) {
+        self.out = true;
+        self.flights.give_up(frame);
+    }
+
+    fn decide(&mut self, offer: &Offer<'_>) -> Decision {
+        let (floor, reaches_floor) = offer.floor_rung();
+        let Some(rate) = self.rate.filter(|_| !self.out).map(|rate| rate * self.safety) else {
+            return match self.tried.map(|tried| tried + OUTAGE_INTERVAL) {
+                Some(due) if offer.now < due => Decision::Wait { until: due },
+                _ => Decision::Send(Choice::plain(floor, !reaches_floor)),
+            };
+        };
+        let (backlog, ago_ms) = self.flights.backlog(offer.now);
+        let queued = (backlog - ago_ms * rate).max(0.0);
+        let left_ms = ms(offer.latency_bound) - ms(offer.age()) - self.flights.delay_ms();
+        match offer.ladder.best_within(left_ms * rate - queued) {
+            Some(rung) => {
+                let rung = offer.capped(rung.max(floor), floor);
+                Decision::Send(Choice::plain(rung, !reaches_floor))
+            }
+            None if self.flights.is_empty() => Decision::Send(Choice::plain(floor, true)),
+            None => Decision::Wait { until: offer.now + PATIENCE },
+        }
+    }
+
+    fn link_rate(&self) -> Option<BitsPerSecond> {
+        self.rate.map(|bytes_per_ms| BitsPerSecond(bytes_per_ms * 8e3))
+    }
+}

@@ -1,0 +1,37 @@
+//! One rung, always: what a system without adaptation does, and what every other policy has to beat.
+
+use super::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
+use crate::frame::FrameId;
+use crate::units::Instant;
+
+/// Sends every frame at one rung.
+#[derive(Clone, Copy, Debug)]
+pub struct Fixed {
+    rung: usize,
+}
+
+impl Fixed {
+    /// Sends at the rung of this place in the ladder, or at the highest if the ladder is shorter.
+    pub const fn new(rung: usize) -> Self {
+        Self { rung }
+    }
+}
+
+impl Policy for Fixed {
+    fn name(&self) -> &'static str {
+        "fixed"
+    }
+
+    fn handle_sent(&mut self, _: &SentFrame) {}
+
+    fn handle_arrival(&mut self, _: Instant, _: &Arrival) {}
+
+    fn handle_reset(&mut self, _: Instant, _: FrameId) {}
+
+    fn decide(&mut self, offer: &Offer<'_>) -> Decision {
+        let rung = self.rung.min(offer.ladder.len() - 1);
+        let infeasible =
+            offer.accuracy_floor.is_some_and(|floor| offer.ladder.rungs()[rung].accuracy < floor);
+        Decision::Send(Choice::plain(rung, infeasible))
+    }
+}

@@ -1,0 +1,182 @@
+//! Frames on their way: what is still in the link's queue, and how long the way is when the queue is empty.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Arrival, SentFrame};
+use crate::frame::FrameId;
+use crate::units::Instant;
+
+/// Frames on their way that are followed; beyond that the oldest is forgotten.
+const FLIGHTS_MAX: usize = 64;
+/// Bytes that are there when the first of a frame are: those of one packet.
+pub(super) const PACKET_BYTES: f64 = 1_200.0;
+/// How long the smallest delay is remembered, since a route may become longer: ten seconds, in parts of one.
+const DELAY_PARTS: usize = 10;
+const DELAY_PART: Duration = Duration::from_secs(1);
+
+/// Milliseconds from `earlier` to `later`; negative if it is the other way round.
+pub(super) fn ms_between(earlier: Instant, later: Instant) -> f64 {
+    (later.as_nanos() as f64 - earlier.as_nanos() as f64) / 1e6
+}
+
+/// A duration in milliseconds.
+pub(super) fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+/// A frame on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    pub(super) frame: FrameId,
+    pub(super) bytes: f64,
+    pub(super) sent: Instant,
+    pub(super) due: Instant,
+    /// What was predicted for it.
+    pub(super) on_time_probability: Option<f64>,
+    /// Bytes that the receiver has reported.
+    arrived: f64,
+    /// When the first of them arrived.
+    first: Option<Instant>,
+    /// When the last of them arrived.
+    last: Instant,
+}
+
+/// What a report said.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Landed {
+    pub(super) flight: Flight,
+    /// Milliseconds that its first byte waited for the link, behind others than our own frames.
+    pub(super) wait_ms: f64,
+    /// Milliseconds from the first byte to the last.
+    pub(super) took_ms: f64,
+}
+
+/// The smallest delay of the last ten seconds.
+#[derive(Debug)]
+struct LeastDelay {
+    /// Of each part, the present one last.
+    parts: VecDeque<f64>,
+    began: Instant,
+}
+
+impl LeastDelay {
+    fn new() -> Self {
+        Self { parts: VecDeque::with_capacity(DELAY_PARTS), began: Instant::ZERO }
+    }
+
+    fn note(&mut self, now: Instant, delay_ms: f64) {
+        let passed = now.saturating_since(self.began).as_nanos() / DELAY_PART.as_nanos();
+        let passed = if self.parts.is_empty() { DELAY_PARTS } else { (passed as usize).min(DELAY_PARTS) };
+        for _ in 0..passed {
+            if self.parts.len() == DELAY_PARTS {
+                self.parts.pop_front();
+            }
+            self.parts.push_back(f64::INFINITY);
+            self.began = now;
+        }
+        if let Some(present) = self.parts.back_mut() {
+            *present = present.min(delay_ms);
+        }
+    }
+
+    fn least_ms(&self) -> Option<f64> {
+        let least = self.parts.iter().copied().fold(f64::INFINITY, f64::min);
+        least.is_finite().then_some(least)
+    }
+}
+
+/// Frames on their way, oldest first.
+#[derive(Debug)]
+pub(super) struct Flights {
+    flights: VecDeque<Flight>,
+    delay: LeastDelay,
+    /// When the last byte of the newest whole frame arrived.
+    last_end: Option<Instant>,
+}
+
+impl Flights {
+    pub(super) fn new() -> Self {
+        Self { flights: VecDeque::with_capacity(FLIGHTS_MAX), delay: LeastDelay::new(), last_end: None }
+    }
+
+    /// Nothing is on its way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.flights.is_empty()
+    }
+
+    pub(super) fn send(&mut self, frame: &SentFrame, on_time_probability: Option<f64>) {
+        if self.flights.len() == FLIGHTS_MAX {
+            self.flights.pop_front();
+        }
+        self.flights.push_back(Flight {
+            frame: frame.frame,
+            bytes: f64::from(frame.bytes),
+            sent: frame.sent,
+            due: frame.due,
+            on_time_probability,
+            arrived: 0.0,
+            first: None,
+            last: frame.sent,
+        });
+    }
+
+    /// Forgets a frame that was given up.
+    pub(super) fn give_up(&mut self, frame: FrameId) -> Option<Flight> {
+        let position = self.flights.iter().position(|flight| flight.frame == frame)?;
+        self.flights.remove(position)
+    }
+
+    /// Takes in a report. Says how a frame landed, when it is whole.
+    pub(super) fn report(&mut self, now: Instant, arrival: &Arrival) -> Option<Landed> {
+        let position = self.flights.iter().position(|flight| flight.frame == arrival.frame)?;
+        let flight = &mut self.flights[position];
+        if flight.first.is_none() {
+            flight.first = Some(arrival.first);
+            self.delay.note(now, ms_between(flight.sent, arrival.first));
+        }
+        flight.arrived = f64::from(arrival.bytes).min(flight.bytes);
+        flight.last = arrival.last;
+        if !arrival.complete {
+            return None;
+        }
+        let flight = self.flights.remove(position)?;
+        let first = flight.first.unwrap_or(arrival.first);
+        // It could begin when it was sent, or when the frame before it was through, whichever was later.
+        let since_sent = ms_between(flight.sent, first) - self.delay_ms();
+        let wait_ms = self.last_end.map_or(since_sent, |end| since_sent.min(ms_between(end, first)));
+        self.last_end = Some(arrival.last);
+        Some(Landed { flight, wait_ms: wait_ms.max(0.0), took_ms: ms_between(first, arrival.last) })
+    }
+
+    /// The smallest delay of a first byte in the last ten seconds: propagation, and whatever the two clocks differ by.
+    pub(super) fn delay_ms(&self) -> f64 {
+        self.delay.least_ms().unwrap_or(0.0)
+    }
+
+    /// Own bytes that had not passed the link when the receiver was last heard of, and how many milliseconds ago that was
+    /// at the link.
+    pub(super) fn backlog(&self, now: Instant) -> (f64, f64) {
+        let Some(oldest) = self.flights.front() else { return (0.0, 0.0) };
+        let bytes = self.flights.iter().map(|flight| flight.bytes - flight.arrived).sum();
+        let heard_ms = |arrived: Instant| ms_between(arrived, now) + self.delay_ms();
+        let ago_ms = match (oldest.first, self.last_end) {
+            (Some(_), _) => heard_ms(oldest.last),
+            (None, Some(end)) => heard_ms(end).min(ms_between(oldest.sent, now)),
+            (None, None) => ms_between(oldest.sent, now),
+        };
+        (bytes, ago_ms.max(0.0))
+    }
+
+    /// Bytes that are through of the frame in service, and how many milliseconds they took: an upper bound of the rate.
+    pub(super) fn in_service(&self, now: Instant) -> Option<(f64, f64)> {
+        let oldest = self.flights.front()?;
+        let (through, since_ms) = match oldest.first {
+            // What has passed since the last report is not known.
+            Some(first) => (oldest.arrived - PACKET_BYTES, ms_between(first, oldest.last)),
+            // Not even the first byte was heard of; its report would take the delay there and back.
+            None => (0.0, ms_between(oldest.sent, now) - 2.0 * self.delay_ms()),
+        };
+        Some((through.max(PACKET_BYTES), since_ms))
+    }
+}

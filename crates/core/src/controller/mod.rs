@@ -1,0 +1,207 @@
+//! Which rung a frame is sent at: one small [`Policy`] for each way to decide, and what they share.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`quantile`] | Mez's own policy: the best rung that arrives in time with the asked probability |
+//! | [`pi`] | the proportional-integral controller of the Mez paper (Algorithm 1) |
+//! | [`awstream`] | the state machine of AWStream, with both published sets of constants |
+//! | [`ewma`] | the usual moving average with a safety factor |
+//! | [`monitor`] | whether a contract is being kept, and why not |
+//! | [`fixed`], [`none`] | one rung always; the frame as it is, always |
+//!
+//! A policy is driven like a broker, without input or output: whoever owns the link tells it
+//! 1. [`Policy::handle_sent`] when a frame is given to the link,
+//! 2. [`Policy::handle_left`] when the last byte of it has left the camera,
+//! 3. [`Policy::handle_arrival`] when the receiver reports bytes of it,
+//! 4. [`Policy::handle_reset`] when it is given up,
+//!
+//! and asks it [`Policy::decide`] whenever the link is free and a frame waits. All instants are of the camera's clock;
+//! those of the receiver are converted before ([`crate::clock::ClockEstimate::to_ours`]). A constant error of that conversion is
+//! harmless, because policies subtract the smallest delay that they have seen.
+
+pub mod awstream;
+pub mod ewma;
+pub mod fixed;
+mod flight;
+pub mod monitor;
+pub mod none;
+pub mod pi;
+pub mod quantile;
+
+use std::time::Duration;
+
+use crate::frame::FrameId;
+use crate::profile::Ladder;
+use crate::units::{BitsPerSecond, Instant};
+
+pub use self::quantile::Calibration;
+
+/// While the link is out, a frame is tried this often.
+pub const OUTAGE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A frame that was given to the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentFrame {
+    /// Which frame.
+    pub frame: FrameId,
+    /// The place of its rung in the ladder.
+    pub rung: usize,
+    /// What the profile says a frame of this rung has, rounded.
+    pub expected_bytes: u32,
+    /// What this one has.
+    pub bytes: u32,
+    /// When it was captured.
+    pub captured: Instant,
+    /// When it was given to the link.
+    pub sent: Instant,
+    /// When it has to be there.
+    pub due: Instant,
+}
+
+/// What the receiver says of a frame that is arriving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Which frame.
+    pub frame: FrameId,
+    /// Bytes of it that are there.
+    pub bytes: u32,
+    /// When its first byte arrived.
+    pub first: Instant,
+    /// When the last of those bytes arrived.
+    pub last: Instant,
+    /// Whether the frame is whole.
+    pub complete: bool,
+    /// Whether the congestion window, and not the link, held the frame back. Then the link may be faster than it looks.
+    pub window_limited: bool,
+}
+
+/// What a camera may send for now, from the edge, which sees all cameras of a channel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cap {
+    /// Bytes of one frame, at most.
+    pub frame_bytes_max: f64,
+    /// When the cap expires.
+    pub until: Instant,
+}
+
+/// What is left of a camera's own choice once its cap has expired: the channel is shared, and nobody says how.
+pub const EXPIRED_CAP_SHARE: f64 = 0.7;
+
+/// A frame that waits, and what is asked of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer<'a> {
+    /// The present.
+    pub now: Instant,
+    /// When the frame was captured.
+    pub captured: Instant,
+    /// The time between frames.
+    pub interval: Duration,
+    /// The rungs to choose from.
+    pub ladder: &'a Ladder,
+    /// The most time from capture to the application.
+    pub latency_bound: Duration,
+    /// The most time from capture to the detector's result. Counts only for rungs whose detector time the profile has.
+    pub result_latency_bound: Option<Duration>,
+    /// The least accuracy that is accepted. `None`: any.
+    pub accuracy_floor: Option<f64>,
+    /// The share of frames that must be on time, in 0..=1.
+    pub on_time_share: f64,
+    /// Whether a frame that cannot keep the bounds is wanted nevertheless
+    /// ([`OnInfeasible::Degrade`](crate::contract::OnInfeasible::Degrade)).
+    pub degrade: bool,
+    /// The last cap that the edge has sent, if it ever sent one.
+    pub cap: Option<Cap>,
+}
+
+impl Offer<'_> {
+    /// The frame's age.
+    pub fn age(&self) -> Duration {
+        self.now.saturating_since(self.captured)
+    }
+
+    /// The place of the cheapest rung that keeps the floor; where none does, of the best there is, and `false`.
+    pub fn floor_rung(&self) -> (usize, bool) {
+        match self.ladder.lowest_at(self.accuracy_floor) {
+            Some(place) => (place, true),
+            None => (self.ladder.len() - 1, false),
+        }
+    }
+
+    /// The place of the highest rung that the cap allows, given what would be chosen without a cap. Never below `floor`.
+    pub fn capped(&self, chosen: usize, floor: usize) -> usize {
+        let Some(cap) = self.cap else { return chosen };
+        let bytes_max = if self.now < cap.until {
+            cap.frame_bytes_max
+        } else {
+            self.ladder.rungs()[chosen].bytes.mean * EXPIRED_CAP_SHARE
+        };
+        chosen.min(self.ladder.best_within(bytes_max).unwrap_or(0)).max(floor)
+    }
+}
+
+/// A rung for a frame, and what is expected of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// The place of the rung in the ladder.
+    pub rung: usize,
+    /// How probable it is that the frame will be on time, where the policy says so.
+    pub on_time_probability: Option<f64>,
+    /// No rung at or above the floor is expected to reach the on-time share.
+    pub infeasible: bool,
+    /// Bytes without meaning to send after the frame, to see whether the link carries more. Only [`awstream`] asks for any; whoever
+    /// owns the link may leave them out.
+    pub probe_bytes: u32,
+}
+
+impl Choice {
+    /// A rung, without a prediction.
+    pub const fn plain(rung: usize, infeasible: bool) -> Self {
+        Self { rung, on_time_probability: None, infeasible, probe_bytes: 0 }
+    }
+}
+
+/// What to do with a frame that waits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decision {
+    /// Send it at this rung, now.
+    Send(Choice),
+    /// Not now: ask again when something has arrived, when a newer frame is there, or at this instant.
+    Wait {
+        /// When to ask again at the latest.
+        until: Instant,
+    },
+}
+
+/// A way to choose rungs. See the [module](self) for how to drive one.
+pub trait Policy: Send {
+    /// The name that configuration and results use.
+    fn name(&self) -> &'static str;
+
+    /// A frame was given to the link, as [`Policy::decide`] said.
+    fn handle_sent(&mut self, frame: &SentFrame);
+
+    /// The last byte of a frame has left the camera: the link is free for another.
+    fn handle_left(&mut self, _now: Instant, _frame: FrameId) {}
+
+    /// The receiver has reported bytes of a frame; the report came in at `now`.
+    fn handle_arrival(&mut self, now: Instant, arrival: &Arrival);
+
+    /// A frame on its way was given up.
+    fn handle_reset(&mut self, now: Instant, frame: FrameId);
+
+    /// What to do with the frame that waits. Costs microseconds, and allocates nothing.
+    fn decide(&mut self, offer: &Offer<'_>) -> Decision;
+
+    /// What the link carries, as far as the policy knows.
+    fn link_rate(&self) -> Option<BitsPerSecond> {
+        None
+    }
+
+    /// Predicted against actual lateness, of policies that predict.
+    fn calibration(&self) -> Option<Calibration> {
+        None
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

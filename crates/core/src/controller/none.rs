@@ -1,0 +1,27 @@
+//! No adaptation: the best rung, always. With a ladder that ends with the frame as it was published, that frame.
+
+use super::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
+use crate::frame::FrameId;
+use crate::units::Instant;
+
+/// Sends every frame at the best rung.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unadapted;
+
+impl Policy for Unadapted {
+    fn name(&self) -> &'static str {
+        "none"
+    }
+
+    fn handle_sent(&mut self, _: &SentFrame) {}
+
+    fn handle_arrival(&mut self, _: Instant, _: &Arrival) {}
+
+    fn handle_reset(&mut self, _: Instant, _: FrameId) {}
+
+    fn decide(&mut self, offer: &Offer<'_>) -> Decision {
+        let (_, reaches_floor) = offer.floor_rung();
+        let rung = offer.ladder.len() - 1;
+        Decision::Send(Choice::plain(rung, !reaches_floor))
+    }
+}

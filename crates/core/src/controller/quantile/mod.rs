@@ -1,0 +1,332 @@
+//! Mez's own policy: for every rung the probability that the frame arrives in time, and the rung with the best prospect.
+//!
+//! Before every frame the question is how many bytes may go now so that the frame arrives within the bound. The rate of
+//! the link (`rate.rs`) and the bytes that are already on their way (`super::flight`) give an expected time; the
+//! last 120 waits and errors of such expectations give the distribution around it. For a rung with `S` bytes, `Q` bytes on their way and
+//! `h` milliseconds left, the on-time probability is the share of the remembered pairs `(w, ε)` with
+//!
+//! ```text
+//! max(Q / exp(x + ε) − elapsed, w) + S / exp(x + ε) ≤ h
+//! ```
+//!
+//! and the choice is the rung of the greatest `π · accuracy − λ (1 − π)`. The price `λ` of a late frame rises while more frames are
+//! late than the contract allows. `docs/controller.md` has the figures behind this, and what was tried and rejected.
+
+mod calibration;
+mod rate;
+
+use std::time::Duration;
+
+pub use self::calibration::Calibration;
+use self::rate::{PAIRS_MAX, Rate, Sample};
+use super::flight::{Flights, PACKET_BYTES, ms};
+use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
+use crate::frame::FrameId;
+use crate::units::{BitsPerSecond, Instant};
+
+/// An idle link with a frame to send is silent for no longer than this, outside an outage.
+pub const SILENCE_MAX: Duration = Duration::from_millis(250);
+
+/// Constants of the policy. They were set on a few seeds of the reference set and are not sensitive: halving or doubling most of
+/// them changes the share of the oracle by less than 0.005 (`docs/controller.md`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// α, the weight of a sample of the rate. Default 0.3.
+    pub gain: f64,
+    /// The weight of a sample of a small frame, whose few aggregated bursts mislead. Default 0.18.
+    pub gain_small: f64,
+    /// What counts as small, in bytes. Default 60,000.
+    pub small_bytes: f64,
+    /// The weight of a sample when what was known is old: after an outage, or after two errors in a row of the same sign and above a
+    /// standard deviation each. Default 0.6.
+    pub gain_renewed: f64,
+    /// How many samples have that weight after an outage. Default 5.
+    pub renewed_samples: u32,
+    /// Samples of fewer bytes, unless they took long, only show what the link carries at least. Default 12,000: ten packets.
+    pub sample_bytes_min: f64,
+    /// Samples that took less, in milliseconds, only show what the link carries at least. Default 2.
+    pub sample_ms_min: f64,
+    /// A frame in service counts once it has taken longer than this, in milliseconds. Default 10.
+    pub censor_ms_min: f64,
+    /// λ, what a late frame costs beyond its own worth, in units of accuracy. Default 0.2.
+    pub late_cost: f64,
+    /// By how much λ rises with a late frame while too many are. Default 0.05; 0 keeps it as it is.
+    pub late_cost_step: f64,
+    /// The highest rise of λ. Default 2.
+    pub late_cost_rise_max: f64,
+    /// Kept free before the deadline for what comes after the network, in milliseconds. Default 1.
+    pub guard_ms: f64,
+    /// A frame is at most this many times as large as the largest of the last frames. Default 2.
+    pub ramp: f64,
+    /// The weight of a frame in the ratio between the sizes of frames and those of the profile. Default 0.1.
+    pub size_gain: f64,
+    /// While the congestion window limits, how often one frame goes a rung up. Default 1.5 s.
+    pub probe_interval: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            gain: 0.3,
+            gain_small: 0.18,
+            small_bytes: 60e3,
+            gain_renewed: 0.6,
+            renewed_samples: 5,
+            sample_bytes_min: 12e3,
+            sample_ms_min: 2.0,
+            censor_ms_min: 10.0,
+            late_cost: 0.2,
+            late_cost_step: 0.05,
+            late_cost_rise_max: 2.0,
+            guard_ms: 1.0,
+            ramp: 2.0,
+            size_gain: 0.1,
+            probe_interval: Duration::from_millis(1500),
+        }
+    }
+}
+
+/// The share of the largest recent frame that is left of it with every frame: a second's worth is remembered.
+const LARGEST_KEPT: f64 = 0.97;
+/// With own bytes on their way, a frame that is less probable than this to be on time waits for them: it would only make
+/// the next one late as well.
+const WORTH_QUEUEING: f64 = 0.5;
+
+/// The policy. See the [module](self).
+#[derive(Debug)]
+pub struct Quantile {
+    config: Config,
+    flights: Flights,
+    rate: Rate,
+    calibration: Calibration,
+    /// For the pair at each place a quantile of the size, so that one sum covers the errors of rate and of size.
+    size_quantiles: [f64; PAIRS_MAX],
+    /// Sizes of frames ÷ sizes in the profile.
+    size_ratio: f64,
+    /// The largest of the last frames, slowly forgotten.
+    largest_bytes: f64,
+    /// The rise of λ.
+    late_cost_rise: f64,
+    on_time_share: f64,
+    /// Nothing gets through.
+    out: bool,
+    /// When the last frame was sent.
+    tried: Option<Instant>,
+    probed: Instant,
+    /// What was predicted for the frame that was chosen last.
+    predicted: Option<f64>,
+}
+
+/// What is the same for all rungs of one decision.
+struct Outlook {
+    /// Milliseconds that are left of the bound, without what comes after the network.
+    left_ms: f64,
+    /// Own bytes on their way, and how long ago that was so.
+    backlog: (f64, f64),
+    /// Bytes per millisecond.
+    rate: f64,
+}
+
+/// The prospect of a rung.
+#[derive(Clone, Copy)]
+struct Prospect {
+    rung: usize,
+    on_time: f64,
+    worth: f64,
+}
+
+impl Quantile {
+    /// A policy that knows nothing of its link.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            flights: Flights::new(),
+            rate: Rate::new(),
+            calibration: Calibration::default(),
+            size_quantiles: scattered(),
+            size_ratio: 1.0,
+            largest_bytes: 0.0,
+            late_cost_rise: 0.0,
+            on_time_share: 1.0,
+            out: false,
+            tried: None,
+            probed: Instant::ZERO,
+            predicted: None,
+        }
+    }
+
+    /// The share of remembered waits and errors with which a frame of this rung would be on time.
+    fn on_time_probability(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> f64 {
+        let profile = &offer.ladder.rungs()[rung];
+        let detector_ms = match (offer.result_latency_bound, profile.detector_time) {
+            (Some(bound), Some(time)) => ms(offer.latency_bound) - (ms(bound) - ms(time)),
+            _ => 0.0,
+        };
+        let left_ms = outlook.left_ms - ms(profile.camera_time) - detector_ms.max(0.0);
+        let (backlog, ago_ms) = outlook.backlog;
+        let pairs = self.rate.pairs();
+        let on_time = pairs.iter().zip(&self.size_quantiles).filter(|(pair, quantile)| {
+            let ms_per_byte = pair.slowness / outlook.rate;
+            let start_ms = (backlog * ms_per_byte - ago_ms).max(pair.wait_ms);
+            let bytes = profile.bytes.quantile(**quantile) * self.size_ratio;
+            start_ms + bytes * ms_per_byte <= left_ms
+        });
+        on_time.count() as f64 / pairs.len() as f64
+    }
+
+    fn prospect(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> Prospect {
+        let on_time = self.on_time_probability(offer, outlook, rung);
+        let late_cost = self.config.late_cost + self.late_cost_rise;
+        Prospect {
+            rung,
+            on_time,
+            worth: on_time * offer.ladder.rungs()[rung].accuracy - late_cost * (1.0 - on_time),
+        }
+    }
+
+    /// The best rung from `floor` up that is not more than [`Config::ramp`] times as large as what was sent lately.
+    fn best(&self, offer: &Offer<'_>, outlook: &Outlook, lowest: Prospect) -> Prospect {
+        let bytes_max = self.largest_bytes * self.config.ramp;
+        let mut best = lowest;
+        for (rung, profile) in offer.ladder.rungs().iter().enumerate().skip(lowest.rung + 1) {
+            if profile.bytes.mean * self.size_ratio > bytes_max {
+                break;
+            }
+            let prospect = self.prospect(offer, outlook, rung);
+            if prospect.worth > best.worth {
+                best = prospect;
+            }
+        }
+        best
+    }
+
+    /// One rung more, from time to time, while it is the congestion window that limits: it grows only when it is used.
+    fn probe(&mut self, offer: &Offer<'_>, outlook: &Outlook, best: Prospect) -> Prospect {
+        let rung = best.rung + 1;
+        let due = self.rate.window_limited && offer.now >= self.probed + self.config.probe_interval;
+        if !due || rung >= offer.ladder.len() {
+            return best;
+        }
+        let higher = self.prospect(offer, outlook, rung);
+        if higher.on_time < offer.on_time_share {
+            return best;
+        }
+        self.probed = offer.now;
+        higher
+    }
+
+    fn send(&mut self, rung: usize, on_time_probability: Option<f64>, infeasible: bool) -> Decision {
+        self.predicted = on_time_probability;
+        Decision::Send(Choice { rung, on_time_probability, infeasible, probe_bytes: 0 })
+    }
+
+    /// A frame was on time, or it was not.
+    fn learn(&mut self, on_time_probability: Option<f64>, on_time: bool) {
+        let Some(predicted) = on_time_probability else { return };
+        self.calibration.record(predicted, on_time);
+        let late = f64::from(u8::from(!on_time));
+        let rise = self.late_cost_rise + self.config.late_cost_step * (late - (1.0 - self.on_time_share));
+        self.late_cost_rise = rise.clamp(0.0, self.config.late_cost_rise_max);
+    }
+
+    /// Nothing is known of the link, or nothing gets through: the smallest frame that keeps the floor, from time to time.
+    fn try_out(&mut self, offer: &Offer<'_>, floor: usize, infeasible: bool) -> Decision {
+        match self.tried.map(|tried| tried + OUTAGE_INTERVAL) {
+            Some(due) if offer.now < due => Decision::Wait { until: due },
+            _ => self.send(floor, None, infeasible),
+        }
+    }
+}
+
+impl Policy for Quantile {
+    fn name(&self) -> &'static str {
+        "quantile"
+    }
+
+    fn handle_sent(&mut self, frame: &SentFrame) {
+        self.tried = Some(frame.sent);
+        let bytes = f64::from(frame.bytes);
+        self.largest_bytes = bytes.max(self.largest_bytes * LARGEST_KEPT);
+        let ratio = bytes / f64::from(frame.expected_bytes.max(1));
+        self.size_ratio += self.config.size_gain * (ratio - self.size_ratio);
+        self.flights.send(frame, self.predicted.take());
+    }
+
+    fn handle_arrival(&mut self, now: Instant, arrival: &Arrival) {
+        if std::mem::take(&mut self.out) {
+            self.rate.renew(&self.config);
+        }
+        let Some(landed) = self.flights.report(now, arrival) else { return };
+        let sample = Sample {
+            bytes: landed.flight.bytes - PACKET_BYTES,
+            took_ms: landed.took_ms,
+            wait_ms: landed.wait_ms,
+            window_limited: arrival.window_limited,
+        };
+        self.rate.record(&self.config, &sample);
+        self.learn(landed.flight.on_time_probability, arrival.last <= landed.flight.due);
+    }
+
+    fn handle_reset(&mut self, _: Instant, frame: FrameId) {
+        self.out = true;
+        if let Some(flight) = self.flights.give_up(frame) {
+            self.calibration.record_lost(flight.on_time_probability);
+        }
+    }
+
+    fn decide(&mut self, offer: &Offer<'_>) -> Decision {
+        self.on_time_share = offer.on_time_share;
+        let (floor, reaches_floor) = offer.floor_rung();
+        if self.out {
+            return self.try_out(offer, floor, true);
+        }
+        let Some(rate) = self.rate.estimate(&self.config, self.flights.in_service(offer.now)) else {
+            return self.try_out(offer, floor, !reaches_floor);
+        };
+        let outlook = Outlook {
+            left_ms: ms(offer.latency_bound)
+                - ms(offer.age())
+                - self.flights.delay_ms()
+                - self.config.guard_ms,
+            backlog: self.flights.backlog(offer.now),
+            rate,
+        };
+        let lowest = self.prospect(offer, &outlook, floor);
+        let infeasible = !reaches_floor || lowest.on_time < offer.on_time_share;
+        if lowest.on_time < WORTH_QUEUEING && !self.flights.is_empty() {
+            // Reports of what is on its way wake us; if none comes, the link is out and will be tried.
+            return Decision::Wait { until: offer.now + SILENCE_MAX };
+        }
+        if infeasible
+            && !offer.degrade
+            && let Some(due) = self.tried.map(|tried| tried + self.config.probe_interval)
+            && offer.now < due
+        {
+            // Nothing is wanted below the bounds, but without any frame nobody would know when they can be kept again.
+            return Decision::Wait { until: due };
+        }
+        let best = self.best(offer, &outlook, lowest);
+        let best = self.probe(offer, &outlook, best);
+        let rung = offer.capped(best.rung, floor);
+        let on_time =
+            if rung == best.rung { best.on_time } else { self.on_time_probability(offer, &outlook, rung) };
+        self.send(rung, Some(on_time), infeasible)
+    }
+
+    fn link_rate(&self) -> Option<BitsPerSecond> {
+        let bytes_per_ms = self.rate.estimate(&self.config, None)?;
+        Some(BitsPerSecond(bytes_per_ms * 8e3))
+    }
+
+    fn calibration(&self) -> Option<Calibration> {
+        Some(self.calibration)
+    }
+}
+
+/// The van der Corput sequence in base 2: however many of its first terms are taken, they fill 0 to 1 evenly.
+fn scattered() -> [f64; PAIRS_MAX] {
+    std::array::from_fn(|index| f64::from((index as u32 + 1).reverse_bits()) / (f64::from(u32::MAX) + 1.0))
+}
+
+#[cfg(test)]
+mod tests;

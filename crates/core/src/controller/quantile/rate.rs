@@ -1,0 +1,191 @@
+//! How fast the link is now, and how wrong such estimates have been.
+
+use super::Config;
+
+/// Pairs of wait and error that are remembered: at 15 frames per second the last eight seconds.
+pub(super) const PAIRS_MAX: usize = 120;
+/// Before so many pairs it is not known what an error of usual size is.
+const SHIFT_PAIRS_MIN: usize = 20;
+/// What is assumed of errors before any was seen: the link may be half as fast as the first frame showed.
+const UNKNOWN: [Pair; 2] = [Pair { wait_ms: 0.0, slowness: 1.0 }, Pair { wait_ms: 0.0, slowness: 2.0 }];
+
+/// How long a frame waited behind other stations, and how wrong the estimate of the rate was: kept together, because a
+/// link that others use is at once late and slow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Pair {
+    /// Milliseconds.
+    pub(super) wait_ms: f64,
+    /// The rate that was estimated ÷ the rate that was measured then, `exp(−ε)`: above 1 where the link was slower than
+    /// thought.
+    pub(super) slowness: f64,
+}
+
+/// A finished measurement of the link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// Bytes that took the time.
+    pub(super) bytes: f64,
+    /// Milliseconds from the first to the last of them.
+    pub(super) took_ms: f64,
+    /// Milliseconds that the first of them had waited for the link.
+    pub(super) wait_ms: f64,
+    /// The congestion window held the frame back, so the link may be faster.
+    pub(super) window_limited: bool,
+}
+
+/// The moving average of the logarithm of the rate, `x`, and its past errors.
+#[derive(Debug)]
+pub(super) struct Rate {
+    /// Natural logarithm of bytes per millisecond. `None` until a frame was measured.
+    log_rate: Option<f64>,
+    pairs: Vec<Pair>,
+    next: usize,
+    /// Samples that are still to be believed more than usual.
+    renewed: u32,
+    /// The last error, in standard deviations.
+    deviations: f64,
+    /// The last sample was held back by the congestion window.
+    pub(super) window_limited: bool,
+}
+
+impl Rate {
+    pub(super) fn new() -> Self {
+        Self {
+            log_rate: None,
+            pairs: Vec::with_capacity(PAIRS_MAX),
+            next: 0,
+            renewed: 0,
+            deviations: 0.0,
+            window_limited: false,
+        }
+    }
+
+    /// `x ← x + α (y − x)` with `y = ln(bytes ÷ time)`, and the error is remembered.
+    pub(super) fn record(&mut self, config: &Config, sample: &Sample) {
+        self.window_limited = sample.window_limited;
+        // A burst that is over at once, or a few packets that nothing held up, were too short to tell the link's rate from
+        // that of a buffer on the way. Like a frame that the window held back, they show what the link carries at least.
+        let few = sample.bytes < config.sample_bytes_min && sample.took_ms < config.censor_ms_min;
+        let at_least = sample.window_limited || few || sample.took_ms < config.sample_ms_min;
+        let measured = (sample.bytes.max(1.0) / sample.took_ms.max(config.sample_ms_min)).ln();
+        let Some(log_rate) = self.log_rate else {
+            self.log_rate = Some(measured);
+            return;
+        };
+        let error = measured - log_rate;
+        if at_least && error < 0.0 {
+            return;
+        }
+        let shifted = self.shifted(error);
+        self.remember(Pair { wait_ms: sample.wait_ms.max(0.0), slowness: (-error).exp() });
+        let gain = if self.renewed > 0 {
+            self.renewed -= 1;
+            config.gain_renewed
+        } else if shifted {
+            config.gain_renewed
+        } else if sample.bytes < config.small_bytes {
+            config.gain_small
+        } else {
+            config.gain
+        };
+        self.log_rate = Some(log_rate + gain * error);
+    }
+
+    /// Whether two errors in a row of the same sign, each above a standard deviation, say that the rate is another now.
+    fn shifted(&mut self, error: f64) -> bool {
+        if self.pairs.len() < SHIFT_PAIRS_MIN {
+            return false;
+        }
+        let squares: f64 = self.pairs.iter().map(|pair| pair.slowness.ln().powi(2)).sum();
+        let deviations = error / (squares / self.pairs.len() as f64).sqrt().max(1e-6);
+        let before = std::mem::replace(&mut self.deviations, deviations);
+        before * deviations > 0.0 && before.abs().min(deviations.abs()) > 1.0
+    }
+
+    fn remember(&mut self, pair: Pair) {
+        if self.pairs.len() < PAIRS_MAX {
+            self.pairs.push(pair);
+        } else {
+            self.pairs[self.next] = pair;
+            self.next = (self.next + 1) % PAIRS_MAX;
+        }
+    }
+
+    /// The link has come back: what is known of it is old.
+    pub(super) fn renew(&mut self, config: &Config) {
+        self.renewed = config.renewed_samples;
+    }
+
+    /// Bytes per millisecond, once a frame was measured.
+    ///
+    /// A frame that is still in service shows an upper bound of the rate (`through` bytes in `since_ms`). Where that is below
+    /// the estimate, the middle of both logarithms counts for now; it is not remembered, since the frame is not over.
+    pub(super) fn estimate(&self, config: &Config, service: Option<(f64, f64)>) -> Option<f64> {
+        let log_rate = self.log_rate?;
+        let seen = service.filter(|(_, since_ms)| *since_ms > config.censor_ms_min);
+        let seen = seen.map(|(through, since_ms)| (through / since_ms).ln());
+        Some(seen.map_or(log_rate, |seen| log_rate.min(f64::midpoint(log_rate, seen))).exp())
+    }
+
+    /// Past waits and errors; never empty.
+    pub(super) fn pairs(&self) -> &[Pair] {
+        if self.pairs.is_empty() { &UNKNOWN } else { &self.pairs }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(bytes: f64, took_ms: f64) -> Sample {
+        Sample { bytes, took_ms, wait_ms: 0.0, window_limited: false }
+    }
+
+    #[test]
+    fn the_estimate_follows_and_the_errors_are_kept() {
+        let config = Config::default();
+        let mut rate = Rate::new();
+        assert_eq!(rate.estimate(&config, None), None);
+        rate.record(&config, &sample(100e3, 10.0));
+        assert!((rate.estimate(&config, None).unwrap() - 10e3).abs() < 1.0);
+        rate.record(&config, &sample(100e3, 20.0));
+        assert!((rate.pairs()[0].slowness - 2.0).abs() < 1e-9, "half as fast as thought");
+        for _ in 0..40 {
+            rate.record(&config, &sample(100e3, 20.0));
+        }
+        assert!((rate.estimate(&config, None).unwrap() / 5e3 - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_window_that_limits_does_not_pull_the_estimate_down() {
+        let config = Config::default();
+        let mut rate = Rate::new();
+        rate.record(&config, &sample(100e3, 10.0));
+        rate.record(&config, &Sample { window_limited: true, ..sample(100e3, 100.0) });
+        assert!((rate.estimate(&config, None).unwrap() - 10e3).abs() < 1.0);
+        rate.record(&config, &Sample { window_limited: true, ..sample(100e3, 5.0) });
+        assert!(rate.estimate(&config, None).unwrap() > 11e3);
+    }
+
+    #[test]
+    fn a_frame_in_service_pulls_the_estimate_down_only_while_it_lasts() {
+        let config = Config::default();
+        let mut rate = Rate::new();
+        rate.record(&config, &sample(100e3, 10.0));
+        let slow = rate.estimate(&config, Some((10e3, 100.0))).unwrap();
+        assert!((slow - 1e3).abs() < 1.0, "the geometric mean of 10 kB and 0.1 kB per millisecond: {slow}");
+        assert!((rate.estimate(&config, Some((10e3, 9.0))).unwrap() - 10e3).abs() < 1.0, "too early to tell");
+        assert!((rate.estimate(&config, None).unwrap() - 10e3).abs() < 1.0);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_oldest_pair_goes_first() {
+        let config = Config::default();
+        let mut rate = Rate::new();
+        for index in 0..1000 {
+            rate.record(&config, &Sample { wait_ms: f64::from(index), ..sample(100e3, 10.0) });
+        }
+        assert_eq!(rate.pairs().len(), PAIRS_MAX);
+        assert!(rate.pairs().iter().all(|pair| pair.wait_ms >= (1000 - PAIRS_MAX) as f64));
+    }
+}

@@ -1,0 +1,206 @@
+use super::*;
+use crate::controller::Cap;
+use crate::controller::tests::{arrival, frame_id, ladder, offer, sent};
+use crate::profile::Ladder;
+
+/// A camera in front of a link of so many bytes per millisecond and 3 ms of delay each way.
+struct Story {
+    policy: Quantile,
+    ladder: Ladder,
+    now: Instant,
+    free: Instant,
+    sequence: u64,
+}
+
+const DELAY: Duration = Duration::from_millis(3);
+const INTERVAL: Duration = Duration::from_millis(67);
+
+impl Story {
+    fn new() -> Self {
+        let policy = Quantile::new(Config::default());
+        Self { policy, ladder: ladder(), now: Instant::ZERO, free: Instant::ZERO, sequence: 0 }
+    }
+
+    fn decide(&mut self) -> Decision {
+        self.policy.decide(&offer(self.now, &self.ladder))
+    }
+
+    fn choice(&mut self) -> Choice {
+        match self.decide() {
+            Decision::Send(choice) => choice,
+            Decision::Wait { until } => panic!("it waits until {until:?} at {:?}", self.now),
+        }
+    }
+
+    /// Sends a frame and lets it arrive before the next one. Returns the rung.
+    fn frame(&mut self, bytes_per_ms: f64) -> usize {
+        let choice = self.choice();
+        let bytes = self.ladder.rungs()[choice.rung].bytes.mean;
+        self.policy.handle_sent(&sent(self.sequence, choice.rung, bytes, self.now));
+        let begin = self.free.max(self.now);
+        self.free = begin + Duration::from_secs_f64(bytes / bytes_per_ms / 1e3);
+        let whole = arrival(self.sequence, bytes, begin + DELAY, self.free + DELAY);
+        self.policy.handle_arrival(self.free + DELAY + DELAY, &whole);
+        self.sequence += 1;
+        self.now = (self.now + INTERVAL).max(self.free + DELAY + DELAY);
+        choice.rung
+    }
+}
+
+#[test]
+fn a_steady_link_is_used_and_not_overused() {
+    let mut story = Story::new();
+    for _ in 0..30 {
+        story.frame(3_000.0);
+    }
+    // 96 ms carry 288 kB less what sizes vary by: 200 kB is the rung.
+    assert_eq!(story.frame(3_000.0), 6);
+    assert_eq!(story.frame(1_000.0), 6, "nobody can have known");
+    for _ in 0..20 {
+        story.frame(1_000.0);
+    }
+    // 65 kB would do, but for the fresh memory of how wrong the estimate can be.
+    assert!((2..=3).contains(&story.frame(1_000.0)));
+    let rate = story.policy.link_rate().expect("frames were measured");
+    assert!((rate.0 / 8e6 - 1.0).abs() < 0.05, "{rate:?}");
+}
+
+#[test]
+fn the_first_frames_grow_at_most_to_twice_the_last() {
+    let mut story = Story::new();
+    let rungs: Vec<usize> = (0..10).map(|_| story.frame(100e3)).collect();
+    let bytes = |rung: usize| story.ladder.rungs()[rung].bytes.mean;
+    assert_eq!(rungs[0], 0, "nothing is known yet");
+    assert!(rungs.windows(2).all(|pair| bytes(pair[1]) <= 2.0 * bytes(pair[0])), "{rungs:?}");
+    assert_eq!(rungs[9], 9);
+}
+
+#[test]
+fn an_idle_link_is_never_silent_however_bad_the_prospects() {
+    let mut story = Story::new();
+    for _ in 0..30 {
+        story.frame(10.0);
+    }
+    let mut stale = offer(story.now, &story.ladder);
+    stale.captured = story.now - Duration::from_millis(99);
+    let Decision::Send(choice) = story.policy.decide(&stale) else { panic!("the link is idle") };
+    assert_eq!(choice.rung, 0);
+    assert!(choice.infeasible, "one millisecond is left, at 10 bytes per millisecond");
+}
+
+#[test]
+fn while_the_link_is_out_a_small_frame_is_tried_ten_times_a_second() {
+    let mut story = Story::new();
+    for _ in 0..10 {
+        story.frame(10e3);
+    }
+    let at = story.now;
+    let choice = story.choice();
+    let bytes = story.ladder.rungs()[choice.rung].bytes.mean;
+    story.policy.handle_sent(&sent(99, choice.rung, bytes, at));
+    story.now = at + Duration::from_millis(150);
+    story.policy.handle_reset(story.now, frame_id(99));
+    assert_eq!(story.choice().rung, 0);
+    story.policy.handle_sent(&sent(100, 0, 20e3, story.now));
+    assert_eq!(story.decide(), Decision::Wait { until: story.now + OUTAGE_INTERVAL });
+    // The link is back, at a third of its rate.
+    let back = story.now + Duration::from_millis(20);
+    story.policy.handle_arrival(back, &arrival(100, 20e3, back - Duration::from_millis(7), back - DELAY));
+    story.now = back;
+    story.free = back;
+    for _ in 0..6 {
+        story.frame(3_300.0);
+    }
+    let rate = story.policy.link_rate().expect("frames were measured").0 / 8e3;
+    assert!(
+        (rate / 3_300.0 - 1.0).abs() < 0.1,
+        "six frames later the estimate is {rate} bytes per millisecond"
+    );
+    assert!(story.policy.calibration().expect("it predicts").actual_late > 0.0, "the lost frame was late");
+}
+
+#[test]
+fn a_frame_in_service_for_long_holds_back_the_next() {
+    let mut story = Story::new();
+    for _ in 0..30 {
+        story.frame(5_000.0);
+    }
+    let usual = story.choice().rung;
+    story.policy.handle_sent(&sent(99, usual, 290e3, story.now));
+    // After 60 ms a tenth of it is there.
+    let part = Arrival {
+        bytes: 29_000,
+        complete: false,
+        ..arrival(99, 0.0, story.now + DELAY, story.now + Duration::from_millis(57))
+    };
+    story.policy.handle_arrival(story.now + Duration::from_millis(60), &part);
+    story.now += Duration::from_millis(60);
+    assert!(matches!(story.decide(), Decision::Wait { .. }), "it would only be late as well");
+}
+
+#[test]
+fn a_cap_is_kept_and_what_is_left_of_an_expired_one_is_less() {
+    let mut story = Story::new();
+    for _ in 0..30 {
+        story.frame(9_000.0);
+    }
+    let free = story.choice().rung;
+    let (now, ladder) = (story.now, story.ladder.clone());
+    let mut rung = |cap: Option<Cap>| {
+        let Decision::Send(choice) = story.policy.decide(&Offer { cap, ..offer(now, &ladder) }) else {
+            panic!("the link is idle")
+        };
+        choice.rung
+    };
+    let cap = Cap { frame_bytes_max: 100e3, until: now + Duration::from_millis(300) };
+    assert_eq!(rung(Some(cap)), 4);
+    let expired = Cap { until: now, ..cap };
+    assert!(rung(Some(expired)) < free);
+    assert_eq!(rung(None), free);
+}
+
+#[test]
+fn what_the_detector_takes_counts_where_the_result_is_bound() {
+    let mut story = Story::new();
+    for _ in 0..30 {
+        story.frame(9_000.0);
+    }
+    let mut rungs = story.ladder.rungs().to_vec();
+    for (place, rung) in rungs.iter_mut().enumerate() {
+        rung.detector_time = Some(Duration::from_millis(10 * place as u64));
+    }
+    let ladder = crate::profile::Profile::new(rungs).expect("sound").ladder();
+    let bound = Duration::from_millis(100);
+    let with = Offer { result_latency_bound: Some(bound), ..offer(story.now, &ladder) };
+    let without = offer(story.now, &ladder);
+    let Decision::Send(with) = story.policy.decide(&with) else { panic!("the link is idle") };
+    let Decision::Send(without) = story.policy.decide(&without) else { panic!("the link is idle") };
+    // 600 kB take 67 ms and the detector 90: not both. 290 kB take 32 ms and it 70.
+    assert_eq!(without.rung, 9);
+    assert!(with.rung < 8, "rung {}", with.rung);
+}
+
+#[test]
+fn without_degrading_nothing_goes_below_the_bounds_but_a_probe() {
+    let mut story = Story::new();
+    for _ in 0..30 {
+        story.frame(1_000.0);
+    }
+    let (mut sent_frames, begin) = (0, story.now);
+    while story.now < begin + Duration::from_secs(6) {
+        // 0.99 needs 420 kB, which take 420 ms.
+        let strict = Offer { accuracy_floor: Some(0.99), degrade: false, ..offer(story.now, &story.ladder) };
+        if let Decision::Send(choice) = story.policy.decide(&strict) {
+            assert!(choice.infeasible);
+            story.policy.handle_sent(&sent(1_000 + sent_frames, choice.rung, 420e3, story.now));
+            let end = story.now + Duration::from_millis(420);
+            story.policy.handle_arrival(
+                end + DELAY,
+                &arrival(1_000 + sent_frames, 420e3, story.now + DELAY, end + DELAY),
+            );
+            sent_frames += 1;
+        }
+        story.now += INTERVAL;
+    }
+    assert!((3..=5).contains(&sent_frames), "{sent_frames} probes in six seconds");
+}

@@ -1,0 +1,159 @@
+//! What tests of policies share, and what holds for every policy.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::awstream::{self, AwStream};
+use super::ewma::Ewma;
+use super::fixed::Fixed;
+use super::none::Unadapted;
+use super::pi::Pi;
+use super::quantile::Quantile;
+use super::*;
+use crate::frame::{Epoch, Rung, Sequence};
+use crate::profile::{ByteSizes, Profile, RungProfile};
+
+/// Ten rungs from 20 to 600 kB.
+pub(crate) fn ladder() -> Ladder {
+    let rungs =
+        [20e3, 30e3, 45e3, 65e3, 95e3, 140e3, 200e3, 290e3, 420e3, 600e3].map(|bytes: f64| RungProfile {
+            rung: Rung::new(&format!("bytes/{bytes}")).expect("a valid name"),
+            bytes: ByteSizes::around(bytes, 0.08),
+            accuracy: 1.0 - 0.3 * (-bytes / 110e3).exp(),
+            camera_time: Duration::ZERO,
+            detector_time: None,
+        });
+    Profile::new(rungs.to_vec()).expect("ten different rungs").ladder()
+}
+
+/// A frame that was captured just now, with a bound of 100 ms.
+pub(crate) fn offer(now: Instant, ladder: &Ladder) -> Offer<'_> {
+    Offer {
+        now,
+        captured: now,
+        interval: Duration::from_millis(67),
+        ladder,
+        latency_bound: Duration::from_millis(100),
+        result_latency_bound: None,
+        accuracy_floor: None,
+        on_time_share: 0.98,
+        degrade: true,
+        cap: None,
+    }
+}
+
+pub(crate) fn frame_id(sequence: u64) -> FrameId {
+    FrameId { epoch: Epoch(1), sequence: Sequence(sequence) }
+}
+
+/// A frame that is sent as soon as it is captured.
+pub(crate) fn sent(sequence: u64, rung: usize, bytes: f64, at: Instant) -> SentFrame {
+    SentFrame {
+        frame: frame_id(sequence),
+        rung,
+        expected_bytes: bytes as u32,
+        bytes: bytes as u32,
+        captured: at,
+        sent: at,
+        due: at + Duration::from_millis(100),
+    }
+}
+
+/// A whole frame.
+pub(crate) fn arrival(sequence: u64, bytes: f64, first: Instant, last: Instant) -> Arrival {
+    Arrival {
+        frame: frame_id(sequence),
+        bytes: bytes as u32,
+        first,
+        last,
+        complete: true,
+        window_limited: false,
+    }
+}
+
+fn policies() -> Vec<Box<dyn Policy>> {
+    vec![
+        Box::new(Quantile::new(quantile::Config::default())),
+        Box::new(Pi::new(pi::Config::default())),
+        Box::new(AwStream::new(awstream::Constants::NEWEST)),
+        Box::new(AwStream::new(awstream::Constants::EARLIER)),
+        Box::new(Ewma::new(0.7)),
+        Box::new(Fixed::new(3)),
+        Box::new(Unadapted),
+    ]
+}
+
+/// What a stranger's link may do.
+#[derive(Clone, Debug)]
+enum Happens {
+    Offer,
+    Left(u64),
+    Arrives { sequence: u64, bytes: u32, first_ms: u64, took_ms: u64, complete: bool, window_limited: bool },
+    Reset(u64),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        4 => Just(Happens::Offer),
+        1 => (0u64..40).prop_map(Happens::Left),
+        4 => (0u64..40, any::<u32>(), 0u64..5_000, 0u64..5_000, any::<bool>(), any::<bool>()).prop_map(
+            |(sequence, bytes, first_ms, took_ms, complete, window_limited)| Happens::Arrives {
+                sequence, bytes, first_ms, took_ms, complete, window_limited,
+            }
+        ),
+        1 => (0u64..40).prop_map(Happens::Reset),
+    ]
+}
+
+proptest! {
+    /// Whatever is reported, in whatever order: a decision is a rung of the ladder that keeps the floor, or an instant to come.
+    #[test]
+    fn decisions_make_sense_whatever_the_link_reports(
+        script in proptest::collection::vec((happens(), 0u64..300), 1..120),
+        floor in proptest::option::of(0.0f64..1.0),
+        bound_ms in 1u64..2_000,
+        degrade in any::<bool>(),
+        cap in proptest::option::of((0.0f64..1e6, 0u64..10_000)),
+    ) {
+        let ladder = ladder();
+        let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
+        for mut policy in policies() {
+            let (mut now_ms, mut sequence) = (0, 0);
+            for (happens, later_ms) in &script {
+                now_ms += later_ms;
+                let now = at(now_ms);
+                match happens {
+                    Happens::Offer => {
+                        let cap = cap.map(|(frame_bytes_max, until)| Cap { frame_bytes_max, until: at(until) });
+                        let latency_bound = Duration::from_millis(bound_ms);
+                        let offer = Offer { latency_bound, accuracy_floor: floor, degrade, cap, ..offer(now, &ladder) };
+                        match policy.decide(&offer) {
+                            Decision::Wait { until } => prop_assert!(until > now, "{} waits for the past", policy.name()),
+                            Decision::Send(choice) => {
+                                prop_assert!(choice.rung < ladder.len());
+                                prop_assert!(choice.on_time_probability.is_none_or(|p| (0.0..=1.0).contains(&p)));
+                                let (lowest, reaches) = offer.floor_rung();
+                                let below = choice.rung < lowest;
+                                prop_assert!(!below || choice.infeasible, "{} goes below the floor in silence", policy.name());
+                                prop_assert!(reaches || choice.infeasible);
+                                let bytes = ladder.rungs()[choice.rung].bytes.mean;
+                                policy.handle_sent(&sent(sequence, choice.rung, bytes, now));
+                                sequence += 1;
+                            }
+                        }
+                    }
+                    Happens::Left(sequence) => policy.handle_left(now, frame_id(*sequence)),
+                    Happens::Arrives { sequence, bytes, first_ms, took_ms, complete, window_limited } => {
+                        let first = at(now_ms.saturating_sub(*first_ms));
+                        let last = first + Duration::from_millis(*took_ms);
+                        let whole = arrival(*sequence, 0.0, first, last);
+                        let (complete, window_limited) = (*complete, *window_limited);
+                        policy.handle_arrival(now, &Arrival { bytes: *bytes, complete, window_limited, ..whole });
+                    }
+                    Happens::Reset(sequence) => policy.handle_reset(now, frame_id(*sequence)),
+                }
+            }
+        }
+    }
+}

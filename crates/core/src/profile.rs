@@ -1,0 +1,284 @@
+//! A profile: what each rung costs and keeps, for one application and one kind of scene.
+//!
+//! The controller needs only the rungs that are the best for some size. They are the Pareto frontier, in a
+//! [`Ladder`], ascending: a higher place costs more bytes and keeps more accuracy.
+
+use std::time::Duration;
+
+use crate::frame::Rung;
+
+/// The most rungs in a profile. The authors of Mez profiled 935 settings, those of AWStream 180.
+pub const RUNGS_MAX: usize = 4096;
+/// The most rungs in a ladder: a frontier with more is thinned, because neighbours then differ by less than noise does.
+pub const LADDER_RUNGS_MAX: usize = 32;
+
+/// How many bytes a rung's frames have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ByteSizes {
+    /// The mean.
+    pub mean: f64,
+    /// One in twenty frames is smaller.
+    pub p05: f64,
+    /// One in two frames is smaller.
+    pub p50: f64,
+    /// Nineteen in twenty frames are smaller.
+    pub p95: f64,
+}
+
+impl ByteSizes {
+    /// Sizes that vary by `relative_deviation` of their mean, as a normal distribution does.
+    pub fn around(mean: f64, relative_deviation: f64) -> Self {
+        // The 95 % quantile of the standard normal distribution.
+        let reach = 1.644_85 * relative_deviation * mean;
+        Self { mean, p05: (mean - reach).max(0.0), p50: mean, p95: mean + reach }
+    }
+
+    /// The size that a share `quantile` (0 to 1) of frames stays below: straight lines between the known quantiles,
+    /// and on beyond them.
+    pub fn quantile(&self, quantile: f64) -> f64 {
+        let (lower, upper) = ((self.p50 - self.p05) / 0.45, (self.p95 - self.p50) / 0.45);
+        let slope = if quantile < 0.5 { lower } else { upper };
+        (self.p50 + (quantile - 0.5) * slope).max(0.0)
+    }
+}
+
+/// What a profile says of one rung.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RungProfile {
+    /// The setting of all knobs.
+    pub rung: Rung,
+    /// The size of its frames.
+    pub bytes: ByteSizes,
+    /// The accuracy that applications get, in 0..=1, by the score that contracts use.
+    pub accuracy: f64,
+    /// What making such a frame takes at the camera. Zero where frames go as they are.
+    pub camera_time: Duration,
+    /// What the application's detector takes for such a frame; `None` where it was not measured.
+    pub detector_time: Option<Duration>,
+}
+
+/// Why a profile was refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ProfileError {
+    /// No rung at all.
+    #[error("the profile has no rung; profile the application with at least one")]
+    Empty,
+    /// More rungs than [`RUNGS_MAX`].
+    #[error("the profile has {rungs} rungs, more than {RUNGS_MAX}; leave out those that are never the best")]
+    TooMany {
+        /// How many there are.
+        rungs: usize,
+    },
+    /// A rung is there twice.
+    #[error("the rung {} is in the profile twice; keep one of the two rows", .rung.as_str())]
+    Twice {
+        /// The rung.
+        rung: Rung,
+    },
+    /// Sizes that cannot be.
+    #[error("the sizes of the rung {} are not positive and ascending (p05, p50, p95)", .rung.as_str())]
+    Bytes {
+        /// The rung.
+        rung: Rung,
+    },
+    /// An accuracy outside 0..=1.
+    #[error("the accuracy {accuracy} of the rung {} is not between 0 and 1", .rung.as_str())]
+    Accuracy {
+        /// The rung.
+        rung: Rung,
+        /// What was said of it.
+        accuracy: f64,
+    },
+}
+
+/// What each rung costs and keeps, for one application.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    rungs: Vec<RungProfile>,
+}
+
+impl Profile {
+    /// A profile of rungs in any order.
+    ///
+    /// # Errors
+    /// See [`ProfileError`].
+    pub fn new(rungs: Vec<RungProfile>) -> Result<Self, ProfileError> {
+        if rungs.is_empty() {
+            return Err(ProfileError::Empty);
+        }
+        if rungs.len() > RUNGS_MAX {
+            return Err(ProfileError::TooMany { rungs: rungs.len() });
+        }
+        for RungProfile { rung, bytes, accuracy, .. } in &rungs {
+            let ascending = 0.0 <= bytes.p05 && bytes.p05 <= bytes.p50 && bytes.p50 <= bytes.p95;
+            if !(ascending && bytes.p95.is_finite() && bytes.mean > 0.0 && bytes.mean.is_finite()) {
+                return Err(ProfileError::Bytes { rung: rung.clone() });
+            }
+            if !(0.0..=1.0).contains(accuracy) {
+                return Err(ProfileError::Accuracy { rung: rung.clone(), accuracy: *accuracy });
+            }
+        }
+        let mut names: Vec<&Rung> = rungs.iter().map(|profile| &profile.rung).collect();
+        names.sort_by_key(|rung| rung.as_str());
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(ProfileError::Twice { rung: twice[0].clone() });
+        }
+        Ok(Self { rungs })
+    }
+
+    /// All rungs, in the order in which they were given.
+    pub fn rungs(&self) -> &[RungProfile] {
+        &self.rungs
+    }
+
+    /// What the profile says of a rung.
+    pub fn get(&self, rung: &Rung) -> Option<&RungProfile> {
+        self.rungs.iter().find(|profile| profile.rung == *rung)
+    }
+
+    /// The rungs that are the best for some size.
+    pub fn ladder(&self) -> Ladder {
+        Ladder::new(&self.rungs)
+    }
+}
+
+/// The Pareto frontier of a profile in bytes and accuracy, ascending in both.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ladder {
+    rungs: Vec<RungProfile>,
+}
+
+impl Ladder {
+    /// The rungs of which none other has fewer bytes on average and at least their accuracy. Of two that are alike in both,
+    /// the one that costs the camera less time stays. More than [`LADDER_RUNGS_MAX`] are thinned evenly in accuracy.
+    fn new(rungs: &[RungProfile]) -> Self {
+        let mut sorted: Vec<&RungProfile> = rungs.iter().collect();
+        sorted.sort_by(|a, b| {
+            let by_bytes = a.bytes.mean.total_cmp(&b.bytes.mean);
+            by_bytes.then(b.accuracy.total_cmp(&a.accuracy)).then(a.camera_time.cmp(&b.camera_time))
+        });
+        let mut frontier: Vec<RungProfile> = Vec::new();
+        for candidate in sorted {
+            if frontier.last().is_none_or(|best| candidate.accuracy > best.accuracy) {
+                frontier.push(candidate.clone());
+            }
+        }
+        Self { rungs: thin(frontier) }
+    }
+
+    /// The rungs, ascending.
+    pub fn rungs(&self) -> &[RungProfile] {
+        &self.rungs
+    }
+
+    /// How many rungs there are; at least one.
+    #[allow(clippy::len_without_is_empty, reason = "a ladder is never empty")]
+    pub fn len(&self) -> usize {
+        self.rungs.len()
+    }
+
+    /// The place of the cheapest rung that keeps `floor`. `None`: not even the best one does.
+    pub fn lowest_at(&self, floor: Option<f64>) -> Option<usize> {
+        let floor = floor.unwrap_or(0.0);
+        let place = self.rungs.partition_point(|rung| rung.accuracy < floor);
+        (place < self.rungs.len()).then_some(place)
+    }
+
+    /// The place of the best rung whose mean size is at most `bytes`.
+    pub fn best_within(&self, bytes: f64) -> Option<usize> {
+        self.rungs.partition_point(|rung| rung.bytes.mean <= bytes).checked_sub(1)
+    }
+}
+
+/// Keeps both ends of a frontier, and between them the rungs that are nearest to even steps of accuracy.
+fn thin(frontier: Vec<RungProfile>) -> Vec<RungProfile> {
+    if frontier.len() <= LADDER_RUNGS_MAX {
+        return frontier;
+    }
+    let (low, high) = (frontier[0].accuracy, frontier[frontier.len() - 1].accuracy);
+    let step = (high - low) / (LADDER_RUNGS_MAX - 1) as f64;
+    let last = frontier.len() - 1;
+    let mut due = low;
+    let mut kept = Vec::with_capacity(LADDER_RUNGS_MAX);
+    for (index, rung) in frontier.into_iter().enumerate() {
+        if rung.accuracy >= due - 1e-9 || index == last {
+            due = (rung.accuracy + step).max(due + step).min(high);
+            kept.push(rung);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rung(name: &str, bytes: f64, accuracy: f64) -> RungProfile {
+        RungProfile {
+            rung: Rung::new(name).expect("a valid name"),
+            bytes: ByteSizes::around(bytes, 0.08),
+            accuracy,
+            camera_time: Duration::ZERO,
+            detector_time: None,
+        }
+    }
+
+    #[test]
+    fn a_rung_that_another_beats_is_not_in_the_ladder() {
+        let rungs =
+            vec![rung("c", 30e3, 0.9), rung("a", 10e3, 0.7), rung("b", 20e3, 0.6), rung("d", 40e3, 0.9)];
+        let ladder = Profile::new(rungs).expect("sound").ladder();
+        let names: Vec<&str> = ladder.rungs().iter().map(|rung| rung.rung.as_str()).collect();
+        assert_eq!(names, ["a", "c"]);
+        assert_eq!(ladder.lowest_at(Some(0.8)), Some(1));
+        assert_eq!(ladder.lowest_at(Some(0.95)), None);
+        assert_eq!(ladder.best_within(29e3), Some(0));
+        assert_eq!(ladder.best_within(9e3), None);
+    }
+
+    #[test]
+    fn profiles_that_cannot_be_are_refused() {
+        assert_eq!(Profile::new(Vec::new()), Err(ProfileError::Empty));
+        for bad in [
+            vec![rung("a", 1e3, 0.5), rung("a", 2e3, 0.6)],
+            vec![rung("a", 1e3, 1.5)],
+            vec![rung("a", 0.0, 0.5)],
+            vec![rung("a", f64::NAN, 0.5)],
+            vec![RungProfile {
+                bytes: ByteSizes { mean: 1.0, p05: 3.0, p50: 2.0, p95: 1.0 },
+                ..rung("a", 1.0, 0.5)
+            }],
+        ] {
+            assert!(Profile::new(bad.clone()).is_err(), "{bad:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn quantiles_of_sizes_go_through_those_that_are_known() {
+        let sizes = ByteSizes { mean: 105.0, p05: 80.0, p50: 100.0, p95: 140.0 };
+        for (quantile, bytes) in [(0.05, 80.0), (0.5, 100.0), (0.95, 140.0), (0.725, 120.0)] {
+            assert!((sizes.quantile(quantile) - bytes).abs() < 1e-9);
+        }
+    }
+
+    proptest! {
+        /// Every rung of a profile is matched by one of the ladder that costs no more and keeps no less, but for the
+        /// step of accuracy by which a long frontier is thinned.
+        #[test]
+        fn nothing_in_a_profile_beats_its_ladder(rungs in proptest::collection::vec((1.0f64..1e6, 0.0f64..1.0), 1..200)) {
+            let rungs: Vec<_> = rungs.iter().enumerate().map(|(i, r)| rung(&format!("r{i}"), r.0, r.1)).collect();
+            let profile = Profile::new(rungs.clone()).expect("sound");
+            let ladder = profile.ladder();
+            prop_assert!(ladder.len() <= LADDER_RUNGS_MAX);
+            prop_assert!(ladder.rungs().windows(2).all(|p| p[0].bytes.mean < p[1].bytes.mean && p[0].accuracy < p[1].accuracy));
+            let span = ladder.rungs()[ladder.len() - 1].accuracy - ladder.rungs()[0].accuracy;
+            let step = span / (LADDER_RUNGS_MAX - 1) as f64;
+            for rung in &rungs {
+                let near = ladder.rungs().iter().any(|l| l.bytes.mean <= rung.bytes.mean && l.accuracy >= rung.accuracy - step - 1e-6);
+                prop_assert!(near, "{rung:?} is better than the ladder");
+            }
+        }
+    }
+}
