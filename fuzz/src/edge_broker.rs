@@ -268,7 +268,13 @@ impl World {
         let id = SubscriptionId(u64::from(SUBSCRIPTIONS));
         let subscription = Subscription::new(Span::LIVE);
         self.readers.insert(id, Reader { subscription, last: BTreeMap::new() });
-        self.broker.handle_subscribe(self.clock(), id, "**".parse().unwrap(), Contract::default(), Span::LIVE);
+        self.broker.handle_subscribe(
+            self.clock(),
+            id,
+            "**".parse().unwrap(),
+            Contract::default(),
+            Span::LIVE,
+        );
         self.drain();
         let mut epoch = Epoch(1);
         for _ in 0..2 {
