@@ -7,6 +7,7 @@
 //! | [`frame_header`] | a frame's header | what was decoded survives encoding and stays within the limit |
 //! | [`camera_pattern`] | patterns and names | matching agrees with a second, slower matcher |
 //! | [`jpeg`](jpeg()) | images and streams of them | no more pixels than allowed; what the splitter cuts is whole |
+//! | [`tiles`](tiles()) | two frames of changed tiles | a frame that is refused changes nothing |
 //! | [`api_request`] | requests of applications and publishers | what is taken is valid, what is not says why |
 //! | [`edge_broker`](edge_broker()) | a script of events | see [`mod@edge_broker`] |
 //! | [`camera_broker`](camera_broker()) | a script of events | see [`mod@camera_broker`] |
@@ -20,6 +21,7 @@ mod jpeg;
 mod pattern;
 pub mod script;
 pub mod seeds;
+pub mod tiles;
 mod wire;
 
 pub use self::api::api_request;
@@ -27,6 +29,7 @@ pub use self::camera_broker::run as camera_broker;
 pub use self::edge_broker::run as edge_broker;
 pub use self::jpeg::jpeg;
 pub use self::pattern::camera_pattern;
+pub use self::tiles::tiles;
 pub use self::wire::{frame_header, wire_message};
 
 /// A target by its name.
@@ -38,6 +41,7 @@ pub fn target(name: &str) -> Option<fn(&[u8])> {
         "edge_broker" => edge_broker,
         "frame_header" => frame_header,
         "jpeg" => jpeg,
+        "tiles" => tiles,
         "wire_message" => wire_message,
         _ => return None,
     })

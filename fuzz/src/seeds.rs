@@ -12,11 +12,13 @@ use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
     SkipReason,
 };
+use mez_core::setting::{Jpeg, Quality};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
     Demand, FrameHeader, Hello, Message, RefuseCode, Report, SKIP_RANGES_MAX, Status, VERSION, Welcome,
 };
 use mez_media::jpeg::{Encoder, Sampling};
+use mez_media::tiles::{Base, TileEncoder};
 use mez_media::{ImageView, PixelFormat};
 use mez_node::api::pb;
 use mez_node::local::Kind;
@@ -64,6 +66,9 @@ pub fn all() -> Vec<Seed> {
     }
     let stream: Vec<u8> = images.iter().flat_map(|(_, image)| image.iter().copied().chain([0, 0])).collect();
     add("jpeg", "stream", [&[100], &*stream].concat());
+    for (name, bytes) in tiles() {
+        add("tiles", name, bytes);
+    }
     for (name, bytes) in requests(&images[0].1) {
         add("api_request", name, bytes);
     }
@@ -374,3 +379,24 @@ const CAMERA_STORIES: [(&str, &[[u8; 4]]); 3] = [
         ],
     ),
 ];
+
+/// Two frames of a small picture each: all tiles, and then none, one or all of them.
+fn tiles() -> Vec<(&'static str, Vec<u8>)> {
+    let pair = |second: u8, base: Base| {
+        let setting = Jpeg { width: None, quality: Quality::clamped(40), sampling: Sampling::Yuv420 };
+        let mut encoder = TileEncoder::new().expect("memory");
+        let mut frame = |number, right: u8, base| {
+            let pixels: Vec<u8> = (0..70 * 40).map(|at| if at % 70 < 40 { 60 } else { right }).collect();
+            let view = ImageView::packed(&pixels, 70, 40, PixelFormat::Gray8).expect("a picture");
+            encoder.encode(&view, &setting, number, base, &[], None).expect("memory").payload
+        };
+        let (first, second) = (frame(1, 60, Base::Nothing), frame(2, second, base));
+        [&(first.len() as u16).to_le_bytes()[..], &first, &second].concat()
+    };
+    vec![
+        ("unchanged", pair(60, Base::Last)),
+        ("changed", pair(200, Base::Last)),
+        ("all-again", pair(200, Base::Nothing)),
+        ("since-the-first", pair(200, Base::Frame(1))),
+    ]
+}

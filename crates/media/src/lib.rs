@@ -11,6 +11,8 @@
 //! | [`resize`] | scale an image down |
 //! | [`knobs`] | the five knobs of the Mez paper |
 //! | [`yuv`] | planar images, and their conversion |
+//! | [`tiles`] | JPEG of the tiles that changed |
+//! | [`region`] | where an application found something |
 //! | [`encoding`] | tell by its first bytes how an image is encoded |
 //!
 //! Invariants:
@@ -24,7 +26,9 @@ pub mod image;
 pub mod jpeg;
 pub mod knobs;
 pub mod png;
+pub mod region;
 pub mod resize;
+pub mod tiles;
 pub mod yuv;
 
 pub use encoding::{Encoding, sniff};

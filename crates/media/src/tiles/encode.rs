@@ -1,0 +1,262 @@
+//! Finds the tiles that changed and codes them.
+
+use bytes::Bytes;
+use mez_core::setting::{Jpeg, Quality};
+
+use super::Base;
+use super::payload::{Grid, TILE_SIDE, head_bytes_max, sheet, write};
+use crate::image::{Image, ImageView, PixelFormat};
+use crate::jpeg::{EncodeError, Encoder, Sampling};
+use crate::region::Region;
+
+/// A block of 8×8 pixels has changed if its bytes differ by more than this on average from those that were last sent. Above the
+/// noise of cameras (a standard deviation of three grey levels differs by 3.4 from itself), below what a detector sees.
+const CHANGE: u32 = 6;
+/// The same inside regions where the application found something, which keep their quality.
+const CHANGE_IN_REGIONS: u32 = 3;
+/// The lowest quality that a byte budget may force.
+const QUALITY_FLOOR: u8 = 10;
+/// How often a frame is coded again to fit its budget.
+const ATTEMPTS_MAX: u32 = 6;
+
+/// A frame of tiles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TileFrame {
+    /// The bytes to send (`docs/tiles.md`).
+    pub payload: Bytes,
+    /// Tiles in it.
+    pub tiles: usize,
+    /// Tiles in the whole picture.
+    pub tiles_of: usize,
+    /// The quality that it was coded at: that of the setting, unless the budget forced a lower one.
+    pub quality: Quality,
+    /// Whether it is within the budget.
+    pub fits: bool,
+}
+
+/// Codes the changed tiles of one stream. Remembers the source pixels of each tile as they were last sent, and when.
+pub struct TileEncoder {
+    encoder: Encoder,
+    /// The source of every tile when it was last sent.
+    sent: Image,
+    /// The number of the frame in which each tile was last sent.
+    sent_in: Vec<u64>,
+    sheet: Image,
+    changed: Vec<u32>,
+}
+
+impl std::fmt::Debug for TileEncoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TileEncoder").field("tiles", &self.sent_in.len()).finish_non_exhaustive()
+    }
+}
+
+impl TileEncoder {
+    /// An encoder that has sent nothing.
+    ///
+    /// # Errors
+    /// [`EncodeError::Codec`] without memory.
+    pub fn new() -> Result<Self, EncodeError> {
+        Ok(Self {
+            encoder: Encoder::new(80, Sampling::Yuv420)?,
+            sent: Image::empty(),
+            sent_in: Vec::new(),
+            sheet: Image::empty(),
+            changed: Vec::new(),
+        })
+    }
+
+    /// Whether a frame of this picture can build on earlier ones: it has their size and format.
+    #[must_use]
+    pub fn continues(&self, image: &ImageView<'_>) -> bool {
+        (self.sent.width(), self.sent.height(), self.sent.format())
+            == (image.width(), image.height(), image.format())
+    }
+
+    /// Codes the tiles of `image` (BGR or grey) that the receiver does not hold as they are, under `number`, which grows with
+    /// every frame. The scale of `setting` was applied before. Above `bytes_max`, the quality is lowered; a frame that does
+    /// not fit at the lowest says so, and is to be given up with [`TileEncoder::forget`] or sent all the same.
+    ///
+    /// # Errors
+    /// [`EncodeError`]; nothing counts as sent then.
+    pub fn encode(
+        &mut self,
+        image: &ImageView<'_>,
+        setting: &Jpeg,
+        number: u64,
+        base: Base,
+        regions: &[Region],
+        bytes_max: Option<usize>,
+    ) -> Result<TileFrame, EncodeError> {
+        let (width, height) = (image.width(), image.height());
+        if width > u32::from(u16::MAX) || height > u32::from(u16::MAX) {
+            return Err(EncodeError::TooLarge { width, height });
+        }
+        if image.format() == PixelFormat::Bgra8 {
+            let detail = "tiles are made of BGR or grey pixels".into();
+            return Err(EncodeError::Codec { detail });
+        }
+        let grid = Grid { width, height };
+        let base = if self.continues(image) { base } else { Base::Nothing };
+        self.find(image, grid, base, regions);
+        let grey = image.format() == PixelFormat::Gray8 || setting.sampling == Sampling::Grey;
+        self.encoder.set_sampling(setting.sampling);
+        let mut quality = setting.quality.get();
+        self.lay_out(image, grid);
+        let mut head = Vec::with_capacity(head_bytes_max(self.changed.len()));
+        write(grid, grey, &self.changed, &mut head);
+        let mut payload;
+        let mut attempt = 0;
+        loop {
+            payload = head.clone();
+            if let Some(view) = self.sheet.view().filter(|_| !self.changed.is_empty()) {
+                self.encoder.set_quality(quality)?;
+                append_without_tables(&self.encoder.encode(&view)?, &mut payload);
+            }
+            attempt += 1;
+            let over = bytes_max.filter(|most| payload.len() > *most);
+            let Some(most) = over.filter(|_| quality > QUALITY_FLOOR && attempt < ATTEMPTS_MAX) else {
+                break;
+            };
+            quality = lower(quality, payload.len(), most, attempt + 1 == ATTEMPTS_MAX);
+        }
+        self.remember(image, grid, number);
+        Ok(TileFrame {
+            tiles: self.changed.len(),
+            tiles_of: grid.tiles(),
+            quality: Quality::clamped(quality),
+            fits: bytes_max.is_none_or(|most| payload.len() <= most),
+            payload: payload.into(),
+        })
+    }
+
+    /// Says that the last frame was not sent: the next has to be independent.
+    pub fn forget(&mut self) {
+        self.sent = Image::empty();
+        self.sent_in.clear();
+    }
+
+    /// Bytes of memory that it holds.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.sent.data().len()
+            + self.sheet.data().len()
+            + self.sent_in.len() * 8
+            + self.changed.capacity() * 4
+    }
+
+    fn find(&mut self, image: &ImageView<'_>, grid: Grid, base: Base, regions: &[Region]) {
+        self.changed.clear();
+        let all = 0..grid.tiles() as u32;
+        let after = match base {
+            Base::Nothing => return self.changed.extend(all),
+            Base::Last => u64::MAX,
+            Base::Frame(number) => number,
+        };
+        let channels = image.format().bytes_per_pixel();
+        let stride = grid.width as usize * channels;
+        for index in all {
+            let tile = grid.tile(index as usize);
+            let near = regions.iter().any(|region| region.touches(tile.x, tile.y, tile.width, tile.height));
+            let most = if near { CHANGE_IN_REGIONS } else { CHANGE };
+            let lost = self.sent_in[index as usize] > after;
+            let differs = || {
+                (0..tile.height).step_by(8).any(|dy| {
+                    let rows = 8.min(tile.height - dy);
+                    (0..tile.width).step_by(8).any(|dx| {
+                        let row_bytes = 8.min(tile.width - dx) * channels;
+                        let sum: u32 = (0..rows)
+                            .map(|row| {
+                                let (x, y) = ((tile.x + dx) * channels, tile.y + dy + row);
+                                let now = &image.data()[y * image.row_stride_bytes() + x..][..row_bytes];
+                                let then = &self.sent.data()[y * stride + x..][..row_bytes];
+                                now.iter().zip(then).map(|(a, b)| u32::from(a.abs_diff(*b))).sum::<u32>()
+                            })
+                            .sum();
+                        sum > most * (rows * row_bytes) as u32
+                    })
+                })
+            };
+            if lost || differs() {
+                self.changed.push(index);
+            }
+        }
+    }
+
+    /// Lays the changed tiles side by side. Outside the picture its last column and row go on.
+    fn lay_out(&mut self, image: &ImageView<'_>, grid: Grid) {
+        let (columns, rows) = sheet(self.changed.len(), grid);
+        let side = TILE_SIDE as usize;
+        let channels = image.format().bytes_per_pixel();
+        let mut sheet = self.sheet.reset((columns * side) as u32, (rows * side) as u32, image.format());
+        let stride = columns * side * channels;
+        let pixels = sheet.data_mut();
+        // Places without a tile cost least when they are all the same.
+        pixels.fill(128);
+        for (place, &index) in self.changed.iter().enumerate() {
+            let tile = grid.tile(index as usize);
+            let (x, y) = (place % columns * side, place / columns * side);
+            for row in 0..side {
+                let from_row = tile.y + row.min(tile.height - 1);
+                let at = from_row * image.row_stride_bytes() + tile.x * channels;
+                let from = &image.data()[at..][..tile.width * channels];
+                let to = &mut pixels[(y + row) * stride + x * channels..][..side * channels];
+                to[..from.len()].copy_from_slice(from);
+                let last = from.len() - channels;
+                for pixel in to[from.len()..].chunks_exact_mut(channels) {
+                    pixel.copy_from_slice(&from[last..]);
+                }
+            }
+        }
+    }
+
+    fn remember(&mut self, image: &ImageView<'_>, grid: Grid, number: u64) {
+        let channels = image.format().bytes_per_pixel();
+        if !self.continues(image) {
+            self.sent.reset(grid.width, grid.height, image.format());
+            self.sent_in = vec![0; grid.tiles()];
+        }
+        let stride = grid.width as usize * channels;
+        let mut sent = self.sent.reset(grid.width, grid.height, image.format());
+        for &index in &self.changed {
+            let tile = grid.tile(index as usize);
+            self.sent_in[index as usize] = number;
+            for y in tile.y..tile.y + tile.height {
+                let from = &image.data()[y * image.row_stride_bytes() + tile.x * channels..];
+                let to = &mut sent.data_mut()[y * stride + tile.x * channels..];
+                to[..tile.width * channels].copy_from_slice(&from[..tile.width * channels]);
+            }
+        }
+    }
+}
+
+/// A quality at which a frame of `bytes` at `quality` should take no more than `most`: sizes go about with the square root of the
+/// step of the quantiser, whose scale is 50/q below quality 50 and 2 − q/50 above.
+fn lower(quality: u8, bytes: usize, most: usize, last: bool) -> u8 {
+    if last {
+        return QUALITY_FLOOR;
+    }
+    let quality = f64::from(quality);
+    let step = if quality < 50.0 { 50.0 / quality } else { (2.0 - quality / 50.0).max(0.02) };
+    let ratio = bytes as f64 / (0.92 * most as f64);
+    let step = step * ratio.powf(1.5);
+    let wanted = if step >= 1.0 { 50.0 / step } else { 100.0 - 50.0 * step };
+    (wanted as u8).min(quality as u8 - 1).max(QUALITY_FLOOR)
+}
+
+/// Appends a JPEG without what every decoder knows: the application segment, and the Huffman tables, which are the standard's
+/// (ITU-T T.81, annex K.3). That is 440 of the 620 bytes before its data.
+fn append_without_tables(jpeg: &[u8], out: &mut Vec<u8>) {
+    let (start, mut rest) = jpeg.split_at(2);
+    out.extend_from_slice(start);
+    while let &[0xFF, code, high, low, ..] = rest
+        && code != 0xDA
+    {
+        let (segment, tail) = rest.split_at(2 + usize::from(u16::from_be_bytes([high, low])));
+        if !matches!(code, 0xC4 | 0xE0..=0xEF) {
+            out.extend_from_slice(segment);
+        }
+        rest = tail;
+    }
+    out.extend_from_slice(rest);
+}

@@ -1,0 +1,24 @@
+//! JPEG of the tiles that changed: for still cameras where there is no time or no codec for video.
+//!
+//! A picture is cut into tiles of 32×32 pixels. Those that differ from what the receiver holds are laid side by side in one
+//! JPEG; `docs/tiles.md` has every byte of the payload. A frame of all tiles is independent; any other builds on the frames
+//! before it in its chain.
+
+mod decode;
+mod encode;
+mod payload;
+
+pub use decode::{TileDecoder, TileError};
+pub use encode::{TileEncoder, TileFrame};
+pub use payload::{GridError, TILE_SIDE, VERSION};
+
+/// What the receiver is known to hold when a frame of tiles is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Base {
+    /// Nothing: all tiles are sent.
+    Nothing,
+    /// The last frame that was made.
+    Last,
+    /// The frame made with this number, and perhaps later ones: every tile that was sent since is sent again.
+    Frame(u64),
+}
