@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use mez_core::frame::FRAME_BYTES_MAX;
 use mez_core::name::CameraPattern;
 use mez_core::units::Timestamp;
 use mez_node::api::request::{Subscribe, parse_camera, published};
@@ -65,7 +66,7 @@ fn publish(request: pb::PublishRequest) -> bool {
 
 /// The socket's bytes, as the broker reads them.
 fn packets(bytes: &[u8]) -> usize {
-    let mut reader = PacketReader::new(bytes);
+    let mut reader = PacketReader::new(bytes, FRAME_BYTES_MAX);
     let (mut taken, mut bytes_read) = (0, 0);
     while let Ok(Some(packet)) = at_once(reader.read()) {
         assert!(packet.message.len() <= MESSAGE_BYTES_MAX);

@@ -24,6 +24,9 @@ StrPath: TypeAlias = str | os.PathLike[str]
 
 NS_MAX = 2**64 - 1
 
+FRAME_BYTES_CEILING = 256 << 20
+"""The most that may be allowed for one frame. A raw 8K BGR frame is 99.5 MB."""
+
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 _FROM_NOW = re.compile(r"([+-])(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9}

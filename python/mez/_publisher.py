@@ -252,7 +252,7 @@ def publisher(
         keys=arguments.optional_path("keys", keys),
         quality=arguments.whole("quality", quality, 1, 100),
         log_bytes=arguments.whole("log_bytes", log_bytes, 1 << 16, 1 << 40),
-        frame_bytes_max=arguments.whole("frame_bytes_max", frame_bytes_max, 1, (1 << 32) - 1),
+        frame_bytes_max=arguments.whole("frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING),
         state=arguments.optional_path("state", state),
     )
     return Publisher(native, camera)

@@ -227,7 +227,7 @@ def test_a_camera_that_is_there_already(edge: mez.Edge, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
     (damaged / "cameras" / "cam").mkdir(parents=True)
     (damaged / "cameras" / "cam" / "epoch").write_text("many")
-    with pytest.raises(mez.StateError, match="does not hold a number; remove it"):
+    with pytest.raises(mez.StateError, match="does not hold the number of a start; remove it"):
         mez.publisher("cam", edge, state=damaged)
 
 

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use mez_core::frame::FRAME_BYTES_MAX;
 use mez_core::log::LogConfig;
 use mez_core::name::CameraName;
 use mez_node::api::socket::{Which, default_path};
@@ -16,7 +15,7 @@ use mez_node::runtime::{block_on, stop_signal, until_stopped};
 use mez_node::source::{Source, SourceOptions, SourceSpec};
 
 use crate::failure::Failure;
-use crate::text::parse_bytes;
+use crate::text::{parse_bytes, parse_frame_bytes};
 
 /// Run a camera broker: keeps a camera's frames and sends them to the edge on demand
 #[derive(Debug, Args)]
@@ -56,8 +55,8 @@ pub(crate) struct CameraArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes, env = "MEZ_CAMERA_LOG_BYTES")]
     log_bytes: u64,
     /// The largest frame that is taken
-    #[arg(long, value_name = "SIZE", default_value_t = FRAME_BYTES_MAX.into(), value_parser = parse_bytes)]
-    frame_bytes_max: u64,
+    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes)]
+    frame_bytes_max: u32,
     /// Folder for what is remembered between starts [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -72,8 +71,7 @@ pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
     let mut options =
         CameraOptions::new(args.camera.clone(), host, port, keys.credentials(Role::Camera, Some(&name))?);
     options.log = LogConfig::with_bytes_max(args.log_bytes);
-    options.frame_bytes_max = u32::try_from(args.frame_bytes_max)
-        .map_err(|_| Failure::text("--frame-bytes-max is above 4 GiB; no frame is that large"))?;
+    options.frame_bytes_max = args.frame_bytes_max;
     options.state = args.state;
     let socket = match args.socket {
         Some(path) if path.as_os_str() == "off" => None,

@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use clap::Args;
 use mez_core::broker::edge::EdgeConfig;
-use mez_core::frame::FRAME_BYTES_MAX;
 use mez_node::api::socket::{Which, default_path};
 use mez_node::identity::{KeyFolder, Name};
 use mez_node::ports;
@@ -14,7 +13,7 @@ use mez_node::process::{EdgeProcess, EdgeProcessOptions};
 use mez_node::runtime::{block_on, stop_signal};
 
 use crate::failure::Failure;
-use crate::text::parse_bytes;
+use crate::text::{parse_bytes, parse_frame_bytes};
 
 /// Run an edge broker: cameras connect to it, applications subscribe at it
 #[derive(Debug, Args)]
@@ -54,8 +53,8 @@ pub(crate) struct EdgeArgs {
     #[arg(long, value_name = "N", default_value_t = 64)]
     cameras_max: usize,
     /// The largest frame that is accepted
-    #[arg(long, value_name = "SIZE", default_value_t = FRAME_BYTES_MAX.into(), value_parser = parse_bytes)]
-    frame_bytes_max: u64,
+    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes)]
+    frame_bytes_max: u32,
 }
 
 /// An address to listen on, or none.
@@ -102,8 +101,6 @@ fn every_address(port: u16) -> SocketAddr {
 
 pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
     let keys = KeyFolder::find(args.keys.as_deref())?;
-    let frame_bytes_max = u32::try_from(args.frame_bytes_max)
-        .map_err(|_| Failure::text("--frame-bytes-max is above 4 GiB; no frame is that large"))?;
     let options = EdgeProcessOptions {
         credentials: keys.edge_credentials(args.name.as_ref(), &args.dns)?,
         keys,
@@ -114,7 +111,7 @@ pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
         config: EdgeConfig {
             log_bytes_max: args.log_bytes,
             cameras_max: args.cameras_max,
-            frame_bytes_max,
+            frame_bytes_max: args.frame_bytes_max,
             ..EdgeConfig::default()
         },
     };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mez_core::frame::FRAME_BYTES_CEILING;
 use mez_core::units::Timestamp;
 
 /// Parses a size in bytes: `512MiB`, `1.5GB`, `64k`, `1048576`.
@@ -21,6 +22,16 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     match number.parse::<f64>() {
         Ok(value) if value > 0.0 && value * factor < 1e15 => Ok((value * factor) as u64),
         _ => Err(format!("{text:?} is not a size; write sizes like 512MiB, 1GiB or 64kB")),
+    }
+}
+
+/// The size of a frame: one to [`FRAME_BYTES_CEILING`] bytes.
+pub(crate) fn parse_frame_bytes(text: &str) -> Result<u32, String> {
+    let bytes = parse_bytes(text)?;
+    let ceiling = FRAME_BYTES_CEILING;
+    match u32::try_from(bytes) {
+        Ok(bytes) if (1..=ceiling).contains(&bytes) => Ok(bytes),
+        _ => Err(format!("a frame has 1 byte to {} MiB", ceiling >> 20)),
     }
 }
 

@@ -9,6 +9,8 @@ use crate::units::Timestamp;
 
 /// The default limit on one frame's payload. A raw 4K BGR frame is 24.9 MB.
 pub const FRAME_BYTES_MAX: u32 = 32 << 20;
+/// The highest limit that a broker may be given. A raw 8K BGR frame is 99.5 MB.
+pub const FRAME_BYTES_CEILING: u32 = 256 << 20;
 /// The most bytes in the name of a rung.
 pub const RUNG_BYTES_MAX: usize = 64;
 

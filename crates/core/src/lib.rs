@@ -14,12 +14,14 @@
 //! | [`profile`] | what each rung costs and keeps, for one application |
 //! | [`controller`] | which rung a frame is sent at; whether contracts are kept |
 //! | [`clock`] | offset and drift between two monotonic clocks from four-timestamp exchanges |
+//! | [`buffer`] | memory of payloads, used again |
 //! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
 //! | [`subscription`] | how one application reads logs: newest or every frame, past or live |
 //! | [`wire`] | the bytes that cross the link (`docs/wire.md`) |
 //! | [`broker`] | the camera broker and the edge broker as state machines |
 
 pub mod broker;
+pub mod buffer;
 pub mod clock;
 pub mod contract;
 pub mod controller;

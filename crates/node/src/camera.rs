@@ -119,6 +119,7 @@ impl CameraBroker {
         let config = CameraConfig { camera: camera.clone(), epoch, anchor, software };
         let shared = Arc::new(Shared {
             camera: camera.clone(),
+            frame_bytes_max: options.frame_bytes_max,
             intake: Mutex::new(intake),
             reader: reader.clone(),
             appended: watch::Sender::new(0),
@@ -143,6 +144,7 @@ impl CameraBroker {
 
 struct Shared {
     camera: CameraName,
+    frame_bytes_max: u32,
     intake: Mutex<Intake>,
     reader: LogReader,
     /// Counts appended frames.
@@ -163,6 +165,11 @@ impl CameraHandle {
     /// The camera's name.
     pub fn name(&self) -> &CameraName {
         &self.shared.camera
+    }
+
+    /// The largest payload that is taken.
+    pub fn frame_bytes_max(&self) -> u32 {
+        self.shared.frame_bytes_max
     }
 
     /// Stamps a frame and puts it into the log. For any thread; waits for nothing but another publisher's copy

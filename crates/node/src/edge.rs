@@ -72,6 +72,7 @@ impl EdgeBroker {
         let address =
             listener.address().map_err(|source| ListenError::Bind { address: options.listen, source })?;
         let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
+        let frame_bytes_max = options.config.frame_bytes_max;
         let driver = Driver {
             broker: Broker::new(options.config),
             links: HashMap::new(),
@@ -81,7 +82,13 @@ impl EdgeBroker {
         };
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(driver.run(listener, event_receiver, request_receiver, stopped));
-        Ok(EdgeHandle { requests, address, next_subscription: Arc::default(), stop: Arc::new(stop) })
+        Ok(EdgeHandle {
+            requests,
+            address,
+            frame_bytes_max,
+            next_subscription: Arc::default(),
+            stop: Arc::new(stop),
+        })
     }
 }
 
@@ -102,6 +109,7 @@ enum Request {
 pub struct EdgeHandle {
     requests: mpsc::Sender<Request>,
     address: SocketAddr,
+    frame_bytes_max: u32,
     next_subscription: Arc<AtomicU64>,
     stop: Arc<watch::Sender<bool>>,
 }
@@ -110,6 +118,11 @@ impl EdgeHandle {
     /// The address that camera brokers connect to.
     pub fn link_address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The largest payload that is taken from a camera.
+    pub fn frame_bytes_max(&self) -> u32 {
+        self.frame_bytes_max
     }
 
     /// Stops the broker: applications are told, and connections are closed. Waits until that is done.

@@ -10,6 +10,7 @@ pub mod feed;
 pub mod identity;
 mod link;
 pub mod local;
+pub mod memory;
 pub mod ports;
 pub mod process;
 pub mod runtime;

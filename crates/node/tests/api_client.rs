@@ -6,10 +6,12 @@ mod api_support;
 use std::time::Duration;
 
 use api_support::{Site, frame, image, number, tcp, warm_up, within};
+use mez_core::broker::edge::EdgeConfig;
 use mez_core::frame::SkipReason;
 use mez_core::subscription::Deliver;
 use mez_node::client::{
-    Address, ClientError, ClientOptions, EdgeClient, Event, Profile, PublisherEvent, SubscribeOptions,
+    Address, ClientError, ClientOptions, EdgeClient, Event, Profile, PublisherEvent, SendError,
+    SubscribeOptions,
 };
 use mez_node::clock::{monotonic_now, wall_now};
 use mez_node::identity::name::Role;
@@ -40,6 +42,7 @@ both_ways! {
     the_newest_wins_for_a_slow_application: newest_wins;
     every_frame_is_delivered_on_request: every_frame;
     the_past_is_read_and_ends: the_past;
+    frames_may_be_larger_than_by_default: large_frames;
     a_stalled_reader_holds_up_nobody: stalled_reader;
     what_is_refused_says_which_field: refusals;
     cameras_are_listed: cameras;
@@ -164,6 +167,25 @@ async fn the_past(way: usize) {
     assert_eq!(numbers[numbers.len() - 10..], (1000..1010).collect::<Vec<_>>());
     assert!(not_held.is_some(), "an hour ago nothing was held, and that has to be said");
     assert_eq!(within(past.next()).await, None);
+}
+
+/// Frames above the default limit go all the way where the brokers were told to take them, and one above the brokers' limit
+/// is refused with that limit before a byte of it is sent.
+async fn large_frames(way: usize) {
+    const LIMIT: u32 = 48 << 20;
+    let site = Site::new();
+    let edge = site.edge_with(EdgeConfig { frame_bytes_max: LIMIT, ..EdgeConfig::default() });
+    let camera = site.camera_with("dock/cam1", &edge, |options| options.frame_bytes_max = LIMIT).await;
+    let (_edge_server, unix, tls) = site.serve_edge(&edge).await;
+    let client = site.client(&[unix, tls][way]).await;
+    let mut subscription = client.subscribe(all()).await.unwrap();
+    warm_up(&camera, &mut subscription).await;
+    let (_camera_server, address) = site.serve_camera(&camera);
+    let publisher = site.publisher(&address).await;
+    let refused = publisher.send(image(7, LIMIT + 1)).unwrap_err();
+    assert_eq!(refused, SendError::TooLarge { bytes: LIMIT as usize + 1, bytes_max: LIMIT });
+    publisher.send(image(2000, 40 << 20)).unwrap();
+    while number(&frame(&mut subscription).await.payload) != 2000 {}
 }
 
 async fn stalled_reader(way: usize) {

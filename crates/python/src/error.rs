@@ -3,7 +3,6 @@
 use std::fmt::Display;
 
 use mez_core::broker::PublishError;
-use mez_core::frame::FRAME_BYTES_MAX;
 use mez_core::log::AppendError;
 use mez_media::jpeg::EncodeError;
 use mez_node::api::ApiError;
@@ -76,7 +75,7 @@ pub(crate) fn publish(py: Python<'_>, failure: &PublishError) -> PyErr {
 pub(crate) fn send(py: Python<'_>, failure: &SendError) -> PyErr {
     match failure {
         SendError::Empty { .. } => raise(py, "ImageError", failure),
-        SendError::TooLarge { bytes } => too_large(py, *bytes as u64, FRAME_BYTES_MAX.into()),
+        SendError::TooLarge { bytes, bytes_max } => too_large(py, *bytes as u64, (*bytes_max).into()),
         SendError::Over(reason) => client(py, reason),
     }
 }

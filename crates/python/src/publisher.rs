@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::{PublishError, Published};
-use mez_core::frame::{Encoding, FRAME_BYTES_MAX, FrameId};
+use mez_core::frame::{Encoding, FrameId};
 use mez_core::log::LogConfig;
 use mez_core::name::CameraName;
 use mez_core::units::{Instant, Timestamp};
@@ -312,7 +312,7 @@ impl Publisher {
     fn bytes_max(&self, way: &Way) -> u32 {
         match way {
             Way::Here(_) => self.frame_bytes_max,
-            Way::Through(_) => self.frame_bytes_max.min(FRAME_BYTES_MAX),
+            Way::Through(through) => self.frame_bytes_max.min(through.frame_bytes_max()),
         }
     }
 }

@@ -57,6 +57,11 @@ pub(crate) enum Refusal {
 }
 
 impl Through {
+    /// The largest payload that the broker takes.
+    pub(crate) fn frame_bytes_max(&self) -> u32 {
+        self.client.frame_bytes_max()
+    }
+
     /// Connects to the broker at `address`, trying again for 5 seconds.
     pub(crate) fn connect(
         py: Python<'_>,

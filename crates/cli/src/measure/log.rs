@@ -4,7 +4,7 @@
 //!
 //! | arm | what it does with each frame |
 //! | --- | --- |
-//! | `append` | copies a borrowed buffer into a new payload and appends that to a log at its budget |
+//! | `append` | copies a borrowed buffer into a buffer of the pool, as a broker does, and appends that to a log at its budget |
 //! | `append_owned` | appends a payload that is there already |
 //! | `copy_ring` | copies the buffer into the next of as many buffers as the log holds frames, made and touched before: the least that keeping frames can cost |
 //! | `copy_new` | copies it into a new `Vec` at the end of a queue, and drops the oldest of as many: what a simple program does |
@@ -26,11 +26,13 @@ use std::time::{Duration, Instant as Stopwatch};
 
 use bytes::Bytes;
 use clap::Args;
+use mez_core::buffer::BufferPool;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, Sequence, SkipRange,
 };
 use mez_core::log::{LogConfig, LogReader, LogWriter, Read, log};
 use mez_core::units::{Instant, Timestamp};
+use mez_node::memory::KEPT_BYTES_MAX;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::stamp::{now_ns, sleep_until, wake_on_time};
@@ -104,18 +106,27 @@ struct Filled {
     reader: LogReader,
     next: u64,
     no_skips: Arc<[SkipRange]>,
+    /// As brokers have one.
+    pool: BufferPool,
 }
 
 impl Filled {
     fn new(log_bytes: u64, payload: &[u8]) -> Result<Self, Failure> {
         let (writer, reader) = log(LogConfig::with_bytes_max(log_bytes));
-        let mut filled = Self { writer, reader, next: 0, no_skips: Arc::new([]) };
+        let mut filled =
+            Self { writer, reader, next: 0, no_skips: Arc::new([]), pool: BufferPool::new(KEPT_BYTES_MAX) };
         // Twice around, so that from here on every append evicts and reuses.
         let frames = 2 * log_bytes / payload.len() as u64;
         for _ in 0..frames {
-            filled.append(Bytes::copy_from_slice(payload))?;
+            filled.append(filled.copied(payload))?;
         }
         Ok(filled)
+    }
+
+    fn copied(&self, payload: &[u8]) -> Bytes {
+        let mut buffer = self.pool.take(payload.len());
+        buffer.extend_from_slice(payload);
+        buffer.freeze()
     }
 
     fn append(&mut self, payload: Bytes) -> Result<(), Failure> {
@@ -177,7 +188,7 @@ impl Bench {
     fn round(&mut self, round: usize) -> Result<(), Failure> {
         let frames = self.frames;
         self.turn("append", round, frames, |bench, index| {
-            let payload = Bytes::copy_from_slice(bench.source.frame(index));
+            let payload = bench.log.copied(bench.source.frame(index));
             bench.log.append(payload)
         })?;
         self.turn("copy_ring", round, frames, |bench, index| {
@@ -197,7 +208,8 @@ impl Bench {
         // What is read lies in memory of its own again.
         let log_frames = self.ring.len();
         for index in 0..log_frames + log_frames / 8 {
-            self.log.append(Bytes::copy_from_slice(self.source.frame(index)))?;
+            let payload = self.log.copied(self.source.frame(index));
+            self.log.append(payload)?;
         }
 
         let held = self.log.reader.held();
@@ -302,7 +314,8 @@ fn write_beside(args: &LogArgs, round: usize, readers: usize) -> Result<(), Fail
         let written = (0..appends).try_for_each(|index| {
             sleep_until(begin_ns + interval.as_nanos() as u64 * index);
             let before = thread_cpu_ns();
-            log.append(Bytes::copy_from_slice(source.frame(index as usize)))?;
+            let payload = log.copied(source.frame(index as usize));
+            log.append(payload)?;
             cpu_ns += thread_cpu_ns() - before;
             Ok(())
         });

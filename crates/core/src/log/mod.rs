@@ -15,6 +15,7 @@ use bytes::Bytes;
 
 pub use self::cursor::{Cursor, Read};
 use self::ring::{RingConfig, RingReader, RingWriter, ring};
+use crate::buffer::memory_of;
 use crate::frame::{Epoch, Frame, FrameId, SkipRange};
 use crate::units::{Instant, Timestamp};
 
@@ -22,6 +23,9 @@ use crate::units::{Instant, Timestamp};
 const RECORD_OVERHEAD_BYTES: u64 = 256;
 /// The most live segments.
 const SEGMENTS_MAX: usize = 4096;
+/// The default size of segments in logs of 128 MiB and more. What is evicted at once serves the next frames
+/// ([`crate::buffer`]), so it should not be more than may be kept for them.
+const SEGMENT_BYTES: u64 = 8 << 20;
 /// The most records in a segment.
 const SEGMENT_RECORDS_MAX: usize = 256;
 
@@ -31,14 +35,15 @@ pub struct LogConfig {
     /// The budget in bytes, of payloads and records, including what readers still hold. Default 256 MiB:
     /// a minute of 300 kB frames at 15 frames per second. The oldest segment makes room for the newest frame.
     pub bytes_max: u64,
-    /// The size at which a segment is closed. Default: a sixteenth of the budget. What is evicted at once.
+    /// The size at which a segment is closed. Default: a sixteenth of the budget, at most 8 MiB. What is evicted at once.
     pub segment_bytes: u64,
 }
 
 impl LogConfig {
-    /// A log of `bytes_max` bytes in sixteen segments.
+    /// A log of `bytes_max` bytes in segments of the default size.
     pub const fn with_bytes_max(bytes_max: u64) -> Self {
-        Self { bytes_max, segment_bytes: bytes_max / 16 }
+        let sixteenth = bytes_max / 16;
+        Self { bytes_max, segment_bytes: if sixteenth < SEGMENT_BYTES { sixteenth } else { SEGMENT_BYTES } }
     }
 }
 
@@ -143,7 +148,7 @@ impl LogWriter {
                 return Err(AppendError::CaptureTime { last: last_captured, new: captured });
             }
         }
-        let bytes = frame.payload.len() as u64 + RECORD_OVERHEAD_BYTES;
+        let bytes = memory_of(frame.payload.len()) as u64 + RECORD_OVERHEAD_BYTES;
         self.make_room(bytes)?;
 
         let Frame { meta, payload } = frame;

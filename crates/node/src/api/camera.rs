@@ -23,7 +23,7 @@ const PUBLISH_EVENTS_MAX: usize = 1024;
 /// The interface of a camera broker, for every way in. Cheap to clone.
 #[derive(Clone)]
 pub struct CameraApi {
-    camera: CameraHandle,
+    pub(super) camera: CameraHandle,
     subscriptions: Arc<Subscriptions>,
     pub(super) stopping: watch::Receiver<bool>,
 }
@@ -39,7 +39,8 @@ impl CameraApi {
         request: &pb::ConnectRequest,
         received: Instant,
     ) -> Result<pb::ConnectResponse, ApiError> {
-        answer_connect(request, received, vec![self.camera.name().to_string()])
+        let cameras = vec![self.camera.name().to_string()];
+        answer_connect(request, received, cameras, self.camera.frame_bytes_max())
     }
 
     /// Subscribes to the camera's own log.

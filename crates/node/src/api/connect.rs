@@ -1,6 +1,5 @@
 //! The version and the clocks.
 
-use mez_core::frame::FRAME_BYTES_MAX;
 use mez_core::units::Instant;
 use tonic::Code;
 
@@ -12,6 +11,7 @@ pub(super) fn answer_connect(
     request: &pb::ConnectRequest,
     received: Instant,
     cameras: Vec<String>,
+    frame_bytes_max: u32,
 ) -> Result<pb::ConnectResponse, ApiError> {
     // A client that does not say speaks the first version.
     let (lowest, highest) = (request.version_min.max(1), request.version_max.max(1));
@@ -33,7 +33,7 @@ pub(super) fn answer_connect(
         client_sent_monotonic_ns: request.client_sent_monotonic_ns,
         broker_received_monotonic_ns: received.as_nanos(),
         broker_utc_ns: wall_now().as_nanos(),
-        frame_bytes_max: FRAME_BYTES_MAX,
+        frame_bytes_max,
         cameras,
         broker_sent_monotonic_ns: monotonic_now().as_nanos(),
     })
@@ -47,7 +47,7 @@ mod tests {
     fn versions_meet_or_the_older_side_is_named() {
         let answer = |version_min, version_max| {
             let request = pb::ConnectRequest { version_min, version_max, ..Default::default() };
-            answer_connect(&request, Instant::ZERO, Vec::new())
+            answer_connect(&request, Instant::ZERO, Vec::new(), 1 << 20)
         };
         for (lowest, highest) in [(0, 0), (1, 1), (1, 7), (0, 3)] {
             assert_eq!(answer(lowest, highest).unwrap().version, 1, "{lowest} to {highest}");

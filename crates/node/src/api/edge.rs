@@ -20,7 +20,7 @@ use crate::edge::{EdgeHandle, ReplyFailure, Stopped};
 /// The interface of an edge broker, for every way in. Cheap to clone.
 #[derive(Clone)]
 pub struct EdgeApi {
-    edge: EdgeHandle,
+    pub(super) edge: EdgeHandle,
     subscriptions: Arc<Subscriptions>,
     pub(super) stopping: watch::Receiver<bool>,
 }
@@ -36,7 +36,7 @@ impl EdgeApi {
         request: &pb::ConnectRequest,
         received: Instant,
     ) -> Result<pb::ConnectResponse, ApiError> {
-        answer_connect(request, received, Vec::new())
+        answer_connect(request, received, Vec::new(), self.edge.frame_bytes_max())
     }
 
     /// What is known of the cameras.

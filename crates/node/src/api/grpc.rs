@@ -4,7 +4,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use mez_core::frame::FRAME_BYTES_MAX;
 use tokio::task::JoinSet;
 use tokio_stream::Stream;
 use tonic::service::Routes;
@@ -32,7 +31,7 @@ pub(super) async fn routes(broker: &Broker) -> Routes {
         }
         Broker::Camera(api) => {
             let service = CameraBrokerServer::new(CameraService(api.clone()));
-            let bytes_max = FRAME_BYTES_MAX as usize + MESSAGE_BYTES_MAX;
+            let bytes_max = broker.frame_bytes_max() as usize + MESSAGE_BYTES_MAX;
             routes.add_service(service.max_decoding_message_size(bytes_max));
             health.set_serving::<CameraBrokerServer<CameraService>>().await;
         }

@@ -89,4 +89,12 @@ impl Broker {
             Self::Camera(api) => api.stopping.clone(),
         }
     }
+
+    /// The largest payload that the broker takes.
+    pub(crate) fn frame_bytes_max(&self) -> u32 {
+        match self {
+            Self::Edge(api) => api.edge.frame_bytes_max(),
+            Self::Camera(api) => api.camera.frame_bytes_max(),
+        }
+    }
 }

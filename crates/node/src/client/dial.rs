@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::clock::{ClockEstimator, Exchange};
-use mez_core::frame::FRAME_BYTES_MAX;
+use mez_core::frame::FRAME_BYTES_CEILING;
 use mez_core::units::Instant;
 use prost::Message;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -37,7 +37,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections to a local broker that wait for the next call.
 const IDLE_MAX: usize = 4;
 /// What gRPC may carry in one message.
-const GRPC_MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX as usize + MESSAGE_BYTES_MAX;
+const GRPC_MESSAGE_BYTES_MAX: usize = FRAME_BYTES_CEILING as usize + MESSAGE_BYTES_MAX;
 
 /// The way to one broker. Cheap to clone.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::Published;
-use mez_core::frame::{Epoch, FRAME_BYTES_MAX, FrameId, Sequence};
+use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
 use mez_core::units::{Instant, Timestamp};
 use tokio::sync::Notify;
@@ -54,11 +54,16 @@ pub enum SendError {
         /// The payload's size.
         bytes: usize,
     },
-    /// Larger than any broker takes.
-    #[error("the frame has {bytes} bytes, more than the limit of {FRAME_BYTES_MAX}; encode it smaller")]
+    /// Larger than the broker takes.
+    #[error(
+        "the frame has {bytes} bytes, more than the broker's limit of {bytes_max}; encode it smaller, or start the \
+         broker with a higher --frame-bytes-max"
+    )]
     TooLarge {
         /// The payload's size.
         bytes: usize,
+        /// The broker's limit.
+        bytes_max: u32,
     },
     /// The broker said something that will not pass by itself; nothing is sent any more.
     #[error("the camera broker does not take frames any more: {0}")]
@@ -125,6 +130,8 @@ pub struct PublisherCounts {
 pub struct PublisherClient {
     shared: Arc<Shared>,
     camera: CameraName,
+    /// What the broker takes, as it said when it was first reached.
+    frame_bytes_max: u32,
     _task: OwnedTask,
 }
 
@@ -163,10 +170,10 @@ impl PublisherClient {
         let dialler = Dialler::new(address, Which::Camera, credentials)?;
         let asked = camera.map(ToString::to_string).unwrap_or_default();
         let opened = persist(options.patience, async || {
-            dialler.connect().await?;
-            dialler.publish(asked.clone()).await
+            let broker = dialler.connect().await?;
+            Ok((broker.frame_bytes_max, dialler.publish(asked.clone()).await?))
         });
-        let (sink, answers, started) = opened.await?;
+        let (frame_bytes_max, (sink, answers, started)) = opened.await?;
         let camera: CameraName = started.camera.parse().map_err(|_| dialler.protocol("a camera's name"))?;
         let shared = Arc::new(Shared {
             state: Mutex::new(State { connected: true, ..State::default() }),
@@ -176,7 +183,12 @@ impl PublisherClient {
             settled: Notify::new(),
         });
         let work = run(dialler, camera.clone(), Arc::clone(&shared), sink, answers);
-        Ok(Self { shared, camera, _task: OwnedTask::spawn(work) })
+        Ok(Self { shared, camera, frame_bytes_max, _task: OwnedTask::spawn(work) })
+    }
+
+    /// The largest payload that the broker takes.
+    pub fn frame_bytes_max(&self) -> u32 {
+        self.frame_bytes_max
     }
 
     /// The camera.
@@ -197,8 +209,8 @@ impl PublisherClient {
         if width == 0 || height == 0 || bytes == 0 {
             return Err(SendError::Empty { width, height, bytes });
         }
-        if bytes > FRAME_BYTES_MAX as usize {
-            return Err(SendError::TooLarge { bytes });
+        if bytes > self.frame_bytes_max as usize {
+            return Err(SendError::TooLarge { bytes, bytes_max: self.frame_bytes_max });
         }
         let mut state = self.shared.lock();
         if let Some(reason) = &state.over {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use bytes::Bytes;
+use mez_core::frame::FRAME_BYTES_CEILING;
 use prost::Message;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -26,7 +27,7 @@ impl LocalConnection {
         let (read, write) = UnixStream::connect(path).await?.into_split();
         let mut writer = PacketWriter::new(write);
         writer.write_raw(MAGIC).await?;
-        Ok(Self { reader: PacketReader::new(read), writer })
+        Ok(Self { reader: PacketReader::new(read, FRAME_BYTES_CEILING), writer })
     }
 
     /// One question, one answer. After an error other than [`PacketError::Refused`] the connection is of no more use, nor

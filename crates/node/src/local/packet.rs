@@ -3,11 +3,12 @@
 use std::io;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use mez_core::frame::FRAME_BYTES_MAX;
+use mez_core::frame::FRAME_BYTES_CEILING;
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 
 use crate::api::{ApiError, MESSAGE_BYTES_MAX, pb};
+use crate::memory::buffer;
 
 const HEADER_BYTES: usize = 12;
 /// What is read at once where no payload is being received.
@@ -118,11 +119,11 @@ pub struct PacketReader<R> {
 }
 
 impl<R: AsyncRead + Unpin> PacketReader<R> {
-    /// Reads packets with payloads of up to 32 MiB.
-    pub fn new(inner: R) -> Self {
+    /// Reads packets with payloads of up to `payload_bytes_max` bytes.
+    pub fn new(inner: R, payload_bytes_max: u32) -> Self {
         Self {
             inner: BufReader::with_capacity(READ_BYTES, inner),
-            payload_bytes_max: FRAME_BYTES_MAX as usize,
+            payload_bytes_max: payload_bytes_max as usize,
         }
     }
 
@@ -154,11 +155,11 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
     }
 
     async fn read_bytes(&mut self, bytes: usize) -> Result<Bytes, PacketError> {
-        let mut buffer = BytesMut::with_capacity(bytes);
+        let mut buffer = buffer(bytes);
         while buffer.len() < bytes {
             let missing = bytes - buffer.len();
             // Beyond its own buffer's size the reader reads straight into this one.
-            if self.inner.read_buf(&mut (&mut buffer).limit(missing)).await? == 0 {
+            if self.inner.read_buf(&mut (&mut *buffer).limit(missing)).await? == 0 {
                 return Err(PacketError::Cut);
             }
         }
@@ -202,7 +203,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         let message_bytes = message.encoded_len();
         let too_large =
             || io::Error::new(io::ErrorKind::InvalidInput, "a message larger than the local protocol allows");
-        if message_bytes > MESSAGE_BYTES_MAX || payload.len() > FRAME_BYTES_MAX as usize {
+        if message_bytes > MESSAGE_BYTES_MAX || payload.len() > FRAME_BYTES_CEILING as usize {
             return Err(too_large());
         }
         let mut head = BytesMut::with_capacity(HEADER_BYTES + message_bytes);
@@ -224,6 +225,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
 
 #[cfg(test)]
 mod tests {
+    use mez_core::frame::FRAME_BYTES_MAX;
     use proptest::prelude::*;
 
     use super::*;
@@ -233,7 +235,7 @@ mod tests {
     }
 
     async fn read_all(bytes: &[u8]) -> Result<Vec<Packet>, PacketError> {
-        let mut reader = PacketReader::new(bytes);
+        let mut reader = PacketReader::new(bytes, FRAME_BYTES_MAX);
         let mut packets = Vec::new();
         while let Some(packet) = reader.read().await? {
             packets.push(packet);

@@ -53,7 +53,7 @@ async fn converse(
     if magic != *MAGIC {
         return Err(PacketError::Malformed { what: "another version of it" });
     }
-    let mut reader = PacketReader::new(read);
+    let mut reader = PacketReader::new(read, broker.frame_bytes_max());
     let mut stopping = broker.stopping();
     loop {
         let packet = tokio::select! {

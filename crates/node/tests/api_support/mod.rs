@@ -34,19 +34,33 @@ impl Site {
     }
 
     pub fn edge(&self) -> EdgeHandle {
+        self.edge_with(EdgeConfig::default())
+    }
+
+    pub fn edge_with(&self, config: EdgeConfig) -> EdgeHandle {
         let options = EdgeOptions {
             listen: "127.0.0.1:0".parse().unwrap(),
             credentials: self.credentials(Role::Edge, "edge"),
-            config: EdgeConfig::default(),
+            config,
         };
         EdgeBroker::start(options).unwrap()
     }
 
     pub async fn camera(&self, name: &str, edge: &EdgeHandle) -> CameraHandle {
+        self.camera_with(name, edge, |_| {}).await
+    }
+
+    pub async fn camera_with(
+        &self,
+        name: &str,
+        edge: &EdgeHandle,
+        change: impl FnOnce(&mut CameraOptions),
+    ) -> CameraHandle {
         let credentials = self.credentials(Role::Camera, name);
         let port = edge.link_address().port();
         let mut options = CameraOptions::new(name.parse().unwrap(), "127.0.0.1", port, credentials);
         options.state = Some(self.folder.path().join("state"));
+        change(&mut options);
         let camera = CameraBroker::start(options).unwrap();
         within(camera.up().wait_for(|up| *up)).await.unwrap();
         camera

@@ -1,6 +1,7 @@
 //! Who may be which camera, and who takes over.
 
 use crate::broker::{LinkId, NUMBER_MAX};
+use crate::buffer::payload_within;
 use crate::clock::ClockEstimator;
 use crate::frame::{Epoch, FrameId, Sequence};
 use crate::log::{LogConfig, LogWriter, log};
@@ -152,7 +153,8 @@ impl EdgeBroker {
     /// The largest payload that is taken now: a camera's log has to hold it.
     pub(super) fn frame_bytes_max(&self) -> u32 {
         let share = self.config.log_bytes_max / (self.cameras.len() as u64).max(1);
-        let fits = u32::try_from(share.saturating_sub(RECORD_BYTES)).unwrap_or(u32::MAX);
+        let fits = payload_within(share.saturating_sub(RECORD_BYTES) as usize);
+        let fits = u32::try_from(fits).unwrap_or(u32::MAX);
         self.config.frame_bytes_max.min(fits)
     }
 

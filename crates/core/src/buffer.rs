@@ -1,0 +1,207 @@
+//! Buffers for payloads, used again.
+//!
+//! A megabyte of new memory is 256 pages that the kernel clears first, which costs more than copying the frame into it. A
+//! log at its budget lets go of as much as it takes in, so what it lets go of serves the next frames. Buffers come in
+//! sizes an eighth of a doubling apart, so that frames of about the same size fit into each other's place.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use crossbeam_queue::ArrayQueue;
+
+/// Payloads smaller than this come from the allocator, which keeps small memory by itself.
+const POOLED_BYTES_MIN: usize = 64 << 10;
+/// Payloads larger than this are rare, and no memory is kept for them.
+const POOLED_BYTES_MAX: usize = 32 << 20;
+/// Sizes between one power of two and the next. A buffer is at most an eighth larger than what it was taken for.
+const SIZES_PER_DOUBLING: usize = 8;
+/// Buffers that one size may keep.
+const KEPT_OF_SIZE_MAX: usize = 256;
+
+/// Keeps buffers that were let go of for those who need one. Cheap to clone; all clones are one pool.
+#[derive(Clone)]
+pub struct BufferPool(Arc<Shared>);
+
+struct Shared {
+    /// The buffers kept, by size.
+    kept: Box<[ArrayQueue<Vec<u8>>]>,
+    kept_bytes: AtomicU64,
+    kept_bytes_max: u64,
+}
+
+impl BufferPool {
+    /// A pool that keeps at most `kept_bytes_max` bytes that nobody uses.
+    pub fn new(kept_bytes_max: u64) -> Self {
+        let size_max = size_index(POOLED_BYTES_MAX);
+        let kept = (0..=size_max).map(|index| {
+            let fit = kept_bytes_max / size_bytes(index) as u64;
+            ArrayQueue::new((fit as usize).clamp(1, KEPT_OF_SIZE_MAX))
+        });
+        Self(Arc::new(Shared { kept: kept.collect(), kept_bytes: AtomicU64::new(0), kept_bytes_max }))
+    }
+
+    /// An empty buffer with room for `bytes`.
+    pub fn take(&self, bytes: usize) -> Buffer {
+        let kept = pooled(bytes).and_then(|index| self.0.kept[index].pop());
+        if let Some(kept) = &kept {
+            self.0.kept_bytes.fetch_sub(kept.capacity() as u64, Ordering::Relaxed);
+        }
+        let content = kept.unwrap_or_else(|| Vec::with_capacity(memory_of(bytes)));
+        Buffer { content, pool: Arc::clone(&self.0) }
+    }
+
+    /// Bytes kept that nobody uses.
+    pub fn kept_bytes(&self) -> u64 {
+        self.0.kept_bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl std::fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "BufferPool({} of {} bytes kept)", self.kept_bytes(), self.0.kept_bytes_max)
+    }
+}
+
+/// A buffer of a pool, to be filled. It returns to the pool when it is dropped, and so does what [`Buffer::freeze`] makes of
+/// it when its last holder lets go.
+#[derive(Debug)]
+pub struct Buffer {
+    content: Vec<u8>,
+    pool: Arc<Shared>,
+}
+
+impl Buffer {
+    /// The content, to be shared and altered no more.
+    pub fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BufferPool")
+    }
+}
+
+impl Deref for Buffer {
+    type Target = Vec<u8>;
+    fn deref(&self) -> &Vec<u8> {
+        &self.content
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.content
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.content
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut content = std::mem::take(&mut self.content);
+        let bytes = content.capacity();
+        // One that has grown beyond what was asked for has a size of its own.
+        let Some(index) = pooled(bytes).filter(|index| size_bytes(*index) == bytes) else { return };
+        let kept_bytes = self.pool.kept_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        content.clear();
+        if kept_bytes > self.pool.kept_bytes_max || self.pool.kept[index].push(content).is_err() {
+            self.pool.kept_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The memory that a payload of `bytes` takes.
+pub fn memory_of(bytes: usize) -> usize {
+    pooled(bytes).map_or(bytes, size_bytes)
+}
+
+/// The largest payload that takes no more than `memory` bytes.
+pub fn payload_within(memory: usize) -> usize {
+    match pooled(memory) {
+        Some(index) if size_bytes(index) > memory => size_bytes(index - 1),
+        _ => memory,
+    }
+}
+
+/// Which size a payload has, if buffers of that size are kept.
+fn pooled(bytes: usize) -> Option<usize> {
+    (POOLED_BYTES_MIN..=POOLED_BYTES_MAX).contains(&bytes).then(|| size_index(bytes))
+}
+
+/// The index of the smallest size that holds `bytes`, at least [`POOLED_BYTES_MIN`].
+fn size_index(bytes: usize) -> usize {
+    let doublings = bytes.ilog2() - POOLED_BYTES_MIN.ilog2();
+    let base = POOLED_BYTES_MIN << doublings;
+    let step = base / SIZES_PER_DOUBLING;
+    doublings as usize * SIZES_PER_DOUBLING + (bytes - base).div_ceil(step)
+}
+
+/// The bytes of a size.
+fn size_bytes(index: usize) -> usize {
+    let base = POOLED_BYTES_MIN << (index / SIZES_PER_DOUBLING);
+    base + base / SIZES_PER_DOUBLING * (index % SIZES_PER_DOUBLING)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_size_holds_what_it_is_for_and_little_more(bytes in POOLED_BYTES_MIN..=POOLED_BYTES_MAX) {
+            let size = memory_of(bytes);
+            prop_assert!(size >= bytes && size - bytes <= bytes / 8, "{bytes} in {size}");
+            prop_assert_eq!(memory_of(size), size);
+            let fits = payload_within(bytes);
+            prop_assert!(memory_of(fits) <= bytes && memory_of(fits + 1) > bytes, "{fits} within {bytes}");
+        }
+
+        /// Against a count: what is kept stays within the bound, whatever is taken, filled, overfilled and let go of.
+        #[test]
+        fn what_is_kept_is_bounded(
+            uses in proptest::collection::vec((0usize..400_000, 0usize..500_000, any::<bool>()), 1..40),
+            kept_bytes_max in 0u64..1_500_000,
+        ) {
+            let pool = BufferPool::new(kept_bytes_max);
+            let mut held = Vec::new();
+            for (bytes, filled, hold) in uses {
+                let mut buffer = pool.take(bytes);
+                prop_assert!(buffer.is_empty() && buffer.capacity() >= bytes);
+                buffer.resize(filled, 7);
+                let frozen = buffer.freeze();
+                prop_assert!(frozen.len() == filled && frozen.last().is_none_or(|byte| *byte == 7));
+                if hold { held.push(frozen) }
+                prop_assert!(pool.kept_bytes() <= kept_bytes_max);
+            }
+            drop(held);
+            prop_assert!(pool.kept_bytes() <= kept_bytes_max);
+            let in_queues: usize = pool.0.kept.iter().map(|kept| kept.len() * kept.pop().map_or(0, |b| b.capacity())).sum();
+            let counted = pool.kept_bytes();
+            prop_assert_eq!(in_queues as u64, counted, "all that is kept is counted");
+        }
+    }
+
+    #[test]
+    fn memory_is_used_again() {
+        let pool = BufferPool::new(10 << 20);
+        let mut first = pool.take(1_000_000);
+        first.extend_from_slice(&[1; 1_000_000]);
+        let place = first.as_ptr();
+        let shared = first.freeze();
+        let second = pool.take(1_000_000);
+        assert_ne!(second.as_ptr(), place, "somebody still reads it");
+        drop(shared);
+        let third = pool.take(990_000);
+        assert_eq!((third.as_ptr(), third.len()), (place, 0));
+    }
+}
