@@ -11,6 +11,7 @@
 //! | [`resize`] | scale an image down |
 //! | [`knobs`] | the five knobs of the Mez paper |
 //! | [`yuv`] | planar images, and their conversion |
+//! | [`h264`] | video with a byte budget for every frame |
 //! | [`tiles`] | JPEG of the tiles that changed |
 //! | [`region`] | where an application found something |
 //! | [`encoding`] | tell by its first bytes how an image is encoded |
@@ -22,6 +23,7 @@
 //!   whatever came before.
 
 pub mod encoding;
+pub mod h264;
 pub mod image;
 pub mod jpeg;
 pub mod knobs;

@@ -1,0 +1,211 @@
+//! What a receiver decodes is, to the last bit, what the encoder predicted the next picture from.
+//!
+//! A second decoder gets everything that openh264 wrote, also what was thrown away or lost, under openh264's own headers. What it
+//! shows is what openh264 holds. Receivers get what was sent, under our headers, as chance has it.
+
+use std::collections::VecDeque;
+
+use mez_core::setting::Quantiser;
+use proptest::prelude::*;
+
+use super::native::NativeDecoder;
+use super::*;
+use crate::image::{Image, ImageView, PixelFormat};
+use crate::yuv::Yuv420;
+
+const SIDE: u32 = 48;
+
+/// Blocks of noise, a part of which changes with every picture.
+fn picture(at: u32, busy: bool) -> Yuv420 {
+    let mut pixels = Vec::new();
+    for y in 0..SIDE {
+        for x in 0..SIDE {
+            let moving = busy || (x + 3 * at) % SIDE < SIDE / 4;
+            let seed = (x / 2) * 7919 + (y / 3) * 104_729 + if moving { at * 15_485_863 } else { 0 };
+            let noise = seed.wrapping_mul(0x9E37_79B9) >> 25;
+            pixels.extend([40 + noise as u8, 90, 200 - noise as u8]);
+        }
+    }
+    let mut planes = Yuv420::empty();
+    planes.fill_from(&ImageView::packed(&pixels, SIDE, SIDE, PixelFormat::Bgr8).unwrap());
+    planes
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    busy: bool,
+    /// Bytes that the picture may take; `None`: any.
+    most: Option<usize>,
+    /// The frame does not arrive.
+    lost: bool,
+    /// Frames after which the sender learns of either.
+    delay: usize,
+    /// Asks for an independent frame.
+    independent: bool,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    (
+        prop::bool::weighted(0.15),
+        prop::option::weighted(0.7, prop::sample::select(&[120usize, 200, 300, 500, 900][..])),
+        prop::bool::weighted(0.2),
+        prop::sample::select(&[0usize, 0, 0, 0, 1, 1, 2, 4][..]),
+        prop::bool::weighted(0.05),
+    )
+        .prop_map(|(busy, most, lost, delay, independent)| Step { busy, most, lost, delay, independent })
+}
+
+/// Takes what arrives, as an application's library does.
+struct Receiver {
+    decoder: H264Decoder,
+    shown: u32,
+}
+
+impl Receiver {
+    fn new() -> Self {
+        Self { decoder: H264Decoder::new(1 << 16), shown: 0 }
+    }
+
+    /// Decodes a frame, or says why not; compares with what the encoder holds.
+    fn take(&mut self, frame: &H264Frame, number: u64, expected: &Image) -> Result<(), String> {
+        match self.decoder.decode(&frame.payload, number, frame.refers) {
+            Ok(image) if image == expected => {
+                self.shown += 1;
+                Ok(())
+            }
+            Ok(_) => Err(format!("frame {number} ({:?}) was decoded to something else", frame.refers)),
+            Err(H264Error::NotHeld { .. }) => Ok(()),
+            Err(error) => Err(format!("frame {number}: {error}")),
+        }
+    }
+}
+
+fn play(steps: &[Step]) -> Result<(), String> {
+    let mut encoder = H264Encoder::new(SIDE, SIDE).unwrap();
+    let mut truth = NativeDecoder::new().unwrap();
+    let (mut receiver, mut reordered) = (Receiver::new(), Receiver::new());
+    let mut late: Vec<Receiver> = Vec::new();
+    let mut news: VecDeque<(usize, u64, bool)> = VecDeque::new();
+    let mut held_back: Option<(H264Frame, u64, Image)> = None;
+    let mut recover = false;
+    for (at, step) in steps.iter().enumerate() {
+        let number = 10 + at as u64;
+        while let Some(&(_, about, arrived)) = news.iter().find(|(when, ..)| *when <= at) {
+            news.retain(|(_, other, _)| *other != about);
+            if arrived {
+                encoder.acknowledge(about);
+            } else {
+                encoder.lost(about);
+                recover = true;
+            }
+        }
+        let wanted = match () {
+            () if step.independent || at == 0 => Wanted::Independent,
+            () if recover => Wanted::Acknowledged(number - 1),
+            () => Wanted::Previous,
+        };
+        recover = false;
+        let planes = picture(at as u32, step.busy);
+        let frame = encoder
+            .encode(&planes.view().unwrap(), number, wanted, Quantiser::clamped(22), step.most)
+            .map_err(|error| error.to_string())?;
+        let mut expected = Image::empty();
+        for written in encoder.written.drain(..) {
+            truth
+                .decode(&written, &mut expected)
+                .map_err(|error| format!("openh264's own stream: {error}"))?;
+        }
+        if step.independent && frame.refers.is_some() {
+            return Err(format!("frame {number} should be independent"));
+        }
+        if frame.fits != step.most.is_none_or(|most| frame.payload.len() <= most) {
+            return Err(format!("frame {number} says {} of its {} bytes", frame.fits, frame.payload.len()));
+        }
+        // What does not fit is not sent, and the sender knows that at once.
+        let lost = step.lost || !frame.fits;
+        let decodes = !lost && {
+            let before = receiver.shown;
+            receiver.take(&frame, number, &expected)?;
+            receiver.shown > before
+        };
+        if !lost {
+            late.iter_mut().try_for_each(|joined| joined.take(&frame, number, &expected))?;
+            if at % 5 == 4 {
+                late.push(Receiver::new());
+            }
+            // Every other frame overtakes the one before.
+            match held_back.take() {
+                Some((earlier, its_number, its_image)) => {
+                    reordered.take(&frame, number, &expected)?;
+                    reordered.take(&earlier, its_number, &its_image)?;
+                }
+                None => held_back = Some((frame.clone(), number, expected)),
+            }
+        }
+        news.push_back((at + 1 + if frame.fits { step.delay } else { 0 }, number, decodes));
+    }
+    let everything = steps.iter().all(|step| !step.lost && step.most.is_none());
+    if everything && receiver.shown as usize != steps.len() {
+        return Err("a receiver that lost nothing should show everything".into());
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn nothing_else_is_ever_shown(steps in prop::collection::vec(step(), 1..24)) {
+        if let Err(error) = play(&steps) {
+            prop_assert!(false, "{}", error);
+        }
+    }
+
+    /// Foreign bytes are errors, whatever they claim, and the decoder goes on with the next independent frame.
+    #[test]
+    fn damage_is_an_error_or_a_picture(at in 0usize..600, flip in 1u8..=255, cut in prop::option::of(0usize..600)) {
+        let mut encoder = H264Encoder::new(SIDE, SIDE).unwrap();
+        let mut frame = |number: u64, wanted| {
+            let planes = picture(number as u32, false);
+            encoder.encode(&planes.view().unwrap(), number, wanted, Quantiser::clamped(30), None).unwrap()
+        };
+        let frames = [frame(0, Wanted::Independent), frame(1, Wanted::Previous), frame(2, Wanted::Independent)];
+        let mut decoder = H264Decoder::new(1 << 12);
+        for (number, frame) in (0..).zip(&frames[..2]) {
+            let mut bytes = frame.payload.to_vec();
+            let at = at % bytes.len();
+            bytes[at] ^= flip;
+            bytes.truncate(cut.unwrap_or(usize::MAX));
+            if let Ok(image) = decoder.decode(&bytes, number, frame.refers) {
+                prop_assert!(u64::from(image.width()) * u64::from(image.height()) <= 1 << 12);
+            }
+        }
+        prop_assert!(decoder.decode(&frames[2].payload, 2, frames[2].refers).is_ok());
+    }
+}
+
+/// With acknowledgements in time, a loss costs a predicted picture and not an independent one.
+#[test]
+fn a_loss_is_recovered_from_without_an_independent_frame() {
+    let mut encoder = H264Encoder::new(SIDE, SIDE).unwrap();
+    let mut kinds = Vec::new();
+    for number in 0..30u64 {
+        let wanted = match number {
+            0 => Wanted::Independent,
+            number if number % 5 == 0 => Wanted::Acknowledged(number - 2),
+            _ => Wanted::Previous,
+        };
+        let planes = picture(number as u32, false);
+        let frame =
+            encoder.encode(&planes.view().unwrap(), number, wanted, Quantiser::clamped(30), None).unwrap();
+        kinds.push(frame.refers);
+        if number % 5 == 4 {
+            encoder.lost(number);
+        } else {
+            encoder.acknowledge(number);
+        }
+    }
+    assert_eq!(kinds.iter().filter(|refers| refers.is_none()).count(), 1, "{kinds:?}");
+    assert_eq!(kinds[5], Some(3));
+    assert_eq!(kinds[25], Some(23));
+}

@@ -1,0 +1,97 @@
+//! H.264: what is decoded is what was coded, within its budget, whatever got lost or was thrown away.
+
+use mez_core::setting::Quantiser;
+use mez_media::h264::{H264Decoder, H264Encoder, H264Error, H264Frame, Wanted};
+use mez_media::{Image, ImageView, PixelFormat, Yuv420};
+
+/// A textured background over which a square moves; `shake` moves everything.
+fn scene(width: u32, height: u32, at: u32, shake: u32) -> Yuv420 {
+    let mut pixels = Vec::with_capacity((width * height * 3) as usize);
+    for y in 0..height {
+        for x in 0..width {
+            let (u, v) = (x + shake, y + shake / 2);
+            let texture = u.wrapping_mul(0x9E37_79B9).wrapping_add(v.wrapping_mul(0x85EB_CA6B));
+            let noise = (texture ^ texture >> 15).wrapping_mul(0x2C1B_3C6D) >> 27;
+            let inside = (x + width - at * 4 % width) % width < width / 6 && y > height / 3 && y < height / 2;
+            let base = if inside { 210 } else { 60 + (u % 64) + noise };
+            pixels.extend([base as u8, (base / 2 + v % 90) as u8, 200u8.saturating_sub(base as u8)]);
+        }
+    }
+    let mut planes = Yuv420::empty();
+    planes.fill_from(&ImageView::packed(&pixels, width, height, PixelFormat::Bgr8).unwrap());
+    planes
+}
+
+fn encode(
+    encoder: &mut H264Encoder,
+    at: u32,
+    number: u64,
+    wanted: Wanted,
+    most: Option<usize>,
+) -> (Yuv420, H264Frame) {
+    let (width, height) = encoder.size();
+    let picture = scene(width, height, at, 0);
+    let frame =
+        encoder.encode(&picture.view().unwrap(), number, wanted, Quantiser::clamped(26), most).unwrap();
+    (picture, frame)
+}
+
+/// Mean difference of the decoded image from the picture that was coded.
+fn distance(image: &Image, picture: &Yuv420) -> f64 {
+    let mut expected = Image::empty();
+    picture.to_bgr(&mut expected);
+    assert_eq!((image.width(), image.height()), (expected.width(), expected.height()));
+    let sum: u64 = image.data().iter().zip(expected.data()).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
+    sum as f64 / image.data().len() as f64
+}
+
+#[test]
+fn frames_come_back() {
+    let mut encoder = H264Encoder::new(96, 64).unwrap();
+    let mut decoder = H264Decoder::new(1 << 16);
+    for number in 0..40 {
+        let wanted = if number == 0 { Wanted::Independent } else { Wanted::Previous };
+        let (picture, frame) = encode(&mut encoder, number as u32, number, wanted, None);
+        assert_eq!(frame.refers, number.checked_sub(1));
+        let image = decoder.decode(&frame.payload, number, frame.refers).unwrap();
+        assert!(distance(image, &picture) < 6.0, "{number}: {}", distance(image, &picture));
+        encoder.acknowledge(number);
+    }
+}
+
+/// Pictures are thrown away and coded again, and those that are sent decode all the same.
+#[test]
+fn budgets_hold_and_nothing_drifts() {
+    let mut encoder = H264Encoder::new(160, 96).unwrap();
+    let mut decoder = H264Decoder::new(1 << 16);
+    let (mut again, mut chains) = (0, 0);
+    for number in 0..200u64 {
+        let most = [3000, 700, 1500, 400][(number / 13 % 4) as usize];
+        let wanted = if number == 0 { Wanted::Independent } else { Wanted::Previous };
+        let shake = if number % 50 > 40 { number as u32 } else { 0 };
+        let picture = scene(160, 96, number as u32, shake);
+        let frame = encoder
+            .encode(&picture.view().unwrap(), number, wanted, Quantiser::clamped(20), Some(most))
+            .unwrap();
+        assert!(frame.fits && frame.payload.len() <= most, "{number}: {} of {most}", frame.payload.len());
+        again += u32::from(frame.attempts > 1);
+        chains += u32::from(frame.refers.is_none());
+        let image = decoder.decode(&frame.payload, number, frame.refers).unwrap();
+        assert!(distance(image, &picture) < 25.0, "{number}: {}", distance(image, &picture));
+        encoder.acknowledge(number);
+    }
+    assert!(again > 10, "{again} pictures did not fit at once");
+    assert_eq!(chains, 1, "no independent picture was needed");
+}
+
+#[test]
+fn a_size_that_cannot_be_coded_is_refused() {
+    for (width, height) in [(0, 0), (14, 64), (65, 64), (64, 63), (4000, 64), (3840, 3840)] {
+        assert_eq!(H264Encoder::new(width, height).unwrap_err(), H264Error::Size { width, height });
+    }
+    let mut encoder = H264Encoder::new(64, 64).unwrap();
+    let picture = scene(32, 64, 0, 0);
+    let result =
+        encoder.encode(&picture.view().unwrap(), 0, Wanted::Independent, Quantiser::clamped(30), None);
+    assert!(matches!(result, Err(H264Error::Size { .. })));
+}
