@@ -6,6 +6,8 @@
 //! | [`pi`] | the proportional-integral controller of the Mez paper (Algorithm 1) |
 //! | [`awstream`] | the state machine of AWStream, with both published sets of constants |
 //! | [`ewma`] | the usual moving average with a safety factor |
+//! | [`share`] | how cameras share a channel, decided at the edge |
+//! | [`settle`] | one rung for several applications that do not agree |
 //! | [`monitor`] | whether a contract is being kept, and why not |
 //! | [`fixed`], [`none`] | one rung always; the frame as it is, always |
 //!
@@ -27,6 +29,8 @@ pub mod monitor;
 pub mod none;
 pub mod pi;
 pub mod quantile;
+pub mod settle;
+pub mod share;
 
 use std::time::Duration;
 

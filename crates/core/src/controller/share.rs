@@ -1,0 +1,243 @@
+//! Shares of one channel between cameras, decided at the edge, which sees all of them.
+//!
+//! The channel is time: a frame of `s` bytes takes `s / r` of it. The edge pools what all cameras measure of `r` (`channel.rs`), and gives
+//! every camera that somebody wants a rung: at first the cheapest that keeps its floor, then upgrades one after the
+//! other while they fit. Each camera is told the size of its rung as a cap, which expires soon: within it, the camera decides by
+//! itself. Where not even the floors fit, cameras are shed, those of the lowest priority first.
+
+use std::time::Duration;
+
+pub use self::channel::{Channel, ChannelRate};
+use super::Cap;
+use crate::profile::Ladder;
+use crate::units::Instant;
+
+mod channel;
+
+/// How long a cap lasts. Three lost updates and the camera is on its own again.
+pub const CAP_LIFETIME: Duration = Duration::from_millis(300);
+/// How often caps are decided and sent.
+pub const CAP_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Who gets the next upgrade.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Goal {
+    /// The camera whose accuracy is lowest.
+    #[default]
+    MaxMin,
+    /// The camera that gains most accuracy for the airtime.
+    Sum,
+}
+
+/// What a camera needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'a> {
+    /// The rungs that it can send.
+    pub ladder: &'a Ladder,
+    /// The least accuracy. `None`: any.
+    pub accuracy_floor: Option<f64>,
+    /// The time between its frames.
+    pub interval: Duration,
+    /// The most time from capture to the application.
+    pub latency_bound: Duration,
+    /// Higher goes first where the channel is too small.
+    pub priority: i32,
+    /// How fast this camera's link is, as a multiple of the channel's rate: one that is far away takes longer for the same bytes.
+    pub relative_rate: f64,
+}
+
+/// What a camera gets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Grant {
+    /// The place of its rung in its ladder. `None`: there is no room for it.
+    pub rung: Option<usize>,
+    /// The largest frame that it should send.
+    pub cap: Cap,
+    /// When its frames should begin, after those of the first camera.
+    pub phase: Duration,
+}
+
+impl Claim<'_> {
+    /// The share of the channel's time that a rung takes: its frame has to pass before the next one, and within the bound.
+    fn airtime(&self, rung: usize, bytes_per_ms: f64) -> f64 {
+        let within = self.interval.min(self.latency_bound).as_secs_f64() * 1e3;
+        let bytes = self.ladder.rungs()[rung].bytes.mean;
+        bytes / (bytes_per_ms * self.relative_rate.max(1e-3) * within)
+    }
+
+    fn floor(&self) -> usize {
+        self.ladder.lowest_at(self.accuracy_floor).unwrap_or(self.ladder.len() - 1)
+    }
+}
+
+/// Divides a channel.
+///
+/// The result has a grant for each claim, in the same order. Deterministic; of claims that are alike, the first one wins.
+pub fn divide(now: Instant, channel: &ChannelRate, claims: &[Claim<'_>], goal: Goal) -> Vec<Grant> {
+    let bytes_per_ms = channel.bytes_per_ms;
+    let mut rungs: Vec<Option<usize>> = vec![None; claims.len()];
+    let mut left = channel.airtime_share();
+    let mut by_priority: Vec<usize> = (0..claims.len()).collect();
+    by_priority.sort_by_key(|index| std::cmp::Reverse(claims[*index].priority));
+    for index in by_priority {
+        let claim = &claims[index];
+        let airtime = claim.airtime(claim.floor(), bytes_per_ms);
+        // A camera that is alone may try what the estimate says does not fit.
+        if airtime <= left || left == channel.airtime_share() {
+            left -= airtime;
+            rungs[index] = Some(claim.floor());
+        }
+    }
+    while let Some((index, airtime)) = next_upgrade(claims, &rungs, bytes_per_ms, left, goal) {
+        left -= airtime;
+        rungs[index] = rungs[index].map(|rung| rung + 1);
+    }
+    let sending = rungs.iter().flatten().count().max(1) as u32;
+    let mut turn = 0;
+    let grants = claims.iter().zip(&rungs).map(|(claim, rung)| {
+        let phase = claim.interval * turn / sending;
+        turn += u32::from(rung.is_some());
+        let frame_bytes_max = rung.map_or(0.0, |rung| claim.ladder.rungs()[rung].bytes.mean);
+        Grant { rung: *rung, cap: Cap { frame_bytes_max, until: now + CAP_LIFETIME }, phase }
+    });
+    grants.collect()
+}
+
+/// The camera to be upgraded next, and the airtime that it takes.
+fn next_upgrade(
+    claims: &[Claim<'_>],
+    rungs: &[Option<usize>],
+    bytes_per_ms: f64,
+    left: f64,
+    goal: Goal,
+) -> Option<(usize, f64)> {
+    let mut best: Option<(usize, f64, f64)> = None;
+    for (index, (claim, rung)) in claims.iter().zip(rungs).enumerate() {
+        let Some(rung) = rung.filter(|rung| rung + 1 < claim.ladder.len()) else { continue };
+        let airtime = claim.airtime(rung + 1, bytes_per_ms) - claim.airtime(rung, bytes_per_ms);
+        if airtime > left {
+            continue;
+        }
+        let [now, then] = [rung, rung + 1].map(|rung| claim.ladder.rungs()[rung].accuracy);
+        let merit = match goal {
+            Goal::MaxMin => -now,
+            Goal::Sum => (then - now) / airtime,
+        };
+        if best.is_none_or(|(_, _, other)| merit > other) {
+            best = Some((index, airtime, merit));
+        }
+    }
+    best.map(|(index, airtime, _)| (index, airtime))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::controller::tests::ladder;
+
+    fn steady(bytes_per_ms: f64) -> ChannelRate {
+        ChannelRate { bytes_per_ms, spread: 0.0 }
+    }
+
+    fn claim(ladder: &Ladder) -> Claim<'_> {
+        Claim {
+            ladder,
+            accuracy_floor: None,
+            interval: Duration::from_millis(100),
+            latency_bound: Duration::from_millis(100),
+            priority: 0,
+            relative_rate: 1.0,
+        }
+    }
+
+    fn rungs(bytes_per_ms: f64, claims: &[Claim<'_>], goal: Goal) -> Vec<Option<usize>> {
+        let grants = divide(Instant::ZERO, &steady(bytes_per_ms), claims, goal);
+        grants.iter().map(|grant| grant.rung).collect()
+    }
+
+    #[test]
+    fn cameras_that_are_alike_get_alike() {
+        let ladder = ladder();
+        let five = [claim(&ladder); 5];
+        for goal in [Goal::MaxMin, Goal::Sum] {
+            // A little more than 1000 kB in 100 ms: 200 kB each.
+            assert_eq!(rungs(10_100.0, &five, goal), [Some(6); 5]);
+        }
+        let grants = divide(Instant::ZERO, &steady(10_000.0), &five, Goal::MaxMin);
+        let phases: Vec<u128> = grants.iter().map(|grant| grant.phase.as_millis()).collect();
+        assert_eq!(phases, [0, 20, 40, 60, 80]);
+    }
+
+    #[test]
+    fn a_camera_far_away_costs_more_airtime_and_the_goal_decides_what_it_gets() {
+        let ladder = ladder();
+        let claims = [claim(&ladder), Claim { relative_rate: 0.25, ..claim(&ladder) }];
+        let fair = rungs(4_000.0, &claims, Goal::MaxMin);
+        let sum = rungs(4_000.0, &claims, Goal::Sum);
+        assert!(fair[1] > sum[1], "the goal of equals gives the far camera more: {fair:?}, {sum:?}");
+        assert!(sum[0] > fair[0]);
+    }
+
+    #[test]
+    fn where_the_floors_do_not_fit_the_lowest_priority_is_shed() {
+        let ladder = ladder();
+        let floor = Claim { accuracy_floor: Some(0.95), ..claim(&ladder) };
+        let claims = [floor, Claim { priority: 5, ..floor }, Claim { priority: 1, ..floor }];
+        // 0.95 needs 200 kB of each, and 450 kB pass in 100 ms.
+        assert_eq!(rungs(4_500.0, &claims, Goal::MaxMin), [None, Some(6), Some(6)]);
+        assert_eq!(rungs(500.0, &claims, Goal::MaxMin), [None, Some(6), None], "one may always try");
+    }
+
+    #[test]
+    fn a_bound_below_the_frame_interval_limits_as_well() {
+        let ladder = ladder();
+        let slow = Claim { interval: Duration::from_secs(1), ..claim(&ladder) };
+        assert_eq!(
+            rungs(2_000.0, &[slow], Goal::MaxMin),
+            [Some(6)],
+            "200 kB in 100 ms, not 2 MB in a second"
+        );
+    }
+
+    proptest! {
+        /// Whatever is asked: no more airtime is given than there is, no camera gets less than its floor, and none is shed
+        /// while one of a lower priority with a cheaper floor is not.
+        #[test]
+        fn the_channel_is_not_given_away_twice(
+            claims in proptest::collection::vec((0.7f64..1.0, 20u64..300, 20u64..300, -3i32..3, 0.2f64..2.0), 1..12),
+            bytes_per_ms in 10.0f64..50_000.0,
+            spread in 0.0f64..1.0,
+            sum in any::<bool>(),
+        ) {
+            let ladder = ladder();
+            let claims: Vec<Claim<'_>> = claims.iter().map(|(floor, interval, bound, priority, relative_rate)| Claim {
+                ladder: &ladder,
+                accuracy_floor: Some(*floor),
+                interval: Duration::from_millis(*interval),
+                latency_bound: Duration::from_millis(*bound),
+                priority: *priority,
+                relative_rate: *relative_rate,
+            }).collect();
+            let channel = ChannelRate { bytes_per_ms, spread };
+            let goal = if sum { Goal::Sum } else { Goal::MaxMin };
+            let grants = divide(Instant::ZERO, &channel, &claims, goal);
+            let airtime = |index: usize, rung: usize| claims[index].airtime(rung, bytes_per_ms);
+            let given: Vec<(usize, usize)> = grants.iter().enumerate().filter_map(|(i, g)| Some((i, g.rung?))).collect();
+            let total: f64 = given.iter().map(|(index, rung)| airtime(*index, *rung)).sum();
+            prop_assert!(total <= channel.airtime_share() + 1e-9 || given.len() == 1, "{total}");
+            prop_assert!(!given.is_empty());
+            for (index, rung) in &given {
+                prop_assert!(*rung >= claims[*index].floor());
+            }
+            for (index, grant) in grants.iter().enumerate() {
+                let own = airtime(index, claims[index].floor());
+                let wronged = grant.rung.is_none() && given.iter().any(|(other, _)| {
+                    claims[*other].priority < claims[index].priority && airtime(*other, claims[*other].floor()) >= own
+                });
+                prop_assert!(!wronged, "camera {index} was shed for one of a lower priority");
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The rate of a channel that several cameras share, from all that the edge receives over it.
+
+use crate::controller::flight::ms_between;
+use crate::units::{BitsPerSecond, Instant};
+
+/// The weight of a sample that took [`SAMPLE_MS`]; shorter ones weigh less.
+const GAIN: f64 = 0.6;
+/// The weight of a sample in the spread.
+const SPREAD_GAIN: f64 = 0.02;
+/// See [`GAIN`].
+const SAMPLE_MS: f64 = 66.0;
+/// How much of an unsteady channel's time is kept back.
+const CAUTION: f64 = 0.3;
+/// A busy time is measured after this long at the latest, in milliseconds.
+const BUSY_MS_MAX: f64 = 100.0;
+/// Shorter busy times say nothing, in milliseconds.
+const BUSY_MS_MIN: f64 = 2.0;
+
+/// How fast a channel is while it is busy.
+///
+/// Frames of several cameras overlap on it, each looking slow by itself. So bytes are counted over the time in which at
+/// least one frame was arriving.
+#[derive(Debug, Default)]
+pub struct Channel {
+    /// The present busy time: when it began, when its last frame ended, and what has arrived in it.
+    busy: Option<(Instant, Instant, f64)>,
+    /// Natural logarithm of bytes per millisecond.
+    log_rate: Option<f64>,
+    /// Mean absolute error of such estimates.
+    spread: f64,
+}
+
+/// What is known of a channel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChannelRate {
+    /// Bytes per millisecond while it is busy.
+    pub bytes_per_ms: f64,
+    /// By how much estimates of its logarithm are wrong, on average.
+    pub spread: f64,
+}
+
+impl ChannelRate {
+    /// The share of the channel's time that is given away: all of a steady one, less of one that varies.
+    pub fn airtime_share(&self) -> f64 {
+        (-CAUTION * self.spread).exp()
+    }
+}
+
+impl Channel {
+    /// A frame of any camera has arrived.
+    pub fn handle_frame(&mut self, first: Instant, last: Instant, bytes: u32) {
+        let bytes = f64::from(bytes);
+        self.busy = match self.busy {
+            Some((begin, end, before)) if first <= end => {
+                let (begin, end) = (begin.min(first), end.max(last));
+                if ms_between(begin, end) < BUSY_MS_MAX {
+                    Some((begin, end, before + bytes))
+                } else {
+                    self.measure(begin, end, before + bytes);
+                    Some((end, end, 0.0))
+                }
+            }
+            Some((begin, end, before)) => {
+                self.measure(begin, end, before);
+                Some((first, last, bytes))
+            }
+            None => Some((first, last, bytes)),
+        };
+    }
+
+    fn measure(&mut self, begin: Instant, end: Instant, bytes: f64) {
+        let took_ms = ms_between(begin, end);
+        if took_ms < BUSY_MS_MIN || bytes <= 0.0 {
+            return;
+        }
+        let measured = (bytes / took_ms).ln();
+        let gain = 1.0 - (1.0 - GAIN).powf(took_ms / SAMPLE_MS);
+        let error = self.log_rate.map_or(0.0, |known| measured - known);
+        self.spread += SPREAD_GAIN * (error.abs() - self.spread);
+        self.log_rate = Some(self.log_rate.map_or(measured, |known| known + gain * error));
+    }
+
+    /// What is known, once anything was measured.
+    pub fn known(&self) -> Option<ChannelRate> {
+        let bytes_per_ms = self.log_rate?.exp();
+        Some(ChannelRate { bytes_per_ms, spread: self.spread })
+    }
+
+    /// The same for people.
+    pub fn rate(&self) -> Option<BitsPerSecond> {
+        self.known().map(|known| BitsPerSecond(known.bytes_per_ms * 8e3))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn frames_that_overlap_are_measured_together() {
+        let mut channel = Channel::default();
+        assert_eq!(channel.known(), None);
+        for round in 0..20 {
+            // Three cameras at once, each of which looks a third as fast as the channel is.
+            for _ in 0..3 {
+                channel.handle_frame(at(round * 100), at(round * 100 + 60), 60_000);
+            }
+        }
+        let rate = channel.known().expect("sixty frames").bytes_per_ms;
+        assert!((rate - 3_000.0).abs() < 1.0, "{rate}");
+    }
+
+    #[test]
+    fn an_unsteady_channel_is_given_away_more_carefully() {
+        let share = |rates: [u32; 2]| {
+            let mut channel = Channel::default();
+            for frame in 0..200u64 {
+                let bytes = rates[(frame / 3 % 2) as usize] * 60;
+                channel.handle_frame(at(frame * 70), at(frame * 70 + 60), bytes);
+            }
+            channel.known().expect("two hundred frames").airtime_share()
+        };
+        let (steady, unsteady) = (share([3_000, 3_000]), share([1_500, 6_000]));
+        assert!(steady > 0.99 && unsteady < 0.95, "{steady} and {unsteady}");
+    }
+
+    #[test]
+    fn a_channel_without_a_pause_is_measured_all_the_same() {
+        let mut channel = Channel::default();
+        for frame in 0..100 {
+            channel.handle_frame(at(frame * 20), at(frame * 20 + 25), 20_000);
+        }
+        let rate = channel.known().expect("two seconds").bytes_per_ms;
+        assert!((rate / 1_000.0 - 1.0).abs() < 0.1, "{rate}");
+    }
+}
