@@ -13,6 +13,7 @@
 pub mod check;
 pub mod link;
 mod payload;
+pub mod policies;
 pub mod random;
 pub mod scenario;
 pub mod time;

@@ -1,0 +1,97 @@
+//! The policies that are compared, each at its best.
+
+use mez_core::controller::Policy;
+use mez_core::controller::awstream::{AwStream, Constants};
+use mez_core::controller::ewma::Ewma;
+use mez_core::controller::fixed::Fixed;
+use mez_core::controller::none::Unadapted;
+use mez_core::controller::pi::{self, Pi, Regression};
+use mez_core::controller::quantile::{self, Quantile};
+
+use super::capacity::Capacity;
+use super::run::Setting;
+
+/// Safety factors of the simple estimator, of which the best is chosen in hindsight for each kind of link.
+pub const SAFETY_FACTORS: [f64; 14] =
+    [0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9];
+/// Gain factors of the proportional-integral controller, times the ratio of the link's rate to the authors'; the best is
+/// chosen in hindsight.
+pub const PI_GAINS: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
+/// Its targets as shares of the latency bound, likewise.
+pub const PI_TARGETS: [f64; 5] = [0.4, 0.5, 0.6, 0.75, 0.9];
+
+/// A policy that takes part.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Entrant {
+    /// Mez's own.
+    Quantile,
+    /// The paper's, with the published gains, scaled to the link's rate, and the bound as its target.
+    Pi,
+    /// The paper's, with the published gains and regression as they are.
+    PiPublished,
+    /// The paper's, with gains multiplied by this and this share of the bound as its target.
+    PiTuned(f64, f64),
+    /// AWStream's, with one of its sets of constants.
+    AwStream(Constants),
+    /// The simple estimator with a safety factor.
+    Ewma(f64),
+    /// One rung.
+    Fixed(usize),
+    /// The best rung.
+    Unadapted,
+}
+
+impl Entrant {
+    /// All of them, for a ladder of ten rungs.
+    pub fn all() -> Vec<Self> {
+        let mut all = vec![Self::Quantile, Self::Pi, Self::PiPublished];
+        all.extend([Constants::NEWEST, Constants::EARLIER].map(Self::AwStream));
+        all.extend([2, 5].map(Self::Fixed));
+        all.push(Self::Unadapted);
+        all.extend(PI_GAINS.iter().flat_map(|gain| PI_TARGETS.map(|target| Self::PiTuned(*gain, target))));
+        all.extend(SAFETY_FACTORS.map(Self::Ewma));
+        all
+    }
+
+    /// The name that results use. What stands before an `@` is tuned in hindsight.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Quantile => "quantile".into(),
+            Self::Pi => "pi".into(),
+            Self::PiPublished => "pi_published".into(),
+            Self::PiTuned(gain, target) => format!("pi_hindsight@{gain}x{target}"),
+            Self::AwStream(constants) => format!("awstream_{}", constants.name),
+            Self::Ewma(safety) => format!("ewma_hindsight@{safety}"),
+            Self::Fixed(rung) => format!("fixed_{rung}"),
+            Self::Unadapted => "none".into(),
+        }
+    }
+
+    /// The policy itself, for one camera of a setting.
+    pub fn policy(&self, setting: &Setting) -> Box<dyn Policy> {
+        match self {
+            Self::Quantile => Box::new(Quantile::new(quantile::Config::default())),
+            Self::Pi => Box::new(Pi::new(pi_config(setting, 1.0, 1.0))),
+            Self::PiPublished => Box::new(Pi::new(pi::Config::default())),
+            Self::PiTuned(gain, target) => Box::new(Pi::new(pi_config(setting, *gain, *target))),
+            Self::AwStream(constants) => Box::new(AwStream::new(*constants)),
+            Self::Ewma(safety) => Box::new(Ewma::new(*safety)),
+            Self::Fixed(rung) => Box::new(Fixed::new(*rung)),
+            Self::Unadapted => Box::new(Unadapted),
+        }
+    }
+}
+
+/// What its authors would have measured beforehand: a straight line of latency on size, here from the link's true mean rate, which
+/// no real measurement is as good as. Gains are bytes for a millisecond, so they go with the rate.
+fn pi_config(setting: &Setting, gain: f64, target_share: f64) -> pi::Config {
+    let rate = mean_rate(&setting.capacity) / setting.cameras.len() as f64;
+    let base_ms = setting.delay.as_secs_f64() * 1e3;
+    let regression = Regression { base_ms, ms_per_kilobyte: 1e3 / rate };
+    let gain_factor = gain * Regression::PUBLISHED.ms_per_kilobyte / regression.ms_per_kilobyte;
+    pi::Config { regression, gain_factor, target_share, ..pi::Config::default() }
+}
+
+fn mean_rate(capacity: &Capacity) -> f64 {
+    capacity.total() / capacity.ms() as f64
+}

@@ -1,0 +1,218 @@
+//! Links beside the reference set: steps, outages, and ways to move through a building or a cell. All are seeded.
+
+use std::time::Duration;
+
+use mez_core::units::Instant;
+
+use super::capacity::Capacity;
+use super::chance::Chance;
+use super::reference::{CLASSES, Class};
+use crate::random::Random;
+
+/// Something that happens to a link, after which it is looked how fast a policy finds its feet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The link becomes slower for good.
+    Slower(Instant),
+    /// An outage ends.
+    Back(Instant),
+}
+
+/// A link's future, and what happens in it.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// What it carries.
+    pub capacity: Capacity,
+    /// What happens.
+    pub marks: Vec<Mark>,
+}
+
+/// What a link is like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A class of the reference set.
+    Reference(Class),
+    /// 60 Mbit/s, and every ten seconds, at any moment between two frames, 12 Mbit/s for five.
+    Step,
+    /// 40 Mbit/s with an outage of 0.3 to 1.5 s about every eight seconds.
+    Outages,
+    /// A cell: 20 Mbit/s in the median, log-normal with deviation 0.7 and a time constant of 3 s, in grants of few milliseconds;
+    /// handovers of 50 to 300 ms about every 20 s.
+    Cellular,
+    /// From 90 to 3 Mbit/s and back, half a minute each way, with the fading and the bursts of a mixed link.
+    WalkingAway,
+    /// 40 Mbit/s with the fading of a mixed link; every half minute the doors close for 6 to 12 s.
+    Elevator,
+}
+
+/// Bursts of a link that nobody shares.
+const SMOOTH: f64 = 6.0;
+/// Bursts of a link that is shared.
+const BURSTY: f64 = 0.6;
+/// What gets through closed doors, as a share.
+const CLOSED: f64 = 0.002;
+
+impl Kind {
+    /// All kinds, with the names that results use.
+    pub const ALL: [(&'static str, Self); 8] = [
+        ("calm", Self::Reference(CLASSES[0])),
+        ("mixed", Self::Reference(CLASSES[1])),
+        ("harsh", Self::Reference(CLASSES[2])),
+        ("step_60_12", Self::Step),
+        ("outages", Self::Outages),
+        ("cellular", Self::Cellular),
+        ("walking_away", Self::WalkingAway),
+        ("elevator", Self::Elevator),
+    ];
+
+    /// A link of this kind, `ms` milliseconds long.
+    pub fn link(&self, ms: usize, random: &mut Random) -> Link {
+        let mut marks = Vec::new();
+        let capacity = match self {
+            Self::Reference(class) => class.capacity(ms, random),
+            Self::Step => step(ms, random, &mut marks),
+            Self::Outages => outages(ms, random, &mut marks),
+            Self::Cellular => cellular(ms, random),
+            Self::WalkingAway => walking_away(ms, random),
+            Self::Elevator => elevator(ms, random, &mut marks),
+        };
+        Link { capacity, marks }
+    }
+}
+
+/// Bytes per millisecond.
+fn mbps(mbps: f64) -> f64 {
+    mbps * 1e6 / 8.0 / 1e3
+}
+
+fn instant(ms: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(ms)
+}
+
+/// The exponential of an Ornstein–Uhlenbeck process.
+struct Fading {
+    log: f64,
+    kept: f64,
+    fresh: f64,
+}
+
+impl Fading {
+    fn new(deviation: f64, constant_ms: f64, chance: &mut Chance) -> Self {
+        let kept = (-1.0 / constant_ms).exp();
+        Self { log: deviation * chance.normal(), kept, fresh: deviation * (1.0 - kept * kept).sqrt() }
+    }
+
+    fn next(&mut self, chance: &mut Chance) -> f64 {
+        self.log = self.kept * self.log + self.fresh * chance.normal();
+        self.log.exp()
+    }
+}
+
+fn step(ms: usize, random: &mut Random, marks: &mut Vec<Mark>) -> Capacity {
+    let mut chance = Chance::new(random.split());
+    let (mut slow_from, mut slow_until) = (5_000 + chance.within(0..=200), 0);
+    Capacity::new((0..ms as u64).map(|ms| {
+        if ms == slow_from {
+            marks.push(Mark::Slower(instant(ms)));
+            slow_until = ms + 5_000;
+            slow_from = ms + 10_000 + chance.within(0..=200);
+        }
+        mbps(if ms < slow_until { 12.0 } else { 60.0 }) * chance.gamma(SMOOTH)
+    }))
+}
+
+fn outages(ms: usize, random: &mut Random, marks: &mut Vec<Mark>) -> Capacity {
+    let mut chance = Chance::new(random.split());
+    let (mut from, mut until) = (4_000 + chance.within(0..=2_000), 0);
+    Capacity::new((0..ms as u64).map(|ms| {
+        if ms == from {
+            until = ms + chance.within(300..=1_500);
+            from = until + 4_000 + chance.within(0..=6_000);
+            marks.push(Mark::Back(instant(until)));
+        }
+        mbps(40.0) * chance.gamma(SMOOTH) * if ms < until { CLOSED } else { 1.0 }
+    }))
+}
+
+fn cellular(ms: usize, random: &mut Random) -> Capacity {
+    let mut chance = Chance::new(random.split());
+    let mut fading = Fading::new(0.7, 3_000.0, &mut chance);
+    let (mut from, mut until) = (chance.exponential(20_000.0), 0.0);
+    Capacity::new((0..ms).map(|ms| {
+        let at = ms as f64;
+        if at >= from {
+            until = at + chance.within(50..=300) as f64;
+            from = until + chance.exponential(20_000.0);
+        }
+        let handover = if at < until { CLOSED } else { 1.0 };
+        mbps(20.0) * fading.next(&mut chance) * chance.gamma(0.4) * handover
+    }))
+}
+
+fn walking_away(ms: usize, random: &mut Random) -> Capacity {
+    let mut chance = Chance::new(random.split());
+    let mut fading = Fading::new(0.35, 1_500.0, &mut chance);
+    Capacity::new((0..ms).map(|ms| {
+        // 0 beside the access point, 1 at the far end of the corridor.
+        let far = 1.0 - ((ms % 60_000) as f64 / 30_000.0 - 1.0).abs();
+        mbps(90.0) * (3.0f64 / 90.0).powf(far) * fading.next(&mut chance) * chance.gamma(BURSTY)
+    }))
+}
+
+fn elevator(ms: usize, random: &mut Random, marks: &mut Vec<Mark>) -> Capacity {
+    let mut chance = Chance::new(random.split());
+    let mut fading = Fading::new(0.35, 1_500.0, &mut chance);
+    let (mut from, mut until) = (10_000 + chance.within(0..=5_000), 0);
+    Capacity::new((0..ms as u64).map(|ms| {
+        if ms == from {
+            until = ms + chance.within(6_000..=12_000);
+            from = until + 15_000 + chance.within(0..=10_000);
+            marks.push(Mark::Back(instant(until)));
+        }
+        let doors = if ms < until { CLOSED } else { 1.0 };
+        mbps(40.0) * fading.next(&mut chance) * chance.gamma(BURSTY) * doors
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_link_and_another_seed_another() {
+        for (name, kind) in Kind::ALL {
+            let link = |seed| kind.link(20_000, &mut Random::seeded(seed)).capacity;
+            assert_eq!(link(1), link(1), "{name}");
+            assert_ne!(link(1), link(2), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_reference_set_carries_what_it_says() {
+        // The mean of 1 ÷ (k + 1) for k of 0 to 6, times that of log-normal fading, less the outages.
+        let shared = (1..=7).map(|n| 1.0 / f64::from(n)).sum::<f64>() / 7.0;
+        for class in CLASSES {
+            let outage = 1.0 - 825.0 / (825.0 + class.outage_gap_ms_mean);
+            let mean = mbps(90.0) * shared * (class.fading_deviation.powi(2) / 2.0).exp() * outage;
+            let links = (0..30).map(|seed| class.capacity(60_000, &mut Random::seeded(seed)));
+            let seen = links.map(|link| link.passed(instant(60_000)) / 60_000.0).sum::<f64>() / 30.0;
+            assert!(
+                (seen / mean - 1.0).abs() < 0.15,
+                "{}: {seen} bytes per millisecond, not {mean}",
+                class.name
+            );
+        }
+    }
+
+    #[test]
+    fn marks_are_where_the_link_changes() {
+        let link = Kind::Step.link(40_000, &mut Random::seeded(3));
+        assert_eq!(link.marks.len(), 4);
+        for mark in link.marks {
+            let Mark::Slower(at) = mark else { panic!("a step is no outage") };
+            let mean = |from: Instant, to: Instant| link.capacity.passed(to) - link.capacity.passed(from);
+            let half = Duration::from_millis(500);
+            assert!(mean(at, at + half) < 0.3 * mean(at - half, at));
+        }
+    }
+}

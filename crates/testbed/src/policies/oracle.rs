@@ -1,0 +1,105 @@
+//! What a planner could have reached that knew the whole future: capacity and every size.
+//!
+//! Frames pass the link one after the other in the order of their capture. A plan is, for each frame, a rung or none; its worth
+//! the sum of the accuracies of those that arrive in time (a frame that would be late is better left out). After each
+//! frame only two things matter: when the link is free again, and what has been gained. Of two plans one of which is
+//! free no later and has gained no less, the other can be dropped (it can never do better), so the plans that are left form
+//! a short frontier, and the search is exact, for one camera and, with equal weights, for several that share one queue.
+
+use super::run::{Setting, Slots};
+
+/// One way to have used the link so far.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// Bytes that could have passed by the time when the link is free again.
+    free: f64,
+    gained: f64,
+    /// Where the plan before it is in the arena, and the rung that was added.
+    before: u32,
+    rung: u8,
+}
+
+/// With several cameras, a plan is kept only if it gains this much more than those that are free earlier. Otherwise there are
+/// thousands. The plan that is found is worse than the best by at most this for each frame.
+const COARSE_STEP: f64 = 2e-3;
+/// For no rung.
+const SKIPPED: u8 = u8::MAX;
+
+/// What the planner does with each slot: the accuracy that is gained, 0 where the frame is left out, by camera.
+#[derive(Clone, Debug, Default)]
+pub struct Oracle {
+    /// For each camera and frame the rung, if it is sent.
+    pub rungs: Vec<Vec<Option<u8>>>,
+    /// For each camera and frame the latency in milliseconds, if it is sent.
+    pub latency_ms: Vec<Vec<Option<f64>>>,
+    /// The most plans that had to be kept at a time.
+    pub frontier_max: usize,
+}
+
+/// Finds the best plan.
+pub fn plan(setting: &Setting, slots: &Slots) -> Oracle {
+    let capacity = &setting.capacity;
+    let mut order: Vec<(usize, usize)> = (0..setting.cameras.len())
+        .flat_map(|camera| (0..slots.frames).map(move |frame| (camera, frame)))
+        .collect();
+    order.sort_by_key(|(camera, frame)| slots.captured(*camera, *frame));
+    let step = if setting.cameras.len() == 1 { 1e-12 } else { COARSE_STEP };
+    let mut arena: Vec<Plan> = vec![Plan { free: 0.0, gained: 0.0, before: 0, rung: SKIPPED }];
+    let mut frontier: Vec<u32> = vec![0];
+    let mut next: Vec<Plan> = Vec::new();
+    let mut frontier_max = 1;
+    for (camera, frame) in &order {
+        let spec = &setting.cameras[*camera];
+        let captured = slots.captured(*camera, *frame);
+        let begin = capacity.passed(captured);
+        // Bytes that can have passed by the latest instant at which the frame may leave the link.
+        let due = capacity.passed(captured + spec.latency_bound - setting.delay);
+        next.clear();
+        for index in &frontier {
+            let plan = arena[*index as usize];
+            // A link that is free before the capture is as good as one that is free at it.
+            let free = plan.free.max(begin);
+            next.push(Plan { free, gained: plan.gained, before: *index, rung: SKIPPED });
+            for (rung, profile) in spec.ladder.rungs().iter().enumerate() {
+                let free = free + slots.bytes(*camera, *frame, &spec.ladder, rung);
+                if free > due {
+                    break;
+                }
+                next.push(Plan {
+                    free,
+                    gained: plan.gained + profile.accuracy,
+                    before: *index,
+                    rung: rung as u8,
+                });
+            }
+        }
+        next.sort_by(|a, b| a.free.total_cmp(&b.free).then(b.gained.total_cmp(&a.gained)));
+        frontier.clear();
+        let mut gained = f64::NEG_INFINITY;
+        for plan in &next {
+            if plan.gained > gained + step {
+                gained = plan.gained;
+                frontier.push(arena.len() as u32);
+                arena.push(*plan);
+            }
+        }
+        frontier_max = frontier_max.max(frontier.len());
+    }
+    let mut oracle = Oracle {
+        rungs: vec![vec![None; slots.frames]; setting.cameras.len()],
+        latency_ms: vec![vec![None; slots.frames]; setting.cameras.len()],
+        frontier_max,
+    };
+    let mut at = *frontier.last().expect("there is always a plan") as usize;
+    for (camera, frame) in order.iter().rev() {
+        let plan = arena[at];
+        if plan.rung != SKIPPED {
+            oracle.rungs[*camera][*frame] = Some(plan.rung);
+            let end = capacity.when(plan.free).expect("it ends before it is due");
+            let there = (end + setting.delay).saturating_since(slots.captured(*camera, *frame));
+            oracle.latency_ms[*camera][*frame] = Some(there.as_secs_f64() * 1e3);
+        }
+        at = plan.before as usize;
+    }
+    oracle
+}

@@ -1,0 +1,595 @@
+//! Cameras that share one link, each with a policy, in virtual time.
+//!
+//! The link is one queue, first come first served, in front of a delay; what is in propagation does not occupy it. A camera gives
+//! the link one frame at a time: the next may go when all but `window_bytes` of the last have been served, as a congestion
+//! controller that keeps queues short would have it. The receiver reports the first byte, then every 10 ms, then
+//! the last byte; a report takes the delay back. What is past the window can be recalled, the rest can not.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use mez_core::controller::share::{CAP_INTERVAL, Channel, Claim, Goal, divide};
+use mez_core::controller::{Arrival, Cap, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
+use mez_core::frame::{Epoch, FrameId, Sequence};
+use mez_core::profile::Ladder;
+use mez_core::units::Instant;
+
+use super::capacity::Capacity;
+use super::chance::Chance;
+use crate::random::Random;
+
+/// How often the receiver reports a frame in service.
+const REPORT_INTERVAL: Duration = Duration::from_millis(10);
+/// Bytes that are there when the first report is made.
+const PACKET_BYTES: f64 = 1_200.0;
+/// Frames that may be sent and not acknowledged.
+const UNACKNOWLEDGED_FRAMES_MAX: usize = 32;
+
+/// One camera and what is asked of it.
+#[derive(Clone, Debug)]
+pub struct CameraSetting {
+    /// The rungs that it can send.
+    pub ladder: Ladder,
+    /// When its first frame is captured.
+    pub phase: Duration,
+    /// The most time from capture to arrival.
+    pub latency_bound: Duration,
+    /// The least accuracy.
+    pub accuracy_floor: Option<f64>,
+}
+
+/// What policies are compared on.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The link's future.
+    pub capacity: Capacity,
+    /// One-way delay of each direction.
+    pub delay: Duration,
+    /// The time between frames of a camera.
+    pub interval: Duration,
+    /// The cameras.
+    pub cameras: Vec<CameraSetting>,
+    /// Bytes of a frame that may be in the network.
+    pub window_bytes: f64,
+    /// How long frames are captured.
+    pub duration: Duration,
+    /// What frames have at each rung.
+    pub sizes: Sizes,
+    /// What becomes of a frame that finds the link busy.
+    pub queueing: Queueing,
+    /// Whether the edge tells the cameras their shares, and what it aims at.
+    pub share: Option<Goal>,
+}
+
+/// What frames have at each rung.
+#[derive(Clone, Debug)]
+pub enum Sizes {
+    /// The mean of the profile, times a factor that varies by `noise` of itself from frame to frame.
+    Drawn {
+        /// Standard deviation of the factor.
+        noise: f64,
+        /// Where the factors come from.
+        seed: u64,
+    },
+    /// Bytes by frame and rung, for every camera alike; after the last frame comes the first. A frame of no bytes is not sent.
+    Listed(Vec<Vec<u32>>),
+}
+
+/// What becomes of a frame that finds the link busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queueing {
+    /// It waits, and a newer one takes its place.
+    NewestWins,
+    /// It is sent after those before it, as through a TCP socket; nothing is given up.
+    Every,
+}
+
+/// The frames of a setting: when they are captured, and how much larger than usual they are.
+#[derive(Clone, Debug)]
+pub struct Slots {
+    /// Frames of each camera.
+    pub frames: usize,
+    interval: Duration,
+    phases: Vec<Duration>,
+    /// By camera and frame: the size of every rung, as a multiple of its mean. A busy scene is large at every rung.
+    factors: Vec<Vec<f64>>,
+    /// By frame and rung.
+    listed: Vec<Vec<u32>>,
+}
+
+impl Slots {
+    /// The frames of a setting.
+    pub fn new(setting: &Setting) -> Self {
+        let frames = (setting.duration.as_secs_f64() / setting.interval.as_secs_f64()) as usize;
+        let (mut factors, mut listed) = (Vec::new(), Vec::new());
+        match &setting.sizes {
+            Sizes::Listed(sizes) => listed.clone_from(sizes),
+            Sizes::Drawn { noise, seed } => {
+                let mut random = Random::seeded(*seed);
+                for _ in &setting.cameras {
+                    let mut chance = Chance::new(random.split());
+                    factors.push((0..frames).map(|_| (1.0 + noise * chance.normal()).max(0.2)).collect());
+                }
+            }
+        }
+        let phases = setting.cameras.iter().map(|camera| camera.phase).collect();
+        Self { frames, interval: setting.interval, factors, listed, phases }
+    }
+
+    /// When a frame is captured.
+    pub fn captured(&self, camera: usize, frame: usize) -> Instant {
+        Instant::ZERO + self.phases[camera] + self.interval * frame as u32
+    }
+
+    /// What a frame has at a rung.
+    pub fn bytes(&self, camera: usize, frame: usize, ladder: &Ladder, rung: usize) -> f64 {
+        if let Some(factors) = self.factors.get(camera) {
+            (ladder.rungs()[rung].bytes.mean * factors[frame]).round()
+        } else {
+            f64::from(self.listed[frame % self.listed.len()][rung])
+        }
+    }
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SlotResult {
+    /// The rung that it was sent at, if it was sent.
+    pub rung: Option<u8>,
+    /// From capture to arrival, if it arrived.
+    pub latency_ms: Option<f64>,
+    /// What the policy had expected.
+    pub on_time_probability: Option<f64>,
+    /// What it had.
+    pub bytes: u32,
+    /// When it was sent, after its capture.
+    pub sent_after: Option<Duration>,
+}
+
+enum Event {
+    Captured { camera: usize, frame: usize },
+    Left { burst: usize, version: u32 },
+    Passing { burst: usize, version: u32 },
+    Passed { burst: usize, version: u32 },
+    Reported { burst: usize, arrival: Arrival },
+    Wake { camera: usize, turn: u64 },
+    Stalled { camera: usize, turn: u64 },
+    Share,
+    Capped { caps: Vec<Cap> },
+}
+
+struct Due {
+    at: Instant,
+    order: u64,
+    event: Event,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// A frame in the link's queue.
+struct Burst {
+    camera: usize,
+    frame: usize,
+    bytes: f64,
+    /// Where it begins and ends, in bytes that the link could have carried.
+    begin: f64,
+    end: f64,
+    first: Option<Instant>,
+    version: u32,
+    recalled: bool,
+    gone: bool,
+}
+
+struct Camera<'a> {
+    policy: &'a mut dyn Policy,
+    waiting: Option<usize>,
+    sending: Option<usize>,
+    unacknowledged: Vec<usize>,
+    progress: Instant,
+    outage_retry: Option<Instant>,
+    turn: u64,
+    stall_turn: u64,
+    stalls: u32,
+    cap: Option<Cap>,
+    results: Vec<SlotResult>,
+}
+
+struct World<'a> {
+    setting: &'a Setting,
+    slots: &'a Slots,
+    cameras: Vec<Camera<'a>>,
+    bursts: Vec<Burst>,
+    queue: VecDeque<usize>,
+    /// Bytes that the link can have carried when the queue will be empty.
+    tail: f64,
+    events: BinaryHeap<Reverse<Due>>,
+    order: u64,
+    now: Instant,
+    channel: Channel,
+    captures_left: usize,
+}
+
+/// Runs a setting with one policy for each camera.
+pub fn run(setting: &Setting, slots: &Slots, policies: &mut [Box<dyn Policy>]) -> Vec<Vec<SlotResult>> {
+    assert_eq!(policies.len(), setting.cameras.len(), "one policy for each camera");
+    let cameras = policies.iter_mut().map(|policy| Camera {
+        policy: policy.as_mut(),
+        waiting: None,
+        sending: None,
+        unacknowledged: Vec::new(),
+        progress: Instant::ZERO,
+        outage_retry: None,
+        turn: 0,
+        stall_turn: 0,
+        stalls: 0,
+        cap: None,
+        results: vec![SlotResult::default(); slots.frames],
+    });
+    let mut world = World {
+        setting,
+        slots,
+        cameras: cameras.collect(),
+        bursts: Vec::new(),
+        queue: VecDeque::new(),
+        tail: 0.0,
+        events: BinaryHeap::new(),
+        order: 0,
+        now: Instant::ZERO,
+        channel: Channel::default(),
+        captures_left: slots.frames * setting.cameras.len(),
+    };
+    if slots.frames > 0 {
+        for camera in 0..setting.cameras.len() {
+            world.schedule(slots.captured(camera, 0), Event::Captured { camera, frame: 0 });
+        }
+    }
+    if setting.share.is_some() {
+        world.schedule(Instant::ZERO, Event::Share);
+    }
+    while let Some(Reverse(due)) = world.events.pop() {
+        world.now = due.at;
+        world.handle(due.event);
+    }
+    world.cameras.into_iter().map(|camera| camera.results).collect()
+}
+
+impl World<'_> {
+    fn schedule(&mut self, at: Instant, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse(Due { at: at.max(self.now), order: self.order, event }));
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Captured { camera, frame } => {
+                self.cameras[camera].waiting = Some(frame);
+                self.captures_left -= 1;
+                if frame + 1 < self.slots.frames {
+                    let at = self.slots.captured(camera, frame + 1);
+                    self.schedule(at, Event::Captured { camera, frame: frame + 1 });
+                }
+                self.ask(camera);
+            }
+            Event::Left { burst, version } => {
+                if self.is_current(burst, version) {
+                    let Burst { camera, frame, .. } = self.bursts[burst];
+                    self.cameras[camera].policy.handle_left(self.now, frame_id(frame));
+                    if self.cameras[camera].sending == Some(burst) {
+                        self.cameras[camera].sending = None;
+                        self.cameras[camera].unacknowledged.push(burst);
+                        self.ask(camera);
+                    }
+                }
+            }
+            Event::Passing { burst, version } => {
+                if self.is_current(burst, version) {
+                    self.pass(burst);
+                }
+            }
+            Event::Passed { burst, version } => {
+                if self.is_current(burst, version) {
+                    self.end(burst);
+                }
+            }
+            Event::Reported { burst, arrival } => self.report(burst, &arrival),
+            Event::Wake { camera, turn } => {
+                if self.cameras[camera].turn == turn {
+                    self.ask(camera);
+                }
+            }
+            Event::Share => self.share(),
+            Event::Capped { caps } => {
+                for (camera, cap) in self.cameras.iter_mut().zip(caps) {
+                    camera.cap = Some(cap);
+                }
+            }
+            Event::Stalled { camera, turn } => {
+                if self.cameras[camera].stall_turn == turn {
+                    self.stall(camera);
+                }
+            }
+        }
+    }
+
+    fn is_current(&self, burst: usize, version: u32) -> bool {
+        self.bursts[burst].version == version && !self.bursts[burst].gone
+    }
+
+    /// The edge divides the channel; the caps arrive a delay later.
+    fn share(&mut self) {
+        if let (Some(goal), Some(rate)) = (self.setting.share, self.channel.known()) {
+            let claims = self.setting.cameras.iter().map(|camera| Claim {
+                ladder: &camera.ladder,
+                accuracy_floor: camera.accuracy_floor,
+                interval: self.setting.interval,
+                latency_bound: camera.latency_bound,
+                priority: 0,
+                relative_rate: 1.0,
+            });
+            let claims: Vec<Claim<'_>> = claims.collect();
+            let caps = divide(self.now, &rate, &claims, goal).iter().map(|grant| grant.cap).collect();
+            self.schedule(self.now + self.setting.delay, Event::Capped { caps });
+        }
+        if self.captures_left > 0 {
+            self.schedule(self.now + CAP_INTERVAL, Event::Share);
+        }
+    }
+
+    /// Asks a camera's policy about the frame that waits, if the link is free for one.
+    fn ask(&mut self, index: usize) {
+        let spec = &self.setting.cameras[index];
+        let camera = &mut self.cameras[index];
+        let Some(frame) = camera.waiting else { return };
+        let every = self.setting.queueing == Queueing::Every;
+        let full = camera.unacknowledged.len() >= UNACKNOWLEDGED_FRAMES_MAX;
+        if !every && (camera.sending.is_some() || full) {
+            return;
+        }
+        camera.turn += 1;
+        if let Some(retry) = camera.outage_retry
+            && self.now < retry
+        {
+            let turn = camera.turn;
+            return self.schedule(retry, Event::Wake { camera: index, turn });
+        }
+        let captured = self.slots.captured(index, frame);
+        let offer = Offer {
+            now: self.now,
+            captured,
+            interval: self.setting.interval,
+            ladder: &spec.ladder,
+            latency_bound: spec.latency_bound,
+            result_latency_bound: None,
+            accuracy_floor: spec.accuracy_floor,
+            on_time_share: 0.98,
+            degrade: true,
+            cap: camera.cap,
+        };
+        match camera.policy.decide(&offer) {
+            Decision::Wait { until } => {
+                let turn = camera.turn;
+                let until = until.max(self.now + Duration::from_millis(1));
+                self.schedule(until, Event::Wake { camera: index, turn });
+            }
+            Decision::Send(choice) => self.send(index, frame, choice),
+        }
+    }
+
+    fn send(&mut self, index: usize, frame: usize, choice: Choice) {
+        let spec = &self.setting.cameras[index];
+        let mean = spec.ladder.rungs()[choice.rung].bytes.mean;
+        let bytes = self.slots.bytes(index, frame, &spec.ladder, choice.rung);
+        let captured = self.slots.captured(index, frame);
+        let camera = &mut self.cameras[index];
+        camera.waiting = None;
+        camera.results[frame] = SlotResult {
+            rung: Some(choice.rung as u8),
+            latency_ms: None,
+            on_time_probability: choice.on_time_probability,
+            bytes: bytes as u32,
+            sent_after: Some(self.now.saturating_since(captured)),
+        };
+        if bytes == 0.0 {
+            // The rung leaves this frame out.
+            return;
+        }
+        if camera.unacknowledged.is_empty() {
+            camera.progress = self.now;
+        }
+        if camera.outage_retry.is_some() {
+            camera.outage_retry = Some(self.now + OUTAGE_INTERVAL);
+        }
+        camera.policy.handle_sent(&SentFrame {
+            frame: frame_id(frame),
+            rung: choice.rung,
+            expected_bytes: mean as u32,
+            bytes: bytes as u32,
+            captured,
+            sent: self.now,
+            due: captured + spec.latency_bound,
+        });
+        let burst = self.bursts.len();
+        let begin = self.tail.max(self.setting.capacity.passed(self.now));
+        self.tail = begin + bytes + f64::from(choice.probe_bytes);
+        self.bursts.push(Burst {
+            camera: index,
+            frame,
+            bytes,
+            begin,
+            end: begin + bytes,
+            first: None,
+            version: 0,
+            recalled: false,
+            gone: false,
+        });
+        self.queue.push_back(burst);
+        if self.setting.queueing == Queueing::Every {
+            self.cameras[index].unacknowledged.push(burst);
+        } else {
+            self.cameras[index].sending = Some(burst);
+        }
+        self.follow(burst);
+        self.watch(index);
+    }
+
+    /// Schedules what becomes of a burst.
+    fn follow(&mut self, burst: usize) {
+        let Burst { begin, end, bytes, version, first, recalled, .. } = self.bursts[burst];
+        let capacity = &self.setting.capacity;
+        let left = capacity.when(end - self.setting.window_bytes.min(bytes));
+        let passing = capacity.when(begin + PACKET_BYTES.min(bytes));
+        let passed = capacity.when(end);
+        if let Some(at) = left
+            && !recalled
+        {
+            self.schedule(at, Event::Left { burst, version });
+        }
+        if let Some(at) = passing
+            && first.is_none()
+        {
+            self.schedule(at, Event::Passing { burst, version });
+        }
+        if let Some(at) = passed {
+            self.schedule(at, Event::Passed { burst, version });
+        }
+    }
+
+    /// Part of a burst has passed: it is reported, and again after a while.
+    fn pass(&mut self, burst: usize) {
+        let arrived = self.now + self.setting.delay;
+        let known = &mut self.bursts[burst];
+        let first = *known.first.get_or_insert(arrived);
+        let through = self.setting.capacity.passed(self.now) - known.begin;
+        let arrival = Arrival {
+            frame: frame_id(known.frame),
+            bytes: through.clamp(0.0, known.bytes) as u32,
+            first,
+            last: arrived,
+            complete: false,
+            window_limited: false,
+        };
+        let version = known.version;
+        self.schedule(arrived + self.setting.delay, Event::Reported { burst, arrival });
+        // Beyond the known future nothing passes.
+        if self.now.as_nanos() / 1_000_000 < self.setting.capacity.ms() as u64 {
+            self.schedule(self.now + REPORT_INTERVAL, Event::Passing { burst, version });
+        }
+    }
+
+    /// The last byte of a burst has passed.
+    fn end(&mut self, burst: usize) {
+        let arrived = self.now + self.setting.delay;
+        let known = &mut self.bursts[burst];
+        known.gone = true;
+        let complete = !known.recalled;
+        let first = *known.first.get_or_insert(arrived);
+        let (camera, frame) = (known.camera, known.frame);
+        let arrival = Arrival {
+            frame: frame_id(frame),
+            bytes: if complete { known.bytes as u32 } else { (known.end - known.begin) as u32 },
+            first,
+            last: arrived,
+            complete,
+            window_limited: false,
+        };
+        if complete {
+            let latency = arrived.saturating_since(self.slots.captured(camera, frame));
+            self.channel.handle_frame(first, arrived, arrival.bytes);
+            self.cameras[camera].results[frame].latency_ms = Some(latency.as_secs_f64() * 1e3);
+        }
+        self.queue.retain(|other| *other != burst);
+        self.schedule(arrived + self.setting.delay, Event::Reported { burst, arrival });
+    }
+
+    fn report(&mut self, burst: usize, arrival: &Arrival) {
+        let index = self.bursts[burst].camera;
+        let camera = &mut self.cameras[index];
+        camera.progress = self.now;
+        camera.outage_retry = None;
+        if arrival.complete {
+            camera.stalls = 0;
+            camera.unacknowledged.retain(|other| *other != burst);
+        }
+        camera.policy.handle_arrival(self.now, arrival);
+        self.watch(index);
+        self.ask(index);
+    }
+
+    /// Watches for a stall from now on.
+    fn watch(&mut self, index: usize) {
+        let camera = &mut self.cameras[index];
+        camera.stall_turn += 1;
+        if self.setting.queueing == Queueing::Every {
+            return;
+        }
+        if camera.sending.is_none() && camera.unacknowledged.is_empty() {
+            return;
+        }
+        let bound = self.setting.cameras[index].latency_bound;
+        let limit = (bound + bound / 2).max(self.setting.delay * 6) * (1 << camera.stalls.min(4));
+        let (at, turn) = (camera.progress + limit, camera.stall_turn);
+        self.schedule(at, Event::Stalled { camera: index, turn });
+    }
+
+    /// Nothing has got through for too long: everything that is on its way is given up.
+    fn stall(&mut self, index: usize) {
+        let camera = &mut self.cameras[index];
+        let given_up: Vec<usize> = camera.unacknowledged.drain(..).chain(camera.sending.take()).collect();
+        camera.outage_retry = Some(camera.outage_retry.unwrap_or(self.now));
+        camera.progress = self.now;
+        camera.stalls += 1;
+        for burst in given_up {
+            let frame = frame_id(self.bursts[burst].frame);
+            self.cameras[index].policy.handle_reset(self.now, frame);
+            self.recall(burst);
+        }
+        self.ask(index);
+    }
+
+    /// Takes back what has not left the camera.
+    fn recall(&mut self, burst: usize) {
+        let passed = self.setting.capacity.passed(self.now);
+        let known = &mut self.bursts[burst];
+        if known.gone {
+            return;
+        }
+        known.recalled = true;
+        known.version += 1;
+        let through = (passed - known.begin).max(0.0);
+        known.end = known.end.min(known.begin + through + self.setting.window_bytes);
+        let mut tail = known.end;
+        let position = self.queue.iter().position(|other| *other == burst).expect("it is not gone");
+        let later: Vec<usize> = self.queue.iter().skip(position + 1).copied().collect();
+        self.follow(burst);
+        for burst in later {
+            let known = &mut self.bursts[burst];
+            let bytes = known.end - known.begin;
+            known.begin = tail.max(passed.min(known.begin));
+            known.end = known.begin + bytes;
+            known.version += 1;
+            tail = known.end;
+            self.follow(burst);
+        }
+        self.tail = tail;
+    }
+}
+
+fn frame_id(frame: usize) -> FrameId {
+    FrameId { epoch: Epoch(1), sequence: Sequence(frame as u64) }
+}

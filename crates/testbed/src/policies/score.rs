@@ -1,0 +1,136 @@
+//! What a run was worth.
+
+use std::time::Duration;
+
+use mez_core::units::Instant;
+
+use super::links::Mark;
+use super::oracle::Oracle;
+use super::run::{Setting, SlotResult, Slots};
+
+/// Groups of predictions by their on-time probability.
+pub const BINS: usize = 10;
+
+/// What a run of one camera was worth.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Score {
+    /// Accuracy of frames on time, summed over all slots and divided by their number: a slot without a timely frame counts 0.
+    pub utility: f64,
+    /// The share of slots with a timely frame.
+    pub on_time_share: f64,
+    /// The share of slots in which a frame was sent.
+    pub sent_share: f64,
+    /// Latency of the frames that arrived, in milliseconds: half of them, 95 % and 99 % were faster, and the slowest.
+    pub latency_ms: [f64; 4],
+    /// Frames with a prediction, how many of them were expected to be late, and how many were.
+    pub predicted: (u64, f64, f64),
+    /// The same by groups of on-time probability: frames, sum of probabilities, frames on time.
+    pub bins: [(u64, f64, u64); BINS],
+}
+
+/// What was reached after something happened to the link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reaction {
+    /// The link became slower.
+    Settled {
+        /// From then until the last late frame of the next two seconds was there, in milliseconds.
+        settle_ms: f64,
+        /// From then until what was on its way was through: nobody can settle before.
+        drain_ms: f64,
+    },
+    /// From the end of an outage to the arrival of the first frame on time, in milliseconds.
+    Recovered {
+        /// See above.
+        recover_ms: f64,
+    },
+}
+
+fn percentile(sorted: &[f64], share: f64) -> f64 {
+    let place = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len().max(1));
+    sorted.get(place - 1).copied().unwrap_or(f64::NAN)
+}
+
+/// Scores one camera of a run.
+pub fn score(setting: &Setting, camera: usize, results: &[SlotResult]) -> Score {
+    let spec = &setting.cameras[camera];
+    let bound_ms = spec.latency_bound.as_secs_f64() * 1e3;
+    let is_on_time = |slot: &SlotResult| slot.latency_ms.is_some_and(|latency| latency <= bound_ms);
+    let mut score = Score::default();
+    let mut latencies: Vec<f64> = results.iter().filter_map(|slot| slot.latency_ms).collect();
+    latencies.sort_by(f64::total_cmp);
+    let slots = results.len() as f64;
+    for slot in results {
+        let on_time = is_on_time(slot);
+        if let Some(rung) = slot.rung {
+            score.sent_share += 1.0 / slots;
+            if on_time {
+                score.utility += spec.ladder.rungs()[usize::from(rung)].accuracy / slots;
+                score.on_time_share += 1.0 / slots;
+            }
+        }
+        if let Some(probability) = slot.on_time_probability {
+            let late = f64::from(u8::from(!on_time));
+            let (frames, expected, actual) = score.predicted;
+            score.predicted = (frames + 1, expected + 1.0 - probability, actual + late);
+            let bin = &mut score.bins[((probability * BINS as f64) as usize).min(BINS - 1)];
+            *bin = (bin.0 + 1, bin.1 + probability, bin.2 + u64::from(on_time));
+        }
+    }
+    score.latency_ms = [0.5, 0.95, 0.99, 1.0].map(|share| percentile(&latencies, share));
+    score
+}
+
+/// Scores one camera of a plan of the oracle.
+pub fn score_oracle(setting: &Setting, camera: usize, oracle: &Oracle) -> Score {
+    let planned = oracle.rungs[camera].iter().zip(&oracle.latency_ms[camera]);
+    let results: Vec<SlotResult> = planned
+        .map(|(rung, latency_ms)| SlotResult {
+            rung: *rung,
+            latency_ms: *latency_ms,
+            ..SlotResult::default()
+        })
+        .collect();
+    score(setting, camera, &results)
+}
+
+/// How a policy found its feet after each mark, for a setting of one camera.
+pub fn reactions(setting: &Setting, slots: &Slots, marks: &[Mark], results: &[SlotResult]) -> Vec<Reaction> {
+    let bound = setting.cameras[0].latency_bound;
+    let end = Instant::ZERO + setting.duration;
+    let frames: Vec<(Instant, &SlotResult)> =
+        results.iter().enumerate().map(|(frame, slot)| (slots.captured(0, frame), slot)).collect();
+    let arrived = |captured: Instant, slot: &SlotResult| {
+        slot.latency_ms.map(|latency| captured + Duration::from_secs_f64(latency / 1e3))
+    };
+    let since = |mark: Instant, at: Instant| at.saturating_since(mark).as_secs_f64() * 1e3;
+    let horizon = Duration::from_secs(2);
+    let whole = marks.iter().filter(|mark| match mark {
+        Mark::Slower(at) | Mark::Back(at) => *at + horizon < end,
+    });
+    let reaction = |mark: &Mark| match *mark {
+        Mark::Slower(at) => {
+            let near =
+                frames.iter().filter(|(captured, _)| *captured + bound >= at && *captured < at + horizon);
+            let late = near.filter_map(|(captured, slot)| {
+                arrived(*captured, slot).filter(|there| *there > *captured + bound)
+            });
+            let on_way = frames
+                .iter()
+                .filter(|(captured, slot)| slot.sent_after.is_some_and(|after| *captured + after <= at));
+            let through = on_way.filter_map(|(captured, slot)| arrived(*captured, slot));
+            Reaction::Settled {
+                settle_ms: late.map(|there| since(at, there)).fold(0.0, f64::max),
+                drain_ms: through.map(|there| since(at, there)).fold(0.0, f64::max),
+            }
+        }
+        Mark::Back(at) => {
+            let timely = frames.iter().filter_map(|(captured, slot)| {
+                arrived(*captured, slot).filter(|there| *there <= *captured + bound && *there >= at)
+            });
+            Reaction::Recovered {
+                recover_ms: timely.map(|there| since(at, there)).fold(f64::INFINITY, f64::min),
+            }
+        }
+    };
+    whole.map(reaction).collect()
+}

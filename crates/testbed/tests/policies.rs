@@ -1,0 +1,185 @@
+//! Policies in virtual time: the simulation, the oracle, and what is promised of Mez's own policy. Seeds here were not used to set constants.
+
+use std::time::Duration;
+
+use mez_core::controller::share::Goal;
+use mez_core::units::Instant;
+use mez_testbed::policies::capacity::Capacity;
+use mez_testbed::policies::entrants::Entrant;
+use mez_testbed::policies::links::Kind;
+use mez_testbed::policies::oracle;
+use mez_testbed::policies::reference::{ACCURACY_BYTES, ACCURACY_BYTES_OF_FIVE, CLASSES, SIZE_NOISE, ladder};
+use mez_testbed::policies::run::{CameraSetting, Queueing, Setting, Sizes, SlotResult, Slots, run};
+use mez_testbed::policies::score::{Reaction, reactions, score, score_oracle};
+use mez_testbed::random::Random;
+
+const INTERVAL: Duration = Duration::from_nanos(66_666_667);
+
+fn setting(capacity: Capacity, accuracies: &[f64], seconds: u64, seed: u64) -> Setting {
+    let phase = |index: usize| INTERVAL * index as u32 / accuracies.len() as u32;
+    let cameras = accuracies.iter().enumerate().map(|(index, bytes)| CameraSetting {
+        ladder: ladder(*bytes),
+        phase: phase(index),
+        latency_bound: Duration::from_millis(100),
+        accuracy_floor: None,
+    });
+    Setting {
+        capacity,
+        delay: Duration::from_millis(3),
+        interval: INTERVAL,
+        cameras: cameras.collect(),
+        window_bytes: 65_536.0,
+        duration: Duration::from_secs(seconds),
+        sizes: Sizes::Drawn { noise: SIZE_NOISE, seed },
+        queueing: Queueing::NewestWins,
+        share: None,
+    }
+}
+
+fn results(setting: &Setting, slots: &Slots, entrant: Entrant) -> Vec<Vec<SlotResult>> {
+    let mut policies: Vec<_> = setting.cameras.iter().map(|_| entrant.policy(setting)).collect();
+    run(setting, slots, &mut policies)
+}
+
+/// Every plan there is, for few frames and rungs.
+fn best_by_trying(setting: &Setting, slots: &Slots, frame: usize, free: f64) -> f64 {
+    if frame == slots.frames {
+        return 0.0;
+    }
+    let spec = &setting.cameras[0];
+    let captured = slots.captured(0, frame);
+    let free = free.max(setting.capacity.passed(captured));
+    let due = setting.capacity.passed(captured + spec.latency_bound - setting.delay);
+    let mut best = best_by_trying(setting, slots, frame + 1, free);
+    for (rung, profile) in spec.ladder.rungs().iter().enumerate() {
+        let end = free + slots.bytes(0, frame, &spec.ladder, rung);
+        if end <= due {
+            best = best.max(profile.accuracy + best_by_trying(setting, slots, frame + 1, end));
+        }
+    }
+    best
+}
+
+#[test]
+fn the_oracle_finds_the_best_of_all_plans() {
+    for seed in 500..520 {
+        let link = CLASSES[seed as usize % 3].capacity(1_000, &mut Random::seeded(seed));
+        // A slow link, so that frames stand in each other's way.
+        let mut setting = setting(link.times(0.4), &[ACCURACY_BYTES], 1, seed);
+        setting.duration = INTERVAL * 5;
+        let slots = Slots::new(&setting);
+        let plan = oracle::plan(&setting, &slots);
+        let planned = score_oracle(&setting, 0, &plan).utility * slots.frames as f64;
+        let best = best_by_trying(&setting, &slots, 0, 0.0);
+        assert!((planned - best).abs() < 1e-9, "seed {seed}: {planned}, and the best is {best}");
+    }
+}
+
+#[test]
+fn nobody_beats_the_oracle_and_the_same_seed_gives_the_same_run() {
+    for (index, class) in CLASSES.iter().enumerate() {
+        let seed = 600 + index as u64;
+        let link = class.capacity(25_000, &mut Random::seeded(seed));
+        let setting = setting(link, &[ACCURACY_BYTES], 20, seed);
+        let slots = Slots::new(&setting);
+        let best = score_oracle(&setting, 0, &oracle::plan(&setting, &slots)).utility;
+        for entrant in Entrant::all() {
+            let (first, second) = (results(&setting, &slots, entrant), results(&setting, &slots, entrant));
+            let utility = score(&setting, 0, &first[0]).utility;
+            assert!(utility <= best + 1e-9, "{} on {}: {utility} of {best}", entrant.name(), class.name);
+            assert_eq!(first, second, "{}", entrant.name());
+        }
+    }
+}
+
+#[test]
+fn the_own_policy_is_close_to_the_oracle_and_knows_how_often_it_is_late() {
+    for (class, share) in CLASSES.iter().zip([0.97, 0.94, 0.89]) {
+        let (mut reached, mut possible, mut expected, mut actual, mut frames) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        for seed in 700..704 {
+            let link = class.capacity(65_000, &mut Random::seeded(seed));
+            let setting = setting(link, &[ACCURACY_BYTES], 60, seed);
+            let slots = Slots::new(&setting);
+            possible += score_oracle(&setting, 0, &oracle::plan(&setting, &slots)).utility;
+            let score = score(&setting, 0, &results(&setting, &slots, Entrant::Quantile)[0]);
+            reached += score.utility;
+            frames += score.predicted.0 as f64;
+            expected += score.predicted.1;
+            actual += score.predicted.2;
+        }
+        assert!(reached / possible >= share, "{}: {:.3} of the oracle", class.name, reached / possible);
+        let error = (expected - actual) / frames;
+        assert!(error.abs() <= 0.02, "{}: calibration is off by {error:.3}", class.name);
+    }
+}
+
+#[test]
+fn outside_an_outage_a_camera_is_never_silent() {
+    for (name, kind) in Kind::ALL {
+        for seed in 800..803 {
+            let link = kind.link(45_000, &mut Random::seeded(seed)).capacity;
+            let setting = setting(link, &[ACCURACY_BYTES], 40, seed);
+            let slots = Slots::new(&setting);
+            let results = results(&setting, &slots, Entrant::Quantile);
+            let mut quiet_since = Instant::ZERO;
+            for (frame, slot) in results[0].iter().enumerate() {
+                let Some(after) = slot.sent_after else { continue };
+                let sent = slots.captured(0, frame) + after;
+                // A link that passes less than the smallest frame meanwhile is out, or busy with one.
+                let passed = setting.capacity.passed(sent) - setting.capacity.passed(quiet_since);
+                let quiet = sent.saturating_since(quiet_since);
+                let silent = quiet > Duration::from_millis(250 + 67) && passed > 700e3;
+                assert!(
+                    !silent,
+                    "{name}, seed {seed}: silent for {quiet:?} until {sent:?}, {passed} bytes unused"
+                );
+                quiet_since = sent;
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_step_or_an_outage_frames_are_soon_on_time_again() {
+    for seed in 900..904 {
+        for kind in [Kind::Step, Kind::Outages] {
+            let link = kind.link(42_000, &mut Random::seeded(seed));
+            let setting = setting(link.capacity, &[ACCURACY_BYTES], 40, seed);
+            let slots = Slots::new(&setting);
+            let results = results(&setting, &slots, Entrant::Quantile);
+            let seen = reactions(&setting, &slots, &link.marks, &results[0]);
+            assert!(seen.len() >= 3, "seed {seed}: {seen:?}");
+            for reaction in seen {
+                match reaction {
+                    Reaction::Settled { settle_ms, drain_ms } => {
+                        assert!(settle_ms <= drain_ms + 400.0, "seed {seed}: {reaction:?}");
+                    }
+                    Reaction::Recovered { recover_ms } => {
+                        assert!(recover_ms <= 500.0, "seed {seed}: {reaction:?}")
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn cameras_that_share_a_link_do_better_with_shares_from_the_edge() {
+    let worst = |share: Option<Goal>| {
+        let link = CLASSES[1].capacity(25_000, &mut Random::seeded(950)).times(3.0);
+        let mut setting = setting(link, &ACCURACY_BYTES_OF_FIVE, 20, 950);
+        setting.share = share;
+        let slots = Slots::new(&setting);
+        let plan = oracle::plan(&setting, &slots);
+        let results = results(&setting, &slots, Entrant::Quantile);
+        let shares = (0..5).map(|camera| {
+            score(&setting, camera, &results[camera]).utility / score_oracle(&setting, camera, &plan).utility
+        });
+        shares.fold(f64::INFINITY, f64::min)
+    };
+    let (alone, shared) = (worst(None), worst(Some(Goal::Sum)));
+    assert!(
+        shared > alone && shared > 0.92,
+        "the worst camera reaches {alone:.3} alone and {shared:.3} with shares"
+    );
+}
