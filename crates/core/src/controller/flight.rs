@@ -34,6 +34,8 @@ pub(super) struct Flight {
     pub(super) due: Instant,
     /// What was predicted for it.
     pub(super) on_time_probability: Option<f64>,
+    /// Cancelled for a newer one: it only takes up the link until what has left is through.
+    cancelled: bool,
     /// Bytes that the receiver has reported.
     arrived: f64,
     /// When the first of them arrived.
@@ -115,6 +117,7 @@ impl Flights {
             sent: frame.sent,
             due: frame.due,
             on_time_probability,
+            cancelled: false,
             arrived: 0.0,
             first: None,
             last: frame.sent,
@@ -127,9 +130,25 @@ impl Flights {
         self.flights.remove(position)
     }
 
+    /// The newest frame, which is the one that is being sent.
+    pub(super) fn newest(&self) -> Option<&Flight> {
+        self.flights.back()
+    }
+
+    /// A frame was cancelled after so many of its bytes had left, and no report will say that it is whole.
+    pub(super) fn cancel(&mut self, frame: FrameId, left_bytes: f64) {
+        let Some(flight) = self.flights.iter_mut().find(|flight| flight.frame == frame) else { return };
+        flight.bytes = left_bytes.min(flight.bytes);
+        flight.cancelled = true;
+    }
+
     /// Takes in a report. Says how a frame landed, when it is whole.
     pub(super) fn report(&mut self, now: Instant, arrival: &Arrival) -> Option<Landed> {
         let position = self.flights.iter().position(|flight| flight.frame == arrival.frame)?;
+        // One queue keeps the order: what was cancelled before has passed, or never will.
+        let cancelled = self.flights.iter().take(position).filter(|flight| flight.cancelled).count();
+        self.flights.retain(|flight| !flight.cancelled || flight.frame >= arrival.frame);
+        let position = position - cancelled;
         let flight = &mut self.flights[position];
         if flight.first.is_none() {
             flight.first = Some(arrival.first);
@@ -137,6 +156,11 @@ impl Flights {
         }
         flight.arrived = f64::from(arrival.bytes).min(flight.bytes);
         flight.last = arrival.last;
+        if flight.cancelled && flight.arrived >= flight.bytes {
+            self.last_end = Some(arrival.last);
+            self.flights.remove(position);
+            return None;
+        }
         if !arrival.complete {
             return None;
         }

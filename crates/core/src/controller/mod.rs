@@ -15,7 +15,8 @@
 //! 1. [`Policy::handle_sent`] when a frame is given to the link,
 //! 2. [`Policy::handle_left`] when the last byte of it has left the camera,
 //! 3. [`Policy::handle_arrival`] when the receiver reports bytes of it,
-//! 4. [`Policy::handle_reset`] when it is given up,
+//! 4. [`Policy::handle_reset`] when it is given up because nothing gets through,
+//! 5. [`Policy::handle_cancelled`] when it is cancelled for a newer one,
 //!
 //! and asks it [`Policy::decide`] whenever the link is free and a frame waits. All instants are of the camera's clock;
 //! those of the receiver are converted before ([`crate::clock::ClockEstimate::to_ours`]). A constant error of that conversion is
@@ -115,6 +116,8 @@ pub struct Offer<'a> {
     pub degrade: bool,
     /// The last cap that the edge has sent, if it ever sent one.
     pub cap: Option<Cap>,
+    /// Bytes of the frame before it that have not left the camera: with [`Policy::gives_up`] they never will. 0 while the link is free.
+    pub unsent_bytes: u64,
 }
 
 impl Offer<'_> {
@@ -195,6 +198,16 @@ pub trait Policy: Send {
 
     /// What to do with the frame that waits. Costs microseconds, and allocates nothing.
     fn decide(&mut self, offer: &Offer<'_>) -> Decision;
+
+    /// Whether the frame that is being sent should be cancelled for the one that is offered, because it will be too late anyway.
+    /// Asked while a frame waits behind one that has not left. Whoever owns the link then cancels that one, says so with
+    /// [`Policy::handle_cancelled`], and asks for a decision.
+    fn gives_up(&mut self, _offer: &Offer<'_>) -> bool {
+        false
+    }
+
+    /// A frame was cancelled for a newer one; so many of its bytes had left by then.
+    fn handle_cancelled(&mut self, _now: Instant, _frame: FrameId, _left_bytes: u64) {}
 
     /// What the link carries, as far as the policy knows.
     fn link_rate(&self) -> Option<BitsPerSecond> {

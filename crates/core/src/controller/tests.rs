@@ -40,6 +40,7 @@ pub(crate) fn offer(now: Instant, ladder: &Ladder) -> Offer<'_> {
         on_time_share: 0.98,
         degrade: true,
         cap: None,
+        unsent_bytes: 0,
     }
 }
 
@@ -91,6 +92,7 @@ enum Happens {
     Left(u64),
     Arrives { sequence: u64, bytes: u32, first_ms: u64, took_ms: u64, complete: bool, window_limited: bool },
     Reset(u64),
+    Cancelled(u64, u64),
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -103,6 +105,7 @@ fn happens() -> impl Strategy<Value = Happens> {
             }
         ),
         1 => (0u64..40).prop_map(Happens::Reset),
+        1 => (0u64..40, 0u64..1_000_000).prop_map(|(sequence, bytes)| Happens::Cancelled(sequence, bytes)),
     ]
 }
 
@@ -150,6 +153,12 @@ proptest! {
                         let whole = arrival(*sequence, 0.0, first, last);
                         let (complete, window_limited) = (*complete, *window_limited);
                         policy.handle_arrival(now, &Arrival { bytes: *bytes, complete, window_limited, ..whole });
+                    }
+                    Happens::Cancelled(sequence, bytes) => {
+                        let offer = Offer { unsent_bytes: *bytes, ..offer(now, &ladder) };
+                        if policy.gives_up(&offer) {
+                            policy.handle_cancelled(now, frame_id(*sequence), *bytes);
+                        }
                     }
                     Happens::Reset(sequence) => policy.handle_reset(now, frame_id(*sequence)),
                 }

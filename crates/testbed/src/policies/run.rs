@@ -269,7 +269,7 @@ pub fn run(setting: &Setting, slots: &Slots, policies: &mut [Box<dyn Policy>]) -
     world.cameras.into_iter().map(|camera| camera.results).collect()
 }
 
-impl World<'_> {
+impl<'a> World<'a> {
     fn schedule(&mut self, at: Instant, event: Event) {
         self.order += 1;
         self.events.push(Reverse(Due { at: at.max(self.now), order: self.order, event }));
@@ -351,44 +351,69 @@ impl World<'_> {
         }
     }
 
-    /// Asks a camera's policy about the frame that waits, if the link is free for one.
+    /// Asks a camera's policy about the frame that waits, if the link is free for one, or could be made so.
     fn ask(&mut self, index: usize) {
-        let spec = &self.setting.cameras[index];
-        let camera = &mut self.cameras[index];
+        let camera = &self.cameras[index];
         let Some(frame) = camera.waiting else { return };
         let every = self.setting.queueing == Queueing::Every;
-        let full = camera.unacknowledged.len() >= UNACKNOWLEDGED_FRAMES_MAX;
-        if !every && (camera.sending.is_some() || full) {
+        if !every && camera.unacknowledged.len() >= UNACKNOWLEDGED_FRAMES_MAX {
             return;
         }
+        let mut offer = self.offer(index, frame);
+        if !every && let Some(burst) = camera.sending {
+            let unsent = self.unsent_bytes(burst);
+            offer.unsent_bytes = unsent as u64;
+            let camera = &mut self.cameras[index];
+            if unsent <= 0.0 || camera.outage_retry.is_some() || !camera.policy.gives_up(&offer) {
+                return;
+            }
+            let known = &self.bursts[burst];
+            let left = known.bytes - unsent;
+            camera.policy.handle_cancelled(self.now, frame_id(known.frame), left as u64);
+            camera.sending = None;
+            self.recall(burst);
+            offer.unsent_bytes = 0;
+        }
+        let camera = &mut self.cameras[index];
         camera.turn += 1;
+        let turn = camera.turn;
         if let Some(retry) = camera.outage_retry
             && self.now < retry
         {
-            let turn = camera.turn;
             return self.schedule(retry, Event::Wake { camera: index, turn });
         }
-        let captured = self.slots.captured(index, frame);
-        let offer = Offer {
+        match camera.policy.decide(&offer) {
+            Decision::Wait { until } => {
+                let until = until.max(self.now + Duration::from_millis(1));
+                self.schedule(until, Event::Wake { camera: index, turn });
+            }
+            Decision::Send(choice) => self.send(index, frame, choice),
+        }
+    }
+
+    fn offer(&self, index: usize, frame: usize) -> Offer<'a> {
+        let setting: &'a Setting = self.setting;
+        let spec = &setting.cameras[index];
+        Offer {
             now: self.now,
-            captured,
-            interval: self.setting.interval,
+            captured: self.slots.captured(index, frame),
+            interval: setting.interval,
             ladder: &spec.ladder,
             latency_bound: spec.latency_bound,
             result_latency_bound: None,
             accuracy_floor: spec.accuracy_floor,
             on_time_share: 0.98,
             degrade: true,
-            cap: camera.cap,
-        };
-        match camera.policy.decide(&offer) {
-            Decision::Wait { until } => {
-                let turn = camera.turn;
-                let until = until.max(self.now + Duration::from_millis(1));
-                self.schedule(until, Event::Wake { camera: index, turn });
-            }
-            Decision::Send(choice) => self.send(index, frame, choice),
+            cap: self.cameras[index].cap,
+            unsent_bytes: 0,
         }
+    }
+
+    /// Bytes of a burst that have not left the camera.
+    fn unsent_bytes(&self, burst: usize) -> f64 {
+        let known = &self.bursts[burst];
+        let through = (self.setting.capacity.passed(self.now) - known.begin).max(0.0);
+        (known.bytes - through - self.setting.window_bytes).max(0.0)
     }
 
     fn send(&mut self, index: usize, frame: usize, choice: Choice) {

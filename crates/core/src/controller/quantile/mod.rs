@@ -19,7 +19,7 @@ use std::time::Duration;
 
 pub use self::calibration::Calibration;
 use self::rate::{PAIRS_MAX, Rate, Sample};
-use super::flight::{Flights, PACKET_BYTES, ms};
+use super::flight::{Flights, PACKET_BYTES, ms, ms_between};
 use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
 use crate::frame::FrameId;
 use crate::units::{BitsPerSecond, Instant};
@@ -91,6 +91,8 @@ const LARGEST_KEPT: f64 = 0.97;
 /// With own bytes on their way, a frame that is less probable than this to be on time waits for them: it would only make
 /// the next one late as well.
 const WORTH_QUEUEING: f64 = 0.5;
+/// A frame on its way that is less probable than this to be on time may be cancelled for the next.
+const DOOMED: f64 = 0.02;
 
 /// The policy. See the [module](self).
 #[derive(Debug)]
@@ -153,6 +155,11 @@ impl Quantile {
             probed: Instant::ZERO,
             predicted: None,
         }
+    }
+
+    /// Milliseconds of the bound that are left for the network, but for its delay.
+    fn left_ms(&self, offer: &Offer<'_>) -> f64 {
+        ms(offer.latency_bound) - ms(offer.age()) - self.flights.delay_ms() - self.config.guard_ms
     }
 
     /// The share of remembered waits and errors with which a frame of this rung would be on time.
@@ -283,19 +290,14 @@ impl Policy for Quantile {
         let Some(rate) = self.rate.estimate(&self.config, self.flights.in_service(offer.now)) else {
             return self.try_out(offer, floor, !reaches_floor);
         };
-        let outlook = Outlook {
-            left_ms: ms(offer.latency_bound)
-                - ms(offer.age())
-                - self.flights.delay_ms()
-                - self.config.guard_ms,
-            backlog: self.flights.backlog(offer.now),
-            rate,
-        };
+        let outlook =
+            Outlook { left_ms: self.left_ms(offer), backlog: self.flights.backlog(offer.now), rate };
         let lowest = self.prospect(offer, &outlook, floor);
         let infeasible = !reaches_floor || lowest.on_time < offer.on_time_share;
-        if lowest.on_time < WORTH_QUEUEING && !self.flights.is_empty() {
+        let silent_until = self.tried.map_or(offer.now, |tried| tried + SILENCE_MAX);
+        if lowest.on_time < WORTH_QUEUEING && !self.flights.is_empty() && offer.now < silent_until {
             // Reports of what is on its way wake us; if none comes, the link is out and will be tried.
-            return Decision::Wait { until: offer.now + SILENCE_MAX };
+            return Decision::Wait { until: silent_until };
         }
         if infeasible
             && !offer.degrade
@@ -311,6 +313,38 @@ impl Policy for Quantile {
         let on_time =
             if rung == best.rung { best.on_time } else { self.on_time_probability(offer, &outlook, rung) };
         self.send(rung, Some(on_time), infeasible)
+    }
+
+    fn gives_up(&mut self, offer: &Offer<'_>) -> bool {
+        let Some(sending) = self.flights.newest() else { return false };
+        let Some(rate) = self.rate.estimate(&self.config, self.flights.in_service(offer.now)) else {
+            return false;
+        };
+        let left_ms = ms_between(offer.now, sending.due) - self.flights.delay_ms();
+        let (backlog, ago_ms) = self.flights.backlog(offer.now);
+        let pairs = self.rate.pairs();
+        let in_time = pairs.iter().filter(|pair| backlog * pair.slowness / rate - ago_ms <= left_ms).count();
+        if in_time as f64 > DOOMED * pairs.len() as f64 {
+            return false;
+        }
+        // Only if that helps the frame that waits.
+        let backlog = ((backlog - offer.unsent_bytes as f64).max(0.0), ago_ms);
+        let (floor, _) = offer.floor_rung();
+        let outlook = Outlook { left_ms: self.left_ms(offer), backlog, rate };
+        self.on_time_probability(offer, &outlook, floor) >= WORTH_QUEUEING
+    }
+
+    fn handle_cancelled(&mut self, now: Instant, frame: FrameId, left_bytes: u64) {
+        let Some(sending) = self.flights.newest().filter(|flight| flight.frame == frame).copied() else {
+            return;
+        };
+        self.learn(sending.on_time_probability, false);
+        // It will never be whole, so what is through of it is the measurement. Without it, the next frame would be as large.
+        if let Some((bytes, took_ms)) = self.flights.in_service(now) {
+            let sample = Sample { bytes, took_ms, wait_ms: 0.0, window_limited: false };
+            self.rate.record(&self.config, &sample);
+        }
+        self.flights.cancel(frame, left_bytes as f64);
     }
 
     fn link_rate(&self) -> Option<BitsPerSecond> {
