@@ -16,6 +16,7 @@
 //! | [`clock`] | offset and drift between two monotonic clocks from four-timestamp exchanges |
 //! | [`buffer`] | memory of payloads, used again |
 //! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
+//! | [`store`] | the same log on disk: format, background writer, recovery (`docs/log-format.md`) |
 //! | [`subscription`] | how one application reads logs: newest or every frame, past or live |
 //! | [`wire`] | the bytes that cross the link (`docs/wire.md`) |
 //! | [`broker`] | the camera broker and the edge broker as state machines |
@@ -30,6 +31,7 @@ pub mod log;
 pub mod name;
 pub mod profile;
 pub mod setting;
+pub mod store;
 pub mod subscription;
 mod sync;
 pub mod units;

@@ -6,11 +6,13 @@
 //! | [`world`] | the world: making, running, faults |
 //! | [`scenario`] | worlds drawn at random |
 //! | [`check`] | what must hold in every world |
+//! | [`disk`] | a disk that tears, fails and runs full under a camera's log, and stories that are played on it |
 //! | [`link`] | the model of a link and of the connections on it |
 //! | [`time`] | true time, and hosts' clocks, which are wrong |
 //! | [`random`] | the one source of chance |
 
 pub mod check;
+pub mod disk;
 pub mod link;
 mod payload;
 pub mod policies;

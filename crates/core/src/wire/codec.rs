@@ -42,16 +42,16 @@ pub enum WireError {
 }
 
 /// Takes fields off the front of a slice.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    pub(super) fn bytes(&mut self, field: &'static str, length: usize) -> Result<&'a [u8], WireError> {
+    pub(crate) fn bytes(&mut self, field: &'static str, length: usize) -> Result<&'a [u8], WireError> {
         let (taken, rest) = self.bytes.split_at_checked(length).ok_or(WireError::Truncated { field })?;
         self.bytes = rest;
         Ok(taken)
@@ -63,36 +63,36 @@ impl<'a> Reader<'a> {
         Ok(*taken)
     }
 
-    pub(super) fn u8(&mut self, field: &'static str) -> Result<u8, WireError> {
+    pub(crate) fn u8(&mut self, field: &'static str) -> Result<u8, WireError> {
         self.array::<1>(field).map(|[byte]| byte)
     }
 
-    pub(super) fn u16(&mut self, field: &'static str) -> Result<u16, WireError> {
+    pub(crate) fn u16(&mut self, field: &'static str) -> Result<u16, WireError> {
         self.array(field).map(u16::from_le_bytes)
     }
 
-    pub(super) fn u32(&mut self, field: &'static str) -> Result<u32, WireError> {
+    pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, WireError> {
         self.array(field).map(u32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self, field: &'static str) -> Result<u64, WireError> {
+    pub(crate) fn u64(&mut self, field: &'static str) -> Result<u64, WireError> {
         self.array(field).map(u64::from_le_bytes)
     }
 
-    pub(super) fn i32(&mut self, field: &'static str) -> Result<i32, WireError> {
+    pub(crate) fn i32(&mut self, field: &'static str) -> Result<i32, WireError> {
         self.array(field).map(i32::from_le_bytes)
     }
 
-    pub(super) fn f64(&mut self, field: &'static str) -> Result<f64, WireError> {
+    pub(crate) fn f64(&mut self, field: &'static str) -> Result<f64, WireError> {
         self.array(field).map(f64::from_le_bytes)
     }
 
-    pub(super) fn fixed<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], WireError> {
+    pub(crate) fn fixed<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], WireError> {
         self.array(field)
     }
 
     /// A text behind its length in 16 bits.
-    pub(super) fn text(&mut self, field: &'static str, max: usize) -> Result<&'a str, WireError> {
+    pub(crate) fn text(&mut self, field: &'static str, max: usize) -> Result<&'a str, WireError> {
         let length = usize::from(self.u16(field)?);
         if length > max {
             return Err(WireError::TooLong { field, length: length as u64, max: max as u64 });
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes(field, length)?).map_err(|_| WireError::Text { field })
     }
 
-    pub(super) fn finish(self) -> Result<(), WireError> {
+    pub(crate) fn finish(self) -> Result<(), WireError> {
         match self.bytes.len() {
             0 => Ok(()),
             bytes => Err(WireError::Trailing { bytes }),
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Appends fields to a vector.
-pub(super) trait Write {
+pub(crate) trait Write {
     fn u8(&mut self, value: u8);
     fn u16(&mut self, value: u16);
     fn u32(&mut self, value: u32);

@@ -4,7 +4,7 @@
 //! unidirectional stream of its own, a [`FrameHeader`] and then the payload. All integers are little-endian.
 //! Whatever comes from outside becomes a value or a [`WireError`], and allocates no more than the stated limits.
 
-mod codec;
+pub(crate) mod codec;
 mod header;
 mod message;
 

@@ -1,0 +1,99 @@
+//! What a record says of its frame, in plain form; it is sealed before it is stored.
+
+use std::sync::Arc;
+
+use crate::frame::{
+    ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, RUNG_BYTES_MAX, Reference, Rung, Sequence,
+    SkipRange, SkipReason,
+};
+use crate::units::Timestamp;
+use crate::wire::codec::{Reader, WireError, Write};
+
+/// The most ranges of skipped frames in a record; of more, the last ones are stored as one.
+pub const STORED_SKIP_RANGES_MAX: usize = 256;
+/// Bytes of a description without skipped frames.
+pub(super) const BYTES_TYPICAL: usize = 96;
+
+const FLAG_CHAINED: u8 = 1;
+
+/// Appends the description. The epoch is the segment's, and when the frame arrived is not kept: it is an instant of a
+/// clock that ends with the broker.
+pub(super) fn encode(meta: &FrameMeta, skipped: &[SkipRange], out: &mut Vec<u8>) {
+    out.u64(meta.id.sequence.0);
+    out.u64(meta.captured.as_nanos());
+    out.u8(meta.clock_source as u8);
+    out.u8(meta.encoding as u8);
+    out.u32(meta.width);
+    out.u32(meta.height);
+    let chained = meta.chain != ChainLink::still(meta.id.sequence);
+    out.u8(if chained { FLAG_CHAINED } else { 0 });
+    if chained {
+        out.u64(meta.chain.chain.0);
+        out.u32(meta.chain.index);
+        let (kind, sequence) = match meta.chain.reference {
+            Reference::Independent => (0, 0),
+            Reference::Previous => (1, 0),
+            Reference::Acknowledged(sequence) => (2, sequence.0),
+        };
+        out.u8(kind);
+        out.u64(sequence);
+    }
+    out.text(meta.rung.as_str(), RUNG_BYTES_MAX);
+    let kept = skipped.len().min(STORED_SKIP_RANGES_MAX);
+    out.u16(kept as u16);
+    for (place, range) in skipped[..kept].iter().enumerate() {
+        let last = place + 1 == STORED_SKIP_RANGES_MAX;
+        let end = if last { skipped[skipped.len() - 1].end() } else { range.end() };
+        out.u64(range.first.0);
+        out.u64(end.0.saturating_sub(range.first.0));
+        out.u8(range.reason as u8);
+    }
+}
+
+/// Decodes a description.
+pub(super) fn decode(epoch: Epoch, bytes: &[u8]) -> Result<(FrameMeta, Arc<[SkipRange]>), WireError> {
+    let mut r = Reader::new(bytes);
+    let id = FrameId { epoch, sequence: Sequence(r.u64("sequence")?) };
+    let captured = Timestamp::from_nanos(r.u64("captured")?);
+    let clock_source = match r.u8("clock source")? {
+        1 => ClockSource::Broker,
+        2 => ClockSource::Publisher,
+        value => return Err(WireError::Value { field: "clock source", value: value.into() }),
+    };
+    let code = r.u8("encoding")?;
+    let encoding =
+        Encoding::from_code(code).ok_or(WireError::Value { field: "encoding", value: code.into() })?;
+    let (width, height) = (r.u32("width")?, r.u32("height")?);
+    let chain = match r.u8("flags")? {
+        0 => ChainLink::still(id.sequence),
+        FLAG_CHAINED => {
+            let (chain, index) = (Sequence(r.u64("chain")?), r.u32("index in chain")?);
+            let (kind, sequence) = (r.u8("reference kind")?, Sequence(r.u64("reference")?));
+            let reference = match kind {
+                0 => Reference::Independent,
+                1 => Reference::Previous,
+                2 => Reference::Acknowledged(sequence),
+                value => return Err(WireError::Value { field: "reference kind", value: value.into() }),
+            };
+            ChainLink { chain, index, reference }
+        }
+        value => return Err(WireError::Value { field: "flags", value: value.into() }),
+    };
+    let rung = Rung::new(r.text("rung", RUNG_BYTES_MAX)?).ok_or(WireError::Text { field: "rung" })?;
+    let ranges = usize::from(r.u16("skipped ranges")?);
+    if ranges > STORED_SKIP_RANGES_MAX {
+        let (length, max) = (ranges as u64, STORED_SKIP_RANGES_MAX as u64);
+        return Err(WireError::TooLong { field: "skipped ranges", length, max });
+    }
+    let mut skipped = Vec::with_capacity(ranges);
+    for _ in 0..ranges {
+        let (first, count) = (Sequence(r.u64("skipped first")?), r.u64("skipped count")?);
+        let code = r.u8("skip reason")?;
+        let reason = SkipReason::from_code(code)
+            .ok_or(WireError::Value { field: "skip reason", value: code.into() })?;
+        skipped.push(SkipRange { first, count, reason });
+    }
+    r.finish()?;
+    let meta = FrameMeta { id, captured, clock_source, width, height, encoding, rung, chain };
+    Ok((meta, skipped.into()))
+}

@@ -1,0 +1,46 @@
+//! The log on disk: frames outlive their broker, encrypted, without slowing it. `docs/log-format.md` draws the bytes.
+//!
+//! Nothing here touches a file: a [`Storage`] does. [`StoreWriter`] follows a log in memory and writes what is appended there;
+//! [`recover`] reads at the next start what it left.
+//!
+//! | question | where |
+//! | --- | --- |
+//! | which bytes stand on disk? | `format.rs`, `meta.rs` |
+//! | which key, which nonce? | `key.rs` |
+//! | when is a record written, made durable, removed? | `writer.rs` |
+//! | what is believed of a disk after a crash? | `scan.rs` (one segment), `recovery.rs` (all of them) |
+
+mod format;
+mod key;
+mod meta;
+mod recovery;
+mod scan;
+mod status;
+mod storage;
+mod writer;
+
+pub use self::format::{
+    DamageKind, FORMAT_VERSION, HeaderError, MAGIC, RECORD_HEAD_BYTES, RecordHead, SALT_BYTES,
+    SEGMENT_HEADER_BYTES_MAX, Sealer, SegmentHeader, checksum,
+};
+pub use self::key::{KEY_BYTES, KEYS_MAX, KeyId, KeyRing, MasterKey, TAG_BYTES};
+pub use self::meta::STORED_SKIP_RANGES_MAX;
+pub use self::recovery::{
+    DAMAGES_MAX, Recovery, RecoveryConfig, RecoveryError, RecoveryReport, Resume, StrangeSegment, recover,
+};
+pub use self::scan::{Damage, Scanned, SegmentScan, StoredRecord};
+pub use self::status::{Degraded, StoreStatus};
+pub use self::storage::{Bounds, Storage, StorageError, StorageErrorKind};
+pub use self::writer::{Durability, SLOW_AFTER, StoreConfig, StoreWriter};
+use crate::log::Record;
+
+/// Numbers the segments of one camera's log, one up with each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentNumber(pub u64);
+
+impl SegmentNumber {
+    /// The one after it.
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}

@@ -1,0 +1,389 @@
+//! What is believed of a log on disk at a start: its newest frames in one piece, and a report of all that is wrong with it.
+//!
+//! Segments are read from the newest to the oldest, until what was asked for is there, the time is over, or something is
+//! missing. What comes back is one contiguous range of the log: nothing before a gap is joined to what comes after it.
+
+use std::time::Duration;
+
+use super::format::HeaderError;
+use super::key::{KeyId, KeyRing};
+use super::scan::{Damage, Scanned, SegmentScan, StoredRecord};
+use super::storage::{Bounds, Storage, StorageError};
+use super::{Record, SegmentNumber};
+use crate::frame::{Epoch, Frame, FrameId};
+use crate::name::CameraName;
+use crate::units::{ClockAnchor, Instant, Timestamp};
+
+/// The most damages, and the most strange segments, that a report names; it counts all of them.
+pub const DAMAGES_MAX: usize = 64;
+
+/// How a log is recovered.
+#[derive(Clone, Copy, Debug)]
+pub struct RecoveryConfig<'a> {
+    /// The camera.
+    pub camera: &'a CameraName,
+    /// The keys that the log may have been written with.
+    pub keys: &'a KeyRing,
+    /// The most bytes of payload that are brought back to memory. What is older stays on disk.
+    pub bytes_max: u64,
+    /// When no further segment is begun. At least one is read.
+    pub time_max: Duration,
+    /// This start's clock anchor, which turns the frames' times into instants of this start's clock.
+    pub anchor: ClockAnchor,
+}
+
+/// Why a log was not recovered. Nothing was changed on disk.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecoveryError {
+    /// The log was written with another key.
+    #[error(
+        "segment {} was written with the log key {key}, and the keys given are {given}; \
+         give the old key too (older keys first), or move the log's folder away to begin a new one", segment.0
+    )]
+    Key {
+        /// The segment.
+        segment: SegmentNumber,
+        /// The key that it was written with.
+        key: KeyId,
+        /// The names of the keys that were given.
+        given: String,
+    },
+    /// The storage failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// A segment that is passed over: it is neither read nor removed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("segment {}: {why}", segment.0)]
+pub struct StrangeSegment {
+    /// The number under which it stands.
+    pub segment: SegmentNumber,
+    /// What is strange about it.
+    pub why: HeaderError,
+}
+
+/// What was found on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Records brought back to memory.
+    pub records: u64,
+    /// Bytes of their payloads.
+    pub payload_bytes: u64,
+    /// The oldest and the newest of them.
+    pub frames: Option<(FrameId, FrameId)>,
+    /// Segments on disk that belong to the log.
+    pub segments: u64,
+    /// Those of them that were not read: their frames are older than what was brought back.
+    pub segments_unread: u64,
+    /// Damage in the segments that were read, the first [`DAMAGES_MAX`].
+    pub damages: Vec<Damage>,
+    /// How much damage there was in all.
+    pub damaged: u64,
+    /// Records that are whole and were left out, since damage lies between them and the rest.
+    pub cut_off: u64,
+    /// Segments that are passed over, the first [`DAMAGES_MAX`].
+    pub strange: Vec<StrangeSegment>,
+    /// How many of them there are in all.
+    pub strange_segments: u64,
+    /// Segments that had expired and were there again: removed.
+    pub expired: u64,
+    /// Segments that had been written when the bounds were last remembered, and are not there: an older copy of
+    /// the log stands in its place, or somebody removed them.
+    pub missing: u64,
+    /// There is a log, and nothing is remembered of it: the folder for state was lost or replaced.
+    pub bounds_lost: bool,
+}
+
+impl RecoveryReport {
+    /// Whether all is as a writer leaves it, but for a tail that was being written.
+    pub fn is_clean(&self) -> bool {
+        self.damaged == 0
+            && self.strange_segments == 0
+            && self.expired == 0
+            && self.missing == 0
+            && !self.bounds_lost
+    }
+}
+
+/// Where a writer goes on.
+#[derive(Clone, Debug, Default)]
+pub struct Resume {
+    /// The number of the next segment.
+    pub next_segment: SegmentNumber,
+    /// The index of the next record.
+    pub next_index: u64,
+    /// What was remembered of the log.
+    pub bounds: Bounds,
+    /// The log's segments, the oldest first.
+    pub segments: Vec<KnownSegment>,
+    /// The highest epoch of a segment: new frames of the same camera broker need a later one.
+    pub newest_epoch: Option<Epoch>,
+}
+
+/// A segment that is on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownSegment {
+    /// Its number.
+    pub number: SegmentNumber,
+    /// Its size.
+    pub bytes: u64,
+    /// A wall-clock time by which all of it was written; `None` if only now is known to be one.
+    pub closed: Option<Timestamp>,
+}
+
+/// What a log on disk gave back.
+#[derive(Clone, Debug, Default)]
+pub struct Recovery {
+    /// One contiguous range of the log that ends with the newest record that is whole, oldest first.
+    pub records: Vec<Record>,
+    /// The epoch of the newest of them, and the anchor of the start that it belongs to.
+    pub start: Option<(Epoch, ClockAnchor)>,
+    /// What was found.
+    pub report: RecoveryReport,
+    /// Where a writer goes on.
+    pub resume: Resume,
+}
+
+/// Reads what a log on disk holds, newest first. `now` is looked at after every segment.
+pub fn recover(
+    storage: &mut impl Storage,
+    config: RecoveryConfig<'_>,
+    mut now: impl FnMut() -> Instant,
+) -> Result<Recovery, RecoveryError> {
+    let begun = now();
+    let late = |now: Instant| now.saturating_since(begun) >= config.time_max;
+    let bounds = storage.read_bounds()?;
+    let mut listed = storage.list()?;
+    listed.sort_unstable();
+    let mut walk = Walk::new(config, begun);
+    walk.report.bounds_lost = bounds.is_none() && !listed.is_empty();
+    let bounds = bounds.unwrap_or_default();
+
+    let mut segments = Vec::new();
+    for &(number, bytes) in listed.iter().rev() {
+        // What is not looked at now is looked at when it is read.
+        let opened = if number >= bounds.oldest && !segments.is_empty() && late(now()) {
+            None
+        } else {
+            Some(SegmentScan::open(storage, config.camera, config.keys, number, bytes))
+        };
+        segments.push((number, bytes, opened));
+    }
+    // Before anything is changed: a key that is not there refuses the whole log.
+    for (segment, _, opened) in &segments {
+        if let Some(Err(HeaderError::Key(key))) = opened
+            && *segment >= bounds.oldest
+        {
+            let given: Vec<String> = config.keys.ids().map(|id| id.to_string()).collect();
+            return Err(RecoveryError::Key { segment: *segment, key: *key, given: given.join(", ") });
+        }
+    }
+
+    let newest_listed = listed.last().map_or(SegmentNumber(0), |(number, _)| number.next());
+    let mut resume = Resume { next_segment: newest_listed.max(bounds.next), bounds, ..Resume::default() };
+    walk.report.missing = bounds.next.0.saturating_sub(newest_listed.0.max(bounds.oldest.0));
+    let mut closed = None;
+    for (number, bytes, opened) in segments {
+        match opened {
+            Some(Ok(_) | Err(HeaderError::Torn)) if number < bounds.oldest => {
+                storage.remove(number)?;
+                walk.report.expired += 1;
+                continue;
+            }
+            Some(Err(why)) => {
+                // A torn header is what a power cut leaves of a segment that was just begun. Had it held records that
+                // matter, the segment before it would not reach up to the one after it.
+                let torn = why == HeaderError::Torn;
+                walk.strange(number, why);
+                if !torn {
+                    continue;
+                }
+                resume.segments.push(KnownSegment { number, bytes, closed });
+            }
+            Some(Ok(mut scan)) => {
+                let header = scan.header().clone();
+                resume.segments.push(KnownSegment { number, bytes, closed });
+                closed = Some(header.opened);
+                resume.newest_epoch = resume.newest_epoch.max(Some(header.epoch));
+                resume.next_index = resume.next_index.max(header.first_index);
+                if walk.over || walk.has_begun() && late(now()) {
+                    walk.over = true;
+                    walk.report.segments_unread += 1;
+                } else {
+                    walk.segment(storage, &mut scan);
+                }
+            }
+            None => {
+                resume.segments.push(KnownSegment { number, bytes, closed });
+                walk.over = true;
+                walk.report.segments_unread += 1;
+            }
+        }
+    }
+    resume.segments.reverse();
+    resume.next_index = resume.next_index.max(walk.end);
+    walk.report.segments = resume.segments.len() as u64;
+    let (records, start, report) = walk.finish();
+    Ok(Recovery { records, start, report, resume })
+}
+
+/// A piece of a segment without damage in it.
+struct Run {
+    first: u64,
+    records: Vec<Record>,
+}
+
+impl Run {
+    fn end(&self) -> u64 {
+        self.first + self.records.len() as u64
+    }
+}
+
+/// On the way from the newest segment to the oldest.
+struct Walk<'a> {
+    config: RecoveryConfig<'a>,
+    begun: Instant,
+    report: RecoveryReport,
+    /// What was found so far, a piece for each segment, the newest first.
+    pieces: Vec<Vec<Record>>,
+    start: Option<(Epoch, ClockAnchor)>,
+    /// Where the segment after the one that is read next begins, so where that one has to end.
+    limit: Option<u64>,
+    /// The index after the newest record.
+    end: u64,
+    /// The epoch of the oldest record so far.
+    epoch: Option<Epoch>,
+    /// Nothing older is joined to what was found.
+    over: bool,
+}
+
+impl<'a> Walk<'a> {
+    fn new(config: RecoveryConfig<'a>, begun: Instant) -> Self {
+        Self {
+            config,
+            begun,
+            report: RecoveryReport::default(),
+            pieces: Vec::new(),
+            start: None,
+            limit: None,
+            end: 0,
+            epoch: None,
+            over: false,
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+
+    fn strange(&mut self, segment: SegmentNumber, why: HeaderError) {
+        self.report.strange_segments += 1;
+        if self.report.strange.len() < DAMAGES_MAX {
+            self.report.strange.push(StrangeSegment { segment, why });
+        }
+    }
+
+    fn segment(&mut self, storage: &mut impl Storage, scan: &mut SegmentScan) {
+        let (first, epoch, anchor) = (scan.header().first_index, scan.header().epoch, scan.header().anchor);
+        if self.epoch.is_some_and(|newer| epoch > newer) {
+            // Written after the log was replaced by an older one: the two do not belong together.
+            self.over = true;
+            self.report.segments_unread += 1;
+            return;
+        }
+        let mut runs = self.runs(storage, scan);
+        let reaches = self.limit.is_none_or(|limit| runs.last().map_or(first, Run::end) == limit);
+        let piece = if self.limit.is_some() && reaches {
+            // What stood before damage is not joined to what comes after it.
+            self.over |= runs.len() > 1 || runs.first().is_some_and(|run| run.first != first);
+            runs.pop()
+        } else if self.has_begun() {
+            self.over = true;
+            None
+        } else if runs.first().is_some_and(|run| run.first == first) {
+            // The newest segment, as a crash left it. Of what was being written some may be there and some may not, so
+            // that what comes after the first damage was never promised to be there.
+            Some(runs.remove(0))
+        } else {
+            None
+        };
+        self.report.cut_off += runs.iter().map(|run| run.records.len() as u64).sum::<u64>();
+        self.limit = Some(first);
+        if let Some(Run { first, records }) = piece
+            && !records.is_empty()
+        {
+            if !self.has_begun() {
+                self.end = first + records.len() as u64;
+                self.start = Some((epoch, anchor));
+            }
+            self.epoch = Some(epoch);
+            self.take(records);
+        }
+    }
+
+    /// Keeps the newest of `records` that fit.
+    fn take(&mut self, mut records: Vec<Record>) {
+        let mut kept = records.len();
+        while kept > 0 {
+            let bytes = records[kept - 1].frame.payload.len() as u64;
+            if self.report.payload_bytes + bytes > self.config.bytes_max {
+                self.over = true;
+                break;
+            }
+            self.report.payload_bytes += bytes;
+            kept -= 1;
+        }
+        records.drain(..kept);
+        if !records.is_empty() {
+            self.pieces.push(records);
+        }
+    }
+
+    /// The pieces of a segment between its damages, up to where the next segment begins.
+    fn runs(&mut self, storage: &mut impl Storage, scan: &mut SegmentScan) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        while let Some(scanned) = scan.next(storage, true) {
+            let index = match &scanned {
+                Scanned::Record(record) => record.index,
+                Scanned::Damaged(damage) => damage.index,
+            };
+            if self.limit.is_some_and(|limit| index >= limit) {
+                // Superseded: the next segment holds these again, or what came in their place.
+                break;
+            }
+            match scanned {
+                Scanned::Record(record) => {
+                    if runs.last().is_none_or(|run| run.end() != index) {
+                        runs.push(Run { first: index, records: Vec::new() });
+                    }
+                    let record = self.record(record);
+                    runs.last_mut().expect("pushed above").records.push(record);
+                }
+                Scanned::Damaged(damage) => {
+                    self.report.damaged += 1;
+                    if self.report.damages.len() < DAMAGES_MAX {
+                        self.report.damages.push(damage);
+                    }
+                }
+            }
+        }
+        runs
+    }
+
+    fn record(&self, stored: StoredRecord) -> Record {
+        let StoredRecord { meta, skipped, payload, .. } = stored;
+        let arrived = self.config.anchor.instant_at(meta.captured).min(self.begun);
+        let payload = payload.expect("the scan was asked for payloads");
+        Record { frame: Frame { meta, payload }, skipped, arrived }
+    }
+
+    fn finish(mut self) -> (Vec<Record>, Option<(Epoch, ClockAnchor)>, RecoveryReport) {
+        self.pieces.reverse();
+        let records: Vec<Record> = self.pieces.into_iter().flatten().collect();
+        self.report.records = records.len() as u64;
+        self.report.frames =
+            records.first().zip(records.last()).map(|(a, b)| (a.frame.meta.id, b.frame.meta.id));
+        (records, self.start, self.report)
+    }
+}

@@ -1,0 +1,632 @@
+//! Writes what is appended to a log in memory, behind its back: publishing and delivering wait for nothing here.
+//!
+//! [`StoreWriter::step`] is called every [`BATCH_INTERVAL`] and whenever it says so. Each step takes what is new in memory, seals
+//! it and hands it to the storage in one piece; the queue in front of the writer is the log itself. Whatever goes
+//! wrong, the segment at hand is given up, the writer goes back to the last record that is known to be durable, and goes on
+//! in a new segment that begins with the index of that record: the new segment cuts off whatever the old one has beyond.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::format::{SALT_BYTES, Sealer, SegmentHeader};
+use super::key::KeyRing;
+use super::recovery::Resume;
+use super::status::{Degraded, StoreStatus};
+use super::storage::{Bounds, Storage, StorageError, StorageErrorKind};
+use super::{Record, SegmentNumber};
+use crate::frame::{Epoch, FrameId, Sequence, SkipRange, SkipReason};
+use crate::log::{Cursor, LogReader, Read};
+use crate::name::CameraName;
+use crate::units::{ClockAnchor, Instant, Timestamp};
+
+/// How often records are handed to the storage.
+pub const BATCH_INTERVAL: Duration = Duration::from_millis(40);
+/// How often is looked whether a sync that goes on has ended.
+const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How long after a failure the storage is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
+/// Frames that wait longer than this for the storage, or syncs that take longer, are a reason to be degraded.
+pub const SLOW_AFTER: Duration = Duration::from_millis(500);
+/// Of the age that a log may reach on disk, the part after which a segment is closed, so that it can expire.
+const SEGMENT_AGE_PARTS: u32 = 16;
+
+/// When records are made durable against a power cut. A killed broker loses no more than the records of the last
+/// 200 ms in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When the operating system thinks fit: cheapest, and a power cut may cost half a minute.
+    Async,
+    /// Every [`StoreConfig::sync_interval`]: a power cut costs no more than that.
+    #[default]
+    Group,
+    /// As soon as they are written, before the next ones are: a power cut costs about 200 ms.
+    Sync,
+}
+
+/// How a log is kept on disk.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// The camera.
+    pub camera: CameraName,
+    /// The keys; the newest one writes.
+    pub keys: KeyRing,
+    /// When records are made durable. Default: every second.
+    pub durability: Durability,
+    /// The time between two syncs with [`Durability::Group`]. Default 1 s, which a power cut may cost.
+    pub sync_interval: Duration,
+    /// The most bytes on disk. Default 4 GiB. The oldest segments make room for the newest frames.
+    pub disk_bytes_max: u64,
+    /// How long after it was written a frame is removed, at the latest; a sixteenth of it later at most.
+    /// Default: only to make room.
+    pub disk_age_max: Option<Duration>,
+    /// The size at which a segment is closed: what is removed at once, and what is read at once when the broker starts.
+    pub segment_bytes: u64,
+    /// The most bytes that are sealed and not yet handed over, unless a single record has more. Default 4 MiB.
+    pub batch_bytes_max: usize,
+}
+
+impl StoreConfig {
+    /// The defaults for a log of `disk_bytes_max` bytes: segments of 1/256 of it, from 1 MiB to 32 MiB.
+    pub fn new(camera: CameraName, keys: KeyRing, disk_bytes_max: u64) -> Self {
+        Self {
+            camera,
+            keys,
+            durability: Durability::default(),
+            sync_interval: Duration::from_secs(1),
+            disk_bytes_max,
+            disk_age_max: None,
+            segment_bytes: (disk_bytes_max / 256).clamp(1 << 20, 32 << 20),
+            batch_bytes_max: 4 << 20,
+        }
+    }
+}
+
+/// A point that both logs share: `index` on disk is `cursor` in memory, and `frame` came before it.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    index: u64,
+    cursor: u64,
+    frame: Option<FrameId>,
+}
+
+/// The segment that is written.
+struct Open {
+    number: SegmentNumber,
+    sealer: Sealer,
+    epoch: Epoch,
+    first_index: u64,
+    bytes: u64,
+    opened: Instant,
+    /// Whether the storage remembers, outside of the log, that this segment exists.
+    announced: bool,
+}
+
+/// A segment that is complete.
+struct Closed {
+    number: SegmentNumber,
+    bytes: u64,
+    expires: Option<Instant>,
+}
+
+/// A sync that goes on.
+struct Syncing {
+    started: Instant,
+    upto: Upto,
+}
+
+/// What is durable once a sync has ended.
+enum Upto {
+    /// The segment at hand, to here.
+    Mark(Mark),
+    /// What an earlier start wrote.
+    Before,
+    /// Nothing that matters: the segment was given up meanwhile.
+    Nothing,
+}
+
+/// Follows a log in memory and writes it to a storage.
+pub struct StoreWriter<S> {
+    storage: S,
+    config: StoreConfig,
+    /// The start that frames of its epoch belong to.
+    start: (Epoch, ClockAnchor),
+    cursor: Cursor,
+    next_segment: SegmentNumber,
+    bounds: Bounds,
+    open: Option<Open>,
+    closed: VecDeque<Closed>,
+    /// The newest segment of the start before: what a killed broker wrote there is not durable yet, and has to be before
+    /// anything that comes after it is.
+    before: Option<SegmentNumber>,
+    /// Records that are sealed and not yet handed over.
+    batch: Vec<u8>,
+    /// Bytes of their payloads.
+    batch_payload_bytes: u64,
+    /// Records left memory since the last one was sealed.
+    evicted: bool,
+    /// Records before this one, in memory, were counted where they were lost.
+    lost_before: u64,
+    /// What is sealed.
+    sealed: Mark,
+    /// What the storage has.
+    written: Mark,
+    /// What is durable.
+    durable: Mark,
+    syncing: Option<Syncing>,
+    sync_due: Instant,
+    /// When the storage is tried again, and why not before.
+    failure: Option<(Instant, StorageError)>,
+    /// Since when there is more in memory than could be written.
+    behind_since: Option<Instant>,
+    last_step: Option<Instant>,
+    closing: bool,
+    status: StoreStatus,
+}
+
+impl<S: Storage> StoreWriter<S> {
+    /// A writer of what is appended to `log` from now on, behind what `resume` says is on disk.
+    pub fn new(
+        storage: S,
+        config: StoreConfig,
+        resume: Resume,
+        log: &LogReader,
+        now: Instant,
+        wall: Timestamp,
+    ) -> Self {
+        let expires = |closed: Option<Timestamp>| {
+            let age = closed.map_or(Duration::ZERO, |closed| wall.saturating_since(closed));
+            config.disk_age_max.map(|max| now + max.saturating_sub(age))
+        };
+        let closed = resume.segments.iter();
+        let closed = closed
+            .map(|known| Closed { number: known.number, bytes: known.bytes, expires: expires(known.closed) })
+            .collect();
+        let before = resume.segments.last().map(|known| known.number);
+        let before = before.filter(|_| config.durability != Durability::Async);
+        let cursor = log.cursor_at_end();
+        let mark = Mark { index: resume.next_index, cursor: cursor.index(), frame: None };
+        Self {
+            storage,
+            config,
+            start: (Epoch(0), ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO }),
+            cursor,
+            next_segment: resume.next_segment,
+            bounds: resume.bounds,
+            open: None,
+            closed,
+            before,
+            batch: Vec::new(),
+            batch_payload_bytes: 0,
+            evicted: false,
+            lost_before: 0,
+            sealed: mark,
+            written: mark,
+            durable: mark,
+            syncing: None,
+            sync_due: now,
+            failure: None,
+            behind_since: None,
+            last_step: None,
+            closing: false,
+            status: StoreStatus::default(),
+        }
+    }
+
+    // ---- getters ------------------------------------------------------------------------------------------
+
+    /// How the log on disk is doing, as of the last step.
+    pub fn status(&self) -> &StoreStatus {
+        &self.status
+    }
+
+    /// The index on disk up to which everything outlives a power cut.
+    pub fn durable_index(&self) -> u64 {
+        self.durable.index
+    }
+
+    /// The storage.
+    pub fn storage(&mut self) -> &mut S {
+        &mut self.storage
+    }
+
+    /// Gives the storage back.
+    pub fn into_storage(self) -> S {
+        self.storage
+    }
+
+    /// Whether all that is in memory is on disk, and durable if that was asked for.
+    pub fn is_settled(&self) -> bool {
+        let durable =
+            self.config.durability == Durability::Async || self.durable.cursor == self.written.cursor;
+        !self.cursor.is_ready() && durable && self.written.cursor == self.sealed.cursor
+    }
+
+    // ---- what happened ------------------------------------------------------------------------------------
+
+    /// Frames of this epoch belong to the start with this anchor. Segments carry both.
+    pub fn set_start(&mut self, epoch: Epoch, anchor: ClockAnchor) {
+        self.start = (epoch, anchor);
+    }
+
+    /// From now on syncs wait for no interval: the broker stops.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    /// Does what there is to do, and returns when to come again. `wall` labels segments; `salt` draws random bytes,
+    /// which must never be the same again.
+    pub fn step(
+        &mut self,
+        now: Instant,
+        wall: Timestamp,
+        salt: &mut dyn FnMut() -> [u8; SALT_BYTES],
+    ) -> Instant {
+        let outcome = self.work(now, wall, salt);
+        if let Err(error) = outcome {
+            self.fail(now, error);
+        }
+        self.note_status(now);
+        if self.failure.is_none() && self.cursor.is_ready() && self.syncing.is_none() {
+            now
+        } else if self.syncing.is_some() {
+            now + SYNC_POLL_INTERVAL
+        } else {
+            now + BATCH_INTERVAL
+        }
+    }
+
+    // ---- inside -------------------------------------------------------------------------------------------
+
+    fn work(
+        &mut self,
+        now: Instant,
+        wall: Timestamp,
+        salt: &mut dyn FnMut() -> [u8; SALT_BYTES],
+    ) -> Result<(), StorageError> {
+        self.look_after_sync()?;
+        if self.failure.as_ref().is_some_and(|(retry, _)| now < *retry) {
+            return Ok(());
+        }
+        self.expire(now)?;
+        self.fill(now, wall, salt)?;
+        self.flush()?;
+        self.sync(now)
+    }
+
+    /// Seals what is new in memory, and hands it over whenever enough has come together.
+    fn fill(
+        &mut self,
+        now: Instant,
+        wall: Timestamp,
+        salt: &mut dyn FnMut() -> [u8; SALT_BYTES],
+    ) -> Result<(), StorageError> {
+        // One batch at a time: syncs, retention and the status are looked after in between.
+        while self.batch.len() < self.config.batch_bytes_max {
+            match self.cursor.next() {
+                Read::Pending => {
+                    if self.outlived(now) {
+                        self.flush()?;
+                        self.close_segment(now);
+                    }
+                    return Ok(());
+                }
+                Read::Evicted { records } => {
+                    // After going back, what was lost before is found lost again.
+                    let (end, counted) = (self.cursor.index(), self.lost_before);
+                    self.status.lost += end - counted.clamp(end - records, end);
+                    self.lost_before = end;
+                    self.evicted = true;
+                }
+                Read::Record(record) => {
+                    let epoch = record.frame.meta.id.epoch;
+                    if !self.fits(now, epoch) {
+                        self.flush()?;
+                        if !self.close_segment(now) || !self.secure_before(now)? {
+                            // Tried again once all of the segment before is durable.
+                            self.cursor = self.cursor.reader().cursor(self.cursor.index() - 1);
+                            return Ok(());
+                        }
+                        self.open_segment(now, wall, epoch, salt())?;
+                    }
+                    self.seal(record);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a record of this epoch goes into the segment at hand.
+    fn fits(&self, now: Instant, epoch: Epoch) -> bool {
+        let Some(open) = &self.open else { return false };
+        let bytes = open.bytes + self.batch.len() as u64;
+        open.epoch == epoch && bytes < self.config.segment_bytes && !self.outlived(now)
+    }
+
+    /// Whether the segment at hand has been open for so long that it would expire too late.
+    fn outlived(&self, now: Instant) -> bool {
+        self.open
+            .as_ref()
+            .zip(self.config.disk_age_max)
+            .is_some_and(|(open, age_max)| now.saturating_since(open.opened) >= age_max / SEGMENT_AGE_PARTS)
+    }
+
+    fn seal(&mut self, mut record: Record) {
+        let Some(open) = &self.open else { return };
+        let id = record.frame.meta.id;
+        if std::mem::take(&mut self.evicted)
+            && let Some(lost) = lost_between(self.sealed.frame, &record)
+        {
+            record.skipped = std::iter::once(lost).chain(record.skipped.iter().copied()).collect::<Arc<_>>();
+        }
+        open.sealer.seal(self.sealed.index, &record, &mut self.batch);
+        self.batch_payload_bytes += record.frame.payload.len() as u64;
+        self.sealed = Mark { index: self.sealed.index + 1, cursor: self.cursor.index(), frame: Some(id) };
+    }
+
+    /// Hands over what is sealed.
+    fn flush(&mut self) -> Result<(), StorageError> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let batch = self.batch.len() as u64;
+        self.make_room(batch)?;
+        let open = self.open.as_mut().expect("what is sealed was sealed for the segment at hand");
+        // Counted first: after an error nobody knows how much of it is there.
+        open.bytes += batch;
+        let result = self.storage.append(open.number, &self.batch);
+        self.batch.clear();
+        self.batch.shrink_to(self.config.batch_bytes_max);
+        let payload_bytes = std::mem::take(&mut self.batch_payload_bytes);
+        result?;
+        self.status.records += self.sealed.index - self.written.index;
+        self.status.payload_bytes += payload_bytes;
+        self.written = self.sealed;
+        if self.config.durability == Durability::Async {
+            self.failure = None;
+        }
+        Ok(())
+    }
+
+    fn open_segment(
+        &mut self,
+        now: Instant,
+        wall: Timestamp,
+        epoch: Epoch,
+        salt: [u8; SALT_BYTES],
+    ) -> Result<(), StorageError> {
+        let number = self.next_segment;
+        // Used up even if it fails: nobody knows then whether there is a segment of this number.
+        self.next_segment = number.next();
+        let master = self.config.keys.newest().clone();
+        let anchor = if self.start.0 == epoch {
+            self.start.1
+        } else {
+            ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO }
+        };
+        let header = SegmentHeader {
+            key: master.id(),
+            salt,
+            epoch,
+            segment: number,
+            first_index: self.sealed.index,
+            opened: wall,
+            anchor,
+            camera: self.config.camera.clone(),
+        };
+        let mut bytes = Vec::new();
+        let sealer = header.encode(&master, &mut bytes);
+        self.make_room(bytes.len() as u64)?;
+        self.storage.create(number)?;
+        self.open = Some(Open {
+            number,
+            sealer,
+            epoch,
+            first_index: self.sealed.index,
+            bytes: bytes.len() as u64,
+            opened: now,
+            announced: false,
+        });
+        self.storage.append(number, &bytes)?;
+        // Not waiting for the interval: only a segment that is durable can be remembered outside of the log.
+        self.sync_due = now;
+        Ok(())
+    }
+
+    /// Ends the segment at hand, if there is one; false if that has to wait until all of it is durable. Otherwise a power
+    /// cut could leave a hole between what is durable and the next segment.
+    fn close_segment(&mut self, now: Instant) -> bool {
+        let Some(open) = &self.open else { return true };
+        let waits = self.durable.index != self.written.index || !open.announced;
+        if waits && self.config.durability != Durability::Async {
+            self.sync_due = now;
+            return false;
+        }
+        self.give_up_segment(now);
+        true
+    }
+
+    /// Whether what an earlier start wrote is durable; if not, that is seen to.
+    fn secure_before(&mut self, now: Instant) -> Result<bool, StorageError> {
+        if let Some(segment) = self.before
+            && self.syncing.is_none()
+        {
+            match self.storage.start_sync(segment) {
+                Err(error) if error.kind == StorageErrorKind::Missing => self.before = None,
+                started => {
+                    started?;
+                    self.syncing = Some(Syncing { started: now, upto: Upto::Before });
+                    self.look_after_sync()?;
+                }
+            }
+        }
+        Ok(self.before.is_none())
+    }
+
+    fn give_up_segment(&mut self, now: Instant) {
+        if let Some(open) = self.open.take() {
+            let expires = self.config.disk_age_max.map(|age_max| now + age_max);
+            self.closed.push_back(Closed { number: open.number, bytes: open.bytes, expires });
+        }
+        if let Some(syncing) = &mut self.syncing {
+            syncing.upto = Upto::Nothing;
+        }
+    }
+
+    // ---- durability ---------------------------------------------------------------------------------------
+
+    fn sync(&mut self, now: Instant) -> Result<(), StorageError> {
+        let Some(open) = &self.open else { return Ok(()) };
+        let pending = self.durable.index != self.written.index;
+        let wanted = match self.config.durability {
+            _ if !open.announced => true,
+            Durability::Async => false,
+            Durability::Group => pending && (self.closing || now >= self.sync_due),
+            Durability::Sync => pending,
+        };
+        if wanted && self.syncing.is_none() {
+            self.storage.start_sync(open.number)?;
+            self.syncing = Some(Syncing { started: now, upto: Upto::Mark(self.written) });
+            self.sync_due = now + self.config.sync_interval;
+            self.look_after_sync()?;
+        }
+        Ok(())
+    }
+
+    fn look_after_sync(&mut self) -> Result<(), StorageError> {
+        if self.syncing.is_none() {
+            return Ok(());
+        }
+        let Some(result) = self.storage.finish_sync() else { return Ok(()) };
+        let mark = match self.syncing.take().map(|syncing| syncing.upto) {
+            // How that went no longer matters.
+            Some(Upto::Nothing) | None => return Ok(()),
+            Some(Upto::Before) => {
+                result?;
+                self.before = None;
+                return Ok(());
+            }
+            Some(Upto::Mark(mark)) => mark,
+        };
+        result?;
+        self.durable = mark;
+        self.failure = None;
+        if let Some(open) = &mut self.open
+            && !open.announced
+        {
+            let bounds = Bounds { next: open.number.next(), ..self.bounds };
+            self.storage.write_bounds(bounds)?;
+            self.bounds = bounds;
+            open.announced = true;
+        }
+        Ok(())
+    }
+
+    /// Gives up the segment at hand and goes back to what is certain.
+    fn fail(&mut self, now: Instant, error: StorageError) {
+        self.batch.clear();
+        self.batch_payload_bytes = 0;
+        let certain = if self.config.durability == Durability::Async { self.written } else { self.durable };
+        let useless = self.open.take_if(|open| open.first_index >= certain.index);
+        if let Some(open) = useless
+            && self.storage.remove(open.number).is_err()
+        {
+            // Kept in the account, and removed when its turn comes. Without this a full disk would fill with beginnings.
+            self.closed.push_back(Closed { number: open.number, bytes: open.bytes, expires: None });
+        }
+        self.give_up_segment(now);
+        (self.sealed, self.written) = (certain, certain);
+        self.cursor = self.cursor.reader().cursor(certain.cursor);
+        self.failure = Some((now + RETRY_INTERVAL, error));
+    }
+
+    // ---- retention ----------------------------------------------------------------------------------------
+
+    fn expire(&mut self, now: Instant) -> Result<(), StorageError> {
+        let expired = |closed: &Closed| closed.expires.is_some_and(|expires| now >= expires);
+        let count = self.closed.iter().take_while(|closed| expired(closed)).count();
+        self.remove_oldest(count)
+    }
+
+    fn make_room(&mut self, bytes: u64) -> Result<(), StorageError> {
+        let mut total = self.disk_bytes() + bytes;
+        let mut count = 0;
+        for closed in &self.closed {
+            if total <= self.config.disk_bytes_max {
+                break;
+            }
+            total -= closed.bytes;
+            count += 1;
+        }
+        self.remove_oldest(count)
+    }
+
+    fn remove_oldest(&mut self, count: usize) -> Result<(), StorageError> {
+        let Some(newest) = count.checked_sub(1).and_then(|last| self.closed.get(last)) else { return Ok(()) };
+        // First, so that what is removed stays removed even if a power cut brings the file back.
+        let bounds = Bounds { oldest: newest.number.next().max(self.bounds.oldest), ..self.bounds };
+        if bounds != self.bounds {
+            self.storage.write_bounds(bounds)?;
+            self.bounds = bounds;
+        }
+        for _ in 0..count {
+            if let Some(closed) = self.closed.front() {
+                match self.storage.remove(closed.number) {
+                    Err(error) if error.kind != StorageErrorKind::Missing => return Err(error),
+                    _ => self.closed.pop_front(),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        let open = self.open.as_ref().map_or(0, |open| open.bytes);
+        self.closed.iter().map(|closed| closed.bytes).sum::<u64>() + open
+    }
+
+    // ---- status -------------------------------------------------------------------------------------------
+
+    fn note_status(&mut self, now: Instant) {
+        if self.failure.is_some() && !self.cursor.is_ready() {
+            // Nothing is at stake until the next frame comes.
+            self.failure = None;
+        }
+        let behind = self.cursor.is_ready();
+        self.behind_since = self.behind_since.filter(|_| behind).or(behind.then_some(now));
+        let behind = self.behind_since.map_or(Duration::ZERO, |since| now.saturating_since(since));
+        let syncing = self.syncing.as_ref().map_or(Duration::ZERO, |s| now.saturating_since(s.started));
+        // A step that comes so late was kept by the storage, or by a machine that is as busy.
+        let step = self.last_step.replace(now).map_or(Duration::ZERO, |last| now.saturating_since(last));
+        let slow = behind.max(syncing).max(step);
+        let degraded = match &self.failure {
+            Some((_, error)) => Some(match error.kind {
+                StorageErrorKind::Full => Degraded::Full(error.text.clone()),
+                StorageErrorKind::Denied => Degraded::Denied(error.text.clone()),
+                StorageErrorKind::Missing | StorageErrorKind::Io => Degraded::Failing(error.text.clone()),
+            }),
+            None => (slow > SLOW_AFTER).then_some(Degraded::Slow(slow)),
+        };
+        if degraded.is_some() && self.status.degraded.is_none() {
+            self.status.degradations += 1;
+        }
+        self.status.degraded = degraded;
+        self.status.written = self.written.frame.or(self.status.written);
+        if self.config.durability != Durability::Async {
+            self.status.durable = self.durable.frame.or(self.status.durable);
+        }
+        self.status.disk_bytes = self.disk_bytes();
+        self.status.segments = self.closed.len() as u64 + u64::from(self.open.is_some());
+    }
+}
+
+/// The frames between the last record that was sealed and this one of which this one says nothing: those that left memory
+/// before they could be written, and what was skipped among them.
+fn lost_between(last: Option<FrameId>, record: &Record) -> Option<SkipRange> {
+    let id = record.frame.meta.id;
+    let last = last.filter(|last| last.epoch == id.epoch)?;
+    let first = Sequence(last.sequence.0 + 1);
+    let said = record.skipped.first().map_or(id.sequence, |range| range.first.max(first));
+    let count = said.0.saturating_sub(first.0);
+    (count > 0).then_some(SkipRange { first, count, reason: SkipReason::Evicted })
+}

@@ -1,0 +1,149 @@
+//! Bugs of a log on disk, planted from outside: what a writer or a reader with the bug would do to the bytes is done
+//! here, with the keys in hand, between the real one and the disk.
+
+use std::collections::BTreeMap;
+
+use mez_core::store::{KeyRing, RecordHead, SEGMENT_HEADER_BYTES_MAX, Sealer, SegmentHeader, SegmentNumber};
+use mez_core::units::Instant;
+
+/// A bug that the checks have to notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskBug {
+    /// The writer says that it synced, and did not.
+    SkippedSync,
+    /// The writer seals with the nonce of another record.
+    WrongNonce,
+    /// The writer numbers records one too high.
+    IndexOffByOne,
+    /// The writer leaves pixels in the clear beside what it sealed.
+    Plaintext,
+    /// Every start draws the same salt.
+    SameSalt,
+    /// The writer forgets to remember what has expired.
+    ForgottenExpiry,
+    /// The reader takes every checksum for right.
+    UncheckedChecksum,
+    /// The reader does not care for which place a record was sealed.
+    UncheckedPlace,
+    /// The reader steps over a damaged record and joins what comes after it.
+    ServedAfterDamage,
+}
+
+/// A bug at work.
+#[derive(Debug)]
+pub(super) struct Planted {
+    pub(super) bug: DiskBug,
+    keys: KeyRing,
+    sealers: BTreeMap<SegmentNumber, Sealer>,
+}
+
+impl Planted {
+    pub(super) fn new(bug: DiskBug, keys: KeyRing) -> Self {
+        Self { bug, keys, sealers: BTreeMap::new() }
+    }
+
+    pub(super) fn skips_sync(&self) -> bool {
+        self.bug == DiskBug::SkippedSync
+    }
+
+    pub(super) fn forgets_expiry(&self) -> bool {
+        self.bug == DiskBug::ForgottenExpiry
+    }
+
+    /// What the writer with the bug would have appended.
+    pub(super) fn appended(&mut self, segment: SegmentNumber, bytes: &[u8]) -> Vec<u8> {
+        if let Ok((_, sealer, _)) = SegmentHeader::decode(bytes, &self.keys) {
+            self.sealers.insert(segment, sealer);
+            return bytes.to_vec();
+        }
+        let writes = [DiskBug::WrongNonce, DiskBug::IndexOffByOne, DiskBug::Plaintext].contains(&self.bug);
+        let Some(sealer) = self.sealers.get(&segment).filter(|_| writes) else { return bytes.to_vec() };
+        let mut out = Vec::new();
+        for (head, stored) in records(bytes) {
+            let record = sealer.open(head.index, stored, Instant::ZERO).expect("the writer is in order");
+            match self.bug {
+                DiskBug::WrongNonce => {
+                    let start = out.len();
+                    sealer.seal(head.index ^ 1, &record, &mut out);
+                    renumber(&mut out[start..], head.index);
+                }
+                DiskBug::IndexOffByOne => sealer.seal(head.index + 1, &record, &mut out),
+                _ => {
+                    out.extend_from_slice(stored);
+                    out.extend_from_slice(&record.frame.payload);
+                }
+            }
+        }
+        out
+    }
+
+    /// A segment as the reader with the bug would see it; `None`: as it is.
+    pub(super) fn read(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let front = &bytes[..bytes.len().min(SEGMENT_HEADER_BYTES_MAX)];
+        let (header, sealer, length) = SegmentHeader::decode(front, &self.keys).ok()?;
+        let mut out = bytes[..length].to_vec();
+        let body = &bytes[length..];
+        match self.bug {
+            DiskBug::UncheckedChecksum => {
+                for (head, stored) in records(body) {
+                    let start = out.len();
+                    out.extend_from_slice(stored);
+                    mend(&mut out[start..], head);
+                }
+                out.extend_from_slice(&body[out.len() - length..]);
+            }
+            DiskBug::UncheckedPlace => {
+                let all: Vec<_> = records(body).collect();
+                for (head, stored) in &all {
+                    let places = all.iter().map(|(other, _)| other.index);
+                    let opened = places.filter_map(|place| {
+                        let mut moved = stored.to_vec();
+                        renumber(&mut moved, place);
+                        sealer.open(place, &moved, Instant::ZERO).ok()
+                    });
+                    match opened.into_iter().next() {
+                        Some(record) => sealer.seal(head.index, &record, &mut out),
+                        None => out.extend_from_slice(stored),
+                    }
+                }
+            }
+            DiskBug::ServedAfterDamage => {
+                let mut index = header.first_index;
+                for (head, stored) in records(body) {
+                    if let Ok(record) = sealer.open(head.index, stored, Instant::ZERO) {
+                        sealer.seal(index, &record, &mut out);
+                        index += 1;
+                    }
+                }
+            }
+            _ => return None,
+        }
+        Some(out)
+    }
+}
+
+/// The records that stand one after the other in `bytes`, as far as their heads make sense.
+pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = (RecordHead, &[u8])> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let head = RecordHead::peek(rest)?;
+        let (stored, left) = rest.split_at_checked(usize::try_from(head.record_bytes()).ok()?)?;
+        rest = left;
+        Some((head, stored))
+    })
+}
+
+/// Gives a stored record another index, with a checksum that is right.
+pub(super) fn renumber(stored: &mut [u8], index: u64) {
+    if let Some(head) = RecordHead::peek(stored) {
+        let end = head.meta_range().end;
+        RecordHead { index, ..head }.encode(&mut stored[..end]);
+    }
+}
+
+/// Makes all checksums of a stored record right.
+fn mend(stored: &mut [u8], head: RecordHead) {
+    let payload_checksum = mez_core::store::checksum(&stored[head.payload_range()]);
+    let end = head.meta_range().end;
+    RecordHead { payload_checksum, ..head }.encode(&mut stored[..end]);
+}

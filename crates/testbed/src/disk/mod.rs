@@ -1,0 +1,269 @@
+//! A disk for logs that does what disks do: it forgets, reorders and tears what was not synced when the power goes, brings
+//! removed files back, runs full, fails, and takes its time.
+
+mod bug;
+mod story;
+
+use std::collections::BTreeMap;
+
+use mez_core::store::{Bounds, KeyRing, SegmentNumber, Storage, StorageError, StorageErrorKind};
+
+pub use self::bug::DiskBug;
+pub use self::story::{DiskStory, Played};
+use crate::random::Random;
+
+/// What a power cut leaves or spoils at once.
+const SECTOR_BYTES: usize = 512;
+
+/// A segment as programs see it, and how much of that is really there.
+#[derive(Clone, Debug, Default)]
+struct File {
+    bytes: Vec<u8>,
+    /// Bytes that a power cut does not touch.
+    durable: usize,
+    /// Whether a power cut leaves the name.
+    named: bool,
+}
+
+/// What the disk does wrong at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Appending and making segments fails for want of room.
+    pub full: bool,
+    /// Appending fails, after some of the bytes.
+    pub failing_writes: bool,
+    /// Syncs fail, and what they were for is never durable.
+    pub failing_syncs: bool,
+    /// How often one has to ask until a sync has ended.
+    pub sync_polls: u32,
+    /// Nothing ever answers: syncs go on for ever.
+    pub stuck: bool,
+}
+
+/// A sync that goes on.
+#[derive(Debug)]
+struct Syncing {
+    segment: SegmentNumber,
+    bytes: usize,
+    polls: u32,
+}
+
+/// One camera's folder on such a disk.
+#[derive(Debug)]
+pub struct SimulatedDisk {
+    random: Random,
+    files: BTreeMap<SegmentNumber, File>,
+    /// Files whose removal is not durable.
+    removed: BTreeMap<SegmentNumber, File>,
+    bounds: Option<Bounds>,
+    syncing: Option<Syncing>,
+    faults: Faults,
+    bug: Option<bug::Planted>,
+}
+
+impl SimulatedDisk {
+    /// An empty disk whose every accident follows from `seed`.
+    pub fn seeded(seed: u64) -> Self {
+        Self {
+            random: Random::seeded(seed),
+            files: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            bounds: None,
+            syncing: None,
+            faults: Faults::default(),
+            bug: None,
+        }
+    }
+
+    /// Plants a bug in whoever uses this disk with these keys.
+    pub fn plant(&mut self, bug: DiskBug, keys: KeyRing) {
+        self.bug = Some(bug::Planted::new(bug, keys));
+    }
+
+    /// From now on the disk does this wrong.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
+    }
+
+    /// Cuts the power and brings it back. What was synced is there; of the rest, anything may be.
+    pub fn cut_power(&mut self) {
+        self.syncing = None;
+        self.faults = Faults::default();
+        for (segment, file) in std::mem::take(&mut self.removed) {
+            if self.random.one_in(2) && !self.files.contains_key(&segment) {
+                self.files.insert(segment, file);
+            }
+        }
+        let mut random = self.random.split();
+        self.files.retain(|_, file| file.named || !random.one_in(3));
+        for file in self.files.values_mut() {
+            tear(file, &mut random);
+        }
+    }
+
+    /// The bytes of a segment, to be looked at or spoilt.
+    pub fn bytes(&mut self, segment: SegmentNumber) -> Option<&mut Vec<u8>> {
+        self.files.get_mut(&segment).map(|file| &mut file.bytes)
+    }
+
+    /// All segments, the oldest first.
+    pub fn segments(&self) -> Vec<SegmentNumber> {
+        self.files.keys().copied().collect()
+    }
+
+    /// Puts bytes in the place of a segment, durably.
+    pub fn put(&mut self, segment: SegmentNumber, bytes: Vec<u8>) {
+        self.files.insert(segment, File { durable: bytes.len(), bytes, named: true });
+    }
+
+    /// Takes a segment away, durably, as somebody with a file manager would.
+    pub fn take(&mut self, segment: SegmentNumber) -> Option<Vec<u8>> {
+        self.files.remove(&segment).map(|file| file.bytes)
+    }
+
+    /// What is remembered outside of the log, to be changed or forgotten.
+    pub fn bounds(&mut self) -> &mut Option<Bounds> {
+        &mut self.bounds
+    }
+
+    fn file(&mut self, segment: SegmentNumber) -> Result<&mut File, StorageError> {
+        let missing = || error(StorageErrorKind::Missing, "there is no such segment");
+        self.files.get_mut(&segment).ok_or_else(missing)
+    }
+}
+
+fn error(kind: StorageErrorKind, text: &str) -> StorageError {
+    StorageError { kind, text: text.into() }
+}
+
+/// Spoils what is not durable, sector by sector, in one of the ways in which that happens.
+fn tear(file: &mut File, random: &mut Random) {
+    let (begin, end) = (file.durable, file.bytes.len());
+    let keep = random.within(begin as u64..=end as u64) as usize;
+    match random.within(0..=3) {
+        // All of it was there already.
+        0 => {}
+        // The file is shorter, in the middle of a sector or not.
+        1 => file.bytes.truncate(keep),
+        // Sectors were written in any order, and the size before them.
+        _ => {
+            let mut at = begin;
+            while at < end {
+                let next = (at / SECTOR_BYTES + 1) * SECTOR_BYTES;
+                let sector = at..next.min(end);
+                match random.within(0..=3) {
+                    0 => file.bytes[sector].fill(0),
+                    1 => {
+                        let torn = random.within(sector.start as u64..=sector.end as u64) as usize;
+                        file.bytes[torn..sector.end].fill(0);
+                    }
+                    _ => {}
+                }
+                at = next;
+            }
+        }
+    }
+    file.durable = file.bytes.len();
+    file.named = true;
+}
+
+impl Storage for SimulatedDisk {
+    fn list(&mut self) -> Result<Vec<(SegmentNumber, u64)>, StorageError> {
+        Ok(self.files.iter().map(|(&number, file)| (number, file.bytes.len() as u64)).collect())
+    }
+
+    fn create(&mut self, segment: SegmentNumber) -> Result<(), StorageError> {
+        if self.faults.full {
+            return Err(error(StorageErrorKind::Full, "no room for a new segment"));
+        }
+        assert!(!self.files.contains_key(&segment), "segment {} is made twice", segment.0);
+        self.files.insert(segment, File::default());
+        Ok(())
+    }
+
+    fn append(&mut self, segment: SegmentNumber, bytes: &[u8]) -> Result<(), StorageError> {
+        let bytes = match &mut self.bug {
+            Some(bug) => bug.appended(segment, bytes),
+            None => bytes.to_vec(),
+        };
+        let Faults { full, failing_writes, .. } = self.faults;
+        let written = if full || failing_writes {
+            self.random.within(0..=bytes.len() as u64) as usize
+        } else {
+            bytes.len()
+        };
+        self.file(segment)?.bytes.extend_from_slice(&bytes[..written]);
+        if full {
+            return Err(error(StorageErrorKind::Full, "no room is left"));
+        }
+        if failing_writes {
+            return Err(error(StorageErrorKind::Io, "input/output error"));
+        }
+        Ok(())
+    }
+
+    fn start_sync(&mut self, segment: SegmentNumber) -> Result<(), StorageError> {
+        assert!(self.syncing.is_none(), "two syncs at once");
+        let (bytes, polls) = (self.file(segment)?.bytes.len(), self.faults.sync_polls);
+        self.syncing = Some(Syncing { segment, bytes, polls });
+        Ok(())
+    }
+
+    fn finish_sync(&mut self) -> Option<Result<(), StorageError>> {
+        let syncing = self.syncing.as_mut()?;
+        if self.faults.stuck || syncing.polls > 0 {
+            syncing.polls = syncing.polls.saturating_sub(1);
+            return None;
+        }
+        let Syncing { segment, bytes, .. } = self.syncing.take()?;
+        if self.faults.failing_syncs {
+            return Some(Err(error(StorageErrorKind::Io, "input/output error")));
+        }
+        if !self.bug.as_ref().is_some_and(|bug| bug.skips_sync())
+            && let Some(file) = self.files.get_mut(&segment)
+        {
+            file.durable = file.durable.max(bytes);
+            if !std::mem::replace(&mut file.named, true) {
+                // The folder was synced with it.
+                self.removed.clear();
+            }
+        }
+        Some(Ok(()))
+    }
+
+    fn read_at(
+        &mut self,
+        segment: SegmentNumber,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, StorageError> {
+        let missing = || error(StorageErrorKind::Missing, "there is no such segment");
+        let bytes = &self.files.get(&segment).ok_or_else(missing)?.bytes;
+        let seen = self.bug.as_ref().and_then(|bug| bug.read(bytes));
+        let file = seen.as_ref().unwrap_or(bytes);
+        let from = (offset as usize).min(file.len());
+        let length = buffer.len().min(file.len() - from);
+        buffer[..length].copy_from_slice(&file[from..from + length]);
+        Ok(length)
+    }
+
+    fn remove(&mut self, segment: SegmentNumber) -> Result<(), StorageError> {
+        let missing = || error(StorageErrorKind::Missing, "there is no such segment");
+        let file = self.files.remove(&segment).ok_or_else(missing)?;
+        if file.named {
+            self.removed.insert(segment, file);
+        }
+        Ok(())
+    }
+
+    fn read_bounds(&mut self) -> Result<Option<Bounds>, StorageError> {
+        Ok(self.bounds)
+    }
+
+    fn write_bounds(&mut self, bounds: Bounds) -> Result<(), StorageError> {
+        let forgets = self.bug.as_ref().is_some_and(|bug| bug.forgets_expiry());
+        let oldest = if forgets { SegmentNumber(0) } else { bounds.oldest };
+        self.bounds = Some(Bounds { oldest, ..bounds });
+        Ok(())
+    }
+}

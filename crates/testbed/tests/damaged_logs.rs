@@ -1,0 +1,417 @@
+//! Logs on disk that were cut, changed, copied, moved, rolled back or written by somebody else: nothing wrong is served, what is
+//! wrong is said, and nothing is removed.
+
+use std::time::Duration;
+
+use mez_core::broker::{Intake, IntakeConfig, Published};
+use mez_core::frame::{Encoding, Epoch};
+use mez_core::log::{LogConfig, Record, log};
+use mez_core::name::CameraName;
+use mez_core::store::{
+    Bounds, DamageKind, Degraded, HeaderError, KEY_BYTES, KeyRing, MasterKey, RecordHead, Recovery,
+    RecoveryConfig, RecoveryError, SegmentHeader, SegmentNumber, StoreConfig, StoreWriter, recover,
+};
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_testbed::disk::{DiskBug, Faults, SimulatedDisk};
+
+const CAMERA: &str = "dock/cam1";
+const FRAMES: u64 = 12;
+const BEGIN: Instant = Instant::from_nanos(5_000_000_000);
+const STEP: Duration = Duration::from_millis(40);
+
+fn keys(bytes: &[u8]) -> KeyRing {
+    KeyRing::new(bytes.iter().map(|byte| MasterKey::new([*byte; KEY_BYTES])).collect()).unwrap()
+}
+
+fn anchor() -> ClockAnchor {
+    ClockAnchor { wall: Timestamp::from_nanos(1_700_000_000_000_000_000), monotonic: BEGIN }
+}
+
+fn payload(number: u64) -> Vec<u8> {
+    vec![number as u8 + 1; 20 + number as usize]
+}
+
+/// A log and its writer at work.
+struct Broker {
+    intake: Intake,
+    writer: StoreWriter<SimulatedDisk>,
+    now: Instant,
+    published: u64,
+    salt: u8,
+}
+
+impl Broker {
+    fn start(disk: SimulatedDisk, camera: &str, keys: KeyRing, epoch: u64) -> Self {
+        Self::resume(disk, camera, keys, epoch, LogConfig::default())
+    }
+
+    fn resume(mut disk: SimulatedDisk, camera: &str, keys: KeyRing, epoch: u64, memory: LogConfig) -> Self {
+        let recovery = try_recover(&mut disk, camera, &keys).unwrap();
+        let (writer, reader) = log(memory);
+        let config =
+            StoreConfig { segment_bytes: 600, ..StoreConfig::new(camera.parse().unwrap(), keys, 1 << 20) };
+        let mut store = StoreWriter::new(disk, config, recovery.resume, &reader, BEGIN, anchor().wall);
+        store.set_start(Epoch(epoch), anchor());
+        let intake = Intake::new(writer, IntakeConfig::new(Epoch(epoch), anchor()));
+        Self { intake, writer: store, now: BEGIN, published: 0, salt: epoch as u8 }
+    }
+
+    fn publish(&mut self) {
+        let payload = payload(self.published).into();
+        let frame = Published { payload, encoding: Encoding::Jpeg, width: 2, height: 2, captured: None };
+        self.intake.publish(self.now, frame).unwrap();
+        self.published += 1;
+    }
+
+    fn step(&mut self) {
+        self.now += STEP;
+        let salt = &mut self.salt;
+        let mut draw = || {
+            *salt = salt.wrapping_add(16);
+            [*salt; 32]
+        };
+        while self.writer.step(self.now, anchor().wall_at(self.now), &mut draw) <= self.now {}
+    }
+
+    fn stop(mut self) -> SimulatedDisk {
+        self.writer.close();
+        for _ in 0..50 {
+            self.step();
+        }
+        assert!(self.writer.is_settled(), "{:?}", self.writer.status());
+        self.writer.into_storage()
+    }
+}
+
+fn written(camera: &str, key: u8, epoch: u64) -> SimulatedDisk {
+    let mut broker = Broker::start(SimulatedDisk::seeded(1), camera, keys(&[key]), epoch);
+    for _ in 0..FRAMES {
+        broker.publish();
+        broker.step();
+    }
+    broker.stop()
+}
+
+/// A small log in several segments.
+fn small_log() -> SimulatedDisk {
+    let disk = written(CAMERA, 1, 1);
+    assert!(disk.segments().len() >= 3, "{:?}", disk.segments());
+    disk
+}
+
+fn try_recover(disk: &mut SimulatedDisk, camera: &str, keys: &KeyRing) -> Result<Recovery, RecoveryError> {
+    let camera: CameraName = camera.parse().unwrap();
+    let config = RecoveryConfig {
+        camera: &camera,
+        keys,
+        bytes_max: u64::MAX,
+        time_max: Duration::from_secs(1),
+        anchor: anchor(),
+    };
+    recover(disk, config, || BEGIN)
+}
+
+fn recovered(disk: &mut SimulatedDisk) -> Recovery {
+    try_recover(disk, CAMERA, &keys(&[1])).unwrap()
+}
+
+/// Frames come back as they were published, in one piece.
+fn assert_genuine(records: &[Record], what: &str) {
+    for pair in records.windows(2) {
+        let (a, b) = (pair[0].frame.meta.id, pair[1].frame.meta.id);
+        assert_eq!(a.sequence.0 + 1, b.sequence.0, "{what}: not in one piece");
+    }
+    for record in records {
+        let number = record.frame.meta.id.sequence.0;
+        assert_eq!(record.frame.payload, payload(number), "{what}: frame {number}");
+    }
+}
+
+#[test]
+fn a_log_comes_back_whole() {
+    let recovery = recovered(&mut small_log());
+    assert!(recovery.report.is_clean(), "{:?}", recovery.report);
+    assert_eq!(recovery.records.len() as u64, FRAMES);
+    assert_genuine(&recovery.records, "untouched");
+    assert_eq!(recovery.start, Some((Epoch(1), anchor())));
+}
+
+#[test]
+fn every_truncation_is_cut_cleanly() {
+    let mut disk = small_log();
+    for segment in disk.segments() {
+        let whole = disk.bytes(segment).unwrap().clone();
+        for length in 0..whole.len() {
+            disk.bytes(segment).unwrap().truncate(length);
+            let what = format!("segment {} cut to {length} bytes", segment.0);
+            let recovery = recovered(&mut disk);
+            assert_genuine(&recovery.records, &what);
+            assert!((recovery.records.len() as u64) < FRAMES, "{what}");
+            *disk.bytes(segment).unwrap() = whole.clone();
+        }
+    }
+}
+
+#[test]
+fn every_flipped_byte_is_noticed() {
+    let mut disk = small_log();
+    for segment in disk.segments() {
+        for place in 0..disk.bytes(segment).unwrap().len() {
+            for flip in [0x01, 0x80, 0xff] {
+                let what = format!("segment {}, byte {place} changed by {flip:#04x}", segment.0);
+                disk.bytes(segment).unwrap()[place] ^= flip;
+                match try_recover(&mut disk, CAMERA, &keys(&[1])) {
+                    Ok(recovery) => {
+                        assert_genuine(&recovery.records, &what);
+                        let report = recovery.report;
+                        assert!(report.damaged + report.strange_segments > 0, "{what}: {report:?}");
+                        assert!((recovery.records.len() as u64) < FRAMES, "{what}");
+                    }
+                    Err(error) => panic!("{what}: {error}"),
+                }
+                disk.bytes(segment).unwrap()[place] ^= flip;
+            }
+        }
+    }
+}
+
+#[test]
+fn damage_costs_what_is_before_it_and_is_named() {
+    let mut disk = small_log();
+    let middle = disk.segments()[1];
+    // Within the last record of the segment, which ends with its payload.
+    let last = disk.bytes(middle).unwrap().len() - 20;
+    disk.bytes(middle).unwrap()[last] ^= 1;
+    let recovery = recovered(&mut disk);
+    assert_genuine(&recovery.records, "damage in the middle");
+    let newest = recovery.records.last().unwrap().frame.meta.id;
+    assert_eq!(newest.sequence.0, FRAMES - 1, "what comes after the damage is served");
+    let [damage] = &recovery.report.damages[..] else { panic!("{:?}", recovery.report) };
+    assert_eq!((damage.segment, damage.kind), (middle, DamageKind::Torn));
+    assert_eq!(damage.index + 1, recovery.records[0].frame.meta.id.sequence.0, "{damage}");
+}
+
+#[test]
+fn a_segment_of_another_key_refuses_the_log_and_changes_nothing() {
+    let mut disk = small_log();
+    let before: Vec<_> = disk.segments();
+    let error = try_recover(&mut disk, CAMERA, &keys(&[2])).unwrap_err();
+    assert!(matches!(error, RecoveryError::Key { .. }), "{error}");
+    let id = MasterKey::new([1; KEY_BYTES]).id().to_string();
+    assert!(error.to_string().contains(&id) && error.to_string().contains("older keys first"), "{error}");
+    assert_eq!(disk.segments(), before);
+    // A new key in front of the old one reads everything, and writes what is new.
+    assert_eq!(try_recover(&mut disk, CAMERA, &keys(&[1, 2])).unwrap().records.len() as u64, FRAMES);
+    let mut broker = Broker::start(disk, CAMERA, keys(&[1, 2]), 2);
+    broker.publish();
+    broker.step();
+    let mut disk = broker.stop();
+    let newest = *disk.segments().last().unwrap();
+    let header = SegmentHeader::decode(disk.bytes(newest).unwrap(), &keys(&[2])).unwrap().0;
+    assert_eq!(header.key, MasterKey::new([2; KEY_BYTES]).id());
+    assert_eq!(try_recover(&mut disk, CAMERA, &keys(&[1, 2])).unwrap().records.len() as u64, FRAMES + 1);
+}
+
+/// What is strange about a log is said, the segments stay where they are, and a broker goes on.
+#[track_caller]
+fn assert_strange(mut disk: SimulatedDisk, expected: &HeaderError) -> Recovery {
+    let before = disk.segments();
+    let recovery = recovered(&mut disk);
+    let strange: Vec<_> = recovery.report.strange.iter().map(|strange| &strange.why).collect();
+    assert!(strange.contains(&expected), "{:?}", recovery.report);
+    assert!(!recovery.report.is_clean());
+    assert_eq!(disk.segments(), before, "something was removed");
+    let served = recovery.records.iter().map(|r| r.frame.meta.id).collect::<Vec<_>>();
+    assert!(served.is_sorted() && served.windows(2).all(|pair| pair[0] != pair[1]), "{served:?}");
+
+    let mut broker = Broker::start(disk, CAMERA, keys(&[1]), 9);
+    broker.publish();
+    broker.step();
+    let mut disk = broker.stop();
+    let after = disk.segments();
+    assert!(before.iter().all(|segment| after.contains(segment)), "something was removed");
+    let again = recovered(&mut disk);
+    assert_eq!(again.records.last().unwrap().frame.meta.id.epoch, Epoch(9), "the broker does not go on");
+    recovery
+}
+
+#[test]
+fn a_segment_of_another_camera_is_passed_over() {
+    let mut disk = small_log();
+    let mut other = written("dock/cam2", 1, 7);
+    let foreign = other.segments()[0];
+    disk.put(SegmentNumber(99), other.bytes(foreign).unwrap().clone());
+    assert_strange(disk, &HeaderError::Camera("dock/cam2".parse().unwrap()));
+}
+
+#[test]
+fn a_file_that_is_no_segment_is_passed_over() {
+    let mut disk = small_log();
+    disk.put(SegmentNumber(99), b"a letter to somebody, much longer than a header has to be".repeat(20));
+    assert_strange(disk, &HeaderError::Foreign);
+}
+
+#[test]
+fn a_segment_of_a_later_version_is_passed_over() {
+    let mut disk = small_log();
+    let mut later = disk.bytes(SegmentNumber(0)).unwrap().clone();
+    later[8] = 2;
+    disk.put(SegmentNumber(99), later);
+    assert_strange(disk, &HeaderError::Version(2));
+}
+
+#[test]
+fn a_copied_segment_is_passed_over() {
+    let mut disk = small_log();
+    let copy = disk.bytes(SegmentNumber(0)).unwrap().clone();
+    disk.put(SegmentNumber(99), copy);
+    let recovery = assert_strange(disk, &HeaderError::Number(SegmentNumber(0)));
+    assert_eq!(recovery.records.len() as u64, FRAMES);
+}
+
+#[test]
+fn segments_that_were_exchanged_are_passed_over() {
+    let mut disk = small_log();
+    let (a, b) = (disk.segments()[0], disk.segments()[1]);
+    let (first, second) = (disk.take(a).unwrap(), disk.take(b).unwrap());
+    disk.put(a, second);
+    disk.put(b, first);
+    assert_strange(disk, &HeaderError::Number(a));
+}
+
+#[test]
+fn an_older_copy_of_the_log_is_noticed() {
+    let mut disk = small_log();
+    let newest = *disk.segments().last().unwrap();
+    disk.take(newest);
+    let report = recovered(&mut disk).report;
+    assert_eq!(report.missing, 1);
+    assert!(!report.is_clean());
+}
+
+#[test]
+fn expired_segments_that_are_there_again_are_removed() {
+    let mut disk = small_log();
+    let second = disk.segments()[1];
+    let next = disk.segments().last().unwrap().next();
+    *disk.bounds() = Some(Bounds { oldest: second, next });
+    let recovery = recovered(&mut disk);
+    assert_eq!(recovery.report.expired, 1);
+    assert_eq!(disk.segments()[0], second);
+    assert!((recovery.records.len() as u64) < FRAMES);
+    // Not those that are not ours.
+    let mut disk = small_log();
+    disk.put(SegmentNumber(0), b"a letter to somebody".repeat(99));
+    *disk.bounds() = Some(Bounds { oldest: second, next });
+    assert!(recovered(&mut disk).report.strange_segments > 0);
+    assert_eq!(disk.segments()[0], SegmentNumber(0));
+}
+
+#[test]
+fn a_lost_state_folder_is_reported_and_costs_nothing() {
+    let mut disk = small_log();
+    *disk.bounds() = None;
+    let recovery = recovered(&mut disk);
+    assert!(recovery.report.bounds_lost);
+    assert_eq!(recovery.records.len() as u64, FRAMES);
+    assert_eq!(recovery.resume.newest_epoch, Some(Epoch(1)));
+}
+
+/// Whoever can write to the disk moves records, and mends their checksums.
+fn with_moved_records(mut disk: SimulatedDisk) -> SimulatedDisk {
+    let segment = disk.segments()[0];
+    let bytes = disk.bytes(segment).unwrap();
+    let (_, _, front) = SegmentHeader::decode(bytes, &keys(&[1])).unwrap();
+    let first = RecordHead::decode(&bytes[front..]).unwrap();
+    let at = front + first.record_bytes() as usize;
+    let second = RecordHead::decode(&bytes[at..]).unwrap();
+    let (mut one, mut two) =
+        (bytes[front..at].to_vec(), bytes[at..at + second.record_bytes() as usize].to_vec());
+    RecordHead { index: second.index, ..first }.encode(&mut one[..first.meta_range().end]);
+    RecordHead { index: first.index, ..second }.encode(&mut two[..second.meta_range().end]);
+    let moved = [two, one].concat();
+    bytes[front..front + moved.len()].copy_from_slice(&moved);
+    disk
+}
+
+#[test]
+fn records_that_were_exchanged_are_not_served() {
+    let mut disk = with_moved_records(small_log());
+    let recovery = recovered(&mut disk);
+    assert_genuine(&recovery.records, "records exchanged");
+    let forged = recovery.report.damages.iter().filter(|d| d.kind == DamageKind::Forged).count();
+    assert_eq!(forged, 2, "{:?}", recovery.report);
+}
+
+/// The check above would notice a reader that does not care for the place of a record.
+#[test]
+fn a_place_that_is_not_authenticated_is_noticed() {
+    let mut disk = with_moved_records(small_log());
+    disk.plant(DiskBug::UncheckedPlace, keys(&[1]));
+    let served: Vec<u64> =
+        recovered(&mut disk).records.iter().map(|record| record.frame.meta.id.sequence.0).collect();
+    assert!(!served.is_sorted(), "{served:?}");
+}
+
+#[test]
+fn a_clock_that_was_set_back_between_starts_changes_nothing() {
+    let mut broker = Broker::start(small_log(), CAMERA, keys(&[1]), 2);
+    // Half an hour earlier than the segments that are there.
+    let mut salt = || [0xee; 32];
+    broker.publish();
+    for _ in 0..10 {
+        broker.now += STEP;
+        let wall = anchor().wall - Duration::from_secs(1_800);
+        broker.writer.step(broker.now, wall, &mut salt);
+    }
+    let mut disk = broker.stop();
+    assert_eq!(recovered(&mut disk).records.len() as u64, FRAMES + 1);
+}
+
+// ---- degraded ---------------------------------------------------------------------------------------------
+
+/// A fault has to be told within a second of frames, and its end within a second too.
+fn degraded_by(faults: Faults, memory: LogConfig) -> (Degraded, u64) {
+    let mut broker = Broker::resume(SimulatedDisk::seeded(3), CAMERA, keys(&[1]), 1, memory);
+    let second = |broker: &mut Broker| {
+        for _ in 0..25 {
+            broker.publish();
+            broker.step();
+        }
+    };
+    second(&mut broker);
+    assert_eq!(broker.writer.status().degraded, None);
+    broker.writer.storage().set_faults(faults);
+    second(&mut broker);
+    let told = broker.writer.status().degraded.clone();
+    second(&mut broker);
+    assert!(broker.writer.status().degraded.is_some(), "it forgot");
+    broker.writer.storage().set_faults(Faults::default());
+    second(&mut broker);
+    assert_eq!(broker.writer.status().degraded, None, "it does not notice the end");
+    let (lost, published) = (broker.writer.status().lost, broker.published);
+    let mut disk = broker.stop();
+    let back = recovered(&mut disk).records.len() as u64;
+    assert_eq!(back + lost, published, "frames are neither there nor counted as lost");
+    (told.unwrap_or_else(|| panic!("{faults:?} is not told within a second")), lost)
+}
+
+#[test]
+fn a_disk_that_is_full_fails_or_hangs_is_told_within_a_second_and_so_is_its_end() {
+    let memory = LogConfig::default();
+    let (full, lost) = degraded_by(Faults { full: true, ..Faults::default() }, memory);
+    assert!(matches!(full, Degraded::Full(_)) && lost == 0, "{full}, {lost} lost");
+    let (failing, _) = degraded_by(Faults { failing_writes: true, ..Faults::default() }, memory);
+    assert!(matches!(failing, Degraded::Failing(_)), "{failing}");
+    let (failing, _) = degraded_by(Faults { failing_syncs: true, ..Faults::default() }, memory);
+    assert!(matches!(failing, Degraded::Failing(_)), "{failing}");
+    let (slow, _) = degraded_by(Faults { stuck: true, ..Faults::default() }, memory);
+    assert!(matches!(slow, Degraded::Slow(_)), "{slow}");
+}
+
+#[test]
+fn frames_that_memory_cannot_keep_for_the_disk_are_counted() {
+    let small = LogConfig::with_bytes_max(6_000);
+    let (_, lost) = degraded_by(Faults { full: true, ..Faults::default() }, small);
+    assert!(lost > 10, "{lost}");
+}

@@ -1,0 +1,77 @@
+//! A log on disk keeps what it promised, however its broker and its power end; and each bug that breaks a promise is noticed.
+
+use mez_testbed::disk::{DiskBug, DiskStory, Played};
+
+/// Power cuts in these tests. `MEZ_POWER_CUTS=5000 cargo test -p mez-testbed --test power_cuts` for more.
+fn power_cuts() -> u64 {
+    std::env::var("MEZ_POWER_CUTS").ok().and_then(|count| count.parse().ok()).unwrap_or(1_000)
+}
+
+#[test]
+fn a_log_survives_power_cuts_kills_and_failing_disks() {
+    let (mut total, mut seed) = (Played::default(), 0);
+    while total.power_cuts < power_cuts() {
+        seed += 1;
+        let played = DiskStory::seeded(seed).play().unwrap_or_else(|broken| panic!("{broken}"));
+        total.power_cuts += played.power_cuts;
+        total.frames += played.frames;
+        total.recovered += played.recovered;
+        total.damaged += played.damaged;
+        total.lost += played.lost;
+    }
+    println!("{total:?}");
+    // Stories in which nothing comes back, nothing tears and nothing is lost would show nothing.
+    assert!(total.recovered > total.frames / 4, "{total:?}");
+    assert!(total.damaged > power_cuts() / 20 && total.lost > 0, "{total:?}");
+}
+
+/// The first seed at which a bug is noticed, and how.
+fn noticed(bug: DiskBug) -> Option<String> {
+    (1..=60).find_map(|seed| DiskStory::seeded(seed).planted(bug).play().err())
+}
+
+fn assert_noticed(bug: DiskBug, words: &[&str]) {
+    let broken = noticed(bug).unwrap_or_else(|| panic!("{bug:?} goes unnoticed"));
+    let right = words.iter().any(|words| broken.contains(words));
+    assert!(right, "{bug:?} is taken for something else: {broken}");
+}
+
+#[test]
+fn a_sync_that_is_skipped_is_noticed() {
+    assert_noticed(DiskBug::SkippedSync, &["said to be durable", "taken for an older copy"]);
+}
+
+#[test]
+fn a_wrong_nonce_is_noticed() {
+    assert_noticed(DiskBug::WrongNonce, &["not authentic"]);
+}
+
+#[test]
+fn an_index_that_is_off_by_one_is_noticed() {
+    assert_noticed(DiskBug::IndexOffByOne, &["at the place of record"]);
+}
+
+#[test]
+fn pixels_in_the_clear_are_noticed() {
+    assert_noticed(DiskBug::Plaintext, &["in the clear"]);
+}
+
+#[test]
+fn a_salt_that_is_used_again_is_noticed() {
+    assert_noticed(DiskBug::SameSalt, &["the salt of another"]);
+}
+
+#[test]
+fn expiry_that_is_forgotten_is_noticed() {
+    assert_noticed(DiskBug::ForgottenExpiry, &["had gone, and is back"]);
+}
+
+#[test]
+fn a_checksum_that_is_not_checked_is_noticed() {
+    assert_noticed(DiskBug::UncheckedChecksum, &["passes its checksum"]);
+}
+
+#[test]
+fn records_that_are_served_after_damage_are_noticed() {
+    assert_noticed(DiskBug::ServedAfterDamage, &["missing without a word"]);
+}
