@@ -15,6 +15,7 @@ use mez_node::runtime::{block_on, stop_signal, until_stopped};
 use mez_node::source::{Source, SourceOptions, SourceSpec};
 
 use crate::failure::Failure;
+use crate::persist::PersistArgs;
 use crate::text::{parse_bytes, parse_frame_bytes};
 
 /// Run a camera broker: keeps a camera's frames and sends them to the edge on demand
@@ -25,6 +26,7 @@ Examples:
   mez camera dock/cam1 --edge edge.local --source rtsp://user:secret@10.0.0.9/stream
   mez camera dock/cam1 --edge localhost --source recording.mp4 --loop --fps 10
   mez camera dock/cam1 --edge edge.local         frames come from other programs, through the Unix socket
+  mez camera dock/cam1 --edge edge.local --log-dir /var/lib/mez/log --log-disk-age 72h
 
 Motion JPEG goes through untouched; everything else becomes JPEG of quality 95. Needs ffmpeg.
 Prints one line `ready …` when frames can be published, or with --source when the first one has been.
@@ -60,6 +62,8 @@ pub(crate) struct CameraArgs {
     /// Folder for what is remembered between starts [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    #[command(flatten)]
+    persist: PersistArgs,
 }
 
 pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
@@ -73,6 +77,7 @@ pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
     options.log = LogConfig::with_bytes_max(args.log_bytes);
     options.frame_bytes_max = args.frame_bytes_max;
     options.state = args.state;
+    options.persist = args.persist.options(args.keys.as_deref())?;
     let socket = match args.socket {
         Some(path) if path.as_os_str() == "off" => None,
         Some(path) => Some(path),

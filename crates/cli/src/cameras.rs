@@ -1,16 +1,14 @@
 //! `mez cameras`: what an edge broker knows of its cameras.
 
-use std::fmt::Write;
-
 use clap::Args;
 use mez_core::name::CameraPattern;
-use mez_node::client::CameraSummary;
+use mez_node::client::{CameraSummary, LogOnDisk};
 use mez_node::clock::wall_now;
 use mez_node::runtime::block_on;
 
 use crate::connect::ConnectArgs;
 use crate::failure::Failure;
-use crate::text::{bytes, milliseconds};
+use crate::text::{bytes, milliseconds, table};
 
 /// List the cameras of an edge: connected or not, rate, size, what became of their frames
 #[derive(Debug, Args)]
@@ -42,15 +40,20 @@ pub(crate) fn run(args: CamerasArgs) -> Result<(), Failure> {
                 }
             );
         } else {
-            print!("{}", table(&cameras));
+            print!("{}", rows(&cameras));
+            for camera in &cameras {
+                if let Some(why) = camera.edge_disk.as_ref().and_then(|disk| disk.degraded.as_ref()) {
+                    println!("{}: the log on the edge's disk is degraded: {why}", camera.camera);
+                }
+            }
         }
         Ok(())
     })?
 }
 
-fn table(cameras: &[CameraSummary]) -> String {
+fn rows(cameras: &[CameraSummary]) -> String {
     let now = wall_now();
-    let header = [
+    let head = [
         "CAMERA",
         "STATE",
         "PUBLISHES",
@@ -60,33 +63,34 @@ fn table(cameras: &[CameraSummary]) -> String {
         "LATE",
         "LINK",
         "LOG",
+        "DISK",
         "RTT",
         "SUBSCRIBERS",
     ];
-    let mut rows = vec![header.map(String::from)];
-    for camera in cameras {
-        rows.push([
-            camera.camera.to_string(),
-            if camera.connected { "connected".into() } else { "gone".into() },
-            format!("{:.1} fps", camera.frames_per_second),
-            if camera.width > 0 { format!("{}x{}", camera.width, camera.height) } else { "-".into() },
-            camera
-                .newest
-                .map_or("-".into(), |(_, at)| format!("{} ago", milliseconds(now.saturating_since(at)))),
-            camera.frames_received.to_string(),
-            camera.frames_late.to_string(),
-            bytes(camera.link_bytes),
-            bytes(camera.edge_log_bytes),
-            camera.clock.map_or("-".into(), |clock| milliseconds(clock.round_trip_time)),
-            camera.subscriptions.to_string(),
-        ]);
-    }
-    let widths: Vec<usize> =
-        (0..header.len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
-    let mut out = String::new();
-    for row in &rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        let _ = writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
-    out
+    let rows: Vec<_> = cameras
+        .iter()
+        .map(|camera| {
+            [
+                camera.camera.to_string(),
+                if camera.connected { "connected".into() } else { "gone".into() },
+                format!("{:.1} fps", camera.frames_per_second),
+                if camera.width > 0 { format!("{}x{}", camera.width, camera.height) } else { "-".into() },
+                camera
+                    .newest
+                    .map_or("-".into(), |(_, at)| format!("{} ago", milliseconds(now.saturating_since(at)))),
+                camera.frames_received.to_string(),
+                camera.frames_late.to_string(),
+                bytes(camera.link_bytes),
+                bytes(camera.edge_log_bytes),
+                camera.edge_disk.as_ref().map_or("-".into(), disk),
+                camera.clock.map_or("-".into(), |clock| milliseconds(clock.round_trip_time)),
+                camera.subscriptions.to_string(),
+            ]
+        })
+        .collect();
+    table(head, &rows)
+}
+
+fn disk(disk: &LogOnDisk) -> String {
+    if disk.degraded.is_some() { "degraded".into() } else { bytes(disk.bytes) }
 }

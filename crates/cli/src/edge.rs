@@ -13,6 +13,7 @@ use mez_node::process::{EdgeProcess, EdgeProcessOptions};
 use mez_node::runtime::{block_on, stop_signal};
 
 use crate::failure::Failure;
+use crate::persist::PersistArgs;
 use crate::text::{parse_bytes, parse_frame_bytes};
 
 /// Run an edge broker: cameras connect to it, applications subscribe at it
@@ -55,6 +56,11 @@ pub(crate) struct EdgeArgs {
     /// The largest frame that is accepted
     #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes)]
     frame_bytes_max: u32,
+    /// Folder for what is remembered between starts [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    #[command(flatten)]
+    persist: PersistArgs,
 }
 
 /// An address to listen on, or none.
@@ -114,6 +120,8 @@ pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
             frame_bytes_max: args.frame_bytes_max,
             ..EdgeConfig::default()
         },
+        state: args.state,
+        persist: args.persist.options(args.keys.as_deref())?,
     };
     block_on(async {
         let process = EdgeProcess::start(options).await?;

@@ -16,6 +16,7 @@ use mez_node::identity::{
     EDGE_SERVER_NAME, EnrolmentServer, FileError, Fingerprint, Identity, KeyFolder, Moment, Role,
     SiteAuthority, SiteName, Token, TokenStore, Validity, host_name,
 };
+use mez_node::persist::keys::{LOG_KEY_FILE, LogKeyError, create_log_key, rotate_log_key};
 use mez_node::ports;
 
 /// From this many days before its end on, a certificate is shown as one to renew.
@@ -111,6 +112,21 @@ Example:
         #[arg(long, value_name = "ADDRESS:PORT", default_value_t = every_address())]
         listen: SocketAddr,
     },
+    /// Make the key for logs on this host's disk, or a newer one beside it
+    #[command(after_help = "\
+Examples:
+  mez keys log                  once, before a broker is started with --log-dir
+  mez keys log --rotate         from the next start on, new frames are written with a new key; old ones stay readable
+
+Whoever has the file can read the logs; without it they are lost. Keep a copy in a safe place.")]
+    Log {
+        /// The file [default: log.key in the folder of keys]
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Add a newer key to the file
+        #[arg(long)]
+        rotate: bool,
+    },
     /// List the identities of this host and how long they last
     List,
     /// Show the site, or one identity of this host, in full
@@ -170,6 +186,9 @@ pub enum KeysError {
         /// What is there.
         held: String,
     },
+    /// The key for logs on disk.
+    #[error(transparent)]
+    LogKey(#[from] LogKeyError),
     /// The terminal or a pipe broke.
     #[error("cannot read or write the terminal: {0}")]
     Terminal(#[from] io::Error),
@@ -189,6 +208,7 @@ impl Terminal<'_> {
             Command::Token { identity, valid, dns } => self.token(keys, &identity, valid, &dns),
             Command::Enrol { token, edge } => self.enrol(keys, &token, &edge),
             Command::Serve { listen } => self.serve(keys, listen),
+            Command::Log { file, rotate } => self.log(keys, file, rotate),
             Command::List => self.list(&KeyFolder::find(keys)?, SystemTime::now()),
             Command::Show { identity } => self.show(&KeyFolder::find(keys)?, identity.as_deref()),
         }
@@ -280,6 +300,30 @@ The key was made here and is in {file}; it never has to leave this host.",
         self.out.flush()?;
         server.run_until_interrupted()?;
         writeln!(self.out, "Enrolment has ended; tokens that were not used stay good until they expire.")?;
+        Ok(())
+    }
+
+    fn log(&mut self, keys: Option<&Path>, file: Option<PathBuf>, rotate: bool) -> Result<(), KeysError> {
+        let file = match file {
+            Some(file) => file,
+            None => KeyFolder::location(keys)?.join(LOG_KEY_FILE),
+        };
+        let made = if rotate { rotate_log_key(&file)? } else { create_log_key(&file)? };
+        let file = file.display();
+        if rotate {
+            writeln!(
+                self.out,
+                "Added the key {made} to {file}. Brokers write with it from their next start on; what they wrote before stays \
+                 readable for as long as the older keys are in the file."
+            )?;
+        } else {
+            writeln!(
+                self.out,
+                "Made the key {made} for logs on this host's disk, in {file}.
+Whoever has the file can read the logs; without it they are lost. Keep a copy in a safe place.
+Brokers keep logs with `mez camera … --log-dir DIR` and `mez edge --log-dir DIR`."
+            )?;
+        }
         Ok(())
     }
 

@@ -11,9 +11,10 @@ use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker as Broker, CameraConfig, CameraOutput};
 use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
 use mez_core::frame::{FRAME_BYTES_MAX, FrameId};
-use mez_core::log::{LogConfig, LogReader, log};
+use mez_core::log::{LogConfig, LogReader, LogWriter, log};
 use mez_core::name::CameraName;
-use mez_core::units::Instant;
+use mez_core::store::StoreStatus;
+use mez_core::units::{ClockAnchor, Instant};
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::{debug, error, info, warn};
 
@@ -21,6 +22,7 @@ use crate::clock::{anchor, monotonic_now, sleep_until};
 use crate::identity::Credentials;
 use crate::identity::tls::TlsConfigError;
 use crate::link::{CameraEvent, Command, CommandSender, Dialler, EVENTS_MAX};
+use crate::persist::{LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX};
 use crate::state::{self, CameraState, StateError};
 
 /// Replies that wait for the publisher; beyond that the oldest is dropped.
@@ -43,6 +45,8 @@ pub struct CameraOptions {
     pub frame_bytes_max: u32,
     /// The folder for state. Default as in [`crate::state`].
     pub state: Option<PathBuf>,
+    /// How the log is kept on disk as well. Default: not at all.
+    pub persist: Option<PersistOptions>,
 }
 
 impl CameraOptions {
@@ -56,6 +60,7 @@ impl CameraOptions {
             log: LogConfig::default(),
             frame_bytes_max: FRAME_BYTES_MAX,
             state: None,
+            persist: None,
         }
     }
 }
@@ -79,6 +84,9 @@ pub enum StartError {
     /// The certificate cannot dial.
     #[error(transparent)]
     Tls(#[from] TlsConfigError),
+    /// The log on disk.
+    #[error(transparent)]
+    Persist(#[from] PersistError),
 }
 
 /// An application's result for a frame.
@@ -107,10 +115,19 @@ impl CameraBroker {
         }
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
         let dialler = Dialler::new(edge_host, *edge_port, credentials, events)?;
-        let state = CameraState::open(&state::folder(options.state.as_deref())?, camera)?;
+        let folder = state::folder(options.state.as_deref())?;
+        let mut state = CameraState::open(&folder, camera)?;
 
-        let (epoch, anchor) = (state.epoch(), anchor());
-        let (writer, reader) = log(options.log);
+        let anchor = anchor();
+        let (mut writer, reader) = log(options.log);
+        let keeper = match &options.persist {
+            Some(persist) => {
+                let place = (state::camera_folder(&folder, camera), options.log.bytes_max);
+                Some(take_up_log(persist, camera, place, &mut state, &mut writer, anchor)?)
+            }
+            None => None,
+        };
+        let epoch = state.epoch();
         let intake = Intake::new(
             writer,
             IntakeConfig { frame_bytes_max: options.frame_bytes_max, ..IntakeConfig::new(epoch, anchor) },
@@ -126,12 +143,14 @@ impl CameraBroker {
             up: watch::Sender::new(false),
             replies: Mutex::default(),
             replied: Notify::new(),
+            keeper,
         });
         let (stop, stopped) = watch::channel(());
         let driver = Driver {
             broker: Broker::new(config, &reader, monotonic_now()),
             shared: Arc::clone(&shared),
             state,
+            anchor,
             dialler,
             links: HashMap::new(),
             next_link: 0,
@@ -152,6 +171,35 @@ struct Shared {
     up: watch::Sender<bool>,
     replies: Mutex<VecDeque<Reply>>,
     replied: Notify,
+    /// Writes the log to disk, if it is to be.
+    keeper: Option<LogKeeper<LogFiles>>,
+}
+
+/// Brings back to memory what the log on disk holds of earlier starts, and begins to write it.
+fn take_up_log(
+    options: &PersistOptions,
+    camera: &CameraName,
+    (folder, bytes_max): (PathBuf, u64),
+    state: &mut CameraState,
+    writer: &mut LogWriter,
+    anchor: ClockAnchor,
+) -> Result<LogKeeper<LogFiles>, StartError> {
+    let (log, recovery) = OpenLog::open(options, camera, &folder, (bytes_max, RECOVERY_TIME_MAX))?;
+    if let Some(newest) = recovery.resume.newest_epoch.filter(|newest| *newest >= state.epoch()) {
+        let epoch = state.raise_above(newest)?;
+        warn!(%camera, epoch = epoch.0, "the log on disk knows a later start of this camera");
+    }
+    for record in recovery.records {
+        if let Err(error) = writer.append(record.frame, record.skipped, record.arrived) {
+            warn!(%camera, "a frame of the log on disk stays there: {error}");
+        }
+    }
+    let (camera, mut store) = log.writer(writer.reader().cursor_at_end());
+    store.set_start(state.epoch(), anchor);
+    let keeper = LogKeeper::start().map_err(PersistError::Thread)?;
+    keeper.keep(camera, store);
+    tokio::spawn(keeper.clone().watch());
+    Ok(keeper)
 }
 
 /// A camera broker that runs. Cheap to clone; the broker stops with the last clone.
@@ -219,6 +267,19 @@ impl CameraHandle {
         lock(&self.shared.intake).log_bytes()
     }
 
+    /// How the log on disk is doing; `None` if there is none.
+    pub fn log_on_disk(&self) -> Option<StoreStatus> {
+        self.shared.keeper.as_ref()?.status(&self.shared.camera)
+    }
+
+    /// Writes what is in the log to disk, and writes no more after that: for the end of the process. Blocks for at most two
+    /// seconds.
+    pub fn finish_log(&self) {
+        if let Some(keeper) = &self.shared.keeper {
+            keeper.stop();
+        }
+    }
+
     /// The next reply of an application. Replies that nobody takes are dropped, oldest first, beyond 64.
     pub async fn next_reply(&self) -> Reply {
         loop {
@@ -235,6 +296,7 @@ struct Driver {
     broker: Broker,
     shared: Arc<Shared>,
     state: CameraState,
+    anchor: ClockAnchor,
     dialler: Dialler,
     links: HashMap<LinkId, CommandSender>,
     next_link: u64,
@@ -317,6 +379,9 @@ impl Driver {
             CameraOutput::RaiseEpoch { above } => match self.state.raise_above(above) {
                 Ok(epoch) => {
                     info!(camera = %self.shared.camera, epoch = epoch.0, "the edge knows a later start of this camera");
+                    if let Some(keeper) = &self.shared.keeper {
+                        keeper.set_start(self.shared.camera.clone(), epoch, self.anchor);
+                    }
                     lock(&self.shared.intake).raise_epoch(epoch);
                     self.broker.handle_epoch(monotonic_now(), epoch);
                 }

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use mez_core::contract::Contract;
 use mez_core::frame::{FrameId, SkipCounts};
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
+use mez_core::store::StoreStatus;
 use mez_core::subscription::{Delivery, Next, NotHeld, Span, Subscription};
 use mez_core::units::{ClockAnchor, Instant};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -27,6 +29,9 @@ use crate::clock::{anchor, monotonic_now, sleep_until};
 use crate::identity::Credentials;
 pub use crate::link::ListenError;
 use crate::link::{Command, CommandSender, EVENTS_MAX, EdgeEvent, Listener, listen};
+use crate::persist::replicas::Replicas;
+use crate::persist::{LogFiles, LogKeeper, PersistError, PersistOptions};
+use crate::state::{self, StateError};
 
 /// Requests of applications that may wait for the driver.
 const REQUESTS_MAX: usize = 64;
@@ -42,6 +47,31 @@ pub struct EdgeOptions {
     pub credentials: Credentials,
     /// The broker's own settings.
     pub config: EdgeConfig,
+    /// The folder for state. Default as in [`crate::state`]; only used for logs on disk.
+    pub state: Option<PathBuf>,
+    /// How replica logs are kept on disk as well. Default: not at all.
+    pub persist: Option<PersistOptions>,
+}
+
+impl EdgeOptions {
+    /// The defaults: logs in memory only.
+    pub fn new(listen: SocketAddr, credentials: Credentials, config: EdgeConfig) -> Self {
+        Self { listen, credentials, config, state: None, persist: None }
+    }
+}
+
+/// Why an edge broker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum EdgeStartError {
+    /// The link's port.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The folder for state.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The logs on disk.
+    #[error(transparent)]
+    Persist(#[from] PersistError),
 }
 
 /// The edge broker has stopped.
@@ -66,15 +96,25 @@ pub struct EdgeBroker;
 impl EdgeBroker {
     /// Opens the link's port and starts a broker on the current tokio runtime. It stops with
     /// [`EdgeHandle::stop`], or when the last handle is dropped.
-    pub fn start(options: EdgeOptions) -> Result<EdgeHandle, ListenError> {
+    pub fn start(options: EdgeOptions) -> Result<EdgeHandle, EdgeStartError> {
         let (events, event_receiver) = mpsc::channel(EVENTS_MAX);
         let listener = listen(options.listen, &options.credentials, events)?;
         let address =
             listener.address().map_err(|source| ListenError::Bind { address: options.listen, source })?;
         let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
         let frame_bytes_max = options.config.frame_bytes_max;
+        let mut broker = Broker::new(options.config);
+        let replicas = match options.persist {
+            Some(persist) => {
+                let state = state::folder(options.state.as_deref())?;
+                Some(Replicas::take_up(persist, state, &mut broker)?)
+            }
+            None => None,
+        };
+        let keeper = replicas.as_ref().map(Replicas::keeper);
         let driver = Driver {
-            broker: Broker::new(options.config),
+            broker,
+            replicas,
             links: HashMap::new(),
             clocks: HashMap::new(),
             subscribers: HashMap::new(),
@@ -88,6 +128,7 @@ impl EdgeBroker {
             frame_bytes_max,
             next_subscription: Arc::default(),
             stop: Arc::new(stop),
+            keeper,
         })
     }
 }
@@ -112,6 +153,7 @@ pub struct EdgeHandle {
     frame_bytes_max: u32,
     next_subscription: Arc<AtomicU64>,
     stop: Arc<watch::Sender<bool>>,
+    keeper: Option<LogKeeper<LogFiles>>,
 }
 
 impl EdgeHandle {
@@ -129,6 +171,14 @@ impl EdgeHandle {
     pub async fn stop(&self) {
         self.stop.send_replace(true);
         self.requests.closed().await;
+        if let Some(keeper) = self.keeper.clone() {
+            let _ = tokio::task::spawn_blocking(move || keeper.stop()).await;
+        }
+    }
+
+    /// How a camera's log on this disk is doing; `None` if there is none.
+    pub fn log_on_disk(&self, camera: &CameraName) -> Option<StoreStatus> {
+        self.keeper.as_ref()?.status(camera)
     }
 
     /// Subscribes to all cameras that match, present and future.
@@ -327,6 +377,8 @@ struct Subscriber {
 
 struct Driver {
     broker: Broker,
+    /// Logs on disk, if they are kept.
+    replicas: Option<Replicas>,
     links: HashMap<LinkId, CommandSender>,
     clocks: HashMap<CameraName, SharedClock>,
     subscribers: HashMap<SubscriptionId, Subscriber>,
@@ -454,6 +506,9 @@ impl Driver {
                     None => info!(%camera, up, "the camera is connected"),
                 }
                 self.up.insert(camera.clone(), up);
+                if let (true, Some(replicas)) = (up, &mut self.replicas) {
+                    replicas.keep(&self.broker, &camera);
+                }
                 for subscriber in self.subscribers_of(&camera) {
                     let mut letters = lock(&subscriber.mailbox.letters);
                     if letters.changes.len() == CHANGES_MAX {

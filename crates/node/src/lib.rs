@@ -11,6 +11,7 @@ pub mod identity;
 mod link;
 pub mod local;
 pub mod memory;
+pub mod persist;
 pub mod ports;
 pub mod process;
 pub mod runtime;

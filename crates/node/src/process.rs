@@ -13,10 +13,10 @@ use tracing::info;
 use crate::api::ApiLimits;
 use crate::api::serve::{ApiServer, ServeError};
 use crate::camera::{CameraBroker, CameraHandle, CameraOptions, StartError};
-use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions};
+use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError};
 use crate::identity::authority::AuthorityError;
 use crate::identity::{Credentials, EnrolmentServer, KeyFolder, Role};
-use crate::link::ListenError;
+use crate::persist::PersistOptions;
 
 /// How an edge broker's process is set up.
 #[derive(Clone, Debug)]
@@ -35,14 +35,18 @@ pub struct EdgeProcessOptions {
     pub socket: Option<PathBuf>,
     /// The broker's own settings.
     pub config: EdgeConfig,
+    /// The folder for state. Default as in [`crate::state`]; only used for logs on disk.
+    pub state: Option<PathBuf>,
+    /// How replica logs are kept on disk as well. Default: not at all.
+    pub persist: Option<PersistOptions>,
 }
 
 /// Why an edge broker's process did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeProcessError {
-    /// The link's port.
+    /// The broker: the link's port, or the logs on disk.
     #[error(transparent)]
-    Listen(#[from] ListenError),
+    Start(#[from] EdgeStartError),
     /// The applications' port or socket.
     #[error(transparent)]
     Serve(#[from] ServeError),
@@ -73,8 +77,15 @@ pub struct EdgeProcess {
 impl EdgeProcess {
     /// Starts everything on the current tokio runtime.
     pub async fn start(options: EdgeProcessOptions) -> Result<Self, EdgeProcessError> {
-        let EdgeProcessOptions { keys, credentials, listen, grpc, enrol, socket, config } = options;
-        let edge = EdgeBroker::start(EdgeOptions { listen, credentials: credentials.clone(), config })?;
+        let EdgeProcessOptions { keys, credentials, listen, grpc, enrol, socket, config, state, persist } =
+            options;
+        let edge = EdgeBroker::start(EdgeOptions {
+            listen,
+            credentials: credentials.clone(),
+            config,
+            state,
+            persist,
+        })?;
         info!(address = %edge.link_address(), edge = %credentials.identity(), "cameras may connect");
         let mut api = ApiServer::edge(edge.clone(), ApiLimits::default());
         if let Some(path) = &socket {
@@ -188,9 +199,11 @@ impl CameraProcess {
         &self.camera
     }
 
-    /// Stops everything; publishers and the edge are told.
+    /// Stops everything; publishers and the edge are told, and the log on disk is completed.
     pub async fn stop(self) {
         self.api.stop().await;
+        let camera = self.camera;
+        let _ = tokio::task::spawn_blocking(move || camera.finish_log()).await;
     }
 }
 

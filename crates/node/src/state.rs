@@ -1,8 +1,8 @@
-//! What a broker remembers between two starts: so far, a camera's epoch.
+//! What a broker remembers between two starts: a camera's epoch, and which segments of its log on disk there are.
 //!
 //! The folder is the one given, else `MEZ_STATE`, else `/var/lib/mez` for root, else `$XDG_STATE_HOME/mez` or
-//! `~/.local/state/mez`. A camera's state stands in `cameras/NAME/`, where `epoch` holds a decimal number and
-//! `lock` is held by the broker that runs.
+//! `~/.local/state/mez`. A camera's state stands in `cameras/NAME/`, where `epoch` holds a decimal number,
+//! `lock` is held by the broker that runs, and `@log` holds two numbers (`docs/log-format.md`); at an edge, `@log` stands in `edge/NAME/`.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -67,10 +67,20 @@ pub fn folder(explicit: Option<&Path>) -> Result<PathBuf, StateError> {
         .ok_or(StateError::NoFolder)
 }
 
+/// Where a camera broker remembers things of a camera.
+pub fn camera_folder(folder: &Path, camera: &CameraName) -> PathBuf {
+    folder.join("cameras").join(camera.as_str())
+}
+
+/// Where an edge broker remembers things of a camera.
+pub fn edge_folder(folder: &Path, camera: &CameraName) -> PathBuf {
+    folder.join("edge").join(camera.as_str())
+}
+
 impl CameraState {
     /// Takes hold of a camera's state and begins the next epoch, durably.
     pub fn open(folder: &Path, camera: &CameraName) -> Result<Self, StateError> {
-        let folder = folder.join("cameras").join(camera.as_str());
+        let folder = camera_folder(folder, camera);
         fs::create_dir_all(&folder).map_err(|source| StateError::Io { path: folder.clone(), source })?;
         let path = folder.join("lock");
         let lock = File::options()
@@ -120,7 +130,7 @@ impl CameraState {
 }
 
 /// Replaces a file so that after a power cut either the old or the new content is there.
-fn write_durably(folder: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
+pub(crate) fn write_durably(folder: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::create(&new)?;
     file.write_all(content)?;

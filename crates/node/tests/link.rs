@@ -10,7 +10,9 @@ use mez_core::contract::Contract;
 use mez_core::frame::{Encoding, SkipReason};
 use mez_core::subscription::{Deliver, Span};
 use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions};
-use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeSubscription, ListenError, Served};
+use mez_node::edge::{
+    EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, EdgeSubscription, ListenError, Served,
+};
 use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::{Role, SiteName};
 
@@ -32,12 +34,14 @@ impl Site {
 
     fn edge_with(&self, listen: SocketAddr, config: EdgeConfig) -> EdgeHandle {
         let credentials = self.keys.keys().credentials(Role::Edge, None).unwrap();
-        let options = EdgeOptions { listen, credentials, config };
+        let options = EdgeOptions::new(listen, credentials, config);
         for _ in 0..1000 {
             match EdgeBroker::start(options.clone()) {
                 Ok(edge) => return edge,
                 // An edge that was just stopped lets go of its socket a moment later.
-                Err(ListenError::Bind { .. }) => std::thread::sleep(Duration::from_millis(10)),
+                Err(EdgeStartError::Listen(ListenError::Bind { .. })) => {
+                    std::thread::sleep(Duration::from_millis(10))
+                }
                 Err(error) => panic!("{error}"),
             }
         }

@@ -81,6 +81,8 @@ impl Edge {
                 frame_bytes_max,
                 ..EdgeConfig::default()
             },
+            state: None,
+            persist: None,
         };
         let background = background(py)?;
         let started = finish(py, background, || EdgeProcess::start(options))?;

@@ -50,7 +50,8 @@ impl Broker {
         let (writer, reader) = log(memory);
         let config =
             StoreConfig { segment_bytes: 600, ..StoreConfig::new(camera.parse().unwrap(), keys, 1 << 20) };
-        let mut store = StoreWriter::new(disk, config, recovery.resume, &reader, BEGIN, anchor().wall);
+        let mut store =
+            StoreWriter::new(disk, config, recovery.resume, reader.cursor_at_end(), BEGIN, anchor().wall);
         store.set_start(Epoch(epoch), anchor());
         let intake = Intake::new(writer, IntakeConfig::new(Epoch(epoch), anchor()));
         Self { intake, writer: store, now: BEGIN, published: 0, salt: epoch as u8 }
@@ -101,13 +102,8 @@ fn small_log() -> SimulatedDisk {
 
 fn try_recover(disk: &mut SimulatedDisk, camera: &str, keys: &KeyRing) -> Result<Recovery, RecoveryError> {
     let camera: CameraName = camera.parse().unwrap();
-    let config = RecoveryConfig {
-        camera: &camera,
-        keys,
-        bytes_max: u64::MAX,
-        time_max: Duration::from_secs(1),
-        anchor: anchor(),
-    };
+    let config =
+        RecoveryConfig { camera: &camera, keys, bytes_max: u64::MAX, time_max: Duration::from_secs(1) };
     recover(disk, config, || BEGIN)
 }
 

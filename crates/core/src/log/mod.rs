@@ -60,7 +60,8 @@ pub struct Record {
     pub frame: Frame,
     /// Frames of the same epoch between the record before and this one that are not in the log, in order.
     pub skipped: Arc<[SkipRange]>,
-    /// When the frame was appended, by the clock of the broker that holds the log.
+    /// When the frame was appended, by the clock of the broker that holds the log; [`Instant::ZERO`] if an earlier start
+    /// of that broker did it.
     pub arrived: Instant,
 }
 

@@ -28,8 +28,6 @@ pub struct RecoveryConfig<'a> {
     pub bytes_max: u64,
     /// When no further segment is begun. At least one is read.
     pub time_max: Duration,
-    /// This start's clock anchor, which turns the frames' times into instants of this start's clock.
-    pub anchor: ClockAnchor,
 }
 
 /// Why a log was not recovered. Nothing was changed on disk.
@@ -156,7 +154,7 @@ pub fn recover(
     let bounds = storage.read_bounds()?;
     let mut listed = storage.list()?;
     listed.sort_unstable();
-    let mut walk = Walk::new(config, begun);
+    let mut walk = Walk::new(config);
     walk.report.bounds_lost = bounds.is_none() && !listed.is_empty();
     let bounds = bounds.unwrap_or_default();
 
@@ -243,7 +241,6 @@ impl Run {
 /// On the way from the newest segment to the oldest.
 struct Walk<'a> {
     config: RecoveryConfig<'a>,
-    begun: Instant,
     report: RecoveryReport,
     /// What was found so far, a piece for each segment, the newest first.
     pieces: Vec<Vec<Record>>,
@@ -259,10 +256,9 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(config: RecoveryConfig<'a>, begun: Instant) -> Self {
+    fn new(config: RecoveryConfig<'a>) -> Self {
         Self {
             config,
-            begun,
             report: RecoveryReport::default(),
             pieces: Vec::new(),
             start: None,
@@ -357,7 +353,10 @@ impl<'a> Walk<'a> {
                     if runs.last().is_none_or(|run| run.end() != index) {
                         runs.push(Run { first: index, records: Vec::new() });
                     }
-                    let record = self.record(record);
+                    let StoredRecord { meta, skipped, payload, .. } = record;
+                    let payload = payload.expect("the scan was asked for payloads");
+                    let frame = Frame { meta, payload };
+                    let record = Record { frame, skipped, arrived: Instant::ZERO };
                     runs.last_mut().expect("pushed above").records.push(record);
                 }
                 Scanned::Damaged(damage) => {
@@ -369,13 +368,6 @@ impl<'a> Walk<'a> {
             }
         }
         runs
-    }
-
-    fn record(&self, stored: StoredRecord) -> Record {
-        let StoredRecord { meta, skipped, payload, .. } = stored;
-        let arrived = self.config.anchor.instant_at(meta.captured).min(self.begun);
-        let payload = payload.expect("the scan was asked for payloads");
-        Record { frame: Frame { meta, payload }, skipped, arrived }
     }
 
     fn finish(mut self) -> (Vec<Record>, Option<(Epoch, ClockAnchor)>, RecoveryReport) {

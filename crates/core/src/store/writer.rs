@@ -16,7 +16,7 @@ use super::status::{Degraded, StoreStatus};
 use super::storage::{Bounds, Storage, StorageError, StorageErrorKind};
 use super::{Record, SegmentNumber};
 use crate::frame::{Epoch, FrameId, Sequence, SkipRange, SkipReason};
-use crate::log::{Cursor, LogReader, Read};
+use crate::log::{Cursor, Read};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
@@ -165,12 +165,12 @@ pub struct StoreWriter<S> {
 }
 
 impl<S: Storage> StoreWriter<S> {
-    /// A writer of what is appended to `log` from now on, behind what `resume` says is on disk.
+    /// A writer of what `cursor` finds from now on, behind what `resume` says is on disk.
     pub fn new(
         storage: S,
         config: StoreConfig,
         resume: Resume,
-        log: &LogReader,
+        cursor: Cursor,
         now: Instant,
         wall: Timestamp,
     ) -> Self {
@@ -184,7 +184,6 @@ impl<S: Storage> StoreWriter<S> {
             .collect();
         let before = resume.segments.last().map(|known| known.number);
         let before = before.filter(|_| config.durability != Durability::Async);
-        let cursor = log.cursor_at_end();
         let mark = Mark { index: resume.next_index, cursor: cursor.index(), frame: None };
         Self {
             storage,

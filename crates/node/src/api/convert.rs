@@ -7,6 +7,7 @@ use std::time::Duration;
 use mez_core::broker::edge::CameraInfo;
 use mez_core::contract::Contract;
 use mez_core::frame::{Reference, SkipCounts, SkipReason};
+use mez_core::store::StoreStatus;
 use mez_core::subscription::{Delivery, NotHeld};
 use mez_core::units::{Instant, Timestamp};
 
@@ -109,7 +110,7 @@ pub fn not_held_back(not_held: pb::NotHeld) -> NotHeld {
 }
 
 /// What is known of a camera.
-pub fn camera_info(info: CameraInfo) -> pb::CameraInfo {
+pub fn camera_info(info: CameraInfo, disk: Option<StoreStatus>) -> pb::CameraInfo {
     // An instant far from both ends of the clock, so that no offset runs into one.
     const SOME_TIME: Instant = Instant::from_nanos(1 << 62);
     let CameraInfo { status, counters, .. } = info;
@@ -140,6 +141,15 @@ pub fn camera_info(info: CameraInfo) -> pb::CameraInfo {
         clock_offset_ns: info.clock.map(ahead),
         clock_error_ns: info.clock.map(|clock| nanos(clock.error)),
         round_trip_time_ns: info.clock.map(|clock| nanos(clock.round_trip_time)),
+        edge_disk: disk.map(log_on_disk),
+    }
+}
+
+fn log_on_disk(status: StoreStatus) -> pb::LogOnDisk {
+    pb::LogOnDisk {
+        degraded: status.degraded.map(|why| why.to_string()).unwrap_or_default(),
+        bytes: status.disk_bytes,
+        lost: status.lost,
     }
 }
 

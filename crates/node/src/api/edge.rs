@@ -47,7 +47,11 @@ impl EdgeApi {
         let all = request.pattern.is_empty();
         let pattern = parse_pattern(if all { "**" } else { &request.pattern })?;
         let cameras = self.edge.cameras().await?.into_iter().filter(|info| pattern.matches(&info.camera));
-        Ok(pb::GetCameraInfoResponse { cameras: cameras.map(convert::camera_info).collect() })
+        let cameras = cameras.map(|info| {
+            let disk = self.edge.log_on_disk(&info.camera);
+            convert::camera_info(info, disk)
+        });
+        Ok(pb::GetCameraInfoResponse { cameras: cameras.collect() })
     }
 
     /// Subscribes.

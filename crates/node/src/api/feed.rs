@@ -260,9 +260,11 @@ impl CameraLog {
     }
 }
 
-/// When a frame of our own log was captured, by our own clock: the broker stamps the two times at once.
+/// When a frame of our own log was captured, by our own clock: the broker stamps the two times at once. Not known of frames
+/// that an earlier start left on disk.
 fn captured_at(record: &mez_core::log::Record) -> Option<(Instant, Duration)> {
-    let stamped_here = record.frame.meta.clock_source == ClockSource::Broker;
+    let stamped_here =
+        record.frame.meta.clock_source == ClockSource::Broker && record.arrived > Instant::ZERO;
     stamped_here.then_some((record.arrived, Duration::ZERO))
 }
 

@@ -165,6 +165,19 @@ pub struct CameraSummary {
     pub link_bytes: u64,
     /// How the camera's clock relates to the edge's.
     pub clock: Option<ClockRelation>,
+    /// How its log on the edge's disk is doing; `None` if none is kept.
+    pub edge_disk: Option<LogOnDisk>,
+}
+
+/// How a log on disk is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogOnDisk {
+    /// Why the promises of durability are suspended, if they are. The log goes on in memory.
+    pub degraded: Option<String>,
+    /// Bytes that it takes on disk.
+    pub bytes: u64,
+    /// Frames that left memory before the disk took them, since the edge's start.
+    pub lost: u64,
 }
 
 /// How a camera's monotonic clock relates to the edge's.
@@ -204,6 +217,11 @@ impl CameraSummary {
             frames_cancelled: info.frames_cancelled,
             frames_refused: info.frames_refused,
             link_bytes: info.link_bytes,
+            edge_disk: info.edge_disk.map(|disk| LogOnDisk {
+                degraded: Some(disk.degraded).filter(|why| !why.is_empty()),
+                bytes: disk.bytes,
+                lost: disk.lost,
+            }),
             clock: clock.map(|((ahead_ns, error), round_trip_time)| ClockRelation {
                 ahead_ns,
                 error: Duration::from_nanos(error),

@@ -26,7 +26,7 @@ use std::time::Duration;
 pub use self::address::{Address, AddressError};
 pub use self::edge::{ClientOptions, EdgeClient, ReplyCounts, ReplyError};
 pub use self::error::ClientError;
-pub use self::frame::{CameraSummary, ClockRelation, ReceivedFrame};
+pub use self::frame::{CameraSummary, ClockRelation, LogOnDisk, ReceivedFrame};
 pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
 pub use self::subscription::{Event, Profile, SubscribeOptions, Subscription};
 pub use crate::api::socket::Which;

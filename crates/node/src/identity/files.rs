@@ -24,7 +24,7 @@ pub struct FileError {
 }
 
 impl FileError {
-    pub(super) fn on(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn on(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self { action, path, source }
     }
@@ -35,14 +35,14 @@ impl FileError {
     }
 
     /// Whether the file was there already.
-    pub(super) fn exists_already(&self) -> bool {
+    pub(crate) fn exists_already(&self) -> bool {
         self.source.kind() == io::ErrorKind::AlreadyExists
     }
 }
 
 /// Who may read a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Readers {
+pub(crate) enum Readers {
     /// Its owner: mode 0600.
     Owner,
     /// Everybody: mode 0644.
@@ -51,7 +51,7 @@ pub(super) enum Readers {
 
 /// What to do with a file that is in the place already.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Present {
+pub(crate) enum Present {
     /// Leave it and fail with `AlreadyExists`, also when two processes write at once.
     Keep,
     /// Put the new one in its place.
@@ -59,13 +59,13 @@ pub(super) enum Present {
 }
 
 /// Writes a whole file or nothing. When this returns, file and name have reached the disk.
-pub(super) fn write(
+pub(crate) fn write(
     path: &Path,
     content: &[u8],
     readers: Readers,
     present: Present,
 ) -> Result<(), FileError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mode = if readers == Readers::Owner { 0o600 } else { 0o644 };
     let attempt = || {
         let mut file = tempfile::Builder::new()
@@ -84,12 +84,12 @@ pub(super) fn write(
 }
 
 /// Makes renames and removals inside `folder` survive a power cut.
-pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
 /// Reads a small file, refusing to fill memory with one that cannot be what is looked for.
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     let attempt = || {
         let file = File::open(path)?;
         let mut content = Vec::new();
@@ -105,13 +105,13 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, FileError> {
 }
 
 /// The permission bits of a file or folder.
-pub(super) fn mode(path: &Path) -> Result<u32, FileError> {
+pub(crate) fn mode(path: &Path) -> Result<u32, FileError> {
     let metadata = fs::metadata(path).map_err(FileError::on("read", path))?;
     Ok(metadata.permissions().mode() & 0o7777)
 }
 
 /// Creates a folder that only its owner may enter (0700), with those above it, or takes it as it is.
-pub(super) fn make_private_folder(folder: &Path) -> Result<(), FileError> {
+pub(crate) fn make_private_folder(folder: &Path) -> Result<(), FileError> {
     let attempt = || {
         DirBuilder::new().mode(0o700).recursive(true).create(folder)?;
         match folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -123,7 +123,7 @@ pub(super) fn make_private_folder(folder: &Path) -> Result<(), FileError> {
 }
 
 /// Takes away everybody else's access to a folder.
-pub(super) fn close_to_others(folder: &Path) -> Result<(), FileError> {
+pub(crate) fn close_to_others(folder: &Path) -> Result<(), FileError> {
     if mode(folder)? & 0o077 == 0 {
         return Ok(());
     }
@@ -131,14 +131,14 @@ pub(super) fn close_to_others(folder: &Path) -> Result<(), FileError> {
 }
 
 /// Whether a folder holds nothing, not counting files left over from an interrupted write.
-pub(super) fn is_empty(folder: &Path) -> Result<bool, FileError> {
+pub(crate) fn is_empty(folder: &Path) -> Result<bool, FileError> {
     let mut names = names(folder)?;
     names.retain(|name| !name.starts_with(UNFINISHED));
     Ok(names.is_empty())
 }
 
 /// The names in a folder, sorted; what is not text is left out, since nothing of ours is named so.
-pub(super) fn names(folder: &Path) -> Result<Vec<String>, FileError> {
+pub(crate) fn names(folder: &Path) -> Result<Vec<String>, FileError> {
     let attempt = || {
         let mut names = Vec::new();
         for entry in fs::read_dir(folder)? {

@@ -45,7 +45,7 @@ pub mod certificate;
 pub mod credentials;
 pub mod enrol;
 pub mod explain;
-mod files;
+pub(crate) mod files;
 pub mod folder;
 pub mod name;
 pub mod tls;

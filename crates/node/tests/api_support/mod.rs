@@ -38,11 +38,8 @@ impl Site {
     }
 
     pub fn edge_with(&self, config: EdgeConfig) -> EdgeHandle {
-        let options = EdgeOptions {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            credentials: self.credentials(Role::Edge, "edge"),
-            config,
-        };
+        let (listen, credentials) = ("127.0.0.1:0".parse().unwrap(), self.credentials(Role::Edge, "edge"));
+        let options = EdgeOptions::new(listen, credentials, config);
         EdgeBroker::start(options).unwrap()
     }
 

@@ -144,7 +144,14 @@ impl DiskStory {
         };
         let disk = std::mem::replace(&mut self.disk, SimulatedDisk::seeded(0));
         let resume = recovery.resume;
-        let mut writer = StoreWriter::new(disk, config, resume, &reader, self.now, anchor.wall_at(self.now));
+        let mut writer = StoreWriter::new(
+            disk,
+            config,
+            resume,
+            reader.cursor_at_end(),
+            self.now,
+            anchor.wall_at(self.now),
+        );
         writer.set_start(Epoch(self.epoch), anchor);
 
         let mut due = self.now;
@@ -244,7 +251,6 @@ impl DiskStory {
             keys: &self.keys,
             bytes_max: self.recovery_bytes_max,
             time_max: Duration::from_secs(1),
-            anchor: self.anchor(),
         };
         let now = self.now;
         let recovery = recover(&mut self.disk, config, || now).map_err(|error| error.to_string())?;

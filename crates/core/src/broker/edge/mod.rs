@@ -25,7 +25,8 @@ pub use self::types::{
 use super::{LinkId, PING_INTERVAL, SILENCE_MAX};
 use crate::clock::Exchange;
 use crate::contract::Contract;
-use crate::frame::FrameId;
+use crate::frame::{Epoch, FrameId};
+use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
 use crate::subscription::Span;
 use crate::units::{ClockAnchor, Instant};
@@ -77,6 +78,18 @@ impl EdgeBroker {
     /// The cameras that a pattern selects.
     pub fn matching(&self, pattern: &CameraPattern) -> usize {
         self.cameras.keys().filter(|camera| pattern.matches(camera)).count()
+    }
+
+    /// What the frames of all cameras may take in memory together, in bytes.
+    pub fn log_bytes_max(&self) -> u64 {
+        self.config.log_bytes_max
+    }
+
+    /// A camera's log, with the epoch and the anchor of the start whose frames come now.
+    pub fn log(&self, camera: &CameraName) -> Option<(LogReader, Epoch, ClockAnchor)> {
+        let camera = self.cameras.get(camera)?;
+        let (epoch, anchor) = camera.newest_start;
+        Some((camera.log.reader(), epoch, anchor))
     }
 
     /// How capture times of a camera map to instants of our clock.

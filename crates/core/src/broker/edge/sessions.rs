@@ -4,7 +4,7 @@ use crate::broker::{LinkId, NUMBER_MAX};
 use crate::buffer::payload_within;
 use crate::clock::ClockEstimator;
 use crate::frame::{Epoch, FrameId, Sequence};
-use crate::log::{LogConfig, LogWriter, log};
+use crate::log::{LogConfig, LogWriter, Record, log};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{Demand, Hello, Message, RefuseCode, Status, VERSION, Welcome};
@@ -61,7 +61,7 @@ pub(super) struct Camera {
     pub(super) identity: String,
     /// The highest epoch that was taken in, and the anchor of the start that it belongs to: no two starts take theirs
     /// at the same moment, so the anchor tells them apart where the epoch does not.
-    newest_start: (Epoch, ClockAnchor),
+    pub(super) newest_start: (Epoch, ClockAnchor),
     pub(super) demand: Demand,
     pub(super) status: Status,
     pub(super) counters: CameraCounters,
@@ -156,6 +156,28 @@ impl EdgeBroker {
         let fits = payload_within(share.saturating_sub(RECORD_BYTES) as usize);
         let fits = u32::try_from(fits).unwrap_or(u32::MAX);
         self.config.frame_bytes_max.min(fits)
+    }
+
+    /// Takes cameras up again that an earlier run of this edge knew: for each the epoch and the anchor of its last start, and the
+    /// frames that a log on disk gave back. To be called before anything else; cameras beyond the limit are left out.
+    /// Returns how many frames found no place.
+    pub fn restore(&mut self, cameras: Vec<(CameraName, (Epoch, ClockAnchor), Vec<Record>)>) -> u64 {
+        let room = self.config.cameras_max.saturating_sub(self.cameras.len());
+        // All are made known first: each takes its share of the memory.
+        for (camera, start, _) in cameras.iter().take(room) {
+            self.know(camera, "", *start);
+        }
+        let mut left_out = 0;
+        for (camera, _, records) in cameras {
+            let Some(known) = self.cameras.get_mut(&camera) else {
+                left_out += records.len() as u64;
+                continue;
+            };
+            for Record { frame, skipped, arrived } in records {
+                left_out += u64::from(known.log.append(frame, skipped, arrived).is_err());
+            }
+        }
+        left_out
     }
 
     /// Makes a log for a camera that was not known, and tells the subscriptions that it matches.

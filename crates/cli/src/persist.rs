@@ -1,0 +1,72 @@
+//! What `mez camera` and `mez edge` are told about logs on disk.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use mez_core::store::Durability;
+use mez_node::persist::PersistOptions;
+use mez_node::persist::keys::find_log_keys;
+
+use crate::failure::Failure;
+use crate::text::{parse_bytes, parse_duration};
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Logs on disk")]
+pub(crate) struct PersistArgs {
+    /// Folder in which frames outlive the broker, encrypted [default: frames are kept in memory only]
+    #[arg(long, value_name = "DIR", env = "MEZ_LOG_DIR")]
+    log_dir: Option<PathBuf>,
+    /// File of keys, made by `mez keys log` [default: $MEZ_LOG_KEY, a systemd credential, else log.key in the folder of keys]
+    #[arg(long, value_name = "FILE", requires = "log_dir")]
+    log_key: Option<PathBuf>,
+    /// How much disk the frames of a camera may take
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = parse_disk_bytes, env = "MEZ_LOG_DISK_BYTES")]
+    log_disk_bytes: u64,
+    /// How long frames are kept on disk, such as 72h [default: until room is needed]
+    #[arg(long, value_name = "TIME", value_parser = parse_age)]
+    log_disk_age: Option<Duration>,
+    /// What a power cut may cost: half a minute, a second, or a fifth of it
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Group)]
+    durability: DurabilityArg,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DurabilityArg {
+    Async,
+    Group,
+    Sync,
+}
+
+impl PersistArgs {
+    /// The options, with the keys; `None` without a folder.
+    pub(crate) fn options(self, keys: Option<&std::path::Path>) -> Result<Option<PersistOptions>, Failure> {
+        let Some(folder) = self.log_dir else { return Ok(None) };
+        let ring = find_log_keys(self.log_key.as_deref(), keys)?;
+        Ok(Some(PersistOptions {
+            durability: match self.durability {
+                DurabilityArg::Async => Durability::Async,
+                DurabilityArg::Group => Durability::Group,
+                DurabilityArg::Sync => Durability::Sync,
+            },
+            disk_bytes_max: self.log_disk_bytes,
+            disk_age_max: self.log_disk_age,
+            ..PersistOptions::new(folder, ring)
+        }))
+    }
+}
+
+/// A log keeps at least a few segments.
+fn parse_disk_bytes(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes if bytes < 16 << 20 => Err("a log on disk takes at least 16MiB".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+fn parse_age(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        age if age < Duration::from_secs(60) => Err("frames on disk are kept for at least a minute".into()),
+        age => Ok(age),
+    }
+}

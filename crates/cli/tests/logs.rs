@@ -1,0 +1,238 @@
+//! Logs on disk as people keep them: brokers that are killed in the middle of their work, and what is there afterwards.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+const MEZ: &str = env!("CARGO_BIN_EXE_mez");
+
+/// A process that ends with the test.
+struct Running {
+    child: Child,
+    ready: String,
+}
+
+impl Running {
+    /// Ends it as a power supply does: nothing is asked.
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn field(&self, name: &str) -> String {
+        let field = self.ready.split(' ').find_map(|field| field.strip_prefix(name));
+        field.unwrap_or_else(|| panic!("no {name} in {:?}", self.ready)).to_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(args: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(MEZ);
+    command.args(args).current_dir(folder).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command.env("MEZ_KEYS", folder.join("keys")).env("MEZ_STATE", folder.join("state"));
+    command
+}
+
+fn run(args: &[&str], folder: &Path) -> Output {
+    command(args, folder).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+/// Runs a command that has to succeed.
+fn done(args: &[&str], folder: &Path) -> String {
+    let output = run(args, folder);
+    assert!(output.status.success(), "{args:?}: {}", text(&output));
+    text(&output)
+}
+
+/// Starts a command and waits until it says that it is ready.
+fn start(args: &[&str], folder: &Path) -> Running {
+    let mut child = command(args, folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    match lines.next() {
+        Some(Ok(ready)) => Running { child, ready },
+        _ => {
+            let mut errors = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+            panic!("{args:?} did not get ready: {errors}");
+        }
+    }
+}
+
+/// A site with a key for its logs, and a short video.
+fn site() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    done(&["keys", "init", "--site", "test"], folder.path());
+    done(&["keys", "log"], folder.path());
+    let video =
+        ["-v", "error", "-f", "lavfi", "-i", "testsrc=size=160x120:rate=20", "-t", "2", "-c:v", "mjpeg"];
+    let made = Command::new("ffmpeg").args(video).arg(folder.path().join("video.avi")).status();
+    assert!(made.expect("ffmpeg is needed: apt-get install ffmpeg").success());
+    folder
+}
+
+fn edge(folder: &Path) -> Running {
+    let args = [
+        "edge",
+        "--listen",
+        "127.0.0.1:0",
+        "--grpc",
+        "off",
+        "--enrol",
+        "off",
+        "--socket",
+        "e.sock",
+        "--log-dir",
+        "edge",
+    ];
+    start(&args, folder)
+}
+
+fn camera(folder: &Path, edge: &Running) -> Running {
+    let link = edge.field("link=");
+    let args =
+        ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--loop", "--log-dir", "camera"];
+    start(&args, folder)
+}
+
+/// Frames in a log, by what `mez log verify` says of it.
+fn frames(log: &str, folder: &Path) -> u64 {
+    let said = done(&["log", "verify", "--log-dir", log], folder);
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let place = words.iter().position(|word| *word == "frames").unwrap_or_else(|| panic!("{said}"));
+    words[place - 1].parse().unwrap()
+}
+
+#[test]
+fn frames_outlive_brokers_that_are_killed() {
+    let folder = site();
+    let folder = folder.path();
+    let socket = format!("unix://{}", folder.join("e.sock").display());
+    let first_edge = edge(folder);
+    let first_camera = camera(folder, &first_edge);
+    let live =
+        done(&["subscribe", "dock/*", "--edge", &socket, "--seconds", "1500ms", "--save", "live"], folder);
+    // Both are killed in the middle of a frame, for all they know.
+    first_camera.kill();
+    first_edge.kill();
+    let (published, replicated) = (frames("camera", folder), frames("edge", folder));
+    assert!(
+        published >= 20,
+        "{published} frames on the camera's disk after a second and a half at 20 a second"
+    );
+
+    // The edge serves what crossed before, without the camera.
+    let second_edge = edge(folder);
+    let past =
+        ["subscribe", "dock/*", "--edge", &socket, "--since", "-1h", "--until", "now", "--save", "past"];
+    done(&past, folder);
+    let names = |place: &str| {
+        let entries = fs::read_dir(folder.join(place).join("dock/cam1")).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let (seen, back) = (names("live"), names("past"));
+    assert_eq!(back.len() as u64, replicated);
+    // All but what was under way when it was killed: at 20 frames a second, four of them are 200 ms.
+    let missing: Vec<_> = seen.iter().filter(|name| !back.contains(name)).collect();
+    assert!(missing.len() <= 4, "{missing:?} were delivered and did not outlive the edge: {live}");
+    for name in seen.iter().filter(|name| back.contains(name)) {
+        let (was, is) = (folder.join("live/dock/cam1").join(name), folder.join("past/dock/cam1").join(name));
+        assert_eq!(fs::read(was).unwrap(), fs::read(is).unwrap(), "{name:?} is another picture now");
+    }
+
+    // A second start goes on behind the first.
+    let second_camera = camera(folder, &second_edge);
+    let listed = done(&["cameras", "--edge", &socket], folder);
+    assert!(listed.contains("DISK") && !listed.contains("degraded"), "{listed}");
+    sleep(Duration::from_millis(300));
+    second_camera.kill();
+    assert!(frames("camera", folder) > published);
+    let listed = done(&["log", "ls", "--log-dir", "camera", "--segments"], folder);
+    assert!(listed.contains("0000000000000001"), "no segment of its own for the second start: {listed}");
+}
+
+#[test]
+fn a_log_that_is_not_as_it_was_is_told() {
+    let folder = site();
+    let folder = folder.path();
+    let running = edge(folder);
+    let kept = camera(folder, &running);
+    sleep(Duration::from_millis(400));
+
+    // While one broker keeps it, no other may, not even one that remembers other things.
+    let link = running.field("link=");
+    let publish = ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--log-dir", "camera"];
+    let second = run(&[&publish[..], &["--state", "elsewhere"]].concat(), folder);
+    assert!(!second.status.success() && text(&second).contains("another broker"), "{}", text(&second));
+    kept.kill();
+
+    let segment = folder.join("camera/dock/cam1/@log/0000000000000000.segment");
+    let whole = fs::read(&segment).unwrap();
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    fs::write(&segment, &damaged).unwrap();
+    let verified = run(&["log", "verify", "--log-dir", "camera"], folder);
+    assert!(!verified.status.success() && text(&verified).contains("checksum"), "{}", text(&verified));
+    fs::write(&segment, &whole).unwrap();
+    done(&["log", "verify", "--log-dir", "camera"], folder);
+
+    // With another key nothing is read, nothing is written and nothing is removed.
+    done(&["keys", "log", "--file", "other.key"], folder);
+    let other = run(&[&publish[..], &["--log-key", "other.key"]].concat(), folder);
+    assert!(!other.status.success() && text(&other).contains("older keys first"), "{}", text(&other));
+    assert_eq!(fs::read(&segment).unwrap(), whole);
+    let other = run(&["log", "ls", "--log-dir", "camera", "--log-key", "other.key"], folder);
+    assert!(text(&other).contains("not among the keys"), "{}", text(&other));
+
+    // A newer key beside the old one reads both.
+    done(&["keys", "log", "--rotate"], folder);
+    let again = camera(folder, &running);
+    sleep(Duration::from_millis(300));
+    again.kill();
+    done(&["log", "verify", "--log-dir", "camera"], folder);
+}
+
+#[test]
+fn without_a_key_or_a_place_nothing_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    done(&["keys", "init", "--site", "test"], folder);
+    let edge = |log: &str| {
+        let args = [
+            "edge",
+            "--listen",
+            "127.0.0.1:0",
+            "--grpc",
+            "off",
+            "--enrol",
+            "off",
+            "--socket",
+            "e.sock",
+            "--log-dir",
+            log,
+        ];
+        let refused = run(&args, folder);
+        assert!(!refused.status.success(), "{}", text(&refused));
+        text(&refused)
+    };
+    let refused = edge("log");
+    assert!(refused.contains("mez keys log"), "{refused}");
+    done(&["keys", "log"], folder);
+    fs::write(folder.join("file"), "not a folder").unwrap();
+    let refused = edge("file");
+    assert!(refused.contains("--log-dir"), "{refused}");
+}

@@ -1,0 +1,377 @@
+//! A camera's log as files: one folder, one file for each segment, one program that writes.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread;
+
+use mez_core::name::{CameraName, SEGMENTS_MAX};
+use mez_core::store::{Bounds, SegmentNumber, Storage, StorageError, StorageErrorKind};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::state::write_durably;
+
+/// A camera's folder within the folder of logs, below the camera's name. No segment of a name holds an `@`.
+const FOLDER: &str = "@log";
+const EXTENSION: &str = "segment";
+
+/// Why a camera's log could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenLogError {
+    /// Another program writes it.
+    #[error("another broker keeps its log in {} (it holds {}/lock); stop it, or give another --log-dir", .0.display(), .0.display())]
+    Held(PathBuf),
+    /// It cannot be read or written.
+    #[error("cannot use {}: {source}; give a writable folder with --log-dir", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// The segments of one camera.
+pub struct LogFiles {
+    folder: PathBuf,
+    /// Where it is remembered which segments there are: outside of the log.
+    bounds: Option<PathBuf>,
+    /// The segment that is appended to, and whether its name is durable.
+    writing: Option<(SegmentNumber, File, bool)>,
+    /// The segment that was read last.
+    reading: Option<(SegmentNumber, File)>,
+    syncer: Option<Syncer>,
+    /// Holds the lock for as long as it is open.
+    _lock: Option<File>,
+}
+
+impl LogFiles {
+    /// Opens a camera's log to write it, and makes it if there is none. `bounds` is a file outside of the log.
+    pub fn open(root: &Path, camera: &CameraName, bounds: PathBuf) -> Result<Self, OpenLogError> {
+        let folder = folder(root, camera);
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| OpenLogError::Io { path, source }
+        };
+        DirBuilder::new().mode(0o700).recursive(true).create(&folder).map_err(io(&folder))?;
+        let path = folder.join("lock");
+        let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let lock = lock.map_err(io(&path))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(OpenLogError::Held(folder)),
+            Err(error) => return Err(OpenLogError::Io { path, source: error.into() }),
+        }
+        if let Some(folder) = bounds.parent() {
+            fs::create_dir_all(folder).map_err(io(folder))?;
+        }
+        Ok(Self {
+            folder,
+            bounds: Some(bounds),
+            writing: None,
+            reading: None,
+            syncer: None,
+            _lock: Some(lock),
+        })
+    }
+
+    /// Opens a camera's log to read it, also while a broker writes it. What is remembered of it is not known here.
+    pub fn read_only(root: &Path, camera: &CameraName) -> Self {
+        let folder = folder(root, camera);
+        Self { folder, bounds: None, writing: None, reading: None, syncer: None, _lock: None }
+    }
+
+    /// Whether a program writes this log now.
+    pub fn is_held(&self) -> bool {
+        let Ok(lock) = File::open(self.folder.join("lock")) else { return false };
+        flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    }
+
+    /// Where the segments are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn path(&self, segment: SegmentNumber) -> PathBuf {
+        self.folder.join(format!("{:016x}.{EXTENSION}", segment.0))
+    }
+
+    fn begin_sync(&mut self, segment: SegmentNumber) -> io::Result<()> {
+        let (file, folder) = match &self.writing {
+            Some((number, file, true)) if *number == segment => (file.try_clone()?, None),
+            Some((number, file, false)) if *number == segment => {
+                (file.try_clone()?, Some(File::open(&self.folder)?))
+            }
+            _ => (File::open(self.path(segment))?, Some(File::open(&self.folder)?)),
+        };
+        let syncer = match self.syncer.take() {
+            Some(syncer) => syncer,
+            None => Syncer::start()?,
+        };
+        let queued = syncer.jobs.try_send((file, folder));
+        self.syncer = Some(syncer);
+        queued.map_err(|_| io::Error::other("a sync goes on already"))
+    }
+
+    fn error(&self, segment: SegmentNumber, action: &str, source: io::Error) -> StorageError {
+        storage_error(action, &self.path(segment), &source)
+    }
+}
+
+/// The cameras that have a log in the folder of logs, by name.
+pub fn cameras_in(root: &Path) -> io::Result<Vec<CameraName>> {
+    let mut found = Vec::new();
+    find_cameras(root, "", SEGMENTS_MAX, &mut found)?;
+    found.sort();
+    Ok(found)
+}
+
+fn find_cameras(folder: &Path, name: &str, depth: usize, found: &mut Vec<CameraName>) -> io::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let Some(segment) = entry.file_name().to_str().map(str::to_owned) else { continue };
+        if !entry.file_type()?.is_dir() {
+            continue;
+        }
+        if segment == FOLDER {
+            found.extend(name.parse::<CameraName>().ok());
+        } else if depth > 0 {
+            let name = if name.is_empty() { segment } else { format!("{name}/{segment}") };
+            find_cameras(&entry.path(), &name, depth - 1, found)?;
+        }
+    }
+    Ok(())
+}
+
+fn folder(root: &Path, camera: &CameraName) -> PathBuf {
+    root.join(camera.as_str()).join(FOLDER)
+}
+
+fn storage_error(action: &str, path: &Path, source: &io::Error) -> StorageError {
+    let kind = match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => StorageErrorKind::Full,
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => StorageErrorKind::Denied,
+        Some(Errno::NOENT) => StorageErrorKind::Missing,
+        _ => StorageErrorKind::Io,
+    };
+    StorageError { kind, text: format!("cannot {action} {}: {source}", path.display()) }
+}
+
+impl Storage for LogFiles {
+    fn list(&mut self) -> Result<Vec<(SegmentNumber, u64)>, StorageError> {
+        let failed = |source: io::Error| storage_error("list", &self.folder, &source);
+        let mut segments = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_suffix(EXTENSION)?.strip_suffix('.'));
+            let number = number.filter(|digits| digits.len() == 16);
+            if let Some(number) = number.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
+                segments.push((SegmentNumber(number), entry.metadata().map_err(failed)?.len()));
+            }
+        }
+        Ok(segments)
+    }
+
+    fn create(&mut self, segment: SegmentNumber) -> Result<(), StorageError> {
+        let path = self.path(segment);
+        let file = File::options().create_new(true).write(true).mode(0o600).open(&path);
+        let file = file.map_err(|source| self.error(segment, "make", source))?;
+        self.writing = Some((segment, file, false));
+        Ok(())
+    }
+
+    fn append(&mut self, segment: SegmentNumber, bytes: &[u8]) -> Result<(), StorageError> {
+        let written = match &mut self.writing {
+            Some((number, file, _)) if *number == segment => file.write_all(bytes),
+            _ => Err(io::Error::other("it is not the newest segment")),
+        };
+        written.map_err(|source| self.error(segment, "write", source))
+    }
+
+    fn start_sync(&mut self, segment: SegmentNumber) -> Result<(), StorageError> {
+        self.begin_sync(segment).map_err(|source| self.error(segment, "sync", source))?;
+        if let Some((_, _, named)) = self.writing.as_mut().filter(|(number, ..)| *number == segment) {
+            *named = true;
+        }
+        Ok(())
+    }
+
+    fn finish_sync(&mut self) -> Option<Result<(), StorageError>> {
+        let done = match self.syncer.as_ref()?.done.try_recv() {
+            Err(TryRecvError::Empty) => return None,
+            Ok(done) => done,
+            Err(TryRecvError::Disconnected) => {
+                self.syncer = None;
+                Err(io::Error::other("the thread that syncs has ended"))
+            }
+        };
+        Some(done.map_err(|source| storage_error("sync a segment in", &self.folder, &source)))
+    }
+
+    fn read_at(
+        &mut self,
+        segment: SegmentNumber,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, StorageError> {
+        if self.reading.as_ref().is_none_or(|(number, _)| *number != segment) {
+            let file = File::open(self.path(segment));
+            self.reading = Some((segment, file.map_err(|source| self.error(segment, "read", source))?));
+        }
+        let Some((_, file)) = &self.reading else { return Ok(0) };
+        let mut read = 0;
+        while read < buffer.len() {
+            match file.read_at(&mut buffer[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(bytes) => read += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(self.error(segment, "read", source)),
+            }
+        }
+        Ok(read)
+    }
+
+    fn remove(&mut self, segment: SegmentNumber) -> Result<(), StorageError> {
+        self.writing.take_if(|(number, ..)| *number == segment);
+        self.reading.take_if(|(number, _)| *number == segment);
+        fs::remove_file(self.path(segment)).map_err(|source| self.error(segment, "remove", source))
+    }
+
+    fn read_bounds(&mut self) -> Result<Option<Bounds>, StorageError> {
+        let Some(path) = &self.bounds else { return Ok(None) };
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(storage_error("read", path, &source)),
+        };
+        let numbers: Option<Vec<u64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some(&[oldest, next]) if oldest <= next => {
+                Ok(Some(Bounds { oldest: SegmentNumber(oldest), next: SegmentNumber(next) }))
+            }
+            _ => Err(StorageError {
+                kind: StorageErrorKind::Io,
+                text: format!(
+                    "{} does not hold the two numbers of a log's segments; remove it to take the log as it is",
+                    path.display()
+                ),
+            }),
+        }
+    }
+
+    fn write_bounds(&mut self, bounds: Bounds) -> Result<(), StorageError> {
+        let Some(path) = &self.bounds else { return Ok(()) };
+        let text = format!("{} {}\n", bounds.oldest.0, bounds.next.0);
+        let folder = path.parent().unwrap_or(Path::new("."));
+        write_durably(folder, path, text.as_bytes()).map_err(|source| storage_error("write", path, &source))
+    }
+}
+
+/// A thread that syncs, so that records can be written meanwhile.
+struct Syncer {
+    jobs: SyncSender<(File, Option<File>)>,
+    done: Receiver<io::Result<()>>,
+}
+
+impl Syncer {
+    fn start() -> io::Result<Self> {
+        let (jobs, queue) = sync_channel::<(File, Option<File>)>(1);
+        let (results, done) = sync_channel(1);
+        thread::Builder::new().name("mez-log-sync".into()).spawn(move || {
+            while let Ok((file, folder)) = queue.recv() {
+                let synced = file.sync_data();
+                let synced = synced.and_then(|()| folder.map_or(Ok(()), |folder| folder.sync_all()));
+                if results.send(synced).is_err() {
+                    break;
+                }
+            }
+        })?;
+        Ok(Self { jobs, done })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn camera() -> CameraName {
+        "dock/cam1".parse().unwrap()
+    }
+
+    fn wait_for_sync(files: &mut LogFiles) -> Result<(), StorageError> {
+        loop {
+            if let Some(done) = files.finish_sync() {
+                return done;
+            }
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn segments_are_private_files_that_are_read_back() {
+        let root = tempfile::tempdir().unwrap();
+        let bounds = root.path().join("state/log");
+        let mut files = LogFiles::open(root.path(), &camera(), bounds.clone()).unwrap();
+        let segment = SegmentNumber(31);
+        files.create(segment).unwrap();
+        assert!(files.create(segment).is_err(), "made twice");
+        files.append(segment, b"abc").unwrap();
+        files.append(segment, b"def").unwrap();
+        files.start_sync(segment).unwrap();
+        wait_for_sync(&mut files).unwrap();
+        assert_eq!(files.list().unwrap(), [(segment, 6)]);
+        let mut buffer = [0; 10];
+        assert_eq!(files.read_at(segment, 2, &mut buffer).unwrap(), 4);
+        assert_eq!(&buffer[..4], b"cdef");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&files.path(segment)), 0o600);
+        assert_eq!(mode(files.folder()), 0o700);
+
+        assert_eq!(files.read_bounds().unwrap(), None);
+        let remembered = Bounds { oldest: SegmentNumber(3), next: SegmentNumber(32) };
+        files.write_bounds(remembered).unwrap();
+        assert_eq!(files.read_bounds().unwrap(), Some(remembered));
+        fs::write(&bounds, "x").unwrap();
+        assert!(files.read_bounds().unwrap_err().text.contains("remove it"));
+
+        files.remove(segment).unwrap();
+        assert_eq!(files.list().unwrap(), []);
+        let missing = files.read_at(segment, 0, &mut buffer).unwrap_err();
+        assert_eq!(missing.kind, StorageErrorKind::Missing);
+        assert_eq!(files.start_sync(segment).unwrap_err().kind, StorageErrorKind::Missing);
+    }
+
+    #[test]
+    fn a_second_program_is_refused_and_readers_are_not() {
+        let root = tempfile::tempdir().unwrap();
+        let open = || LogFiles::open(root.path(), &camera(), root.path().join("state/log"));
+        let first = open().unwrap();
+        let refused = open().err().unwrap();
+        assert!(refused.to_string().contains("--log-dir"), "{refused}");
+        assert!(LogFiles::read_only(root.path(), &camera()).is_held());
+        drop(first);
+        assert!(!LogFiles::read_only(root.path(), &camera()).is_held());
+        open().unwrap();
+    }
+
+    #[test]
+    fn logs_are_found_by_the_names_of_their_cameras() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(cameras_in(&root.path().join("nowhere")).unwrap(), []);
+        for name in ["dock/cam1", "dock", "yard/north/cam2"] {
+            LogFiles::open(root.path(), &name.parse().unwrap(), root.path().join("@state")).unwrap();
+        }
+        let names: Vec<String> = cameras_in(root.path()).unwrap().iter().map(|c| c.to_string()).collect();
+        assert_eq!(names, ["dock", "dock/cam1", "yard/north/cam2"]);
+    }
+}

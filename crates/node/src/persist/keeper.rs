@@ -1,0 +1,212 @@
+//! The thread that writes logs to disk. Nobody else ever waits for a disk.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use mez_core::frame::Epoch;
+use mez_core::name::CameraName;
+use mez_core::store::{Degraded, SALT_BYTES, SLOW_AFTER, Storage, StoreStatus, StoreWriter};
+use mez_core::units::{ClockAnchor, Instant};
+use ring::rand::{SecureRandom, SystemRandom};
+use tracing::{error, info, warn};
+
+use crate::clock::{monotonic_now, wall_now};
+
+/// Orders that may wait for the thread.
+const ORDERS_MAX: usize = 1024;
+/// How long a broker that stops waits for its log.
+const STOP_TIME_MAX: Duration = Duration::from_secs(2);
+/// How often is looked whether a log has become degraded, or is no longer.
+const WATCH_INTERVAL: Duration = Duration::from_millis(250);
+
+enum Order<S> {
+    Keep(CameraName, Box<StoreWriter<S>>),
+    Refused(CameraName, Degraded),
+    Start(CameraName, Epoch, ClockAnchor),
+    Stop,
+}
+
+/// Writes the logs of cameras behind their backs. Cheap to clone.
+pub struct LogKeeper<S> {
+    orders: SyncSender<Order<S>>,
+    shared: Arc<Shared>,
+    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+impl<S> Clone for LogKeeper<S> {
+    fn clone(&self) -> Self {
+        Self {
+            orders: self.orders.clone(),
+            shared: Arc::clone(&self.shared),
+            thread: Arc::clone(&self.thread),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    statuses: Mutex<BTreeMap<CameraName, StoreStatus>>,
+    /// Since when the thread has been busy with one step, in nanoseconds of the monotonic clock; 0: it waits for work.
+    busy_since: AtomicU64,
+}
+
+impl Shared {
+    fn status(&self, camera: &CameraName, now: Instant) -> Option<StoreStatus> {
+        let mut status = lock(&self.statuses).get(camera).cloned()?;
+        let busy = self.busy_since.load(Ordering::Acquire);
+        let stuck = now.saturating_since(Instant::from_nanos(busy));
+        // A thread that hangs in a system call cannot say so itself.
+        if busy > 0 && stuck > SLOW_AFTER && status.degraded.is_none() {
+            status.degraded = Some(Degraded::Slow(stuck));
+        }
+        Some(status)
+    }
+}
+
+impl<S: Storage + Send + 'static> LogKeeper<S> {
+    /// Starts the thread. It ends with [`LogKeeper::stop`], or when the last clone is dropped; then the last records may not be
+    /// on disk when the process ends.
+    pub fn start() -> std::io::Result<Self> {
+        let (orders, queue) = sync_channel(ORDERS_MAX);
+        let shared = Arc::new(Shared::default());
+        let keeping = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("mez-log".into()).spawn(move || run(&queue, &keeping))?;
+        Ok(Self { orders, shared, thread: Arc::new(Mutex::new(Some(thread))) })
+    }
+
+    /// Begins to write a camera's log.
+    pub fn keep(&self, camera: CameraName, writer: StoreWriter<S>) {
+        self.order(Order::Keep(camera, Box::new(writer)));
+    }
+
+    /// Notes that a camera's log cannot be written.
+    pub fn refused(&self, camera: CameraName, why: Degraded) {
+        self.order(Order::Refused(camera, why));
+    }
+
+    /// Tells that frames of this epoch belong to the camera broker's start with this anchor.
+    pub fn set_start(&self, camera: CameraName, epoch: Epoch, anchor: ClockAnchor) {
+        self.order(Order::Start(camera, epoch, anchor));
+    }
+
+    /// How a camera's log on disk is doing; `None` if it is not kept.
+    pub fn status(&self, camera: &CameraName) -> Option<StoreStatus> {
+        self.shared.status(camera, monotonic_now())
+    }
+
+    /// Writes what there is, makes it durable and ends. Blocks for at most two seconds.
+    pub fn stop(&self) {
+        self.order(Order::Stop);
+        let thread = lock(&self.thread).take();
+        let deadline = monotonic_now() + STOP_TIME_MAX + Duration::from_millis(100);
+        if let Some(thread) = thread {
+            // A thread that hangs in a system call ends with the process.
+            while !thread.is_finished() && monotonic_now() < deadline {
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+
+    /// Writes a log line whenever a log becomes degraded, or no longer is, until the keeper ends.
+    pub async fn watch(self) {
+        let shared = Arc::downgrade(&self.shared);
+        drop(self);
+        let mut degraded: BTreeMap<CameraName, u64> = BTreeMap::new();
+        loop {
+            tokio::time::sleep(WATCH_INTERVAL).await;
+            let Some(shared) = shared.upgrade() else { return };
+            let cameras: Vec<CameraName> = lock(&shared.statuses).keys().cloned().collect();
+            for camera in cameras {
+                let Some(status) = shared.status(&camera, monotonic_now()) else { continue };
+                match (&status.degraded, degraded.contains_key(&camera)) {
+                    (Some(reason), false) => {
+                        warn!(%camera, "the log on disk is degraded, and goes on in memory: {reason}");
+                        degraded.insert(camera, status.lost);
+                    }
+                    (None, true) => {
+                        let lost = status.lost - degraded.remove(&camera).unwrap_or(status.lost);
+                        info!(%camera, lost, "the log on disk is as it should be again");
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn order(&self, order: Order<S>) {
+        // Orders come with cameras and with starts, not with frames: a thousand wait only if the disk hangs for long.
+        if self.orders.try_send(order).is_err() {
+            error!("the thread that writes logs to disk does not answer");
+        }
+    }
+}
+
+struct Kept<S> {
+    writer: StoreWriter<S>,
+    due: Instant,
+}
+
+fn run<S: Storage>(queue: &Receiver<Order<S>>, shared: &Shared) {
+    let mut kept: BTreeMap<CameraName, Kept<S>> = BTreeMap::new();
+    loop {
+        let now = monotonic_now();
+        let due = kept.values().map(|kept| kept.due).min();
+        let wait = due.map_or(Duration::from_secs(3600), |due| due.saturating_since(now));
+        match queue.recv_timeout(wait) {
+            Ok(Order::Keep(camera, writer)) => {
+                lock(&shared.statuses).insert(camera.clone(), StoreStatus::default());
+                kept.insert(camera, Kept { writer: *writer, due: now });
+            }
+            Ok(Order::Refused(camera, why)) => {
+                let status = StoreStatus { degraded: Some(why), degradations: 1, ..StoreStatus::default() };
+                lock(&shared.statuses).insert(camera, status);
+            }
+            Ok(Order::Start(camera, epoch, anchor)) => {
+                if let Some(kept) = kept.get_mut(&camera) {
+                    kept.writer.set_start(epoch, anchor);
+                }
+            }
+            Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        for (camera, kept) in kept.iter_mut().filter(|(_, kept)| kept.due <= monotonic_now()) {
+            step(camera, kept, shared);
+        }
+    }
+    let deadline = monotonic_now() + STOP_TIME_MAX;
+    kept.values_mut().for_each(|kept| kept.writer.close());
+    while monotonic_now() < deadline && kept.values().any(|kept| !kept.writer.is_settled()) {
+        for (camera, kept) in &mut kept {
+            step(camera, kept, shared);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn step<S: Storage>(camera: &CameraName, kept: &mut Kept<S>, shared: &Shared) {
+    let now = monotonic_now();
+    shared.busy_since.store(now.as_nanos().max(1), Ordering::Release);
+    kept.due = kept.writer.step(now, wall_now(), &mut salt);
+    shared.busy_since.store(0, Ordering::Release);
+    let mut statuses = lock(&shared.statuses);
+    match statuses.get_mut(camera) {
+        Some(status) => status.clone_from(kept.writer.status()),
+        None => drop(statuses.insert(camera.clone(), kept.writer.status().clone())),
+    }
+}
+
+fn salt() -> [u8; SALT_BYTES] {
+    let mut bytes = [0; SALT_BYTES];
+    // It fails where the system has no source of random bytes at all, and there no certificate could have been made.
+    SystemRandom::new().fill(&mut bytes).expect("the operating system gives random bytes");
+    bytes
+}
+
+/// What the mutex protects is whole after every statement, so a panic elsewhere does not spoil it.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

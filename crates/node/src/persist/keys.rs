@@ -1,0 +1,195 @@
+//! Where the keys of the log on disk come from: a file, an environment variable or a systemd credential.
+
+use std::env;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use mez_core::store::{KEY_BYTES, KEYS_MAX, KeyId, KeyRing, MasterKey};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::identity::KeyFolder;
+use crate::identity::files::{self, FileError, Present, Readers};
+use crate::identity::folder::KeyFolderError;
+
+/// The file in the folder of keys.
+pub const LOG_KEY_FILE: &str = "log.key";
+/// The environment variable that holds keys.
+pub const LOG_KEY_VARIABLE: &str = "MEZ_LOG_KEY";
+/// The name of the systemd credential (`LoadCredential=mez-log-key:…`, or `LoadCredentialEncrypted=`).
+pub const LOG_KEY_CREDENTIAL: &str = "mez-log-key";
+
+const INTRODUCTION: &str = "\
+# Keys of the logs that Mez keeps on this host's disks: the last one writes, all of them read.
+# Whoever has this file can read the logs; without it they are lost. Keep a copy in a safe place.
+";
+
+/// Why there are no keys.
+#[derive(Debug, thiserror::Error)]
+pub enum LogKeyError {
+    /// Nowhere.
+    #[error(
+        "no key for the log on disk: make one with `mez keys log` (it writes {}), or give one in {LOG_KEY_VARIABLE} or as \
+         the systemd credential {LOG_KEY_CREDENTIAL}", file.display()
+    )]
+    NotFound {
+        /// The file that was looked for.
+        file: PathBuf,
+    },
+    /// Others may read the file.
+    #[error("{} may be read or written by others (mode {mode:04o}); protect it with: chmod 600 {0}", .file.display())]
+    Exposed {
+        /// The file.
+        file: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// What was found is no list of keys.
+    #[error("{place}, line {line}: not a key; a key is 32 bytes in base64, as `mez keys log` writes it")]
+    Malformed {
+        /// Where it was found.
+        place: String,
+        /// The line.
+        line: usize,
+    },
+    /// There are none, or too many.
+    #[error("{place} holds {count} keys; give at least one and at most {KEYS_MAX}")]
+    Count {
+        /// Where.
+        place: String,
+        /// How many.
+        count: usize,
+    },
+    /// A file could not be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// There is no folder of keys to look in.
+    #[error(transparent)]
+    Folder(#[from] KeyFolderError),
+    /// The system gave no random bytes.
+    #[error("the operating system gives no random bytes")]
+    Random,
+}
+
+/// Finds the keys: the file `explicit`, else the variable, else the credential, else the file in the folder of keys. The first of
+/// them that is given counts.
+pub fn find_log_keys(explicit: Option<&Path>, keys: Option<&Path>) -> Result<KeyRing, LogKeyError> {
+    if let Some(file) = explicit {
+        return read_log_keys(file);
+    }
+    if let Some(text) = env::var(LOG_KEY_VARIABLE).ok().filter(|text| !text.is_empty()) {
+        return parse(LOG_KEY_VARIABLE, &text);
+    }
+    if let Some(folder) = env::var_os("CREDENTIALS_DIRECTORY") {
+        let file = Path::new(&folder).join(LOG_KEY_CREDENTIAL);
+        if file.exists() {
+            // The service manager has seen to who may read it.
+            let text = String::from_utf8_lossy(&files::read(&file)?).into_owned();
+            return parse(&file.display().to_string(), &text);
+        }
+    }
+    read_log_keys(&KeyFolder::location(keys)?.join(LOG_KEY_FILE))
+}
+
+/// Reads a file of keys, which nobody else may read.
+pub fn read_log_keys(file: &Path) -> Result<KeyRing, LogKeyError> {
+    if !file.exists() {
+        return Err(LogKeyError::NotFound { file: file.into() });
+    }
+    let mode = files::mode(file)?;
+    if mode & 0o077 != 0 {
+        return Err(LogKeyError::Exposed { file: file.into(), mode });
+    }
+    let text = String::from_utf8_lossy(&files::read(file)?).into_owned();
+    parse(&file.display().to_string(), &text)
+}
+
+/// Makes a file with a new key, and fails if there is one already. Returns the key's name.
+pub fn create_log_key(file: &Path) -> Result<KeyId, LogKeyError> {
+    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        files::make_private_folder(folder)?;
+    }
+    let mut text = INTRODUCTION.to_owned();
+    let id = append_new(&mut text)?;
+    files::write(file, text.as_bytes(), Readers::Owner, Present::Keep)?;
+    Ok(id)
+}
+
+/// Adds a new key to a file: new segments are written with it, and the older keys stay to read. Returns the key's name.
+pub fn rotate_log_key(file: &Path) -> Result<KeyId, LogKeyError> {
+    let held = read_log_keys(file)?;
+    let place = file.display().to_string();
+    if held.ids().count() >= KEYS_MAX {
+        return Err(LogKeyError::Count { place, count: KEYS_MAX + 1 });
+    }
+    let mut text = String::from_utf8_lossy(&files::read(file)?).into_owned();
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let id = append_new(&mut text)?;
+    files::write(file, text.as_bytes(), Readers::Owner, Present::Replace)?;
+    Ok(id)
+}
+
+fn append_new(text: &mut String) -> Result<KeyId, LogKeyError> {
+    let mut bytes = [0; KEY_BYTES];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| LogKeyError::Random)?;
+    let _ = writeln!(text, "{}", STANDARD.encode(bytes));
+    Ok(MasterKey::new(bytes).id())
+}
+
+/// One key a line, or between blanks; what follows a `#` is for people.
+fn parse(place: &str, text: &str) -> Result<KeyRing, LogKeyError> {
+    let mut keys = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        for word in line.split('#').next().unwrap_or_default().split_whitespace() {
+            let malformed = || LogKeyError::Malformed { place: place.into(), line: number + 1 };
+            let bytes = STANDARD.decode(word).map_err(|_| malformed())?;
+            keys.push(MasterKey::new(bytes.try_into().map_err(|_| malformed())?));
+        }
+    }
+    let count = keys.len();
+    KeyRing::new(keys).ok_or_else(|| LogKeyError::Count { place: place.into(), count })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_kept_private_and_rotated() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("keys/log.key");
+        let missing = read_log_keys(&file).unwrap_err().to_string();
+        assert!(missing.contains("mez keys log"), "{missing}");
+        let first = create_log_key(&file).unwrap();
+        assert_eq!(files::mode(&file).unwrap(), 0o600);
+        assert!(create_log_key(&file).is_err(), "a key was overwritten");
+        let second = rotate_log_key(&file).unwrap();
+        let ring = read_log_keys(&file).unwrap();
+        assert_eq!(ring.ids().collect::<Vec<_>>(), [first, second]);
+        assert_eq!(ring.newest().id(), second);
+
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        let exposed = read_log_keys(&file).unwrap_err().to_string();
+        assert!(exposed.contains("chmod 600"), "{exposed}");
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_with_its_line() {
+        let key = STANDARD.encode([7; KEY_BYTES]);
+        assert_eq!(parse("x", &format!("# ours\n{key} {key}")).unwrap().ids().count(), 2);
+        for (text, expected) in [
+            (format!("{key}\nc2hvcnQ="), "line 2"),
+            ("# nothing\n".to_owned(), "0 keys"),
+            (format!("{key} ").repeat(KEYS_MAX + 1), "65 keys"),
+        ] {
+            let refused = parse("x", &text).unwrap_err().to_string();
+            assert!(refused.contains(expected), "{refused}");
+        }
+    }
+}

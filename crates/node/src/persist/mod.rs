@@ -1,0 +1,156 @@
+//! Logs that outlive their broker: files, keys, and the thread that writes. What is written is `mez_core::store`'s affair.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | [`files`] | a camera's segments as files |
+//! | [`keys`] | where the keys come from |
+//! | [`keeper`] | the thread that writes, behind everybody's back |
+//! | `replicas` | the logs of all cameras of an edge |
+
+pub mod files;
+pub mod keeper;
+pub mod keys;
+pub(crate) mod replicas;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mez_core::log::Cursor;
+use mez_core::name::CameraName;
+use mez_core::store::{
+    Durability, KeyRing, Recovery, RecoveryConfig, RecoveryError, RecoveryReport, Resume, StoreConfig,
+    StoreWriter, recover,
+};
+use tracing::{info, warn};
+
+pub use self::files::{LogFiles, OpenLogError, cameras_in};
+pub use self::keeper::LogKeeper;
+use crate::clock::{monotonic_now, wall_now};
+
+/// What a broker gives to reading its logs before it serves.
+pub const RECOVERY_TIME_MAX: Duration = Duration::from_secs(1);
+/// Names the file in the state folder that remembers which segments there are. No name of a camera holds an `@`.
+const BOUNDS: &str = "@log";
+
+/// How logs are kept on disk.
+#[derive(Clone, Debug)]
+pub struct PersistOptions {
+    /// The folder of logs. Each camera gets a folder in it.
+    pub folder: PathBuf,
+    /// The keys; the newest one writes.
+    pub keys: KeyRing,
+    /// When records are made durable against a power cut. Default: every second.
+    pub durability: Durability,
+    /// The most bytes on disk for each camera. Default 4 GiB.
+    pub disk_bytes_max: u64,
+    /// How long frames are kept on disk. Default: until room is needed.
+    pub disk_age_max: Option<Duration>,
+}
+
+impl PersistOptions {
+    /// The defaults.
+    pub fn new(folder: PathBuf, keys: KeyRing) -> Self {
+        Self { folder, keys, durability: Durability::default(), disk_bytes_max: 4 << 30, disk_age_max: None }
+    }
+
+    fn config(&self, camera: &CameraName) -> StoreConfig {
+        StoreConfig {
+            durability: self.durability,
+            disk_age_max: self.disk_age_max,
+            ..StoreConfig::new(camera.clone(), self.keys.clone(), self.disk_bytes_max)
+        }
+    }
+}
+
+/// Why the log on disk could not be taken up.
+#[derive(Debug, thiserror::Error)]
+pub enum PersistError {
+    /// Its folder.
+    #[error(transparent)]
+    Open(#[from] OpenLogError),
+    /// Its content.
+    #[error("the log of camera {camera} in {}: {source}", folder.display())]
+    Recover {
+        /// The camera.
+        camera: CameraName,
+        /// Where its log is.
+        folder: PathBuf,
+        /// What is wrong.
+        source: RecoveryError,
+    },
+    /// The folder of logs.
+    #[error("cannot look for logs in {}: {source}; give a readable folder with --log-dir", folder.display())]
+    List {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The thread that writes.
+    #[error("cannot start the thread that writes logs to disk: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
+/// A camera's log on disk, read and ready to be written.
+pub struct OpenLog {
+    camera: CameraName,
+    files: LogFiles,
+    resume: Resume,
+    config: StoreConfig,
+}
+
+impl OpenLog {
+    /// Opens a camera's log, and reads its newest frames: at most `bytes_max` of them, for at most `time_max`. What is
+    /// remembered of it stands in `state`, a folder of this camera.
+    pub fn open(
+        options: &PersistOptions,
+        camera: &CameraName,
+        state: &Path,
+        (bytes_max, time_max): (u64, Duration),
+    ) -> Result<(Self, Recovery), PersistError> {
+        let mut files = LogFiles::open(&options.folder, camera, state.join(BOUNDS))?;
+        let config = RecoveryConfig { camera, keys: &options.keys, bytes_max, time_max };
+        let begun = monotonic_now();
+        let mut recovery = recover(&mut files, config, monotonic_now).map_err(|source| {
+            PersistError::Recover { camera: camera.clone(), folder: files.folder().into(), source }
+        })?;
+        report(camera, &recovery.report, monotonic_now().saturating_since(begun));
+        let resume = std::mem::take(&mut recovery.resume);
+        let log =
+            Self { camera: camera.clone(), files, config: options.config(camera), resume: resume.clone() };
+        recovery.resume = resume;
+        Ok((log, recovery))
+    }
+
+    /// A writer of what `cursor` finds from now on.
+    pub fn writer(self, cursor: Cursor) -> (CameraName, StoreWriter<LogFiles>) {
+        let Self { camera, files, resume, config } = self;
+        (camera, StoreWriter::new(files, config, resume, cursor, monotonic_now(), wall_now()))
+    }
+}
+
+/// Tells people what was found.
+fn report(camera: &CameraName, report: &RecoveryReport, took: Duration) {
+    let RecoveryReport { records, payload_bytes, segments, segments_unread, .. } = report;
+    let took_ms = took.as_millis() as u64;
+    info!(%camera, records, payload_bytes, segments, segments_unread, took_ms, "the log on disk was read");
+    for damage in &report.damages {
+        warn!(%camera, "damage in the log on disk, not served: {damage}");
+    }
+    for strange in &report.strange {
+        warn!(%camera, "a segment of the log on disk is passed over, and left where it is: {strange}");
+    }
+    if report.expired > 0 {
+        warn!(%camera, segments = report.expired, "expired segments were there again, and were removed");
+    }
+    if report.missing > 0 {
+        warn!(
+            %camera,
+            segments = report.missing,
+            "the newest segments of the log are not there: it is an older copy, or somebody removed them"
+        );
+    }
+    if report.bounds_lost {
+        warn!(%camera, "nothing is remembered of this log: the folder for state is new; the log is taken as it is");
+    }
+}

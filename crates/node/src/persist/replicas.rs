@@ -1,0 +1,126 @@
+//! The replica logs of an edge on disk: all that are there are taken up at its start, new ones as cameras come.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use mez_core::broker::edge::EdgeBroker;
+use mez_core::name::CameraName;
+use mez_core::store::{Degraded, Recovery};
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use tracing::{error, info};
+
+use super::keeper::lock;
+use super::{LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX, cameras_in};
+use crate::state::edge_folder;
+
+/// Threads that read logs at the start.
+const READERS_MAX: usize = 4;
+
+/// The logs on disk of the cameras of an edge.
+pub(crate) struct Replicas {
+    options: PersistOptions,
+    state: PathBuf,
+    keeper: LogKeeper<LogFiles>,
+    kept: BTreeSet<CameraName>,
+}
+
+impl Replicas {
+    /// Reads the logs that are there, gives the broker what they hold, and begins to write them.
+    pub(crate) fn take_up(
+        options: PersistOptions,
+        state: PathBuf,
+        broker: &mut EdgeBroker,
+    ) -> Result<Self, PersistError> {
+        let list = |source| PersistError::List { folder: options.folder.clone(), source };
+        let cameras = cameras_in(&options.folder).map_err(list)?;
+        let keeper = LogKeeper::start().map_err(PersistError::Thread)?;
+        let opened = open_all(&options, &state, &cameras, broker.log_bytes_max())?;
+        let mut logs = Vec::new();
+        let mut found = Vec::new();
+        for (log, recovery) in opened {
+            // Of a start whose anchor nobody knows, the camera is asked to begin another epoch.
+            let anchor = ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO };
+            let epoch = recovery.resume.newest_epoch.unwrap_or_default();
+            let start = recovery.start.filter(|(newest, _)| *newest >= epoch).unwrap_or((epoch, anchor));
+            if recovery.resume.newest_epoch.is_some() {
+                found.push((log.camera.clone(), start, recovery.records));
+                logs.push(log);
+            }
+        }
+        let left_out = broker.restore(found);
+        if left_out > 0 {
+            info!(frames = left_out, "frames of the logs on disk find no room in memory and stay there");
+        }
+        let mut kept = BTreeSet::new();
+        for log in logs {
+            let Some((reader, epoch, anchor)) = broker.log(&log.camera) else { continue };
+            let (camera, mut writer) = log.writer(reader.cursor_at_end());
+            writer.set_start(epoch, anchor);
+            keeper.keep(camera.clone(), writer);
+            kept.insert(camera);
+        }
+        tokio::spawn(keeper.clone().watch());
+        Ok(Self { options, state, keeper, kept })
+    }
+
+    /// Who writes them.
+    pub(crate) fn keeper(&self) -> LogKeeper<LogFiles> {
+        self.keeper.clone()
+    }
+
+    /// A camera has connected: its log is written from now on.
+    pub(crate) fn keep(&mut self, broker: &EdgeBroker, camera: &CameraName) {
+        let Some((reader, epoch, anchor)) = broker.log(camera) else { return };
+        if !self.kept.insert(camera.clone()) {
+            return self.keeper.set_start(camera.clone(), epoch, anchor);
+        }
+        // Taken now, before the first frame comes; opening the files may take longer.
+        let cursor = reader.cursor_at_end();
+        let (options, state, keeper) = (self.options.clone(), self.state.clone(), self.keeper.clone());
+        let camera = camera.clone();
+        tokio::task::spawn_blocking(move || {
+            let state = edge_folder(&state, &camera);
+            match OpenLog::open(&options, &camera, &state, (0, Duration::ZERO)) {
+                Ok((log, _)) => {
+                    let (camera, mut writer) = log.writer(cursor);
+                    writer.set_start(epoch, anchor);
+                    keeper.keep(camera, writer);
+                }
+                Err(error) => {
+                    error!(%camera, "the camera's log is not kept on disk: {error}");
+                    keeper.refused(camera, Degraded::Denied(error.to_string()));
+                }
+            }
+        });
+    }
+}
+
+/// Opens and reads the logs of all `cameras`, several at a time: each in its share of the memory and of the time.
+fn open_all(
+    options: &PersistOptions,
+    state: &std::path::Path,
+    cameras: &[CameraName],
+    bytes_max: u64,
+) -> Result<Vec<(OpenLog, Recovery)>, PersistError> {
+    let readers = thread::available_parallelism().map_or(1, usize::from).min(READERS_MAX);
+    let count = cameras.len().max(1);
+    let time_max = RECOVERY_TIME_MAX * readers.min(count) as u32 / count as u32;
+    let (next, opened) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..readers.min(cameras.len()) {
+            scope.spawn(|| {
+                while let Some(camera) = cameras.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let folder = edge_folder(state, camera);
+                    let share = (bytes_max / count as u64, time_max);
+                    let log = OpenLog::open(options, camera, &folder, share);
+                    lock(&opened).push(log);
+                }
+            });
+        }
+    });
+    opened.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_iter().collect()
+}
