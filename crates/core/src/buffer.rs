@@ -177,7 +177,7 @@ mod tests {
             for (bytes, filled, hold) in uses {
                 let mut buffer = pool.take(bytes);
                 prop_assert!(buffer.is_empty() && buffer.capacity() >= bytes);
-                buffer.resize(filled, 7);
+                buffer.extend_from_slice(&vec![7; filled]);
                 let frozen = buffer.freeze();
                 prop_assert!(frozen.len() == filled && frozen.last().is_none_or(|byte| *byte == 7));
                 if hold { held.push(frozen) }

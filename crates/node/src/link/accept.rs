@@ -15,8 +15,8 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info};
 
 use super::quic::{
-    CLOSE_DONE, CLOSE_PROTOCOL, MessageReader, ReadMessageError, STOP_REFUSED, endpoint, transport_config,
-    write_message,
+    CLOSE_DONE, CLOSE_PROTOCOL, DATAGRAM_BYTES_ETHERNET, MessageReader, ReadMessageError, STOP_REFUSED,
+    endpoint, transport_config, write_message,
 };
 use super::sent::SentBytes;
 use super::{Command, CommandSender, EdgeEvent};
@@ -24,6 +24,7 @@ use crate::clock::monotonic_now;
 use crate::identity::name::{Identity, SiteName};
 use crate::identity::tls::{TlsConfigError, quic_server_config};
 use crate::identity::{Credentials, peer_identity};
+use crate::memory::buffer;
 
 /// How long a handshake may take.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
@@ -76,7 +77,7 @@ pub(crate) fn listen(
 ) -> Result<Listener, ListenError> {
     let mut config = quinn::ServerConfig::with_crypto(Arc::new(quic_server_config(credentials)?));
     // An edge sends only control messages, so nobody asks what has left.
-    config.transport_config(transport_config(SentBytes::default()));
+    config.transport_config(transport_config(SentBytes::default(), DATAGRAM_BYTES_ETHERNET));
     let endpoint = endpoint(address, Some(config)).map_err(|source| ListenError::Bind { address, source })?;
     let site = credentials.identity().site.clone();
     let accepting = endpoint.clone();
@@ -222,7 +223,7 @@ async fn receive_frame(link: LinkId, mut stream: RecvStream, events: &mpsc::Send
         }
         Err(_) => return,
     }
-    let mut payload = Vec::with_capacity(bytes);
+    let mut payload = buffer(bytes);
     let mut reported = monotonic_now();
     let complete = loop {
         match stream.read_chunk(bytes - payload.len() + 1, true).await {
@@ -235,7 +236,7 @@ async fn receive_frame(link: LinkId, mut stream: RecvStream, events: &mpsc::Send
         }
     };
     let event = if complete {
-        EdgeEvent::FrameComplete(link, frame, payload.into())
+        EdgeEvent::FrameComplete(link, frame, payload.freeze())
     } else {
         let _ = stream.stop(STOP_REFUSED);
         EdgeEvent::FrameCancelled(link, frame)

@@ -14,8 +14,8 @@ use quinn::{Connection, Endpoint, SendStream};
 use tokio::sync::{mpsc, oneshot};
 
 use super::quic::{
-    CLOSE_DONE, MessageReader, RESET_STALE, any_address_for, endpoint, transport_config, write_frame,
-    write_message,
+    CLOSE_DONE, MessageReader, RESET_STALE, any_address_for, endpoint, route_datagram_bytes_max,
+    transport_config, write_frame, write_message,
 };
 use super::sent::SentBytes;
 use super::{CameraEvent, Command, CommandSender};
@@ -77,7 +77,7 @@ impl Dialler {
             let attempt = async {
                 let sent = SentBytes::default();
                 let mut config = quinn::ClientConfig::new(self.crypto.clone());
-                config.transport_config(transport_config(sent.clone()));
+                config.transport_config(transport_config(sent.clone(), route_datagram_bytes_max(address)));
                 let endpoint =
                     endpoint(any_address_for(&address), None).map_err(|error| error.to_string())?;
                 let connecting = endpoint

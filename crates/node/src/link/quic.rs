@@ -10,7 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::edge::ARRIVING_FRAMES_MAX;
 use mez_core::wire::{FrameHeader, Message, MessageBuffer, WireError};
-use quinn::{EndpointConfig, IdleTimeout, RecvStream, SendStream, TransportConfig, VarInt};
+use quinn::{
+    EndpointConfig, IdleTimeout, MtuDiscoveryConfig, RecvStream, SendStream, TransportConfig, VarInt,
+};
 use rustix::net::sockopt;
 use tracing::warn;
 
@@ -34,14 +36,25 @@ const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// Bytes that may be buffered or unacknowledged; a bound on memory, not a rate.
 const SEND_WINDOW_BYTES: u64 = 8 << 20;
+/// The least that QUIC requires of a path.
+const DATAGRAM_BYTES_MIN: u16 = 1200;
+/// What fits into an Ethernet frame of the usual size, over IPv6.
+pub(super) const DATAGRAM_BYTES_ETHERNET: u16 = 1452;
+/// What fits into a jumbo frame of 9,000 bytes, over IPv6: larger ones are not tried, and not made room for.
+const DATAGRAM_BYTES_MAX: u16 = 8952;
+const IPV4_UDP_HEADER_BYTES: u32 = 20 + 8;
+const IPV6_UDP_HEADER_BYTES: u32 = 40 + 8;
 /// Bytes handed to QUIC at once while a frame is written.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// The transport settings of both sides.
-pub(super) fn transport_config(sent: SentBytes) -> Arc<TransportConfig> {
+/// The transport settings of both sides. `datagram_bytes_max` is the largest datagram that is tried on the path.
+pub(super) fn transport_config(sent: SentBytes, datagram_bytes_max: u16) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(datagram_bytes_max);
     let idle = IdleTimeout::try_from(Duration::from_secs(10)).expect("10 s is within QUIC's limit");
     config
+        .mtu_discovery_config(Some(discovery))
         .congestion_controller_factory(Arc::new(CountingCubic::new(sent)))
         .stream_receive_window(STREAM_WINDOW_BYTES.into())
         .receive_window(CONNECTION_WINDOW_BYTES.into())
@@ -86,7 +99,24 @@ pub(super) fn endpoint(
     server: Option<quinn::ServerConfig>,
 ) -> io::Result<quinn::Endpoint> {
     let runtime = Arc::new(quinn::TokioRuntime);
-    quinn::Endpoint::new(EndpointConfig::default(), server, udp_socket(address)?, runtime)
+    let mut config = EndpointConfig::default();
+    config.max_udp_payload_size(DATAGRAM_BYTES_MAX).expect("is at least 1,200");
+    quinn::Endpoint::new(config, server, udp_socket(address)?, runtime)
+}
+
+/// The largest datagram that the route to `destination` takes in one piece, as far as this host knows: the path may take
+/// less, which discovery finds out, but never more.
+pub(super) fn route_datagram_bytes_max(destination: SocketAddr) -> u16 {
+    let known = || -> io::Result<u32> {
+        let socket = std::net::UdpSocket::bind(any_address_for(&destination))?;
+        socket.connect(destination)?;
+        Ok(match destination {
+            SocketAddr::V4(_) => sockopt::ip_mtu(&socket)?.saturating_sub(IPV4_UDP_HEADER_BYTES),
+            SocketAddr::V6(_) => sockopt::ipv6_mtu(&socket)?.saturating_sub(IPV6_UDP_HEADER_BYTES),
+        })
+    };
+    let bytes = known().unwrap_or(u32::from(DATAGRAM_BYTES_ETHERNET));
+    u16::try_from(bytes).unwrap_or(u16::MAX).clamp(DATAGRAM_BYTES_MIN, DATAGRAM_BYTES_MAX)
 }
 
 /// The address that an outgoing socket binds for a destination.
