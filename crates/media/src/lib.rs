@@ -5,6 +5,7 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
+//! | [`stream`] | one stream's frames in and out: what a rung makes of a frame, and what of it is shown |
 //! | [`image`] | views of pixels that somebody else owns, checked once at the border; an owned, reusable image |
 //! | [`jpeg`] | encode, decode, look at the header, find damage, cut a byte stream into frames |
 //! | [`png`] | lossless stills |
@@ -14,6 +15,7 @@
 //! | [`h264`] | video with a byte budget for every frame |
 //! | [`tiles`] | JPEG of the tiles that changed |
 //! | [`region`] | where an application found something |
+//! | [`worker`] | native code under a deadline |
 //! | [`encoding`] | tell by its first bytes how an image is encoded |
 //!
 //! Invariants:
@@ -30,7 +32,9 @@ pub mod knobs;
 pub mod png;
 pub mod region;
 pub mod resize;
+pub mod stream;
 pub mod tiles;
+pub mod worker;
 pub mod yuv;
 
 pub use encoding::{Encoding, sniff};

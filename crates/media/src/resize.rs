@@ -3,7 +3,8 @@
 use fast_image_resize as fir;
 use thiserror::Error;
 
-use crate::image::{Image, ImageView, PixelFormat};
+use crate::image::{Image, ImageView, PixelFormat, Yuv420View};
+use crate::yuv::Yuv420;
 
 /// How the pixels of the smaller image are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -89,6 +90,44 @@ impl Resizer {
         // Alpha is a channel like the others here; nothing is blended with it.
         let options = fir::ResizeOptions::new().resize_alg(algorithm).use_alpha(false);
         self.resizer.resize(&from, &mut to, &options).map_err(|e| error(&e))
+    }
+    /// Scales each plane of `source` for a picture of `width` × `height`, into `target`.
+    ///
+    /// # Errors
+    /// [`ResizeError`] where a side is zero.
+    pub fn resize_planes(
+        &mut self,
+        source: &Yuv420View<'_>,
+        (width, height): (u32, u32),
+        target: &mut Yuv420,
+    ) -> Result<(), ResizeError> {
+        let half = |(width, height): (u32, u32)| (width.div_ceil(2), height.div_ceil(2));
+        let size = (source.width(), source.height());
+        let refused = |detail: String| ResizeError {
+            width: size.0,
+            height: size.1,
+            to_width: width,
+            to_height: height,
+            detail,
+        };
+        if width == 0 || height == 0 {
+            return Err(refused("both sides must be at least 1".into()));
+        }
+        let planes = [source.luma(), source.chroma_blue(), source.chroma_red()];
+        let sizes = [size, half(size), half(size)];
+        let targets = [(width, height), half((width, height)), half((width, height))];
+        let options =
+            fir::ResizeOptions::new().resize_alg(fir::ResizeAlg::Convolution(fir::FilterType::Bilinear));
+        for (((plane, from), to), output) in
+            planes.into_iter().zip(sizes).zip(targets).zip(target.reset(width, height))
+        {
+            let from = fir::images::ImageRef::new(from.0, from.1, plane, fir::PixelType::U8);
+            let to = fir::images::Image::from_slice_u8(to.0, to.1, output, fir::PixelType::U8);
+            let from = from.map_err(|error| refused(error.to_string()))?;
+            let mut to = to.map_err(|error| refused(error.to_string()))?;
+            self.resizer.resize(&from, &mut to, &options).map_err(|error| refused(error.to_string()))?;
+        }
+        Ok(())
     }
 }
 

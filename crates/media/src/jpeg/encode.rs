@@ -209,3 +209,17 @@ pub(super) fn native_format(format: PixelFormat) -> turbojpeg::PixelFormat {
 fn codec_error(error: turbojpeg::Error) -> EncodeError {
     EncodeError::Codec { detail: error.to_string() }
 }
+
+/// A quality at which an image that took `bytes` at `quality` should take no more than `most`, but at least `floor`; `floor` for
+/// the last attempt. Sizes go about with the power −2/3 of the step of the quantiser, whose scale is 50/q below quality 50 and
+/// 2 − q/50 above (libjpeg's `jpeg_quality_scaling`).
+pub(crate) fn lower_quality(quality: u8, floor: u8, bytes: usize, most: usize, last: bool) -> u8 {
+    if last {
+        return floor;
+    }
+    let (old, ratio) = (f64::from(quality), bytes as f64 / (0.92 * most.max(1) as f64));
+    let step = if old < 50.0 { 50.0 / old } else { (2.0 - old / 50.0).max(0.02) };
+    let step = step * ratio.powf(1.5);
+    let wanted = if step >= 1.0 { 50.0 / step } else { 100.0 - 50.0 * step };
+    (wanted as u8).min(quality - 1).max(floor)
+}

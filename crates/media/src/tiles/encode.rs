@@ -6,7 +6,7 @@ use mez_core::setting::{Jpeg, Quality};
 use super::Base;
 use super::payload::{Grid, TILE_SIDE, head_bytes_max, sheet, write};
 use crate::image::{Image, ImageView, PixelFormat};
-use crate::jpeg::{EncodeError, Encoder, Sampling};
+use crate::jpeg::{EncodeError, Encoder, Sampling, lower_quality};
 use crate::region::Region;
 
 /// A block of 8×8 pixels has changed if its bytes differ by more than this on average from those that were last sent. Above the
@@ -118,7 +118,7 @@ impl TileEncoder {
             let Some(most) = over.filter(|_| quality > QUALITY_FLOOR && attempt < ATTEMPTS_MAX) else {
                 break;
             };
-            quality = lower(quality, payload.len(), most, attempt + 1 == ATTEMPTS_MAX);
+            quality = lower_quality(quality, QUALITY_FLOOR, payload.len(), most, attempt + 1 == ATTEMPTS_MAX);
         }
         self.remember(image, grid, number);
         Ok(TileFrame {
@@ -228,20 +228,6 @@ impl TileEncoder {
             }
         }
     }
-}
-
-/// A quality at which a frame of `bytes` at `quality` should take no more than `most`: sizes go about with the square root of the
-/// step of the quantiser, whose scale is 50/q below quality 50 and 2 − q/50 above.
-fn lower(quality: u8, bytes: usize, most: usize, last: bool) -> u8 {
-    if last {
-        return QUALITY_FLOOR;
-    }
-    let quality = f64::from(quality);
-    let step = if quality < 50.0 { 50.0 / quality } else { (2.0 - quality / 50.0).max(0.02) };
-    let ratio = bytes as f64 / (0.92 * most as f64);
-    let step = step * ratio.powf(1.5);
-    let wanted = if step >= 1.0 { 50.0 / step } else { 100.0 - 50.0 * step };
-    (wanted as u8).min(quality as u8 - 1).max(QUALITY_FLOOR)
 }
 
 /// Appends a JPEG without what every decoder knows: the application segment, and the Huffman tables, which are the standard's

@@ -1,0 +1,232 @@
+//! Shows what can be shown.
+
+use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
+use thiserror::Error;
+
+use crate::h264::{H264Decoder, H264Error};
+use crate::image::{Image, ImageError, ImageView, PixelFormat};
+use crate::jpeg::{self, DecodeError};
+use crate::png::{self, PngError};
+use crate::tiles::{TileDecoder, TileError};
+
+/// A frame could not be decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum StreamDecodeError {
+    /// It needs a frame that is not held: it was lost, or this decoder joined the chain too late.
+    #[error("frame {} needs frames of chain {} that are not held; the next independent frame ends this", sequence.0, chain.0)]
+    NotHeld {
+        /// The frame.
+        sequence: Sequence,
+        /// The chain.
+        chain: Sequence,
+    },
+    /// A later frame of its chain has been decoded already.
+    #[error("frame {} of chain {} comes after a later one", sequence.0, chain.0)]
+    TooLate {
+        /// The frame.
+        sequence: Sequence,
+        /// The chain.
+        chain: Sequence,
+    },
+    /// Its place in the chain contradicts itself.
+    #[error("frame {} cannot be number {index} of chain {}", sequence.0, chain.0)]
+    Link {
+        /// The frame.
+        sequence: Sequence,
+        /// The chain.
+        chain: Sequence,
+        /// The place.
+        index: u32,
+    },
+    /// JPEG.
+    #[error(transparent)]
+    Jpeg(#[from] DecodeError),
+    /// PNG.
+    #[error(transparent)]
+    Png(#[from] PngError),
+    /// Tiles.
+    #[error(transparent)]
+    Tiles(#[from] TileError),
+    /// H.264.
+    #[error(transparent)]
+    H264(#[from] H264Error),
+    /// Raw pixels of another size than stated.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+}
+
+/// The frame decoded last of a chain.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    encoding: Encoding,
+    chain: Sequence,
+    index: u32,
+    sequence: Sequence,
+}
+
+/// Decodes one stream's frames to BGR, 8 bits each. Whole chains have to go through it, in order, also those frames that nobody
+/// wants to see. A frame that cannot be decoded is an error; nothing is ever made up in its place.
+#[derive(Debug)]
+pub struct StreamDecoder {
+    pixels_max: u64,
+    jpeg: jpeg::Decoder,
+    h264: H264Decoder,
+    tiles: TileDecoder,
+    held: Option<Held>,
+    image: Image,
+}
+
+impl StreamDecoder {
+    /// A decoder that holds nothing, of frames of at most `pixels_max` pixels.
+    #[must_use]
+    pub fn new(pixels_max: u64) -> Self {
+        Self {
+            pixels_max,
+            jpeg: jpeg::Decoder::new(pixels_max),
+            h264: H264Decoder::new(pixels_max),
+            tiles: TileDecoder::new(pixels_max),
+            held: None,
+            image: Image::empty(),
+        }
+    }
+
+    /// Decodes a frame. `size` (width, height) is what its header says, of which only raw pixels have need.
+    ///
+    /// # Errors
+    /// [`StreamDecodeError`]. [`StreamDecodeError::NotHeld`] and [`StreamDecodeError::TooLate`] are part of life; frames decode again from
+    /// the next independent one on, or from one that refers to a frame that is held.
+    pub fn decode(
+        &mut self,
+        encoding: Encoding,
+        sequence: Sequence,
+        link: &ChainLink,
+        size: (u32, u32),
+        payload: &[u8],
+    ) -> Result<&Image, StreamDecodeError> {
+        match encoding {
+            Encoding::Jpeg => {
+                self.jpeg.decode_bgr(payload, &mut self.image)?;
+            }
+            Encoding::Png => {
+                png::decode(payload, self.pixels_max, &mut self.image)?;
+                to_colour(&mut self.image);
+            }
+            Encoding::Bgr8 => self.raw(payload, size, PixelFormat::Bgr8)?,
+            Encoding::Gray8 => self.raw(payload, size, PixelFormat::Gray8)?,
+            Encoding::H264 | Encoding::Tiles => return self.chained(encoding, sequence, link, payload),
+        }
+        Ok(&self.image)
+    }
+
+    /// Forgets all frames and gives the codecs' memory back.
+    pub fn forget(&mut self) {
+        self.held = None;
+        self.h264.forget();
+        self.tiles.forget();
+    }
+
+    fn raw(
+        &mut self,
+        payload: &[u8],
+        (width, height): (u32, u32),
+        format: PixelFormat,
+    ) -> Result<(), StreamDecodeError> {
+        let view = ImageView::packed(payload, width, height, format)?;
+        self.image.reset(width, height, format).data_mut().copy_from_slice({
+            let mut rows = view.rows();
+            let row_bytes = rows.next().map_or(0, <[u8]>::len);
+            &payload[..row_bytes * height as usize]
+        });
+        to_colour(&mut self.image);
+        Ok(())
+    }
+
+    fn chained(
+        &mut self,
+        encoding: Encoding,
+        sequence: Sequence,
+        link: &ChainLink,
+        payload: &[u8],
+    ) -> Result<&Image, StreamDecodeError> {
+        let refers = self.admit(encoding, sequence, link)?;
+        let held = Some(Held { encoding, chain: link.chain, index: link.index, sequence });
+        if encoding == Encoding::H264 {
+            let decoded = self.h264.decode(payload, sequence.0, refers.map(|sequence| sequence.0));
+            return match decoded {
+                Ok(image) => {
+                    self.held = held;
+                    Ok(image)
+                }
+                Err(H264Error::NotHeld { .. }) => {
+                    Err(StreamDecodeError::NotHeld { sequence, chain: link.chain })
+                }
+                Err(error) => {
+                    self.held = None;
+                    Err(error.into())
+                }
+            };
+        }
+        if refers.is_none() {
+            self.tiles.forget();
+        }
+        let decoded = match self.tiles.decode(payload) {
+            Ok(image) => image,
+            Err(error) => {
+                self.held = None;
+                return Err(error.into());
+            }
+        };
+        self.held = held;
+        if decoded.format() == PixelFormat::Bgr8 {
+            return Ok(decoded);
+        }
+        self.image.clone_from(decoded);
+        to_colour(&mut self.image);
+        Ok(&self.image)
+    }
+
+    /// Whether a frame's chain allows to decode it; the frame that it refers to, if any.
+    fn admit(
+        &self,
+        encoding: Encoding,
+        sequence: Sequence,
+        link: &ChainLink,
+    ) -> Result<Option<Sequence>, StreamDecodeError> {
+        let chain = link.chain;
+        let is_first = link.index == 0 && chain == sequence;
+        if is_first != (link.reference == Reference::Independent) || chain > sequence {
+            return Err(StreamDecodeError::Link { sequence, chain, index: link.index });
+        }
+        if is_first {
+            return match self.held {
+                Some(held) if held.encoding == encoding && held.sequence >= sequence => {
+                    Err(StreamDecodeError::TooLate { sequence, chain })
+                }
+                _ => Ok(None),
+            };
+        }
+        let not_held = StreamDecodeError::NotHeld { sequence, chain };
+        let held = self.held.filter(|held| (held.encoding, held.chain) == (encoding, chain));
+        let held = held.ok_or(not_held.clone())?;
+        if link.index <= held.index || sequence <= held.sequence {
+            return Err(StreamDecodeError::TooLate { sequence, chain });
+        }
+        match link.reference {
+            Reference::Previous if link.index == held.index + 1 => Ok(Some(held.sequence)),
+            // Of tiles, every picture from that frame on will do; what H.264 holds, its decoder knows.
+            Reference::Acknowledged(refers) if refers <= held.sequence => Ok(Some(refers)),
+            _ => Err(not_held),
+        }
+    }
+}
+
+/// Grey becomes three equal channels.
+fn to_colour(image: &mut Image) {
+    if image.format() != PixelFormat::Gray8 {
+        return;
+    }
+    let colour = image.data().iter().flat_map(|&grey| [grey; 3]).collect();
+    *image = Image::from_packed(colour, image.width(), image.height(), PixelFormat::Bgr8)
+        .expect("three bytes for each pixel of an image that exists");
+}

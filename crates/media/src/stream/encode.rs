@@ -1,0 +1,471 @@
+//! Makes of a frame what a rung says.
+
+use bytes::Bytes;
+use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
+use mez_core::setting::{Form, H264, Jpeg, Knobs as KnobSettings, Quality, Sampling, Setting, StillCoding};
+use mez_core::units::Instant;
+use thiserror::Error;
+
+use super::CHAIN_DURATION_MAX;
+use super::source::{Reader, Source};
+use crate::h264::{H264Encoder, H264Error, Wanted};
+use crate::image::{ImageError, ImageView, PixelFormat};
+use crate::jpeg::{DecodeError, EncodeError, Encoder};
+use crate::knobs::{Knobs, Turned};
+use crate::png::{self, PngError};
+use crate::region::Region;
+use crate::resize::ResizeError;
+use crate::tiles::{Base, TileEncoder};
+
+/// The lowest JPEG quality that a byte budget may force.
+const QUALITY_FLOOR: u8 = 10;
+/// How often a still is coded to fit its budget.
+const ATTEMPTS_MAX: u32 = 5;
+
+/// What a frame may be predicted from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Predict {
+    /// Nothing: it begins a chain. For receivers that hold nothing.
+    Independent,
+    /// The frame sent before. Where that got lost, one that has been acknowledged, and otherwise nothing.
+    Previous,
+    /// A frame that has been acknowledged, this one or a later one. After a loss that the encoder was not told of.
+    Acknowledged(Sequence),
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The frame's number; grows from frame to frame.
+    pub sequence: Sequence,
+    /// When it was captured, on any clock that never steps. Decides when a chain is old.
+    pub captured: Instant,
+    /// What to do to it.
+    pub setting: &'a Setting,
+    /// The most bytes that the payload may have; `None`: any.
+    pub bytes_max: Option<usize>,
+    /// What it may be predicted from.
+    pub predict: Predict,
+    /// Where the application found something last, in pixels of the source: hints.
+    pub regions: &'a [Region],
+}
+
+/// What became of a frame.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// A payload. It counts as sent until [`StreamEncoder::lost`].
+    Frame(Encoded),
+    /// Knob 5 leaves it out: this share of its pixels differs from the last frame sent.
+    LeftOut {
+        /// 0 to 1.
+        difference: f64,
+    },
+    /// Nothing within the budget can be had of this rung. It counts as not sent.
+    DoesNotFit {
+        /// The fewest bytes that were tried.
+        bytes: usize,
+    },
+}
+
+/// A payload and what has to be said of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Encoded {
+    /// The bytes to send.
+    pub payload: Bytes,
+    /// How they are coded.
+    pub encoding: Encoding,
+    /// Pixels in a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// What was done: the setting asked for, or with the coarser quantiser or lower quality that the budget forced.
+    pub setting: Setting,
+    /// Its place in a chain.
+    pub chain: ChainLink,
+}
+
+/// A frame could not be encoded.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum StreamEncodeError {
+    /// The frame cannot be decoded.
+    #[error("the published frame cannot be used: {0}")]
+    Source(#[from] DecodeError),
+    /// The rung does not exist for this frame.
+    #[error(
+        "a frame of these pixels is not published under the rung original; publish JPEG, or take another rung"
+    )]
+    NoOriginal,
+    /// It has no pixels.
+    #[error("the published frame has no pixels")]
+    Empty,
+    /// It cannot be scaled.
+    #[error(transparent)]
+    Resize(#[from] ResizeError),
+    /// Its buffer does not hold it.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// JPEG.
+    #[error(transparent)]
+    Jpeg(#[from] EncodeError),
+    /// PNG.
+    #[error(transparent)]
+    Png(#[from] PngError),
+    /// H.264.
+    #[error(transparent)]
+    H264(#[from] H264Error),
+}
+
+/// The codec of the chain that is being made.
+#[derive(Debug)]
+enum Codec {
+    Tiles {
+        setting: Jpeg,
+        encoder: Box<TileEncoder>,
+        /// The lowest quality of any tile of the chain.
+        quality: Quality,
+        /// The last frame that arrived.
+        acknowledged: Option<Sequence>,
+        /// Whether the frame sent last is lost.
+        broken: bool,
+    },
+    H264(Box<H264Encoder>),
+}
+
+/// The chain that is being made.
+#[derive(Debug, Clone, Copy)]
+struct Chain {
+    first: Sequence,
+    last: Sequence,
+    next_index: u32,
+    started: Instant,
+}
+
+/// Encodes the frames of one stream: one camera's, for all who want it at one rung.
+#[derive(Debug)]
+pub struct StreamEncoder {
+    reader: Reader,
+    jpeg: Encoder,
+    knobs: Knobs,
+    codec: Option<Codec>,
+    chain: Option<Chain>,
+}
+
+impl StreamEncoder {
+    /// An encoder of frames of at most `pixels_max` pixels, which has seen none.
+    ///
+    /// # Errors
+    /// [`StreamEncodeError::Jpeg`] without memory.
+    pub fn new(pixels_max: u64) -> Result<Self, StreamEncodeError> {
+        Ok(Self {
+            reader: Reader::new(pixels_max),
+            jpeg: Encoder::new(80, Sampling::Yuv420)?,
+            knobs: Knobs::new(),
+            codec: None,
+            chain: None,
+        })
+    }
+
+    /// Encodes the next frame.
+    ///
+    /// # Errors
+    /// [`StreamEncodeError`]. The frame counts as not sent, and the next one of a chain is independent.
+    pub fn encode(
+        &mut self,
+        source: &Source<'_>,
+        request: &Request<'_>,
+    ) -> Result<Outcome, StreamEncodeError> {
+        if let Predict::Acknowledged(sequence) = request.predict {
+            self.acknowledge(sequence);
+        }
+        let outcome = self.dispatch(source, request);
+        if outcome.is_err() && request.setting.is_chained() {
+            self.end_chain();
+        }
+        outcome
+    }
+
+    fn dispatch(&mut self, source: &Source<'_>, request: &Request<'_>) -> Result<Outcome, StreamEncodeError> {
+        let size = request.setting.size(source.size()?);
+        match request.setting.form {
+            Form::Original => original(source, request, size),
+            Form::Jpeg(jpeg) => self.jpeg(source, request, jpeg, size),
+            Form::Knobs(knobs) => self.turn(source, request, knobs),
+            Form::Tiles(jpeg) => self.tiles(source, request, jpeg, size),
+            Form::H264(h264) => self.h264(source, request, h264, size),
+        }
+    }
+
+    /// Frame `sequence` has arrived and was decoded.
+    pub fn acknowledge(&mut self, sequence: Sequence) {
+        match &mut self.codec {
+            Some(Codec::H264(encoder)) => encoder.acknowledge(sequence.0),
+            Some(Codec::Tiles { acknowledged, .. })
+                if self.chain.is_some_and(|chain| sequence >= chain.first && sequence <= chain.last) =>
+            {
+                *acknowledged = (*acknowledged).max(Some(sequence));
+            }
+            _ => {}
+        }
+    }
+
+    /// Frame `sequence` was not sent, was cancelled, or did not arrive.
+    pub fn lost(&mut self, sequence: Sequence) {
+        self.knobs.not_sent();
+        match &mut self.codec {
+            Some(Codec::H264(encoder)) => encoder.lost(sequence.0),
+            Some(Codec::Tiles { broken, .. }) => *broken = true,
+            None => {}
+        }
+        // Without its first frame a chain is worth nothing.
+        if self.chain.is_some_and(|chain| chain.first == sequence) {
+            self.end_chain();
+        }
+    }
+
+    /// Bytes of memory that the pictures take that it holds; codecs hold as much again, `mez bench knobs` measures them.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let tiles = match &self.codec {
+            Some(Codec::Tiles { encoder, .. }) => encoder.memory_bytes(),
+            _ => 0,
+        };
+        self.reader.memory_bytes() + tiles
+    }
+
+    fn end_chain(&mut self) {
+        self.codec = None;
+        self.chain = None;
+    }
+
+    fn jpeg(
+        &mut self,
+        source: &Source<'_>,
+        request: &Request<'_>,
+        jpeg: Jpeg,
+        size: (u32, u32),
+    ) -> Result<Outcome, StreamEncodeError> {
+        self.jpeg.set_sampling(jpeg.sampling);
+        // Samples of a JPEG at half the resolution of colour need no conversion and back.
+        let (payload, quality) = if jpeg.sampling == Sampling::Yuv420 && matches!(source, Source::Jpeg(_)) {
+            let planes = self.reader.planes(source, size)?.view()?;
+            fit(&mut self.jpeg, jpeg.quality, request.bytes_max, |encoder| encoder.encode_yuv420(&planes))?
+        } else {
+            let image = self.reader.pixels(source, size, jpeg.sampling == Sampling::Grey)?;
+            let view = image.view().ok_or(StreamEncodeError::Empty)?;
+            fit(&mut self.jpeg, jpeg.quality, request.bytes_max, |encoder| encoder.encode(&view))?
+        };
+        let form = Form::Jpeg(Jpeg { quality, ..jpeg });
+        Ok(still(payload, Encoding::Jpeg, size, Setting { form, ..*request.setting }, request))
+    }
+
+    fn turn(
+        &mut self,
+        source: &Source<'_>,
+        request: &Request<'_>,
+        settings: KnobSettings,
+    ) -> Result<Outcome, StreamEncodeError> {
+        let image = self.reader.original(source)?;
+        let view = image.view().ok_or(StreamEncodeError::Empty)?;
+        let turned = match self.knobs.turn(&settings, &view)? {
+            Turned::Image(image) => image,
+            Turned::LeftOut { difference } => return Ok(Outcome::LeftOut { difference }),
+        };
+        let size = (turned.width(), turned.height());
+        let view = turned.view().ok_or(StreamEncodeError::Empty)?;
+        let (payload, encoding, coding) = match settings.coding {
+            StillCoding::Png => (png::encode(&view)?, Encoding::Png, StillCoding::Png),
+            StillCoding::Jpeg(quality) => {
+                self.jpeg.set_sampling(Sampling::Yuv420);
+                let (payload, quality) =
+                    fit(&mut self.jpeg, quality, request.bytes_max, |encoder| encoder.encode(&view))?;
+                (payload, Encoding::Jpeg, StillCoding::Jpeg(quality))
+            }
+        };
+        let form = Form::Knobs(KnobSettings { coding, ..settings });
+        let outcome = still(payload, encoding, size, Setting { form, ..*request.setting }, request);
+        if matches!(outcome, Outcome::DoesNotFit { .. }) {
+            self.knobs.not_sent();
+        }
+        Ok(outcome)
+    }
+
+    fn tiles(
+        &mut self,
+        source: &Source<'_>,
+        request: &Request<'_>,
+        jpeg: Jpeg,
+        size: (u32, u32),
+    ) -> Result<Outcome, StreamEncodeError> {
+        let image = self.reader.pixels(source, size, jpeg.sampling == Sampling::Grey)?;
+        let view = image.view().ok_or(StreamEncodeError::Empty)?;
+        // Tiles that did not change keep the quality of their time, which must not be below what the rung says.
+        let serves = matches!(
+            &self.codec,
+            Some(Codec::Tiles { setting, encoder, .. })
+                if setting.sampling == jpeg.sampling && jpeg.quality <= setting.quality && encoder.continues(&view)
+        );
+        let chain = continued(self.chain, serves, request);
+        if chain.is_none() && !matches!(self.codec, Some(Codec::Tiles { .. })) {
+            self.codec = Some(Codec::Tiles {
+                setting: jpeg,
+                encoder: Box::new(TileEncoder::new()?),
+                quality: jpeg.quality,
+                acknowledged: None,
+                broken: false,
+            });
+        }
+        let Some(Codec::Tiles { setting, encoder, quality, acknowledged, broken }) = &mut self.codec else {
+            return Err(StreamEncodeError::Empty);
+        };
+        let (base, reference) = match (chain, *acknowledged) {
+            (Some(_), _) if request.predict == Predict::Previous && !*broken => {
+                (Base::Last, Reference::Previous)
+            }
+            (Some(chain), Some(arrived)) if arrived >= chain.first => {
+                (Base::Frame(arrived.0), Reference::Acknowledged(arrived))
+            }
+            _ => (Base::Nothing, Reference::Independent),
+        };
+        let regions = scaled(request.regions, source.size()?, size);
+        let frame = encoder.encode(&view, &jpeg, request.sequence.0, base, &regions, request.bytes_max)?;
+        if !frame.fits {
+            // The tiles count as sent in this frame, and as lost with it.
+            *broken = true;
+            if base == Base::Nothing {
+                self.end_chain();
+            }
+            return Ok(Outcome::DoesNotFit { bytes: frame.payload.len() });
+        }
+        if base == Base::Nothing {
+            (*setting, *quality, *acknowledged) = (jpeg, frame.quality, None);
+        } else if frame.tiles > 0 {
+            *quality = (*quality).min(frame.quality);
+        }
+        *broken = false;
+        let form = Form::Tiles(Jpeg { quality: *quality, ..jpeg });
+        let chain = self.link(request, reference);
+        let setting = Setting { form, ..*request.setting };
+        let (width, height) = size;
+        let payload = frame.payload;
+        Ok(Outcome::Frame(Encoded { payload, encoding: Encoding::Tiles, width, height, setting, chain }))
+    }
+
+    fn h264(
+        &mut self,
+        source: &Source<'_>,
+        request: &Request<'_>,
+        h264: H264,
+        size: (u32, u32),
+    ) -> Result<Outcome, StreamEncodeError> {
+        let planes = self.reader.planes(source, size)?.view()?;
+        let serves = matches!(&self.codec, Some(Codec::H264(encoder)) if encoder.size() == size);
+        let chain = continued(self.chain, serves, request);
+        if !serves {
+            self.codec = Some(Codec::H264(Box::new(H264Encoder::new(size.0, size.1)?)));
+        }
+        let Some(Codec::H264(encoder)) = &mut self.codec else { return Err(StreamEncodeError::Empty) };
+        let wanted = match (chain, request.predict) {
+            (None, _) | (_, Predict::Independent) => Wanted::Independent,
+            (_, Predict::Previous) => Wanted::Previous,
+            (_, Predict::Acknowledged(sequence)) => Wanted::Acknowledged(sequence.0),
+        };
+        let number = request.sequence.0;
+        let frame = encoder.encode(&planes, number, wanted, h264.quantiser, request.bytes_max)?;
+        if !frame.fits {
+            encoder.lost(number);
+            if frame.refers.is_none() {
+                self.chain = None;
+            }
+            return Ok(Outcome::DoesNotFit { bytes: frame.payload.len() });
+        }
+        let reference = match (frame.refers, chain) {
+            (None, _) => Reference::Independent,
+            (Some(number), Some(chain)) if chain.last.0 == number => Reference::Previous,
+            (Some(number), _) => Reference::Acknowledged(Sequence(number)),
+        };
+        let form = Form::H264(H264 { quantiser: frame.quantiser, ..h264 });
+        let chain = self.link(request, reference);
+        let setting = Setting { form, ..*request.setting };
+        let (width, height) = size;
+        let payload = frame.payload;
+        Ok(Outcome::Frame(Encoded { payload, encoding: Encoding::H264, width, height, setting, chain }))
+    }
+
+    /// Puts a frame that is sent into its chain.
+    fn link(&mut self, request: &Request<'_>, reference: Reference) -> ChainLink {
+        let sequence = request.sequence;
+        let begins = Chain { first: sequence, last: sequence, next_index: 0, started: request.captured };
+        let mut chain =
+            if reference == Reference::Independent { begins } else { self.chain.unwrap_or(begins) };
+        let index = chain.next_index;
+        (chain.last, chain.next_index) = (sequence, index + 1);
+        self.chain = Some(chain);
+        ChainLink { chain: chain.first, index, reference }
+    }
+}
+
+/// The chain that a frame may go into, if any.
+fn continued(chain: Option<Chain>, serves: bool, request: &Request<'_>) -> Option<Chain> {
+    let young = |chain: &Chain| request.captured.saturating_since(chain.started) < CHAIN_DURATION_MAX;
+    chain.filter(|chain| serves && request.predict != Predict::Independent && young(chain))
+}
+
+fn original(
+    source: &Source<'_>,
+    request: &Request<'_>,
+    size: (u32, u32),
+) -> Result<Outcome, StreamEncodeError> {
+    let Source::Jpeg(bytes) = source else { return Err(StreamEncodeError::NoOriginal) };
+    Ok(still((*bytes).clone(), Encoding::Jpeg, size, *request.setting, request))
+}
+
+fn still(
+    payload: Bytes,
+    encoding: Encoding,
+    (width, height): (u32, u32),
+    setting: Setting,
+    request: &Request<'_>,
+) -> Outcome {
+    if request.bytes_max.is_some_and(|most| payload.len() > most) {
+        return Outcome::DoesNotFit { bytes: payload.len() };
+    }
+    let chain = ChainLink::still(request.sequence);
+    Outcome::Frame(Encoded { payload, encoding, width, height, setting, chain })
+}
+
+/// Encodes at `quality`, or lower if the budget demands it.
+fn fit(
+    encoder: &mut Encoder,
+    quality: Quality,
+    bytes_max: Option<usize>,
+    mut encode: impl FnMut(&mut Encoder) -> Result<Bytes, EncodeError>,
+) -> Result<(Bytes, Quality), EncodeError> {
+    let mut quality = quality.get();
+    let mut attempt = 0;
+    loop {
+        encoder.set_quality(quality)?;
+        let payload = encode(encoder)?;
+        attempt += 1;
+        let over = bytes_max.filter(|most| payload.len() > *most);
+        match over {
+            Some(most) if quality > QUALITY_FLOOR && attempt < ATTEMPTS_MAX => {
+                let last = attempt + 1 == ATTEMPTS_MAX;
+                quality = crate::jpeg::lower_quality(quality, QUALITY_FLOOR, payload.len(), most, last);
+            }
+            _ => return Ok((payload, Quality::clamped(quality))),
+        }
+    }
+}
+
+fn scaled(regions: &[Region], from: (u32, u32), to: (u32, u32)) -> Vec<Region> {
+    regions.iter().map(|region| region.scaled(from, to)).collect()
+}
+
+/// A published frame of pixels, for rungs that take them as they are.
+impl<'a> From<ImageView<'a>> for Source<'a> {
+    fn from(view: ImageView<'a>) -> Self {
+        debug_assert!(matches!(view.format(), PixelFormat::Bgr8 | PixelFormat::Gray8 | PixelFormat::Bgra8));
+        Source::Pixels(view)
+    }
+}

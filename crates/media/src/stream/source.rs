@@ -1,0 +1,136 @@
+//! A frame as its publisher had it, brought to the size and the form that an encoder takes.
+
+use bytes::Bytes;
+
+use super::StreamEncodeError;
+use crate::image::{Image, ImageView, PixelFormat};
+use crate::jpeg::{Decoder, probe};
+use crate::resize::{Filter, Resizer};
+use crate::yuv::Yuv420;
+
+/// A frame as it was published.
+#[derive(Debug, Clone, Copy)]
+pub enum Source<'a> {
+    /// A JPEG.
+    Jpeg(&'a Bytes),
+    /// Pixels.
+    Pixels(ImageView<'a>),
+}
+
+impl Source<'_> {
+    /// Width and height, in pixels.
+    ///
+    /// # Errors
+    /// [`StreamEncodeError::Source`] for a JPEG whose header is damaged.
+    pub fn size(&self) -> Result<(u32, u32), StreamEncodeError> {
+        match self {
+            Source::Jpeg(bytes) => {
+                let info = probe(bytes)?;
+                Ok((info.width, info.height))
+            }
+            Source::Pixels(view) => Ok((view.width(), view.height())),
+        }
+    }
+}
+
+/// Brings frames to size; keeps its working memory and nothing else.
+#[derive(Debug)]
+pub(super) struct Reader {
+    decoder: Decoder,
+    resizer: Resizer,
+    decoded: Image,
+    scaled: Image,
+    decoded_planes: Yuv420,
+    planes: Yuv420,
+}
+
+impl Reader {
+    pub(super) fn new(pixels_max: u64) -> Self {
+        Self {
+            decoder: Decoder::new(pixels_max),
+            resizer: Resizer::new(),
+            decoded: Image::empty(),
+            scaled: Image::empty(),
+            decoded_planes: Yuv420::empty(),
+            planes: Yuv420::empty(),
+        }
+    }
+
+    /// The frame's pixels at `size`, grey if asked for (or if that is all it has), without alpha.
+    pub(super) fn pixels(
+        &mut self,
+        source: &Source<'_>,
+        size: (u32, u32),
+        grey: bool,
+    ) -> Result<&Image, StreamEncodeError> {
+        let format = if grey { PixelFormat::Gray8 } else { PixelFormat::Bgr8 };
+        match source {
+            Source::Jpeg(bytes) => {
+                self.decoder.decode_scaled(bytes, format, size, &mut self.decoded)?;
+                if (self.decoded.width(), self.decoded.height()) == size {
+                    return Ok(&self.decoded);
+                }
+                let view = self.decoded.view().ok_or(StreamEncodeError::Empty)?;
+                self.resizer.resize(&view, size, Filter::Area, &mut self.scaled)?;
+            }
+            Source::Pixels(view) => {
+                self.resizer.resize(view, size, Filter::Area, &mut self.scaled)?;
+                if view.format() == PixelFormat::Bgra8 || (grey && view.format() == PixelFormat::Bgr8) {
+                    convert(&self.scaled, format, &mut self.decoded);
+                    return Ok(&self.decoded);
+                }
+            }
+        }
+        Ok(&self.scaled)
+    }
+
+    /// The frame as planes at `size`.
+    pub(super) fn planes(
+        &mut self,
+        source: &Source<'_>,
+        size: (u32, u32),
+    ) -> Result<&Yuv420, StreamEncodeError> {
+        if let Source::Jpeg(bytes) = source
+            && self.decoder.decode_yuv420_scaled(bytes, size, &mut self.decoded_planes)?.is_some()
+        {
+            if (self.decoded_planes.width(), self.decoded_planes.height()) == size {
+                return Ok(&self.decoded_planes);
+            }
+            self.resizer.resize_planes(&self.decoded_planes.view()?, size, &mut self.planes)?;
+            return Ok(&self.planes);
+        }
+        self.pixels(source, size, false)?;
+        let at_size = |image: &Image| (image.width(), image.height()) == size;
+        let image = match source {
+            Source::Jpeg(_) if at_size(&self.decoded) => &self.decoded,
+            Source::Pixels(view) if view.format() == PixelFormat::Bgra8 => &self.decoded,
+            _ => &self.scaled,
+        };
+        self.planes.fill_from(&image.view().ok_or(StreamEncodeError::Empty)?);
+        Ok(&self.planes)
+    }
+
+    /// The frame's pixels as they are.
+    pub(super) fn original(&mut self, source: &Source<'_>) -> Result<&Image, StreamEncodeError> {
+        let size = source.size()?;
+        self.pixels(source, size, false)
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        let images = self.decoded.data().len() + self.scaled.data().len();
+        images + self.decoded_planes.data().len() + self.planes.data().len()
+    }
+}
+
+/// Drops alpha, or colour.
+fn convert(source: &Image, format: PixelFormat, target: &mut Image) {
+    let channels = source.format().bytes_per_pixel();
+    let mut output = target.reset(source.width(), source.height(), format);
+    let pixels = source.data().chunks_exact(channels);
+    for (to, from) in output.data_mut().chunks_exact_mut(format.bytes_per_pixel()).zip(pixels) {
+        match to {
+            [grey] => *grey = crate::knobs::colour::luma(from[0], from[1], from[2]),
+            bgr => bgr.copy_from_slice(&from[..3]),
+        }
+    }
+}
