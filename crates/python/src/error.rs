@@ -40,6 +40,7 @@ pub(crate) fn start(py: Python<'_>, failure: &StartError) -> PyErr {
         StartError::NotPermitted { .. } | StartError::Tls(_) => raise(py, "KeysError", failure),
         StartError::State(state @ StateError::Held { .. }) => raise(py, "CameraInUseError", state),
         StartError::State(state) => raise(py, "StateError", state),
+        StartError::Persist(log) => raise(py, "StateError", log),
     }
 }
 
