@@ -207,7 +207,9 @@ def edge(
             socket=path if path is not None else f"{folder}/edge.sock",
             log_bytes=arguments.whole("log_bytes", log_bytes, 1 << 16, 1 << 44),
             cameras_max=arguments.whole("cameras_max", cameras_max, 1, 1 << 16),
-            frame_bytes_max=arguments.whole("frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING),
+            frame_bytes_max=arguments.whole(
+                "frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING
+            ),
         )
     except BaseException:
         if folder:

@@ -21,6 +21,7 @@ use tracing::{debug, error, info, warn};
 use crate::clock::{anchor, monotonic_now, sleep_until};
 use crate::identity::Credentials;
 use crate::identity::tls::TlsConfigError;
+pub use crate::link::Transport;
 use crate::link::{CameraEvent, Command, CommandSender, Dialler, EVENTS_MAX};
 use crate::persist::{LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX};
 use crate::state::{self, CameraState, StateError};
@@ -39,6 +40,8 @@ pub struct CameraOptions {
     pub edge_port: u16,
     /// Who the camera host is.
     pub credentials: Credentials,
+    /// What carries the link. Default [`Transport::Auto`].
+    pub transport: Transport,
     /// The log's budget. Default 256 MiB.
     pub log: LogConfig,
     /// The largest payload that is taken, in bytes. Default 32 MiB.
@@ -57,6 +60,7 @@ impl CameraOptions {
             edge_host: host.into(),
             edge_port: port,
             credentials,
+            transport: Transport::default(),
             log: LogConfig::default(),
             frame_bytes_max: FRAME_BYTES_MAX,
             state: None,
@@ -114,7 +118,7 @@ impl CameraBroker {
             });
         }
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
-        let dialler = Dialler::new(edge_host, *edge_port, credentials, events)?;
+        let dialler = Dialler::new(edge_host, *edge_port, options.transport, credentials, events)?;
         let folder = state::folder(options.state.as_deref())?;
         let mut state = CameraState::open(&folder, camera)?;
 

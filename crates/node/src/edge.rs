@@ -99,8 +99,11 @@ impl EdgeBroker {
     pub fn start(options: EdgeOptions) -> Result<EdgeHandle, EdgeStartError> {
         let (events, event_receiver) = mpsc::channel(EVENTS_MAX);
         let listener = listen(options.listen, &options.credentials, events)?;
-        let address =
-            listener.address().map_err(|source| ListenError::Bind { address: options.listen, source })?;
+        let address = listener.address().map_err(|source| ListenError::Bind {
+            protocol: "UDP",
+            address: options.listen,
+            source,
+        })?;
         let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
         let frame_bytes_max = options.config.frame_bytes_max;
         let mut broker = Broker::new(options.config);

@@ -9,23 +9,51 @@ use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::Contract;
 use mez_core::frame::{Encoding, SkipReason};
 use mez_core::subscription::{Deliver, Span};
-use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions};
+use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
 use mez_node::edge::{
     EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, EdgeSubscription, ListenError, Served,
 };
 use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::{Role, SiteName};
 
+/// Runs a case over QUIC and over TCP.
+macro_rules! both_ways {
+    ($($case:ident;)*) => { $(
+        mod $case {
+            use super::Transport;
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn over_quic() {
+                super::$case(Transport::Quic).await;
+            }
+            #[tokio::test(flavor = "multi_thread")]
+            async fn over_tcp() {
+                super::$case(Transport::Tcp).await;
+            }
+        }
+    )* };
+}
+
+both_ways! {
+    frames_cross_whole_in_order_and_with_their_age;
+    a_frame_that_the_edge_refuses_is_over;
+    nothing_crosses_without_a_subscriber;
+    an_edge_that_restarts_gets_its_cameras_back;
+    a_camera_that_restarts_begins_a_new_epoch;
+    replies_reach_the_publisher;
+}
+
 /// A site with an edge, and what it takes to start cameras.
 struct Site {
+    transport: Transport,
     keys: TemporarySite,
     state: tempfile::TempDir,
 }
 
 impl Site {
-    fn new() -> Self {
+    fn new(transport: Transport) -> Self {
         let site: SiteName = "test".parse().unwrap();
-        Self { keys: TemporarySite::create(&site).unwrap(), state: tempfile::tempdir().unwrap() }
+        Self { transport, keys: TemporarySite::create(&site).unwrap(), state: tempfile::tempdir().unwrap() }
     }
 
     fn edge(&self, listen: SocketAddr) -> EdgeHandle {
@@ -52,6 +80,7 @@ impl Site {
         let credentials = self.keys.keys().credentials(Role::Camera, Some(&name.parse().unwrap())).unwrap();
         let mut options = CameraOptions::new(name.parse().unwrap(), "127.0.0.1", edge.port(), credentials);
         options.state = Some(self.state.path().into());
+        options.transport = self.transport;
         CameraBroker::start(options).unwrap()
     }
 }
@@ -107,9 +136,8 @@ async fn publish_until_delivered(
     unreachable!("the loop ends by returning")
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn frames_cross_whole_in_order_and_with_their_age() {
-    let site = Site::new();
+async fn frames_cross_whole_in_order_and_with_their_age(transport: Transport) {
+    let site = Site::new(transport);
     let edge = site.edge(loopback());
     let camera = site.camera("dock/cam1", edge.link_address());
     let span = Span { deliver: Deliver::Every, ..Span::LIVE };
@@ -130,9 +158,8 @@ async fn frames_cross_whole_in_order_and_with_their_age() {
 
 /// A second camera halves the first one's share of the edge's memory, and the first has been told a larger limit. Its next
 /// frame is refused, whether it is still being sent then or is there already, and the one after that goes at once.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_frame_that_the_edge_refuses_is_over() {
-    let site = Site::new();
+async fn a_frame_that_the_edge_refuses_is_over(transport: Transport) {
+    let site = Site::new(transport);
     let edge = site.edge_with(loopback(), EdgeConfig { log_bytes_max: 1 << 20, ..EdgeConfig::default() });
     let camera = site.camera("dock/cam1", edge.link_address());
     let mut subscription =
@@ -160,9 +187,8 @@ async fn a_frame_that_the_edge_refuses_is_over() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_crosses_without_a_subscriber() {
-    let site = Site::new();
+async fn nothing_crosses_without_a_subscriber(transport: Transport) {
+    let site = Site::new(transport);
     let edge = site.edge(loopback());
     let camera = site.camera("dock/cam1", edge.link_address());
     connected(&camera).await;
@@ -176,9 +202,8 @@ async fn nothing_crosses_without_a_subscriber() {
     assert!(got >= 100, "frame {got} was captured before anybody subscribed");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_edge_that_restarts_gets_its_cameras_back() {
-    let site = Site::new();
+async fn an_edge_that_restarts_gets_its_cameras_back(transport: Transport) {
+    let site = Site::new(transport);
     let edge = site.edge(loopback());
     let address = edge.link_address();
     let camera = site.camera("dock/cam1", address);
@@ -196,9 +221,8 @@ async fn an_edge_that_restarts_gets_its_cameras_back() {
     assert!(got >= 500);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_camera_that_restarts_begins_a_new_epoch() {
-    let site = Site::new();
+async fn a_camera_that_restarts_begins_a_new_epoch(transport: Transport) {
+    let site = Site::new(transport);
     let edge = site.edge(loopback());
     let camera = site.camera("dock/cam1", edge.link_address());
     let mut subscription =
@@ -234,9 +258,8 @@ async fn a_camera_that_restarts_begins_a_new_epoch() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn replies_reach_the_publisher() {
-    let site = Site::new();
+async fn replies_reach_the_publisher(transport: Transport) {
+    let site = Site::new(transport);
     let edge = site.edge(loopback());
     let camera = site.camera("dock/cam1", edge.link_address());
     connected(&camera).await;

@@ -7,6 +7,7 @@
 pub(crate) mod codec;
 mod header;
 mod message;
+mod record;
 
 pub use self::codec::WireError;
 pub use self::header::{FRAME_HEADER_BYTES_MAX, FrameHeader, SKIP_RANGES_MAX};
@@ -14,6 +15,8 @@ pub use self::message::{
     CONTRACTS_MAX, Demand, Hello, MESSAGE_BYTES_MAX, Message, MessageBuffer, REPLY_BYTES_MAX, RefuseCode,
     Report, Status, TEXT_BYTES_MAX, Welcome,
 };
+
+pub use self::record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, RecordHead, RecordKind};
 
 /// The version of the wire format that this code speaks.
 pub const VERSION: u16 = 1;

@@ -1,4 +1,4 @@
-//! The edge's side of the link: takes connections in and receives frames.
+//! The edge's side of the link: takes connections in, and receives frames over QUIC.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,10 @@ use mez_core::units::Instant;
 use mez_core::wire::{FRAME_HEADER_BYTES_MAX, FrameHeader};
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_stream::StreamExt;
 use tracing::{debug, info};
 
 use super::quic::{
@@ -19,10 +22,11 @@ use super::quic::{
     endpoint, transport_config, write_message,
 };
 use super::sent::SentBytes;
-use super::{Command, CommandSender, EdgeEvent};
+use super::{Command, CommandSender, EdgeEvent, tcp};
 use crate::clock::monotonic_now;
+use crate::identity::accept::TlsIncoming;
 use crate::identity::name::{Identity, SiteName};
-use crate::identity::tls::{TlsConfigError, quic_server_config};
+use crate::identity::tls::{TlsConfigError, link_server_config, quic_server_config};
 use crate::identity::{Credentials, peer_identity};
 use crate::memory::buffer;
 
@@ -30,12 +34,21 @@ use crate::memory::buffer;
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Handshakes that may run at once; one more is refused, so that strangers cannot fill the memory.
 const HANDSHAKES_MAX: usize = 64;
+/// How often a port is looked for that is free for UDP and TCP.
+const FREE_PORT_ATTEMPTS: u32 = 16;
 /// The least time between two progress events of a frame.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
 
-/// An open port for camera brokers. Dropping it closes all connections.
+/// An open port for camera brokers, over UDP and over TCP. Dropping it closes all connections.
 pub(crate) struct Listener {
     endpoint: Endpoint,
+    tcp: JoinHandle<()>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.tcp.abort();
+    }
 }
 
 impl Listener {
@@ -46,6 +59,7 @@ impl Listener {
 
     /// Closes all connections and waits until the other sides know.
     pub(crate) async fn close(&self) {
+        self.tcp.abort();
         self.endpoint.close(CLOSE_DONE, b"the edge broker is stopping");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
     }
@@ -59,9 +73,11 @@ pub enum ListenError {
     Tls(#[from] TlsConfigError),
     /// The port is in use, or the address is not of this machine.
     #[error(
-        "cannot listen on UDP {address}: {source}; is another edge broker running? choose another port with --listen"
+        "cannot listen on {protocol} {address}: {source}; is another edge broker running? choose another port with --listen"
     )]
     Bind {
+        /// `UDP` or `TCP`: the link needs the same port of both.
+        protocol: &'static str,
         /// The address.
         address: SocketAddr,
         /// What went wrong.
@@ -78,12 +94,14 @@ pub(crate) fn listen(
     let mut config = quinn::ServerConfig::with_crypto(Arc::new(quic_server_config(credentials)?));
     // An edge sends only control messages, so nobody asks what has left.
     config.transport_config(transport_config(SentBytes::default(), DATAGRAM_BYTES_ETHERNET));
-    let endpoint = endpoint(address, Some(config)).map_err(|source| ListenError::Bind { address, source })?;
+    let (endpoint, tcp) = bind(address, &config)?;
+    let incoming = TlsIncoming::new(tcp, Arc::new(link_server_config(credentials)?));
     let site = credentials.identity().site.clone();
+    let links = Arc::new(AtomicU64::new(0));
+    let tcp = tokio::spawn(accept_tcp(incoming, site.clone(), Arc::clone(&links), events.clone()));
     let accepting = endpoint.clone();
     tokio::spawn(async move {
         let handshakes = Arc::new(tokio::sync::Semaphore::new(HANDSHAKES_MAX));
-        let links = Arc::new(AtomicU64::new(0));
         while let Some(incoming) = accepting.accept().await {
             let Ok(permit) = Arc::clone(&handshakes).try_acquire_owned() else {
                 incoming.refuse();
@@ -111,7 +129,56 @@ pub(crate) fn listen(
             });
         }
     });
-    Ok(Listener { endpoint })
+    Ok(Listener { endpoint, tcp })
+}
+
+/// Binds the same port for UDP and TCP. Port 0 is any that is free for both.
+fn bind(address: SocketAddr, config: &quinn::ServerConfig) -> Result<(Endpoint, TcpListener), ListenError> {
+    let mut attempts = if address.port() == 0 { FREE_PORT_ATTEMPTS } else { 1 };
+    loop {
+        attempts -= 1;
+        let failed = |protocol| move |source| ListenError::Bind { protocol, address, source };
+        let endpoint = endpoint(address, Some(config.clone())).map_err(failed("UDP"))?;
+        let bound = endpoint.local_addr().map_err(failed("UDP"))?;
+        let tcp = std::net::TcpListener::bind(bound).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener)
+        });
+        match tcp {
+            Ok(tcp) => return Ok((endpoint, tcp)),
+            Err(_) if attempts > 0 => {}
+            Err(source) => return Err(ListenError::Bind { protocol: "TCP", address: bound, source }),
+        }
+    }
+}
+
+async fn accept_tcp(
+    mut incoming: TlsIncoming,
+    site: SiteName,
+    links: Arc<AtomicU64>,
+    events: mpsc::Sender<EdgeEvent>,
+) {
+    // Aborting this ends the connections too.
+    let mut connections = JoinSet::new();
+    loop {
+        let stream = tokio::select! {
+            Some(Ok(stream)) = incoming.next() => stream,
+            Some(_) = connections.join_next() => continue,
+            else => return,
+        };
+        let chain = stream.get_ref().1.peer_certificates();
+        let identity = chain
+            .ok_or_else(|| "no certificate was shown".to_owned())
+            .and_then(|chain| peer_identity(chain, &site).map_err(|error| error.to_string()));
+        match identity {
+            Ok(identity) if tcp::prepare(stream.get_ref().0).is_ok() => {
+                let link = LinkId(links.fetch_add(1, Ordering::Relaxed));
+                connections.spawn(tcp::serve_edge(link, stream, peer_of(&identity), events.clone()));
+            }
+            Ok(_) => {}
+            Err(reason) => info!(reason, "refused a connection"),
+        }
+    }
 }
 
 fn identity_of(connection: &Connection, site: &SiteName) -> Result<Identity, String> {
@@ -244,7 +311,7 @@ async fn receive_frame(link: LinkId, mut stream: RecvStream, events: &mpsc::Send
     let _ = events.send(event).await;
 }
 
-async fn report_progress(
+pub(super) async fn report_progress(
     link: LinkId,
     frame: mez_core::frame::FrameId,
     bytes: usize,

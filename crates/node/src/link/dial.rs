@@ -1,4 +1,4 @@
-//! The camera's side of the link: dials the edge and serves one connection after the other.
+//! The camera's side of the link: dials the edge over QUIC or TCP, and serves a connection over QUIC.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,25 +11,53 @@ use mez_core::frame::FrameId;
 use mez_core::wire::FrameHeader;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Connection, Endpoint, SendStream};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tracing::warn;
 
 use super::quic::{
     CLOSE_DONE, MessageReader, RESET_STALE, any_address_for, endpoint, route_datagram_bytes_max,
     transport_config, write_frame, write_message,
 };
 use super::sent::SentBytes;
-use super::{CameraEvent, Command, CommandSender};
-use crate::identity::explain::explain_quic;
-use crate::identity::tls::{TlsConfigError, quic_client_config};
+use super::{CameraEvent, Command, CommandSender, tcp};
+use crate::identity::explain::{explain_io, explain_quic};
+use crate::identity::tls::{TlsConfigError, link_client_config, quic_client_config};
 use crate::identity::{Credentials, EDGE_SERVER_NAME};
+
+/// How long QUIC may try alone before TCP is tried beside it.
+const QUIC_ALONE_TIME: Duration = Duration::from_secs(1);
+
+/// What carries the link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// QUIC, and TCP where UDP does not get through. The default.
+    #[default]
+    Auto,
+    /// QUIC over UDP: a stale frame is called back also where it has left this host's memory in part.
+    Quic,
+    /// TLS over TCP: half the processor time on a fast network, and what the kernel has taken cannot be called back.
+    Tcp,
+}
 
 /// Makes connections to one edge.
 #[derive(Clone)]
 pub(crate) struct Dialler {
     host: Arc<str>,
     port: u16,
+    transport: Transport,
     crypto: Arc<QuicClientConfig>,
+    tls: Arc<rustls::ClientConfig>,
     events: mpsc::Sender<CameraEvent>,
+}
+
+/// A connection that stands.
+enum Connected {
+    Quic(Endpoint, Connection, SentBytes),
+    Tcp(Box<TlsStream<TcpStream>>),
 }
 
 impl Dialler {
@@ -37,10 +65,13 @@ impl Dialler {
     pub(crate) fn new(
         host: &str,
         port: u16,
+        transport: Transport,
         credentials: &Credentials,
         events: mpsc::Sender<CameraEvent>,
     ) -> Result<Self, TlsConfigError> {
-        Ok(Self { host: host.into(), port, crypto: Arc::new(quic_client_config(credentials)?), events })
+        let crypto = Arc::new(quic_client_config(credentials)?);
+        let tls = Arc::new(link_client_config(credentials)?);
+        Ok(Self { host: host.into(), port, transport, crypto, tls, events })
     }
 
     /// Tries to connect, and serves the connection for as long as it lives. Everything is told through events.
@@ -48,8 +79,18 @@ impl Dialler {
         let dialler = self.clone();
         tokio::spawn(async move {
             match tokio::time::timeout(DIAL_TIME_MAX, dialler.connect()).await {
-                Ok(Ok((endpoint, connection, sent))) => {
+                Ok(Ok(Connected::Quic(endpoint, connection, sent))) => {
                     serve(link, &endpoint, connection, sent, dialler.events).await
+                }
+                Ok(Ok(Connected::Tcp(stream))) => {
+                    if dialler.transport == Transport::Auto {
+                        warn!(
+                            "UDP does not get through to {}:{}, so the link uses TCP: frames that have become stale are \
+                             given up later",
+                            dialler.host, dialler.port
+                        );
+                    }
+                    tcp::serve_camera(link, *stream, dialler.events).await;
                 }
                 Ok(Err(error)) => dialler.failed(error).await,
                 Err(_) => {
@@ -65,14 +106,50 @@ impl Dialler {
         let _ = self.events.send(CameraEvent::DialFailed(text)).await;
     }
 
-    async fn connect(&self) -> Result<(Endpoint, Connection, SentBytes), String> {
-        let place = format!("{}:{}", self.host, self.port);
+    async fn connect(&self) -> Result<Connected, String> {
         let addresses: Vec<SocketAddr> = tokio::net::lookup_host((&*self.host, self.port))
             .await
             .map_err(|error| format!("cannot find the address of {}: {error}", self.host))?
             .collect();
-        let mut failure = format!("the name {} has no address", self.host);
-        for address in addresses {
+        if addresses.is_empty() {
+            return Err(format!("the name {} has no address", self.host));
+        }
+        match self.transport {
+            Transport::Quic => self.connect_quic(&addresses).await,
+            Transport::Tcp => self.connect_tcp(&addresses).await,
+            Transport::Auto => {
+                let quic = self.connect_quic(&addresses);
+                tokio::pin!(quic);
+                // What QUIC fails with, such as a certificate that is refused, TCP would fail with too.
+                if let Ok(decided) = tokio::time::timeout(QUIC_ALONE_TIME, &mut quic).await {
+                    return decided;
+                }
+                let tcp = self.connect_tcp(&addresses);
+                tokio::pin!(tcp);
+                tokio::select! {
+                    Ok(connected) = &mut tcp => Ok(connected),
+                    decided = &mut quic => decided,
+                }
+            }
+        }
+    }
+
+    async fn connect_tcp(&self, addresses: &[SocketAddr]) -> Result<Connected, String> {
+        let failed = |error: std::io::Error| {
+            let why = explain_io(&error).unwrap_or_else(|| error.to_string());
+            format!("cannot connect to the edge at {}:{} over TCP: {why}", self.host, self.port)
+        };
+        let socket = TcpStream::connect(addresses).await.map_err(failed)?;
+        tcp::prepare(&socket).map_err(failed)?;
+        let name = ServerName::try_from(EDGE_SERVER_NAME).expect("a constant that is a DNS name");
+        let stream = TlsConnector::from(Arc::clone(&self.tls)).connect(name, socket).await.map_err(failed)?;
+        Ok(Connected::Tcp(Box::new(stream)))
+    }
+
+    async fn connect_quic(&self, addresses: &[SocketAddr]) -> Result<Connected, String> {
+        let place = format!("{}:{}", self.host, self.port);
+        let mut failure = String::new();
+        for &address in addresses {
             // A socket for each connection: a new one also gets past a path that has gone bad.
             let attempt = async {
                 let sent = SentBytes::default();
@@ -84,7 +161,7 @@ impl Dialler {
                     .connect_with(config, address, EDGE_SERVER_NAME)
                     .map_err(|error| error.to_string())?;
                 match connecting.await {
-                    Ok(connection) => Ok((endpoint, connection, sent)),
+                    Ok(connection) => Ok(Connected::Quic(endpoint, connection, sent)),
                     Err(error) => Err(explain_quic(&error).unwrap_or_else(|| error.to_string())),
                 }
             };
@@ -112,7 +189,7 @@ async fn serve(
     let reason = match connection.open_bi().await {
         Ok((mut control, messages)) => {
             let mut connected =
-                Connected { link, connection: &connection, events: &events, sent, resets: HashMap::new() };
+                Serving { link, connection: &connection, events: &events, sent, resets: HashMap::new() };
             let mut reader = MessageReader::new(messages);
             tokio::select! {
                 reason = connected.write(&mut receiver, &mut control) => reason,
@@ -140,7 +217,7 @@ async fn read(link: LinkId, reader: &mut MessageReader, events: &mpsc::Sender<Ca
     }
 }
 
-struct Connected<'a> {
+struct Serving<'a> {
     link: LinkId,
     connection: &'a Connection,
     events: &'a mpsc::Sender<CameraEvent>,
@@ -150,7 +227,7 @@ struct Connected<'a> {
     resets: HashMap<FrameId, oneshot::Sender<()>>,
 }
 
-impl Connected<'_> {
+impl Serving<'_> {
     /// Carries out commands until there is nothing more to do.
     async fn write(&mut self, commands: &mut mpsc::Receiver<Command>, control: &mut SendStream) -> String {
         // Control messages go before frames: reports and pings are what everything is timed by.

@@ -8,6 +8,9 @@ mod accept;
 mod dial;
 mod quic;
 mod sent;
+mod tcp;
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
@@ -19,10 +22,13 @@ use tokio::sync::{mpsc, oneshot};
 pub use self::accept::ListenError;
 pub(crate) use self::accept::{Listener, listen};
 pub(crate) use self::dial::Dialler;
+pub use self::dial::Transport;
 
 /// Commands that may wait for a connection. Reports come at most every 10 ms for each frame, so a connection that
 /// has this many waiting has been dead for seconds.
 const COMMANDS_MAX: usize = 1024;
+/// How long saying goodbye may take.
+const CLOSE_TIME_MAX: Duration = Duration::from_millis(500);
 /// Events that may wait for a broker's driver. Senders wait beyond that, which holds back their streams.
 pub(crate) const EVENTS_MAX: usize = 256;
 

@@ -1,0 +1,102 @@
+//! Streams within one byte stream, for a link over TCP: what QUIC does by itself.
+
+use super::WireError;
+use super::codec::{Reader, Write};
+
+/// Bytes of a record's head.
+pub const RECORD_HEAD_BYTES: usize = 8;
+/// The most bytes in a record after its head. With the head it fills one TLS record.
+pub const RECORD_BYTES_MAX: usize = (16 << 10) - RECORD_HEAD_BYTES;
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// Part of the control stream, either way. Its stream is 0.
+    Control = 1,
+    /// Camera to edge: part of a frame's stream. The first one of a stream holds the header and nothing else.
+    Data = 2,
+    /// Camera to edge: a frame's stream is complete.
+    End = 3,
+    /// Camera to edge: the camera gave the frame up.
+    Reset = 4,
+    /// Edge to camera: the edge does not take the frame, so its bytes need not be sent.
+    Stop = 5,
+}
+
+/// The head of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHead {
+    /// What it is.
+    pub kind: RecordKind,
+    /// Bytes that follow, at most [`RECORD_BYTES_MAX`].
+    pub bytes: u16,
+    /// Which stream it belongs to. The camera numbers its frames' streams from 1, each higher than the one before.
+    pub stream: u32,
+}
+
+impl RecordHead {
+    /// The head as bytes.
+    pub fn encode(&self) -> [u8; RECORD_HEAD_BYTES] {
+        let mut out = Vec::with_capacity(RECORD_HEAD_BYTES);
+        out.u8(self.kind as u8);
+        out.u8(0);
+        out.u16(self.bytes);
+        out.u32(self.stream);
+        out.try_into().expect("four fields of eight bytes in all")
+    }
+
+    /// The head that the bytes are.
+    pub fn decode(head: [u8; RECORD_HEAD_BYTES]) -> Result<Self, WireError> {
+        let mut r = Reader::new(&head);
+        let kind = match r.u8("kind")? {
+            1 => RecordKind::Control,
+            2 => RecordKind::Data,
+            3 => RecordKind::End,
+            4 => RecordKind::Reset,
+            5 => RecordKind::Stop,
+            other => return Err(WireError::Value { field: "kind", value: other.into() }),
+        };
+        let value = |field, value: u64| Err(WireError::Value { field, value });
+        match r.u8("reserved")? {
+            0 => {}
+            other => return value("reserved", other.into()),
+        }
+        let (bytes, stream) = (r.u16("bytes")?, r.u32("stream")?);
+        if usize::from(bytes) > RECORD_BYTES_MAX {
+            let max = RECORD_BYTES_MAX as u64;
+            return Err(WireError::TooLong { field: "bytes", length: bytes.into(), max });
+        }
+        let carries = matches!(kind, RecordKind::Control | RecordKind::Data);
+        if carries != (bytes > 0) {
+            return value("bytes", bytes.into());
+        }
+        if (kind == RecordKind::Control) != (stream == 0) {
+            return value("stream", stream.into());
+        }
+        Ok(Self { kind, bytes, stream })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever the bytes: a head that is taken is written as it was read, and keeps to the limits.
+        #[test]
+        fn what_is_taken_is_what_was_written(
+            kind in 0u8..8, reserved in prop_oneof![9 => Just(0u8), 1 => any::<u8>()], bytes: u16, stream in 0u32..4,
+        ) {
+            let mut head = [kind, reserved, 0, 0, 0, 0, 0, 0];
+            head[2..4].copy_from_slice(&bytes.to_le_bytes());
+            head[4..].copy_from_slice(&stream.to_le_bytes());
+            if let Ok(decoded) = RecordHead::decode(head) {
+                prop_assert_eq!(decoded.encode(), head);
+                prop_assert!(usize::from(decoded.bytes) <= RECORD_BYTES_MAX);
+                prop_assert_eq!(decoded.kind == RecordKind::Control, decoded.stream == 0);
+            }
+        }
+    }
+}

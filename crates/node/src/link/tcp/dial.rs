@@ -1,0 +1,241 @@
+//! The camera's side.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use mez_core::broker::LinkId;
+use mez_core::frame::FrameId;
+use mez_core::wire::{MessageBuffer, RECORD_BYTES_MAX, RecordKind};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_rustls::client::TlsStream;
+
+use super::{ReadRecordError, put_head, put_records, read_head};
+use crate::link::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender};
+
+/// Records written at once while the connection takes them without waiting: fewer system calls.
+const RECORDS_AT_ONCE_MAX: usize = 4;
+/// Commands that may wait for a write; beyond that they wait in their channel.
+const WAITING_MAX: usize = 64;
+/// Streams that the edge has stopped and that are still to be dropped.
+const STOPPED_MAX: usize = 64;
+
+/// Serves a connection until it ends.
+pub(in crate::link) async fn serve(
+    link: LinkId,
+    stream: TlsStream<TcpStream>,
+    events: mpsc::Sender<CameraEvent>,
+) {
+    let (commands, receiver) = CommandSender::channel();
+    if events.send(CameraEvent::Dialled(link, commands)).await.is_err() {
+        return;
+    }
+    let (reader, writer) = split(stream);
+    let (stop, stopped) = mpsc::channel(STOPPED_MAX);
+    let mut sender = Sender {
+        link,
+        events: &events,
+        writer,
+        out: Vec::with_capacity(RECORDS_AT_ONCE_MAX * (RECORD_BYTES_MAX + 8)),
+        frames: Vec::new(),
+        streams: 0,
+        records_at_once: 1,
+    };
+    let reason = tokio::select! {
+        reason = sender.run(receiver, stopped) => reason,
+        reason = read(link, reader, stop, &events) => reason,
+    };
+    let _ = tokio::time::timeout(CLOSE_TIME_MAX, sender.writer.shutdown()).await;
+    let _ = events.send(CameraEvent::Closed(link, reason)).await;
+}
+
+async fn read(
+    link: LinkId,
+    mut stream: ReadHalf<TlsStream<TcpStream>>,
+    stop: mpsc::Sender<u32>,
+    events: &mpsc::Sender<CameraEvent>,
+) -> String {
+    let mut messages = MessageBuffer::default();
+    let mut content = vec![0; RECORD_BYTES_MAX];
+    loop {
+        let head = match read_head(&mut stream).await {
+            Ok(head) => head,
+            Err(error) => return error.to_string(),
+        };
+        match head.kind {
+            RecordKind::Control => {
+                let content = &mut content[..head.bytes.into()];
+                if let Err(error) = stream.read_exact(content).await {
+                    return ReadRecordError::from(error).to_string();
+                }
+                messages.push(content);
+                loop {
+                    match messages.next() {
+                        Ok(Some(message)) => {
+                            if events.send(CameraEvent::Message(link, message)).await.is_err() {
+                                return "the camera broker has stopped".into();
+                            }
+                        }
+                        Ok(None) => break,
+                        Err(error) => return format!("the control stream made no sense: {error}"),
+                    }
+                }
+            }
+            RecordKind::Stop => {
+                if stop.send(head.stream).await.is_err() {
+                    return "the camera broker has stopped".into();
+                }
+            }
+            RecordKind::Data | RecordKind::End | RecordKind::Reset => {
+                return "an edge broker sends no frames".into();
+            }
+        }
+    }
+}
+
+/// A frame of which not everything has been written.
+struct Outgoing {
+    stream: u32,
+    frame: FrameId,
+    /// The header, until it is written.
+    header: Option<Vec<u8>>,
+    rest: Bytes,
+}
+
+struct Sender<'a> {
+    link: LinkId,
+    events: &'a mpsc::Sender<CameraEvent>,
+    writer: WriteHalf<TlsStream<TcpStream>>,
+    /// Records to be written next.
+    out: Vec<u8>,
+    /// Oldest first; the broker gives no frame before the one before has been written or given up, so there are few.
+    frames: Vec<Outgoing>,
+    /// Streams begun so far.
+    streams: u32,
+    records_at_once: usize,
+}
+
+impl Sender<'_> {
+    /// Carries out commands until there is nothing more to do.
+    async fn run(
+        &mut self,
+        mut commands: mpsc::Receiver<Command>,
+        mut stopped: mpsc::Receiver<u32>,
+    ) -> String {
+        // Commands that came while a write had to wait.
+        let mut waiting = VecDeque::new();
+        loop {
+            while let Some(command) = waiting.pop_front() {
+                if let Some(reason) = self.take(command).await {
+                    return reason;
+                }
+            }
+            while let Ok(stream) = stopped.try_recv() {
+                self.forget(|frame| frame.stream == stream);
+            }
+            if self.frames.is_empty() && self.out.is_empty() {
+                tokio::select! {
+                    command = commands.recv() => match command {
+                        Some(command) => waiting.push_back(command),
+                        None => return "the camera broker has stopped".into(),
+                    },
+                    Some(_) = stopped.recv() => {}
+                }
+                continue;
+            }
+            let write = self.write_some();
+            tokio::pin!(write);
+            loop {
+                tokio::select! {
+                    biased;
+                    // A write that was begun has to be ended: half a record makes no sense to anybody.
+                    written = &mut write => match written {
+                        Ok(()) => break,
+                        Err(error) => return error.to_string(),
+                    },
+                    command = commands.recv(), if waiting.len() < WAITING_MAX => match command {
+                        Some(Command::Close) => return "the camera broker closed the connection".into(),
+                        Some(command) => waiting.push_back(command),
+                        None => return "the camera broker has stopped".into(),
+                    },
+                }
+            }
+            waiting.extend(commands.try_recv());
+        }
+    }
+
+    /// Carries out a command; gives the reason why the connection is to end, if it is.
+    async fn take(&mut self, command: Command) -> Option<String> {
+        match command {
+            Command::Send(message) => {
+                let mut bytes = Vec::with_capacity(64);
+                message.encode(&mut bytes);
+                put_records(&mut self.out, RecordKind::Control, 0, &bytes);
+            }
+            Command::SendFrame(header, payload) => {
+                self.streams += 1;
+                let mut bytes = Vec::with_capacity(256);
+                header.encode(&mut bytes);
+                let (stream, frame) = (self.streams, header.meta.id);
+                self.frames.push(Outgoing { stream, frame, header: Some(bytes), rest: payload });
+            }
+            Command::Reset(frame) => self.forget(|known| known.frame == frame),
+            Command::Close => {
+                let _ = self.write_out().await;
+                return Some("the camera broker closed the connection".into());
+            }
+        }
+        None
+    }
+
+    /// Gives up frames, and says so to the edge where it has begun to receive them.
+    fn forget(&mut self, which: impl Fn(&Outgoing) -> bool) {
+        for frame in self.frames.extract_if(.., |frame| which(frame)) {
+            if frame.header.is_none() {
+                put_head(&mut self.out, RecordKind::Reset, frame.stream, 0);
+            }
+        }
+    }
+
+    /// Writes what waits and a little of the newest frame, and waits until the kernel has taken it. Not to be
+    /// cancelled.
+    async fn write_some(&mut self) -> io::Result<()> {
+        let mut written = None;
+        if let Some(newest) = self.frames.last_mut() {
+            if let Some(header) = newest.header.take() {
+                put_records(&mut self.out, RecordKind::Data, newest.stream, &header);
+            }
+            let bytes = newest.rest.len().min(self.records_at_once * RECORD_BYTES_MAX);
+            let piece = newest.rest.split_to(bytes);
+            put_records(&mut self.out, RecordKind::Data, newest.stream, &piece);
+            if newest.rest.is_empty() {
+                put_head(&mut self.out, RecordKind::End, newest.stream, 0);
+                written = self.frames.pop().map(|frame| frame.frame);
+            }
+        }
+        let waited = self.write_out().await?;
+        self.records_at_once = if waited { 1 } else { RECORDS_AT_ONCE_MAX };
+        if let Some(frame) = written {
+            let _ = self.events.send(CameraEvent::Sent(self.link, frame)).await;
+        }
+        Ok(())
+    }
+
+    /// Writes all records that wait into the kernel. True if it had to wait for room.
+    async fn write_out(&mut self) -> io::Result<bool> {
+        self.writer.write_all(&self.out).await?;
+        self.out.clear();
+        let mut waited = false;
+        poll_fn(|context| {
+            let polled = Pin::new(&mut self.writer).poll_flush(context);
+            waited |= polled.is_pending();
+            polled
+        })
+        .await?;
+        Ok(waited)
+    }
+}

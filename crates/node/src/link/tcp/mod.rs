@@ -1,0 +1,65 @@
+//! The link over TLS over TCP, for networks that UDP does not get through.
+//!
+//! What QUIC does for streams is done here by records of at most 16 KiB (`docs/wire.md`): control messages go between any
+//! two of them, and a newer frame before the rest of an older one. What is written stays with this process until the
+//! kernel has next to nothing unsent (`TCP_NOTSENT_LOWAT`), so that a stale frame can still be given up; what the kernel
+//! has taken cannot be called back, which QUIC can.
+
+mod accept;
+mod dial;
+
+use std::io;
+
+use mez_core::wire::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, RecordHead, RecordKind, WireError};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::TcpStream;
+
+pub(super) use self::accept::serve as serve_edge;
+pub(super) use self::dial::serve as serve_camera;
+
+/// Bytes that may wait in the kernel before any of them has been sent.
+const UNSENT_BYTES_MAX: u32 = 16 << 10;
+
+/// Sets a socket up for a link.
+pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+enum ReadRecordError {
+    /// The other side broke the protocol.
+    #[error("the connection made no sense: {0}")]
+    Wire(#[from] WireError),
+    /// The connection is gone.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// The other side ended the connection.
+    #[error("the other side ended the connection")]
+    Ended,
+}
+
+/// Reads the next record's head. Not to be cancelled.
+async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Result<RecordHead, ReadRecordError> {
+    let mut head = [0; RECORD_HEAD_BYTES];
+    match stream.read_exact(&mut head).await {
+        Ok(_) => Ok(RecordHead::decode(head)?),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(ReadRecordError::Ended),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Appends bytes as records of a stream.
+fn put_records(out: &mut Vec<u8>, kind: RecordKind, stream: u32, content: &[u8]) {
+    for piece in content.chunks(RECORD_BYTES_MAX) {
+        put_head(out, kind, stream, piece.len());
+        out.extend_from_slice(piece);
+    }
+}
+
+/// Appends a record's head.
+fn put_head(out: &mut Vec<u8>, kind: RecordKind, stream: u32, bytes: usize) {
+    let bytes = u16::try_from(bytes).expect("no record is longer than its limit");
+    out.extend_from_slice(&RecordHead { kind, bytes, stream }.encode());
+}
