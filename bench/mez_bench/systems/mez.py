@@ -22,10 +22,10 @@ class Brokers:
         log_bytes: The budget of each broker.
     """
 
-    def __init__(self, run: Run, log_bytes: int) -> None:
+    def __init__(self, run: Run, log_bytes: int, name: str = "mez") -> None:
         self._run = run
         self._log_bytes = log_bytes
-        self.folder = run.folder / "mez"
+        self.folder = run.folder / name
         self.folder.mkdir()
         self.keys = self.folder / "keys"
         run_to_end("mez keys init", mez("keys", "init", "--site", "bench", "--keys", str(self.keys)))
@@ -40,12 +40,12 @@ class Brokers:
         said = dict(word.split("=", 1) for word in self.edge.ready().split())
         self.link_address, self.grpc_address = said["link"], said["grpc"]
 
-    def dial(self, address: str) -> Child:
-        """Start the camera broker, which dials this address."""
+    def dial(self, address: str, link: str = "quic") -> Child:
+        """Start the camera broker, which dials this address over QUIC or TCP."""
         camera = self._run.children.start(
             "camera",
             mez(
-                *("camera", CAMERA, "--edge", address, "--keys", str(self.keys)),
+                *("camera", CAMERA, "--edge", address, "--link", link, "--keys", str(self.keys)),
                 *("--log-bytes", f"{self._log_bytes}", "--socket", str(self.folder / "camera.sock")),
                 *("--state", str(self.folder / "state")),
             ),
@@ -74,13 +74,22 @@ class Brokers:
 
 
 def start(run: Run) -> System:
-    """Start Mez."""
-    brokers = Brokers(run, LOG_BYTES)
-    camera = brokers.dial(brokers.link_address)
+    """Start Mez with its link over QUIC."""
+    return _start(run, "mez", "quic", "QUIC, mutual TLS 1.3")
+
+
+def start_tcp(run: Run) -> System:
+    """Start Mez with its link over TCP."""
+    return _start(run, "mez_tcp", "tcp", "TLS 1.3 over TCP, mutual")
+
+
+def _start(run: Run, name: str, link: str, details: str) -> System:
+    brokers = Brokers(run, LOG_BYTES, name)
+    camera = brokers.dial(brokers.link_address, link)
     return System(
-        name="mez",
+        name=name,
         publisher=brokers.publisher(),
         subscriber=brokers.subscriber(),
         brokers={"camera": camera, "edge": brokers.edge},
-        details={"link": "QUIC, mutual TLS 1.3", "local": "Unix socket", "log_bytes": f"{LOG_BYTES}"},
+        details={"link": details, "local": "Unix socket", "log_bytes": f"{LOG_BYTES}"},
     )

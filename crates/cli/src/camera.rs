@@ -6,7 +6,7 @@ use clap::Args;
 use mez_core::log::LogConfig;
 use mez_core::name::CameraName;
 use mez_node::api::socket::{Which, default_path};
-use mez_node::camera::CameraOptions;
+use mez_node::camera::{CameraOptions, Transport};
 use mez_node::feed::feed;
 use mez_node::identity::{KeyFolder, Name, Role};
 use mez_node::ports;
@@ -38,6 +38,9 @@ pub(crate) struct CameraArgs {
     /// The edge
     #[arg(long, value_name = "HOST[:PORT]", env = "MEZ_EDGE")]
     edge: String,
+    /// What carries the frames: QUIC, TLS over TCP, or QUIC and TCP where UDP does not get through
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = LinkWay::Auto)]
+    link: LinkWay,
     /// Folder of keys [default: $MEZ_KEYS, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
@@ -66,6 +69,24 @@ pub(crate) struct CameraArgs {
     persist: PersistArgs,
 }
 
+/// What `--link` may be.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum LinkWay {
+    Auto,
+    Quic,
+    Tcp,
+}
+
+impl From<LinkWay> for Transport {
+    fn from(way: LinkWay) -> Self {
+        match way {
+            LinkWay::Auto => Self::Auto,
+            LinkWay::Quic => Self::Quic,
+            LinkWay::Tcp => Self::Tcp,
+        }
+    }
+}
+
 pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
     let source = args.source.as_deref().map(SourceSpec::parse).transpose()?;
     let (host, port) = ports::host_and_port(&args.edge, ports::LINK)
@@ -76,6 +97,7 @@ pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
         CameraOptions::new(args.camera.clone(), host, port, keys.credentials(Role::Camera, Some(&name))?);
     options.log = LogConfig::with_bytes_max(args.log_bytes);
     options.frame_bytes_max = args.frame_bytes_max;
+    options.transport = args.link.into();
     options.state = args.state;
     options.persist = args.persist.options(args.keys.as_deref())?;
     let socket = match args.socket {

@@ -16,8 +16,8 @@ use mez_core::frame::{
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
     ALPN, CONTRACTS_MAX, Demand, FRAME_HEADER_BYTES_MAX, FrameHeader, Hello, MESSAGE_BYTES_MAX, Message,
-    MessageBuffer, REPLY_BYTES_MAX, RefuseCode, Report, SKIP_RANGES_MAX, Status, TEXT_BYTES_MAX, VERSION,
-    Welcome,
+    MessageBuffer, RECORD_BYTES_MAX, REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, Report,
+    SKIP_RANGES_MAX, Status, TEXT_BYTES_MAX, VERSION, Welcome,
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/wire.md");
@@ -149,7 +149,16 @@ fn examples() -> Vec<(&'static str, Vec<u8>)> {
         header.encode(&mut bytes);
         examples.push((name, bytes));
     }
+    examples.extend(records().map(|(name, head)| (name, head.encode().to_vec())));
     examples
+}
+
+/// The heads of records over TCP.
+fn records() -> [(&'static str, RecordHead); 2] {
+    [
+        ("record-data", RecordHead { kind: RecordKind::Data, bytes: RECORD_BYTES_MAX as u16, stream: 5 }),
+        ("record-stop", RecordHead { kind: RecordKind::Stop, bytes: 0, stream: 5 }),
+    ]
 }
 
 /// The blocks of the document that begin with ` ```hex NAME `. What follows a `#` is for people.
@@ -204,6 +213,9 @@ fn the_worked_examples_are_read_as_what_they_are_said_to_be() {
     for (name, header) in headers() {
         assert_eq!(FrameHeader::decode(&documented[name]), Ok(header), "{name}");
     }
+    for (name, head) in records() {
+        assert_eq!(RecordHead::decode(documented[name][..].try_into().unwrap()), Ok(head), "{name}");
+    }
 }
 
 /// The rows of the tables under a heading: first cell → second cell, both without backquotes.
@@ -224,6 +236,7 @@ fn limits_and_times_are_those_of_the_code() {
     let limits = rows("## Limits");
     for (name, value) in [
         ("MESSAGE_BYTES_MAX", MESSAGE_BYTES_MAX as u64),
+        ("RECORD_BYTES_MAX", RECORD_BYTES_MAX as u64),
         ("FRAME_HEADER_BYTES_MAX", FRAME_HEADER_BYTES_MAX as u64),
         ("FRAME_BYTES_MAX", FRAME_BYTES_MAX.into()),
         ("TEXT_BYTES_MAX", TEXT_BYTES_MAX as u64),
