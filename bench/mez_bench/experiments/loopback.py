@@ -138,9 +138,8 @@ def _fill(
             metrics[f"{name}_{label}_ms_p{percent}"] = of_percent(rounds)
         for ours, suffix in OURS.items():
             if peers:
-                best = min(
-                    peers, key=lambda name, percent=percent: metrics[f"{name}_{label}_ms_p{percent}"].median
-                )
+                medians = {name: metrics[f"{name}_{label}_ms_p{percent}"].median for name in peers}
+                best = min(medians, key=medians.__getitem__)
                 metrics[f"ratio_{label}_p{percent}_best_peer{suffix}"] = ratio_interval(
                     latencies[ours], latencies[best], percentile(percent)
                 )
