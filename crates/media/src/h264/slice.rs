@@ -110,7 +110,7 @@ pub(super) struct Predicted {
     rest: usize,
 }
 
-/// Reads the header of a predicted slice; `None` for one that neither openh264 nor [`Predicted::rewritten`] writes.
+/// Reads the header of a predicted slice; `None` for one that neither openh264 nor `Predicted::rewritten` writes.
 pub(super) fn predicted(unit: &[u8], frame_num_bits: u32) -> Option<Predicted> {
     // A picture that is kept, and for which the marks are given.
     if kind(unit) != Kind::Predicted || unit[0] & 0x60 == 0 {
