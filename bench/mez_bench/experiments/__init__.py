@@ -3,10 +3,11 @@
 from typing import Final
 
 from mez_bench.experiment import Experiment
+from mez_bench.experiments.flame import FLAME
 from mez_bench.experiments.log import LOG
 from mez_bench.experiments.loopback import LOOPBACK
 from mez_bench.experiments.subscribers import SUBSCRIBERS
 
 EXPERIMENTS: Final[dict[str, Experiment]] = {
-    experiment.name: experiment for experiment in (LOG, LOOPBACK, SUBSCRIBERS)
+    experiment.name: experiment for experiment in (LOG, LOOPBACK, SUBSCRIBERS, FLAME)
 }
