@@ -1,7 +1,7 @@
 """Where processor time goes: a flame graph of the brokers while 1 MB frames cross, from samples of `perf`.
 
-A flame graph (B. Gregg, "The Flame Graph", CACM 59(6), 2016) stacks callers under callees; widths are processor time, and
-neighbours are in the order of the alphabet, not of time.
+A flame graph (B. Gregg, "The Flame Graph", CACM 59(6), 2016) stacks callees on their callers; widths are
+processor time, and neighbours are in the order of the alphabet, not of time.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def draw(counted: Counter[Stack], title: str, file: Path) -> None:
     height = (depth + 3) * ROW
     parts = list(_boxes(root, root.samples, 0.0, 0, height))
     file.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="monospace" font-size="11">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        f'font-family="monospace" font-size="11">'
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>'
         f'<text x="8" y="{ROW}" font-size="13">{html.escape(title)}</text>{"".join(parts)}</svg>\n'
     )
