@@ -24,7 +24,7 @@ use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, Next, Span, Subscription};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
-    Demand, FrameHeader, Hello, Message, MessageBuffer, RefuseCode, Report, SKIP_RANGES_MAX, Status, VERSION,
+    Demand, DiskStatus, FrameHeader, Hello, Message, MessageBuffer, RefuseCode, Report, SKIP_RANGES_MAX, Status, VERSION,
     Welcome,
 };
 
@@ -504,7 +504,7 @@ fn message(b: u8, c: u8, now: Instant) -> Message {
     let number = pick(&NUMBERS, c);
     let instant = Instant::from_nanos(number);
     let frame = FrameId { epoch: Epoch(1), sequence: Sequence(number) };
-    match b % 10 {
+    match b % 11 {
         0 => Message::Ping { t1: instant },
         1 => Message::Pong { t1: now, t2: instant, t3: instant },
         2 => Message::Pong { t1: instant, t2: instant, t3: Instant::from_nanos(u64::MAX) },
@@ -524,6 +524,7 @@ fn message(b: u8, c: u8, now: Instant) -> Message {
         }),
         6 => Message::Refuse { code: RefuseCode::Full, text: String::new() },
         7 => Message::Demand(Demand::default()),
+        10 => Message::DiskStatus(DiskStatus { bytes: number, lost: number, degraded: String::new() }),
         8 => Message::Report(Report::Complete { frame, bytes: 9, first: instant, last: instant }),
         _ => Message::Reply { frame, application: String::new(), payload: Bytes::new() },
     }

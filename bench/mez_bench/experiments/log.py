@@ -1,4 +1,4 @@
-"""What the in-memory log costs, beside what a program would do without it."""
+"""What the log costs in memory, beside what a program would do without it, and on disk."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.table import Table
 
 from mez_bench.children import mez
 from mez_bench.experiment import Experiment, Outcome, Target
+from mez_bench.experiments import store
 from mez_bench.report import figure
 from mez_bench.run import Run
 from mez_bench.stats import Interval, Values, interval, median, ratio_interval
@@ -72,8 +73,9 @@ def _run(run: Run) -> Outcome:
         "--writer-frame-bytes",
         f"{GATED_BYTES}",
     )
-    run.expect(rounds * (len(FRAME_BYTES) * len(ARMS) + len(READERS)))
+    run.expect(rounds * (len(FRAME_BYTES) * len(ARMS) + len(READERS)) + store.turns(run))
     turns = _turns(_lines(run, command))
+    persistence = store.measure(run)
     outcome = Outcome(
         parameters={
             "log_bytes": LOG_BYTES,
@@ -84,20 +86,23 @@ def _run(run: Run) -> Outcome:
             "writer_seconds_per_turn": writer_seconds,
             "writer_frame_bytes": GATED_BYTES,
             "time": "processor time of the thread",
-        },
-        metrics=_metrics(turns),
-        rows=turns.rows,
+        }
+        | persistence.parameters,
+        metrics=_metrics(turns) | persistence.metrics,
+        rows=turns.rows + persistence.rows,
         targets=[
             Target("append_ratio_memcpy", ">=", 0.8),
             Target("read_ratio_memcpy", ">=", 0.8),
             Target("writer_cpu_ratio_64_readers", "<=", 1.2),
+            *store.TARGETS,
         ],
-        tables=[_table(turns)],
+        tables=[_table(turns), persistence.table],
         notes=[
             "times are processor time of the working thread: none of the arms waits for anything, and what "
             "else the machine does would count otherwise",
             "append_ratio_memcpy compares, round by round, with the faster of copy_ring (into buffers that "
             "exist, as many as the log holds frames) and copy_new (into a new vector in a bounded queue)",
+            *store.NOTES,
         ],
     )
     outcome.plot = lambda drawing: _plot(drawing, turns)
@@ -185,9 +190,9 @@ def _plot(drawing: Figure, turns: Turns) -> None:
 
 LOG: Final = Experiment(
     name="log",
-    summary="append, read and query the in-memory log, against plain copies of the same bytes",
-    needs="1 GB of memory",
-    seconds_quick=45,
-    seconds_full=300,
+    summary="append, read and query the log, against plain copies of the same bytes; keep it on disk",
+    needs="2 GB of memory; 2 GB in TMPDIR, on the disk that is meant",
+    seconds_quick=90,
+    seconds_full=900,
     run=_run,
 )

@@ -42,8 +42,10 @@ pub(crate) fn run(args: CamerasArgs) -> Result<(), Failure> {
         } else {
             print!("{}", rows(&cameras));
             for camera in &cameras {
-                if let Some(why) = camera.edge_disk.as_ref().and_then(|disk| disk.degraded.as_ref()) {
-                    println!("{}: the log on the edge's disk is degraded: {why}", camera.camera);
+                for (disk, whose) in [(&camera.camera_disk, "camera's"), (&camera.edge_disk, "edge's")] {
+                    if let Some(why) = disk.as_ref().and_then(|disk| disk.degraded.as_ref()) {
+                        println!("{}: the log on the {whose} disk is degraded: {why}", camera.camera);
+                    }
                 }
             }
         }
@@ -63,7 +65,8 @@ fn rows(cameras: &[CameraSummary]) -> String {
         "LATE",
         "LINK",
         "LOG",
-        "DISK",
+        "CAMERA'S DISK",
+        "EDGE'S DISK",
         "RTT",
         "SUBSCRIBERS",
     ];
@@ -82,6 +85,7 @@ fn rows(cameras: &[CameraSummary]) -> String {
                 camera.frames_late.to_string(),
                 bytes(camera.link_bytes),
                 bytes(camera.edge_log_bytes),
+                camera.camera_disk.as_ref().map_or("-".into(), disk),
                 camera.edge_disk.as_ref().map_or("-".into(), disk),
                 camera.clock.map_or("-".into(), |clock| milliseconds(clock.round_trip_time)),
                 camera.subscriptions.to_string(),

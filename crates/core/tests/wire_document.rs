@@ -15,8 +15,8 @@ use mez_core::frame::{
 };
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
-    ALPN, CONTRACTS_MAX, Demand, FRAME_HEADER_BYTES_MAX, FrameHeader, Hello, MESSAGE_BYTES_MAX, Message,
-    MessageBuffer, RECORD_BYTES_MAX, REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, Report,
+    ALPN, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FrameHeader, Hello, MESSAGE_BYTES_MAX,
+    Message, MessageBuffer, RECORD_BYTES_MAX, REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, Report,
     SKIP_RANGES_MAX, Status, TEXT_BYTES_MAX, VERSION, Welcome,
 };
 
@@ -91,6 +91,14 @@ fn messages() -> Vec<(&'static str, Message)> {
                 height: 1080,
                 frames_per_second: 15.0,
                 log_bytes: 4_300_000,
+            }),
+        ),
+        (
+            "disk-status",
+            Message::DiskStatus(DiskStatus {
+                bytes: 4_000_000,
+                lost: 3,
+                degraded: "the disk is full".into(),
             }),
         ),
         (

@@ -15,6 +15,7 @@ use mez_core::log::{LogConfig, LogReader, LogWriter, log};
 use mez_core::name::CameraName;
 use mez_core::store::StoreStatus;
 use mez_core::units::{ClockAnchor, Instant};
+use mez_core::wire::DiskStatus;
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::{debug, error, info, warn};
 
@@ -362,6 +363,12 @@ impl Driver {
             (intake.refused(), intake.log_bytes())
         };
         self.broker.handle_intake(refused, log_bytes);
+        let disk = self.shared.keeper.as_ref().and_then(|keeper| keeper.status(&self.shared.camera));
+        self.broker.handle_disk(disk.map(|status| DiskStatus {
+            bytes: status.disk_bytes,
+            lost: status.lost,
+            degraded: status.degraded.map(|why| why.to_string()).unwrap_or_default(),
+        }));
         self.broker.handle_timeout(monotonic_now());
     }
 

@@ -330,7 +330,7 @@ fn write_beside(args: &LogArgs, round: usize, readers: usize) -> Result<(), Fail
 }
 
 /// Processor time of the calling thread.
-fn thread_cpu_ns() -> u64 {
+pub(super) fn thread_cpu_ns() -> u64 {
     let used = clock_gettime(ClockId::ThreadCPUTime);
     used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }

@@ -5,6 +5,7 @@ mod link;
 mod log;
 mod programs;
 mod stamp;
+mod store;
 
 use clap::{Args, Subcommand};
 
@@ -20,6 +21,7 @@ pub(crate) struct MeasureArgs {
 #[derive(Debug, Subcommand)]
 enum Part {
     Log(log::LogArgs),
+    Store(store::StoreArgs),
     Publish(programs::PublishArgs),
     Subscribe(programs::SubscribeArgs),
     Link(link::LinkArgs),
@@ -28,6 +30,7 @@ enum Part {
 pub(crate) fn run(args: MeasureArgs) -> Result<(), Failure> {
     match args.part {
         Part::Log(args) => log::run(args),
+        Part::Store(args) => store::run(args),
         Part::Publish(args) => programs::publish(args),
         Part::Subscribe(args) => programs::subscribe(args),
         Part::Link(args) => link::run(args),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::format::{SALT_BYTES, Sealer, SegmentHeader};
-use super::key::KeyRing;
+use super::key::{KeyRing, TAG_BYTES};
 use super::recovery::Resume;
 use super::status::{Degraded, StoreStatus};
 use super::storage::{Bounds, Storage, StorageError, StorageErrorKind};
@@ -30,6 +30,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 pub const SLOW_AFTER: Duration = Duration::from_millis(500);
 /// Of the age that a log may reach on disk, the part after which a segment is closed, so that it can expire.
 const SEGMENT_AGE_PARTS: u32 = 16;
+
+/// The largest payload that can be stored: its sealed length is a field of 32 bits.
+const PAYLOAD_BYTES_MAX: usize = u32::MAX as usize - TAG_BYTES;
 
 /// When records are made durable against a power cut. A killed broker loses no more than the records of the last
 /// 200 ms in any case.
@@ -315,6 +318,11 @@ impl<S: Storage> StoreWriter<S> {
                     let (end, counted) = (self.cursor.index(), self.lost_before);
                     self.status.lost += end - counted.clamp(end - records, end);
                     self.lost_before = end;
+                    self.evicted = true;
+                }
+                // No length of a stored payload counts that far.
+                Read::Record(record) if record.frame.payload.len() > PAYLOAD_BYTES_MAX => {
+                    self.status.lost += 1;
                     self.evicted = true;
                 }
                 Read::Record(record) => {

@@ -57,6 +57,8 @@ pub enum Message {
     Report(Report),
     /// Camera to edge, about once a second: what the camera is doing.
     Status(Status),
+    /// Camera to edge: how its log on disk is doing, if it keeps one.
+    DiskStatus(DiskStatus),
     /// Edge to camera: an application's result for a frame.
     Reply {
         /// The frame.
@@ -179,6 +181,17 @@ pub enum Report {
     },
 }
 
+/// How a camera's log on its own disk is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskStatus {
+    /// Bytes that it takes on disk.
+    pub bytes: u64,
+    /// Frames that left memory before the disk took them, since the camera broker's start.
+    pub lost: u64,
+    /// Why the promises of durability are suspended, for people; empty if they hold.
+    pub degraded: String,
+}
+
 /// What a camera is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Status {
@@ -271,6 +284,12 @@ impl Message {
                 out.f64(status.frames_per_second);
                 out.u64(status.log_bytes);
             }
+            Self::DiskStatus(status) => {
+                out.u8(12 | OPTIONAL);
+                out.u64(status.bytes);
+                out.u64(status.lost);
+                out.text(&status.degraded, TEXT_BYTES_MAX);
+            }
             Self::Reply { frame, application, payload } => {
                 out.u8(10 | OPTIONAL);
                 frame_id(out, *frame);
@@ -360,6 +379,11 @@ impl Message {
                 height: r.u32("height")?,
                 frames_per_second: r.f64("frames_per_second")?,
                 log_bytes: r.u64("log_bytes")?,
+            }),
+            0x8c => Self::DiskStatus(DiskStatus {
+                bytes: r.u64("bytes")?,
+                lost: r.u64("lost")?,
+                degraded: r.text("degraded", TEXT_BYTES_MAX)?.into(),
             }),
             0x8a => Self::Reply {
                 frame: read_frame_id(&mut r)?,

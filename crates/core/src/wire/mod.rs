@@ -12,8 +12,8 @@ mod record;
 pub use self::codec::WireError;
 pub use self::header::{FRAME_HEADER_BYTES_MAX, FrameHeader, SKIP_RANGES_MAX};
 pub use self::message::{
-    CONTRACTS_MAX, Demand, Hello, MESSAGE_BYTES_MAX, Message, MessageBuffer, REPLY_BYTES_MAX, RefuseCode,
-    Report, Status, TEXT_BYTES_MAX, Welcome,
+    CONTRACTS_MAX, Demand, DiskStatus, Hello, MESSAGE_BYTES_MAX, Message, MessageBuffer, REPLY_BYTES_MAX,
+    RefuseCode, Report, Status, TEXT_BYTES_MAX, Welcome,
 };
 
 pub use self::record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, RecordHead, RecordKind};

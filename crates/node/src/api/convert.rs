@@ -142,6 +142,11 @@ pub fn camera_info(info: CameraInfo, disk: Option<StoreStatus>) -> pb::CameraInf
         clock_error_ns: info.clock.map(|clock| nanos(clock.error)),
         round_trip_time_ns: info.clock.map(|clock| nanos(clock.round_trip_time)),
         edge_disk: disk.map(log_on_disk),
+        camera_disk: info.disk.map(|disk| pb::LogOnDisk {
+            degraded: disk.degraded,
+            bytes: disk.bytes,
+            lost: disk.lost,
+        }),
     }
 }
 

@@ -167,6 +167,8 @@ pub struct CameraSummary {
     pub clock: Option<ClockRelation>,
     /// How its log on the edge's disk is doing; `None` if none is kept.
     pub edge_disk: Option<LogOnDisk>,
+    /// How its log on its own disk is doing; `None` if none is kept, or nothing was heard of it.
+    pub camera_disk: Option<LogOnDisk>,
 }
 
 /// How a log on disk is doing.
@@ -176,8 +178,15 @@ pub struct LogOnDisk {
     pub degraded: Option<String>,
     /// Bytes that it takes on disk.
     pub bytes: u64,
-    /// Frames that left memory before the disk took them, since the edge's start.
+    /// Frames that left memory before the disk took them, since its broker's start.
     pub lost: u64,
+}
+
+impl LogOnDisk {
+    fn from_message(disk: pb::LogOnDisk) -> Self {
+        let pb::LogOnDisk { degraded, bytes, lost } = disk;
+        Self { degraded: Some(degraded).filter(|why| !why.is_empty()), bytes, lost }
+    }
 }
 
 /// How a camera's monotonic clock relates to the edge's.
@@ -217,11 +226,8 @@ impl CameraSummary {
             frames_cancelled: info.frames_cancelled,
             frames_refused: info.frames_refused,
             link_bytes: info.link_bytes,
-            edge_disk: info.edge_disk.map(|disk| LogOnDisk {
-                degraded: Some(disk.degraded).filter(|why| !why.is_empty()),
-                bytes: disk.bytes,
-                lost: disk.lost,
-            }),
+            edge_disk: info.edge_disk.map(LogOnDisk::from_message),
+            camera_disk: info.camera_disk.map(LogOnDisk::from_message),
             clock: clock.map(|((ahead_ns, error), round_trip_time)| ClockRelation {
                 ahead_ns,
                 error: Duration::from_nanos(error),

@@ -25,7 +25,9 @@ use crate::frame::{Epoch, FrameId, SkipReason};
 use crate::log::{Cursor, LogReader, Read, Record};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{Demand, FrameHeader, Hello, Message, RefuseCode, Report, Status, VERSION, Welcome};
+use crate::wire::{
+    Demand, DiskStatus, FrameHeader, Hello, Message, RefuseCode, Report, Status, VERSION, Welcome,
+};
 
 /// How long the edge may take to answer a connection's first message.
 const WELCOME_TIME_MAX: Duration = Duration::from_secs(3);
@@ -128,6 +130,8 @@ pub struct CameraBroker {
     ledger: SkipLedger,
     outputs: VecDeque<CameraOutput>,
     status: Status,
+    /// How the log on disk is doing, if there is one.
+    disk: Option<DiskStatus>,
     status_due: Instant,
     /// Publishing instants of the last frames, for the rate.
     published_at: VecDeque<Instant>,
@@ -146,6 +150,7 @@ impl CameraBroker {
             ledger: SkipLedger::default(),
             outputs: VecDeque::new(),
             status: Status::default(),
+            disk: None,
             status_due: now,
             published_at: VecDeque::new(),
         }
@@ -241,7 +246,7 @@ impl CameraBroker {
             Message::Reply { frame, application, payload } => {
                 self.outputs.push_back(CameraOutput::Reply { frame, application, payload });
             }
-            Message::Hello(_) | Message::Status(_) => {
+            Message::Hello(_) | Message::Status(_) | Message::DiskStatus(_) => {
                 let text = "an edge does not send this message".into();
                 self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
                 self.close(link);
@@ -300,6 +305,11 @@ impl CameraBroker {
         (self.status.refused, self.status.log_bytes) = (refused, log_bytes);
     }
 
+    /// How the log on disk is doing, for the edge's people; `None` if there is none.
+    pub fn handle_disk(&mut self, disk: Option<DiskStatus>) {
+        self.disk = disk;
+    }
+
     /// The instant of [`CameraBroker::poll_timeout`] has come, or any other.
     pub fn handle_timeout(&mut self, now: Instant) {
         if now >= self.silent_from() && self.dialler.is_due(now) {
@@ -326,6 +336,9 @@ impl CameraBroker {
             if let Some(link) = self.active {
                 self.status.frames_per_second = self.rate(now);
                 self.outputs.push_back(CameraOutput::Send { link, message: Message::Status(self.status) });
+                if let Some(disk) = self.disk.clone() {
+                    self.outputs.push_back(CameraOutput::Send { link, message: Message::DiskStatus(disk) });
+                }
             }
         }
         self.reset_stalled(now);

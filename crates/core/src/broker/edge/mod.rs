@@ -131,6 +131,11 @@ impl EdgeBroker {
                     camera.status = status;
                 }
             }
+            Message::DiskStatus(disk) => {
+                if let Some(camera) = self.camera_of(id) {
+                    camera.disk = Some(disk);
+                }
+            }
             _ => self.refuse(
                 id,
                 RefuseCode::Protocol,
@@ -292,6 +297,7 @@ impl EdgeBroker {
             connected: link.is_some() && !camera.silent,
             identity: camera.identity.clone(),
             status: camera.status,
+            disk: camera.disk.clone(),
             counters: camera.counters,
             newest: camera.log.last(),
             oldest: reader.get(reader.held().start).map(|record| record.frame.meta.captured),

@@ -7,7 +7,7 @@ use crate::frame::{Epoch, FrameId, Sequence};
 use crate::log::{LogConfig, LogWriter, Record, log};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{Demand, Hello, Message, RefuseCode, Status, VERSION, Welcome};
+use crate::wire::{Demand, DiskStatus, Hello, Message, RefuseCode, Status, VERSION, Welcome};
 use std::time::Duration;
 
 use super::frames::Arriving;
@@ -64,6 +64,8 @@ pub(super) struct Camera {
     pub(super) newest_start: (Epoch, ClockAnchor),
     pub(super) demand: Demand,
     pub(super) status: Status,
+    /// How its own log on disk is doing, if it said so on this connection.
+    pub(super) disk: Option<DiskStatus>,
     pub(super) counters: CameraCounters,
 }
 
@@ -121,6 +123,7 @@ impl EdgeBroker {
         camera.identity = peer.identity;
         camera.newest_start = (epoch, anchor);
         camera.demand.contracts.clear();
+        camera.disk = None;
         let newest = camera.log.last().map(|(id, _)| id);
         if let Some(link) = self.links.get_mut(&id) {
             link.session = Some(Session { camera: name.clone(), epoch, attempt, anchor });
@@ -198,6 +201,7 @@ impl EdgeBroker {
             newest_start: start,
             demand: Demand::default(),
             status: Status::default(),
+            disk: None,
             counters: CameraCounters::default(),
         };
         self.cameras.insert(name.clone(), camera);

@@ -8,7 +8,7 @@ use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Rung, Sequence, SkipRange, SkipReason,
 };
 use crate::units::{ClockAnchor, Timestamp};
-use crate::wire::{FrameHeader, Hello, Report, Status, VERSION, Welcome};
+use crate::wire::{DiskStatus, FrameHeader, Hello, Report, Status, VERSION, Welcome};
 
 const MS: Duration = Duration::from_millis(1);
 const WALL: Timestamp = Timestamp::from_nanos(1 << 60);
@@ -361,6 +361,7 @@ fn any_camera_message() -> impl Strategy<Value = Message> {
         1 => instant().prop_map(|t1| Message::Ping { t1 }),
         1 => [instant(), instant(), instant()].prop_map(|[t1, t2, t3]| Message::Pong { t1, t2, t3 }),
         1 => Just(Message::Status(Status::default())),
+        1 => Just(Message::DiskStatus(DiskStatus::default())),
         1 => Just(Message::Demand(Demand::default())),
     ]
 }

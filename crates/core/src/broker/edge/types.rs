@@ -9,7 +9,7 @@ use crate::frame::{Epoch, FRAME_BYTES_MAX, FrameId};
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
 use crate::units::{ClockAnchor, Instant, Timestamp};
-use crate::wire::{Message, REPLY_BYTES_MAX, Status};
+use crate::wire::{DiskStatus, Message, REPLY_BYTES_MAX, Status};
 
 /// How an edge broker is set up.
 #[derive(Clone, Debug)]
@@ -179,6 +179,8 @@ pub struct CameraInfo {
     pub identity: String,
     /// What it last said of itself.
     pub status: Status,
+    /// What it last said of its log on its own disk, if it keeps one.
+    pub disk: Option<DiskStatus>,
     /// What became of its frames here.
     pub counters: CameraCounters,
     /// The newest frame here.

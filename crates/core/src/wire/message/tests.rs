@@ -78,6 +78,9 @@ fn any_message() -> impl Strategy<Value = Message> {
                 log_bytes
             })
         ),
+        (any::<(u64, u64)>(), text).prop_map(|((bytes, lost), degraded)| {
+            Message::DiskStatus(DiskStatus { bytes, lost, degraded })
+        }),
         (any_id(), text, prop::collection::vec(any::<u8>(), 0..100)).prop_map(
             |(frame, application, payload)| Message::Reply { frame, application, payload: payload.into() }
         ),
