@@ -7,8 +7,9 @@ from mez_bench.experiments.flame import FLAME
 from mez_bench.experiments.log import LOG
 from mez_bench.experiments.loopback import LOOPBACK
 from mez_bench.experiments.memory import MEMORY
+from mez_bench.experiments.policies import POLICIES
 from mez_bench.experiments.subscribers import SUBSCRIBERS
 
 EXPERIMENTS: Final[dict[str, Experiment]] = {
-    experiment.name: experiment for experiment in (LOG, LOOPBACK, SUBSCRIBERS, MEMORY, FLAME)
+    experiment.name: experiment for experiment in (LOG, LOOPBACK, SUBSCRIBERS, FLAME, MEMORY, POLICIES)
 }

@@ -3,6 +3,7 @@
 
 mod link;
 mod log;
+mod policies;
 mod programs;
 mod stamp;
 mod store;
@@ -22,6 +23,7 @@ pub(crate) struct MeasureArgs {
 enum Part {
     Log(log::LogArgs),
     Store(store::StoreArgs),
+    Policies(policies::PoliciesArgs),
     Publish(programs::PublishArgs),
     Subscribe(programs::SubscribeArgs),
     Link(link::LinkArgs),
@@ -31,6 +33,7 @@ pub(crate) fn run(args: MeasureArgs) -> Result<(), Failure> {
     match args.part {
         Part::Log(args) => log::run(args),
         Part::Store(args) => store::run(args),
+        Part::Policies(args) => policies::run(args),
         Part::Publish(args) => programs::publish(args),
         Part::Subscribe(args) => programs::subscribe(args),
         Part::Link(args) => link::run(args),

@@ -33,7 +33,8 @@ pub struct Score {
 pub enum Reaction {
     /// The link became slower.
     Settled {
-        /// From then until the last late frame of the next two seconds was there, in milliseconds.
+        /// From then until the last late frame of the next two seconds was there, in milliseconds. A frame that was cancelled counts
+        /// as late until it was due.
         settle_ms: f64,
         /// From then until what was on its way was through: nobody can settle before.
         drain_ms: f64,
@@ -111,8 +112,11 @@ pub fn reactions(setting: &Setting, slots: &Slots, marks: &[Mark], results: &[Sl
         Mark::Slower(at) => {
             let near =
                 frames.iter().filter(|(captured, _)| *captured + bound >= at && *captured < at + horizon);
-            let late = near.filter_map(|(captured, slot)| {
-                arrived(*captured, slot).filter(|there| *there > *captured + bound)
+            // A frame that was sent and cancelled was late when it was due.
+            let late = near.filter(|(_, slot)| slot.rung.is_some()).filter_map(|(captured, slot)| {
+                let there = arrived(*captured, slot);
+                let late = there.is_none_or(|there| there > *captured + bound);
+                late.then(|| there.unwrap_or(*captured + bound))
             });
             let on_way = frames
                 .iter()

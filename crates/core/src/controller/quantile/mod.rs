@@ -42,6 +42,8 @@ pub struct Config {
     pub gain_renewed: f64,
     /// How many samples have that weight after an outage. Default 5.
     pub renewed_samples: u32,
+    /// The weight of what a frame showed that was cancelled because it took too long. Default 1: it replaces the estimate.
+    pub gain_cancelled: f64,
     /// Samples of fewer bytes, unless they took long, only show what the link carries at least. Default 12,000: ten packets.
     pub sample_bytes_min: f64,
     /// Samples that took less, in milliseconds, only show what the link carries at least. Default 2.
@@ -72,6 +74,7 @@ impl Default for Config {
             small_bytes: 60e3,
             gain_renewed: 0.6,
             renewed_samples: 5,
+            gain_cancelled: 1.0,
             sample_bytes_min: 12e3,
             sample_ms_min: 2.0,
             censor_ms_min: 10.0,
@@ -269,6 +272,7 @@ impl Policy for Quantile {
             took_ms: landed.took_ms,
             wait_ms: landed.wait_ms,
             window_limited: arrival.window_limited,
+            cancelled: false,
         };
         self.rate.record(&self.config, &sample);
         self.learn(landed.flight.on_time_probability, arrival.last <= landed.flight.due);
@@ -341,7 +345,7 @@ impl Policy for Quantile {
         self.learn(sending.on_time_probability, false);
         // It will never be whole, so what is through of it is the measurement. Without it, the next frame would be as large.
         if let Some((bytes, took_ms)) = self.flights.in_service(now) {
-            let sample = Sample { bytes, took_ms, wait_ms: 0.0, window_limited: false };
+            let sample = Sample { bytes, took_ms, wait_ms: 0.0, window_limited: false, cancelled: true };
             self.rate.record(&self.config, &sample);
         }
         self.flights.cancel(frame, left_bytes as f64);

@@ -31,6 +31,8 @@ pub(super) struct Sample {
     pub(super) wait_ms: f64,
     /// The congestion window held the frame back, so the link may be faster.
     pub(super) window_limited: bool,
+    /// The frame was cancelled because it took too long: the link is another one than was thought.
+    pub(super) cancelled: bool,
 }
 
 /// The moving average of the logarithm of the rate, `x`, and its past errors.
@@ -78,7 +80,9 @@ impl Rate {
         }
         let shifted = self.shifted(error);
         self.remember(Pair { wait_ms: sample.wait_ms.max(0.0), slowness: (-error).exp() });
-        let gain = if self.renewed > 0 {
+        let gain = if sample.cancelled {
+            config.gain_cancelled
+        } else if self.renewed > 0 {
             self.renewed -= 1;
             config.gain_renewed
         } else if shifted {
@@ -138,7 +142,7 @@ mod tests {
     use super::*;
 
     fn sample(bytes: f64, took_ms: f64) -> Sample {
-        Sample { bytes, took_ms, wait_ms: 0.0, window_limited: false }
+        Sample { bytes, took_ms, wait_ms: 0.0, window_limited: false, cancelled: false }
     }
 
     #[test]
