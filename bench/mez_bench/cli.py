@@ -109,6 +109,11 @@ def _parser() -> argparse.ArgumentParser:
         default=Path(os.environ["MEZ_BENCH_DATA"]) if "MEZ_BENCH_DATA" in os.environ else None,
         help="measurements that others published, for experiments that need them (or MEZ_BENCH_DATA)",
     )
+    parser.add_argument(
+        "--virtual",
+        action="store_true",
+        help="in virtual time, where an experiment could also run on a network (none can yet)",
+    )
     parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     return parser
 

@@ -3,6 +3,7 @@
 from typing import Final
 
 from mez_bench.experiment import Experiment
+from mez_bench.experiments.channel import CHANNEL
 from mez_bench.experiments.flame import FLAME
 from mez_bench.experiments.log import LOG
 from mez_bench.experiments.loopback import LOOPBACK
@@ -11,5 +12,6 @@ from mez_bench.experiments.policies import POLICIES
 from mez_bench.experiments.subscribers import SUBSCRIBERS
 
 EXPERIMENTS: Final[dict[str, Experiment]] = {
-    experiment.name: experiment for experiment in (LOG, LOOPBACK, SUBSCRIBERS, FLAME, MEMORY, POLICIES)
+    experiment.name: experiment
+    for experiment in (LOG, LOOPBACK, SUBSCRIBERS, CHANNEL, FLAME, MEMORY, POLICIES)
 }

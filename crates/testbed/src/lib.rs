@@ -8,6 +8,8 @@
 //! | [`check`] | what must hold in every world |
 //! | [`disk`] | a disk that tears, fails and runs full under a camera's log, and stories that are played on it |
 //! | [`link`] | the model of a link and of the connections on it |
+//! | [`policies`] | policies against an oracle, on links whose future is known |
+//! | [`wifi`] | a Wi-Fi channel, calibrated against published measurements |
 //! | [`time`] | true time, and hosts' clocks, which are wrong |
 //! | [`random`] | the one source of chance |
 
@@ -20,6 +22,7 @@ pub mod random;
 pub mod scenario;
 pub mod time;
 mod trace;
+pub mod wifi;
 pub mod world;
 
 pub use crate::link::LinkSpec;

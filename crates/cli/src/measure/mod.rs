@@ -1,6 +1,7 @@
 //! `mez measure`: the parts of the experiments that have to be compiled. Hidden, and only in builds with the feature
 //! `bench`; `mez bench` calls it.
 
+mod channel;
 mod link;
 mod log;
 mod policies;
@@ -21,6 +22,7 @@ pub(crate) struct MeasureArgs {
 
 #[derive(Debug, Subcommand)]
 enum Part {
+    Channel(channel::ChannelArgs),
     Log(log::LogArgs),
     Store(store::StoreArgs),
     Policies(policies::PoliciesArgs),
@@ -31,6 +33,7 @@ enum Part {
 
 pub(crate) fn run(args: MeasureArgs) -> Result<(), Failure> {
     match args.part {
+        Part::Channel(args) => channel::run(args),
         Part::Log(args) => log::run(args),
         Part::Store(args) => store::run(args),
         Part::Policies(args) => policies::run(args),

@@ -1,0 +1,66 @@
+//! The model of a Wi-Fi channel beside what the authors of Mez measured on theirs. Prints a line of JSON for each cell of their tables;
+//! `mez bench channel` makes errors of them.
+
+use clap::Args;
+use mez_testbed::wifi::Constants;
+use mez_testbed::wifi::tables::{CELLS, Cell, error, modelled_ms};
+
+use crate::failure::Failure;
+
+/// Constants that are tried when they are chosen on one table only: what is left of the rate after a failure, what is made of
+/// it after a success, and lost MPDUs.
+const FALLS: [f64; 4] = [0.7, 0.75, 0.8, 0.85];
+const RISES: [f64; 4] = [1.1, 1.15, 1.2, 1.3];
+const LOSSES: [f64; 3] = [0.005, 0.01, 0.02];
+/// Frames of each cell while constants are chosen.
+const CHOOSING_FRAMES: usize = 60;
+
+/// Compare the model of a channel with measurements
+#[derive(Debug, Args)]
+pub(crate) struct ChannelArgs {
+    /// Runs of each cell
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    seeds: u64,
+    /// The seed of the first
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    first_seed: u64,
+    /// Frames of each camera
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    frames: usize,
+}
+
+pub(crate) fn run(args: ChannelArgs) -> Result<(), Failure> {
+    let chosen = chosen_on_table_1(args.first_seed);
+    let Constants { rate_fall, rate_rise, mpdu_loss, .. } = chosen;
+    println!(
+        r#"{{"kind":"chosen","rate_fall":{rate_fall},"rate_rise":{rate_rise},"mpdu_loss":{mpdu_loss}}}"#
+    );
+    for seed in args.first_seed..args.first_seed + args.seeds {
+        for (name, constants) in [("calibrated", Constants::CALIBRATED), ("chosen_on_table_1", chosen)] {
+            for cell in &CELLS {
+                print(name, &constants, cell, args.frames, seed);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The best of the grid for the cells of Table 1.
+fn chosen_on_table_1(seed: u64) -> Constants {
+    let grid = FALLS
+        .iter()
+        .flat_map(|fall| RISES.iter().flat_map(move |rise| LOSSES.map(|loss| (*fall, *rise, loss))));
+    let candidates = grid.map(|(rate_fall, rate_rise, mpdu_loss)| {
+        let constants = Constants { rate_fall, rate_rise, mpdu_loss, ..Constants::CALIBRATED };
+        (error(&constants, CHOOSING_FRAMES, seed, |cell| cell.table == 1), constants)
+    });
+    candidates.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(Constants::CALIBRATED, |(_, constants)| constants)
+}
+
+fn print(name: &str, constants: &Constants, cell: &Cell, frames: usize, seed: u64) {
+    let Cell { table, kilobytes, cameras, frames_per_second, latency_ms_p95 } = cell;
+    let modelled = modelled_ms(constants, cell, frames, seed);
+    println!(
+        r#"{{"kind":"cell","constants":"{name}","seed":{seed},"table":{table},"frame_kilobytes":{kilobytes},"cameras":{cameras},"frames_per_second":{frames_per_second},"measured_ms_p95":{latency_ms_p95},"modelled_ms_p95":{modelled:.2}}}"#
+    );
+}

@@ -1,0 +1,82 @@
+//! Tables 1 and 2 of the Mez paper (A. George et al. 2020), and the model beside them.
+
+use super::{Constants, Load, latencies_ms};
+
+/// A cell of a table: what was sent, and the 95th percentile of the latency that was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cell {
+    /// 1 or 2.
+    pub table: u8,
+    /// Kilobytes of a frame.
+    pub kilobytes: f64,
+    /// Cameras that send at once.
+    pub cameras: usize,
+    /// Frames in a second.
+    pub frames_per_second: f64,
+    /// 95th percentile of the first camera's latency, in milliseconds.
+    pub latency_ms_p95: f64,
+}
+
+const fn cell(
+    table: u8,
+    kilobytes: f64,
+    cameras: usize,
+    frames_per_second: f64,
+    latency_ms_p95: f64,
+) -> Cell {
+    Cell { table, kilobytes, cameras, frames_per_second, latency_ms_p95 }
+}
+
+/// The cells, at 6 m. Those of one and of five cameras with 1740 kB stand in both tables and are counted once, in the first.
+pub const CELLS: [Cell; 20] = [
+    cell(1, 610.0, 1, 5.0, 32.09),
+    cell(1, 760.0, 1, 5.0, 35.16),
+    cell(1, 970.0, 1, 5.0, 46.09),
+    cell(1, 1390.0, 1, 5.0, 59.71),
+    cell(1, 1670.0, 1, 5.0, 68.73),
+    cell(1, 1740.0, 1, 5.0, 72.72),
+    cell(1, 610.0, 5, 5.0, 150.28),
+    cell(1, 760.0, 5, 5.0, 164.56),
+    cell(1, 970.0, 5, 5.0, 262.43),
+    cell(1, 1390.0, 5, 5.0, 382.47),
+    cell(1, 1670.0, 5, 5.0, 606.98),
+    cell(1, 1740.0, 5, 5.0, 617.16),
+    cell(2, 1740.0, 2, 5.0, 128.97),
+    cell(2, 1740.0, 3, 5.0, 341.18),
+    cell(2, 1740.0, 4, 5.0, 518.31),
+    cell(2, 1740.0, 1, 15.0, 80.60),
+    cell(2, 1740.0, 2, 15.0, 409.82),
+    cell(2, 1740.0, 3, 15.0, 438.01),
+    cell(2, 1740.0, 4, 15.0, 585.58),
+    cell(2, 1740.0, 5, 15.0, 631.76),
+];
+
+/// The 95th percentile of the first camera's latency in the model, in milliseconds.
+pub fn modelled_ms(constants: &Constants, cell: &Cell, frames: usize, seed: u64) -> f64 {
+    let load =
+        Load { bytes: cell.kilobytes * 1e3, frames_per_second: cell.frames_per_second, size_noise: 0.05 };
+    let mut latencies = latencies_ms(constants, &vec![load; cell.cameras], frames, seed).swap_remove(0);
+    latencies.sort_by(f64::total_cmp);
+    latencies[(latencies.len() * 95).div_ceil(100) - 1]
+}
+
+/// Mean of |modelled ÷ measured − 1| over the cells that are asked for.
+pub fn error(constants: &Constants, frames: usize, seed: u64, which: impl Fn(&Cell) -> bool) -> f64 {
+    let cells: Vec<&Cell> = CELLS.iter().filter(|cell| which(cell)).collect();
+    let errors = cells
+        .iter()
+        .map(|cell| (modelled_ms(constants, cell, frames, seed) / cell.latency_ms_p95 - 1.0).abs());
+    errors.sum::<f64>() / cells.len() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fewer frames than the experiment has, so the bound is wider.
+    #[test]
+    fn the_model_is_near_the_tables() {
+        let error = error(&Constants::CALIBRATED, 30, 5, |cell| cell.frames_per_second < 10.0);
+        assert!(error < 0.18, "mean absolute error {error:.3}");
+    }
+}
