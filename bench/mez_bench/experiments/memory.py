@@ -1,4 +1,4 @@
-"""Whether brokers keep to their budgets: memory at full load, beside applications that have stopped reading."""
+"""Whether brokers keep to their budgets at full load, beside applications that have stopped reading."""
 
 from __future__ import annotations
 

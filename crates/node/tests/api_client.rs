@@ -184,8 +184,17 @@ async fn large_frames(way: usize) {
     let publisher = site.publisher(&address).await;
     let refused = publisher.send(image(7, LIMIT + 1)).unwrap_err();
     assert_eq!(refused, SendError::TooLarge { bytes: LIMIT as usize + 1, bytes_max: LIMIT });
-    publisher.send(image(2000, 40 << 20)).unwrap();
-    while number(&frame(&mut subscription).await.payload) != 2000 {}
+    // On a busy machine a frame of this size may be given up as stalled, like any other.
+    within(async {
+        loop {
+            publisher.send(image(2000, 40 << 20)).unwrap();
+            let arrived = async { while number(&frame(&mut subscription).await.payload) != 2000 {} };
+            if tokio::time::timeout(Duration::from_secs(5), arrived).await.is_ok() {
+                return;
+            }
+        }
+    })
+    .await;
 }
 
 async fn stalled_reader(way: usize) {
