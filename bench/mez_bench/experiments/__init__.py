@@ -5,6 +5,7 @@ from typing import Final
 from mez_bench.experiment import Experiment
 from mez_bench.experiments.channel import CHANNEL
 from mez_bench.experiments.flame import FLAME
+from mez_bench.experiments.knobs import KNOBS
 from mez_bench.experiments.log import LOG
 from mez_bench.experiments.loopback import LOOPBACK
 from mez_bench.experiments.memory import MEMORY
@@ -13,5 +14,5 @@ from mez_bench.experiments.subscribers import SUBSCRIBERS
 
 EXPERIMENTS: Final[dict[str, Experiment]] = {
     experiment.name: experiment
-    for experiment in (LOG, LOOPBACK, SUBSCRIBERS, CHANNEL, FLAME, MEMORY, POLICIES)
+    for experiment in (LOG, LOOPBACK, SUBSCRIBERS, CHANNEL, FLAME, MEMORY, POLICIES, KNOBS)
 }

@@ -2,6 +2,7 @@
 //! `bench`; `mez bench` calls it.
 
 mod channel;
+mod knobs;
 mod link;
 mod log;
 mod policies;
@@ -26,6 +27,7 @@ enum Part {
     Log(log::LogArgs),
     Store(store::StoreArgs),
     Policies(policies::PoliciesArgs),
+    Knobs(knobs::KnobsArgs),
     Publish(programs::PublishArgs),
     Subscribe(programs::SubscribeArgs),
     Link(link::LinkArgs),
@@ -37,6 +39,7 @@ pub(crate) fn run(args: MeasureArgs) -> Result<(), Failure> {
         Part::Log(args) => log::run(args),
         Part::Store(args) => store::run(args),
         Part::Policies(args) => policies::run(args),
+        Part::Knobs(args) => knobs::run(args),
         Part::Publish(args) => programs::publish(args),
         Part::Subscribe(args) => programs::subscribe(args),
         Part::Link(args) => link::run(args),

@@ -78,6 +78,8 @@ struct Receiver {
     slots: [Option<u64>; SLOTS],
     /// The frame sent last, unless it is known to be lost.
     last: Option<u64>,
+    /// The first of the frames that each need the one before, up to the last: losses before it do not matter any more.
+    unbroken_from: u64,
     /// The frame_num of the frame sent last.
     frame_num: u32,
     /// Whether it was sent an independent frame.
@@ -220,7 +222,7 @@ impl H264Encoder {
         });
         self.receiver.slots.iter_mut().filter(|slot| **slot == Some(number)).for_each(|slot| *slot = None);
         // Whatever was sent after it needs it, unless it recovered already.
-        if self.receiver.last.is_some_and(|last| last >= number) {
+        if number >= self.receiver.unbroken_from {
             self.receiver.last = None;
         }
     }
@@ -405,6 +407,10 @@ impl H264Encoder {
                 own
             }
         };
+        let refers = coded.refers.and_then(|picture| picture.sent);
+        if refers.is_none() || refers != self.receiver.last {
+            self.receiver.unbroken_from = number;
+        }
         self.receiver.slots[own] = Some(number);
         self.receiver.last = Some(number);
         let frame_num = self.mirror.last.map(|last| last.frame_num);
@@ -420,7 +426,7 @@ impl H264Encoder {
             fits: payload.len() <= most,
             payload: payload.into(),
             quantiser: Quantiser::clamped(quantiser),
-            refers: coded.refers.and_then(|picture| picture.sent),
+            refers,
             attempts,
         })
     }

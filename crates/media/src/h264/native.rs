@@ -126,11 +126,13 @@ impl NativeEncoder {
         }
         out.clear();
         for layer in info.sLayerInfo.iter().take(info.iLayerNum.max(0) as usize) {
+            if layer.iNalCount <= 0 || layer.pNalLengthInByte.is_null() || layer.pBsBuf.is_null() {
+                continue;
+            }
             // SAFETY: the library gives as many lengths as there are units, and the units lie one behind the other in its
             // buffer, which it leaves alone until the next call.
             unsafe {
-                let lengths =
-                    std::slice::from_raw_parts(layer.pNalLengthInByte, layer.iNalCount.max(0) as usize);
+                let lengths = std::slice::from_raw_parts(layer.pNalLengthInByte, layer.iNalCount as usize);
                 let bytes: usize = lengths.iter().map(|&length| length.max(0) as usize).sum();
                 out.extend_from_slice(std::slice::from_raw_parts(layer.pBsBuf, bytes));
             }

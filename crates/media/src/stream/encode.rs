@@ -46,7 +46,7 @@ pub struct Request<'a> {
     pub bytes_max: Option<usize>,
     /// What it may be predicted from.
     pub predict: Predict,
-    /// Where the application found something last, in pixels of the source: hints.
+    /// Where the application found something last, in pixels of the source: hints, which changed tiles take up.
     pub regions: &'a [Region],
 }
 
@@ -126,7 +126,9 @@ enum Codec {
         quality: Quality,
         /// The last frame that arrived.
         acknowledged: Option<Sequence>,
-        /// Whether the frame sent last is lost.
+        /// The first of the frames that each need the one before, up to the last.
+        unbroken_from: Sequence,
+        /// Whether one of those is lost.
         broken: bool,
     },
     H264(Box<H264Encoder>),
@@ -214,7 +216,7 @@ impl StreamEncoder {
         self.knobs.not_sent();
         match &mut self.codec {
             Some(Codec::H264(encoder)) => encoder.lost(sequence.0),
-            Some(Codec::Tiles { broken, .. }) => *broken = true,
+            Some(Codec::Tiles { broken, unbroken_from, .. }) => *broken |= sequence >= *unbroken_from,
             None => {}
         }
         // Without its first frame a chain is worth nothing.
@@ -312,10 +314,13 @@ impl StreamEncoder {
                 encoder: Box::new(TileEncoder::new()?),
                 quality: jpeg.quality,
                 acknowledged: None,
+                unbroken_from: request.sequence,
                 broken: false,
             });
         }
-        let Some(Codec::Tiles { setting, encoder, quality, acknowledged, broken }) = &mut self.codec else {
+        let Some(Codec::Tiles { setting, encoder, quality, acknowledged, unbroken_from, broken }) =
+            &mut self.codec
+        else {
             return Err(StreamEncodeError::Empty);
         };
         let (base, reference) = match (chain, *acknowledged) {
@@ -342,7 +347,9 @@ impl StreamEncoder {
         } else if frame.tiles > 0 {
             *quality = (*quality).min(frame.quality);
         }
-        *broken = false;
+        if base != Base::Last {
+            (*unbroken_from, *broken) = (request.sequence, false);
+        }
         let form = Form::Tiles(Jpeg { quality: *quality, ..jpeg });
         let chain = self.link(request, reference);
         let setting = Setting { form, ..*request.setting };
