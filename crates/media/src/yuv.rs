@@ -3,6 +3,8 @@
 //! Full-range Y′CbCr by BT.601, as in JFIF, with chroma at half the resolution both ways. Integer arithmetic throughout: the
 //! same input gives the same output on every machine.
 
+mod native;
+
 use crate::image::{Image, ImageError, ImageView, PixelFormat, Yuv420View};
 use crate::knobs::colour::luma;
 
@@ -63,9 +65,16 @@ impl Yuv420 {
         &mut self.data
     }
 
-    /// Converts pixels to planes; each chroma sample is that of the mean of four pixels (fewer at an odd edge). Alpha is
-    /// dropped; grey has no chroma.
+    /// Converts pixels to planes; each chroma sample is the mean of that of four pixels (fewer at an odd edge), within one
+    /// step. Alpha is dropped; grey has no chroma.
     pub fn fill_from(&mut self, image: &ImageView<'_>) {
+        let planes = self.reset(image.width(), image.height());
+        if !native::fill(image, planes) {
+            self.fill_from_plain(image);
+        }
+    }
+
+    fn fill_from_plain(&mut self, image: &ImageView<'_>) {
         let (width, height) = (image.width(), image.height());
         let channels = image.format().bytes_per_pixel();
         let [luma_plane, blue_plane, red_plane] = self.reset(width, height);
@@ -133,10 +142,16 @@ pub(crate) struct Planes<'a> {
 
 /// Converts planes to BGR. Every chroma sample serves its four pixels as it is.
 pub(crate) fn to_bgr(planes: &Planes<'_>, width: u32, height: u32, target: &mut Image) {
-    let (row_bytes, half) = (width as usize * 3, width.div_ceil(2) as usize);
     let mut output = target.reset(width, height, PixelFormat::Bgr8);
+    if !native::to_bgr(planes, (width, height), output.data_mut()) {
+        to_bgr_plain(planes, width, output.data_mut());
+    }
+}
+
+fn to_bgr_plain(planes: &Planes<'_>, width: u32, output: &mut [u8]) {
+    let (row_bytes, half) = (width as usize * 3, width.div_ceil(2) as usize);
     let mut terms = vec![[0i32; 3]; half];
-    for (y, row) in output.data_mut().chunks_exact_mut(row_bytes).enumerate() {
+    for (y, row) in output.chunks_exact_mut(row_bytes).enumerate() {
         let luma = &planes.luma[y * planes.luma_stride..][..width as usize];
         if y % 2 == 0 {
             let at = y / 2 * planes.chroma_stride;
@@ -154,6 +169,45 @@ pub(crate) fn to_bgr(planes: &Planes<'_>, width: u32, height: u32, target: &mut 
                 for (value, term) in pixel.iter_mut().zip(term) {
                     *value = ((luma + term) >> 16).clamp(0, 255) as u8;
                 }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// The library's code and ours are the same conversion: towards BGR exactly, towards planes within one step for luma and
+        /// two for chroma, which one averages before and the other after the conversion.
+        #[test]
+        fn both_ways_to_convert_agree(
+            width in 1u32..40,
+            height in 1u32..20,
+            gap in 0usize..5,
+            samples in prop::collection::vec(any::<u8>(), 80 * 45 * 3),
+        ) {
+            let (width, height) = (2 * width, 2 * height);
+            let (w, h) = (width as usize, height as usize);
+            let (luma_stride, chroma_stride) = (w + gap, w / 2 + gap);
+            let (luma, rest) = samples.split_at(luma_stride * h);
+            let (blue, red) = rest.split_at(chroma_stride * h / 2);
+            let planes = Planes { luma, luma_stride, blue, red, chroma_stride };
+            let (mut fast, mut plain) = (vec![0; 3 * w * h], vec![1; 3 * w * h]);
+            prop_assert!(native::to_bgr(&planes, (width, height), &mut fast));
+            to_bgr_plain(&planes, width, &mut plain);
+            prop_assert_eq!(fast, plain);
+
+            let stride = 3 * w + gap;
+            let view = ImageView::new(&samples[..stride * h], width, height, stride, PixelFormat::Bgr8).unwrap();
+            let (mut fast, mut plain) = (Yuv420::empty(), Yuv420::empty());
+            prop_assert!(native::fill(&view, fast.reset(width, height)));
+            plain.fill_from_plain(&view);
+            for (at, (a, b)) in fast.data.iter().zip(&plain.data).enumerate() {
+                prop_assert!(a.abs_diff(*b) <= if at < w * h { 1 } else { 2 }, "{}: {} {}", at, a, b);
             }
         }
     }

@@ -233,7 +233,7 @@ fn check(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn whatever_is_shown_is_what_the_rung_says(steps in steps()) {

@@ -147,13 +147,14 @@ impl Tables {
         let (u, v) = if sum == 0 {
             (0, 0)
         } else {
-            // u′ and v′ against white's 0.19793943 and 0.46831096; 13 L* makes u* and v*.
+            // u′ and v′ against white's 0.1979394 and 0.4683110; 13 L* makes u* and v*. The largest share, 9 Y, is below 2^39,
+            // and ten million times that below 2^63.
             let l = lightness * 100 / 255;
             let against = |share: i64, white: i64| {
-                let prime = i128::from(share) * 100_000_000 / i128::from(sum) - i128::from(white);
-                (13 * i128::from(l) * prime / 100_000_000) as i64
+                let prime = share * 10_000_000 / sum - white;
+                13 * l * prime / 10_000_000
             };
-            (against(4 * x, 19_793_943), against(9 * y, 46_831_096))
+            (against(4 * x, 1_979_394), against(9 * y, 4_683_110))
         };
         let scaled = |value: i64, shift: i64, range: i64| round((value + shift * ONE) * 255 / range);
         [round(lightness), scaled(u, 134, 354), scaled(v, 140, 262)]

@@ -99,6 +99,18 @@ impl Reader {
             self.resizer.resize_planes(&self.decoded_planes.view()?, size, &mut self.planes)?;
             return Ok(&self.planes);
         }
+        if let Source::Pixels(view) = source
+            && view.width().is_multiple_of(2)
+            && view.height().is_multiple_of(2)
+        {
+            // Half the samples are left to scale, and converting them costs less than scaling the others.
+            self.decoded_planes.fill_from(view);
+            if (view.width(), view.height()) == size {
+                return Ok(&self.decoded_planes);
+            }
+            self.resizer.resize_planes(&self.decoded_planes.view()?, size, &mut self.planes)?;
+            return Ok(&self.planes);
+        }
         self.pixels(source, size, false)?;
         let at_size = |image: &Image| (image.width(), image.height()) == size;
         let image = match source {
