@@ -86,8 +86,8 @@ def _run(run: Run) -> Outcome:
             "writer_seconds_per_turn": writer_seconds,
             "writer_frame_bytes": GATED_BYTES,
             "time": "processor time of the thread",
-        }
-        | persistence.parameters,
+            **persistence.parameters,
+        },
         metrics=_metrics(turns) | persistence.metrics,
         rows=turns.rows + persistence.rows,
         targets=[

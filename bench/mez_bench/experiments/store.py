@@ -11,7 +11,7 @@ import numpy as np
 from rich.table import Table
 
 from mez_bench.children import mez
-from mez_bench.experiment import Target
+from mez_bench.experiment import Cell, Target
 from mez_bench.report import figure
 from mez_bench.run import Run
 from mez_bench.stats import Interval, Values, interval, median, percentile, ratio_interval
@@ -40,9 +40,9 @@ NOTES: Final = (
 class Persistence:
     """What was measured of the log on disk."""
 
-    parameters: dict[str, Any]
+    parameters: dict[str, Cell | Sequence[Cell]]
     metrics: dict[str, Interval]
-    rows: list[dict[str, Any]]
+    rows: list[dict[str, Cell]]
     table: Table
 
 
@@ -83,7 +83,7 @@ def measure(run: Run) -> Persistence:
             "store_turn_bytes": turn_bytes,
         },
         metrics=_metrics(rows),
-        rows=rows,
+        rows=[_summary(row) for row in rows],
         table=_table(rows),
     )
 
@@ -98,6 +98,14 @@ def _lines(run: Run, command: Sequence[str]) -> Iterator[dict[str, Any]]:
         turn: dict[str, Any] = json.loads(line)
         run.step(f"{turn['arm']}, {turn['frame_bytes'] / 1000:g} kB")
         yield turn
+
+
+def _summary(row: Mapping[str, Any]) -> dict[str, Cell]:
+    """Return a turn without its single calls."""
+    cells = {name: value for name, value in row.items() if name != "calls_ns"}
+    if "calls_ns" in row:
+        cells |= {"calls": len(row["calls_ns"]), "p99_ns": float(np.percentile(row["calls_ns"], 99))}
+    return cells
 
 
 def _of(rows: Sequence[Mapping[str, Any]], arm: str, **only: bool | int) -> list[Mapping[str, Any]]:

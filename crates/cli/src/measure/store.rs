@@ -14,6 +14,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -160,9 +161,9 @@ impl Publisher {
         arm: &str,
         round: usize,
         args: &StoreArgs,
-        keep: impl FnOnce(&LogReader) -> Result<Option<LogKeeper<Throttled>>, Failure>,
+        keep: impl FnOnce(&LogReader) -> Result<Option<(LogKeeper<Throttled>, Arc<AtomicBool>)>, Failure>,
     ) -> Result<(), Failure> {
-        let keeper = keep(&self.reader)?;
+        let kept = keep(&self.reader)?;
         let interval_ns = (1e9 / args.fps) as u64;
         let begin_ns = now_ns() + 50_000_000;
         let mut calls = Vec::new();
@@ -172,13 +173,15 @@ impl Publisher {
             self.publish()?;
             calls.push((now_ns() - begun).to_string());
         }
-        let status = keeper.as_ref().and_then(|keeper| keeper.status(&camera())).unwrap_or_default();
-        if let Some(keeper) = keeper {
+        let status = kept.as_ref().and_then(|(keeper, _)| keeper.status(&camera())).unwrap_or_default();
+        if let Some((keeper, over)) = kept {
+            over.store(true, Ordering::Relaxed);
             keeper.stop();
         }
-        let StoreStatus { records, lost, degradations, .. } = status;
+        let StoreStatus { records, lost, degraded, .. } = status;
+        let degraded = degraded.is_some();
         println!(
-            r#"{{"arm":"{arm}","round":{round},"frame_bytes":{},"calls_ns":[{}],"records":{records},"lost":{lost},"degradations":{degradations}}}"#,
+            r#"{{"arm":"{arm}","round":{round},"frame_bytes":{},"calls_ns":[{}],"records":{records},"lost":{lost},"degraded":{degraded}}}"#,
             self.source.len(),
             calls.join(",")
         );
@@ -187,20 +190,27 @@ impl Publisher {
 }
 
 /// A thread that keeps the log on a disk that takes `bytes_per_second`.
-fn keep(folder: &Path, reader: &LogReader, bytes_per_second: u64) -> Result<LogKeeper<Throttled>, Failure> {
-    let mut files = Throttled { files: files(folder)?, bytes_per_second };
+fn keep(
+    folder: &Path,
+    reader: &LogReader,
+    bytes_per_second: u64,
+) -> Result<(LogKeeper<Throttled>, Arc<AtomicBool>), Failure> {
+    let over = Arc::new(AtomicBool::new(false));
+    let mut files = Throttled { files: files(folder)?, bytes_per_second, over: Arc::clone(&over) };
     let recovery = recover(&mut files, recovery(0, &camera(), &keys()), monotonic_now)?;
     let cursor = reader.cursor_at_end();
     let writer = StoreWriter::new(files, config(), recovery.resume, cursor, monotonic_now(), wall_now());
     let keeper = LogKeeper::start()?;
     keeper.keep(camera(), writer);
-    Ok(keeper)
+    Ok((keeper, over))
 }
 
 /// A disk that is slower than the one that is there.
 struct Throttled {
     files: LogFiles,
     bytes_per_second: u64,
+    /// The turn is over: what is left is written at full speed.
+    over: Arc<AtomicBool>,
 }
 
 impl Storage for Throttled {
@@ -213,8 +223,9 @@ impl Storage for Throttled {
     }
 
     fn append(&mut self, segment: SegmentNumber, bytes: &[u8]) -> Result<(), StorageError> {
-        if self.bytes_per_second != u64::MAX {
-            std::thread::sleep(Duration::from_secs_f64(bytes.len() as f64 / self.bytes_per_second as f64));
+        let done_ns = now_ns() + (bytes.len() as f64 / self.bytes_per_second as f64 * 1e9) as u64;
+        while now_ns() < done_ns && !self.over.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
         }
         self.files.append(segment, bytes)
     }

@@ -182,7 +182,12 @@ pub fn recover(
     let mut resume = Resume { next_segment: newest_listed.max(bounds.next), bounds, ..Resume::default() };
     walk.report.missing = bounds.next.0.saturating_sub(newest_listed.0.max(bounds.oldest.0));
     let mut closed = None;
-    for (number, bytes, opened) in segments {
+    let older: Vec<SegmentNumber> = segments.iter().skip(1).map(|(number, ..)| *number).collect();
+    for (place, (number, bytes, opened)) in segments.into_iter().enumerate() {
+        if let Some(next) = older.get(place).filter(|_| !walk.over) {
+            // It comes from the disk while this one is decrypted.
+            storage.prefetch(*next);
+        }
         match opened {
             Some(Ok(_) | Err(HeaderError::Torn)) if number < bounds.oldest => {
                 storage.remove(number)?;

@@ -63,6 +63,9 @@ pub trait Storage {
         buffer: &mut [u8],
     ) -> Result<usize, StorageError>;
 
+    /// Tells that a segment will be read soon, so that it may be fetched meanwhile.
+    fn prefetch(&mut self, _segment: SegmentNumber) {}
+
     /// Removes a segment. It may come back at a power cut; [`Bounds`] are there for that.
     fn remove(&mut self, segment: SegmentNumber) -> Result<(), StorageError>;
 

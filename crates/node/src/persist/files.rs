@@ -9,7 +9,7 @@ use std::thread;
 
 use mez_core::name::{CameraName, SEGMENTS_MAX};
 use mez_core::store::{Bounds, SegmentNumber, Storage, StorageError, StorageErrorKind};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Advice, FlockOperation, fadvise, flock};
 use rustix::io::Errno;
 
 use crate::state::write_durably;
@@ -237,6 +237,13 @@ impl Storage for LogFiles {
             }
         }
         Ok(read)
+    }
+
+    fn prefetch(&mut self, segment: SegmentNumber) {
+        // Only a hint: if it fails, reading takes longer, or says why it cannot.
+        if let Ok(file) = File::open(self.path(segment)) {
+            let _ = fadvise(&file, 0, None, Advice::WillNeed);
+        }
     }
 
     fn remove(&mut self, segment: SegmentNumber) -> Result<(), StorageError> {
