@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`capacity`] | what a link carries in every millisecond, and when a given byte is through |
-//! | [`reference`] | the reference set: calm, mixed and harsh links, and its ladder |
+//! | [`mod@reference`] | the reference set: calm, mixed and harsh links, and its ladder |
 //! | [`links`] | steps, outages, a cell, a walk, an elevator |
 //! | [`packet_trace`] | recorded links |
 //! | [`run`] | cameras with policies on one link, in virtual time |
