@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mez_core::controller::share::Goal;
+use mez_core::profile::{ByteSizes, Profile, RungProfile};
 use mez_core::units::Instant;
 use mez_testbed::policies::capacity::Capacity;
 use mez_testbed::policies::entrants::Entrant;
@@ -182,4 +183,34 @@ fn cameras_that_share_a_link_do_better_with_shares_from_the_edge() {
         shared > alone && shared > 0.92,
         "the worst camera reaches {alone:.3} alone and {shared:.3} with shares"
     );
+}
+
+#[test]
+fn a_bound_of_many_frame_intervals_does_not_cost_frames() {
+    let link = CLASSES[0].capacity(35_000, &mut Random::seeded(970));
+    let mut setting = setting(link, &[ACCURACY_BYTES], 30, 970);
+    setting.cameras[0].latency_bound = Duration::from_secs(1);
+    let slots = Slots::new(&setting);
+    let score = score(&setting, 0, &results(&setting, &slots, Entrant::Quantile)[0]);
+    assert!(
+        score.on_time_share > 0.95,
+        "a large frame kept later ones from being sent: {}",
+        score.on_time_share
+    );
+}
+
+#[test]
+fn frames_of_one_packet_do_not_stay_small_for_ever() {
+    let link = CLASSES[0].capacity(35_000, &mut Random::seeded(971)).times(0.02);
+    let mut setting = setting(link, &[ACCURACY_BYTES], 30, 971);
+    let small = setting.cameras[0].ladder.rungs().iter().map(|rung| RungProfile {
+        bytes: ByteSizes::around(rung.bytes.mean * 0.02, SIZE_NOISE),
+        ..rung.clone()
+    });
+    setting.cameras[0].ladder = Profile::new(small.collect()).expect("as sound as before").ladder();
+    setting.window_bytes = 6e3;
+    let slots = Slots::new(&setting);
+    let score = score(&setting, 0, &results(&setting, &slots, Entrant::Quantile)[0]);
+    // The smallest rung, which has 400 bytes, is worth 0.75.
+    assert!(score.utility > 0.82, "{}", score.utility);
 }

@@ -61,6 +61,9 @@ impl Policy for Ewma {
     fn decide(&mut self, offer: &Offer<'_>) -> Decision {
         let (floor, reaches_floor) = offer.floor_rung();
         let Some(rate) = self.rate.filter(|_| !self.out).map(|rate| rate * self.safety) else {
+            // One packet measures nothing, so the first frame is one of several where there is one.
+            let rung = offer.ladder.rungs().partition_point(|rung| rung.bytes.mean < 2.0 * PACKET_BYTES);
+            let floor = if self.out { floor } else { rung.min(offer.ladder.len() - 1).max(floor) };
             return match self.tried.map(|tried| tried + OUTAGE_INTERVAL) {
                 Some(due) if offer.now < due => Decision::Wait { until: due },
                 _ => Decision::Send(Choice::plain(floor, !reaches_floor)),

@@ -9,7 +9,7 @@
 //! max(Q / exp(x + ε) − elapsed, w) + S / exp(x + ε) ≤ h
 //! ```
 //!
-//! and the choice is the rung of the greatest `π · accuracy − λ (1 − π)`. The price `λ` of a late frame rises while more frames are
+//! and the choice is the rung of the greatest `π · accuracy − λ (1 − π) − n · accuracy`, with `n` later frames that it keeps from being sent. The price `λ` of a late frame rises while more frames are
 //! late than the contract allows. `docs/controller.md` has the figures behind this, and what was tried and rejected.
 
 mod calibration;
@@ -165,8 +165,9 @@ impl Quantile {
         ms(offer.latency_bound) - ms(offer.age()) - self.flights.delay_ms() - self.config.guard_ms
     }
 
-    /// The share of remembered waits and errors with which a frame of this rung would be on time.
-    fn on_time_probability(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> f64 {
+    /// What the remembered waits and errors make of a frame of this rung: the share with which it would be on time, and how many
+    /// later frames it would keep from being sent, on average.
+    fn foresee(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> (f64, f64) {
         let profile = &offer.ladder.rungs()[rung];
         let detector_ms = match (offer.result_latency_bound, profile.detector_time) {
             (Some(bound), Some(time)) => ms(offer.latency_bound) - (ms(bound) - ms(time)),
@@ -174,24 +175,34 @@ impl Quantile {
         };
         let left_ms = outlook.left_ms - ms(profile.camera_time) - detector_ms.max(0.0);
         let (backlog, ago_ms) = outlook.backlog;
+        let (age_ms, interval_ms) = (ms(offer.age()), ms(offer.interval).max(1.0));
         let pairs = self.rate.pairs();
-        let on_time = pairs.iter().zip(&self.size_quantiles).filter(|(pair, quantile)| {
+        let (mut on_time, mut displaced) = (0u32, 0.0);
+        for (pair, quantile) in pairs.iter().zip(&self.size_quantiles) {
             let ms_per_byte = pair.slowness / outlook.rate;
             let start_ms = (backlog * ms_per_byte - ago_ms).max(pair.wait_ms);
-            let bytes = profile.bytes.quantile(**quantile) * self.size_ratio;
-            start_ms + bytes * ms_per_byte <= left_ms
-        });
-        on_time.count() as f64 / pairs.len() as f64
+            let bytes = profile.bytes.quantile(*quantile) * self.size_ratio;
+            let end_ms = start_ms + bytes * ms_per_byte;
+            on_time += u32::from(end_ms <= left_ms);
+            // The next frame waits for the end of this one, or until it is cancelled for being late. When the one after it comes
+            // first, it has waited in vain.
+            let frames = ((age_ms + end_ms.min(left_ms)) / interval_ms).floor() - 1.0;
+            displaced += frames.max(0.0);
+        }
+        (f64::from(on_time) / pairs.len() as f64, displaced / pairs.len() as f64)
+    }
+
+    fn on_time_probability(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> f64 {
+        self.foresee(offer, outlook, rung).0
     }
 
     fn prospect(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> Prospect {
-        let on_time = self.on_time_probability(offer, outlook, rung);
+        let (on_time, displaced) = self.foresee(offer, outlook, rung);
         let late_cost = self.config.late_cost + self.late_cost_rise;
-        Prospect {
-            rung,
-            on_time,
-            worth: on_time * offer.ladder.rungs()[rung].accuracy - late_cost * (1.0 - on_time),
-        }
+        let accuracy = offer.ladder.rungs()[rung].accuracy;
+        // A frame that is not sent is worth what this one is.
+        let worth = on_time * accuracy - late_cost * (1.0 - on_time) - displaced * accuracy;
+        Prospect { rung, on_time, worth }
     }
 
     /// The best rung from `floor` up that is not more than [`Config::ramp`] times as large as what was sent lately.
@@ -210,15 +221,17 @@ impl Quantile {
         best
     }
 
-    /// One rung more, from time to time, while it is the congestion window that limits: it grows only when it is used.
+    /// One rung more, from time to time, while it is the congestion window that limits, which grows only when it is used; or while
+    /// frames are too small to measure the link by.
     fn probe(&mut self, offer: &Offer<'_>, outlook: &Outlook, best: Prospect) -> Prospect {
         let rung = best.rung + 1;
-        let due = self.rate.window_limited && offer.now >= self.probed + self.config.probe_interval;
+        let due = (self.rate.window_limited || self.rate.blind)
+            && offer.now >= self.probed + self.config.probe_interval;
         if !due || rung >= offer.ladder.len() {
             return best;
         }
         let higher = self.prospect(offer, outlook, rung);
-        if higher.on_time < offer.on_time_share {
+        if higher.on_time < offer.on_time_share && !self.rate.blind {
             return best;
         }
         self.probed = offer.now;
@@ -240,10 +253,10 @@ impl Quantile {
     }
 
     /// Nothing is known of the link, or nothing gets through: the smallest frame that keeps the floor, from time to time.
-    fn try_out(&mut self, offer: &Offer<'_>, floor: usize, infeasible: bool) -> Decision {
+    fn try_out(&mut self, offer: &Offer<'_>, rung: usize, infeasible: bool) -> Decision {
         match self.tried.map(|tried| tried + OUTAGE_INTERVAL) {
             Some(due) if offer.now < due => Decision::Wait { until: due },
-            _ => self.send(floor, None, infeasible),
+            _ => self.send(rung, None, infeasible),
         }
     }
 }
@@ -292,7 +305,10 @@ impl Policy for Quantile {
             return self.try_out(offer, floor, true);
         }
         let Some(rate) = self.rate.estimate(&self.config, self.flights.in_service(offer.now)) else {
-            return self.try_out(offer, floor, !reaches_floor);
+            // Frames of one packet arrive and measure nothing: larger ones, until one does.
+            let larger = offer.ladder.best_within(self.largest_bytes * self.config.ramp).unwrap_or(floor);
+            let rung = if self.rate.blind { offer.capped(larger.max(floor), floor) } else { floor };
+            return self.try_out(offer, rung, !reaches_floor);
         };
         let outlook =
             Outlook { left_ms: self.left_ms(offer), backlog: self.flights.backlog(offer.now), rate };

@@ -46,6 +46,8 @@ pub(super) struct Rate {
     renewed: u32,
     /// The last error, in standard deviations.
     deviations: f64,
+    /// The last frame was too small to measure anything by.
+    pub(super) blind: bool,
     /// The last sample was held back by the congestion window.
     pub(super) window_limited: bool,
 }
@@ -58,6 +60,7 @@ impl Rate {
             next: 0,
             renewed: 0,
             deviations: 0.0,
+            blind: false,
             window_limited: false,
         }
     }
@@ -65,11 +68,16 @@ impl Rate {
     /// `x ← x + α (y − x)` with `y = ln(bytes ÷ time)`, and the error is remembered.
     pub(super) fn record(&mut self, config: &Config, sample: &Sample) {
         self.window_limited = sample.window_limited;
+        // A frame of one packet has no duration.
+        self.blind = sample.bytes < 1.0;
+        if self.blind {
+            return;
+        }
         // A burst that is over at once, or a few packets that nothing held up, were too short to tell the link's rate from
         // that of a buffer on the way. Like a frame that the window held back, they show what the link carries at least.
         let few = sample.bytes < config.sample_bytes_min && sample.took_ms < config.censor_ms_min;
         let at_least = sample.window_limited || few || sample.took_ms < config.sample_ms_min;
-        let measured = (sample.bytes.max(1.0) / sample.took_ms.max(config.sample_ms_min)).ln();
+        let measured = (sample.bytes / sample.took_ms.max(config.sample_ms_min)).ln();
         let Some(log_rate) = self.log_rate else {
             self.log_rate = Some(measured);
             return;
