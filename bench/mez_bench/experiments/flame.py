@@ -47,6 +47,7 @@ def _run(run: Run) -> Outcome:
         system = start(run)
         driver.subscriptions(system, 1)
         driver.warm(system, payload)
+        driver.burst(system, payload, 0.02, mez.LOG_BYTES // FRAME_BYTES + 8, 0)
         data = run.folder / f"{system.name}.perf"
         try:
             sampling = flame.record(data, seconds)

@@ -10,7 +10,7 @@ from mez_bench.run import Run
 
 CAMERA: Final = "bench/cam"
 
-LOG_BYTES: Final = 64 << 20
+LOG_BYTES: Final = 48 << 20
 """Of each broker, so that it is full, and frames are evicted, soon after the start."""
 
 
