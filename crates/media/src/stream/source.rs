@@ -102,8 +102,9 @@ impl Reader {
         if let Source::Pixels(view) = source
             && view.width().is_multiple_of(2)
             && view.height().is_multiple_of(2)
+            && u64::from(size.0) * 5 > u64::from(view.width()) * 3
         {
-            // Half the samples are left to scale, and converting them costs less than scaling the others.
+            // Converted first, half the samples are left to scale. For smaller pictures it is quicker to scale first.
             self.decoded_planes.fill_from(view);
             if (view.width(), view.height()) == size {
                 return Ok(&self.decoded_planes);
