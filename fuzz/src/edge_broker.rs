@@ -24,8 +24,8 @@ use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, Next, Span, Subscription};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
-    Demand, DiskStatus, FrameHeader, Hello, Message, MessageBuffer, RefuseCode, Report, SKIP_RANGES_MAX, Status, VERSION,
-    Welcome,
+    Demand, DiskStatus, FrameHeader, Hello, Message, MessageBuffer, RefuseCode, Report, SKIP_RANGES_MAX,
+    Status, VERSION, Welcome,
 };
 
 use crate::script::{NUMBERS, PAUSES, Step, pick, steps};

@@ -52,7 +52,7 @@ class Turns:
 
 
 def _run(run: Run) -> Outcome:
-    rounds, turn_bytes, writer_seconds = (6, 128 << 20, 2.0) if run.quick else (20, 256 << 20, 5.0)
+    rounds, turn_bytes, writer_seconds = (5, 96 << 20, 2.0) if run.quick else (20, 256 << 20, 5.0)
     command = mez(
         "measure",
         "log",
@@ -192,7 +192,7 @@ LOG: Final = Experiment(
     name="log",
     summary="append, read and query the log, against plain copies of the same bytes; keep it on disk",
     needs="2 GB of memory; 2 GB in TMPDIR, on the disk that is meant",
-    seconds_quick=90,
+    seconds_quick=60,
     seconds_full=900,
     run=_run,
 )

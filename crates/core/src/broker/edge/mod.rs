@@ -195,7 +195,9 @@ impl EdgeBroker {
         }
         let known =
             self.cameras.get(camera).ok_or_else(|| ReplyError::UnknownCamera { camera: camera.clone() })?;
-        let link = known.link.ok_or_else(|| ReplyError::NotConnected { camera: camera.clone() })?;
+        // Nothing is heard of one that is silent, so it would not be known whether the result arrives.
+        let link = known.link.filter(|_| !known.silent);
+        let link = link.ok_or_else(|| ReplyError::NotConnected { camera: camera.clone() })?;
         self.send(link, Message::Reply { frame, application: application.into(), payload });
         Ok(())
     }
