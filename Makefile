@@ -14,7 +14,7 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build test test-rust test-model test-fuzz test-python demo demo-video bench lint fmt fuzz clean
+.PHONY: help setup build test test-rust test-model test-fuzz test-python prove demo demo-video bench lint fmt fuzz clean
 
 help: ## list the targets
 	@echo 'Mez: camera frames for vision applications, on time. First: make demo, make test.'
@@ -44,6 +44,14 @@ test-fuzz: setup ## compile the fuzz targets and run their committed inputs
 
 test-python: build ## run the tests of the Python package
 	.venv/bin/python -m pytest
+
+# The same tests, so often that what they did not find is unlikely to be there.
+prove: export MEZ_SEEDS ?= 10000
+prove: export MEZ_POWER_CUTS ?= 5000
+prove: export MEZ_KILLS ?= 50
+prove: setup ## run the random tests at length: 10,000 worlds, 5,000 power cuts, 50 kills of each broker
+	cargo test --release -p mez-testbed --test seeds --test power_cuts --test damaged_logs --test planted $(LOCKED) -- --nocapture
+	cargo test -p mez-cli --all-features --test logs $(LOCKED) -- --nocapture
 
 demo: build $(if $(findstring --video,$(ARGS)),,demo-video) ## run cameras, edge and a people detector on a real video
 	.venv/bin/mez demo $(ARGS)
