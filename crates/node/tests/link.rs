@@ -273,3 +273,34 @@ async fn replies_reach_the_publisher(transport: Transport) {
     let unknown = edge.reply("dock/cam9".parse().unwrap(), id, "people".into(), Bytes::new()).await;
     assert!(unknown.unwrap_err().to_string().contains("dock/cam9"));
 }
+
+/// A network that lets TCP through to an edge and swallows UDP. Gives the address under which the edge is reached.
+async fn without_udp(edge: SocketAddr) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind(loopback()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // Holds the port, and reads nothing.
+    let udp = tokio::net::UdpSocket::bind(address).await.unwrap();
+    tokio::spawn(async move {
+        let _udp = udp;
+        while let Ok((mut camera, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut edge = tokio::net::TcpStream::connect(edge).await?;
+                tokio::io::copy_bidirectional(&mut camera, &mut edge).await
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_udp_does_not_get_through_the_link_uses_tcp() {
+    let site = Site::new(Transport::Auto);
+    let edge = site.edge(loopback());
+    let camera = site.camera("dock/cam1", without_udp(edge.link_address()).await);
+    let mut subscription =
+        edge.subscribe("dock/cam1".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
+    connected(&camera).await;
+    publish_until_delivered(&camera, &mut subscription, 0).await;
+    camera.publish(image(1000, 2_000_000)).unwrap();
+    while frame(&mut subscription).await.1 != 1000 {}
+}
