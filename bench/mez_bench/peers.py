@@ -1,4 +1,4 @@
-"""Builds what Mez is measured beside, once, into `.cache/bench`."""
+"""Builds what Mez is measured beside, and Mez for profilers, once, into `.cache/bench`."""
 
 import os
 import shutil
@@ -32,6 +32,23 @@ def cargo_program(run: Run, peer: str) -> Path:
     if not program.exists():
         run.say(f"building the peer {peer}, once; this takes minutes")
     _build(peer, command)
+    return program
+
+
+def mez_with_frame_pointers(run: Run) -> Path:
+    """Build `mez` so that a profiler can walk its stacks, which the compiler otherwise makes impossible.
+
+    Raises:
+        PeerError: It does not build.
+    """
+    target = CACHE / "frame-pointers"
+    program = target / "release" / "mez"
+    command = ["cargo", "build", "--release", "--locked", "--package", "mez-cli", "--features", "bench"]
+    command += ["--target-dir", str(target)]
+    if not program.exists():
+        run.say("building mez with frame pointers, once; this takes minutes")
+    flags = f"{os.environ.get('RUSTFLAGS', '')} -C force-frame-pointers=yes".strip()
+    _build("mez", command, {**os.environ, "RUSTFLAGS": flags})
     return program
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -9,8 +10,10 @@ from rich.table import Table
 
 from mez_bench import flame
 from mez_bench.bursts import Driver
+from mez_bench.children import BINARY_VARIABLE
 from mez_bench.experiment import Experiment, ExperimentError, Outcome
 from mez_bench.payload import write_jpeg
+from mez_bench.peers import PeerError, mez_with_frame_pointers
 from mez_bench.run import ROOT, Run
 from mez_bench.systems import mez
 
@@ -39,6 +42,11 @@ def _run(run: Run) -> Outcome:
     outcome = Outcome()
     seconds = 6 if run.quick else 20
     outcome.parameters |= {"frame_bytes": FRAME_BYTES, "fps": FPS, "seconds": seconds}
+    if BINARY_VARIABLE not in os.environ:
+        try:
+            os.environ[BINARY_VARIABLE] = str(mez_with_frame_pointers(run))
+        except PeerError as error:
+            raise ExperimentError(str(error)) from error
     payload = write_jpeg(run.folder, FRAME_BYTES)
     driver = Driver()
     shares: dict[str, dict[str, float]] = {}
@@ -124,7 +132,7 @@ def _plot(drawing: Figure, shares: dict[str, dict[str, float]]) -> None:
 FLAME: Final = Experiment(
     name="flame",
     summary="where the processor time of a 1 MB frame goes, with a flame graph, over QUIC and over TCP",
-    needs="perf (Debian: linux-perf) and the right to sample: root",
+    needs="perf (Debian: linux-perf) and the right to sample (root); cargo, once",
     seconds_quick=30,
     seconds_full=60,
     run=_run,

@@ -17,7 +17,7 @@ from mez_bench.peers import PeerError
 from mez_bench.report import figure
 from mez_bench.run import Run
 from mez_bench.stats import Interval, Values, interval, percentile, ratio_interval
-from mez_bench.systems import floor, mez, nats
+from mez_bench.systems import floor, mez, nats, zenoh
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,11 +26,20 @@ SYSTEMS: Final[Mapping[str, Callable[[Run], System]]] = {
     "mez": mez.start,
     "mez_tcp": mez.start_tcp,
     "floor": floor.start,
+    "nats_leaf": nats.start_leaf,
+    "mez_within": mez.start_within,
+    "mez_within_tcp": mez.start_within_tcp,
     "nats": nats.start,
+    "zenoh": zenoh.start,
 }
 OURS: Final = {"mez": "", "mez_tcp": "_tcp"}
 """Mez with its link over QUIC and over TCP, and what the names of their metrics end in."""
-PEERS: Final = ("nats", "zenoh")
+WITHIN: Final = {"mez_within": "_within", "mez_within_tcp": "_within_tcp"}
+"""The same with the camera broker in the publisher's process."""
+PEERS_BOTH: Final = ("nats_leaf",)
+"""Peers with a broker on both sides of the link, as `OURS`."""
+PEERS_EDGE: Final = ("nats", "zenoh")
+"""Peers with a broker at the edge only, which has a hop less and keeps nothing at the camera, as `WITHIN`."""
 
 BYTES: Final = (100_000, 500_000, 1_000_000, 1_700_000)
 FPS: Final = (5, 15)
@@ -137,18 +146,25 @@ def _fill(
     label = f"{GATED[0] // 1_000_000}mb"
     frames = sum(burst.latency_ms.size for burst in gated["mez"])
     percents = [50, 95, 99] if frames >= P99_FRAMES_MIN else [50, 95]
-    peers = [name for name in gated if name in PEERS]
     for percent in percents:
         of_percent = functools.partial(interval, statistic=percentile(percent))
         for name, rounds in latencies.items():
             metrics[f"{name}_{label}_ms_p{percent}"] = of_percent(rounds)
-        for ours, suffix in OURS.items():
-            if peers:
-                medians = {name: metrics[f"{name}_{label}_ms_p{percent}"].median for name in peers}
+
+        def beside_best(name: str, ours: str, peers: Sequence[str], percent: int = percent) -> None:
+            medians = {
+                peer: metrics[f"{peer}_{label}_ms_p{percent}"].median for peer in peers if peer in gated
+            }
+            if medians:
                 best = min(medians, key=medians.__getitem__)
-                metrics[f"ratio_{label}_p{percent}_best_peer{suffix}"] = ratio_interval(
-                    latencies[ours], latencies[best], percentile(percent)
-                )
+                metrics[name] = ratio_interval(latencies[ours], latencies[best], percentile(percent))
+
+        for ours, suffix in OURS.items():
+            beside_best(f"ratio_{label}_p{percent}_best_peer{suffix}", ours, PEERS_BOTH + PEERS_EDGE)
+            beside_best(f"ratio_{label}_p{percent}_best_peer_both{suffix}", ours, PEERS_BOTH)
+        for ours, suffix in WITHIN.items():
+            beside_best(f"ratio_{label}_p{percent}_best_peer{suffix}", ours, PEERS_BOTH + PEERS_EDGE)
+        for ours, suffix in OURS.items():
             metrics[f"ratio_{label}_p{percent}_floor{suffix}"] = ratio_interval(
                 latencies[ours], latencies["floor"], percentile(percent)
             )
@@ -162,6 +178,11 @@ def _fill(
         cpu: list[Values] = [np.array([sum(burst.cpu_ms_per_frame.values())]) for burst in of_system]
         metrics[f"{name}_cpu_ms_per_frame"] = interval(cpu, percentile(50))
     outcome.targets = [
+        *(
+            Target(f"ratio_{label}_p{percent}_best_peer{suffix}", "<=", 1.0, full_only=percent == 99)
+            for percent in (50, 99)
+            for suffix in ("_both", "_both_tcp", *WITHIN.values())
+        ),
         *(
             target
             for suffix in OURS.values()

@@ -65,6 +65,20 @@ class Brokers:
         child.ready()
         return child
 
+    def publisher_within(self, address: str, link: str = "quic") -> Child:
+        """Start a publisher with the camera broker in its own process, which dials this address."""
+        child = self._run.children.start(
+            "publisher",
+            mez(
+                *("measure", "publish-within", "--camera", CAMERA, "--edge", address, "--link", link),
+                *("--keys", str(self.keys), "--log-bytes", f"{self._log_bytes}"),
+                *("--state", str(self.folder / "state")),
+                *("--width", f"{WIDTH}", "--height", f"{HEIGHT}"),
+            ),
+        )
+        child.ready()
+        return child
+
     def subscriber(self, *words: str, name: str = "subscriber") -> Child:
         """Start a subscriber, by default through the edge's socket."""
         words = words or ("--edge", f"unix://{self.folder / 'edge.sock'}")
@@ -81,6 +95,27 @@ def start(run: Run) -> System:
 def start_tcp(run: Run) -> System:
     """Start Mez with its link over TCP."""
     return _start(run, "mez_tcp", "tcp", "TLS 1.3 over TCP, mutual")
+
+
+def start_within(run: Run) -> System:
+    """Start Mez with the camera broker in the publisher's process: as many hops as peers without one have."""
+    return _start_within(run, "mez_within", "quic", "QUIC, mutual TLS 1.3")
+
+
+def start_within_tcp(run: Run) -> System:
+    """Start the same with its link over TCP."""
+    return _start_within(run, "mez_within_tcp", "tcp", "TLS 1.3 over TCP, mutual")
+
+
+def _start_within(run: Run, name: str, link: str, details: str) -> System:
+    brokers = Brokers(run, LOG_BYTES, name)
+    return System(
+        name=name,
+        publisher=brokers.publisher_within(brokers.link_address, link),
+        subscriber=brokers.subscriber(),
+        brokers={"edge": brokers.edge},
+        details={"link": details, "local": "Unix socket", "log_bytes": f"{LOG_BYTES}"},
+    )
 
 
 def _start(run: Run, name: str, link: str, details: str) -> System:

@@ -1,7 +1,4 @@
-"""Zenoh: publisher → TLS → router at the edge → subscriber. One broker less than Mez.
-
-Not among the systems of `mez bench loopback` until its figures have been taken.
-"""
+"""Zenoh: publisher → TLS → router at the edge → subscriber. One broker less than Mez."""
 
 from typing import Final
 

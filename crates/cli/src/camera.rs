@@ -71,7 +71,7 @@ pub(crate) struct CameraArgs {
 
 /// What `--link` may be.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum LinkWay {
+pub(crate) enum LinkWay {
     Auto,
     Quic,
     Tcp,

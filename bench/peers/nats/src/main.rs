@@ -1,5 +1,5 @@
-//! NATS at its best for one camera: the publisher speaks TLS to the server at the edge, without a broker of its own in between;
-//! the subscriber, on the server's host, speaks plain TCP to it.
+//! NATS at its best for one camera: the publisher speaks TLS to the server at the edge, without a broker of its own in between,
+//! or plain TCP to one on its own host; the subscriber, on the server's host, speaks plain TCP to it.
 
 use std::error::Error;
 use std::path::Path;
@@ -15,7 +15,7 @@ mod stamp;
 type Failure = Box<dyn Error + Send + Sync>;
 
 const USAGE: &str = "write one of:
-  publish ADDRESS KEYS
+  publish ADDRESS [KEYS]     by TLS, where there are keys
   subscribe ADDRESS";
 const SUBJECT: &str = "bench.cam";
 const RECEIPTS_MAX: usize = 4096;
@@ -24,7 +24,8 @@ fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        ["publish", address, keys] => publish(address, Path::new(keys)),
+        ["publish", address] => publish(address, None),
+        ["publish", address, keys] => publish(address, Some(Path::new(keys))),
         ["subscribe", address] => subscribe(address),
         _ => Err(USAGE.into()),
     }
@@ -35,17 +36,18 @@ fn runtime() -> Result<Runtime, Failure> {
     Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-fn publish(address: &str, keys: &Path) -> Result<(), Failure> {
+fn publish(address: &str, keys: Option<&Path>) -> Result<(), Failure> {
     let runtime = runtime()?;
-    let client = runtime.block_on(
-        ConnectOptions::new()
+    let mut options = ConnectOptions::new();
+    if let Some(keys) = keys {
+        options = options
             .require_tls(true)
             .add_root_certificates(keys.join("authority.pem"))
-            .add_client_certificate(keys.join("client.pem"), keys.join("client.key"))
-            .connect(address),
-    )?;
+            .add_client_certificate(keys.join("client.pem"), keys.join("client.key"));
+    }
+    let client = runtime.block_on(options.connect(address))?;
     let largest = client.server_info().max_payload;
-    eprintln!("nats: connected by TLS; payloads up to {largest} bytes");
+    eprintln!("nats: connected to {address}; payloads up to {largest} bytes");
     // It returns once the client has the frame; a task of the client writes it.
     let send = |frame: Vec<u8>| {
         runtime.block_on(client.publish(SUBJECT, frame.into())).map_err(|error| error.to_string())

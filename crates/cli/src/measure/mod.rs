@@ -29,6 +29,7 @@ enum Part {
     Policies(policies::PoliciesArgs),
     Knobs(knobs::KnobsArgs),
     Publish(programs::PublishArgs),
+    PublishWithin(programs::PublishWithinArgs),
     Subscribe(programs::SubscribeArgs),
     Link(link::LinkArgs),
 }
@@ -41,6 +42,7 @@ pub(crate) fn run(args: MeasureArgs) -> Result<(), Failure> {
         Part::Policies(args) => policies::run(args),
         Part::Knobs(args) => knobs::run(args),
         Part::Publish(args) => programs::publish(args),
+        Part::PublishWithin(args) => programs::publish_within(args),
         Part::Subscribe(args) => programs::subscribe(args),
         Part::Link(args) => link::run(args),
     }

@@ -9,15 +9,19 @@ use bytes::Bytes;
 use clap::Args;
 use mez_core::broker::Published;
 use mez_core::frame::Encoding;
-use mez_core::name::CameraPattern;
+use mez_core::log::LogConfig;
+use mez_core::name::{CameraName, CameraPattern};
 use mez_node::background::{Background, Task};
+use mez_node::camera::{CameraBroker, CameraOptions};
 use mez_node::client::{
     Address, ClientOptions, EdgeClient, Event, PublisherClient, PublisherEvent, PublisherOptions,
     SubscribeOptions, Which,
 };
-use mez_node::identity::{Credentials, KeyFolder, Role};
+use mez_node::identity::{Credentials, KeyFolder, Name, Role};
+use mez_node::ports::{self, host_and_port};
 
 use super::stamp::{self, Receipt, now_ns};
+use crate::camera::LinkWay;
 use crate::failure::Failure;
 
 /// How long a broker may take to answer.
@@ -31,6 +35,13 @@ pub(crate) struct PublishArgs {
     /// The camera broker: unix:///PATH
     #[arg(long, value_name = "BROKER")]
     broker: String,
+    #[command(flatten)]
+    pixels: PixelArgs,
+}
+
+/// What is told of the payloads.
+#[derive(Clone, Copy, Debug, Args)]
+struct PixelArgs {
     /// Pixels in a row of the payloads
     #[arg(long, value_name = "PIXELS")]
     width: u32,
@@ -39,16 +50,64 @@ pub(crate) struct PublishArgs {
     height: u32,
 }
 
+impl PixelArgs {
+    fn frame(self, payload: Vec<u8>) -> Published {
+        let Self { width, height } = self;
+        Published { payload: payload.into(), encoding: Encoding::Jpeg, width, height, captured: None }
+    }
+}
+
+/// Publish bursts of frames through a camera broker in the same process, as Python's `mez.publisher(NAME, edge=…)` has it
+#[derive(Debug, Args)]
+pub(crate) struct PublishWithinArgs {
+    /// The camera's name
+    #[arg(long, value_name = "NAME")]
+    camera: CameraName,
+    /// Where it dials
+    #[arg(long, value_name = "HOST:PORT")]
+    edge: String,
+    /// Over what
+    #[arg(long, value_name = "WAY", value_enum)]
+    link: LinkWay,
+    /// Folder of keys
+    #[arg(long, value_name = "DIR")]
+    keys: PathBuf,
+    /// Folder of state
+    #[arg(long, value_name = "DIR")]
+    state: PathBuf,
+    /// How much memory the frames may take
+    #[arg(long, value_name = "BYTES")]
+    log_bytes: u64,
+    #[command(flatten)]
+    pixels: PixelArgs,
+}
+
+pub(crate) fn publish_within(args: PublishWithinArgs) -> Result<(), Failure> {
+    let background = Background::start()?;
+    let (host, port) = host_and_port(&args.edge, ports::LINK)
+        .ok_or_else(|| Failure::text(format!("--edge {}: write HOST:PORT", args.edge)))?;
+    let name: Name = args.camera.as_str().parse()?;
+    let credentials = KeyFolder::find(Some(&args.keys))?.credentials(Role::Camera, Some(&name))?;
+    let options = CameraOptions {
+        transport: args.link.into(),
+        log: LogConfig::with_bytes_max(args.log_bytes),
+        state: Some(args.state),
+        ..CameraOptions::new(args.camera, host, port, credentials)
+    };
+    let camera = background.enter(|| CameraBroker::start(options))?;
+    let send =
+        |payload| camera.publish(args.pixels.frame(payload)).map(|_id| ()).map_err(|error| error.to_string());
+    stamp::publish(send).map_err(Failure::text)
+}
+
 pub(crate) fn publish(args: PublishArgs) -> Result<(), Failure> {
     let background = Background::start()?;
-    let address = Address::parse(&args.broker, Which::Camera)?;
+    let PublishArgs { broker, pixels } = args;
+    let address = Address::parse(&broker, Which::Camera)?;
     let connecting = PublisherClient::connect(address, None, None, PublisherOptions::default());
     let publisher = wait(&background, connecting)??;
-    let PublishArgs { width, height, .. } = args;
     let send = |payload: Vec<u8>| {
-        let frame =
-            Published { payload: payload.into(), encoding: Encoding::Jpeg, width, height, captured: None };
-        publisher.send(frame).map_err(|error| error.to_string())?;
+        publisher.send(pixels.frame(payload)).map_err(|error| error.to_string())?;
         // What went wrong with the frames before, so that it is not only seen as a loss.
         while let Some(Some(event)) = background.wait(pin!(publisher.next_event()), Duration::ZERO) {
             match event {
