@@ -77,6 +77,12 @@ def stacks(data: Path, roots: dict[int, str]) -> Counter[Stack]:
     return counted
 
 
+def fold(counted: Counter[Stack], file: Path) -> None:
+    """Write the stacks one a line, functions joined by semicolons, then the samples, for other tools."""
+    lines = (f"{';'.join(stack)} {samples}\n" for stack, samples in sorted(counted.items()))
+    file.write_text("".join(lines))
+
+
 def draw(counted: Counter[Stack], title: str, file: Path) -> None:
     """Write a flame graph as SVG; a box tells its function and its share when pointed at."""
     root = _Box()

@@ -8,6 +8,8 @@
 //! | [`camera_pattern`] | patterns and names | matching agrees with a second, slower matcher |
 //! | [`jpeg`](jpeg()) | images and streams of them | no more pixels than allowed; what the splitter cuts is whole |
 //! | [`tiles`](tiles()) | two frames of changed tiles | a frame that is refused changes nothing |
+//! | [`stream`](stream()) | frames of a stream, of every encoding | what is refused says why; independent frames need no other |
+//! | [`log_segments`](log_segments()) | a log on disk, edited | only frames that were written come back, in one piece |
 //! | [`api_request`] | requests of applications and publishers | what is taken is valid, what is not says why |
 //! | [`edge_broker`](edge_broker()) | a script of events | see [`mod@edge_broker`] |
 //! | [`camera_broker`](camera_broker()) | a script of events | see [`mod@camera_broker`] |
@@ -18,9 +20,11 @@ pub mod api;
 pub mod camera_broker;
 pub mod edge_broker;
 mod jpeg;
+pub mod log_segments;
 mod pattern;
 pub mod script;
 pub mod seeds;
+pub mod stream;
 pub mod tiles;
 mod wire;
 
@@ -28,7 +32,9 @@ pub use self::api::api_request;
 pub use self::camera_broker::run as camera_broker;
 pub use self::edge_broker::run as edge_broker;
 pub use self::jpeg::jpeg;
+pub use self::log_segments::log_segments;
 pub use self::pattern::camera_pattern;
+pub use self::stream::stream;
 pub use self::tiles::tiles;
 pub use self::wire::{frame_header, wire_message};
 
@@ -41,6 +47,8 @@ pub fn target(name: &str) -> Option<fn(&[u8])> {
         "edge_broker" => edge_broker,
         "frame_header" => frame_header,
         "jpeg" => jpeg,
+        "log_segments" => log_segments,
+        "stream" => stream,
         "tiles" => tiles,
         "wire_message" => wire_message,
         _ => return None,

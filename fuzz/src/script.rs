@@ -49,3 +49,37 @@ pub const PAUSES: [u64; 16] = [
 
 /// Numbers that a stranger may put where a time, a count or a sequence belongs.
 pub const NUMBERS: [u64; 16] = [0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 63, 255, 1 << 32, u64::MAX - 1, u64::MAX];
+
+/// Values of any length out of an input, until it ends.
+#[derive(Debug)]
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// From the first byte on.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The next byte.
+    pub fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// The next two, little-endian.
+    pub fn u16(&mut self) -> Option<u16> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u16::from_le_bytes(*first))
+    }
+
+    /// As many as the next two bytes say, or those that are left.
+    pub fn block(&mut self) -> Option<&'a [u8]> {
+        let bytes = usize::from(self.u16()?).min(self.0.len());
+        let (first, rest) = self.0.split_at(bytes);
+        self.0 = rest;
+        Some(first)
+    }
+}

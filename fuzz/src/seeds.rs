@@ -18,6 +18,7 @@ use mez_core::wire::{
     Demand, FrameHeader, Hello, Message, RefuseCode, Report, SKIP_RANGES_MAX, Status, VERSION, Welcome,
 };
 use mez_media::jpeg::{Encoder, Sampling};
+use mez_media::stream::{Outcome, Predict, Request, Source, StreamEncoder};
 use mez_media::tiles::{Base, TileEncoder};
 use mez_media::{ImageView, PixelFormat};
 use mez_node::api::pb;
@@ -68,6 +69,12 @@ pub fn all() -> Vec<Seed> {
     add("jpeg", "stream", [&[100], &*stream].concat());
     for (name, bytes) in tiles() {
         add("tiles", name, bytes);
+    }
+    for (name, bytes) in streams() {
+        add("stream", name, bytes);
+    }
+    for (name, edits) in LOG_EDITS {
+        add("log_segments", name, edits.to_vec());
     }
     for (name, bytes) in requests(&images[0].1) {
         add("api_request", name, bytes);
@@ -398,5 +405,56 @@ fn tiles() -> Vec<(&'static str, Vec<u8>)> {
         ("changed", pair(200, Base::Last)),
         ("all-again", pair(200, Base::Nothing)),
         ("since-the-first", pair(200, Base::Frame(1))),
+    ]
+}
+
+/// Edits of a log on disk, as `log_segments.rs` reads them.
+const LOG_EDITS: [(&str, &[u8]); 8] = [
+    ("untouched", &[]),
+    ("torn-tail", &[0, 2, 0x60, 0x01]),
+    ("flipped-in-the-middle", &[1, 1, 0x40, 0x01, 0x10]),
+    ("foreign", &[2, 3, 4, 0, b'R', b'I', b'F', b'F']),
+    ("copied-to-another-number", &[3, 3, 0]),
+    ("longer", &[4, 2, 3, 0, 1, 2, 3]),
+    ("rolled-back", &[5, 0, 9]),
+    ("bounds-lost", &[5, 0, 255]),
+];
+
+/// Frames as `stream.rs` reads them, made by the encoder: H.264 and tiles in chains, stills between them.
+fn streams() -> Vec<(&'static str, Vec<u8>)> {
+    let pixels: Vec<u8> = (0..64u32 * 48 * 3).map(|at| (at * 7 % 251) as u8).collect();
+    let view = ImageView::packed(&pixels, 64, 48, PixelFormat::Bgr8).expect("a picture");
+    let stream = |rung: &str, encoding: u8| {
+        let mut encoder = StreamEncoder::new(1 << 14).expect("memory");
+        let setting = rung.parse().expect("a valid rung");
+        (1..=4u8).fold(Vec::new(), |mut out, number| {
+            let sequence = Sequence(number.into());
+            let request = Request {
+                sequence,
+                captured: Instant::from_nanos(u64::from(number) * 66_000_000),
+                setting: &setting,
+                bytes_max: None,
+                predict: Predict::Previous,
+                regions: &[],
+            };
+            let outcome = encoder.encode(&Source::Pixels(view), &request).expect("it can be encoded");
+            let Outcome::Frame(frame) = outcome else { panic!("{rung}: {outcome:?}") };
+            encoder.acknowledge(sequence);
+            let reference = match frame.chain.reference {
+                Reference::Independent => 0,
+                Reference::Previous => 1,
+                Reference::Acknowledged(sequence) => sequence.0 as u8 + 2,
+            };
+            out.extend([encoding, number, frame.chain.chain.0 as u8, frame.chain.index as u8, reference]);
+            out.extend([frame.width as u8, frame.height as u8]);
+            out.extend((frame.payload.len() as u16).to_le_bytes());
+            out.extend_from_slice(&frame.payload);
+            out
+        })
+    };
+    vec![
+        ("h264", stream("h264/q40", 0)),
+        ("tiles", stream("tiles/q40/420", 1)),
+        ("jpeg", stream("jpeg/q40/420", 2)),
     ]
 }

@@ -49,6 +49,8 @@ fn the_inputs_get_past_the_first_check() {
             "frame_header" => assert!(FrameHeader::decode(&seed.bytes).is_ok(), "{}", seed.name),
             "jpeg" => assert!(mez_media::jpeg::probe(&seed.bytes[1..]).is_ok(), "{}", seed.name),
             "tiles" => assert_eq!(mez_fuzz::tiles::taken(&seed.bytes), 2, "{}", seed.name),
+            "log_segments" => assert!(mez_fuzz::log_segments::play(&seed.bytes) > 0, "{}", seed.name),
+            "stream" => assert!(mez_fuzz::stream::taken(&seed.bytes) > 2, "{}", seed.name),
             "camera_pattern" => {
                 let text = String::from_utf8(seed.bytes).unwrap();
                 let (pattern, name) = text.split_once('\n').unwrap();

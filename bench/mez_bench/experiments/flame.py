@@ -30,7 +30,7 @@ PARTS: Final = (
     ("UDP", ("udp", "inet6_sendmsg", "sys_sendmsg", "sys_recvmmsg")),
     ("TCP", ("tcp_",)),
     ("ciphers", ("aes", "ghash", "gcm", "ring::", "ring_core")),
-    ("waking and waiting", ("epoll", "futex", "schedule")),
+    ("waking and waiting", ("epoll", "futex", "__schedule", "schedule_hrtimeout", "eventfd")),
     ("QUIC", ("quinn",)),
     ("TLS", ("rustls",)),
     ("copying", ("memmove", "memcpy")),
@@ -73,7 +73,8 @@ def _run(run: Run) -> Outcome:
         file = ROOT / "bench" / "results" / f"flame-{system.name}.svg"
         file.parent.mkdir(exist_ok=True)
         flame.draw(counted, f"{system.name}: {cpu_ms:.1f} ms of processor time for a frame of 1 MB", file)
-        outcome.notes.append(f"flame graph: {file.relative_to(ROOT)}")
+        flame.fold(counted, file.with_suffix(".folded"))
+        outcome.notes.append(f"flame graph: {file.relative_to(ROOT)}, and its stacks beside it as .folded")
         parts = _parts(counted)
         whole = sum(parts.values())
         shares[system.name] = {part: samples / whole * cpu_ms for part, samples in parts.items()}
