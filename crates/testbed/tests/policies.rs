@@ -10,8 +10,9 @@ use mez_testbed::policies::entrants::Entrant;
 use mez_testbed::policies::links::Kind;
 use mez_testbed::policies::oracle;
 use mez_testbed::policies::reference::{ACCURACY_BYTES, ACCURACY_BYTES_OF_FIVE, CLASSES, SIZE_NOISE, ladder};
-use mez_testbed::policies::run::{CameraSetting, Queueing, Setting, Sizes, SlotResult, Slots, run};
+use mez_testbed::policies::run::run;
 use mez_testbed::policies::score::{Reaction, reactions, score, score_oracle};
+use mez_testbed::policies::setting::{CameraSetting, Queueing, Setting, Sizes, SlotResult, Slots};
 use mez_testbed::random::Random;
 
 const INTERVAL: Duration = Duration::from_nanos(66_666_667);

@@ -13,10 +13,9 @@ use mez_testbed::policies::links::{Kind, Link};
 use mez_testbed::policies::oracle::{self, Oracle};
 use mez_testbed::policies::packet_trace;
 use mez_testbed::policies::reference::{ACCURACY_BYTES, ACCURACY_BYTES_OF_FIVE, SIZE_NOISE, ladder};
-use mez_testbed::policies::run::{
-    CameraSetting, Queueing, Setting, Sizes, SlotResult, Slots, run as simulate,
-};
+use mez_testbed::policies::run::run as simulate;
 use mez_testbed::policies::score::{Reaction, Score, reactions, score, score_oracle};
+use mez_testbed::policies::setting::{CameraSetting, Queueing, Setting, Sizes, SlotResult, Slots};
 use mez_testbed::random::Random;
 
 use crate::failure::Failure;

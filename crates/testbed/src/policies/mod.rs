@@ -6,6 +6,7 @@
 //! | [`mod@reference`] | the reference set: calm, mixed and harsh links, and its ladder |
 //! | [`links`] | steps, outages, a cell, a walk, an elevator |
 //! | [`packet_trace`] | recorded links |
+//! | [`setting`] | what policies are compared on: a link, cameras, the frames that they capture |
 //! | [`run`] | cameras with policies on one link, in virtual time |
 //! | [`oracle`] | the best plan of somebody who knows the future |
 //! | [`entrants`] | the policies that are compared, each at its best |
@@ -17,6 +18,8 @@ pub mod entrants;
 pub mod links;
 pub mod oracle;
 pub mod packet_trace;
+mod queue;
 pub mod reference;
 pub mod run;
 pub mod score;
+pub mod setting;

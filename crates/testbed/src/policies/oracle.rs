@@ -6,7 +6,7 @@
 //! free no later and has gained no less, the other can be dropped (it can never do better), so the plans that are left form
 //! a short frontier, and the search is exact, for one camera and, with equal weights, for several that share one queue.
 
-use super::run::{Setting, Slots};
+use super::setting::{Setting, Slots};
 
 /// One way to have used the link so far.
 #[derive(Clone, Copy, Debug)]

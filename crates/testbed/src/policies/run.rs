@@ -6,146 +6,21 @@
 //! the last byte; a report takes the delay back. What is past the window can be recalled, the rest can not.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use mez_core::controller::share::{CAP_INTERVAL, Channel, Claim, Goal, divide};
+use mez_core::controller::share::{CAP_INTERVAL, Channel, Claim, divide};
 use mez_core::controller::{Arrival, Cap, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
 use mez_core::frame::{Epoch, FrameId, Sequence};
-use mez_core::profile::Ladder;
 use mez_core::units::Instant;
 
-use super::capacity::Capacity;
-use super::chance::Chance;
-use crate::random::Random;
+use super::queue::{Burst, Plan, Queue};
+use super::setting::{Queueing, Setting, SlotResult, Slots};
 
 /// How often the receiver reports a frame in service.
 const REPORT_INTERVAL: Duration = Duration::from_millis(10);
-/// Bytes that are there when the first report is made.
-const PACKET_BYTES: f64 = 1_200.0;
 /// Frames that may be sent and not acknowledged.
 const UNACKNOWLEDGED_FRAMES_MAX: usize = 32;
-
-/// One camera and what is asked of it.
-#[derive(Clone, Debug)]
-pub struct CameraSetting {
-    /// The rungs that it can send.
-    pub ladder: Ladder,
-    /// When its first frame is captured.
-    pub phase: Duration,
-    /// The most time from capture to arrival.
-    pub latency_bound: Duration,
-    /// The least accuracy.
-    pub accuracy_floor: Option<f64>,
-}
-
-/// What policies are compared on.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    /// The link's future.
-    pub capacity: Capacity,
-    /// One-way delay of each direction.
-    pub delay: Duration,
-    /// The time between frames of a camera.
-    pub interval: Duration,
-    /// The cameras.
-    pub cameras: Vec<CameraSetting>,
-    /// Bytes of a frame that may be in the network.
-    pub window_bytes: f64,
-    /// How long frames are captured.
-    pub duration: Duration,
-    /// What frames have at each rung.
-    pub sizes: Sizes,
-    /// What becomes of a frame that finds the link busy.
-    pub queueing: Queueing,
-    /// Whether the edge tells the cameras their shares, and what it aims at.
-    pub share: Option<Goal>,
-}
-
-/// What frames have at each rung.
-#[derive(Clone, Debug)]
-pub enum Sizes {
-    /// The mean of the profile, times a factor that varies by `noise` of itself from frame to frame.
-    Drawn {
-        /// Standard deviation of the factor.
-        noise: f64,
-        /// Where the factors come from.
-        seed: u64,
-    },
-    /// Bytes by frame and rung, for every camera alike; after the last frame comes the first. A frame of no bytes is not sent.
-    Listed(Vec<Vec<u32>>),
-}
-
-/// What becomes of a frame that finds the link busy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queueing {
-    /// It waits, and a newer one takes its place.
-    NewestWins,
-    /// It is sent after those before it, as through a TCP socket; nothing is given up.
-    Every,
-}
-
-/// The frames of a setting: when they are captured, and how much larger than usual they are.
-#[derive(Clone, Debug)]
-pub struct Slots {
-    /// Frames of each camera.
-    pub frames: usize,
-    interval: Duration,
-    phases: Vec<Duration>,
-    /// By camera and frame: the size of every rung, as a multiple of its mean. A busy scene is large at every rung.
-    factors: Vec<Vec<f64>>,
-    /// By frame and rung.
-    listed: Vec<Vec<u32>>,
-}
-
-impl Slots {
-    /// The frames of a setting.
-    pub fn new(setting: &Setting) -> Self {
-        let frames = (setting.duration.as_secs_f64() / setting.interval.as_secs_f64()) as usize;
-        let (mut factors, mut listed) = (Vec::new(), Vec::new());
-        match &setting.sizes {
-            Sizes::Listed(sizes) => listed.clone_from(sizes),
-            Sizes::Drawn { noise, seed } => {
-                let mut random = Random::seeded(*seed);
-                for _ in &setting.cameras {
-                    let mut chance = Chance::new(random.split());
-                    factors.push((0..frames).map(|_| (1.0 + noise * chance.normal()).max(0.2)).collect());
-                }
-            }
-        }
-        let phases = setting.cameras.iter().map(|camera| camera.phase).collect();
-        Self { frames, interval: setting.interval, factors, listed, phases }
-    }
-
-    /// When a frame is captured.
-    pub fn captured(&self, camera: usize, frame: usize) -> Instant {
-        Instant::ZERO + self.phases[camera] + self.interval * frame as u32
-    }
-
-    /// What a frame has at a rung.
-    pub fn bytes(&self, camera: usize, frame: usize, ladder: &Ladder, rung: usize) -> f64 {
-        if let Some(factors) = self.factors.get(camera) {
-            (ladder.rungs()[rung].bytes.mean * factors[frame]).round()
-        } else {
-            f64::from(self.listed[frame % self.listed.len()][rung])
-        }
-    }
-}
-
-/// What became of a frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct SlotResult {
-    /// The rung that it was sent at, if it was sent.
-    pub rung: Option<u8>,
-    /// From capture to arrival, if it arrived.
-    pub latency_ms: Option<f64>,
-    /// What the policy had expected.
-    pub on_time_probability: Option<f64>,
-    /// What it had.
-    pub bytes: u32,
-    /// When it was sent, after its capture.
-    pub sent_after: Option<Duration>,
-}
 
 enum Event {
     Captured { camera: usize, frame: usize },
@@ -182,20 +57,6 @@ impl Ord for Due {
     }
 }
 
-/// A frame in the link's queue.
-struct Burst {
-    camera: usize,
-    frame: usize,
-    bytes: f64,
-    /// Where it begins and ends, in bytes that the link could have carried.
-    begin: f64,
-    end: f64,
-    first: Option<Instant>,
-    version: u32,
-    recalled: bool,
-    gone: bool,
-}
-
 struct Camera<'a> {
     policy: &'a mut dyn Policy,
     waiting: Option<usize>,
@@ -214,10 +75,7 @@ struct World<'a> {
     setting: &'a Setting,
     slots: &'a Slots,
     cameras: Vec<Camera<'a>>,
-    bursts: Vec<Burst>,
-    queue: VecDeque<usize>,
-    /// Bytes that the link can have carried when the queue will be empty.
-    tail: f64,
+    queue: Queue<'a>,
     events: BinaryHeap<Reverse<Due>>,
     order: u64,
     now: Instant,
@@ -245,9 +103,7 @@ pub fn run(setting: &Setting, slots: &Slots, policies: &mut [Box<dyn Policy>]) -
         setting,
         slots,
         cameras: cameras.collect(),
-        bursts: Vec::new(),
-        queue: VecDeque::new(),
-        tail: 0.0,
+        queue: Queue::new(&setting.capacity, setting.window_bytes),
         events: BinaryHeap::new(),
         order: 0,
         now: Instant::ZERO,
@@ -287,8 +143,8 @@ impl<'a> World<'a> {
                 self.ask(camera);
             }
             Event::Left { burst, version } => {
-                if self.is_current(burst, version) {
-                    let Burst { camera, frame, .. } = self.bursts[burst];
+                if self.queue.is_current(burst, version) {
+                    let Burst { camera, frame, .. } = *self.queue.burst(burst);
                     self.cameras[camera].policy.handle_left(self.now, frame_id(frame));
                     if self.cameras[camera].sending == Some(burst) {
                         self.cameras[camera].sending = None;
@@ -298,12 +154,12 @@ impl<'a> World<'a> {
                 }
             }
             Event::Passing { burst, version } => {
-                if self.is_current(burst, version) {
-                    self.pass(burst);
+                if self.queue.is_current(burst, version) {
+                    self.pass(burst, version);
                 }
             }
             Event::Passed { burst, version } => {
-                if self.is_current(burst, version) {
+                if self.queue.is_current(burst, version) {
                     self.end(burst);
                 }
             }
@@ -325,10 +181,6 @@ impl<'a> World<'a> {
                 }
             }
         }
-    }
-
-    fn is_current(&self, burst: usize, version: u32) -> bool {
-        self.bursts[burst].version == version && !self.bursts[burst].gone
     }
 
     /// The edge divides the channel; the caps arrive a delay later.
@@ -361,13 +213,13 @@ impl<'a> World<'a> {
         }
         let mut offer = self.offer(index, frame);
         if !every && let Some(burst) = camera.sending {
-            let unsent = self.unsent_bytes(burst);
+            let unsent = self.queue.unsent_bytes(self.now, burst);
             offer.unsent_bytes = unsent as u64;
             let camera = &mut self.cameras[index];
             if unsent <= 0.0 || camera.outage_retry.is_some() || !camera.policy.gives_up(&offer) {
                 return;
             }
-            let known = &self.bursts[burst];
+            let known = self.queue.burst(burst);
             let left = known.bytes - unsent;
             camera.policy.handle_cancelled(self.now, frame_id(known.frame), left as u64);
             camera.sending = None;
@@ -409,13 +261,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Bytes of a burst that have not left the camera.
-    fn unsent_bytes(&self, burst: usize) -> f64 {
-        let known = &self.bursts[burst];
-        let through = (self.setting.capacity.passed(self.now) - known.begin).max(0.0);
-        (known.bytes - through - self.setting.window_bytes).max(0.0)
-    }
-
     fn send(&mut self, index: usize, frame: usize, choice: Choice) {
         let spec = &self.setting.cameras[index];
         let mean = spec.ladder.rungs()[choice.rung].bytes.mean;
@@ -449,45 +294,24 @@ impl<'a> World<'a> {
             sent: self.now,
             due: captured + spec.latency_bound,
         });
-        let burst = self.bursts.len();
-        let begin = self.tail.max(self.setting.capacity.passed(self.now));
-        self.tail = begin + bytes + f64::from(choice.probe_bytes);
-        self.bursts.push(Burst {
-            camera: index,
-            frame,
-            bytes,
-            begin,
-            end: begin + bytes,
-            first: None,
-            version: 0,
-            recalled: false,
-            gone: false,
-        });
-        self.queue.push_back(burst);
+        let plan = self.queue.push(self.now, index, frame, bytes, f64::from(choice.probe_bytes));
+        let burst = plan.burst;
         if self.setting.queueing == Queueing::Every {
             self.cameras[index].unacknowledged.push(burst);
         } else {
             self.cameras[index].sending = Some(burst);
         }
-        self.follow(burst);
+        self.follow(&plan);
         self.watch(index);
     }
 
     /// Schedules what becomes of a burst.
-    fn follow(&mut self, burst: usize) {
-        let Burst { begin, end, bytes, version, first, recalled, .. } = self.bursts[burst];
-        let capacity = &self.setting.capacity;
-        let left = capacity.when(end - self.setting.window_bytes.min(bytes));
-        let passing = capacity.when(begin + PACKET_BYTES.min(bytes));
-        let passed = capacity.when(end);
-        if let Some(at) = left
-            && !recalled
-        {
+    fn follow(&mut self, plan: &Plan) {
+        let Plan { burst, version, left, passing, passed } = *plan;
+        if let Some(at) = left {
             self.schedule(at, Event::Left { burst, version });
         }
-        if let Some(at) = passing
-            && first.is_none()
-        {
+        if let Some(at) = passing {
             self.schedule(at, Event::Passing { burst, version });
         }
         if let Some(at) = passed {
@@ -496,20 +320,19 @@ impl<'a> World<'a> {
     }
 
     /// Part of a burst has passed: it is reported, and again after a while.
-    fn pass(&mut self, burst: usize) {
+    fn pass(&mut self, burst: usize, version: u32) {
         let arrived = self.now + self.setting.delay;
-        let known = &mut self.bursts[burst];
+        let through = self.queue.through_bytes(self.now, burst);
+        let known = self.queue.burst_mut(burst);
         let first = *known.first.get_or_insert(arrived);
-        let through = self.setting.capacity.passed(self.now) - known.begin;
         let arrival = Arrival {
             frame: frame_id(known.frame),
-            bytes: through.clamp(0.0, known.bytes) as u32,
+            bytes: through as u32,
             first,
             last: arrived,
             complete: false,
             window_limited: false,
         };
-        let version = known.version;
         self.schedule(arrived + self.setting.delay, Event::Reported { burst, arrival });
         // Beyond the known future nothing passes.
         if self.now.as_nanos() / 1_000_000 < self.setting.capacity.ms() as u64 {
@@ -520,14 +343,14 @@ impl<'a> World<'a> {
     /// The last byte of a burst has passed.
     fn end(&mut self, burst: usize) {
         let arrived = self.now + self.setting.delay;
-        let known = &mut self.bursts[burst];
-        known.gone = true;
+        self.queue.end(burst);
+        let known = self.queue.burst_mut(burst);
         let complete = !known.recalled;
         let first = *known.first.get_or_insert(arrived);
         let (camera, frame) = (known.camera, known.frame);
         let arrival = Arrival {
             frame: frame_id(frame),
-            bytes: if complete { known.bytes as u32 } else { (known.end - known.begin) as u32 },
+            bytes: if complete { known.bytes as u32 } else { known.passing_bytes() as u32 },
             first,
             last: arrived,
             complete,
@@ -538,12 +361,11 @@ impl<'a> World<'a> {
             self.channel.handle_frame(first, arrived, arrival.bytes);
             self.cameras[camera].results[frame].latency_ms = Some(latency.as_secs_f64() * 1e3);
         }
-        self.queue.retain(|other| *other != burst);
         self.schedule(arrived + self.setting.delay, Event::Reported { burst, arrival });
     }
 
     fn report(&mut self, burst: usize, arrival: &Arrival) {
-        let index = self.bursts[burst].camera;
+        let index = self.queue.burst(burst).camera;
         let camera = &mut self.cameras[index];
         camera.progress = self.now;
         camera.outage_retry = None;
@@ -580,7 +402,7 @@ impl<'a> World<'a> {
         camera.progress = self.now;
         camera.stalls += 1;
         for burst in given_up {
-            let frame = frame_id(self.bursts[burst].frame);
+            let frame = frame_id(self.queue.burst(burst).frame);
             self.cameras[index].policy.handle_reset(self.now, frame);
             self.recall(burst);
         }
@@ -589,29 +411,9 @@ impl<'a> World<'a> {
 
     /// Takes back what has not left the camera.
     fn recall(&mut self, burst: usize) {
-        let passed = self.setting.capacity.passed(self.now);
-        let known = &mut self.bursts[burst];
-        if known.gone {
-            return;
+        for plan in self.queue.recall(self.now, burst) {
+            self.follow(&plan);
         }
-        known.recalled = true;
-        known.version += 1;
-        let through = (passed - known.begin).max(0.0);
-        known.end = known.end.min(known.begin + through + self.setting.window_bytes);
-        let mut tail = known.end;
-        let position = self.queue.iter().position(|other| *other == burst).expect("it is not gone");
-        let later: Vec<usize> = self.queue.iter().skip(position + 1).copied().collect();
-        self.follow(burst);
-        for burst in later {
-            let known = &mut self.bursts[burst];
-            let bytes = known.end - known.begin;
-            known.begin = tail.max(passed.min(known.begin));
-            known.end = known.begin + bytes;
-            known.version += 1;
-            tail = known.end;
-            self.follow(burst);
-        }
-        self.tail = tail;
     }
 }
 

@@ -6,7 +6,7 @@ use mez_core::units::Instant;
 
 use super::links::Mark;
 use super::oracle::Oracle;
-use super::run::{Setting, SlotResult, Slots};
+use super::setting::{Setting, SlotResult, Slots};
 
 /// Groups of predictions by their on-time probability.
 pub const BINS: usize = 10;

@@ -1,0 +1,132 @@
+//! What policies are compared on: a link, cameras, and the frames that they capture.
+
+use std::time::Duration;
+
+use mez_core::controller::share::Goal;
+use mez_core::profile::Ladder;
+use mez_core::units::Instant;
+
+use super::capacity::Capacity;
+use super::chance::Chance;
+use crate::random::Random;
+
+/// One camera and what is asked of it.
+#[derive(Clone, Debug)]
+pub struct CameraSetting {
+    /// The rungs that it can send.
+    pub ladder: Ladder,
+    /// When its first frame is captured.
+    pub phase: Duration,
+    /// The most time from capture to arrival.
+    pub latency_bound: Duration,
+    /// The least accuracy.
+    pub accuracy_floor: Option<f64>,
+}
+
+/// What policies are compared on.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The link's future.
+    pub capacity: Capacity,
+    /// One-way delay of each direction.
+    pub delay: Duration,
+    /// The time between frames of a camera.
+    pub interval: Duration,
+    /// The cameras.
+    pub cameras: Vec<CameraSetting>,
+    /// Bytes of a frame that may be in the network.
+    pub window_bytes: f64,
+    /// How long frames are captured.
+    pub duration: Duration,
+    /// What frames have at each rung.
+    pub sizes: Sizes,
+    /// What becomes of a frame that finds the link busy.
+    pub queueing: Queueing,
+    /// Whether the edge tells the cameras their shares, and what it aims at.
+    pub share: Option<Goal>,
+}
+
+/// What frames have at each rung.
+#[derive(Clone, Debug)]
+pub enum Sizes {
+    /// The mean of the profile, times a factor that varies by `noise` of itself from frame to frame.
+    Drawn {
+        /// Standard deviation of the factor.
+        noise: f64,
+        /// Where the factors come from.
+        seed: u64,
+    },
+    /// Bytes by frame and rung, for every camera alike; after the last frame comes the first. A frame of no bytes is not sent.
+    Listed(Vec<Vec<u32>>),
+}
+
+/// What becomes of a frame that finds the link busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queueing {
+    /// It waits, and a newer one takes its place.
+    NewestWins,
+    /// It is sent after those before it, as through a TCP socket; nothing is given up.
+    Every,
+}
+
+/// The frames of a setting: when they are captured, and how much larger than usual they are.
+#[derive(Clone, Debug)]
+pub struct Slots {
+    /// Frames of each camera.
+    pub frames: usize,
+    interval: Duration,
+    phases: Vec<Duration>,
+    /// By camera and frame: the size of every rung, as a multiple of its mean. A busy scene is large at every rung.
+    factors: Vec<Vec<f64>>,
+    /// By frame and rung.
+    listed: Vec<Vec<u32>>,
+}
+
+impl Slots {
+    /// The frames of a setting.
+    pub fn new(setting: &Setting) -> Self {
+        let frames = (setting.duration.as_secs_f64() / setting.interval.as_secs_f64()) as usize;
+        let (mut factors, mut listed) = (Vec::new(), Vec::new());
+        match &setting.sizes {
+            Sizes::Listed(sizes) => listed.clone_from(sizes),
+            Sizes::Drawn { noise, seed } => {
+                let mut random = Random::seeded(*seed);
+                for _ in &setting.cameras {
+                    let mut chance = Chance::new(random.split());
+                    factors.push((0..frames).map(|_| (1.0 + noise * chance.normal()).max(0.2)).collect());
+                }
+            }
+        }
+        let phases = setting.cameras.iter().map(|camera| camera.phase).collect();
+        Self { frames, interval: setting.interval, factors, listed, phases }
+    }
+
+    /// When a frame is captured.
+    pub fn captured(&self, camera: usize, frame: usize) -> Instant {
+        Instant::ZERO + self.phases[camera] + self.interval * frame as u32
+    }
+
+    /// What a frame has at a rung.
+    pub fn bytes(&self, camera: usize, frame: usize, ladder: &Ladder, rung: usize) -> f64 {
+        if let Some(factors) = self.factors.get(camera) {
+            (ladder.rungs()[rung].bytes.mean * factors[frame]).round()
+        } else {
+            f64::from(self.listed[frame % self.listed.len()][rung])
+        }
+    }
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SlotResult {
+    /// The rung that it was sent at, if it was sent.
+    pub rung: Option<u8>,
+    /// From capture to arrival, if it arrived.
+    pub latency_ms: Option<f64>,
+    /// What the policy had expected.
+    pub on_time_probability: Option<f64>,
+    /// What it had.
+    pub bytes: u32,
+    /// When it was sent, after its capture.
+    pub sent_after: Option<Duration>,
+}
