@@ -88,6 +88,7 @@ class Experiment:
         seconds_quick: How long a quick run takes, about.
         seconds_full: How long a full run takes, about.
         run: Runs it.
+        is_virtual: It runs in virtual time, never on a network.
     """
 
     name: str
@@ -96,3 +97,4 @@ class Experiment:
     seconds_quick: int
     seconds_full: int
     run: Callable[[Run], Outcome]
+    is_virtual: bool = False

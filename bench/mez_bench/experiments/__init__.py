@@ -3,6 +3,7 @@
 from typing import Final
 
 from mez_bench.experiment import Experiment
+from mez_bench.experiments.awstream import AWSTREAM_EXPERIMENT
 from mez_bench.experiments.channel import CHANNEL
 from mez_bench.experiments.flame import FLAME
 from mez_bench.experiments.knobs import KNOBS
@@ -14,5 +15,15 @@ from mez_bench.experiments.subscribers import SUBSCRIBERS
 
 EXPERIMENTS: Final[dict[str, Experiment]] = {
     experiment.name: experiment
-    for experiment in (LOG, LOOPBACK, SUBSCRIBERS, CHANNEL, FLAME, MEMORY, POLICIES, KNOBS)
+    for experiment in (
+        LOG,
+        LOOPBACK,
+        SUBSCRIBERS,
+        CHANNEL,
+        FLAME,
+        MEMORY,
+        POLICIES,
+        AWSTREAM_EXPERIMENT,
+        KNOBS,
+    )
 }

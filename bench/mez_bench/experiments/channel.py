@@ -126,4 +126,5 @@ CHANNEL: Final = Experiment(
     seconds_quick=30,
     seconds_full=120,
     run=_run,
+    is_virtual=True,
 )

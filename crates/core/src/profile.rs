@@ -33,6 +33,12 @@ impl ByteSizes {
         Self { mean, p05: (mean - reach).max(0.0), p50: mean, p95: mean + reach }
     }
 
+    /// Sizes that are `factor` times as large.
+    pub fn times(&self, factor: f64) -> Self {
+        let Self { mean, p05, p50, p95 } = *self;
+        Self { mean: mean * factor, p05: p05 * factor, p50: p50 * factor, p95: p95 * factor }
+    }
+
     /// The size that a share `quantile` (0 to 1) of frames stays below: straight lines between the known quantiles,
     /// and on beyond them.
     pub fn quantile(&self, quantile: f64) -> f64 {

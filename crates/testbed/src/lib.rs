@@ -8,11 +8,13 @@
 //! | [`check`] | what must hold in every world |
 //! | [`disk`] | a disk that tears, fails and runs full under a camera's log, and stories that are played on it |
 //! | [`link`] | the model of a link and of the connections on it |
+//! | [`awstream`] | the experiment of AWStream, replayed from its published measurements |
 //! | [`policies`] | policies against an oracle, on links whose future is known |
 //! | [`wifi`] | a Wi-Fi channel, calibrated against published measurements |
 //! | [`time`] | true time, and hosts' clocks, which are wrong |
 //! | [`random`] | the one source of chance |
 
+pub mod awstream;
 pub mod check;
 pub mod disk;
 pub mod link;

@@ -1,6 +1,7 @@
 //! `mez measure`: the parts of the experiments that have to be compiled. Hidden, and only in builds with the feature
 //! `bench`; `mez bench` calls it.
 
+mod awstream;
 mod channel;
 mod knobs;
 mod link;
@@ -23,6 +24,7 @@ pub(crate) struct MeasureArgs {
 
 #[derive(Debug, Subcommand)]
 enum Part {
+    Awstream(awstream::AwstreamArgs),
     Channel(channel::ChannelArgs),
     Log(log::LogArgs),
     Store(store::StoreArgs),
@@ -36,6 +38,7 @@ enum Part {
 
 pub(crate) fn run(args: MeasureArgs) -> Result<(), Failure> {
     match args.part {
+        Part::Awstream(args) => awstream::run(args),
         Part::Channel(args) => channel::run(args),
         Part::Log(args) => log::run(args),
         Part::Store(args) => store::run(args),

@@ -18,10 +18,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::flight::{Flights, ms_between};
+use super::flight::{Flights, ms, ms_between};
 use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
 use crate::frame::FrameId;
-use crate::profile::Ladder;
 use crate::units::{BitsPerSecond, Instant};
 
 /// How often the queue is looked at.
@@ -307,10 +306,10 @@ impl AwStream {
         self.monitor.due = Some(due.max(now));
     }
 
-    fn learn_rates(&mut self, ladder: &Ladder, interval: Duration) {
-        self.interval = interval;
-        let interval_ms = interval.as_secs_f64() * 1e3;
-        let rates = ladder.rungs().iter().map(|rung| rung.bytes.mean / interval_ms);
+    fn learn_rates(&mut self, offer: &Offer<'_>) {
+        self.interval = offer.interval;
+        let rates = offer.ladder.rungs().iter().enumerate();
+        let rates = rates.map(|(place, rung)| rung.bytes.mean / ms(offer.interval_at(place)));
         self.rates.clear();
         self.rates.extend(rates);
         self.level = self.level.min(self.top());
@@ -375,7 +374,7 @@ impl Policy for AwStream {
 
     fn decide(&mut self, offer: &Offer<'_>) -> Decision {
         self.catch_up(offer.now);
-        self.learn_rates(offer.ladder, offer.interval);
+        self.learn_rates(offer);
         let (floor, reaches_floor) = offer.floor_rung();
         if self.out {
             return match self.tried.map(|tried| tried + OUTAGE_INTERVAL) {

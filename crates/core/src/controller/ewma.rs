@@ -69,15 +69,14 @@ impl Policy for Ewma {
                 _ => Decision::Send(Choice::plain(floor, !reaches_floor)),
             };
         };
-        let (backlog, ago_ms) = self.flights.backlog(offer.now);
-        let queued = (backlog - ago_ms * rate).max(0.0);
+        let queued = self.flights.backlog(offer.now).drained_in_ms(1.0 / rate).max(0.0) * rate;
         let left_ms = ms(offer.latency_bound) - ms(offer.age()) - self.flights.delay_ms();
         match offer.ladder.best_within(left_ms * rate - queued) {
             Some(rung) => {
                 let rung = offer.capped(rung.max(floor), floor);
                 Decision::Send(Choice::plain(rung, !reaches_floor))
             }
-            None if self.flights.is_empty() => Decision::Send(Choice::plain(floor, true)),
+            None if queued <= 0.0 => Decision::Send(Choice::plain(floor, true)),
             None => Decision::Wait { until: offer.now + PATIENCE },
         }
     }

@@ -29,6 +29,8 @@ pub(super) fn ms(duration: Duration) -> f64 {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
     pub(super) frame: FrameId,
+    /// The place of its rung in the ladder that it was chosen from.
+    pub(super) rung: usize,
     pub(super) bytes: f64,
     pub(super) sent: Instant,
     pub(super) due: Instant,
@@ -52,6 +54,45 @@ pub(super) struct Landed {
     pub(super) wait_ms: f64,
     /// Milliseconds from the first byte to the last.
     pub(super) took_ms: f64,
+}
+
+/// Parts of a backlog that are told apart; beyond that the oldest two become one.
+const BACKLOG_PARTS_MAX: usize = 8;
+
+/// Own bytes on their way to the link's end, in order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Backlog {
+    /// How many milliseconds ago the link could begin with these bytes, and how many they are.
+    parts: [(f64, f64); BACKLOG_PARTS_MAX],
+    len: usize,
+}
+
+impl Backlog {
+    fn push(&mut self, since_ms: f64, bytes: f64) {
+        if self.len == BACKLOG_PARTS_MAX {
+            self.parts[1] = (self.parts[0].0, self.parts[0].1 + self.parts[1].1);
+            self.parts.copy_within(1.., 0);
+            self.len -= 1;
+        }
+        self.parts[self.len] = (since_ms, bytes);
+        self.len += 1;
+    }
+
+    /// Milliseconds from now until the last of them is through, if a byte takes so many; negative if it is by now.
+    ///
+    /// A frame cannot pass before it was sent, however long the link was idle.
+    pub(super) fn drained_in_ms(&self, ms_per_byte: f64) -> f64 {
+        let parts = self.parts[..self.len].iter();
+        parts.fold(f64::NEG_INFINITY, |free, (since_ms, bytes)| free.max(-since_ms) + bytes * ms_per_byte)
+    }
+
+    /// Without the last so many bytes.
+    pub(super) fn without(mut self, bytes: f64) -> Self {
+        if let Some((_, last)) = self.parts[..self.len].last_mut() {
+            *last = (*last - bytes).max(0.0);
+        }
+        self
+    }
 }
 
 /// The smallest delay of the last ten seconds.
@@ -102,17 +143,13 @@ impl Flights {
         Self { flights: VecDeque::with_capacity(FLIGHTS_MAX), delay: LeastDelay::new(), last_end: None }
     }
 
-    /// Nothing is on its way.
-    pub(super) fn is_empty(&self) -> bool {
-        self.flights.is_empty()
-    }
-
     pub(super) fn send(&mut self, frame: &SentFrame, on_time_probability: Option<f64>) {
         if self.flights.len() == FLIGHTS_MAX {
             self.flights.pop_front();
         }
         self.flights.push_back(Flight {
             frame: frame.frame,
+            rung: frame.rung,
             bytes: f64::from(frame.bytes),
             sent: frame.sent,
             due: frame.due,
@@ -178,18 +215,21 @@ impl Flights {
         self.delay.least_ms().unwrap_or(0.0)
     }
 
-    /// Own bytes that had not passed the link when the receiver was last heard of, and how many milliseconds ago that was
-    /// at the link.
-    pub(super) fn backlog(&self, now: Instant) -> (f64, f64) {
-        let Some(oldest) = self.flights.front() else { return (0.0, 0.0) };
-        let bytes = self.flights.iter().map(|flight| flight.bytes - flight.arrived).sum();
+    /// Own bytes that had not passed the link when the receiver was last heard of.
+    pub(super) fn backlog(&self, now: Instant) -> Backlog {
+        let mut backlog = Backlog::default();
+        let Some(oldest) = self.flights.front() else { return backlog };
         let heard_ms = |arrived: Instant| ms_between(arrived, now) + self.delay_ms();
         let ago_ms = match (oldest.first, self.last_end) {
             (Some(_), _) => heard_ms(oldest.last),
             (None, Some(end)) => heard_ms(end).min(ms_between(oldest.sent, now)),
             (None, None) => ms_between(oldest.sent, now),
         };
-        (bytes, ago_ms.max(0.0))
+        for flight in &self.flights {
+            let since_ms = ms_between(flight.sent, now).min(ago_ms).max(0.0);
+            backlog.push(since_ms, flight.bytes - flight.arrived);
+        }
+        backlog
     }
 
     /// Bytes that are through of the frame in service, and how many milliseconds they took: an upper bound of the rate.
@@ -197,7 +237,12 @@ impl Flights {
         let oldest = self.flights.front()?;
         let (through, since_ms) = match oldest.first {
             // What has passed since the last report is not known.
-            Some(first) => (oldest.arrived - PACKET_BYTES, ms_between(first, oldest.last)),
+            Some(_) => {
+                let began_ms = ms_between(oldest.sent, oldest.last) - self.delay_ms();
+                let since_ms =
+                    self.last_end.map_or(began_ms, |end| began_ms.min(ms_between(end, oldest.last)));
+                (oldest.arrived, since_ms)
+            }
             // Not even the first byte was heard of; its report would take the delay there and back.
             None => (0.0, ms_between(oldest.sent, now) - 2.0 * self.delay_ms()),
         };

@@ -36,7 +36,7 @@ pub mod share;
 use std::time::Duration;
 
 use crate::frame::FrameId;
-use crate::profile::Ladder;
+use crate::profile::{ByteSizes, Ladder};
 use crate::units::{BitsPerSecond, Instant};
 
 pub use self::quantile::Calibration;
@@ -118,12 +118,47 @@ pub struct Offer<'a> {
     pub cap: Option<Cap>,
     /// Bytes of the frame before it that have not left the camera: with [`Policy::gives_up`] they never will. 0 while the link is free.
     pub unsent_bytes: u64,
+    /// What changing the rung costs, where frames need each other. `None`: every frame stands alone.
+    pub coding: Option<Coding<'a>>,
+}
+
+/// What holds for rungs whose frames refer to the frame before, and for those that leave frames out.
+#[derive(Clone, Copy, Debug)]
+pub struct Coding<'a> {
+    /// The rung that the next frame can go on at. At any other, and with `None` at any, it has to stand alone.
+    pub continues: Option<usize>,
+    /// Frames of that rung that were left out since the one that the next would refer to: what changed meanwhile comes with it.
+    pub left_out: u32,
+    /// By place in the ladder: what a frame has that stands alone.
+    pub alone: &'a [ByteSizes],
+    /// By place in the ladder: of so many frames that are captured one is sent, the others are left out. At least 1.
+    pub every: &'a [u32],
 }
 
 impl Offer<'_> {
     /// The frame's age.
     pub fn age(&self) -> Duration {
         self.now.saturating_since(self.captured)
+    }
+
+    /// What a frame would have at a rung, as far as the profile knows.
+    pub fn bytes(&self, rung: usize) -> ByteSizes {
+        let sizes = self.ladder.rungs()[rung].bytes;
+        match self.coding {
+            Some(coding) if coding.continues != Some(rung) => coding.alone[rung],
+            Some(coding) if coding.left_out > 0 => {
+                // At most what it takes to begin anew.
+                let times = 1.0 + f64::from(coding.left_out);
+                let times = times.min((coding.alone[rung].mean / sizes.mean).max(1.0));
+                sizes.times(times)
+            }
+            _ => sizes,
+        }
+    }
+
+    /// The time between frames that are sent at a rung.
+    pub fn interval_at(&self, rung: usize) -> Duration {
+        self.interval * self.coding.map_or(1, |coding| coding.every[rung].max(1))
     }
 
     /// The place of the cheapest rung that keeps the floor; where none does, of the best there is, and `false`.

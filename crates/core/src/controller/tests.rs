@@ -41,6 +41,7 @@ pub(crate) fn offer(now: Instant, ladder: &Ladder) -> Offer<'_> {
         degrade: true,
         cap: None,
         unsent_bytes: 0,
+        coding: None,
     }
 }
 

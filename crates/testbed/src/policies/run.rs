@@ -15,7 +15,7 @@ use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::units::Instant;
 
 use super::queue::{Burst, Plan, Queue};
-use super::setting::{Queueing, Setting, SlotResult, Slots};
+use super::setting::{ChainEnd, Queueing, Setting, SlotResult, Slots};
 
 /// How often the receiver reports a frame in service.
 const REPORT_INTERVAL: Duration = Duration::from_millis(10);
@@ -68,6 +68,8 @@ struct Camera<'a> {
     stall_turn: u64,
     stalls: u32,
     cap: Option<Cap>,
+    /// What the next frame can refer to.
+    chain: Option<ChainEnd>,
     results: Vec<SlotResult>,
 }
 
@@ -97,6 +99,7 @@ pub fn run(setting: &Setting, slots: &Slots, policies: &mut [Box<dyn Policy>]) -
         stall_turn: 0,
         stalls: 0,
         cap: None,
+        chain: None,
         results: vec![SlotResult::default(); slots.frames],
     });
     let mut world = World {
@@ -134,8 +137,12 @@ impl<'a> World<'a> {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Captured { camera, frame } => {
-                self.cameras[camera].waiting = Some(frame);
                 self.captures_left -= 1;
+                if self.slots.is_coded(frame)
+                    && let Some(left_out) = self.cameras[camera].waiting.replace(frame)
+                {
+                    self.leave_out(camera, left_out);
+                }
                 if frame + 1 < self.slots.frames {
                     let at = self.slots.captured(camera, frame + 1);
                     self.schedule(at, Event::Captured { camera, frame: frame + 1 });
@@ -215,6 +222,8 @@ impl<'a> World<'a> {
         if !every && let Some(burst) = camera.sending {
             let unsent = self.queue.unsent_bytes(self.now, burst);
             offer.unsent_bytes = unsent as u64;
+            // Without the frame that is being sent, the next one has nothing to refer to.
+            offer.coding = self.slots.coding(None);
             let camera = &mut self.cameras[index];
             if unsent <= 0.0 || camera.outage_retry.is_some() || !camera.policy.gives_up(&offer) {
                 return;
@@ -222,7 +231,7 @@ impl<'a> World<'a> {
             let known = self.queue.burst(burst);
             let left = known.bytes - unsent;
             camera.policy.handle_cancelled(self.now, frame_id(known.frame), left as u64);
-            camera.sending = None;
+            (camera.sending, camera.chain) = (None, None);
             self.recall(burst);
             offer.unsent_bytes = 0;
         }
@@ -243,8 +252,18 @@ impl<'a> World<'a> {
         }
     }
 
+    /// A frame is not encoded: what changed in it comes with the next.
+    fn leave_out(&mut self, index: usize, frame: usize) {
+        let ladder = &self.setting.cameras[index].ladder;
+        let Some(chain) = &mut self.cameras[index].chain else { return };
+        let bytes = self.slots.bytes(index, frame, ladder, chain.rung);
+        chain.left_out += u32::from(bytes > 0.0);
+        chain.left_out_bytes += bytes;
+    }
+
     fn offer(&self, index: usize, frame: usize) -> Offer<'a> {
         let setting: &'a Setting = self.setting;
+        let slots: &'a Slots = self.slots;
         let spec = &setting.cameras[index];
         Offer {
             now: self.now,
@@ -258,13 +277,15 @@ impl<'a> World<'a> {
             degrade: true,
             cap: self.cameras[index].cap,
             unsent_bytes: 0,
+            coding: slots.coding(self.cameras[index].chain.as_ref()),
         }
     }
 
     fn send(&mut self, index: usize, frame: usize, choice: Choice) {
         let spec = &self.setting.cameras[index];
-        let mean = spec.ladder.rungs()[choice.rung].bytes.mean;
-        let bytes = self.slots.bytes(index, frame, &spec.ladder, choice.rung);
+        let expected_bytes = self.offer(index, frame).bytes(choice.rung).mean as u32;
+        let chain = self.cameras[index].chain.as_ref();
+        let bytes = self.slots.bytes_after(index, frame, &spec.ladder, choice.rung, chain);
         let captured = self.slots.captured(index, frame);
         let camera = &mut self.cameras[index];
         camera.waiting = None;
@@ -277,8 +298,9 @@ impl<'a> World<'a> {
         };
         if bytes == 0.0 {
             // The rung leaves this frame out.
-            return;
+            return self.leave_out(index, frame);
         }
+        camera.chain = Some(ChainEnd { rung: choice.rung, left_out: 0, left_out_bytes: 0.0 });
         if camera.unacknowledged.is_empty() {
             camera.progress = self.now;
         }
@@ -288,7 +310,7 @@ impl<'a> World<'a> {
         camera.policy.handle_sent(&SentFrame {
             frame: frame_id(frame),
             rung: choice.rung,
-            expected_bytes: mean as u32,
+            expected_bytes,
             bytes: bytes as u32,
             captured,
             sent: self.now,
@@ -400,6 +422,7 @@ impl<'a> World<'a> {
         let given_up: Vec<usize> = camera.unacknowledged.drain(..).chain(camera.sending.take()).collect();
         camera.outage_retry = Some(camera.outage_retry.unwrap_or(self.now));
         camera.progress = self.now;
+        camera.chain = None;
         camera.stalls += 1;
         for burst in given_up {
             let frame = frame_id(self.queue.burst(burst).frame);

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use mez_core::controller::Coding;
 use mez_core::controller::share::Goal;
-use mez_core::profile::Ladder;
+use mez_core::profile::{ByteSizes, Ladder};
 use mez_core::units::Instant;
 
 use super::capacity::Capacity;
@@ -56,8 +57,19 @@ pub enum Sizes {
         /// Where the factors come from.
         seed: u64,
     },
-    /// Bytes by frame and rung, for every camera alike; after the last frame comes the first. A frame of no bytes is not sent.
-    Listed(Vec<Vec<u32>>),
+    /// What an encoder made of each frame, for every camera alike.
+    Coded(Coded),
+}
+
+/// Frames as an encoder made them, whose frames refer to the one before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Coded {
+    /// Bytes by frame and rung; after the last frame comes the first. A frame of no bytes is left out.
+    pub bytes: Vec<Vec<u32>>,
+    /// By rung: what a frame has that stands alone, as the first one at a rung must, and the first after one that was given up.
+    pub alone: Vec<ByteSizes>,
+    /// By rung: of so many frames one is sent.
+    pub every: Vec<u32>,
 }
 
 /// What becomes of a frame that finds the link busy.
@@ -78,17 +90,16 @@ pub struct Slots {
     phases: Vec<Duration>,
     /// By camera and frame: the size of every rung, as a multiple of its mean. A busy scene is large at every rung.
     factors: Vec<Vec<f64>>,
-    /// By frame and rung.
-    listed: Vec<Vec<u32>>,
+    coded: Option<Coded>,
 }
 
 impl Slots {
     /// The frames of a setting.
     pub fn new(setting: &Setting) -> Self {
         let frames = (setting.duration.as_secs_f64() / setting.interval.as_secs_f64()) as usize;
-        let (mut factors, mut listed) = (Vec::new(), Vec::new());
+        let (mut factors, mut coded) = (Vec::new(), None);
         match &setting.sizes {
-            Sizes::Listed(sizes) => listed.clone_from(sizes),
+            Sizes::Coded(sizes) => coded = Some(sizes.clone()),
             Sizes::Drawn { noise, seed } => {
                 let mut random = Random::seeded(*seed);
                 for _ in &setting.cameras {
@@ -98,7 +109,7 @@ impl Slots {
             }
         }
         let phases = setting.cameras.iter().map(|camera| camera.phase).collect();
-        Self { frames, interval: setting.interval, factors, listed, phases }
+        Self { frames, interval: setting.interval, factors, coded, phases }
     }
 
     /// When a frame is captured.
@@ -106,14 +117,54 @@ impl Slots {
         Instant::ZERO + self.phases[camera] + self.interval * frame as u32
     }
 
-    /// What a frame has at a rung.
+    /// What a frame has at a rung if it can refer to the one before.
     pub fn bytes(&self, camera: usize, frame: usize, ladder: &Ladder, rung: usize) -> f64 {
-        if let Some(factors) = self.factors.get(camera) {
-            (ladder.rungs()[rung].bytes.mean * factors[frame]).round()
-        } else {
-            f64::from(self.listed[frame % self.listed.len()][rung])
+        match &self.coded {
+            Some(coded) => f64::from(coded.bytes[frame % coded.bytes.len()][rung]),
+            None => (ladder.rungs()[rung].bytes.mean * self.factors[camera][frame]).round(),
         }
     }
+
+    /// What it has after what was sent before: what changed in frames that were left out comes with it.
+    pub(super) fn bytes_after(
+        &self,
+        camera: usize,
+        frame: usize,
+        ladder: &Ladder,
+        rung: usize,
+        chain: Option<&ChainEnd>,
+    ) -> f64 {
+        let bytes = self.bytes(camera, frame, ladder, rung);
+        let Some(coded) = self.coded.as_ref().filter(|_| bytes > 0.0) else { return bytes };
+        let alone = coded.alone[rung].mean.round();
+        match chain.filter(|chain| chain.rung == rung) {
+            Some(chain) => (bytes + chain.left_out_bytes).min(bytes.max(alone)),
+            None => bytes.max(alone),
+        }
+    }
+
+    /// Whether any rung has anything of a frame.
+    pub(super) fn is_coded(&self, frame: usize) -> bool {
+        self.coded
+            .as_ref()
+            .is_none_or(|coded| coded.bytes[frame % coded.bytes.len()].iter().any(|bytes| *bytes > 0))
+    }
+
+    /// What policies are told of it.
+    pub(super) fn coding(&self, chain: Option<&ChainEnd>) -> Option<Coding<'_>> {
+        let Coded { alone, every, .. } = self.coded.as_ref()?;
+        let (continues, left_out) = (chain.map(|chain| chain.rung), chain.map_or(0, |chain| chain.left_out));
+        Some(Coding { continues, left_out, alone, every })
+    }
+}
+
+/// What the next frame can refer to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct ChainEnd {
+    pub(super) rung: usize,
+    /// Frames that the rung would have had since, and their bytes.
+    pub(super) left_out: u32,
+    pub(super) left_out_bytes: f64,
 }
 
 /// What became of a frame.

@@ -6,7 +6,7 @@
 //! `h` milliseconds left, the on-time probability is the share of the remembered pairs `(w, ε)` with
 //!
 //! ```text
-//! max(Q / exp(x + ε) − elapsed, w) + S / exp(x + ε) ≤ h
+//! max(drain(Q, x + ε), w) + S / exp(x + ε) ≤ h
 //! ```
 //!
 //! and the choice is the rung of the greatest `π · accuracy − λ (1 − π) − n · accuracy`, with `n` later frames that it keeps from being sent. The price `λ` of a late frame rises while more frames are
@@ -19,9 +19,10 @@ use std::time::Duration;
 
 pub use self::calibration::Calibration;
 use self::rate::{PAIRS_MAX, Rate, Sample};
-use super::flight::{Flights, PACKET_BYTES, ms, ms_between};
+use super::flight::{Backlog, Flights, PACKET_BYTES, ms, ms_between};
 use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
 use crate::frame::FrameId;
+use crate::profile::Ladder;
 use crate::units::{BitsPerSecond, Instant};
 
 /// An idle link with a frame to send is silent for no longer than this, outside an outage.
@@ -62,6 +63,9 @@ pub struct Config {
     pub ramp: f64,
     /// The weight of a frame in the ratio between the sizes of frames and those of the profile. Default 0.1.
     pub size_gain: f64,
+    /// Where frames refer to each other: how far ahead a change of the rung is looked at, which begins with a frame that stands alone.
+    /// Default 5 s, half of the longest chain.
+    pub chain_horizon: Duration,
     /// While the congestion window limits, how often one frame goes a rung up. Default 1.5 s.
     pub probe_interval: Duration,
 }
@@ -84,6 +88,7 @@ impl Default for Config {
             guard_ms: 1.0,
             ramp: 2.0,
             size_gain: 0.1,
+            chain_horizon: Duration::from_secs(5),
             probe_interval: Duration::from_millis(1500),
         }
     }
@@ -126,8 +131,8 @@ pub struct Quantile {
 struct Outlook {
     /// Milliseconds that are left of the bound, without what comes after the network.
     left_ms: f64,
-    /// Own bytes on their way, and how long ago that was so.
-    backlog: (f64, f64),
+    /// Own bytes on their way.
+    backlog: Backlog,
     /// Bytes per millisecond.
     rate: f64,
 }
@@ -165,31 +170,54 @@ impl Quantile {
         ms(offer.latency_bound) - ms(offer.age()) - self.flights.delay_ms() - self.config.guard_ms
     }
 
-    /// What the remembered waits and errors make of a frame of this rung: the share with which it would be on time, and how many
-    /// later frames it would keep from being sent, on average.
-    fn foresee(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> (f64, f64) {
+    /// Milliseconds that are left for the network of those that the bound leaves, once a frame of this rung is made and recognised.
+    fn left_for(&self, offer: &Offer<'_>, left_ms: f64, rung: usize) -> f64 {
         let profile = &offer.ladder.rungs()[rung];
         let detector_ms = match (offer.result_latency_bound, profile.detector_time) {
             (Some(bound), Some(time)) => ms(offer.latency_bound) - (ms(bound) - ms(time)),
             _ => 0.0,
         };
-        let left_ms = outlook.left_ms - ms(profile.camera_time) - detector_ms.max(0.0);
-        let (backlog, ago_ms) = outlook.backlog;
-        let (age_ms, interval_ms) = (ms(offer.age()), ms(offer.interval).max(1.0));
+        left_ms - ms(profile.camera_time) - detector_ms.max(0.0)
+    }
+
+    /// What the remembered waits and errors make of a frame of this rung: the share with which it would be on time, and how many
+    /// later frames it would keep from being sent, on average.
+    fn foresee(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> (f64, f64) {
+        let left_ms = self.left_for(offer, outlook.left_ms, rung);
+        let (age_ms, interval_ms) = (ms(offer.age()), ms(offer.interval_at(rung)).max(1.0));
+        let sizes = offer.bytes(rung);
         let pairs = self.rate.pairs();
         let (mut on_time, mut displaced) = (0u32, 0.0);
         for (pair, quantile) in pairs.iter().zip(&self.size_quantiles) {
             let ms_per_byte = pair.slowness / outlook.rate;
-            let start_ms = (backlog * ms_per_byte - ago_ms).max(pair.wait_ms);
-            let bytes = profile.bytes.quantile(*quantile) * self.size_ratio;
-            let end_ms = start_ms + bytes * ms_per_byte;
+            let start_ms = outlook.backlog.drained_in_ms(ms_per_byte).max(pair.wait_ms);
+            let end_ms = start_ms + sizes.quantile(*quantile) * self.size_ratio * ms_per_byte;
             on_time += u32::from(end_ms <= left_ms);
-            // The next frame waits for the end of this one, or until it is cancelled for being late. When the one after it comes
-            // first, it has waited in vain.
-            let frames = ((age_ms + end_ms.min(left_ms)) / interval_ms).floor() - 1.0;
+            // The next frame waits for the end of this one, or until it is cancelled for being late, which a frame that others refer
+            // to is not. When the one after it comes first, it has waited in vain.
+            let held_ms = if offer.coding.is_some() { end_ms } else { end_ms.min(left_ms) };
+            let frames = ((age_ms + held_ms) / interval_ms).floor() - 1.0;
             displaced += frames.max(0.0);
         }
         (f64::from(on_time) / pairs.len() as f64, displaced / pairs.len() as f64)
+    }
+
+    /// The same for frames that go on at this rung one after the other, from an idle link on.
+    fn foresee_going_on(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> (f64, f64) {
+        let bound_ms = ms(offer.latency_bound) - self.flights.delay_ms() - self.config.guard_ms;
+        let left_ms = self.left_for(offer, bound_ms, rung);
+        let interval_ms = ms(offer.interval_at(rung)).max(1.0);
+        let sizes = &offer.ladder.rungs()[rung].bytes;
+        let pairs = self.rate.pairs();
+        let (mut on_time, mut took_ms) = (0u32, 0.0);
+        for (pair, quantile) in pairs.iter().zip(&self.size_quantiles) {
+            let ms_per_byte = pair.slowness / outlook.rate;
+            let end_ms = pair.wait_ms + sizes.quantile(*quantile) * self.size_ratio * ms_per_byte;
+            on_time += u32::from(end_ms <= left_ms);
+            took_ms += end_ms;
+        }
+        let displaced = took_ms / pairs.len() as f64 / interval_ms - 1.0;
+        (f64::from(on_time) / pairs.len() as f64, displaced.max(0.0))
     }
 
     fn on_time_probability(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> f64 {
@@ -197,22 +225,36 @@ impl Quantile {
     }
 
     fn prospect(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> Prospect {
-        let (on_time, displaced) = self.foresee(offer, outlook, rung);
         let late_cost = self.config.late_cost + self.late_cost_rise;
         let accuracy = offer.ladder.rungs()[rung].accuracy;
         // A frame that is not sent is worth what this one is.
-        let worth = on_time * accuracy - late_cost * (1.0 - on_time) - displaced * accuracy;
-        Prospect { rung, on_time, worth }
+        let worth = |(on_time, displaced): (f64, f64)| {
+            on_time * accuracy - late_cost * (1.0 - on_time) - displaced * accuracy
+        };
+        let now = self.foresee(offer, outlook, rung);
+        let Some(coding) = offer.coding else {
+            return Prospect { rung, on_time: now.0, worth: worth(now) };
+        };
+        // A frame that stands alone is dear once, and what follows it at its rung is not: both count, by the time that they last.
+        let later = self.foresee_going_on(offer, outlook, rung);
+        let horizon = ms(self.config.chain_horizon) / ms(offer.interval).max(1.0);
+        let share = (f64::from(coding.every[rung]) / horizon).min(1.0);
+        Prospect { rung, on_time: now.0, worth: share * worth(now) + (1.0 - share) * worth(later) }
     }
 
-    /// The best rung from `floor` up that is not more than [`Config::ramp`] times as large as what was sent lately.
+    /// The highest rung whose frames are at most [`Config::ramp`] times as large as the largest that were sent lately; or the first
+    /// above those, however far it is: a ladder with a gap could not be climbed otherwise.
+    fn highest(&self, ladder: &Ladder) -> usize {
+        let within = |bytes: f64| ladder.best_within(bytes / self.size_ratio.max(f64::MIN_POSITIVE));
+        let reached = within(self.largest_bytes * self.config.ramp).unwrap_or(0);
+        let next = within(self.largest_bytes).map_or(0, |place| place + 1);
+        reached.max(next).min(ladder.len() - 1)
+    }
+
+    /// The best rung from `lowest` up, not above [`Self::highest`].
     fn best(&self, offer: &Offer<'_>, outlook: &Outlook, lowest: Prospect) -> Prospect {
-        let bytes_max = self.largest_bytes * self.config.ramp;
         let mut best = lowest;
-        for (rung, profile) in offer.ladder.rungs().iter().enumerate().skip(lowest.rung + 1) {
-            if profile.bytes.mean * self.size_ratio > bytes_max {
-                break;
-            }
+        for rung in lowest.rung + 1..=self.highest(offer.ladder) {
             let prospect = self.prospect(offer, outlook, rung);
             if prospect.worth > best.worth {
                 best = prospect;
@@ -306,16 +348,22 @@ impl Policy for Quantile {
         }
         let Some(rate) = self.rate.estimate(&self.config, self.flights.in_service(offer.now)) else {
             // Frames of one packet arrive and measure nothing: larger ones, until one does.
-            let larger = offer.ladder.best_within(self.largest_bytes * self.config.ramp).unwrap_or(floor);
-            let rung = if self.rate.blind { offer.capped(larger.max(floor), floor) } else { floor };
+            let rung = if self.rate.blind { self.highest(offer.ladder).max(floor) } else { floor };
+            let rung = if self.rate.blind { offer.capped(rung, floor) } else { floor };
             return self.try_out(offer, rung, !reaches_floor);
         };
         let outlook =
             Outlook { left_ms: self.left_ms(offer), backlog: self.flights.backlog(offer.now), rate };
         let lowest = self.prospect(offer, &outlook, floor);
-        let infeasible = !reaches_floor || lowest.on_time < offer.on_time_share;
+        // A frame that goes on at the rung of the one before may be smaller than one of the lowest rung that stands alone.
+        let going_on = offer.coding.and_then(|coding| coding.continues).filter(|rung| *rung > floor);
+        let going_on = going_on.map_or(0.0, |rung| self.on_time_probability(offer, &outlook, rung));
+        let safest = lowest.on_time.max(going_on);
+        let infeasible = !reaches_floor || safest < offer.on_time_share;
         let silent_until = self.tried.map_or(offer.now, |tried| tried + SILENCE_MAX);
-        if lowest.on_time < WORTH_QUEUEING && !self.flights.is_empty() && offer.now < silent_until {
+        // What is still on its way but through the link, as far as is known, holds nothing back.
+        let is_busy = outlook.backlog.drained_in_ms(1.0 / outlook.rate) > 0.0;
+        if safest < WORTH_QUEUEING && is_busy && offer.now < silent_until {
             // Reports of what is on its way wake us; if none comes, the link is out and will be tried.
             return Decision::Wait { until: silent_until };
         }
@@ -329,6 +377,10 @@ impl Policy for Quantile {
         }
         let best = self.best(offer, &outlook, lowest);
         let best = self.probe(offer, &outlook, best);
+        if offer.coding.is_some() && best.on_time < WORTH_QUEUEING && is_busy && offer.now < silent_until {
+            // It stands alone for the sake of those that follow, and goes when it delays nothing else.
+            return Decision::Wait { until: silent_until };
+        }
         let rung = offer.capped(best.rung, floor);
         let on_time =
             if rung == best.rung { best.on_time } else { self.on_time_probability(offer, &outlook, rung) };
@@ -341,15 +393,21 @@ impl Policy for Quantile {
             return false;
         };
         let left_ms = ms_between(offer.now, sending.due) - self.flights.delay_ms();
-        let (backlog, ago_ms) = self.flights.backlog(offer.now);
+        let backlog = self.flights.backlog(offer.now);
         let pairs = self.rate.pairs();
-        let in_time = pairs.iter().filter(|pair| backlog * pair.slowness / rate - ago_ms <= left_ms).count();
+        let in_time =
+            pairs.iter().filter(|pair| backlog.drained_in_ms(pair.slowness / rate) <= left_ms).count();
         if in_time as f64 > DOOMED * pairs.len() as f64 {
             return false;
         }
-        // Only if that helps the frame that waits.
-        let backlog = ((backlog - offer.unsent_bytes as f64).max(0.0), ago_ms);
         let (floor, _) = offer.floor_rung();
+        // The next frame would have to stand alone. At the rung of this one that must not cost more than is saved.
+        let rung = sending.rung.min(offer.ladder.len() - 1);
+        if (offer.unsent_bytes as f64) < offer.bytes(rung).mean - offer.ladder.rungs()[rung].bytes.mean {
+            return false;
+        }
+        // Only if that helps the frame that waits.
+        let backlog = backlog.without(offer.unsent_bytes as f64);
         let outlook = Outlook { left_ms: self.left_ms(offer), backlog, rate };
         self.on_time_probability(offer, &outlook, floor) >= WORTH_QUEUEING
     }

@@ -1,7 +1,8 @@
 use super::*;
-use crate::controller::Cap;
 use crate::controller::tests::{arrival, frame_id, ladder, offer, sent};
-use crate::profile::Ladder;
+use crate::controller::{Cap, Coding};
+use crate::frame::Rung;
+use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
 
 /// A camera in front of a link of so many bytes per millisecond and 3 ms of delay each way.
 struct Story {
@@ -203,4 +204,75 @@ fn without_degrading_nothing_goes_below_the_bounds_but_a_probe() {
         story.now += INTERVAL;
     }
     assert!((3..=5).contains(&sent_frames), "{sent_frames} probes in six seconds");
+}
+
+fn two_rungs(bytes: [f64; 2]) -> Ladder {
+    let rung = |bytes: f64, accuracy: f64| RungProfile {
+        rung: Rung::new(&format!("bytes/{bytes}")).expect("a valid name"),
+        bytes: ByteSizes::around(bytes, 0.08),
+        accuracy,
+        camera_time: Duration::ZERO,
+        detector_time: None,
+    };
+    Profile::new(vec![rung(bytes[0], 0.7), rung(bytes[1], 0.9)]).expect("two rungs").ladder()
+}
+
+#[test]
+fn a_ladder_with_a_gap_is_climbed() {
+    let mut story = Story::new();
+    story.ladder = two_rungs([20e3, 120e3]);
+    for _ in 0..5 {
+        story.frame(4_000.0);
+    }
+    assert_eq!(story.frame(4_000.0), 1, "30 ms, though the frame is six times as large as any before");
+}
+
+/// What the policy is told of frames that refer to each other.
+fn coded<'a>(
+    now: Instant,
+    ladder: &'a Ladder,
+    alone: &'a [ByteSizes],
+    continues: Option<usize>,
+) -> Offer<'a> {
+    let coding = Coding { continues, left_out: 0, alone, every: &[1, 1] };
+    Offer { coding: Some(coding), ..offer(now, ladder) }
+}
+
+#[test]
+fn a_late_frame_is_accepted_where_a_better_chain_begins_with_it() {
+    let mut story = Story::new();
+    story.ladder = two_rungs([20e3, 40e3]);
+    for _ in 0..10 {
+        story.frame(1_000.0);
+    }
+    let ladder = story.ladder.clone();
+    let rung = |story: &mut Story, alone: &[f64; 2], continues| {
+        let alone = alone.map(|bytes| ByteSizes::around(bytes, 0.08));
+        let Decision::Send(choice) = story.policy.decide(&coded(story.now, &ladder, &alone, continues))
+        else {
+            panic!("the link is idle")
+        };
+        (choice.rung, choice.on_time_probability.expect("it predicts"))
+    };
+    let (chosen, on_time) = rung(&mut story, &[60e3, 150e3], Some(0));
+    assert_eq!(chosen, 1, "one frame of 150 ms, and then frames of 40 ms that are better");
+    assert!(on_time < 0.1, "{on_time}");
+    assert_eq!(rung(&mut story, &[60e3, 150e3], Some(1)).0, 1, "it stays there");
+    let dear = [60e3, 40e6];
+    assert_eq!(rung(&mut story, &dear, Some(0)).0, 0, "a frame of 40 s does not pay within 5 s");
+}
+
+#[test]
+fn what_was_left_out_comes_with_the_next_frame_but_at_most_a_new_beginning() {
+    let ladder = two_rungs([20e3, 40e3]);
+    let alone = [60e3, 100e3].map(|bytes| ByteSizes::around(bytes, 0.08));
+    let bytes = |left_out| {
+        let coding = Coding { continues: Some(1), left_out, alone: &alone, every: &[1, 3] };
+        let offer = Offer { coding: Some(coding), ..offer(Instant::ZERO, &ladder) };
+        assert_eq!(offer.interval_at(1), offer.interval * 3);
+        (offer.bytes(0).mean.round(), offer.bytes(1).mean.round())
+    };
+    assert_eq!(bytes(0), (60e3, 40e3));
+    assert_eq!(bytes(1), (60e3, 80e3));
+    assert_eq!(bytes(9), (60e3, 100e3));
 }

@@ -1,0 +1,185 @@
+//! The link of the experiment, and one contender on it.
+
+use std::time::Duration;
+
+use mez_core::controller::Policy;
+use mez_core::controller::awstream::{AwStream, Constants};
+use mez_core::controller::fixed::Fixed;
+use mez_core::controller::quantile::{self, Quantile};
+use mez_core::frame::Rung;
+use mez_core::profile::{ByteSizes, Ladder, Profile, RungProfile};
+
+use super::data::{Measurements, Series};
+use crate::policies::capacity::Capacity;
+use crate::policies::run::run;
+use crate::policies::setting::{CameraSetting, Coded, Queueing, Setting, Sizes, SlotResult, Slots};
+
+/// The time between frames.
+pub const INTERVAL: Duration = Duration::from_millis(33);
+/// From when on the link carries how many Mbit/s, in seconds.
+pub const RATES_MBPS: [(u64, f64); 4] = [(0, 25.0), (200, 7.5), (380, 5.0), (440, 25.0)];
+/// When the link is narrow, in seconds.
+pub const SHAPED_S: (f64, f64) = (200.0, 440.0);
+/// When the experiment ends, in seconds.
+pub const END_S: u64 = 640;
+/// Every frame has this long, for everybody: the 95th percentile that AWStream published.
+pub const DEADLINE: Duration = Duration::from_millis(229);
+/// What of the link's rate is payload: 1448 of the 1514 bytes that a shaper counts for an Ethernet frame with IPv4, TCP and
+/// timestamps. The published log of the unadapted run has 7.1 to 7.2 of 7.5 Mbit/s.
+const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
+/// How long the link is known beyond the end.
+const TAIL_S: u64 = 200;
+/// Bytes of a frame that may be in the network with newest wins: the same as in the other comparisons of policies.
+const WINDOW_BYTES: f64 = 65_536.0;
+/// Bytes that a TCP socket takes before AWStream's own queue begins. With less, the largest frames look like congestion to it, and
+/// it never comes back to the top, as it did in the published logs; with 512 kB its newest constants do worse.
+const SOCKET_BYTES: f64 = 262_144.0;
+
+/// Who takes part.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Contender {
+    /// Mez's own policy.
+    Quantile,
+    /// AWStream's, with one of its sets of constants.
+    AwStream(Constants),
+    /// A row of the profile, counted from 0.
+    Fixed(usize, Queueing),
+}
+
+impl Contender {
+    /// All of them, for a profile of so many rows. Each fixed row takes part in both ways: as through TCP, and with newest wins.
+    pub fn all(rows: usize) -> Vec<Self> {
+        let mut all = vec![Self::Quantile];
+        all.extend([Constants::NEWEST, Constants::EARLIER].map(Self::AwStream));
+        let ways = [Queueing::Every, Queueing::NewestWins];
+        all.extend((0..rows).flat_map(|row| ways.map(|way| Self::Fixed(row, way))));
+        all
+    }
+
+    /// The name that results use.
+    pub fn name(&self, measurements: &Measurements) -> String {
+        match self {
+            Self::Quantile => "quantile".into(),
+            Self::AwStream(constants) => format!("awstream_{}", constants.name),
+            Self::Fixed(row, queueing) => {
+                let way = if *queueing == Queueing::Every { "tcp" } else { "newest" };
+                format!("fixed_{way}@{}", measurements.profile[*row].config.name())
+            }
+        }
+    }
+}
+
+/// A run of one contender.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// What became of each frame.
+    pub results: Vec<SlotResult>,
+    /// For each rung of the contender's ladder, the row of the profile.
+    pub rows: Vec<usize>,
+    /// The frame of the recording that came first.
+    pub begin: usize,
+}
+
+/// Lets a contender send the recording, from frame `begin` on, over the link.
+pub fn replay(
+    measurements: &Measurements,
+    contender: Contender,
+    round_trip: Duration,
+    begin: usize,
+) -> Replay {
+    let (ladder, rows) = match contender {
+        Contender::Quantile => ladder(measurements, per_frame_sizes),
+        // AWStream's levels are rates, and those of the published profile.
+        _ => ladder(measurements, |measurements, row| {
+            let bytes = measurements.profile[row].kilobits_per_second * 1e3 / 8.0 * INTERVAL.as_secs_f64();
+            (ByteSizes::around(bytes, 0.0), 1)
+        }),
+    };
+    let series: Vec<&Series> = rows.iter().map(|row| &measurements.series[*row]).collect();
+    let frames = (0..measurements.frames).map(|frame| {
+        let frame = (begin + frame) % measurements.frames;
+        series.iter().map(|series| series.bytes[frame]).collect()
+    });
+    let every = rows.iter().map(|row| match contender {
+        Contender::Quantile => measurements.profile[*row].config.every(),
+        _ => 1,
+    });
+    let alone = series.iter().map(|series| ByteSizes::around(f64::from(series.alone_bytes()), 0.1));
+    let coded = Coded { bytes: frames.collect(), alone: alone.collect(), every: every.collect() };
+    let queueing = match contender {
+        Contender::Quantile => Queueing::NewestWins,
+        Contender::AwStream(_) => Queueing::Every,
+        Contender::Fixed(_, queueing) => queueing,
+    };
+    let window_bytes = if queueing == Queueing::Every { SOCKET_BYTES } else { WINDOW_BYTES };
+    let setting = Setting {
+        capacity: link(),
+        delay: round_trip / 2,
+        interval: INTERVAL,
+        cameras: vec![CameraSetting {
+            ladder,
+            phase: Duration::ZERO,
+            latency_bound: DEADLINE,
+            accuracy_floor: None,
+        }],
+        window_bytes,
+        duration: Duration::from_secs(END_S),
+        sizes: Sizes::Coded(coded),
+        queueing,
+        share: None,
+    };
+    let policy: Box<dyn Policy> = match contender {
+        Contender::Quantile => Box::new(Quantile::new(quantile::Config::default())),
+        Contender::AwStream(constants) => Box::new(AwStream::new(constants)),
+        Contender::Fixed(row, _) => Box::new(Fixed::new(row)),
+    };
+    let slots = Slots::new(&setting);
+    let results = run(&setting, &slots, &mut [policy]).swap_remove(0);
+    Replay { results, rows, begin }
+}
+
+/// What the link carries of payload.
+fn link() -> Capacity {
+    let rate = |ms: u64| {
+        let now = RATES_MBPS.iter().rev().find(|(from_s, _)| ms >= from_s * 1_000);
+        now.map_or(0.0, |(_, mbps)| mbps * 1e6 / 8.0 / 1e3 * PAYLOAD_SHARE)
+    };
+    Capacity::new((0..(END_S + TAIL_S) * 1_000).map(rate))
+}
+
+/// A ladder of the rows of the profile, and which row each rung is. `sizes` says how large frames are, and of how many one is sent.
+fn ladder(
+    measurements: &Measurements,
+    sizes: impl Fn(&Measurements, usize) -> (ByteSizes, u32),
+) -> (Ladder, Vec<usize>) {
+    let rungs: Vec<RungProfile> = measurements
+        .profile
+        .iter()
+        .enumerate()
+        .map(|(index, row)| RungProfile {
+            rung: Rung::new(&row.config.name()).expect("short and printable"),
+            bytes: sizes(measurements, index).0,
+            accuracy: row.accuracy,
+            camera_time: Duration::ZERO,
+            detector_time: None,
+        })
+        .collect();
+    let ladder = Profile::new(rungs).expect("rows differ and ascend").ladder();
+    let place = |rung: &RungProfile| {
+        let row = measurements.profile.iter().position(|row| row.config.name() == rung.rung.as_str());
+        row.expect("the ladder is made of these rows")
+    };
+    let rows = ladder.rungs().iter().map(place).collect();
+    (ladder, rows)
+}
+
+/// The sizes of frames that are sent, as profiling would have them, which sees the same kind of scene.
+fn per_frame_sizes(measurements: &Measurements, row: usize) -> (ByteSizes, u32) {
+    let mut sizes: Vec<f64> =
+        measurements.series[row].bytes.iter().filter(|bytes| **bytes > 0).map(|b| f64::from(*b)).collect();
+    sizes.sort_by(f64::total_cmp);
+    let at = |share: f64| sizes[((sizes.len() - 1) as f64 * share).round() as usize];
+    let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
+    let bytes = ByteSizes { mean, p05: at(0.05), p50: at(0.5), p95: at(0.95) };
+    (bytes, measurements.profile[row].config.every())
+}
