@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mez import _native
 
 # Commands written in Python, and the modules whose `main` runs them.
-_IN_PYTHON = {"bench": "mez._bench", "demo": "mez.demo"}
+_IN_PYTHON = {"bench": "mez._bench", "demo": "mez.demo", "profile": "mez.profile"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,16 +16,19 @@ __all__ = [
     "Arrival",
     "CameraRecord",
     "Client",
+    "Coded",
     "Edge",
     "Ending",
     "Notice",
     "Payload",
     "Publisher",
+    "Stream",
     "Subscription",
     "__version__",
     "cli_main",
     "decode_jpeg_into",
     "encode_jpeg",
+    "rung_facts",
 ]
 
 __version__: Final[str]
@@ -40,6 +43,7 @@ _Buffer: TypeAlias = Buffer | np.ndarray[Any, Any]
 def cli_main(arguments: list[str]) -> int: ...
 def decode_jpeg_into(jpeg: _Buffer, image: _Buffer) -> None: ...
 def encode_jpeg(image: _Buffer, quality: int) -> bytes: ...
+def rung_facts(rung: str, width: int, height: int) -> tuple[tuple[int, int], bool, int]: ...
 
 @final
 class Payload(Buffer):
@@ -65,6 +69,23 @@ class Arrival:
     sequence: Final[int]
     skipped: Final[list[tuple[str, int]]]
     width: Final[int]
+
+@final
+class Coded:
+    encoding: Final[str]
+    height: Final[int]
+    independent: Final[bool]
+    outcome: Final[str]
+    payload: Final[bytes]
+    rung: Final[str | None]
+    size_bytes: Final[int]
+    width: Final[int]
+
+@final
+class Stream:
+    def __new__(cls, rung: str) -> Stream: ...
+    def decode_into(self, coded: Coded, image: _Buffer) -> None: ...
+    def encode(self, image: _Buffer, captured_ns: int, bytes_max: int | None = None) -> Coded: ...
 
 @final
 class CameraRecord:

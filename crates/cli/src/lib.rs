@@ -65,6 +65,9 @@ enum Command {
     /// Run cameras, an edge and a people detector on a real video (needs the Python package)
     #[command(disable_help_flag = true)]
     Demo(PythonArgs),
+    /// Find out what each rung costs and keeps for an application of yours (needs the Python package)
+    #[command(disable_help_flag = true)]
+    Profile(PythonArgs),
     /// Run an experiment (needs the Python package and a checkout)
     #[command(disable_help_flag = true)]
     Bench(PythonArgs),
@@ -101,6 +104,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Log(args) => log::run(args),
         Command::Keys(args) => keys::run(args).map_err(Failure::new),
         Command::Demo(_) => Err(in_python("demo")),
+        Command::Profile(_) => Err(in_python("profile")),
         Command::Bench(_) => Err(in_python("bench")),
         #[cfg(feature = "bench")]
         Command::Measure(args) => measure::run(args),

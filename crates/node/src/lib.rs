@@ -14,6 +14,7 @@ pub mod memory;
 pub mod persist;
 pub mod ports;
 pub mod process;
+pub mod profile;
 pub mod runtime;
 pub mod source;
 pub mod state;

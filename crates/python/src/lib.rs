@@ -13,6 +13,7 @@
 //! | `frame` | a frame and its bytes |
 //! | `edge` | an edge broker inside this process |
 //! | `error` | errors as the exceptions of `mez.errors` |
+//! | `stream` | frames at a rung without a broker, for those who measure rungs |
 //! | `log` | what brokers log, for Python's `logging` |
 //! | `keys`, `cli` | folders of keys; the command `mez` |
 //!
@@ -29,6 +30,7 @@ mod log;
 mod pixels;
 mod publisher;
 mod runtime;
+mod stream;
 mod subscription;
 mod through;
 
@@ -47,6 +49,8 @@ mod _native {
     use crate::pixels::{decode_jpeg_into, encode_jpeg};
     #[pymodule_export]
     use crate::publisher::Publisher;
+    #[pymodule_export]
+    use crate::stream::{Coded, Stream, rung_facts};
     #[pymodule_export]
     use crate::subscription::{Ending, Notice, Subscription};
 

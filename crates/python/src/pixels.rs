@@ -6,7 +6,7 @@ use std::slice;
 use bytes::Bytes;
 use mez_core::frame::Encoding;
 use mez_media::jpeg::{Decoder, Encoder, JpegInfo, Sampling};
-use mez_media::{ImageView, ImageViewMut, PixelFormat};
+use mez_media::{Image, ImageView, ImageViewMut, PixelFormat};
 use mez_node::api::image::{PayloadError, size_in_pixels};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
@@ -96,6 +96,11 @@ impl Pixels {
 
     /// Encodes to JPEG. Takes milliseconds: not to be called while attached to the interpreter.
     pub(crate) fn encode(&self, encoder: &mut Encoder) -> Result<Bytes, mez_media::jpeg::EncodeError> {
+        encoder.encode(&self.view()?)
+    }
+
+    /// The pixels, where they are.
+    pub(crate) fn view(&self) -> Result<ImageView<'_>, mez_media::ImageError> {
         let data = match &self.rows {
             Rows::Copied(pixels) => pixels,
             // An empty buffer's pointer may be null.
@@ -108,8 +113,7 @@ impl Pixels {
                 slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), *bytes)
             },
         };
-        let view = ImageView::new(data, self.width, self.height, self.row_stride_bytes, self.format)?;
-        encoder.encode(&view)
+        ImageView::new(data, self.width, self.height, self.row_stride_bytes, self.format)
     }
 }
 
@@ -123,13 +127,41 @@ impl Encoded {
     pub(crate) fn take(&self) -> Result<(Bytes, (u32, u32)), PayloadError> {
         let bytes = match self.len() {
             0 => &[][..],
-            // SAFETY: as in `Pixels::encode`; the buffer is contiguous and holds single bytes.
+            // SAFETY: as in `Pixels::view`; the buffer is contiguous and holds single bytes.
             len => unsafe { slice::from_raw_parts(self.0.buf_ptr().cast::<u8>(), len) },
         };
         // Checked as the copy that is kept: the original may be changed by another thread.
         let bytes = Bytes::copy_from_slice(bytes);
         let size = size_in_pixels(Encoding::Jpeg, (0, 0), &bytes)?;
         Ok((bytes, size))
+    }
+}
+
+/// An array of Python that pixels are written to.
+pub(crate) struct Target(PyUntypedBuffer);
+
+impl Target {
+    /// Looks at `image`, which has to be of shape (height, width, 3) for `size` (width, height), without gaps.
+    pub(crate) fn read(image: &Bound<'_, PyAny>, size: (u32, u32)) -> PyResult<Self> {
+        let buffer = contiguous(image, true)?;
+        if buffer.shape() != [size.1 as usize, size.0 as usize, 3] {
+            let message = format!(
+                "the frame has the shape ({}, {}, 3), and the image is {}; pass one of that shape",
+                size.1,
+                size.0,
+                describe(image)
+            );
+            return Err(error::raise(image.py(), "ImageError", message));
+        }
+        Ok(Self(buffer))
+    }
+
+    /// Copies a BGR image of the size that was asked for at `read`. Not to be called while attached to the interpreter.
+    pub(crate) fn fill(&mut self, image: &Image) {
+        // SAFETY: `contiguous` has made sure that the memory has no gaps and may be written to, and the buffer protocol keeps it in
+        // place for as long as the buffer lives. The array is new and its caller has shown it to nobody yet.
+        let data = unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast::<u8>(), self.0.len_bytes()) };
+        data.copy_from_slice(image.data());
     }
 }
 
@@ -228,7 +260,7 @@ pub(crate) fn decode_jpeg_into(jpeg: &Bound<'_, PyAny>, image: &Bound<'_, PyAny>
         return Err(wrong_shape(image));
     };
     let decode = || -> Result<JpegInfo, PyErrLater> {
-        // SAFETY: as in `Pixels::encode`, for reading; for writing, `contiguous` has made sure that the
+        // SAFETY: as in `Pixels::view`, for reading; for writing, `contiguous` has made sure that the
         // memory may be written to. The array is new and the caller, `mez.Frame.image`, has shown it to
         // nobody yet.
         let (jpeg, data) = unsafe {

@@ -14,6 +14,8 @@ class Box:
         width: Pixels, at least 0.
         height: Pixels, at least 0.
         score: Higher is surer. Scale and zero belong to the detector; only scores of one detector compare.
+        label: What it is, for detectors that tell kinds apart; boxes of different labels are never the same
+            thing.
     """
 
     x: float
@@ -21,6 +23,7 @@ class Box:
     width: float
     height: float
     score: float
+    label: str = ""
 
     @property
     def area(self) -> float:
@@ -31,7 +34,13 @@ class Box:
         """Return the part that lies in an image of this size; one of no area if none does."""
         left, right = (min(max(x, 0.0), image_width) for x in (self.x, self.x + self.width))
         top, bottom = (min(max(y, 0.0), image_height) for y in (self.y, self.y + self.height))
-        return Box(left, top, right - left, bottom - top, self.score)
+        return Box(left, top, right - left, bottom - top, self.score, self.label)
+
+    def scaled(self, across: float, down: float) -> "Box":
+        """Return the same part of an image that is `across` times as wide and `down` times as high."""
+        return Box(
+            self.x * across, self.y * down, self.width * across, self.height * down, self.score, self.label
+        )
 
 
 def iou(one: Box, other: Box) -> float:
@@ -45,7 +54,7 @@ def iou(one: Box, other: Box) -> float:
 
 
 def suppress(boxes: Iterable[Box], iou_max: float) -> list[Box]:
-    """Keep of boxes that overlap only the surest: greedy non-maximum suppression.
+    """Keep of boxes of one label that overlap only the surest: greedy non-maximum suppression.
 
     Args:
         boxes: In any order.
@@ -57,6 +66,6 @@ def suppress(boxes: Iterable[Box], iou_max: float) -> list[Box]:
     """
     kept: list[Box] = []
     for box in sorted(boxes, key=lambda box: -box.score):
-        if all(iou(box, surer) <= iou_max for surer in kept):
+        if all(box.label != surer.label or iou(box, surer) <= iou_max for surer in kept):
             kept.append(box)
     return kept

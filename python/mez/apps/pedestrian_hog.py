@@ -51,7 +51,9 @@ _WINDOW_WIDTH: Final = 64
 _WINDOW_HEIGHT: Final = 128
 
 
-def detect(image: npt.NDArray[np.uint8], score_min: float = WEAK) -> list[Box]:
+def detect(
+    image: npt.NDArray[np.uint8], score_min: float = WEAK, camera_size: tuple[int, int] | None = None
+) -> list[Box]:
     """Find pedestrians.
 
     Safe to call from several threads at once; releases the GIL while it works. OpenCV uses all processor
@@ -60,6 +62,9 @@ def detect(image: npt.NDArray[np.uint8], score_min: float = WEAK) -> list[Box]:
     Args:
         image: Pixels, uint8: shape (height, width, 3) in blue, green, red, or (height, width) in grey.
         score_min: Boxes below this score are left out. Default `WEAK`; `STRONG` for what counts as a person.
+        camera_size: Width and height of the frames as they were published. Where `image` is a smaller form of
+            such a frame, it is searched at the size at which that frame would be, because people have the
+            same size in the scene. Default: `image` is as it was published.
 
     Returns:
         The boxes in pixels of `image`, surest first, within its borders. A box is the detector's window,
@@ -70,15 +75,16 @@ def detect(image: npt.NDArray[np.uint8], score_min: float = WEAK) -> list[Box]:
         ValueError: The array is no such image.
     """
     height, width = _size(image)
-    scale = min(UPSCALE_MAX, ANALYSIS_WIDTH_MAX / width, ANALYSIS_HEIGHT_MAX / height)
-    analysed_width, analysed_height = round(width * scale), round(height * scale)
+    camera_width, camera_height = camera_size or (width, height)
+    scale = min(UPSCALE_MAX, ANALYSIS_WIDTH_MAX / camera_width, ANALYSIS_HEIGHT_MAX / camera_height)
+    analysed_width, analysed_height = round(camera_width * scale), round(camera_height * scale)
     if analysed_width < _WINDOW_WIDTH or analysed_height < _WINDOW_HEIGHT:
         # Not only pointless: OpenCV 4.14 writes outside its buffers if the image is smaller than the window.
         return []
     analysed = cv2.resize(
         image,
         (analysed_width, analysed_height),
-        interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR,
+        interpolation=cv2.INTER_AREA if analysed_width < width else cv2.INTER_LINEAR,
     )
     windows, margins = _detector().detectMultiScale(
         analysed,

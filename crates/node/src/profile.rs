@@ -1,0 +1,198 @@
+//! Reads a profile: JSON, described in `docs/profile-format.md`. What it means is [`mez_core::profile`]'s.
+//!
+//! A broker knows a profile by its name, the SHA-256 of its bytes. Only what brokers need is looked at; `mez.profile.document`
+//! writes profiles and reads all of them.
+
+use std::time::Duration;
+
+use mez_core::frame::Rung;
+use mez_core::profile::{ByteSizes, Profile, ProfileError, RungProfile};
+use serde::Deserialize;
+use thiserror::Error;
+
+/// The word that says that a file is a profile.
+pub const FORMAT: &str = "mez-profile";
+/// The version of the format that is read.
+pub const VERSION: u32 = 1;
+/// The most bytes of a profile: what a subscription may carry.
+pub const BYTES_MAX: usize = 1 << 20;
+
+/// Why bytes are no profile that can be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReadProfileError {
+    /// More bytes than [`BYTES_MAX`].
+    #[error("the profile has {bytes} bytes, more than {BYTES_MAX}; profile fewer rungs")]
+    TooLarge {
+        /// How many there are.
+        bytes: usize,
+    },
+    /// No JSON, or a field is missing or of another type.
+    #[error("this is no profile: {0}; make one with: mez profile run")]
+    Json(#[from] serde_json::Error),
+    /// Another kind of file.
+    #[error("\"format\" is {found:?} and not {FORMAT:?}; make a profile with: mez profile run")]
+    Format {
+        /// What it says.
+        found: String,
+    },
+    /// Another version.
+    #[error(
+        "the profile has version {found}, and this Mez reads version {VERSION}; make it again with: mez profile run"
+    )]
+    Version {
+        /// What it says.
+        found: u32,
+    },
+    /// The name of a rung is no name.
+    #[error("{name:?} cannot be the name of a rung; profile it again")]
+    Name {
+        /// What it says.
+        name: String,
+    },
+    /// What it says of its rungs cannot be.
+    #[error(transparent)]
+    Rungs(#[from] ProfileError),
+}
+
+/// A profile with what it is of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedProfile {
+    /// The SHA-256 of its bytes.
+    pub sha256: [u8; 32],
+    /// The application that it was made for.
+    pub app: String,
+    /// Width and height, in pixels, of the frames of the camera that it was made with.
+    pub camera_size: (u32, u32),
+    /// What each rung costs and keeps.
+    pub profile: Profile,
+}
+
+impl NamedProfile {
+    /// Reads the bytes of a profile.
+    ///
+    /// # Errors
+    /// See [`ReadProfileError`].
+    pub fn read(bytes: &[u8]) -> Result<Self, ReadProfileError> {
+        if bytes.len() > BYTES_MAX {
+            return Err(ReadProfileError::TooLarge { bytes: bytes.len() });
+        }
+        // What kind of file it is comes first: another version may have other fields.
+        let Head { format, version } = serde_json::from_slice(bytes)?;
+        if format != FORMAT {
+            return Err(ReadProfileError::Format { found: shortened(format) });
+        }
+        if version != VERSION {
+            return Err(ReadProfileError::Version { found: version });
+        }
+        let raw: RawProfile = serde_json::from_slice(bytes)?;
+        let rungs = raw.rungs.into_iter().map(RawRung::read).collect::<Result<_, _>>()?;
+        let mut sha256 = [0; 32];
+        sha256.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref());
+        let profile = Profile::new(rungs)?;
+        Ok(Self { sha256, app: raw.app, camera_size: (raw.width, raw.height), profile })
+    }
+}
+
+#[derive(Deserialize)]
+struct Head {
+    format: String,
+    version: u32,
+}
+
+#[derive(Deserialize)]
+struct RawProfile {
+    app: String,
+    width: u32,
+    height: u32,
+    rungs: Vec<RawRung>,
+}
+
+#[derive(Deserialize)]
+struct RawRung {
+    rung: String,
+    bytes: RawSizes,
+    accuracy_normalised: RawScore,
+    camera_ms_mean: Option<f64>,
+    detector_ms_mean: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct RawSizes {
+    mean: f64,
+    p05: f64,
+    p50: f64,
+    p95: f64,
+}
+
+#[derive(Deserialize)]
+struct RawScore {
+    value: f64,
+}
+
+impl RawRung {
+    fn read(self) -> Result<RungProfile, ReadProfileError> {
+        let Some(rung) = Rung::new(&self.rung) else {
+            return Err(ReadProfileError::Name { name: shortened(self.rung) });
+        };
+        let RawSizes { mean, p05, p50, p95 } = self.bytes;
+        Ok(RungProfile {
+            rung,
+            bytes: ByteSizes { mean, p05, p50, p95 },
+            accuracy: self.accuracy_normalised.value,
+            camera_time: self.camera_ms_mean.map_or(Duration::ZERO, milliseconds),
+            detector_time: self.detector_ms_mean.map(milliseconds),
+        })
+    }
+}
+
+/// Nonsense becomes zero: times only break ties.
+fn milliseconds(ms: f64) -> Duration {
+    Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default()
+}
+
+/// What an error repeats of a stranger's text.
+fn shortened(text: String) -> String {
+    text.chars().take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of the document, so that the two cannot drift apart.
+    fn document_example() -> &'static str {
+        let text = include_str!("../../../docs/profile-format.md");
+        let (_, rest) = text.split_once("```json\n").expect("the document has an example");
+        rest.split_once("```").expect("the example ends").0
+    }
+
+    #[test]
+    fn the_example_of_the_document_is_a_profile() {
+        let read = NamedProfile::read(document_example().as_bytes()).expect("sound");
+        assert_eq!((read.app.as_str(), read.camera_size), ("pedestrian-hog", (768, 576)));
+        let rung = &read.profile.rungs()[0];
+        assert_eq!(rung.rung.as_str(), "h264/w384/q34");
+        assert!(rung.rung.setting().is_ok(), "a rung that this version can make");
+        assert!(rung.camera_time > Duration::ZERO && rung.detector_time.is_some());
+    }
+
+    #[test]
+    fn what_is_no_profile_is_refused_with_the_reason() {
+        let good = document_example();
+        let cases = [
+            ("{}", "missing field `format`"),
+            ("[", "no profile"),
+            (&good.replace("mez-profile", "other"), "\"format\" is \"other\""),
+            (&good.replace("\"version\": 1", "\"version\": 2"), "has version 2"),
+            (&good.replace("\"rung\": \"h264/w384/q34\"", "\"rung\": \"\""), "cannot be the name"),
+            (&good.replace("\"mean\": 712.4", "\"mean\": -1"), "not positive"),
+            (&" ".repeat(BYTES_MAX + 1), "more than 1048576"),
+        ];
+        for (bytes, reason) in cases {
+            let error = NamedProfile::read(bytes.as_bytes()).expect_err(reason).to_string();
+            assert!(error.contains(reason), "{error}");
+            assert!(error.len() < 400, "{error}");
+        }
+    }
+}

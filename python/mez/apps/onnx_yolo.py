@@ -1,0 +1,181 @@
+"""Runs detectors of the YOLO family through ONNX Runtime: `pip install 'mez[onnx]'`.
+
+What the numbers that come out mean is told by their shape:
+
+| output, for a square input of S pixels | family | a row |
+| --- | --- | --- |
+| (1, N, 6) | made for use as it is (YOLOv10 and later) | left, top, right, bottom, score, class |
+| (1, 4 + classes, N), N the anchors | YOLOv8 to v12 | centre, size, scores; turned by 90 degrees |
+| (1, N, 5 + classes), N the anchors | YOLOX | offsets in its cell, log of the size, objectness, scores |
+| (1, N, 5 + classes), N three times the anchors | YOLOv5, v7 | centre, size, objectness, scores |
+
+The anchors are the cells of grids of 8, 16 and 32 pixels.
+"""
+
+import importlib
+from pathlib import Path
+from typing import Any, Final
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from mez.apps.boxes import Box, suppress
+
+STRONG: Final = 0.5
+"""Score from which on a box counts; what most users of these models take."""
+
+WEAK: Final = 0.3
+"""Score from which on a box is kept."""
+
+IOU_MAX: Final = 0.5
+"""Boxes of one class that overlap more are one thing."""
+
+SIDE_DEFAULT: Final = 640
+"""Side of the input of models that leave it open."""
+
+STRIDES: Final = (8, 16, 32)
+_GREY: Final = 114
+"""Fills what the shape of a frame leaves of the square input, as in training."""
+
+_CANDIDATES_MAX: Final = 1000
+"""Boxes that are looked at further, the surest; a frame with more things than this is not expected."""
+
+
+class OnnxError(Exception):
+    """A model cannot be used. The message says why, and what to do."""
+
+
+class Detector:
+    """A model, loaded.
+
+    Args:
+        path: The `.onnx` file.
+        threads: Processor threads of one frame.
+
+    Raises:
+        OnnxError: It cannot be used.
+    """
+
+    def __init__(self, path: Path, threads: int = 1) -> None:
+        try:
+            onnxruntime: Any = importlib.import_module("onnxruntime")
+        except ImportError as error:
+            raise OnnxError(
+                "ONNX Runtime is not installed; install it with: pip install 'mez[onnx]'"
+            ) from error
+        if not path.is_file():
+            raise OnnxError(f"there is no model {path}; give an .onnx file")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = threads
+        options.log_severity_level = 3
+        try:
+            self._session: Any = onnxruntime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:
+            raise OnnxError(
+                f"{path} is no model that ONNX Runtime can load ({error}); export it again"
+            ) from error
+        inputs = self._session.get_inputs()
+        shape = inputs[0].shape if len(inputs) == 1 else []
+        if len(shape) != 4 or shape[1] != 3 or inputs[0].type != "tensor(float)":
+            described = ", ".join(f"{one.name} {one.type} {one.shape}" for one in inputs)
+            raise OnnxError(
+                f"{path} takes {described}; it has to take one image, float32 of shape (1, 3, height, width)"
+            )
+        self._path = path
+        self._input: str = inputs[0].name
+        self._height, self._width = (side if isinstance(side, int) else SIDE_DEFAULT for side in shape[2:])
+        self._anchors = sum((self._height // step) * (self._width // step) for step in STRIDES)
+
+    def detect(self, image: npt.NDArray[np.uint8]) -> list[Box]:
+        """Find what the model knows.
+
+        Args:
+            image: BGR pixels of shape (height, width, 3), uint8.
+
+        Returns:
+            The boxes in pixels of `image`, surest first, labelled with the number of their class.
+
+        Raises:
+            OnnxError: What comes out of the model has no known shape.
+        """
+        square, scale = self._fit(image)
+        table = np.asarray(self._session.run(None, {self._input: self._tensor(square)})[0], dtype=np.float32)
+        corners, scores, classes = self._read(table)
+        order = np.argsort(-scores, kind="stable")[:_CANDIDATES_MAX]
+        order = order[scores[order] >= WEAK]
+        boxes = [
+            Box(
+                float(left) / scale,
+                float(top) / scale,
+                float(right - left) / scale,
+                float(bottom - top) / scale,
+                float(score),
+                str(int(kind)),
+            )
+            for (left, top, right, bottom), score, kind in zip(
+                corners[order], scores[order], classes[order], strict=True
+            )
+        ]
+        kept = (box.clipped(image.shape[1], image.shape[0]) for box in suppress(boxes, IOU_MAX))
+        return [box for box in kept if box.area > 0]
+
+    @property
+    def _is_yolox(self) -> bool:
+        """YOLOX takes blue, green, red in 0 to 255; all others red, green, blue in 0 to 1."""
+        shape = self._session.get_outputs()[0].shape
+        return len(shape) == 3 and shape[1] == self._anchors
+
+    def _fit(self, image: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], float]:
+        height, width = image.shape[:2]
+        scale = min(self._width / width, self._height / height)
+        inner = max(1, round(width * scale)), max(1, round(height * scale))
+        square = np.full((self._height, self._width, 3), _GREY, dtype=np.uint8)
+        square[: inner[1], : inner[0]] = cv2.resize(image, inner, interpolation=cv2.INTER_LINEAR)
+        return square, scale
+
+    def _tensor(self, square: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        pixels = square if self._is_yolox else square[:, :, ::-1]
+        tensor = np.ascontiguousarray(pixels.transpose(2, 0, 1)[np.newaxis], dtype=np.float32)
+        return tensor if self._is_yolox else tensor / np.float32(255)
+
+    def _read(
+        self, table: npt.NDArray[np.float32]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Return corners (N, 4), scores and classes, in pixels of the input."""
+        if table.ndim == 3 and table.shape[0] == 1:
+            rows = table[0]
+            if rows.shape[1] == 6 and rows.shape[0] not in (self._anchors, 3 * self._anchors):
+                return rows[:, :4], rows[:, 4], rows[:, 5]
+            if rows.shape[1] == self._anchors and rows.shape[0] > 4:
+                rows = rows.T
+                return _corners(rows[:, :4]), rows[:, 4:].max(axis=1), _best(rows[:, 4:])
+            if rows.shape[0] in (self._anchors, 3 * self._anchors) and rows.shape[1] > 5:
+                centred = rows[:, :4] if rows.shape[0] != self._anchors else self._from_cells(rows[:, :4])
+                return _corners(centred), rows[:, 4] * rows[:, 5:].max(axis=1), _best(rows[:, 5:])
+        raise OnnxError(
+            f"{self._path} puts out {table.shape}, which is no shape that YOLO models have "
+            f"({self._anchors} anchors at {self._width}x{self._height}); wrap it in a function, "
+            "--app MODULE:FUNCTION"
+        )
+
+    def _from_cells(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        cells, steps = [], []
+        for step in STRIDES:
+            down, across = np.mgrid[: self._height // step, : self._width // step]
+            cells.append(np.stack([across.ravel(), down.ravel()], axis=1))
+            steps.append(np.full((across.size, 1), step))
+        step_of = np.concatenate(steps).astype(np.float32)
+        centres = (rows[:, :2] + np.concatenate(cells)) * step_of
+        return np.concatenate([centres, np.exp(rows[:, 2:4]) * step_of], axis=1).astype(np.float32)
+
+
+def _corners(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    centre, half = rows[:, :2], rows[:, 2:4] / 2
+    return np.asarray(np.concatenate([centre - half, centre + half], axis=1), dtype=np.float32)
+
+
+def _best(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return np.asarray(scores.argmax(axis=1), dtype=np.float32)

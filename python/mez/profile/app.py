@@ -1,0 +1,244 @@
+"""Applications to be profiled: image in, boxes with scores out."""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import cv2
+import numpy as np
+
+from mez.apps.boxes import Box
+from mez.profile.errors import AppError
+from mez.profile.footage import Image
+from mez.profile.score import Thresholds
+
+BOXES_MAX: Final = 10_000
+"""Most boxes of one frame that are taken for an answer."""
+
+BUILT_IN: Final = ("pedestrian-hog", "faces", "onnx:FILE")
+"""What `--app` takes besides `module:function`."""
+
+_FIELDS: Final = ("x", "y", "width", "height", "score")
+
+_STRONG_DEFAULT: Final = 0.5
+_WEAK_OF_STRONG: Final = 0.6
+"""Of an unknown application's scores, as with probabilities: 0.5, and 0.3 for an echo."""
+
+
+@dataclass(frozen=True)
+class App:
+    """An application.
+
+    Attributes:
+        name: As it was asked for, without the path of a file.
+        sha256: Of what decides what it finds: its source file or its model, and the version of OpenCV.
+        thresholds: From which scores on its boxes count.
+        function: Takes an image, and a keyword `camera_size` where `takes_size`.
+        takes_size: Whether it wants to know the size of frames as published.
+    """
+
+    name: str
+    sha256: str
+    thresholds: Thresholds
+    function: Callable[..., Any]
+    takes_size: bool
+
+    def find(self, image: Image, camera_size: tuple[int, int], what: str) -> list[Box]:
+        """Let it search a delivered frame.
+
+        Args:
+            image: The frame, at the size at which it was delivered.
+            camera_size: Width and height of frames as published.
+            what: The frame, for errors.
+
+        Returns:
+            The boxes in pixels of the frame as published; those that are not even weak are left out.
+
+        Raises:
+            AppError: It failed, or returned something else.
+        """
+        extra = {"camera_size": camera_size} if self.takes_size else {}
+        try:
+            answer = self.function(image, **extra)
+        except Exception as error:
+            raise AppError(
+                f"the application {self.name} raised {type(error).__name__} on {what}: {error}; "
+                "run it on that frame by "
+                "itself, it has to take every image of shape (height, width, 3)"
+            ) from error
+        height, width = image.shape[:2]
+        across, down = camera_size[0] / width, camera_size[1] / height
+        return [
+            box.clipped(width, height).scaled(across, down)
+            for box in self._boxes(answer, (width, height), what)
+            if box.score >= self.thresholds.weak
+        ]
+
+    def _boxes(self, answer: object, size: tuple[int, int], what: str) -> list[Box]:
+        if answer is None or isinstance(answer, str | bytes) or not isinstance(answer, Iterable):
+            raise self._wrong(f"returned {type(answer).__name__} on {what}")
+        items = list(answer)
+        if len(items) > BOXES_MAX:
+            raise self._wrong(f"returned {len(items)} boxes on {what}, more than {BOXES_MAX}")
+        boxes = []
+        for item in items:
+            box = _box(item)
+            if box is None:
+                raise self._wrong(f"returned {_short(item)} among its boxes on {what}")
+            if not all(map(math.isfinite, (box.x, box.y, box.width, box.height, box.score))):
+                raise self._wrong(f"returned {_short(item)} on {what}, which is not finite")
+            if box.width <= 0 or box.height <= 0:
+                raise self._wrong(f"returned a box of {box.width:g} x {box.height:g} pixels on {what}")
+            if box.clipped(*size).area <= 0:
+                raise self._wrong(
+                    f"returned a box at ({box.x:g}, {box.y:g}) on {what}, outside the image of "
+                    f"{size[0]}x{size[1]}"
+                )
+            boxes.append(box)
+        return boxes
+
+    def _wrong(self, what: str) -> AppError:
+        return AppError(
+            f"the application {self.name} {what}; it has to return boxes (x, y, width, height, "
+            "score), or objects with "
+            "these names, in pixels of the image that it is given"
+        )
+
+
+def load(spec: str, strong: float | None = None, weak: float | None = None) -> App:
+    """Load an application.
+
+    Args:
+        spec: `pedestrian-hog`, `faces`, `onnx:FILE` or `MODULE:FUNCTION`, the module by name or as a path to
+            a `.py` file.
+        strong: From which score on a box is a detection. Default: what the built-in states, else 0.5.
+        weak: From which score on it may be the echo of one. Default: what the built-in states, else 0.6 of
+            `strong`.
+
+    Raises:
+        AppError: There is none of that name, or it cannot be loaded.
+    """
+    function, digest, own = _resolve(spec)
+    strong = strong if strong is not None else own.strong
+    weak = weak if weak is not None else min(own.weak, strong)
+    if not (math.isfinite(strong) and math.isfinite(weak) and weak <= strong):
+        raise AppError(
+            f"--weak {weak:g} has to be at most --strong {strong:g}; scores above both are detections"
+        )
+    digest.update(f"opencv {cv2.__version__}".encode())
+    name = f"onnx:{Path(spec[5:]).name}" if spec.startswith("onnx:") else spec
+    if ":" in name and "/" in name:
+        name = name.rpartition("/")[2]
+    takes_size = "camera_size" in _parameters(function)
+    return App(name, digest.hexdigest(), Thresholds(strong, weak), function, takes_size)
+
+
+def _resolve(spec: str) -> tuple[Callable[..., Any], Any, Thresholds]:
+    if spec == "pedestrian-hog":
+        from mez.apps import pedestrian_hog
+
+        return _built_in(pedestrian_hog.detect, pedestrian_hog.STRONG, pedestrian_hog.WEAK)
+    if spec == "faces":
+        from mez.apps import faces
+
+        return _built_in(faces.detect, faces.STRONG, faces.WEAK)
+    if spec.startswith("onnx:"):
+        from mez.apps import onnx_yolo
+
+        path = Path(spec[5:])
+        try:
+            detector = onnx_yolo.Detector(path)
+        except onnx_yolo.OnnxError as error:
+            raise AppError(str(error)) from error
+        function, digest, own = _built_in(detector.detect, onnx_yolo.STRONG, onnx_yolo.WEAK)
+        digest.update(path.read_bytes())
+        return function, digest, own
+    module_name, colon, attribute = spec.rpartition(":")
+    if not colon or not module_name or not attribute:
+        raise AppError(
+            f"there is no application {spec!r}; --app takes {', '.join(BUILT_IN)} or MODULE:FUNCTION"
+        )
+    module = _module(module_name, spec)
+    named: object = getattr(module, attribute, None)
+    if not callable(named):
+        raise AppError(f"the module {module_name} has no function {attribute}; --app takes MODULE:FUNCTION")
+    source = Path(module.__file__) if module.__file__ else None
+    digest = hashlib.sha256(source.read_bytes() if source else spec.encode())
+    digest.update(attribute.encode())
+    return named, digest, Thresholds(_STRONG_DEFAULT, _STRONG_DEFAULT * _WEAK_OF_STRONG)
+
+
+def _built_in(
+    function: Callable[..., Any], strong: float, weak: float
+) -> tuple[Callable[..., Any], Any, Thresholds]:
+    source = inspect.getsourcefile(function)
+    assert source is not None, "the package's own modules have files"
+    boxes = Path(source).with_name("boxes.py").read_bytes()
+    return function, hashlib.sha256(Path(source).read_bytes() + boxes), Thresholds(strong, weak)
+
+
+def _module(name: str, spec: str) -> ModuleType:
+    try:
+        if name.endswith(".py"):
+            path = Path(name).resolve()
+            found = importlib.util.spec_from_file_location(path.stem, path)
+            if found is None or found.loader is None or not path.is_file():
+                raise AppError(f"there is no file {name}; --app takes MODULE:FUNCTION or FILE.py:FUNCTION")
+            module = importlib.util.module_from_spec(found)
+            sys.modules[path.stem] = module
+            found.loader.exec_module(module)
+            return module
+        if "" not in sys.path:
+            sys.path.insert(0, "")  # where the user stands, as `python -m` does
+        return importlib.import_module(name)
+    except AppError:
+        raise
+    except Exception as error:
+        raise AppError(
+            f"the application {spec} cannot be imported ({type(error).__name__}: {error}); try: "
+            f"python -c 'import {name}'"
+        ) from error
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _box(item: object) -> Box | None:
+    """Read a box in any of the forms that detectors return."""
+    if isinstance(item, Box):
+        return item
+    try:
+        if isinstance(item, dict):
+            return _of([item[name] for name in _FIELDS], item.get("label", ""))
+        if all(hasattr(item, name) for name in _FIELDS):
+            return _of([getattr(item, name) for name in _FIELDS], getattr(item, "label", ""))
+        parts = list(item) if isinstance(item, list | tuple | np.ndarray) else []
+        if len(parts) not in (5, 6):
+            return None
+        return _of(parts[:5], parts[5] if len(parts) == 6 else "")
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _of(values: Sequence[Any], label: object) -> Box:
+    x, y, width, height, score = map(float, values)
+    # A class may come as 3 on one frame and as 3.0 on the next.
+    kind = str(int(label)) if isinstance(label, int | float | np.number) else str(label)
+    return Box(x, y, width, height, score, kind)
+
+
+def _short(item: object) -> str:
+    text = repr(item)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,101 @@
+"""Makes of published frames what a rung makes of them on a live link, and what an application sees of it.
+
+It is the same compiled code: encoder, payload, decoder. Every frame is taken to arrive. What a rung leaves
+out (frame differencing, frame skip) an application does not get: it then still has the frame before.
+"""
+
+import importlib
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from mez import _native
+from mez.errors import ArgumentError
+from mez.profile.errors import RungError
+from mez.profile.footage import Footage, Image
+
+_REMEMBERS: Final = re.compile(r"/(moving|contours|diff\d+|skip\d+)(/|$)")
+"""Parts of a rung's name whose effect depends on earlier frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What became of a published frame.
+
+    Attributes:
+        place: Which frame.
+        size_bytes: What crossed the network; `None` where the frame was left out.
+        camera_ms: Processor time of making it; 0 where it was skipped unseen.
+        image: What the application sees from then on, of the size at which it was delivered; `None` where
+            nobody wants to see it, or it is the same as before.
+    """
+
+    place: int
+    size_bytes: int | None
+    camera_ms: float
+    image: Image | None
+
+
+Coder = Callable[[str, Footage, Sequence[int]], Iterator[Shown]]
+"""Makes frames at a rung: its name, the footage, and which frames somebody wants to see."""
+
+
+def code(rung: str, footage: Footage, wanted: Sequence[int]) -> Iterator[Shown]:
+    """Make frames at a rung of Mez.
+
+    Args:
+        rung: Its canonical name.
+        footage: The published frames.
+        wanted: Places of frames to be seen, ascending. Rungs whose frames stand for themselves are made of
+            these only.
+
+    Raises:
+        RungError: There is no such rung.
+    """
+    try:
+        _, chained, skip = _native.rung_facts(rung, footage.width, footage.height)
+    except ArgumentError as error:
+        raise RungError(str(error)) from error
+    remembers = chained or _REMEMBERS.search(rung) is not None
+    if not remembers:
+        runs: list[Sequence[int]] = [wanted]
+    elif chained:
+        # A chain ends after ten seconds anyway, so pieces that nobody looks at need not be made.
+        runs = list(footage.pieces(wanted))
+    elif footage.continuous:
+        runs = [range(len(footage.jpegs))]
+    else:
+        runs = list(footage.pieces(range(len(footage.jpegs))))
+    seen = set(wanted)
+    frame_ns = 1e9 / footage.frames_per_second
+    for run in runs:
+        stream = _native.Stream(rung)
+        for number, place in enumerate(run):
+            if number % (skip + 1):
+                yield Shown(place, None, 0.0, None)
+                continue
+            began = time.thread_time()
+            coded = stream.encode(footage.jpegs[place], int(place * frame_ns))
+            camera_ms = (time.thread_time() - began) * 1000
+            if coded.outcome != "frame":
+                yield Shown(place, None, camera_ms, None)
+                continue
+            # The decoder needs every frame of a chain; of others those that are looked at, or held on to.
+            image: Image | None = None
+            if remembers or place in seen:
+                image = np.empty((coded.height, coded.width, 3), dtype=np.uint8)
+                stream.decode_into(coded, image)
+            yield Shown(place, coded.size_bytes, camera_ms, image)
+
+
+def coder(spec: str | None) -> Coder:
+    """Return the coder of Mez, or another (`MODULE:FUNCTION`) that an experiment compares it with."""
+    if spec is None:
+        return code
+    module, _, name = spec.partition(":")
+    found: Coder = getattr(importlib.import_module(module), name)
+    return found

@@ -1,0 +1,306 @@
+"""The command `mez profile`."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from mez.errors import Error
+from mez.profile import document, families, interval, store, tables
+from mez.profile.console import Bar
+from mez.profile.crew import Crew, Job
+from mez.profile.document import Profile, RungProfile
+from mez.profile.errors import ProfileError
+from mez.profile.make import FRAMES_DEFAULT, Made, ceiling_of, make
+from mez.profile.report import page, plot
+from mez.profile.report.examples import examples
+
+_COLUMNS: Final = 120
+"""Of a terminal that is not there."""
+
+_WORKERS_MAX: Final = 256
+
+_DESCRIPTION: Final = """\
+Finds out what frames may be reduced to before an application finds less on them.
+Encodes a video at many settings (rungs) by the code that runs on live links, lets
+the application search the decoded frames, and compares what it finds with what
+it finds on the frames as published. Writes a profile for mez.subscribe(profile=…)
+and a report for people.
+"""
+
+_EPILOG: Final = """\
+examples:
+  mez profile run --app pedestrian-hog --video street.mp4
+  mez profile run --app my_detector.py:detect --video dock.mkv --out dock.json
+  mez profile run --app onnx:yolov8n.onnx --video dock.mkv --families h264,jpeg
+  mez profile show dock.json
+  mez profile compare dock.json street.json
+  mez profile import jaad-simple.csv --out jaad.json
+
+An application is a function that takes an image (height x width x 3, BGR, uint8)
+and returns boxes (x, y, width, height, score) in its pixels. One that also takes
+camera_size=(width, height) is told the size of the frames as published.
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command and return the process's exit status."""
+    options = _parser().parse_args(arguments)
+    console = Console(width=None if sys.stdout.isatty() else _COLUMNS)
+    try:
+        return int(options.action(options, console) or 0)
+    except (Error, OSError) as error:
+        print(f"mez profile: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(
+            "mez profile: interrupted; what has been measured is kept, and the same command goes "
+            "on from there",
+            file=sys.stderr,
+        )
+        return 130
+
+
+def _run(options: argparse.Namespace, console: Console) -> None:
+    out: Path = options.out or Path(f"{_stem(options.app)}-{options.video.stem}.json")
+    report: Path = options.report or out.with_name(f"{out.stem}-report")
+    job = Job(options.video, options.app, options.strong, options.weak, options.cache)
+    with Crew(job, options.workers) as crew, Bar(Console(stderr=True)) as bar:
+        footage, app = crew.lead.footage, crew.lead.app
+        chosen = [families.family(name, footage.width) for name in options.families]
+        made = make(crew, chosen, bar, options.frames, options.rungs)
+        pictures = examples(made, footage, app.thresholds)
+    data = made.profile.to_bytes()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(data)
+    page.write(report / "index.html", made.profile, pictures, made.cost)
+    written = [out, report / "index.html"]
+    drawn = [report / "frontier.svg", report / "frontier.png"]
+    try:
+        plot.draw({out.stem: made.profile}, drawn)
+        written += drawn
+    except ProfileError as error:
+        print(f"mez profile: no pictures: {error}", file=sys.stderr)
+    _show_profile(made.profile, console)
+    _show_cost(made, console)
+    console.print(f" written: {', '.join(map(str, written))}", highlight=False)
+
+
+def _show(options: argparse.Namespace, console: Console) -> None:
+    profile = document.load(options.profile)
+    _show_profile(profile, console)
+    if options.report is not None:
+        page.write(options.report / "index.html", profile)
+        plot.draw(
+            {options.profile.stem: profile},
+            [options.report / "frontier.svg", options.report / "frontier.png"],
+        )
+        console.print(f" written: {options.report}", highlight=False)
+
+
+def _compare(options: argparse.Namespace, console: Console) -> None:
+    profiles = {path.stem: document.load(path) for path in options.profiles}
+    if len(profiles) < len(options.profiles):
+        raise ProfileError("two of the profiles have the same file name; rename one")
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
+    table.add_column("accuracy at least", justify="right")
+    for name in profiles:
+        table.add_column(f"{name}: bytes", justify="right")
+        table.add_column("rung")
+    for floor in options.floors:
+        cells = [f"{floor:g}"]
+        for profile in profiles.values():
+            best = profile.cheapest(floor)
+            cells += ["-", "none"] if best is None else [f"{best.bytes_per_published_frame:,.0f}", best.rung]
+        table.add_row(*cells)
+    console.print(table)
+    for name, profile in profiles.items():
+        about = profile.about
+        console.print(
+            f" {name}: {about.app} on {about.video}, {about.width}x{about.height}, "
+            f"{about.frames_scored} frames",
+            highlight=False,
+        )
+    apps = {profile.about.app_sha256 for profile in profiles.values()}
+    videos = {profile.about.video_sha256 for profile in profiles.values()}
+    if len(apps) > 1 or len(videos) > 1:
+        console.print(
+            " note: not the same application and video; accuracies are each relative to its own reference"
+        )
+    if options.picture is not None:
+        plot.draw(profiles, [options.picture])
+        console.print(f" written: {options.picture}", highlight=False)
+
+
+def _import(options: argparse.Namespace, console: Console) -> None:
+    profile = tables.load(options.table)
+    out: Path = options.out or Path(f"{options.table.stem}.json")
+    out.write_bytes(profile.to_bytes())
+    _show_profile(profile, console)
+    console.print(f" written: {out}", highlight=False)
+
+
+def _show_profile(profile: Profile, console: Console) -> None:
+    about = profile.about
+    console.print(
+        f"[bold]{about.app}[/bold] on {about.video}, {about.width}x{about.height}, "
+        f"{about.frames_scored} frames",
+        highlight=False,
+    )
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
+    for column in ("rung", "bytes", "p95", "accuracy", "95 % interval", "strict", "camera ms", "detector ms"):
+        table.add_column(column, justify="left" if column == "rung" else "right", no_wrap=True)
+    for rung in profile.frontier:
+        table.add_row(*_cells(rung))
+    console.print(table)
+    ceiling, strict = ceiling_of(about), ceiling_of(about, strict=True)
+    if ceiling is not None and strict is not None:
+        console.print(
+            f" the detector's own ceiling: {ceiling.value:.3f} (strict {strict.value:.3f}); set "
+            "no floor above it",
+            highlight=False,
+        )
+    console.print(f" {len(profile.rungs)} rungs, name {profile.name}", highlight=False)
+
+
+def _cells(rung: RungProfile) -> tuple[str, ...]:
+    score, strict = rung.accuracy_normalised, rung.accuracy_normalised_strict
+    known = score.low is not None and score.high is not None
+    return (
+        rung.rung,
+        f"{rung.bytes_per_published_frame:,.0f}",
+        f"{rung.bytes.p95:,.0f}",
+        f"{score.value:.3f}",
+        f"{score.low:.3f} to {score.high:.3f}" if known else "",
+        f"{strict.value:.3f}" if strict is not None else "",
+        f"{rung.camera_ms_mean:.1f}" if rung.camera_ms_mean is not None else "",
+        f"{rung.detector_ms_mean:.0f}" if rung.detector_ms_mean is not None else "",
+    )
+
+
+def _show_cost(made: Made, console: Console) -> None:
+    cost = made.cost
+    console.print(
+        f" measured {cost.rungs_measured} rungs on all frames and {cost.rungs_screened} on few, "
+        f"of {cost.rungs}: "
+        f"{cost.share:.0%} of the frames that measuring everything takes; {cost.seconds / 60:.1f} min",
+        highlight=False,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mez profile",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    actions = parser.add_subparsers(metavar="run | show | compare | import", required=True)
+    _run_parser(actions.add_parser("run", help="profile an application on a video", allow_abbrev=False))
+    show = actions.add_parser("show", help="show a profile", allow_abbrev=False)
+    show.add_argument("profile", type=Path, metavar="FILE")
+    show.add_argument("--report", type=Path, metavar="DIR", help="write a report there, without frames")
+    show.set_defaults(action=_show)
+    compare = actions.add_parser("compare", help="compare profiles, floor by floor", allow_abbrev=False)
+    compare.add_argument("profiles", type=Path, nargs="+", metavar="FILE")
+    compare.add_argument("--picture", type=Path, metavar="FILE", help="draw them into this .svg or .png")
+    compare.add_argument(
+        "--floors",
+        type=_floors,
+        default=[0.9, 0.95, 0.96, 0.98],
+        metavar="N,N",
+        help="accuracies [0.9,0.95,0.96,0.98]",
+    )
+    compare.set_defaults(action=_compare)
+    take = actions.add_parser(
+        "import", help="make a profile of a table that others published", allow_abbrev=False
+    )
+    take.add_argument(
+        "table", type=Path, metavar="FILE.csv", help="one of the knob tables of the authors of Mez"
+    )
+    take.add_argument("--out", type=Path, metavar="FILE", help="the profile [the table's name, .json]")
+    take.set_defaults(action=_import)
+    return parser
+
+
+def _run_parser(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--app", required=True, metavar="APP", help="pedestrian-hog, faces, onnx:FILE or MODULE:FUNCTION")
+    add("--video", required=True, type=Path, metavar="FILE", help="a video, or a folder of pictures")
+    add(
+        "--families",
+        type=lambda text: [name for name in text.split(",") if name],
+        default=list(families.DEFAULT),
+        metavar="A,B",
+        help=f"of {', '.join(families.NAMES)} [{','.join(families.DEFAULT)}]",
+    )
+    add(
+        "--rungs",
+        type=lambda text: [name for name in text.split(",") if name],
+        default=[],
+        metavar="A,B",
+        help="rungs to measure in any case",
+    )
+    add(
+        "--frames",
+        type=int,
+        default=FRAMES_DEFAULT,
+        metavar="N",
+        help=f"frames that are scored, at least {interval.FRAMES_MIN}; a hundredth of F1 takes about "
+        f"120 [{FRAMES_DEFAULT}]",
+    )
+    add(
+        "--workers",
+        type=_workers,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help=f"processes [as many as processors: {os.cpu_count()}]",
+    )
+    add(
+        "--strong",
+        type=float,
+        metavar="SCORE",
+        help="from here on a box is a detection [the application's own, or 0.5]",
+    )
+    add(
+        "--weak",
+        type=float,
+        metavar="SCORE",
+        help="from here on it may be an echo of one [its own, or 0.6 of --strong]",
+    )
+    add("--out", type=Path, metavar="FILE", help="the profile [APP-VIDEO.json]")
+    add("--report", type=Path, metavar="DIR", help="the report [the profile's name, -report]")
+    add(
+        "--cache",
+        type=Path,
+        default=store.folder(),
+        metavar="DIR",
+        help=f"what can be computed again, or {store.CACHE} [{store.folder()}]",
+    )
+    parser.set_defaults(action=_run)
+
+
+def _stem(app: str) -> str:
+    """Return an application's name as a part of a file name."""
+    name = app.partition(":")[2] or app
+    return Path(name).stem.replace(" ", "-")
+
+
+def _workers(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= _WORKERS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and {_WORKERS_MAX}")
+    return value
+
+
+def _floors(text: str) -> list[float]:
+    values = [float(item) for item in text.split(",")]
+    if not all(0 <= value <= 1 for value in values):
+        raise argparse.ArgumentTypeError(f"{text}: accuracies are between 0 and 1")
+    return values

@@ -1,0 +1,398 @@
+"""A profile as a file: JSON, described in `docs/profile-format.md`. Its name is the SHA-256 of its bytes.
+
+This is the one place in Python that writes or reads the format; in Rust it is `mez_node::profile`.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from mez.profile.errors import FormatError
+
+FORMAT: Final = "mez-profile"
+VERSION: Final = 1
+"""Of the format. A reader refuses any other: fields may be added without a new version, never change their
+meaning."""
+
+BYTES_MAX: Final = 1 << 20
+"""Largest file; what a subscription may carry inline."""
+
+RUNGS_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """An accuracy.
+
+    Attributes:
+        value: 0 to 1.
+        low: Where its 95 % interval begins; `None` where it is not known.
+        high: Where it ends.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of the frames that are sent: mean, and the sizes that 5, 50 and 95 % of them do not exceed."""
+
+    mean: float
+    p05: float
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True)
+class RungProfile:
+    """What is known of a rung.
+
+    Attributes:
+        rung: Its canonical name.
+        family: The family that it was searched in.
+        bytes: Sizes of its frames.
+        sent_share: Share of published frames that are sent.
+        accuracy_normalised: With hysteresis; what contracts use.
+        accuracy_normalised_strict: With one threshold; `None` where it is not known.
+        camera_ms_mean: Processor time of making a frame; `None` where it is not known.
+        camera_ms_p95: The time that 95 % of frames do not exceed.
+        detector_ms_mean: Processor time of the application on such a frame.
+        frames_scored: On how many frames the accuracy rests.
+    """
+
+    rung: str
+    family: str
+    bytes: Sizes
+    sent_share: float
+    accuracy_normalised: Score
+    accuracy_normalised_strict: Score | None
+    camera_ms_mean: float | None
+    camera_ms_p95: float | None
+    detector_ms_mean: float | None
+    frames_scored: int
+
+    @property
+    def bytes_per_published_frame(self) -> float:
+        """What a camera's frame costs on average, those left out counted as nothing."""
+        return self.bytes.mean * self.sent_share
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a profile is of.
+
+    Attributes:
+        app: Name of the application.
+        app_sha256: Of what decides what it finds; empty where unknown.
+        strong: Score from which on a box is a detection; `None` where unknown.
+        weak: Score from which on it may be an echo.
+        video: Name of the video.
+        video_sha256: Of the video; empty where unknown.
+        width: Of the camera's frames, in pixels.
+        height: Of the camera's frames.
+        frames_per_second: Of the video; `None` where unknown.
+        frames_scored: On how many frames accuracies rest.
+        reference_boxes: Strong boxes in those frames as published; `None` where unknown.
+        ceiling_noise: The accuracy of frames as published with one grey level of noise: no target should be
+            above.
+        ceiling_noise_strict: The same, strict.
+        ceiling_jpeg: The accuracy of the rung `jpeg/q95/420`.
+        ceiling_jpeg_strict: The same, strict.
+        made_by: Program and version.
+        source: Where it is from, with its licence, for profiles that others measured; else empty.
+    """
+
+    app: str
+    app_sha256: str
+    strong: float | None
+    weak: float | None
+    video: str
+    video_sha256: str
+    width: int
+    height: int
+    frames_per_second: float | None
+    frames_scored: int
+    reference_boxes: int | None
+    ceiling_noise: Score | None
+    ceiling_noise_strict: Score | None
+    ceiling_jpeg: Score | None
+    ceiling_jpeg_strict: Score | None
+    made_by: str
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What each rung costs and keeps, for one application and one kind of scene.
+
+    Attributes:
+        about: What it is of.
+        rungs: In the order of their bytes.
+    """
+
+    about: About
+    rungs: tuple[RungProfile, ...]
+    _by_name: dict[str, RungProfile] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_name.update((rung.rung, rung) for rung in self.rungs)
+
+    def get(self, rung: str) -> RungProfile | None:
+        """Return what is known of a rung."""
+        return self._by_name.get(rung)
+
+    @property
+    def frontier(self) -> list[RungProfile]:
+        """The rungs of which none other costs less and keeps as much."""
+        return frontier(self.rungs)
+
+    @property
+    def families(self) -> list[str]:
+        """The families that it has rungs of, by name."""
+        return sorted({rung.family for rung in self.rungs})
+
+    def cheapest(self, floor: float, family: str | None = None, strict: bool = False) -> RungProfile | None:
+        """Return the rung of fewest bytes whose accuracy is at least `floor`; `None` if there is none."""
+        for rung in sorted(self.rungs, key=lambda one: one.bytes_per_published_frame):
+            score = rung.accuracy_normalised_strict if strict else rung.accuracy_normalised
+            if (family is None or rung.family == family) and score is not None and score.value >= floor:
+                return rung
+        return None
+
+    def to_bytes(self) -> bytes:
+        """Write it as a file is written: the same profile always has the same bytes."""
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            **asdict(self.about),
+            "frontier": [rung.rung for rung in self.frontier],
+            "rungs": [asdict(rung) for rung in self.rungs],
+        }
+        text = json.dumps(_rounded(document), indent=1, sort_keys=False, allow_nan=False, ensure_ascii=False)
+        return text.encode() + b"\n"
+
+    @property
+    def name(self) -> str:
+        """The SHA-256 of its bytes, which is how brokers know it."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+def frontier(rungs: Sequence[RungProfile]) -> list[RungProfile]:
+    """Return the rungs of which none other costs less and keeps as much, from the fewest bytes up."""
+    best: list[RungProfile] = []
+    for rung in sorted(
+        rungs, key=lambda one: (one.bytes_per_published_frame, -one.accuracy_normalised.value, one.rung)
+    ):
+        if not best or rung.accuracy_normalised.value > best[-1].accuracy_normalised.value:
+            best.append(rung)
+    return best
+
+
+def load(path: Path) -> Profile:
+    """Read a profile.
+
+    Raises:
+        FormatError: The file cannot be read, is no profile, or is one of another version.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise FormatError(
+            f"{path} cannot be read ({error.strerror}); make one with: mez profile run"
+        ) from error
+    try:
+        return parse(data)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
+
+
+def parse(data: bytes) -> Profile:
+    """Read the bytes of a profile.
+
+    Raises:
+        FormatError: They are none, or of another version.
+    """
+    if len(data) > BYTES_MAX:
+        raise FormatError(
+            f"a profile has at most {BYTES_MAX} bytes, and this has {len(data)}; profile fewer rungs"
+        )
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"this is no JSON ({error}); make a profile with: mez profile run") from error
+    root = _Object(document, "the profile")
+    if root.get("format", str) != FORMAT:
+        raise FormatError(f'"format" is not "{FORMAT}"; make a profile with: mez profile run')
+    if (version := root.get("version", int)) != VERSION:
+        raise FormatError(
+            f"the profile has version {version}, and this Mez reads version {VERSION}; make it "
+            "again with: mez profile run"
+        )
+    rungs = tuple(_rung(_Object(item, f"rungs[{at}]")) for at, item in enumerate(root.list("rungs")))
+    if not rungs:
+        raise FormatError("the profile has no rung; profile at least one")
+    if len(rungs) > RUNGS_MAX:
+        raise FormatError(f"the profile has {len(rungs)} rungs, more than {RUNGS_MAX}; leave out some")
+    names = [rung.rung for rung in rungs]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FormatError(f"the rung {twice} is in the profile twice; keep one of the two")
+    return Profile(_about(root), rungs)
+
+
+def check_fits(
+    profile: Profile, *, app_sha256: str | None = None, camera_size: tuple[int, int] | None = None
+) -> None:
+    """Make sure that a profile is of this application and of cameras like this one.
+
+    Raises:
+        FormatError: It is not.
+    """
+    about = profile.about
+    if app_sha256 is not None and about.app_sha256 != app_sha256:
+        raise FormatError(
+            f"the profile is of the application {about.app} as it was then "
+            f"({about.app_sha256[:12] or 'unknown'}), and "
+            f"this one is {app_sha256[:12]}; what it finds may have changed: profile it again"
+        )
+    if camera_size is not None and (about.width, about.height) != camera_size:
+        raise FormatError(
+            f"the profile is of a camera of {about.width}x{about.height} pixels, and this one has "
+            f"{camera_size[0]}x{camera_size[1]}; profile it with a video of this size"
+        )
+
+
+def _about(root: "_Object") -> About:
+    return About(
+        app=root.get("app", str),
+        app_sha256=root.get("app_sha256", str),
+        strong=root.number_or_none("strong"),
+        weak=root.number_or_none("weak"),
+        video=root.get("video", str),
+        video_sha256=root.get("video_sha256", str),
+        width=root.whole("width", 1),
+        height=root.whole("height", 1),
+        frames_per_second=root.number_or_none("frames_per_second"),
+        frames_scored=root.whole("frames_scored", 1),
+        reference_boxes=None if root.get("reference_boxes") is None else root.whole("reference_boxes", 0),
+        ceiling_noise=root.score_or_none("ceiling_noise"),
+        ceiling_noise_strict=root.score_or_none("ceiling_noise_strict"),
+        ceiling_jpeg=root.score_or_none("ceiling_jpeg"),
+        ceiling_jpeg_strict=root.score_or_none("ceiling_jpeg_strict"),
+        made_by=root.get("made_by", str),
+        source=root.get("source", str),
+    )
+
+
+def _rung(item: "_Object") -> RungProfile:
+    sizes = _Object(item.get("bytes"), f"{item.what}.bytes")
+    mean, p05, p50, p95 = (sizes.number(name, 0.0) for name in ("mean", "p05", "p50", "p95"))
+    if not (mean > 0 and p05 <= p50 <= p95):
+        raise FormatError(
+            f"{item.what}.bytes are not positive and ascending (p05, p50, p95); profile the rung again"
+        )
+    accuracy = item.score_or_none("accuracy_normalised")
+    if accuracy is None:
+        raise FormatError(f"{item.what}.accuracy_normalised is missing; profile the rung again")
+    return RungProfile(
+        rung=item.get("rung", str),
+        family=item.get("family", str),
+        bytes=Sizes(mean, p05, p50, p95),
+        sent_share=item.number("sent_share", 0.0, 1.0),
+        accuracy_normalised=accuracy,
+        accuracy_normalised_strict=item.score_or_none("accuracy_normalised_strict"),
+        camera_ms_mean=item.number_or_none("camera_ms_mean", 0.0),
+        camera_ms_p95=item.number_or_none("camera_ms_p95", 0.0),
+        detector_ms_mean=item.number_or_none("detector_ms_mean", 0.0),
+        frames_scored=item.whole("frames_scored", 1),
+    )
+
+
+class _Object:
+    """An object of JSON whose fields are looked at one by one, with errors that name them."""
+
+    def __init__(self, value: object, what: str) -> None:
+        if not isinstance(value, dict):
+            raise FormatError(f"{what} is {_kind(value)} and has to be an object; see docs/profile-format.md")
+        self._value: Mapping[str, Any] = value
+        self.what = what
+
+    def get(self, name: str, kind: type | None = None) -> Any:  # noqa: ANN401 (it is what JSON holds)
+        if name not in self._value:
+            raise FormatError(f"{self.what} lacks {name!r}; see docs/profile-format.md")
+        value = self._value[name]
+        if kind is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise self._wrong(name, value, {str: "a text", int: "a whole number"}[kind])
+        return value
+
+    def list(self, name: str) -> list[Any]:
+        value = self.get(name)
+        if not isinstance(value, list):
+            raise self._wrong(name, value, "a list")
+        return value
+
+    def number(self, name: str, least: float = -math.inf, most: float = math.inf) -> float:
+        value = self.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(name, value, "a number")
+        if not (math.isfinite(value) and least <= value <= most):
+            raise FormatError(
+                f"{self.what}.{name} is {value}, and has to be between {least:g} and {most:g}; "
+                "see docs/profile-format.md"
+            )
+        return float(value)
+
+    def whole(self, name: str, least: int) -> int:
+        value: int = self.get(name, int)
+        if value < least:
+            raise FormatError(
+                f"{self.what}.{name} is {value}, and has to be at least {least}; see docs/profile-format.md"
+            )
+        return value
+
+    def number_or_none(self, name: str, least: float = -math.inf) -> float | None:
+        return None if self.get(name) is None else self.number(name, least)
+
+    def score_or_none(self, name: str) -> Score | None:
+        value = self.get(name)
+        if value is None:
+            return None
+        inner = _Object(value, f"{self.what}.{name}")
+        ends = [None if inner.get(end) is None else inner.number(end, 0.0, 1.0) for end in ("low", "high")]
+        return Score(inner.number("value", 0.0, 1.0), *ends)
+
+    def _wrong(self, name: str, value: object, wanted: str) -> FormatError:
+        return FormatError(
+            f"{self.what}.{name} is {_kind(value)} and has to be {wanted}; see docs/profile-format.md"
+        )
+
+
+_KINDS: Final[Mapping[type, str]] = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    bool: "true or false",
+    type(None): "null",
+}
+
+
+def _kind(value: object) -> str:
+    return _KINDS.get(type(value), "a number")
+
+
+def _rounded(value: Any) -> Any:  # noqa: ANN401 (it is what JSON holds)
+    """Six digits are more than any of these figures has, and make files smaller."""
+    rules: Mapping[type, Callable[[Any], Any]] = {
+        float: lambda number: float(f"{number:.6g}"),
+        dict: lambda items: {key: _rounded(item) for key, item in items.items()},
+        list: lambda items: [_rounded(item) for item in items],
+        tuple: lambda items: [_rounded(item) for item in items],
+    }
+    rule = rules.get(type(value))
+    return rule(value) if rule else value

@@ -1,0 +1,23 @@
+"""What can go wrong while profiling; every message names the thing and what to do about it."""
+
+from mez.errors import Error
+
+
+class ProfileError(Error):
+    """A profile could not be made, read or used."""
+
+
+class VideoError(ProfileError):
+    """A video cannot be used."""
+
+
+class AppError(ProfileError):
+    """An application cannot be loaded, failed on a frame, or returned something that is no list of boxes."""
+
+
+class RungError(ProfileError):
+    """A rung or a family of rungs does not exist, or cannot be made here."""
+
+
+class FormatError(ProfileError):
+    """A file is no profile, or one of another version."""

@@ -1,0 +1,219 @@
+"""Makes a profile: reference, ceiling, search, and the best rungs of each family on all frames."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from mez import _native
+from mez.profile import interval
+from mez.profile.crew import REFERENCE, Crew
+from mez.profile.document import About, Profile, Score
+from mez.profile.errors import ProfileError
+from mez.profile.families import Family
+from mez.profile.footage import Footage
+from mez.profile.judge import Judge
+from mez.profile.measure import NOISE, Measurement
+from mez.profile.search import SCREENING_SHARE, Screened, Search
+
+FRAMES_DEFAULT: Final = 120
+"""Frames that are scored. A hundredth of F1 takes about as many; a forecast for fewer is worth little."""
+
+SCREENING_FRAMES_MIN: Final = 16
+PIECES_STEP: Final = 3
+"""Rungs are screened on one in so many pieces of the video."""
+
+CEILING_JPEG: Final = "jpeg/q95/420"
+"""The rung that, with noise, says what no target should be set above."""
+
+
+class Progress(Protocol):
+    """Hears how it goes."""
+
+    def expect(self, frames: int) -> None:
+        """Hear how many frames are still to be searched, about."""
+
+    def done(self, frames: int, what: str) -> None:
+        """Hear that so many frames more have been searched."""
+
+    def say(self, text: str) -> None:
+        """Hear something that a person should read."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a profile took, beside what it would have taken to measure everything.
+
+    Attributes:
+        rungs: Rungs of all families.
+        rungs_screened: Of these, those that were measured on a few frames.
+        rungs_measured: And on all frames.
+        frames_searched: Frames that the application searched for them.
+        frames_exhaustive: Those that it would have searched for all rungs.
+        seconds: How long it took, what was in the cache already not counted.
+    """
+
+    rungs: int
+    rungs_screened: int
+    rungs_measured: int
+    frames_searched: int
+    frames_exhaustive: int
+    seconds: float
+
+    @property
+    def share(self) -> float:
+        """Frames searched, of those that measuring everything takes."""
+        return self.frames_searched / self.frames_exhaustive if self.frames_exhaustive else 1.0
+
+
+@dataclass(frozen=True)
+class Made:
+    """A profile, and what it was made of.
+
+    Attributes:
+        profile: The profile.
+        judge: Scores measurements like these.
+        reference: What was found on published frames.
+        measurements: What was measured on all frames, by rung.
+        cost: What it took.
+    """
+
+    profile: Profile
+    judge: Judge
+    reference: Measurement
+    measurements: dict[str, Measurement]
+    cost: Cost
+
+
+def make(
+    crew: Crew,
+    families: Sequence[Family],
+    progress: Progress,
+    frames: int = FRAMES_DEFAULT,
+    rungs: Sequence[str] = (),
+) -> Made:
+    """Profile an application.
+
+    Args:
+        crew: Measures.
+        families: Those to search.
+        progress: Hears how it goes.
+        frames: How many frames are scored.
+        rungs: Rungs that are measured in any case.
+
+    Raises:
+        ProfileError: It cannot be done, or makes no sense.
+        UndefinedAccuracyError: The application finds nothing on published frames.
+    """
+    began = time.monotonic()
+    footage, app = crew.lead.footage, crew.lead.app
+    places = footage.sampled(frames)
+    if len(places) < interval.FRAMES_MIN:
+        raise ProfileError(
+            f"{len(places)} frames are too few for a 95 % interval, which takes at least "
+            f"{interval.FRAMES_MIN}; "
+            + (
+                "raise --frames"
+                if len(places) < len(footage.jpegs)
+                else f"{footage.name} is too short: take a longer video"
+            )
+        )
+    _estimate(crew, families, places, progress, len(rungs))
+    reference = crew.spread(
+        REFERENCE, places, lambda done: progress.done(len(places) // 12, "frames as published")
+    )
+    judge = Judge(reference, app.thresholds, footage.frames_per_second, len(footage.jpegs))
+    ceiling = crew.measure([NOISE, CEILING_JPEG], places, lambda rung: progress.done(len(places), rung))
+
+    few = _few(footage, places)
+    searches = [Search(family) for family in families]
+    while due := [(search, point) for search in searches for point in search.due()]:
+        names = {search.family.rung(point): (search, point) for search, point in due}
+        found = crew.measure(list(names), few, lambda rung: progress.done(len(few), rung))
+        for name, measurement in found.items():
+            search, point = names[name]
+            search.tell(
+                point, Screened(measurement.bytes_per_published_frame, judge.screen(measurement, few))
+            )
+    chosen: dict[str, str | None] = {CEILING_JPEG: None, **dict.fromkeys(rungs)}
+    for search in searches:
+        chosen |= dict.fromkeys(search.finalists(), search.family.name)
+    progress.expect(len(chosen) * (len(places) - len(few)))
+    measured = crew.measure(list(chosen), places, lambda rung: progress.done(len(places) - len(few), rung))
+
+    screened = sum(len(search.screened) for search in searches)
+    cost = Cost(
+        rungs=sum(len(family) for family in families),
+        rungs_screened=screened,
+        rungs_measured=len(chosen),
+        frames_searched=screened * len(few) + len(chosen) * (len(places) - len(few)),
+        frames_exhaustive=sum(len(family) for family in families) * len(places),
+        seconds=time.monotonic() - began,
+    )
+    profiles = [judge.rung(measured[name], family) for name, family in chosen.items()]
+    profiles.sort(key=lambda rung: (rung.bytes_per_published_frame, rung.rung))
+    noise, jpeg = (judge.verdict(ceiling[name]) for name in (NOISE, CEILING_JPEG))
+    about = About(
+        app=app.name,
+        app_sha256=app.sha256,
+        strong=app.thresholds.strong,
+        weak=app.thresholds.weak,
+        video=footage.name,
+        video_sha256=footage.sha256,
+        width=footage.width,
+        height=footage.height,
+        frames_per_second=footage.frames_per_second,
+        frames_scored=len(places),
+        reference_boxes=judge.boxes,
+        ceiling_noise=noise.score(judge.drawn),
+        ceiling_noise_strict=noise.score(judge.drawn, strict=True),
+        ceiling_jpeg=jpeg.score(judge.drawn),
+        ceiling_jpeg_strict=jpeg.score(judge.drawn, strict=True),
+        made_by=f"mez {_native.__version__}",
+    )
+    return Made(Profile(about, tuple(profiles)), judge, reference, measured, cost)
+
+
+def _few(footage: Footage, places: Sequence[int]) -> list[int]:
+    """Return the frames that rungs are screened on: from every third piece, because chains are made whole."""
+    pieces = footage.pieces(places)
+    chosen = pieces[1::PIECES_STEP] if len(pieces) >= PIECES_STEP else pieces
+    inside = [place for place in places if any(place in piece for piece in chosen)]
+    frames = max(round(len(places) * SCREENING_SHARE), SCREENING_FRAMES_MIN)
+    if len(inside) < frames:
+        inside = list(places)
+    step = max(1, len(inside) // frames)
+    return inside[::step]
+
+
+def ceiling_of(about: About, strict: bool = False) -> Score | None:
+    """Return the lower of the two ceilings: what no target should be set above."""
+    both = (
+        (about.ceiling_noise_strict, about.ceiling_jpeg_strict)
+        if strict
+        else (about.ceiling_noise, about.ceiling_jpeg)
+    )
+    known = [score for score in both if score is not None]
+    return min(known, key=lambda score: score.value) if known else None
+
+
+def _estimate(
+    crew: Crew, families: Sequence[Family], places: Sequence[int], progress: Progress, more: int
+) -> None:
+    """Search a few frames, and say how long it will take."""
+    probe = list(places[:3])
+    began = time.monotonic()
+    crew.lead.measure(REFERENCE, probe)
+    seconds = (time.monotonic() - began) / len(probe)
+    rungs = sum(len(family) for family in families)
+    # Of families of usual size a seventh is screened or measured; what is left grows with their number.
+    searched = len(places) * 3 + int(0.17 * rungs * len(places)) + more * len(places)
+    progress.expect(searched)
+    if seconds > 0.002:
+        minutes = searched * seconds * 1.3 / crew.workers / 60
+        progress.say(
+            f"{rungs} rungs, {len(places)} frames: about {max(minutes, 1):.0f} min at "
+            f"{seconds * 1000:.0f} ms a frame on "
+            f"{crew.workers} {'process' if crew.workers == 1 else 'processes'}; what is in the "
+            "cache takes no time"
+        )

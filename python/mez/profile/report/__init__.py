@@ -1,0 +1,8 @@
+"""What people look at: bytes against accuracy, and frames of the best rungs with what was found on them.
+
+| module | what it makes |
+| --- | --- |
+| `plot` | SVG and PNG |
+| `page` | one HTML file that needs nothing else, with a plot that answers to the pointer |
+| `examples` | frames of the frontier, with boxes |
+"""

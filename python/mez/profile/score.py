@@ -1,0 +1,136 @@
+"""Accuracy: how well what is found on delivered frames agrees with what is found on those as published.
+
+It is micro-F1 over frames, boxes paired greedily by overlap, at least `IOU_MIN`. Two scores, always both:
+
+- with hysteresis (`accuracy_normalised`, what targets and contracts use): a strong reference box has to be
+  found at least weakly, and what is found counts as false only if it is strong and has no reference box that
+  is at least weak. So a box whose score crosses a threshold by a hair costs nothing.
+- strict (`accuracy_normalised_strict`): strong boxes against strong boxes.
+
+Nothing here knows of images: a reference is what the detector found, right or wrong.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mez.apps.boxes import Box, iou
+from mez.errors import Error
+
+IOU_MIN: Final = 0.5
+"""Overlap from which on two boxes are the same thing."""
+
+
+class UndefinedAccuracyError(Error):
+    """There is nothing to agree with: the reference has no strong box in any frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From which scores on boxes count; they belong to the detector.
+
+    Attributes:
+        strong: From here on a box is a detection.
+        weak: From here on a box may be the echo of a strong one. At most `strong`.
+    """
+
+    strong: float
+    weak: float
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Agreement, counted in boxes.
+
+    Attributes:
+        found: Reference boxes that were found.
+        false: Boxes without a reference.
+        missed: Reference boxes that were not found.
+    """
+
+    found: int
+    false: int
+    missed: int
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(self.found + other.found, self.false + other.false, self.missed + other.missed)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameScore:
+    """Both scores of one frame.
+
+    Attributes:
+        hysteresis: With two thresholds.
+        strict: With one.
+    """
+
+    hysteresis: Counts
+    strict: Counts
+
+
+def score_frame(reference: Sequence[Box], found: Sequence[Box], thresholds: Thresholds) -> FrameScore:
+    """Compare what was found on a frame with the reference.
+
+    Args:
+        reference: What the detector finds on the frame as published, at least down to the weak threshold.
+        found: What it finds on the frame as delivered, in pixels of the frame as published.
+        thresholds: From which scores on boxes count.
+    """
+    strong_reference, weak_reference = _split(reference, thresholds)
+    strong, weak = _split(found, thresholds)
+
+    pairs = match(strong_reference, strong)
+    strict = Counts(len(pairs), len(strong) - len(pairs), len(strong_reference) - len(pairs))
+
+    # Strong reference boxes choose first, and of what was found the strong ones: a weak box must not take the
+    # place of a strong one, which would then count as false.
+    first = match(strong_reference, strong)
+    left = _without(strong_reference, (pair[0] for pair in first))
+    second = match(left, weak)
+    excess = _without(strong, (pair[1] for pair in first))
+    echoes = match(weak_reference, excess)
+    hits = len(first) + len(second)
+    hysteresis = Counts(hits, len(excess) - len(echoes), len(strong_reference) - hits)
+    return FrameScore(hysteresis, strict)
+
+
+def f1(counts: Counts) -> float | None:
+    """Return the harmonic mean of precision and recall; `None` where nothing was there and nothing found."""
+    total = 2 * counts.found + counts.false + counts.missed
+    return 2 * counts.found / total if total else None
+
+
+def match(ones: Sequence[Box], others: Sequence[Box], iou_min: float = IOU_MIN) -> list[tuple[int, int]]:
+    """Pair boxes of one label that overlap, those that overlap most first; each has one partner at most.
+
+    Returns:
+        Pairs of places in `ones` and `others`. Of equal overlaps the earlier boxes come first.
+    """
+    overlaps = [
+        (overlap, -i, -j)
+        for i, one in enumerate(ones)
+        for j, other in enumerate(others)
+        if one.label == other.label and (overlap := iou(one, other)) >= iou_min
+    ]
+    pairs: list[tuple[int, int]] = []
+    taken_ones: set[int] = set()
+    taken_others: set[int] = set()
+    for _, i, j in sorted(overlaps, reverse=True):
+        if -i not in taken_ones and -j not in taken_others:
+            taken_ones.add(-i)
+            taken_others.add(-j)
+            pairs.append((-i, -j))
+    return pairs
+
+
+def _split(boxes: Iterable[Box], thresholds: Thresholds) -> tuple[list[Box], list[Box]]:
+    """Return the strong boxes, and those that are weak only."""
+    boxes = list(boxes)
+    strong = [box for box in boxes if box.score >= thresholds.strong]
+    return strong, [box for box in boxes if thresholds.weak <= box.score < thresholds.strong]
+
+
+def _without(boxes: Sequence[Box], places: Iterable[int]) -> list[Box]:
+    gone = set(places)
+    return [box for place, box in enumerate(boxes) if place not in gone]

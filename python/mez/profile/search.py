@@ -1,0 +1,147 @@
+"""Finds the best rungs of a family without measuring all of them: coarse to fine, few frames first.
+
+1. A coarse grid is screened: measured on a sixth of the frames.
+2. The neighbours of every rung that is near the best for its bytes are screened, until there are no new ones.
+3. Those near the best are measured on all frames.
+
+A rung is near the best if no rung of at most its bytes keeps more than `SLACK` more, and none of clearly
+fewer bytes keeps as much. What is far from it is not followed up, so a family whose accuracy had a second
+summit far from the first would lose it; knobs make frames gradually worse, and the coarse grid reaches into
+every corner.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+from mez.profile.families import Family, Point
+
+SCREENING_SHARE: Final = 1 / 6
+"""Share of the frames that rungs are screened on."""
+
+SLACK: Final = 0.02
+"""Accuracy by which a rung may fall short of the best of its bytes and still be followed up: what screening
+cannot tell."""
+
+CLEARLY_FEWER: Final = 0.7
+"""Share of a rung's bytes below which another that keeps as much makes it useless, whatever screening could
+not tell."""
+
+ACCURACY_MIN: Final = 0.6
+"""Rungs that keep less are not followed up: nobody sets a floor down there."""
+
+COARSE_MAX: Final = 48
+"""Largest coarse grid; of families with more corners, single knobs are tried first, from where nothing is
+done."""
+
+FINALISTS_MAX: Final = 14
+"""Most rungs of a family that are measured on all frames."""
+
+ROUNDS_MAX: Final = 12
+"""Most rounds of neighbours."""
+
+SCREENED_SHARE_MAX: Final = 0.5
+SCREENED_MIN: Final = 24
+"""A search ends when it has screened half the family, or in small families so many rungs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """What screening found of a rung.
+
+    Attributes:
+        bytes: Of a published frame, on average.
+        accuracy: With hysteresis.
+    """
+
+    bytes: float
+    accuracy: float
+
+
+class Search:
+    """The search of one family.
+
+    Ask `due` what to screen, `tell` it what came out, until nothing is due; then `finalists` are to be
+    measured.
+    """
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self.screened: dict[Point, Screened] = {}
+        self._rounds = 0
+        self._screened_max = max(SCREENED_MIN, int(len(family) * SCREENED_SHARE_MAX))
+
+    def due(self) -> list[Point]:
+        """Return the settings to screen next; none when the search is over."""
+        if not self.screened:
+            return coarse(self.family)
+        if self._rounds >= ROUNDS_MAX:
+            return []
+        self._rounds += 1
+        near = self._near(self.screened)
+        fresh = {
+            neighbour
+            for point in near
+            for neighbour in self.family.neighbours(point)
+            if neighbour not in self.screened
+        }
+        left = self._screened_max - len(self.screened)
+        return sorted(fresh)[: max(left, 0)]
+
+    def tell(self, point: Point, result: Screened) -> None:
+        """Note what came out."""
+        self.screened[point] = result
+
+    def finalists(self) -> list[str]:
+        """Return the rungs to measure on all frames, from the fewest bytes up."""
+        near = sorted(self._near(self.screened), key=lambda point: self.screened[point].bytes)
+        return [self.family.rung(point) for point in thinned(near, FINALISTS_MAX)]
+
+    def _near(self, points: Iterable[Point]) -> list[Point]:
+        """Return the settings that are near the best of their bytes."""
+        ordered = sorted(points, key=lambda point: (self.screened[point].bytes, point))
+        best = 0.0
+        near = []
+        for point in ordered:
+            bytes_, accuracy = self.screened[point].bytes, self.screened[point].accuracy
+            best = max(best, accuracy)
+            much_cheaper = (
+                self.screened[one] for one in ordered if self.screened[one].bytes < CLEARLY_FEWER * bytes_
+            )
+            if accuracy >= max(best - SLACK, ACCURACY_MIN) and all(
+                one.accuracy < accuracy for one in much_cheaper
+            ):
+                near.append(point)
+        # Where nothing keeps enough, what keeps most leads on.
+        return near or [max(ordered, key=lambda point: self.screened[point].accuracy)]
+
+
+def coarse(family: Family) -> list[Point]:
+    """Return the settings to begin with: both ends of every knob and places between, or single knobs."""
+    levels = [_levels(len(axis.parts), axis.ordered) for axis in family.axes]
+    size = 1
+    for places in levels:
+        size *= len(places)
+    if size <= COARSE_MAX:
+        return list(product(*levels))
+    base = (0,) * len(family.axes)
+    star = {base}
+    for at, axis in enumerate(family.axes):
+        star.update((*base[:at], place, *base[at + 1 :]) for place in range(len(axis.parts)))
+    return sorted(star)
+
+
+def _levels(count: int, ordered: bool) -> list[int]:
+    """Return four places of a long knob, three of a shorter one, all of one that is short or unordered."""
+    if count <= 3 or not ordered:
+        return list(range(count))
+    steps = 3 if count >= 10 else 2
+    return sorted({round(step * (count - 1) / steps) for step in range(steps + 1)})
+
+
+def thinned(items: list[Point], most: int) -> list[Point]:
+    """Keep both ends and evenly spread items between them."""
+    if len(items) <= most:
+        return items
+    return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]

@@ -1,0 +1,58 @@
+"""Measurements on disk, so that a profile that was interrupted goes on where it was.
+
+One folder for each video, application and version; one file for each rung, which appears whole or not at all.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+from mez.profile.app import App
+from mez.profile.errors import FormatError
+from mez.profile.footage import Footage
+from mez.profile.measure import Measurement, version
+
+CACHE: Final = "MEZ_PROFILE_CACHE"
+"""Names the folder for all that can be computed again."""
+
+
+def folder() -> Path:
+    """Return where measurements are kept: `MEZ_PROFILE_CACHE`, else below the user's cache."""
+    if named := os.environ.get(CACHE):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mez" / "profile"
+
+
+class Store:
+    """The measurements of an application on a video.
+
+    Args:
+        root: Folder of all caches.
+        footage: The frames.
+        app: The application.
+    """
+
+    def __init__(self, root: Path, footage: Footage, app: App) -> None:
+        decides = [footage.key, app.sha256, app.thresholds.weak, version()]
+        key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+        self.folder = root / f"found-{key[:24]}"
+
+    def get(self, rung: str) -> Measurement | None:
+        """Return what is known of a rung; `None` if that is nothing, or the file is damaged."""
+        try:
+            return Measurement.from_json(self._path(rung).read_text())
+        except (OSError, UnicodeDecodeError, FormatError):
+            return None
+
+    def put(self, measurement: Measurement) -> None:
+        """Keep a measurement."""
+        path = self._path(measurement.rung)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(measurement.to_json())
+        unfinished.replace(path)
+
+    def _path(self, rung: str) -> Path:
+        return self.folder / f"{rung.replace('/', '_')}.json"

@@ -1,0 +1,487 @@
+"""A profile from beginning to end, on a small video made here, with applications that need no model."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from mez import _native
+from mez.apps.boxes import Box
+from mez.errors import Error
+from mez.profile import app as apps
+from mez.profile import coding, document, footage, main
+from mez.profile.crew import Crew, Job
+from mez.profile.errors import AppError, FormatError, ProfileError, RungError, VideoError
+from mez.profile.families import DEFAULT, NAMES, family
+from mez.profile.make import make
+from mez.profile.measure import Measurement, add_noise, measure
+from mez.profile.score import UndefinedAccuracyError
+
+Image = npt.NDArray[np.uint8]
+
+WIDTH, HEIGHT, FRAMES = 160, 120, 40
+
+APP = '''
+import numpy as np
+
+def bright(image):
+    """The white square, by its columns and rows."""
+    seen = image.min(axis=2) > 150
+    if not seen.any():
+        return []
+    rows, columns = np.flatnonzero(seen.any(axis=1)), np.flatnonzero(seen.any(axis=0))
+    share = seen[rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1].mean()
+    box = (columns[0], rows[0], len(columns), len(rows), share)
+    return [box] if len(columns) > 1 and len(rows) > 1 else []
+
+def nothing(image):
+    return []
+
+def raises(image):
+    raise RuntimeError("no weights")
+
+def nan(image):
+    return [(0, 0, 5, 5, float("nan"))]
+
+def outside(image):
+    return [(10_000, 0, 5, 5, 0.9)]
+
+def shapes(image):
+    return [(1, 2, 3)]
+
+def none(image):
+    return None
+
+def empty(image):
+    return [(3, 3, 0, 5, 0.9)]
+
+not_a_function = 3
+'''
+
+
+def picture(number: int) -> Image:
+    """Return a frame: a white square that wanders over a scene with some texture."""
+    texture = np.random.default_rng(7).integers(20, 90, size=(HEIGHT, WIDTH, 3), dtype=np.uint8)
+    image = np.asarray(cv2.blur(texture, (5, 5)), dtype=np.uint8)
+    left, top = 8 + number * 2, 30 + number % 7
+    image[top : top + 30, left : left + 24] = 245
+    return image
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of pictures."""
+    folder = tmp_path_factory.mktemp("video")
+    for number in range(FRAMES):
+        cv2.imwrite(str(folder / f"{number:03}.png"), picture(number))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def app_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Applications, good and bad."""
+    path = tmp_path_factory.mktemp("apps") / "squares.py"
+    path.write_text(APP)
+    return path
+
+
+class Quiet:
+    """Hears everything and shows nothing."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+
+    def expect(self, frames: int) -> None:
+        """Hear how many."""
+
+    def done(self, frames: int, what: str) -> None:
+        """Count."""
+        self.frames += frames
+
+    def say(self, text: str) -> None:
+        """Hear."""
+
+
+def test_the_code_that_runs_live_makes_the_frames(video: Path, tmp_path: Path) -> None:
+    """Bytes that decode, of the size that the rung says, in every family; and the budget holds."""
+    scene = footage.read(video)
+    for rung, size in [
+        ("original", (160, 120)),
+        ("jpeg/w80/q60/gray", (80, 60)),
+        ("tiles/q80/420", (160, 120)),
+        ("h264/w106/q30", (106, 80)),
+        ("knobs/s50/hsv/blur5/png", (80, 48)),
+    ]:
+        shown = list(coding.code(rung, scene, range(6)))
+        images = [one.image for one in shown[:6]]
+        assert all(image is not None and image.shape == (size[1], size[0], 3) for image in images), rung
+        assert all(one.size_bytes for one in shown)
+    small = sum(one.size_bytes or 0 for one in coding.code("h264/q40", scene, range(FRAMES)))
+    large = sum(one.size_bytes or 0 for one in coding.code("jpeg/q95/444", scene, range(FRAMES)))
+    assert small < large / 5, "the white square is all that moves"
+    stream = _native.Stream("h264/q18")
+    applied = set()
+    for number in range(10):
+        coded = stream.encode(picture(number), number * 100_000_000, 1500)
+        assert coded.outcome == "does_not_fit" or coded.size_bytes <= 1500
+        applied.add(coded.rung)
+    assert coded.outcome == "frame"
+    assert not coded.independent
+    assert len(applied) > 1, "the budget took coarser ones now and then"
+
+
+def test_frames_left_out_are_not_sent_and_the_last_one_stays(video: Path, app_file: Path) -> None:
+    """Frame skip: a third of the frames, each shown three times."""
+    scene, app = footage.read(video), apps.load(f"{app_file}:bright")
+    every = measure("jpeg/q90/420", scene, app, range(12))
+    third = measure("jpeg/q90/420/skip2", scene, app, range(12))
+    assert len(third.size_bytes) == -(-FRAMES // 3)
+    assert third.frames == FRAMES
+    assert third.found[4] == third.found[3] == every.found[3] != every.found[4]
+    still = measure("knobs/diff72/png", scene, app, range(12))
+    assert len(still.size_bytes) == 1, "nothing changes by 72 %"
+
+
+def test_an_unknown_rung_and_an_unknown_family_are_named(video: Path) -> None:
+    """Also a rung of a codec that does not exist here."""
+    scene = footage.read(video)
+    with pytest.raises(RungError, match=r"av1/q30.*names begin with"):
+        list(coding.code("av1/q30", scene, [0]))
+    with pytest.raises(RungError, match="--families takes h264"):
+        family("mpeg2", 640)
+    for name in NAMES:
+        one = family(name, 768)
+        rungs = [one.rung(point) for point in one.points()]
+        assert len(set(rungs)) == len(one) == len(rungs)
+        for rung in rungs[:: max(1, len(rungs) // 40)]:
+            _native.rung_facts(rung, 768, 576)
+
+
+def test_pictures_of_all_kinds_become_frames(tmp_path: Path) -> None:
+    """Grey, with alpha, of 16 bits, of odd sides: as they look; and what cannot be used is named."""
+
+    def folder(name: str, *images: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> Path:
+        path = tmp_path / name
+        path.mkdir()
+        for number, image in enumerate(images):
+            cv2.imwrite(str(path / f"{number}.png"), image)
+        return path
+
+    colour = picture(3)[:101, :133]
+    grey = np.asarray(cv2.cvtColor(colour, cv2.COLOR_BGR2GRAY), dtype=np.uint8)
+    deep = colour.astype(np.uint16) * 257
+    alpha = np.dstack([colour, np.full(colour.shape[:2], 9, dtype=np.uint8)])
+    scene = footage.read(folder("kinds", colour, grey, deep, alpha))
+    assert (scene.width, scene.height, len(scene.jpegs)) == (133, 101, 4)
+    for place in (2, 3):
+        difference = np.abs(scene.image(place).astype(int) - colour.astype(int)).mean()
+        assert difference < 3, place
+    for rung in ("h264/q30", "tiles/q80/420", "jpeg/w66/q50/gray"):
+        assert len(list(coding.code(rung, scene, range(4)))) == 4
+    with pytest.raises(VideoError, match=r"frame 1 of .* has 160x120"):
+        footage.read(folder("sizes", colour, picture(0)))
+    damaged = folder("damaged", colour)
+    (damaged / "1.png").write_bytes(b"\x89PNG\r\n\x1a\n nothing")
+    with pytest.raises(VideoError, match=r"1\.png cannot be decoded"):
+        footage.read(damaged)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.avi").write_text("no video")
+    for name, reason in [
+        ("empty", "no pictures"),
+        ("text.avi", "opened as a video"),
+        ("no", "there is no video"),
+    ]:
+        with pytest.raises(VideoError, match=reason) as caught:
+            footage.read(tmp_path / name)
+        assert caught.value.remedy
+
+
+def test_long_videos_are_taken_in_pieces(tmp_path: Path) -> None:
+    """Frames that follow each other, from all over; chains begin anew with each piece."""
+    path = tmp_path / "long.avi"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 5.0, (64, 48))
+    for number in range(300):
+        writer.write(np.full((48, 64, 3), number % 256, dtype=np.uint8))
+    writer.release()
+    scene = footage.read(path, tmp_path, frames_max=100)
+    assert (len(scene.jpegs), scene.piece_frames, scene.frames_per_second) == (100, 50, 5.0)
+    assert not scene.continuous
+    assert scene.pieces([3, 99]) == [range(50), range(50, 100)]
+    assert scene.pieces([99]) == [range(50, 100)]
+    assert abs(int(scene.image(50).mean()) - 250) < 6, "the second piece is the end of the video"
+    assert footage.read(path, tmp_path, frames_max=100) == scene, "from the cache"
+    assert scene.sampled(4) == [12, 37, 62, 87]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("raises", "raised RuntimeError on frame 0 as published: no weights"),
+        ("nan", "not finite"),
+        ("outside", r"a box at \(10000, 0\) .* outside the image of 160x120"),
+        ("shapes", r"returned \(1, 2, 3\) among its boxes"),
+        ("none", "returned NoneType"),
+        ("empty", "a box of 0 x 5 pixels"),
+    ],
+)
+def test_an_application_that_answers_nonsense_is_named(
+    video: Path, app_file: Path, tmp_path: Path, name: str, reason: str
+) -> None:
+    """With what it returned, on which frame, and what is expected."""
+    with (
+        Crew(Job(video, f"{app_file}:{name}", None, None, tmp_path), 1) as crew,
+        pytest.raises(AppError, match=reason) as caught,
+    ):
+        make(crew, [], Quiet(), FRAMES)
+    assert f"squares.py:{name}" in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_applications_that_do_not_exist_are_named(app_file: Path, tmp_path: Path) -> None:
+    """Modules, functions, files and models."""
+    (tmp_path / "broken.py").write_text("import nothing_of_that_name")
+    for spec, reason in [
+        ("yolo", "--app takes pedestrian-hog, faces"),
+        ("no_such_module:detect", "cannot be imported"),
+        (f"{tmp_path}/no.py:detect", "no file"),
+        (f"{tmp_path}/broken.py:detect", "nothing_of_that_name"),
+        (f"{app_file}:missing", "no function missing"),
+        (f"{app_file}:not_a_function", "no function not_a_function"),
+    ]:
+        with pytest.raises(AppError, match=reason):
+            apps.load(spec)
+    with pytest.raises(AppError, match="at most --strong"):
+        apps.load("faces", strong=0.2, weak=0.4)
+
+
+def test_boxes_come_in_many_forms(app_file: Path) -> None:
+    """Tuples, arrays, dictionaries, objects; weak ones are left out, and all are in pixels of the camera."""
+    app = apps.load(f"{app_file}:bright", strong=0.5, weak=0.3)
+    image = np.zeros((60, 80, 3), dtype=np.uint8)
+    forms = [
+        (1, 2, 10, 20, 0.9),
+        np.array([1, 2, 10, 20, 0.9]),
+        {"x": 1, "y": 2, "width": 10, "height": 20, "score": 0.9},
+    ]
+    for form in [*forms, Box(1, 2, 10, 20, 0.9)]:
+        answering = apps.App(
+            "it", "", app.thresholds, lambda image, form=form: [form, (0, 0, 9, 9, 0.1)], False
+        )
+        assert answering.find(image, (160, 120), "a frame") == [Box(2, 4, 20, 40, 0.9)]
+    labelled = apps.App("it", "", app.thresholds, lambda image: [(1, 2, 10, 20, 0.9, np.float32(3.0))], False)
+    assert labelled.find(image, (80, 60), "a frame")[0].label == "3"
+
+
+def test_without_anything_to_find_there_is_no_accuracy(video: Path, app_file: Path, tmp_path: Path) -> None:
+    """It is undefined, not perfect and not zero."""
+    with (
+        Crew(Job(video, f"{app_file}:nothing", None, None, tmp_path), 1) as crew,
+        pytest.raises(UndefinedAccuracyError, match="undefined"),
+    ):
+        make(crew, [], Quiet(), FRAMES)
+
+
+def test_too_few_frames_are_refused(video: Path, app_file: Path, tmp_path: Path) -> None:
+    """Those asked for, and those there are."""
+    with (
+        Crew(Job(video, f"{app_file}:bright", None, None, tmp_path), 1) as crew,
+        pytest.raises(ProfileError, match=r"12 frames are too few .* raise --frames"),
+    ):
+        make(crew, [], Quiet(), 12)
+    short = tmp_path / "short"
+    short.mkdir()
+    cv2.imwrite(str(short / "0.png"), picture(0))
+    with (
+        Crew(Job(short, f"{app_file}:bright", None, None, tmp_path), 1) as crew,
+        pytest.raises(ProfileError, match="short is too short"),
+    ):
+        make(crew, [], Quiet(), 120)
+
+
+def test_an_interrupted_profile_goes_on_where_it_was(
+    video: Path, app_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the middle: what was measured is not measured again, and the result is that of one go."""
+
+    def run(cache: Path, stop_after: int | None) -> tuple[bytes | None, int]:
+        searched = 0
+
+        def counting(self: apps.App, *arguments: object) -> list[Box]:
+            nonlocal searched
+            searched += 1
+            if searched == stop_after:
+                raise KeyboardInterrupt
+            return find(self, *arguments)  # type: ignore[arg-type]
+
+        find = apps.App.find
+        with monkeypatch.context() as patch:
+            patch.setattr(apps.App, "find", counting)
+            with Crew(Job(video, f"{app_file}:bright", None, None, cache), 1) as crew:
+                try:
+                    made = make(crew, [family("tiles", WIDTH)], Quiet(), FRAMES)
+                except KeyboardInterrupt:
+                    return None, searched
+        comparable = re.sub(rb'_ms_[a-z0-9]+": [0-9.e-]+', b"", made.profile.to_bytes())
+        return comparable, searched
+
+    whole, all_searched = run(tmp_path / "a", None)
+    nothing, before = run(tmp_path / "b", all_searched // 2)
+    assert nothing is None
+    resumed, after = run(tmp_path / "b", None)
+    assert resumed == whole
+    assert after < all_searched * 0.7
+    assert before + after < all_searched * 1.2
+    damaged = next((tmp_path / "b").glob("found-*/*.json"))
+    damaged.write_text("{")
+    again, searched = run(tmp_path / "b", None)
+    assert again == whole
+    assert 0 < searched <= 2 * FRAMES, "what is damaged is measured again"
+
+
+def test_the_command_makes_shows_and_compares(
+    video: Path, app_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A profile that can be read, a report that needs nothing else, and pictures."""
+    out = tmp_path / "squares.json"
+    words = ["run", "--app", f"{app_file}:bright", "--video", str(video), "--families", "h264,jpeg"]
+    words += ["--frames", "32", "--workers", "2", "--out", str(out), "--cache", str(tmp_path / "cache")]
+    assert main([*words, "--rungs", "h264/w80/q20"]) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
+    assert "the detector's own ceiling" in shown
+    assert "of the frames that measuring everything takes" in shown
+    profile = document.load(out)
+    assert profile.to_bytes() == out.read_bytes(), "reading and writing change nothing"
+    assert profile.families == ["h264", "jpeg"]
+    assert profile.get("h264/w80/q20") is not None
+    for rung in profile.rungs:
+        assert rung.camera_ms_mean is not None
+        assert rung.frames_scored == 32
+    best, cheapest = profile.frontier[-1], profile.cheapest(0.9)
+    assert best.accuracy_normalised.value > 0.95
+    assert cheapest is not None and cheapest.family == "h264"
+
+    page = (tmp_path / "squares-report" / "index.html").read_text()
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+    assert page.count("data:image/jpeg;base64,") >= 2
+    data = json.loads(re.search(r"const data = (\{.*\});", page)[1])  # type: ignore[index]
+    assert {rung["rung"] for rung in data["rungs"]} == {rung.rung for rung in profile.rungs}
+    svg = (tmp_path / "squares-report" / "frontier.svg").read_text()
+    assert "h264" in svg and "jpeg" in svg
+    drawn = cv2.imread(str(tmp_path / "squares-report" / "frontier.png"))
+    assert drawn is not None and drawn.std() > 5
+
+    assert main(["show", str(out), "--report", str(tmp_path / "again")]) == 0
+    assert profile.name in capsys.readouterr().out
+    assert (tmp_path / "again" / "index.html").exists()
+    copy = tmp_path / "copy.json"
+    copy.write_bytes(out.read_bytes())
+    picture_file = tmp_path / "both.svg"
+    assert main(["compare", str(out), str(copy), "--picture", str(picture_file)]) == 0
+    assert picture_file.exists()
+    assert cheapest.rung in capsys.readouterr().out
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a line, with what to do, and without a traceback."""
+    text = tmp_path / "text.json"
+    text.write_text("{}")
+    for words, reason in [
+        (["run", "--app", "faces", "--video", str(tmp_path / "no.mp4")], "there is no video"),
+        (["show", str(tmp_path / "no.json")], "cannot be read"),
+        (["show", str(text)], "lacks 'format'"),
+        (["compare", str(text), str(text)], "lacks 'format'"),
+        (["import", str(tmp_path / "no.csv")], "cannot be read"),
+    ]:
+        assert main(words) == 1
+        told = capsys.readouterr().err
+        assert told.startswith("mez profile: ") and reason in told, told
+        assert "Traceback" not in told
+    finished = subprocess.run(
+        [sys.executable, "-m", "mez", "profile", "--help"], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0
+    assert "mez profile run --app" in finished.stdout
+
+
+def sound() -> dict[str, Any]:
+    """Return the example of the document."""
+    text = (Path(__file__).parents[2] / "docs" / "profile-format.md").read_text()
+    example: dict[str, Any] = json.loads(text.partition("```json\n")[2].partition("```")[0])
+    return example
+
+
+def test_the_example_of_the_document_is_a_profile() -> None:
+    """And has every field that is written."""
+    profile = document.parse(json.dumps(sound()).encode())
+    assert json.loads(profile.to_bytes()) == sound()
+    assert len(profile.name) == 64
+
+
+def test_what_is_no_profile_is_refused_by_name() -> None:
+    """Every field, if it is missing or of another type; and other versions, applications and cameras."""
+    example = sound()
+    for name in example:
+        if name == "frontier":
+            continue  # it follows from the rungs
+        with pytest.raises(FormatError, match=f"'{name}'"):
+            document.parse(json.dumps({key: value for key, value in example.items() if key != name}).encode())
+        with pytest.raises(FormatError, match=f"{name}|lacks"):
+            document.parse(json.dumps({**example, name: {"nonsense": True}}).encode())
+    rung = example["rungs"][0]
+    for name in rung:
+        with pytest.raises(FormatError, match=rf"rungs\[0\] lacks '{name}'"):
+            less = {key: value for key, value in rung.items() if key != name}
+            document.parse(json.dumps({**example, "rungs": [less]}).encode())
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"version": 2}, "has version 2, and this Mez reads version 1"),
+        ({"format": "other"}, '"format" is not "mez-profile"'),
+        ({"rungs": []}, "no rung"),
+        ({"rungs": [rung, rung]}, "in the profile twice"),
+        ({"rungs": [{**rung, "sent_share": 1.5}]}, r"rungs\[0\].sent_share is 1.5, .* between 0 and 1"),
+        ({"width": 0}, "width is 0"),
+    ]
+    for change, reason in changes:
+        with pytest.raises(FormatError, match=reason):
+            document.parse(json.dumps({**example, **change}).encode())
+    for data in (b"", b"[" * 100_000, b"\xff", b'{"format": NaN}'):
+        with pytest.raises(FormatError):
+            document.parse(data)
+    profile = document.parse(json.dumps(example).encode())
+    document.check_fits(profile, app_sha256=profile.about.app_sha256, camera_size=(768, 576))
+    with pytest.raises(FormatError, match="profile it again"):
+        document.check_fits(profile, app_sha256="0" * 64)
+    with pytest.raises(FormatError, match="768x576 pixels, and this one has 1920x1080"):
+        document.check_fits(profile, camera_size=(1920, 1080))
+
+
+def test_measurements_survive_the_cache() -> None:
+    """And damaged ones are errors."""
+    one = Measurement("h264/q30", [10, 20], 3, [1.5], [2.25], {7: [Box(1, 2, 3, 4, 0.5, "cat")]})
+    assert Measurement.from_json(one.to_json()) == one
+    assert one.bytes_per_published_frame == 10
+    for text in ("", "[]", '{"found": 3}', '{"found": {}, "other": 1}'):
+        with pytest.raises(FormatError):
+            Measurement.from_json(text)
+
+
+def test_noise_is_one_grey_level() -> None:
+    """And the same every time."""
+    image = picture(0)
+    noisy = add_noise(image, 3)
+    difference = noisy.astype(int) - image.astype(int)
+    assert set(np.unique(difference)) == {-1, 0, 1}
+    assert (add_noise(image, 3) == noisy).all()
+    assert (add_noise(image, 4) != noisy).any()
+
+
+def test_every_profile_error_says_what_to_do() -> None:
+    """By the rule of all errors of Mez."""
+    assert issubclass(ProfileError, Error)
+    assert DEFAULT == ("h264", "tiles", "jpeg")
