@@ -32,6 +32,13 @@ pub struct FrameId {
     pub sequence: Sequence,
 }
 
+impl FrameId {
+    /// The identity that comes next in the same epoch: no other lies between the two.
+    pub const fn next(self) -> Self {
+        Self { epoch: self.epoch, sequence: Sequence(self.sequence.0.saturating_add(1)) }
+    }
+}
+
 impl fmt::Display for FrameId {
     /// `3/1042`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,6 +101,17 @@ pub enum ClockSource {
     Publisher = 2,
 }
 
+impl ClockSource {
+    /// The source of a code on the wire or on disk.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::Broker),
+            2 => Some(Self::Publisher),
+            _ => None,
+        }
+    }
+}
+
 /// The canonical name of one setting of all knobs, such as `original` or `jpeg/w1920/q80/420`. Cheap to clone.
 /// [`crate::setting`] has the grammar and the parsed form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -148,6 +166,27 @@ pub enum Reference {
     Previous,
     /// The frame of this sequence, which the receiver has acknowledged.
     Acknowledged(Sequence),
+}
+
+impl Reference {
+    /// Its code on the wire and on disk, and the sequence that goes with it, 0 if none does.
+    pub const fn code(self) -> (u8, Sequence) {
+        match self {
+            Self::Independent => (0, Sequence(0)),
+            Self::Previous => (1, Sequence(0)),
+            Self::Acknowledged(sequence) => (2, sequence),
+        }
+    }
+
+    /// The reference of a code, with its sequence.
+    pub const fn from_code(code: u8, sequence: Sequence) -> Option<Self> {
+        match code {
+            0 => Some(Self::Independent),
+            1 => Some(Self::Previous),
+            2 => Some(Self::Acknowledged(sequence)),
+            _ => None,
+        }
+    }
 }
 
 /// All that is known of a frame besides its bytes.

@@ -17,6 +17,7 @@
 //! | [`buffer`] | memory of payloads, used again |
 //! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
 //! | [`store`] | the same log on disk: format, background writer, recovery (`docs/log-format.md`) |
+//! | [`history`] | which frame of the past comes next, and who is asked for it |
 //! | [`subscription`] | how one application reads logs: newest or every frame, past or live |
 //! | [`wire`] | the bytes that cross the link (`docs/wire.md`) |
 //! | [`broker`] | the camera broker and the edge broker as state machines |
@@ -27,6 +28,7 @@ pub mod clock;
 pub mod contract;
 pub mod controller;
 pub mod frame;
+pub mod history;
 pub mod log;
 pub mod name;
 pub mod profile;

@@ -30,13 +30,9 @@ pub(super) fn encode(meta: &FrameMeta, skipped: &[SkipRange], out: &mut Vec<u8>)
     if chained {
         out.u64(meta.chain.chain.0);
         out.u32(meta.chain.index);
-        let (kind, sequence) = match meta.chain.reference {
-            Reference::Independent => (0, 0),
-            Reference::Previous => (1, 0),
-            Reference::Acknowledged(sequence) => (2, sequence.0),
-        };
+        let (kind, sequence) = meta.chain.reference.code();
         out.u8(kind);
-        out.u64(sequence);
+        out.u64(sequence.0);
     }
     out.text(meta.rung.as_str(), RUNG_BYTES_MAX);
     let kept = skipped.len().min(STORED_SKIP_RANGES_MAX);
@@ -55,11 +51,9 @@ pub(super) fn decode(epoch: Epoch, bytes: &[u8]) -> Result<(FrameMeta, Arc<[Skip
     let mut r = Reader::new(bytes);
     let id = FrameId { epoch, sequence: Sequence(r.u64("sequence")?) };
     let captured = Timestamp::from_nanos(r.u64("captured")?);
-    let clock_source = match r.u8("clock source")? {
-        1 => ClockSource::Broker,
-        2 => ClockSource::Publisher,
-        value => return Err(WireError::Value { field: "clock source", value: value.into() }),
-    };
+    let code = r.u8("clock source")?;
+    let clock_source =
+        ClockSource::from_code(code).ok_or(WireError::Value { field: "clock source", value: code.into() })?;
     let code = r.u8("encoding")?;
     let encoding =
         Encoding::from_code(code).ok_or(WireError::Value { field: "encoding", value: code.into() })?;
@@ -69,12 +63,8 @@ pub(super) fn decode(epoch: Epoch, bytes: &[u8]) -> Result<(FrameMeta, Arc<[Skip
         FLAG_CHAINED => {
             let (chain, index) = (Sequence(r.u64("chain")?), r.u32("index in chain")?);
             let (kind, sequence) = (r.u8("reference kind")?, Sequence(r.u64("reference")?));
-            let reference = match kind {
-                0 => Reference::Independent,
-                1 => Reference::Previous,
-                2 => Reference::Acknowledged(sequence),
-                value => return Err(WireError::Value { field: "reference kind", value: value.into() }),
-            };
+            let reference = Reference::from_code(kind, sequence)
+                .ok_or(WireError::Value { field: "reference kind", value: kind.into() })?;
             ChainLink { chain, index, reference }
         }
         value => return Err(WireError::Value { field: "flags", value: value.into() }),

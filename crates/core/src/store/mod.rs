@@ -8,11 +8,13 @@
 //! | which bytes stand on disk? | `format.rs`, `meta.rs` |
 //! | which key, which nonce? | `key.rs` |
 //! | when is a record written, made durable, removed? | `writer.rs` |
+//! | which frame of the past comes next? | `reader.rs` |
 //! | what is believed of a disk after a crash? | `scan.rs` (one segment), `recovery.rs` (all of them) |
 
 mod format;
 mod key;
 mod meta;
+mod reader;
 mod recovery;
 mod scan;
 mod status;
@@ -25,6 +27,7 @@ pub use self::format::{
 };
 pub use self::key::{KEY_BYTES, KEYS_MAX, KeyId, KeyRing, MasterKey, TAG_BYTES};
 pub use self::meta::STORED_SKIP_RANGES_MAX;
+pub use self::reader::StoreReader;
 pub use self::recovery::{
     DAMAGES_MAX, Recovery, RecoveryConfig, RecoveryError, RecoveryReport, Resume, StrangeSegment, recover,
 };

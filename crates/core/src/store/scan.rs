@@ -32,6 +32,13 @@ pub struct Damage {
     pub kind: DamageKind,
 }
 
+impl Damage {
+    /// Whether it reaches to the end of a segment of `bytes` bytes.
+    pub fn reaches(&self, bytes: u64) -> bool {
+        self.offset + self.bytes >= bytes
+    }
+}
+
 impl fmt::Display for Damage {
     /// `segment 7, record 1042, 3.000 bytes at 81920: torn or rotten: …`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,6 +123,11 @@ impl SegmentScan {
     /// Where the next record begins, if it is there.
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// The segment has grown to `bytes` bytes since the scan began.
+    pub fn grow(&mut self, bytes: u64) {
+        self.end = self.end.max(bytes);
     }
 
     /// Goes on from a record whose place is known from an earlier scan of the same segment.

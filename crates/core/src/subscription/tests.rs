@@ -4,7 +4,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Rung, SkipRange};
+use crate::frame::{
+    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, Sequence, SkipRange, SkipReason,
+};
 use crate::log::{LogConfig, LogWriter, log};
 use crate::units::Instant;
 

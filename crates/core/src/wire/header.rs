@@ -46,13 +46,9 @@ impl FrameHeader {
         out.u32(meta.height);
         out.u64(meta.chain.chain.0);
         out.u32(meta.chain.index);
-        let (kind, sequence) = match meta.chain.reference {
-            Reference::Independent => (0, 0),
-            Reference::Previous => (1, 0),
-            Reference::Acknowledged(sequence) => (2, sequence.0),
-        };
+        let (kind, sequence) = meta.chain.reference.code();
         out.u8(kind);
-        out.u64(sequence);
+        out.u64(sequence.0);
         out.u64(self.sent.as_nanos());
         out.f64(self.expected_accuracy.unwrap_or(f64::NAN));
         out.u8(if self.infeasible { FLAG_INFEASIBLE } else { 0 });
@@ -88,23 +84,17 @@ impl FrameHeader {
         r.u16("length")?;
         let id = FrameId { epoch: Epoch(r.u64("epoch")?), sequence: Sequence(r.u64("sequence")?) };
         let captured = Timestamp::from_nanos(r.u64("captured")?);
-        let clock_source = match r.u8("clock_source")? {
-            1 => ClockSource::Broker,
-            2 => ClockSource::Publisher,
-            value => return Err(WireError::Value { field: "clock_source", value: value.into() }),
-        };
+        let code = r.u8("clock_source")?;
+        let clock_source = ClockSource::from_code(code)
+            .ok_or(WireError::Value { field: "clock_source", value: code.into() })?;
         let code = r.u8("encoding")?;
         let encoding =
             Encoding::from_code(code).ok_or(WireError::Value { field: "encoding", value: code.into() })?;
         let (width, height) = (r.u32("width")?, r.u32("height")?);
         let (chain, index) = (Sequence(r.u64("chain")?), r.u32("index in chain")?);
         let (kind, sequence) = (r.u8("reference kind")?, Sequence(r.u64("reference")?));
-        let reference = match kind {
-            0 => Reference::Independent,
-            1 => Reference::Previous,
-            2 => Reference::Acknowledged(sequence),
-            value => return Err(WireError::Value { field: "reference kind", value: value.into() }),
-        };
+        let reference = Reference::from_code(kind, sequence)
+            .ok_or(WireError::Value { field: "reference kind", value: kind.into() })?;
         let sent = Instant::from_nanos(r.u64("sent")?);
         let accuracy = r.f64("expected_accuracy")?;
         let expected_accuracy = (0.0..=1.0).contains(&accuracy).then_some(accuracy);

@@ -1,0 +1,126 @@
+//! Frames of the past that were fetched from their cameras, so that they cross the link once.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::PastQuery;
+use crate::frame::FrameId;
+use crate::log::Record;
+use crate::name::CameraName;
+
+/// What one frame costs besides its payload, rounded up; it counts in the budget.
+const FRAME_OVERHEAD_BYTES: u64 = 256;
+
+/// The last part is the rung's name.
+type Key = (CameraName, FrameId, Arc<str>);
+
+/// Fetched frames by camera, identity and rung, apart from the replica logs: those hold what crossed live, in the order of its
+/// arrival, and live subscriptions never see what is here.
+#[derive(Debug)]
+pub struct FetchedFrames {
+    bytes_max: u64,
+    bytes: u64,
+    frames: BTreeMap<Key, Record>,
+    /// The order in which they came; what came first makes room.
+    arrivals: VecDeque<Key>,
+}
+
+impl FetchedFrames {
+    /// None yet, and never more than `bytes_max` bytes.
+    pub fn new(bytes_max: u64) -> Self {
+        Self { bytes_max, bytes: 0, frames: BTreeMap::new(), arrivals: VecDeque::new() }
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Keeps a frame. One that is there already stays; one that can never fit is not kept.
+    pub fn insert(&mut self, camera: &CameraName, record: Record) {
+        let cost = cost_of(&record);
+        let meta = &record.frame.meta;
+        let key = (camera.clone(), meta.id, meta.rung.as_str().into());
+        if cost > self.bytes_max || self.frames.contains_key(&key) {
+            return;
+        }
+        while self.bytes + cost > self.bytes_max {
+            let oldest = self.arrivals.pop_front().expect("bytes are held only by frames that arrived");
+            if let Some(record) = self.frames.remove(&oldest) {
+                self.bytes -= cost_of(&record);
+            }
+        }
+        self.bytes += cost;
+        self.arrivals.push_back(key.clone());
+        self.frames.insert(key, record);
+    }
+
+    /// The oldest frame of the camera that the question admits. Whether there are others before it that are not here, the
+    /// identities tell.
+    pub fn find(&self, camera: &CameraName, query: &PastQuery) -> Option<&Record> {
+        let from = (camera.clone(), query.after.unwrap_or_default(), Arc::from(""));
+        let frames = self
+            .frames
+            .range(from..)
+            .take_while(|((of, id, _), _)| of == camera && query.before.is_none_or(|before| *id < before));
+        frames.map(|(_, record)| record).find(|record| query.admits(&record.frame.meta))
+    }
+}
+
+fn cost_of(record: &Record) -> u64 {
+    record.frame.payload.len() as u64 + FRAME_OVERHEAD_BYTES
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Rung, Sequence};
+    use crate::history::Reach;
+    use crate::units::{Instant, Timestamp};
+
+    fn record(sequence: u64, bytes: usize) -> Record {
+        let meta = FrameMeta {
+            id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+            captured: Timestamp::from_nanos(sequence),
+            clock_source: ClockSource::Broker,
+            width: 1,
+            height: 1,
+            encoding: Encoding::Jpeg,
+            rung: Rung::original(),
+            chain: ChainLink::still(Sequence(sequence)),
+        };
+        let frame = Frame { meta, payload: Bytes::from(vec![0; bytes]) };
+        Record { frame, skipped: [].into(), arrived: Instant::ZERO }
+    }
+
+    #[test]
+    fn what_came_first_makes_room_and_cameras_are_kept_apart() {
+        let (a, b): (CameraName, CameraName) = ("a".parse().unwrap(), "b".parse().unwrap());
+        let mut fetched = FetchedFrames::new(3 * (744 + FRAME_OVERHEAD_BYTES));
+        for sequence in [5, 1, 3, 2] {
+            fetched.insert(&a, record(sequence, 744));
+            assert!(fetched.bytes() <= 3000);
+        }
+        fetched.insert(&b, record(9, 4000));
+        let mut query = PastQuery {
+            after: None,
+            before: None,
+            begin: Timestamp::MIN,
+            end: Timestamp::MAX,
+            newest: false,
+            reach: Reach::Camera,
+        };
+        let mut held = Vec::new();
+        while let Some(record) = fetched.find(&a, &query) {
+            held.push(record.frame.meta.id.sequence.0);
+            query.after = Some(record.frame.meta.id);
+        }
+        assert_eq!(held, [1, 2, 3], "5 came first");
+        query.after = None;
+        assert!(fetched.find(&b, &query).is_none(), "larger than the whole store");
+        query.begin = Timestamp::from_nanos(3);
+        assert_eq!(fetched.find(&a, &query).unwrap().frame.meta.id.sequence.0, 3);
+    }
+}

@@ -1,0 +1,373 @@
+//! A subscription's place in one log: the past from wherever it is held, then the present from memory.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::{Deliver, Delivery, NotHeld, Span};
+use crate::frame::{FrameId, Sequence, SkipCounts, SkipReason};
+use crate::history::{PastAnswer, PastQuery, Reach};
+use crate::log::{LogReader, Record};
+use crate::name::CameraName;
+use crate::units::Timestamp;
+
+/// A question to those who hold what memory does not.
+enum Question {
+    /// There is none.
+    None,
+    /// To be put.
+    Due(PastQuery),
+    /// Put; the answer is to come.
+    Open(PastQuery),
+    /// Answered with a frame, which comes next.
+    Found(Record),
+}
+
+pub(super) struct Feed {
+    pub(super) camera: CameraName,
+    reader: LogReader,
+    reach: Reach,
+    /// Indices of the past still to be read, in order.
+    past: VecDeque<Range<u64>>,
+    /// The next index of the present.
+    live: u64,
+    /// The present is being read.
+    is_live: bool,
+    /// What comes after the past that memory holds, up to the present, was asked for.
+    past_is_over: bool,
+    question: Question,
+    /// Before this frame there is nothing elsewhere.
+    asked_before: Option<FrameId>,
+    /// Up to this index the question was for what memory has lost of the present.
+    asked_to: u64,
+    /// A frame captured at or after the beginning was seen.
+    begun: bool,
+    /// The last frame that was delivered or skipped.
+    last: Option<FrameId>,
+    /// Frames up to this one lie outside of what was asked for.
+    floor: Option<FrameId>,
+    /// A frame captured after the end was seen.
+    saw_end: bool,
+    /// Records that were evicted before they were read, since `last`.
+    evicted: u64,
+    /// Frames since `last` were held once and cannot be read.
+    broken: bool,
+    pub(super) skipped: SkipCounts,
+    pub(super) not_held: Option<NotHeld>,
+}
+
+impl Feed {
+    pub(super) fn new(
+        camera: CameraName,
+        reader: LogReader,
+        present: u64,
+        (span, reach): (Span, Reach),
+    ) -> Self {
+        let mut feed = Self {
+            camera,
+            reach: if span.begin.is_some() { reach } else { reach.min(Reach::Disk) },
+            past: VecDeque::new(),
+            live: present,
+            is_live: span.begin.is_none(),
+            past_is_over: false,
+            question: Question::None,
+            asked_before: None,
+            asked_to: 0,
+            begun: false,
+            last: None,
+            floor: None,
+            saw_end: false,
+            evicted: 0,
+            broken: false,
+            skipped: SkipCounts::default(),
+            not_held: None,
+            reader,
+        };
+        if let Some(begin) = span.begin {
+            let end = span.end.unwrap_or(Timestamp::MAX);
+            feed.past = feed.past_in_memory(span);
+            let held_from = feed.reader.held_from().unwrap_or(end).min(end);
+            // Where the newest frame of memory is enough, nobody is asked how far back others reach.
+            let known = feed.reach == Reach::Memory || span.deliver == Deliver::Every || feed.past.is_empty();
+            feed.not_held = (known && begin < held_from).then_some(NotHeld { begin, end: held_from });
+        } else {
+            let newest = present.checked_sub(1).and_then(|newest| feed.reader.get(newest));
+            feed.floor = newest.map(|record| record.frame.meta.id);
+        }
+        feed
+    }
+
+    pub(super) fn next(&mut self, span: Span, begun: bool) -> Option<Delivery> {
+        self.begun |= begun;
+        let mut newest: Option<Record> = None;
+        while let Some(record) = self.step(span) {
+            if let Some(skipped) = newest.replace(record) {
+                self.skipped.add(SkipReason::ApplicationBusy, 1);
+                self.last = Some(skipped.frame.meta.id);
+            }
+            let record = newest.as_ref().expect("just put there");
+            self.account_before(record);
+            if span.deliver == Deliver::Every {
+                break;
+            }
+        }
+        let record = newest?;
+        self.last = Some(record.frame.meta.id);
+        Some(Delivery {
+            camera: self.camera.clone(),
+            record,
+            skipped: std::mem::take(&mut self.skipped),
+            not_held: self.not_held.take(),
+        })
+    }
+
+    // ---- questions ----------------------------------------------------------------------------------------
+
+    pub(super) fn poll_past(&mut self) -> Option<PastQuery> {
+        let Question::Due(query) = self.question else { return None };
+        self.question = Question::Open(query);
+        Some(query)
+    }
+
+    pub(super) fn handle_past(&mut self, span: Span, answer: PastAnswer) {
+        let Question::Open(query) = self.question else { return };
+        self.question = Question::None;
+        self.broken |= answer.broken;
+        if let Some(not_held) = &mut self.not_held
+            && let Some(held_from) = answer.held_from
+        {
+            not_held.end = not_held.end.min(held_from);
+            if not_held.end <= not_held.begin {
+                self.not_held = None;
+            }
+        }
+        // An answer out of its place would come twice, or in the place of others.
+        let found = answer.record.filter(|record| {
+            query.spans(record.frame.meta.id) && span.end.is_none_or(|end| record.frame.meta.captured <= end)
+        });
+        match found {
+            Some(record) => {
+                if self.is_live && self.live < self.reader.held().start {
+                    // What memory has lost is found one by one on disk, where it has the same order.
+                    self.live += 1;
+                }
+                self.question = Question::Found(record);
+            }
+            None => {
+                self.asked_before = self.asked_before.max(query.before);
+                if self.is_live {
+                    self.evicted += self.asked_to.saturating_sub(self.live);
+                    self.live = self.live.max(self.asked_to);
+                }
+                self.past_is_over |= !self.is_live && self.past.is_empty();
+            }
+        }
+    }
+
+    pub(super) fn waits_for_past(&self) -> bool {
+        !matches!(self.question, Question::None)
+    }
+
+    fn ask(&mut self, span: Span, before: Option<FrameId>) {
+        let begin = if self.is_live && self.begun { None } else { span.begin };
+        self.question = Question::Due(PastQuery {
+            after: self.last.max(self.floor),
+            before,
+            begin: begin.unwrap_or(Timestamp::MIN),
+            end: span.end.unwrap_or(Timestamp::MAX),
+            newest: span.deliver == Deliver::Newest,
+            reach: if self.is_live { Reach::Disk } else { self.reach },
+        });
+    }
+
+    /// Whether others may hold a frame between the last one and the one at `index`.
+    fn may_lack_before(&self, index: u64, record: &Record, span: Span) -> bool {
+        let id = record.frame.meta.id;
+        if self.reach == Reach::Memory
+            || span.deliver == Deliver::Newest
+            || self.asked_before.is_some_and(|asked| id <= asked)
+        {
+            return false;
+        }
+        let before = index.checked_sub(1).and_then(|before| self.reader.get(before));
+        let before = before.map(|record| record.frame.meta);
+        // What comes right before it in memory lies before the span or has been read: nothing was evicted in between.
+        let reaches = before.as_ref().filter(|before| match self.last {
+            Some(last) => before.id <= last,
+            None => span.begin.is_none_or(|begin| before.captured < begin),
+        });
+        match (self.reach, reaches) {
+            (_, None) => true,
+            (Reach::Camera, Some(before)) => self.last.unwrap_or(before.id).max(before.id).next() != id,
+            (_, Some(_)) => false,
+        }
+    }
+
+    /// Whether memory holds all of this broker's log between the last frame and the present.
+    fn memory_reaches_present(&self) -> bool {
+        let newest = self.live.checked_sub(1).and_then(|newest| self.reader.get(newest));
+        newest.is_some_and(|newest| self.last.is_some_and(|last| newest.frame.meta.id <= last))
+    }
+
+    // ---- reading ------------------------------------------------------------------------------------------
+
+    /// The next record of the past or the present that lies within the span; `None` also while an answer is to come.
+    fn step(&mut self, span: Span) -> Option<Record> {
+        match std::mem::replace(&mut self.question, Question::None) {
+            Question::None => {}
+            Question::Found(record) => return Some(record),
+            waiting => {
+                self.question = waiting;
+                return None;
+            }
+        }
+        if !self.is_live {
+            if let Some(record) = self.step_past(span) {
+                return Some(record);
+            }
+            if self.waits_for_past() {
+                return None;
+            }
+            self.is_live = true;
+            self.pass_over(self.live);
+        }
+        self.step_live(span)
+    }
+
+    fn step_past(&mut self, span: Span) -> Option<Record> {
+        while let Some(range) = self.past.front_mut() {
+            if range.is_empty() {
+                self.past.pop_front();
+                if let Some(next) = self.past.front() {
+                    let start = next.start;
+                    self.pass_over(start);
+                }
+                continue;
+            }
+            let index = range.start;
+            match self.reader.get(index) {
+                Some(record) if self.may_lack_before(index, &record, span) => {
+                    self.ask(span, Some(record.frame.meta.id));
+                    return None;
+                }
+                Some(record) => {
+                    self.take_from_past();
+                    return Some(record);
+                }
+                None if self.reach == Reach::Memory => {
+                    self.take_from_past();
+                    self.evicted += 1;
+                }
+                // Evicted, and perhaps on disk: the next frame that memory does hold is asked about.
+                None => self.past = self.past_in_memory(span),
+            }
+        }
+        let asks = match (self.reach, span.deliver) {
+            (Reach::Memory, _) => false,
+            (_, Deliver::Newest) => self.last.is_none(),
+            (Reach::Disk, _) => !self.memory_reaches_present(),
+            (Reach::Camera, _) => true,
+        };
+        if asks && !self.past_is_over {
+            let present = self.live.max(self.reader.held().start);
+            let before = self.reader.get(present).map(|record| record.frame.meta.id);
+            self.ask(span, before);
+        }
+        None
+    }
+
+    fn take_from_past(&mut self) {
+        if let Some(range) = self.past.front_mut() {
+            range.start += 1;
+        }
+    }
+
+    fn step_live(&mut self, span: Span) -> Option<Record> {
+        while !self.saw_end {
+            let held = self.reader.held();
+            if self.live < held.start {
+                let bounded = span.begin.is_some() || self.last.max(self.floor).is_some();
+                if self.reach > Reach::Memory && span.deliver == Deliver::Every && bounded {
+                    let before = self.reader.get(held.start).map(|record| record.frame.meta.id);
+                    if before.is_none() && !held.is_empty() {
+                        // Evicted between the two looks.
+                        continue;
+                    }
+                    self.asked_to = held.start;
+                    self.ask(span, before);
+                    return None;
+                }
+                self.evicted += held.start - self.live;
+                self.live = held.start;
+            }
+            if self.live >= held.end {
+                return None;
+            }
+            let Some(record) = self.reader.get(self.live) else { continue };
+            self.live += 1;
+            let meta = &record.frame.meta;
+            if self.last.is_some_and(|last| meta.id <= last) {
+                // It came from elsewhere.
+                continue;
+            }
+            if span.end.is_some_and(|end| meta.captured > end) {
+                self.saw_end = true;
+            } else if self.begun || span.begin.is_none_or(|begin| meta.captured >= begin) {
+                self.begun = true;
+                return Some(record);
+            }
+        }
+        None
+    }
+
+    /// The part of the past that memory holds and that was not read yet. What lies beyond is read as the present.
+    fn past_in_memory(&self, span: Span) -> VecDeque<Range<u64>> {
+        let Some(begin) = span.begin else { return VecDeque::new() };
+        let from = self.last.map_or(0, |last| self.reader.index_of(last.next()));
+        let ranges = self.reader.between(begin, span.end.unwrap_or(Timestamp::MAX)).into_iter();
+        let ranges = ranges.map(|range| range.start.max(from)..range.end.min(self.live));
+        ranges.filter(|range| !range.is_empty()).collect()
+    }
+
+    /// Reading goes on at `index`. What the log holds before it lies outside of the span, so it is not skipped.
+    fn pass_over(&mut self, index: u64) {
+        let before = index.checked_sub(1).and_then(|before| self.reader.get(before));
+        let Some(before) = before.map(|record| record.frame.meta.id) else { return };
+        self.last = self.last.map(|last| last.max(before));
+        self.floor = self.floor.max(Some(before));
+    }
+
+    /// Accounts for the frames between the last one and `record`, which is delivered or skipped next.
+    fn account_before(&mut self, record: &Record) {
+        let id = record.frame.meta.id;
+        let evicted = std::mem::take(&mut self.evicted);
+        let broken = std::mem::take(&mut self.broken);
+        let Some(last) = self.last else { return };
+        let from = if last.epoch == id.epoch { Sequence(last.sequence.0 + 1) } else { Sequence(0) };
+        let mut unexplained = id.sequence.0.saturating_sub(from.0);
+        for range in record.skipped.iter().filter_map(|range| range.clipped(from, id.sequence)) {
+            let count = range.count.min(unexplained);
+            unexplained -= count;
+            self.skipped.add(range.reason, count);
+        }
+        if unexplained > 0 {
+            let reason = match (evicted > 0, broken) {
+                (true, _) => SkipReason::Evicted,
+                (false, true) => SkipReason::NotHeld,
+                (false, false) => SkipReason::LateOrLost,
+            };
+            self.skipped.add(reason, unexplained);
+        }
+        if last.epoch != id.epoch {
+            // Evicted records of this epoch are among the unexplained; the others ended the one before.
+            self.skipped.add(SkipReason::Evicted, evicted.saturating_sub(unexplained));
+        }
+    }
+
+    pub(super) fn beyond(&self, end: Timestamp) -> bool {
+        self.saw_end
+            || self.reader.newest().is_some_and(|record| record.frame.meta.captured >= end)
+                && self.past.is_empty()
+                && self.is_live
+                && self.live >= self.reader.held().end
+    }
+}

@@ -1,0 +1,208 @@
+//! How one application reads the logs of the cameras that it subscribed to.
+//!
+//! A subscription pulls: whoever serves the application asks for the [`next`](Subscription::next) delivery when
+//! the application can take one, and the newest frame at that moment wins. It holds one position per camera and
+//! accounts for every frame between two deliveries: delivered + skipped = published, from the first frame delivered
+//! on. Only of the end of an epoch it knows no more than the log: frames that the camera published after the last that
+//! arrived, before it was started again, are known to nobody here.
+
+//!
+//! Frames of the past come from memory or, where that does not reach, from elsewhere: [`Subscription::poll_past`] says what
+//! is lacking, and [`Subscription::handle_past`] takes the answer ([`crate::history`]). `feed.rs` puts the two together.
+
+mod feed;
+
+use std::time::Duration;
+
+use self::feed::Feed;
+use crate::frame::SkipCounts;
+use crate::history::{PastAnswer, PastQuery, Reach};
+use crate::log::{LogReader, Record};
+use crate::name::CameraName;
+use crate::units::{ClockAnchor, Instant, Timestamp};
+
+/// How long after its end a subscription still waits for frames on their way.
+const END_GRACE: Duration = Duration::from_secs(2);
+
+/// Which part of time, and which frames of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first capture time wanted. `None`: what is published from now on. Once it lies in the past, everything that
+    /// comes is wanted, whatever it says of its capture time: a camera whose clock is behind loses nothing.
+    pub begin: Option<Timestamp>,
+    /// The last capture time wanted. `None`: no end.
+    pub end: Option<Timestamp>,
+    /// Newest or every.
+    pub deliver: Deliver,
+}
+
+impl Span {
+    /// From now on, newest wins.
+    pub const LIVE: Self = Self { begin: None, end: None, deliver: Deliver::Newest };
+
+    /// Refuses an end before the beginning.
+    pub fn validate(&self) -> Result<(), SpanError> {
+        match (self.begin, self.end) {
+            (Some(begin), Some(end)) if end < begin => Err(SpanError { begin, end }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether frames published from `now` on can still be wanted.
+    pub fn is_live(&self, now: Timestamp) -> bool {
+        self.end.is_none_or(|end| end + END_GRACE > now)
+    }
+
+    /// The instant from which on no frame can be wanted any more.
+    pub fn ends_at(&self, clock: &ClockAnchor) -> Option<Instant> {
+        self.end.map(|end| clock.instant_at(end + END_GRACE))
+    }
+}
+
+/// The end of a span lies before its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the end {end} lies before the beginning {begin}; swap them")]
+pub struct SpanError {
+    /// The beginning that was asked for.
+    pub begin: Timestamp,
+    /// The end that was asked for.
+    pub end: Timestamp,
+}
+
+/// Which frames an application gets when it is slower than the camera.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deliver {
+    /// The newest at the moment when it is ready; older ones are skipped and counted.
+    Newest,
+    /// Every frame that crossed the link, in order, for as long as a log holds them; of the past also those that are fetched
+    /// from the camera.
+    Every,
+}
+
+/// A frame for the application.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The camera.
+    pub camera: CameraName,
+    /// The frame.
+    pub record: Record,
+    /// Frames of this camera since the delivery before that were not delivered.
+    pub skipped: SkipCounts,
+    /// A part of the past that was asked for and is not held; only with the first delivery of a camera.
+    pub not_held: Option<NotHeld>,
+}
+
+/// A stretch of the past that was asked for and is not held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotHeld {
+    /// The first capture time that was asked for.
+    pub begin: Timestamp,
+    /// Frames captured before this time are not held.
+    pub end: Timestamp,
+}
+
+/// What a subscription has for its application.
+#[derive(Clone, Debug)]
+pub enum Next {
+    /// A frame.
+    Frame(Box<Delivery>),
+    /// Nothing now. Ask again when a camera is attached or a log grows, or when the end has passed.
+    Pending,
+    /// Nothing any more: the end has passed.
+    Ended {
+        /// What was skipped since each camera's last delivery, and what is not held of it.
+        rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
+    },
+}
+
+/// One application's place in the logs that it reads.
+pub struct Subscription {
+    span: Span,
+    reach: Reach,
+    feeds: Vec<Feed>,
+    /// The feed to look at first, so that every camera gets its turn.
+    turn: usize,
+    /// Whether the beginning lay in the past when the first frame was asked for.
+    begun: Option<bool>,
+}
+
+impl Subscription {
+    /// A subscription that reads nothing yet.
+    pub fn new(span: Span) -> Self {
+        Self::reaching(span, Reach::Memory)
+    }
+
+    /// A subscription that asks others for what memory does not hold: see [`Subscription::poll_past`].
+    pub fn reaching(span: Span, reach: Reach) -> Self {
+        Self { span, reach, feeds: Vec::new(), turn: 0, begun: None }
+    }
+
+    /// Begins to read a camera, from now on or as far back as was asked for. A camera that is attached already stays
+    /// as it is.
+    pub fn attach(&mut self, camera: CameraName, reader: LogReader) {
+        let present = reader.held().end;
+        self.attach_from(camera, reader, present);
+    }
+
+    /// Like [`Subscription::attach`] where some time has passed since the subscription began to want the camera:
+    /// `present` is the end of the log at that moment, and what has been appended since is not missed.
+    pub fn attach_from(&mut self, camera: CameraName, reader: LogReader, present: u64) {
+        if self.feeds.iter().all(|feed| feed.camera != camera) {
+            self.feeds.push(Feed::new(camera, reader, present, (self.span, self.reach)));
+        }
+    }
+
+    /// The cameras that are read.
+    pub fn cameras(&self) -> impl Iterator<Item = &CameraName> {
+        self.feeds.iter().map(|feed| &feed.camera)
+    }
+
+    /// What was asked for.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// A question for the past that has not been put yet; each waits for its answer in [`Subscription::handle_past`]. Ask
+    /// for these until there is none, after every [`Subscription::next`] that has nothing. One for each camera at most is open.
+    pub fn poll_past(&mut self) -> Option<(CameraName, PastQuery)> {
+        self.feeds.iter_mut().find_map(|feed| Some((feed.camera.clone(), feed.poll_past()?)))
+    }
+
+    /// The answer to a question.
+    pub fn handle_past(&mut self, camera: &CameraName, answer: PastAnswer) {
+        let span = self.span;
+        if let Some(feed) = self.feeds.iter_mut().find(|feed| feed.camera == *camera) {
+            feed.handle_past(span, answer);
+        }
+    }
+
+    /// The next delivery. `now` is the edge broker's wall clock, an anchor plus the monotonic clock; it only decides
+    /// whether the beginning and the end have passed.
+    pub fn next(&mut self, now: Timestamp) -> Next {
+        let begun = *self.begun.get_or_insert(self.span.begin.is_none_or(|begin| begin <= now));
+        let feeds = self.feeds.len();
+        for offset in 0..feeds {
+            let index = (self.turn + offset) % feeds;
+            if let Some(delivery) = self.feeds[index].next(self.span, begun) {
+                self.turn = (index + 1) % feeds;
+                return Next::Frame(Box::new(delivery));
+            }
+        }
+        let waits = self.feeds.iter().any(Feed::waits_for_past);
+        let over = !waits
+            && self.span.end.is_some_and(|end| {
+                !self.span.is_live(now)
+                    || (!self.feeds.is_empty() && self.feeds.iter().all(|feed| feed.beyond(end)))
+            });
+        if !over {
+            return Next::Pending;
+        }
+        let rest = self.feeds.drain(..).map(|feed| (feed.camera, feed.skipped, feed.not_held)).collect();
+        Next::Ended { rest }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod past_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,418 @@
+//! Readings of the past over memory and disk, against what was published.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::frame::{
+    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Reference, Rung, Sequence, SkipReason,
+};
+use crate::log::{LogConfig, LogWriter, log};
+use crate::store::{
+    Bounds, KEY_BYTES, KeyRing, MasterKey, Resume, SegmentNumber, Storage, StorageError, StorageErrorKind,
+    StoreConfig, StoreReader, StoreWriter,
+};
+
+/// Segments in memory: what is appended is there at once, and nothing fails.
+#[derive(Clone, Default)]
+struct Shelf {
+    segments: BTreeMap<SegmentNumber, Vec<u8>>,
+    bounds: Option<Bounds>,
+    synced: bool,
+}
+
+impl Storage for Shelf {
+    fn list(&mut self) -> Result<Vec<(SegmentNumber, u64)>, StorageError> {
+        Ok(self.segments.iter().map(|(number, bytes)| (*number, bytes.len() as u64)).collect())
+    }
+
+    fn create(&mut self, segment: SegmentNumber) -> Result<(), StorageError> {
+        self.segments.insert(segment, Vec::new());
+        Ok(())
+    }
+
+    fn append(&mut self, segment: SegmentNumber, bytes: &[u8]) -> Result<(), StorageError> {
+        self.segments.get_mut(&segment).expect("it was made").extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn start_sync(&mut self, _: SegmentNumber) -> Result<(), StorageError> {
+        self.synced = true;
+        Ok(())
+    }
+
+    fn finish_sync(&mut self) -> Option<Result<(), StorageError>> {
+        std::mem::take(&mut self.synced).then_some(Ok(()))
+    }
+
+    fn read_at(
+        &mut self,
+        segment: SegmentNumber,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, StorageError> {
+        let missing = StorageError { kind: StorageErrorKind::Missing, text: "no such segment".into() };
+        let bytes = self.segments.get(&segment).ok_or(missing)?;
+        let rest = bytes.get(offset as usize..).unwrap_or_default();
+        let length = rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&rest[..length]);
+        Ok(length)
+    }
+
+    fn remove(&mut self, segment: SegmentNumber) -> Result<(), StorageError> {
+        self.segments.remove(&segment);
+        Ok(())
+    }
+
+    fn read_bounds(&mut self) -> Result<Option<Bounds>, StorageError> {
+        Ok(self.bounds)
+    }
+
+    fn write_bounds(&mut self, bounds: Bounds) -> Result<(), StorageError> {
+        self.bounds = Some(bounds);
+        Ok(())
+    }
+}
+
+fn camera() -> CameraName {
+    "dock/cam1".parse().unwrap()
+}
+
+fn keys() -> KeyRing {
+    KeyRing::new(vec![MasterKey::new([3; KEY_BYTES])]).unwrap()
+}
+
+/// A camera's log in a little memory and on a little disk.
+struct Rig {
+    writer: LogWriter,
+    store: StoreWriter<Shelf>,
+    now: Instant,
+    salt: u8,
+    published: Vec<FrameMeta>,
+    next: FrameId,
+    /// The chain that goes on with the next frame.
+    chain: ChainLink,
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+impl Rig {
+    fn new(memory_bytes: u64, disk_bytes: u64, segment_bytes: u64) -> Self {
+        let (writer, reader) = log(LogConfig { bytes_max: memory_bytes, segment_bytes: memory_bytes / 4 });
+        let config = StoreConfig { segment_bytes, ..StoreConfig::new(camera(), keys(), disk_bytes) };
+        let store = StoreWriter::new(
+            Shelf::default(),
+            config,
+            Resume::default(),
+            reader.cursor_at_end(),
+            Instant::ZERO,
+            Timestamp::MIN,
+        );
+        let next = FrameId { epoch: Epoch(1), sequence: Sequence(0) };
+        Self {
+            writer,
+            store,
+            now: Instant::from_nanos(1),
+            salt: 0,
+            published: Vec::new(),
+            next,
+            chain: ChainLink::still(Sequence(0)),
+        }
+    }
+
+    fn publish(&mut self, bytes: usize, chained: bool) {
+        self.now = self.now + 10 * MS;
+        let id = self.next;
+        self.chain = if chained && id.sequence.0 > 0 {
+            ChainLink { index: self.chain.index + 1, reference: Reference::Previous, ..self.chain }
+        } else {
+            ChainLink::still(id.sequence)
+        };
+        let meta = FrameMeta {
+            id,
+            captured: Timestamp::from_nanos(self.now.as_nanos()),
+            clock_source: ClockSource::Broker,
+            width: 1,
+            height: 1,
+            encoding: Encoding::Jpeg,
+            rung: Rung::original(),
+            chain: self.chain,
+        };
+        let payload = Bytes::from(vec![id.sequence.0 as u8; bytes]);
+        self.writer.append(Frame { meta: meta.clone(), payload }, [].into(), self.now).unwrap();
+        self.published.push(meta);
+        self.next = id.next();
+    }
+
+    fn write(&mut self) {
+        for _ in 0..100 {
+            let salt = &mut self.salt;
+            let mut draw = || {
+                *salt = salt.wrapping_add(1);
+                [*salt; 32]
+            };
+            self.store.step(self.now, Timestamp::from_nanos(self.now.as_nanos()), &mut draw);
+            self.now = self.now + 5 * MS;
+        }
+    }
+
+    /// What is held somewhere, by identity.
+    fn held(&mut self) -> Vec<FrameId> {
+        let mut reader = StoreReader::new(camera(), keys());
+        let mut query = every();
+        let mut held = Vec::new();
+        while let Some(record) = reader.find(self.store.storage(), &query).unwrap().record {
+            query.after = Some(record.frame.meta.id);
+            held.push(record.frame.meta.id);
+        }
+        let log = self.writer.reader();
+        held.extend(log.held().filter_map(|index| log.get(index)).map(|record| record.frame.meta.id));
+        held.sort_unstable();
+        held.dedup();
+        held
+    }
+}
+
+fn every() -> PastQuery {
+    PastQuery {
+        after: None,
+        before: None,
+        begin: Timestamp::MIN,
+        end: Timestamp::MAX,
+        newest: false,
+        reach: Reach::Disk,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Publish {
+        frames: usize,
+        bytes: usize,
+        chained: bool,
+    },
+    Write,
+    NewEpoch,
+    Read(usize),
+    /// Somebody changes a byte of a segment.
+    Rot(usize, usize),
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (1usize..12, 1usize..900, any::<bool>())
+            .prop_map(|(frames, bytes, chained)| Event::Publish { frames, bytes, chained }),
+        4 => Just(Event::Write),
+        1 => Just(Event::NewEpoch),
+        4 => (1usize..12).prop_map(Event::Read),
+        1 => (any::<usize>(), any::<usize>()).prop_map(|(segment, offset)| Event::Rot(segment, offset)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Whatever is evicted, removed, damaged or written while a reading of the past goes on: frames come in strictly increasing
+    /// order, are what was published, add up with the stated gaps within each epoch, and end with the newest one that is held.
+    #[test]
+    fn a_reading_of_the_past_states_what_it_lacks(
+        before in prop::collection::vec(any_event(), 1..20),
+        during in prop::collection::vec(any_event(), 0..30),
+        begin in 0u64..400,
+    ) {
+        let mut rig = Rig::new(6_000, 30_000, 4_000);
+        let begin = Timestamp::from_nanos(begin * 1_000_000);
+        let span = Span { begin: Some(begin), end: None, deliver: Deliver::Every };
+        let mut reading: Option<(Subscription, StoreReader)> = None;
+        let mut got: Vec<FrameId> = Vec::new();
+        for (place, event) in before.iter().chain(&during).chain([&Event::Read(10_000)]).enumerate() {
+            if place >= before.len() && reading.is_none() {
+                let mut subscription = Subscription::reaching(span, Reach::Disk);
+                subscription.attach(camera(), rig.writer.reader());
+                reading = Some((subscription, StoreReader::new(camera(), keys())));
+            }
+            match event {
+                Event::Publish { frames, bytes, chained } => {
+                    for _ in 0..*frames { rig.publish(*bytes, *chained); }
+                }
+                Event::Write => rig.write(),
+                Event::NewEpoch => rig.next = FrameId { epoch: Epoch(rig.next.epoch.0 + 1), sequence: Sequence(0) },
+                Event::Rot(segment, offset) => {
+                    let segments = &mut rig.store.storage().segments;
+                    if !segments.is_empty() {
+                        let at = segment % segments.len();
+                        let bytes = segments.values_mut().nth(at).unwrap();
+                        if !bytes.is_empty() {
+                            let offset = offset % bytes.len();
+                            bytes[offset] ^= 1;
+                        }
+                    }
+                }
+                Event::Read(count) => {
+                    let Some((subscription, disk)) = &mut reading else { continue };
+                    for _ in 0..*count {
+                        match subscription.next(Timestamp::MAX) {
+                            Next::Frame(delivery) => {
+                                let meta = &delivery.record.frame.meta;
+                                let last = got.last().copied();
+                                prop_assert!(last < Some(meta.id), "{} after {:?}", meta.id, last);
+                                prop_assert!(rig.published.contains(meta));
+                                prop_assert_eq!(delivery.record.frame.payload.first(), Some(&(meta.id.sequence.0 as u8)));
+                                if let Some(last) = last
+                                    && last.epoch == meta.id.epoch
+                                {
+                                    prop_assert_eq!(delivery.skipped.total(), meta.id.sequence.0 - last.sequence.0 - 1);
+                                }
+                                if last.is_none() {
+                                    let lacks = delivery.not_held;
+                                    prop_assert!(lacks.is_none_or(|lacks| lacks.end <= meta.captured || meta.chain.index == 0));
+                                }
+                                got.push(meta.id);
+                            }
+                            Next::Pending => match subscription.poll_past() {
+                                Some((camera, query)) => {
+                                    let answer = disk.find(rig.store.storage(), &query).unwrap();
+                                    subscription.handle_past(&camera, answer);
+                                }
+                                None => break,
+                            },
+                            Next::Ended { .. } => prop_assert!(false, "it has no end"),
+                        }
+                    }
+                }
+            }
+        }
+        let captured: BTreeMap<FrameId, Timestamp> =
+            rig.published.iter().map(|meta| (meta.id, meta.captured)).collect();
+        if let Some(newest) = rig.held().last().filter(|id| captured[id] >= begin) {
+            prop_assert!(got.last() >= Some(newest), "{:?} before {}", got.last(), newest);
+        }
+    }
+
+    /// With nothing lost meanwhile, a reading gives exactly what is held from the beginning on.
+    #[test]
+    fn all_that_is_held_is_read(events in prop::collection::vec(any_event(), 1..40), begin in 0u64..400) {
+        let mut rig = Rig::new(6_000, 30_000, 4_000);
+        for event in events {
+            match event {
+                Event::Publish { frames, bytes, .. } => for _ in 0..frames { rig.publish(bytes, false); },
+                Event::Write => rig.write(),
+                Event::NewEpoch => rig.next = FrameId { epoch: Epoch(rig.next.epoch.0 + 1), sequence: Sequence(0) },
+                Event::Read(_) | Event::Rot(..) => {}
+            }
+        }
+        let begin = Timestamp::from_nanos(begin * 1_000_000);
+        let captured: BTreeMap<FrameId, Timestamp> =
+            rig.published.iter().map(|meta| (meta.id, meta.captured)).collect();
+        let held = rig.held();
+        let span = Span { begin: Some(begin), end: Some(Timestamp::from_nanos(u64::MAX / 2)), deliver: Deliver::Every };
+        let mut subscription = Subscription::reaching(span, Reach::Disk);
+        subscription.attach(camera(), rig.writer.reader());
+        let mut disk = StoreReader::new(camera(), keys());
+        let mut got = Vec::new();
+        let mut not_held = None;
+        loop {
+            match subscription.next(Timestamp::MAX) {
+                Next::Frame(delivery) => {
+                    not_held = not_held.or(delivery.not_held);
+                    got.push(delivery.record.frame.meta.id);
+                }
+                Next::Pending => {
+                    let (camera, query) = subscription.poll_past().expect("it waits for an answer, or ends");
+                    subscription.handle_past(&camera, disk.find(rig.store.storage(), &query).unwrap());
+                }
+                Next::Ended { rest } => {
+                    not_held = not_held.or(rest.into_iter().find_map(|(.., not_held)| not_held));
+                    break;
+                }
+            }
+        }
+        let expected: Vec<FrameId> = held.iter().copied().filter(|id| captured[id] >= begin).collect();
+        prop_assert_eq!(&got, &expected);
+        let lacks = held.first().is_none_or(|oldest| captured[oldest] > begin);
+        prop_assert_eq!(not_held.is_some(), lacks, "{:?}", not_held);
+        // A point query finds the same frame that the list has.
+        let wanted = PastQuery { end: begin, newest: true, ..every() };
+        let found = disk.find(rig.store.storage(), &wanted).unwrap().record;
+        let found = [found, rig.writer.reader().find(&wanted)];
+        let found = found.into_iter().flatten().map(|record| record.frame.meta.id).max();
+        prop_assert_eq!(found, held.iter().copied().rfind(|id| captured[id] <= begin));
+    }
+}
+
+/// An application that reads every frame slower than they come goes on from disk where memory has lost them.
+#[test]
+fn a_slow_reader_of_every_frame_loses_none_that_the_disk_has() {
+    let mut rig = Rig::new(6_000, 1 << 20, 4_000);
+    let mut subscription =
+        Subscription::reaching(Span { deliver: Deliver::Every, ..Span::LIVE }, Reach::Disk);
+    rig.publish(700, false);
+    subscription.attach(camera(), rig.writer.reader());
+    let mut disk = StoreReader::new(camera(), keys());
+    let mut got = Vec::new();
+    for round in 0..20 {
+        for _ in 0..10 {
+            rig.publish(700, false);
+            rig.write();
+        }
+        for _ in 0..if round == 19 { 1000 } else { 3 } {
+            match subscription.next(Timestamp::MAX) {
+                Next::Frame(delivery) => {
+                    assert_eq!(delivery.skipped.total(), 0, "before {}", delivery.record.frame.meta.id);
+                    got.push(delivery.record.frame.meta.id.sequence.0);
+                }
+                _ => match subscription.poll_past() {
+                    Some((camera, query)) => {
+                        let answer = disk.find(rig.store.storage(), &query).unwrap();
+                        subscription.handle_past(&camera, answer);
+                    }
+                    None => break,
+                },
+            }
+        }
+    }
+    assert_eq!(got, (1..201).collect::<Vec<_>>());
+}
+
+/// What was removed from disk between two steps of a reading is stated, and reading goes on.
+#[test]
+fn what_is_removed_while_it_is_read_is_stated() {
+    let mut rig = Rig::new(6_000, 1 << 20, 4_000);
+    for _ in 0..60 {
+        rig.publish(700, false);
+        rig.write();
+    }
+    let span = Span { begin: Some(Timestamp::MIN), end: None, deliver: Deliver::Every };
+    let mut subscription = Subscription::reaching(span, Reach::Disk);
+    subscription.attach(camera(), rig.writer.reader());
+    let mut disk = StoreReader::new(camera(), keys());
+    let mut deliveries: Vec<(u64, Vec<(SkipReason, u64)>)> = Vec::new();
+    loop {
+        match subscription.next(Timestamp::MAX) {
+            Next::Frame(delivery) => {
+                let sequence = delivery.record.frame.meta.id.sequence.0;
+                deliveries.push((sequence, delivery.skipped.iter().collect()));
+                if sequence == 2 {
+                    let segments = &mut rig.store.storage().segments;
+                    let oldest: Vec<SegmentNumber> = segments.keys().copied().take(4).collect();
+                    oldest.iter().for_each(|number| drop(segments.remove(number)));
+                }
+            }
+            _ => match subscription.poll_past() {
+                Some((camera, query)) => {
+                    let answer = disk.find(rig.store.storage(), &query).unwrap();
+                    subscription.handle_past(&camera, answer);
+                }
+                None => break,
+            },
+        }
+    }
+    let gaps: Vec<_> = deliveries.windows(2).filter(|pair| !pair[1].1.is_empty()).collect();
+    assert_eq!(gaps.len(), 1, "{gaps:?}");
+    let (before, after) = (&gaps[0][0], &gaps[0][1]);
+    assert_eq!(after.1[..], [(SkipReason::NotHeld, after.0 - before.0 - 1)]);
+    assert_eq!(deliveries.last().unwrap().0, 59);
+}
