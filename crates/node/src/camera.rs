@@ -25,6 +25,7 @@ use crate::identity::tls::TlsConfigError;
 pub use crate::link::Transport;
 use crate::link::{CameraEvent, Command, CommandSender, Dialler, EVENTS_MAX};
 use crate::persist::{LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX};
+use crate::reading::PastPlaces;
 use crate::state::{self, CameraState, StateError};
 
 /// Replies that wait for the publisher; beyond that the oldest is dropped.
@@ -139,6 +140,10 @@ impl CameraBroker {
         );
         let software = concat!("mez ", env!("CARGO_PKG_VERSION")).into();
         let config = CameraConfig { camera: camera.clone(), epoch, anchor, software };
+        let places = options.persist.clone().map(|persist| {
+            let state = folder.clone();
+            PastPlaces::new(Some(persist), move |camera| state::camera_folder(&state, camera))
+        });
         let shared = Arc::new(Shared {
             camera: camera.clone(),
             frame_bytes_max: options.frame_bytes_max,
@@ -149,6 +154,7 @@ impl CameraBroker {
             replies: Mutex::default(),
             replied: Notify::new(),
             keeper,
+            places,
         });
         let (stop, stopped) = watch::channel(());
         let driver = Driver {
@@ -178,6 +184,8 @@ struct Shared {
     replied: Notify,
     /// Writes the log to disk, if it is to be.
     keeper: Option<LogKeeper<LogFiles>>,
+    /// Where frames of the past are.
+    places: Option<Arc<PastPlaces>>,
 }
 
 /// Brings back to memory what the log on disk holds of earlier starts, and begins to write it.
@@ -245,6 +253,11 @@ impl CameraHandle {
     /// The camera's log.
     pub fn log(&self) -> LogReader {
         self.shared.reader.clone()
+    }
+
+    /// Where frames of the past are, besides the log in memory.
+    pub(crate) fn past(&self) -> Option<Arc<PastPlaces>> {
+        self.shared.places.clone()
     }
 
     /// Counts appended frames, for waiting.

@@ -20,7 +20,7 @@ use mez_core::frame::{FrameId, SkipCounts};
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::store::StoreStatus;
-use mez_core::subscription::{Delivery, Next, NotHeld, Span, Subscription};
+use mez_core::subscription::{Delivery, Next, NotHeld, Span};
 use mez_core::units::{ClockAnchor, Instant};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::{debug, info};
@@ -31,10 +31,13 @@ pub use crate::link::ListenError;
 use crate::link::{Command, CommandSender, EVENTS_MAX, EdgeEvent, Listener, listen};
 use crate::persist::replicas::Replicas;
 use crate::persist::{LogFiles, LogKeeper, PersistError, PersistOptions};
-use crate::state::{self, StateError};
+use crate::reading::{PastPlaces, Reading};
+use crate::state::{self, StateError, edge_folder};
 
 /// Requests of applications that may wait for the driver.
 const REQUESTS_MAX: usize = 64;
+/// How often is looked whether the end of a subscription has passed.
+pub(crate) const END_LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Camera changes that an application has not looked at; beyond that the oldest is dropped.
 const CHANGES_MAX: usize = 256;
 
@@ -107,12 +110,14 @@ impl EdgeBroker {
         let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
         let frame_bytes_max = options.config.frame_bytes_max;
         let mut broker = Broker::new(options.config);
-        let replicas = match options.persist {
+        let (replicas, places) = match options.persist {
             Some(persist) => {
                 let state = state::folder(options.state.as_deref())?;
-                Some(Replicas::take_up(persist, state, &mut broker)?)
+                let replicas = Replicas::take_up(persist.clone(), state.clone(), &mut broker)?;
+                let places = PastPlaces::new(Some(persist), move |camera| edge_folder(&state, camera));
+                (Some(replicas), Some(places))
             }
-            None => None,
+            None => (None, None),
         };
         let keeper = replicas.as_ref().map(Replicas::keeper);
         let driver = Driver {
@@ -132,6 +137,7 @@ impl EdgeBroker {
             next_subscription: Arc::default(),
             stop: Arc::new(stop),
             keeper,
+            places,
         })
     }
 }
@@ -157,6 +163,8 @@ pub struct EdgeHandle {
     next_subscription: Arc<AtomicU64>,
     stop: Arc<watch::Sender<bool>>,
     keeper: Option<LogKeeper<LogFiles>>,
+    /// Where frames of the past are.
+    places: Option<Arc<PastPlaces>>,
 }
 
 impl EdgeHandle {
@@ -201,7 +209,7 @@ impl EdgeHandle {
         let mut subscription = EdgeSubscription {
             id,
             mailbox,
-            subscription: Subscription::new(span),
+            reading: Reading::new(span, self.places.clone()),
             clock,
             clocks: HashMap::new(),
             waiting: None,
@@ -271,7 +279,7 @@ pub enum Served {
 pub struct EdgeSubscription {
     id: SubscriptionId,
     mailbox: Arc<Mailbox>,
-    subscription: Subscription,
+    reading: Reading,
     /// Taken when the subscription began: what time it is for its beginning and end.
     clock: ClockAnchor,
     clocks: HashMap<CameraName, SharedClock>,
@@ -320,13 +328,12 @@ impl EdgeSubscription {
                 return served;
             }
             let mailbox = Arc::clone(&self.mailbox);
-            match self.subscription.span().end {
-                Some(_) => {
-                    // The end passes by itself: look again from time to time.
-                    let _ =
-                        tokio::time::timeout(Duration::from_millis(100), mailbox.changed.notified()).await;
-                }
-                None => mailbox.changed.notified().await,
+            // The end passes by itself: look again from time to time.
+            let ends = self.reading.span().end.is_some();
+            tokio::select! {
+                () = mailbox.changed.notified() => {}
+                () = self.reading.answered() => {}
+                () = tokio::time::sleep(END_LOOK_INTERVAL), if ends => {}
             }
         }
     }
@@ -337,7 +344,7 @@ impl EdgeSubscription {
             let mut letters = lock(&self.mailbox.letters);
             for Attached { camera, log, present, clock } in letters.attached.drain(..) {
                 self.clocks.insert(camera.clone(), clock);
-                self.subscription.attach_from(camera, log, present);
+                self.reading.attach_from(camera, log, present);
             }
             if let Some((camera, up, reason)) = letters.changes.pop_front() {
                 return Some(Served::Camera { camera, up, reason });
@@ -347,9 +354,9 @@ impl EdgeSubscription {
             }
         }
         if self.waiting.take().is_some() {
-            return Some(Served::Waiting { matching: self.subscription.cameras().count() });
+            return Some(Served::Waiting { matching: self.reading.cameras() });
         }
-        match self.subscription.next(self.clock.wall_at(monotonic_now())) {
+        match self.reading.next(self.clock.wall_at(monotonic_now())) {
             Next::Frame(delivery) => {
                 let meta = &delivery.record.frame.meta;
                 let clock = self.clocks.get(&delivery.camera).and_then(|clock| *lock(clock));

@@ -15,6 +15,7 @@ pub mod persist;
 pub mod ports;
 pub mod process;
 pub mod profile;
+mod reading;
 pub mod runtime;
 pub mod source;
 pub mod state;

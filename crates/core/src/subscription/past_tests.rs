@@ -124,7 +124,7 @@ impl Rig {
     }
 
     fn publish(&mut self, bytes: usize, chained: bool) {
-        self.now = self.now + 10 * MS;
+        self.now += 10 * MS;
         let id = self.next;
         self.chain = if chained && id.sequence.0 > 0 {
             ChainLink { index: self.chain.index + 1, reference: Reference::Previous, ..self.chain }
@@ -155,7 +155,7 @@ impl Rig {
                 [*salt; 32]
             };
             self.store.step(self.now, Timestamp::from_nanos(self.now.as_nanos()), &mut draw);
-            self.now = self.now + 5 * MS;
+            self.now += 5 * MS;
         }
     }
 

@@ -51,7 +51,8 @@ impl CameraApi {
         let matches = subscribe.pattern.matches(name);
         let log = matches.then(|| (name.clone(), self.camera.log()));
         let cameras = matches.then(|| name.to_string()).into_iter().collect();
-        let source = Source::Camera(CameraLog::new(&subscribe, log, self.camera.appended()));
+        let source =
+            Source::Camera(CameraLog::new(&subscribe, log, self.camera.past(), self.camera.appended()));
         Ok(Feed::new(source, place, &subscribe, cameras, self.stopping.clone()))
     }
 

@@ -8,7 +8,7 @@ use mez_core::contract::Contract;
 use mez_core::frame::{ClockSource, Encoding};
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
-use mez_core::subscription::{Deliver, Next, Subscription};
+use mez_core::subscription::{Deliver, Next};
 use mez_core::units::{ClockAnchor, Instant};
 use tokio::sync::{Notify, watch};
 use tonic::Code;
@@ -18,7 +18,8 @@ use super::principal::Principal;
 use super::request::Subscribe;
 use super::{ApiError, convert, pb};
 use crate::clock::{anchor, monotonic_now};
-use crate::edge::{EdgeSubscription, Served};
+use crate::edge::{END_LOOK_INTERVAL, EdgeSubscription, Served};
+use crate::reading::{PastPlaces, Reading};
 
 /// The open subscriptions of a broker.
 #[derive(Debug)]
@@ -211,7 +212,7 @@ impl Source {
 
 /// A subscription to the log of a camera in this process.
 pub(super) struct CameraLog {
-    subscription: Subscription,
+    reading: Reading,
     /// Taken when the subscription began: what time it is for its beginning and end.
     clock: ClockAnchor,
     appended: watch::Receiver<u64>,
@@ -224,14 +225,16 @@ impl CameraLog {
     pub(super) fn new(
         subscribe: &Subscribe,
         log: Option<(CameraName, LogReader)>,
+        places: Option<Arc<PastPlaces>>,
         appended: watch::Receiver<u64>,
     ) -> Self {
-        let mut subscription = Subscription::new(subscribe.span);
+        let mut reading = Reading::new(subscribe.span, places);
         let waiting = log.is_none();
         if let Some((camera, log)) = log {
-            subscription.attach(camera, log);
+            let present = log.held().end;
+            reading.attach_from(camera, log, present);
         }
-        Self { subscription, clock: anchor(), appended, waiting }
+        Self { reading, clock: anchor(), appended, waiting }
     }
 
     async fn next(&mut self) -> Served {
@@ -239,7 +242,7 @@ impl CameraLog {
             if std::mem::take(&mut self.waiting) {
                 return Served::Waiting { matching: 0 };
             }
-            match self.subscription.next(self.clock.wall_at(monotonic_now())) {
+            match self.reading.next(self.clock.wall_at(monotonic_now())) {
                 Next::Frame(delivery) => {
                     let captured = captured_at(&delivery.record);
                     return Served::Frame { delivery, captured };
@@ -247,11 +250,12 @@ impl CameraLog {
                 Next::Ended { rest } => return Served::Ended { rest },
                 Next::Pending => {}
             }
-            let appended = self.appended.changed();
-            let changed = match self.subscription.span().end {
-                // The end passes by itself: look again from time to time.
-                Some(_) => tokio::time::timeout(Duration::from_millis(100), appended).await.unwrap_or(Ok(())),
-                None => appended.await,
+            // The end passes by itself: look again from time to time.
+            let ends = self.reading.span().end.is_some();
+            let changed = tokio::select! {
+                changed = self.appended.changed() => changed,
+                () = self.reading.answered() => Ok(()),
+                () = tokio::time::sleep(END_LOOK_INTERVAL), if ends => Ok(()),
             };
             if changed.is_err() {
                 return Served::Stopped;

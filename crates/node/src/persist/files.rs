@@ -84,6 +84,12 @@ impl LogFiles {
         Self { folder, bounds: None, writing: None, reading: None, syncer: None, _lock: None }
     }
 
+    /// Opens a camera's log to read it beside the broker that writes it. `bounds` is the file that the broker remembers its
+    /// segments in: what has expired is not read.
+    pub fn reader(root: &Path, camera: &CameraName, bounds: PathBuf) -> Self {
+        Self { bounds: Some(bounds), ..Self::read_only(root, camera) }
+    }
+
     /// Whether a program writes this log now.
     pub fn is_held(&self) -> bool {
         let Ok(lock) = File::open(self.folder.join("lock")) else { return false };

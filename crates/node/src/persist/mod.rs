@@ -30,7 +30,7 @@ use crate::clock::{monotonic_now, wall_now};
 /// What a broker gives to reading its logs before it serves.
 pub const RECOVERY_TIME_MAX: Duration = Duration::from_secs(1);
 /// Names the file in the state folder that remembers which segments there are. No name of a camera holds an `@`.
-const BOUNDS: &str = "@log";
+pub(crate) const BOUNDS: &str = "@log";
 
 /// How logs are kept on disk.
 #[derive(Clone, Debug)]

@@ -1,0 +1,220 @@
+//! Reading the past over real sockets and files.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::Published;
+use mez_core::broker::edge::EdgeConfig;
+use mez_core::contract::Contract;
+use mez_core::frame::{Encoding, FrameId, SkipCounts};
+use mez_core::store::{KEY_BYTES, KeyRing, MasterKey};
+use mez_core::subscription::{Deliver, NotHeld, Span};
+use mez_core::units::Timestamp;
+use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
+use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeSubscription, Served};
+use mez_node::identity::folder::TemporarySite;
+use mez_node::identity::name::{Role, SiteName};
+use mez_node::persist::PersistOptions;
+
+const CAMERA: &str = "dock/cam1";
+const FRAME_BYTES: usize = 100_000;
+/// Room for ten frames or so.
+const MEMORY_BYTES: u64 = 1 << 20;
+
+struct Site {
+    transport: Transport,
+    keys: TemporarySite,
+    folder: tempfile::TempDir,
+}
+
+impl Site {
+    fn new(transport: Transport) -> Self {
+        let site: SiteName = "test".parse().unwrap();
+        Self { transport, keys: TemporarySite::create(&site).unwrap(), folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn persist(&self, of: &str) -> PersistOptions {
+        let keys = KeyRing::new(vec![MasterKey::new([5; KEY_BYTES])]).unwrap();
+        PersistOptions::new(self.path(of).join("log"), keys)
+    }
+
+    fn path(&self, of: &str) -> std::path::PathBuf {
+        Path::new(self.folder.path()).join(of)
+    }
+
+    fn edge(&self, on_disk: bool) -> EdgeHandle {
+        let credentials = self.keys.keys().credentials(Role::Edge, None).unwrap();
+        let config = EdgeConfig { log_bytes_max: MEMORY_BYTES, ..EdgeConfig::default() };
+        let listen: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let mut options = EdgeOptions::new(listen, credentials, config);
+        options.state = Some(self.path("edge/state"));
+        options.persist = on_disk.then(|| self.persist("edge"));
+        EdgeBroker::start(options).unwrap()
+    }
+
+    fn camera(&self, edge: &EdgeHandle, on_disk: bool) -> CameraHandle {
+        let name = CAMERA.parse().unwrap();
+        let credentials = self.keys.keys().credentials(Role::Camera, Some(&name)).unwrap();
+        let port = edge.link_address().port();
+        let mut options = CameraOptions::new(CAMERA.parse().unwrap(), "127.0.0.1", port, credentials);
+        options.state = Some(self.path("camera/state"));
+        options.transport = self.transport;
+        options.log.bytes_max = MEMORY_BYTES;
+        options.log.segment_bytes = MEMORY_BYTES / 8;
+        options.persist = on_disk.then(|| self.persist("camera"));
+        CameraBroker::start(options).unwrap()
+    }
+}
+
+fn image(number: u32) -> Published {
+    let mut payload = vec![number as u8; FRAME_BYTES];
+    payload[..4].copy_from_slice(&number.to_le_bytes());
+    Published { payload: payload.into(), encoding: Encoding::Jpeg, width: 64, height: 48, captured: None }
+}
+
+fn number(payload: &Bytes) -> u32 {
+    let number = u32::from_le_bytes(payload[..4].try_into().unwrap());
+    assert!(payload[4..].iter().all(|byte| *byte == number as u8), "the payload was altered");
+    number
+}
+
+/// What one reading gave.
+#[derive(Debug, Default)]
+struct Got {
+    numbers: Vec<u32>,
+    ids: Vec<FrameId>,
+    skipped: SkipCounts,
+    not_held: Option<NotHeld>,
+}
+
+/// Reads until the end that was asked for.
+async fn read(edge: &EdgeHandle, span: Span) -> Got {
+    let pattern = CAMERA.parse().unwrap();
+    let mut subscription = edge.subscribe(pattern, Contract::default(), span).await.unwrap();
+    let reading = async {
+        let mut got = Got::default();
+        loop {
+            match subscription.next().await {
+                Served::Frame { delivery, .. } => {
+                    let frame = &delivery.record.frame;
+                    assert!(got.ids.last() < Some(&frame.meta.id));
+                    got.ids.push(frame.meta.id);
+                    got.numbers.push(number(&frame.payload));
+                    got.skipped.merge(&delivery.skipped);
+                    got.not_held = got.not_held.or(delivery.not_held);
+                }
+                Served::Ended { rest } => {
+                    for (_, skipped, not_held) in rest {
+                        got.skipped.merge(&skipped);
+                        got.not_held = got.not_held.or(not_held);
+                    }
+                    return got;
+                }
+                Served::Stopped => panic!("the edge stopped"),
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), reading).await.expect("the reading ends")
+}
+
+fn past(from: Timestamp) -> Span {
+    Span { begin: Some(from), end: Some(mez_node::clock::wall_now()), deliver: Deliver::Every }
+}
+
+async fn connected(camera: &CameraHandle) {
+    let mut up = camera.up();
+    tokio::time::timeout(Duration::from_secs(10), up.wait_for(|up| *up)).await.unwrap().unwrap();
+}
+
+async fn live(edge: &EdgeHandle) -> EdgeSubscription {
+    edge.subscribe(CAMERA.parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap()
+}
+
+/// The next frame that arrives live.
+async fn next_live(subscription: &mut EdgeSubscription) -> u32 {
+    let frame = async {
+        loop {
+            if let Served::Frame { delivery, .. } = subscription.next().await {
+                return number(&delivery.record.frame.payload);
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), frame).await.expect("a frame arrives")
+}
+
+/// Publishes frames from `first` on, each as soon as the one before has arrived.
+async fn cross(camera: &CameraHandle, subscription: &mut EdgeSubscription, frames: std::ops::Range<u32>) {
+    for frame in frames {
+        loop {
+            camera.publish(image(frame)).unwrap();
+            // Before the demand has reached the camera, frames do not cross.
+            let arrived = tokio::time::timeout(Duration::from_millis(500), next_live(subscription)).await;
+            if arrived.is_ok_and(|arrived| arrived == frame) {
+                break;
+            }
+        }
+    }
+}
+
+/// Waits until the edge has written so many frames to its disk.
+async fn written(edge: &EdgeHandle, frames: u64) {
+    let camera = CAMERA.parse().unwrap();
+    let settled = async {
+        while edge.log_on_disk(&camera).is_none_or(|status| status.records < frames) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), settled).await.expect("the disk takes the frames");
+}
+
+/// Memory holds ten of thirty frames. The disk has the others, also for the edge's next start, and a reading goes from the one to
+/// the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_left_memory_is_read_from_disk_and_after_a_restart() {
+    let site = Site::new(Transport::Quic);
+    let edge = site.edge(true);
+    let camera = site.camera(&edge, false);
+    connected(&camera).await;
+    let mut subscription = live(&edge).await;
+    for frame in 0..30 {
+        cross(&camera, &mut subscription, frame..frame + 1).await;
+        written(&edge, u64::from(frame) + 1).await;
+    }
+    let all: Vec<u32> = (0..30).collect();
+    let got = read(&edge, past(Timestamp::from_nanos(1))).await;
+    assert_eq!(got.numbers, all);
+    assert!(got.not_held.is_some(), "the years before 1970 and now are not held");
+    drop((subscription, camera));
+    edge.stop().await;
+
+    let edge = site.edge(true);
+    assert_eq!(read(&edge, past(Timestamp::from_nanos(1))).await.numbers, all);
+    let newest = Span { deliver: Deliver::Newest, ..past(Timestamp::from_nanos(1)) };
+    assert_eq!(read(&edge, newest).await.numbers, [29]);
+}
+
+/// One stream goes from the disk through memory into the present.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reading_goes_from_the_past_into_the_present() {
+    let site = Site::new(Transport::Tcp);
+    let edge = site.edge(true);
+    let camera = site.camera(&edge, false);
+    connected(&camera).await;
+    let mut subscription = live(&edge).await;
+    for frame in 0..30 {
+        cross(&camera, &mut subscription, frame..frame + 1).await;
+        written(&edge, u64::from(frame) + 1).await;
+    }
+    let span = Span { begin: Some(Timestamp::from_nanos(1)), end: None, deliver: Deliver::Every };
+    let mut reading = edge.subscribe(CAMERA.parse().unwrap(), Contract::default(), span).await.unwrap();
+    for expected in 0..30 {
+        assert_eq!(next_live(&mut reading).await, expected);
+    }
+    cross(&camera, &mut subscription, 30..35).await;
+    for expected in 30..35 {
+        assert_eq!(next_live(&mut reading).await, expected);
+    }
+}
