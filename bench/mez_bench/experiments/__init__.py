@@ -10,6 +10,7 @@ from mez_bench.experiments.knobs import KNOBS
 from mez_bench.experiments.log import LOG
 from mez_bench.experiments.loopback import LOOPBACK
 from mez_bench.experiments.memory import MEMORY
+from mez_bench.experiments.pareto import PARETO
 from mez_bench.experiments.policies import POLICIES
 from mez_bench.experiments.subscribers import SUBSCRIBERS
 
@@ -25,5 +26,6 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         POLICIES,
         AWSTREAM_EXPERIMENT,
         KNOBS,
+        PARETO,
     )
 }

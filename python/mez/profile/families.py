@@ -67,6 +67,19 @@ class Family:
         chosen = (axis.parts[place] for axis, place in zip(self.axes, point, strict=True))
         return "/".join([self.prefix, *filter(None, chosen)])
 
+    def point(self, rung: str) -> Point:
+        """Return the setting of that name.
+
+        Raises:
+            RungError: The family has none.
+        """
+        for point in self.points():
+            if self.rung(point) == rung:
+                return point
+        raise RungError(
+            f"the family {self.name} has no rung {rung}; its first is {self.rung((0,) * len(self.axes))}"
+        )
+
     def points(self) -> Iterator[Point]:
         """Return all settings."""
         return product(*(range(len(axis.parts)) for axis in self.axes))

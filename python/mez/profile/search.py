@@ -10,7 +10,7 @@ summit far from the first would lose it; knobs make frames gradually worse, and 
 every corner.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -28,14 +28,14 @@ CLEARLY_FEWER: Final = 0.7
 """Share of a rung's bytes below which another that keeps as much makes it useless, whatever screening could
 not tell."""
 
-ACCURACY_MIN: Final = 0.6
+ACCURACY_MIN: Final = 0.8
 """Rungs that keep less are not followed up: nobody sets a floor down there."""
 
 COARSE_MAX: Final = 48
 """Largest coarse grid; of families with more corners, single knobs are tried first, from where nothing is
 done."""
 
-FINALISTS_MAX: Final = 14
+FINALISTS_MAX: Final = 12
 """Most rungs of a family that are measured on all frames."""
 
 ROUNDS_MAX: Final = 12
@@ -64,10 +64,18 @@ class Search:
 
     Ask `due` what to screen, `tell` it what came out, until nothing is due; then `finalists` are to be
     measured.
+
+    Args:
+        family: What is searched.
+        seeds: Rungs to begin with, in place of the coarse grid, where an earlier search has shown where to
+            look.
+        finalists_max: Most rungs that are measured on all frames.
     """
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: Family, seeds: Sequence[str] = (), finalists_max: int = FINALISTS_MAX) -> None:
         self.family = family
+        self._seeds = [family.point(rung) for rung in seeds]
+        self._finalists_max = finalists_max
         self.screened: dict[Point, Screened] = {}
         self._rounds = 0
         self._screened_max = max(SCREENED_MIN, int(len(family) * SCREENED_SHARE_MAX))
@@ -75,7 +83,7 @@ class Search:
     def due(self) -> list[Point]:
         """Return the settings to screen next; none when the search is over."""
         if not self.screened:
-            return coarse(self.family)
+            return self._seeds or coarse(self.family)
         if self._rounds >= ROUNDS_MAX:
             return []
         self._rounds += 1
@@ -94,9 +102,38 @@ class Search:
         self.screened[point] = result
 
     def finalists(self) -> list[str]:
-        """Return the rungs to measure on all frames, from the fewest bytes up."""
+        """Return the rungs to measure on all frames, from the fewest bytes up.
+
+        Those that no other beats come first; where there are many, they are spread evenly over accuracy,
+        because that is what floors are set in. What room is left goes to those that fall short of them by the
+        least.
+        """
         near = sorted(self._near(self.screened), key=lambda point: self.screened[point].bytes)
-        return [self.family.rung(point) for point in thinned(near, FINALISTS_MAX)]
+        best: list[Point] = []
+        short: dict[Point, float] = {}
+        for point in near:
+            by = self.screened[best[-1]].accuracy - self.screened[point].accuracy if best else -1.0
+            if by < 0:
+                best.append(point)
+            else:
+                short[point] = by
+        chosen = self._spread(best)
+        room = self._finalists_max - len(chosen)
+        chosen += sorted(short, key=lambda point: (short[point], point))[: max(room, 0)]
+        return [
+            self.family.rung(point) for point in sorted(chosen, key=lambda point: self.screened[point].bytes)
+        ]
+
+    def _spread(self, best: list[Point]) -> list[Point]:
+        """Keep both ends of a frontier, and between them those nearest to even steps of accuracy."""
+        if len(best) <= self._finalists_max:
+            return list(best)
+        low, high = (self.screened[point].accuracy for point in (best[0], best[-1]))
+        steps = self._finalists_max - 1
+        due = [low + (high - low) * step / steps for step in range(steps + 1)]
+        # The cheapest at or above each step; never fewer than the ends.
+        kept = [next(point for point in best if self.screened[point].accuracy >= at - 1e-9) for at in due]
+        return list(dict.fromkeys(kept))
 
     def _near(self, points: Iterable[Point]) -> list[Point]:
         """Return the settings that are near the best of their bytes."""
@@ -138,10 +175,3 @@ def _levels(count: int, ordered: bool) -> list[int]:
         return list(range(count))
     steps = 3 if count >= 10 else 2
     return sorted({round(step * (count - 1) / steps) for step in range(steps + 1)})
-
-
-def thinned(items: list[Point], most: int) -> list[Point]:
-    """Keep both ends and evenly spread items between them."""
-    if len(items) <= most:
-        return items
-    return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]

@@ -72,6 +72,8 @@ def draw(profiles: Mapping[str, Profile], paths: Sequence[Path], strict: bool = 
 
 
 def _axes(axes: "Axes", profiles: Mapping[str, Profile], strict: bool) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
     families = sorted({name for profile in profiles.values() for name in profile.families})
     lowest = 1.0
     for (name, profile), line in zip(profiles.items(), ("-", "--", ":", "-.") * len(profiles), strict=False):
@@ -112,7 +114,9 @@ def _axes(axes: "Axes", profiles: Mapping[str, Profile], strict: bool) -> None:
     if len(profiles) == 1:
         _ceiling(axes, next(iter(profiles.values())), strict)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(lambda value, _: _bytes(value))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("bytes for a published frame, mean")
     axes.set_ylabel(f"accuracy (F1 against the frame as published{', strict' if strict else ''})")
     axes.set_ylim(max(ACCURACY_SHOWN_MIN, lowest - 0.03) if lowest < 1 else None, 1.005)
