@@ -14,7 +14,7 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build test test-rust test-model test-fuzz test-python prove demo demo-video bench lint fmt fuzz clean
+.PHONY: help setup build test test-rust test-model test-fuzz test-python prove demo demo-video profile bench lint fmt fuzz clean
 
 help: ## list the targets
 	@echo 'Mez: camera frames for vision applications, on time. First: make demo, make test.'
@@ -58,6 +58,11 @@ demo: build $(if $(findstring --video,$(ARGS)),,demo-video) ## run cameras, edge
 
 demo-video: ## fetch the video of the demo into .cache/video
 	@tools/demo-video
+
+# Written where it is shipped: a change of the detector asks for a new one.
+profile: build demo-video ## profile the people detector on the video of the demo, which takes about half an hour
+	.venv/bin/mez profile run --app pedestrian-hog --video .cache/video/vtest.avi --cache .cache/profile \
+		--out python/mez/profiles/pedestrian-hog-vtest.json --report out/profile $(ARGS)
 
 bench: build ## run the experiments
 	.venv/bin/mez bench $(ARGS)

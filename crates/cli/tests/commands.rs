@@ -178,6 +178,7 @@ fn what_cannot_be_done_is_said_with_the_remedy() {
         (&["subscribe", "dock/*", "--since", "yesterday"], "now, -10m"),
         (&["cameras", "--edge", "unix:///nowhere/edge.sock"], "/nowhere/edge.sock"),
         (&["demo"], "make build"),
+        (&["profile", "run", "--app", "faces"], "make build"),
         (&["edge", "--log-bytes", "many"], "512MiB"),
     ];
     for (args, expected) in table {
