@@ -469,6 +469,7 @@ impl World {
                 }
                 CameraOutput::Refused { .. }
                 | CameraOutput::LinkChanged { .. }
+                | CameraOutput::ReadHistory { .. }
                 | CameraOutput::Reply { .. } => {}
             }
         }

@@ -94,6 +94,7 @@ impl World {
             cameras_max: CAMERAS_MAX,
             frame_bytes_max: FRAME_BYTES_MAX,
             software: "fuzz".into(),
+            ..EdgeConfig::default()
         };
         Self {
             broker: EdgeBroker::new(config),
@@ -253,7 +254,9 @@ impl World {
                         reader.subscription.attach(camera, log);
                     }
                 }
-                EdgeOutput::Appended { .. } | EdgeOutput::CameraChanged { .. } => {}
+                EdgeOutput::Appended { .. }
+                | EdgeOutput::CameraChanged { .. }
+                | EdgeOutput::History { .. } => {}
             }
         }
         // The number by which the script means "no connection".
@@ -471,6 +474,7 @@ fn header(id: FrameId, b: u8, kind: u8) -> FrameHeader {
         sent: Instant::from_nanos(u64::from(b)),
         expected_accuracy: None,
         infeasible: false,
+        history: 0,
         skipped,
     }
 }

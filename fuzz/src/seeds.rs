@@ -185,6 +185,7 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
         sent: Instant::from_nanos(9_000),
         expected_accuracy: None,
         infeasible: false,
+        history: 0,
         skipped: Vec::new(),
     };
     let range = |first, count, reason| SkipRange { first: Sequence(first), count, reason };

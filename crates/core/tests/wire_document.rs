@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use mez_core::broker::camera::HISTORY_REQUESTS_MAX;
 use mez_core::broker::edge::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
 use mez_core::broker::{
     DIAL_TIME_MAX, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX,
@@ -13,11 +14,12 @@ use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FRAME_BYTES_MAX, FrameId, FrameMeta, RUNG_BYTES_MAX, Reference,
     Rung, Sequence, SkipRange, SkipReason,
 };
+use mez_core::history::{PastQuery, Reach};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
-    ALPN, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FrameHeader, Hello, MESSAGE_BYTES_MAX,
-    Message, MessageBuffer, RECORD_BYTES_MAX, REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, Report,
-    SKIP_RANGES_MAX, Status, TEXT_BYTES_MAX, VERSION, Welcome,
+    ALPN, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FrameHeader, Hello, HistoryCode,
+    HistoryEnd, HistoryRequest, MESSAGE_BYTES_MAX, Message, MessageBuffer, RECORD_BYTES_MAX, REPLY_BYTES_MAX,
+    RecordHead, RecordKind, RefuseCode, Report, SKIP_RANGES_MAX, Status, TEXT_BYTES_MAX, VERSION, Welcome,
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/wire.md");
@@ -102,6 +104,29 @@ fn messages() -> Vec<(&'static str, Message)> {
             }),
         ),
         (
+            "history-request",
+            Message::HistoryRequest(HistoryRequest {
+                request: 7,
+                query: PastQuery {
+                    after: Some(id(3, 41)),
+                    before: None,
+                    begin: Timestamp::from_nanos(1_700_000_000_000_000_000),
+                    end: Timestamp::from_nanos(1_700_000_060_000_000_000),
+                    newest: false,
+                    reach: Reach::Disk,
+                },
+                rung: Rung::original(),
+            }),
+        ),
+        (
+            "history-end",
+            Message::HistoryEnd(HistoryEnd {
+                request: 7,
+                code: HistoryCode::None,
+                held_from: Some(Timestamp::from_nanos(1_700_000_030_000_000_000)),
+            }),
+        ),
+        (
             "reply",
             Message::Reply {
                 frame: id(3, 42),
@@ -129,6 +154,7 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
         sent: Instant::from_nanos(7_000_500_000),
         expected_accuracy: None,
         infeasible: false,
+        history: 0,
         skipped: vec![
             SkipRange { first: Sequence(0), count: 40, reason: SkipReason::NotWanted },
             SkipRange { first: Sequence(41), count: 1, reason: SkipReason::LinkBusy },
@@ -142,7 +168,8 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
     chained.expected_accuracy = Some(0.97);
     chained.infeasible = true;
     chained.skipped = Vec::new();
-    vec![("frame-still", still), ("frame-chained", chained)]
+    let past = FrameHeader { history: 7, skipped: Vec::new(), ..still.clone() };
+    vec![("frame-still", still), ("frame-chained", chained), ("frame-past", past)]
 }
 
 fn examples() -> Vec<(&'static str, Vec<u8>)> {
@@ -255,6 +282,7 @@ fn limits_and_times_are_those_of_the_code() {
         ("ARRIVING_FRAMES_MAX", ARRIVING_FRAMES_MAX as u64),
         ("ARRIVING_BYTES_MAX", ARRIVING_BYTES_MAX),
         ("NUMBER_MAX", NUMBER_MAX),
+        ("HISTORY_REQUESTS_MAX", HISTORY_REQUESTS_MAX as u64),
     ] {
         let said = limits.get(name).map(|text| text.replace(',', ""));
         assert_eq!(said, Some(value.to_string()), "{name}");
@@ -287,6 +315,9 @@ fn codes_are_those_of_the_code() {
     let named = |heading: &str, code: u16, name: &str| {
         assert_eq!(rows(heading).get(&code.to_string()).map(String::as_str), Some(name), "{heading}");
     };
+    for (code, name) in HistoryCode::ALL.into_iter().zip(["none", "rung", "busy", "too_large"]) {
+        named("### HistoryEnd", code as u16, name);
+    }
     named("### Refuse", RefuseCode::Version as u16, "version");
     named("### Refuse", RefuseCode::NotPermitted as u16, "not_permitted");
     named("### Refuse", RefuseCode::NameHeld as u16, "name_held");

@@ -11,12 +11,14 @@ use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker as Broker, CameraConfig, CameraOutput};
 use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
 use mez_core::frame::{FRAME_BYTES_MAX, FrameId};
+use mez_core::history::PastAnswer;
 use mez_core::log::{LogConfig, LogReader, LogWriter, log};
 use mez_core::name::CameraName;
 use mez_core::store::StoreStatus;
 use mez_core::units::{ClockAnchor, Instant};
 use mez_core::wire::DiskStatus;
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
 use crate::clock::{anchor, monotonic_now, sleep_until};
@@ -25,7 +27,7 @@ use crate::identity::tls::TlsConfigError;
 pub use crate::link::Transport;
 use crate::link::{CameraEvent, Command, CommandSender, Dialler, EVENTS_MAX};
 use crate::persist::{LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX};
-use crate::reading::PastPlaces;
+use crate::reading::{LocalPast, PastPlaces};
 use crate::state::{self, CameraState, StateError};
 
 /// Replies that wait for the publisher; beyond that the oldest is dropped.
@@ -142,7 +144,8 @@ impl CameraBroker {
         let config = CameraConfig { camera: camera.clone(), epoch, anchor, software };
         let places = options.persist.clone().map(|persist| {
             let state = folder.clone();
-            PastPlaces::new(Some(persist), move |camera| state::camera_folder(&state, camera))
+            let state_of = move |camera: &CameraName| state::camera_folder(&state, camera);
+            PastPlaces::new(Some((persist, Box::new(state_of))), None)
         });
         let shared = Arc::new(Shared {
             camera: camera.clone(),
@@ -166,6 +169,8 @@ impl CameraBroker {
             links: HashMap::new(),
             next_link: 0,
             last_failure: String::new(),
+            past: None,
+            reads: JoinSet::new(),
         };
         tokio::spawn(driver.run(receiver, shared.appended.subscribe(), stopped));
         Ok(CameraHandle { shared, _stop: Arc::new(stop) })
@@ -320,6 +325,10 @@ struct Driver {
     next_link: u64,
     /// The last failure to connect, so that the same one is not logged four times a second.
     last_failure: String,
+    /// Who looks for frames of the past, while nobody is looking.
+    past: Option<LocalPast>,
+    /// One at a time, unless the connection changed meanwhile.
+    reads: JoinSet<(LocalPast, u64, PastAnswer)>,
 }
 
 impl Driver {
@@ -340,6 +349,10 @@ impl Driver {
                 // Before events: a frame is judged by what was known when it was published.
                 Ok(()) = appended.changed() => self.broker.handle_published(monotonic_now()),
                 Some(event) = events.recv() => self.handle(event),
+                Some(Ok((past, ticket, answer))) = self.reads.join_next() => {
+                    self.past = Some(past);
+                    self.broker.handle_history(monotonic_now(), ticket, answer);
+                }
                 () = sleep_until(self.broker.poll_timeout()) => self.handle_timeout(),
             }
         }
@@ -362,6 +375,7 @@ impl Driver {
             }
             CameraEvent::Message(link, message) => self.broker.handle_message(now, link, message),
             CameraEvent::Sent(link, frame) => self.broker.handle_sent(now, link, frame),
+            CameraEvent::HistorySent(link, request) => self.broker.handle_history_sent(now, link, request),
             CameraEvent::Closed(link, reason) => {
                 debug!(camera = %self.shared.camera, ?link, reason, "a connection ended");
                 self.links.remove(&link);
@@ -394,6 +408,16 @@ impl Driver {
             CameraOutput::Send { link, message } => self.command(link, Command::Send(message)),
             CameraOutput::SendFrame { link, header, payload } => {
                 self.command(link, Command::SendFrame(header, payload));
+            }
+            CameraOutput::ReadHistory { ticket, query } => {
+                let past = self.past.take().unwrap_or_else(|| {
+                    LocalPast::new(
+                        &self.shared.camera,
+                        self.shared.reader.clone(),
+                        self.shared.places.as_deref(),
+                    )
+                });
+                self.reads.spawn(past.read(ticket, query));
             }
             CameraOutput::Reset { link, frame } => self.command(link, Command::Reset(frame)),
             CameraOutput::Close { link } => {

@@ -17,6 +17,7 @@ use mez_core::broker::edge::{
 };
 use mez_core::contract::Contract;
 use mez_core::frame::{FrameId, SkipCounts};
+use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::store::StoreStatus;
@@ -110,14 +111,15 @@ impl EdgeBroker {
         let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
         let frame_bytes_max = options.config.frame_bytes_max;
         let mut broker = Broker::new(options.config);
+        let asks = requests.downgrade();
         let (replicas, places) = match options.persist {
             Some(persist) => {
                 let state = state::folder(options.state.as_deref())?;
                 let replicas = Replicas::take_up(persist.clone(), state.clone(), &mut broker)?;
-                let places = PastPlaces::new(Some(persist), move |camera| edge_folder(&state, camera));
-                (Some(replicas), Some(places))
+                let state_of = move |camera: &CameraName| edge_folder(&state, camera);
+                (Some(replicas), PastPlaces::new(Some((persist, Box::new(state_of))), Some(Cameras(asks))))
             }
-            None => (None, None),
+            None => (None, PastPlaces::new(None, Some(Cameras(asks)))),
         };
         let keeper = replicas.as_ref().map(Replicas::keeper);
         let driver = Driver {
@@ -127,6 +129,7 @@ impl EdgeBroker {
             clocks: HashMap::new(),
             subscribers: HashMap::new(),
             up: HashMap::new(),
+            questions: HashMap::new(),
         };
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(driver.run(listener, event_receiver, request_receiver, stopped));
@@ -150,8 +153,26 @@ enum Request {
         oneshot::Sender<usize>,
     ),
     Unsubscribe(SubscriptionId),
+    History(Box<(CameraName, PastQuery)>, oneshot::Sender<PastAnswer>),
     Cameras(oneshot::Sender<Vec<CameraInfo>>),
     Reply(Box<(CameraName, FrameId, String, Bytes)>, oneshot::Sender<Result<(), ReplyError>>),
+}
+
+/// Asks cameras for frames of the past. Keeps no broker alive.
+pub(crate) struct Cameras(mpsc::WeakSender<Request>);
+
+impl Cameras {
+    /// What a camera has; nothing if the broker has stopped.
+    pub(crate) async fn ask(&self, camera: &CameraName, query: PastQuery) -> PastAnswer {
+        let Some(requests) = self.0.upgrade() else { return PastAnswer::default() };
+        let (answer, answered) = oneshot::channel();
+        let request = Request::History(Box::new((camera.clone(), query)), answer);
+        if requests.send(request).await.is_err() {
+            return PastAnswer::default();
+        }
+        drop(requests);
+        answered.await.unwrap_or_default()
+    }
 }
 
 /// An edge broker that runs. Cheap to clone.
@@ -164,7 +185,7 @@ pub struct EdgeHandle {
     stop: Arc<watch::Sender<bool>>,
     keeper: Option<LogKeeper<LogFiles>>,
     /// Where frames of the past are.
-    places: Option<Arc<PastPlaces>>,
+    places: Arc<PastPlaces>,
 }
 
 impl EdgeHandle {
@@ -209,7 +230,7 @@ impl EdgeHandle {
         let mut subscription = EdgeSubscription {
             id,
             mailbox,
-            reading: Reading::new(span, self.places.clone()),
+            reading: Reading::new(span, Some(Arc::clone(&self.places))),
             clock,
             clocks: HashMap::new(),
             waiting: None,
@@ -394,6 +415,8 @@ struct Driver {
     subscribers: HashMap<SubscriptionId, Subscriber>,
     /// Which cameras are connected.
     up: HashMap<CameraName, bool>,
+    /// Who waits for frames of the past. At most as many as there are readings of cameras.
+    questions: HashMap<u64, oneshot::Sender<PastAnswer>>,
 }
 
 impl Driver {
@@ -450,6 +473,10 @@ impl Driver {
                 self.broker.handle_frame_complete(now, link, frame, payload);
             }
             EdgeEvent::FrameCancelled(link, frame) => self.broker.handle_frame_cancelled(now, link, frame),
+            EdgeEvent::HistoryComplete(link, request, payload) => {
+                self.broker.handle_history_complete(now, link, request, payload);
+            }
+            EdgeEvent::HistoryCancelled(link, request) => self.broker.handle_history_cancelled(link, request),
             EdgeEvent::Closed(link, reason) => {
                 debug!(?link, reason, "a connection ended");
                 self.links.remove(&link);
@@ -474,6 +501,14 @@ impl Driver {
                 }
             }
             Request::Unsubscribe(id) => self.unsubscribe(id),
+            Request::History(asked, answer) => {
+                let (camera, query) = *asked;
+                // Whoever no longer waits has closed the other end.
+                let dropped = self.questions.extract_if(|_, answer| answer.is_closed());
+                dropped.for_each(|(request, _)| self.broker.handle_history_dropped(request));
+                let request = self.broker.handle_history_query(monotonic_now(), &camera, query);
+                self.questions.insert(request, answer);
+            }
             Request::Cameras(answer) => {
                 let _ = answer.send(self.broker.cameras(monotonic_now()));
             }
@@ -509,6 +544,11 @@ impl Driver {
                     *lock(self.clocks.entry(camera.clone()).or_default()) = Some(clock);
                 }
                 self.subscribers_of(&camera).for_each(|subscriber| subscriber.mailbox.changed.notify_one());
+            }
+            EdgeOutput::History { request, answer } => {
+                if let Some(waiting) = self.questions.remove(&request) {
+                    let _ = waiting.send(answer);
+                }
             }
             EdgeOutput::CameraChanged { camera, up, reason } => {
                 match &reason {

@@ -8,86 +8,167 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mez_core::history::{PastAnswer, PastQuery, Reach};
-use mez_core::log::LogReader;
+use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
-use mez_core::store::StoreReader;
+use mez_core::store::{StorageErrorKind, StoreReader};
 use mez_core::subscription::{Next, Span, Subscription};
 use mez_core::units::Timestamp;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::warn;
 
+use crate::edge::Cameras;
 use crate::persist::{BOUNDS, LogFiles, PersistOptions};
 
 /// Frames that may be read from disk at once by all readings of a broker. More would only wait for the same disk, and hold
 /// threads and frames meanwhile.
 const DISK_READS_MAX: usize = 4;
 
+/// Finds a camera's folder of state.
+type StateOf = Box<dyn Fn(&CameraName) -> PathBuf + Send + Sync>;
+
 /// Where a broker's frames of the past are, besides memory.
 pub(crate) struct PastPlaces {
-    disk: Option<PersistOptions>,
-    /// What is remembered of a camera's log stands in this folder.
-    state_of: Box<dyn Fn(&CameraName) -> PathBuf + Send + Sync>,
+    disk: Option<(PersistOptions, StateOf)>,
+    cameras: Option<Cameras>,
     disk_reads: Arc<Semaphore>,
 }
 
 impl PastPlaces {
-    /// The logs on disk, if they are kept. `state_of` is the folder of state of a camera.
-    pub(crate) fn new(
-        disk: Option<PersistOptions>,
-        state_of: impl Fn(&CameraName) -> PathBuf + Send + Sync + 'static,
-    ) -> Arc<Self> {
+    /// The logs on disk, if they are kept, with where their state is; and the cameras, if there are others.
+    pub(crate) fn new(disk: Option<(PersistOptions, StateOf)>, cameras: Option<Cameras>) -> Arc<Self> {
         let disk_reads = Arc::new(Semaphore::new(DISK_READS_MAX));
-        Arc::new(Self { disk, state_of: Box::new(state_of), disk_reads })
+        Arc::new(Self { disk, cameras, disk_reads })
     }
 
     fn reach(&self) -> Reach {
-        if self.disk.is_some() { Reach::Disk } else { Reach::Memory }
+        match (&self.cameras, &self.disk) {
+            (Some(_), _) => Reach::Camera,
+            (None, Some(_)) => Reach::Disk,
+            (None, None) => Reach::Memory,
+        }
     }
 
-    fn of(&self, camera: &CameraName) -> Past {
-        let disk = self.disk.as_ref().map(|options| {
-            let files = LogFiles::reader(&options.folder, camera, (self.state_of)(camera).join(BOUNDS));
+    fn disk_of(&self, camera: &CameraName) -> Disk {
+        let log = self.disk.as_ref().map(|(options, state_of)| {
+            let files = LogFiles::reader(&options.folder, camera, state_of(camera).join(BOUNDS));
             Box::new((files, StoreReader::new(camera.clone(), options.keys.clone())))
         });
-        Past { camera: camera.clone(), disk, disk_reads: Arc::clone(&self.disk_reads) }
+        Disk { camera: camera.clone(), log, reads: Arc::clone(&self.disk_reads) }
     }
 }
 
-/// One camera's past for one reading.
-struct Past {
+/// One camera's log on this disk.
+struct Disk {
     camera: CameraName,
-    disk: Option<Box<(LogFiles, StoreReader)>>,
-    disk_reads: Arc<Semaphore>,
+    log: Option<Box<(LogFiles, StoreReader)>>,
+    reads: Arc<Semaphore>,
+}
+
+impl Disk {
+    async fn answer(&mut self, query: PastQuery) -> PastAnswer {
+        let Some(mut log) = self.log.take() else { return PastAnswer::default() };
+        // It is closed by nobody.
+        let permit = Arc::clone(&self.reads).acquire_owned().await;
+        let read = tokio::task::spawn_blocking(move || {
+            let (files, reader) = &mut *log;
+            let answer = reader.find(files, &query);
+            drop(permit);
+            (log, answer)
+        });
+        let Ok((log, answer)) = read.await else { return PastAnswer::default() };
+        self.log = Some(log);
+        answer.unwrap_or_else(|error| {
+            if error.kind != StorageErrorKind::Missing {
+                warn!(camera = %self.camera, "the log on disk cannot be read: {error}");
+            }
+            PastAnswer { broken: true, ..PastAnswer::default() }
+        })
+    }
+}
+
+/// What a camera broker has of its own past, in memory and on disk.
+pub(crate) struct LocalPast {
+    memory: LogReader,
+    disk: Option<Disk>,
+}
+
+impl LocalPast {
+    /// The past of this camera.
+    pub(crate) fn new(camera: &CameraName, memory: LogReader, places: Option<&PastPlaces>) -> Self {
+        Self { memory, disk: places.map(|places| places.disk_of(camera)) }
+    }
+
+    /// Answers a question, and comes back with the answer.
+    pub(crate) async fn read(mut self, ticket: u64, query: PastQuery) -> (Self, u64, PastAnswer) {
+        let answer = self.answer(query).await;
+        (self, ticket, answer)
+    }
+
+    async fn answer(&mut self, query: PastQuery) -> PastAnswer {
+        let in_memory = self.memory.find(&query);
+        let held_from = self.memory.held_from();
+        let oldest = self.memory.get(self.memory.held().start).map(|record| record.frame.meta);
+        let reaches = oldest.is_some_and(|oldest| {
+            oldest.captured < query.begin || query.after.is_some_and(|after| oldest.id <= after.next())
+        });
+        let Some(disk) = self.disk.as_mut().filter(|_| !reaches || query.newest && in_memory.is_none())
+        else {
+            return PastAnswer { record: in_memory, broken: false, held_from };
+        };
+        if query.newest && in_memory.is_some() {
+            return PastAnswer { record: in_memory, broken: false, held_from };
+        }
+        let before = in_memory.as_ref().map(|record| record.frame.meta.id).or(query.before);
+        let on_disk = disk.answer(PastQuery { before, ..query }).await;
+        let held_from = oldest_of(on_disk.held_from, held_from);
+        PastAnswer { record: on_disk.record.or(in_memory), broken: on_disk.broken, held_from }
+    }
+}
+
+/// One camera's past for one reading at an edge.
+struct Past {
+    disk: Disk,
+    places: Arc<PastPlaces>,
+    /// A frame of the disk that comes behind what the camera was asked for.
+    ahead: Option<Record>,
 }
 
 impl Past {
-    async fn answer(&mut self, query: PastQuery) -> PastAnswer {
-        self.on_disk(query).await
+    fn new(places: &Arc<PastPlaces>, camera: &CameraName) -> Self {
+        Self { disk: places.disk_of(camera), places: Arc::clone(places), ahead: None }
     }
 
-    async fn on_disk(&mut self, query: PastQuery) -> PastAnswer {
-        let Some(mut disk) = self.disk.take() else { return PastAnswer::default() };
-        // It is closed by nobody.
-        let permit = Arc::clone(&self.disk_reads).acquire_owned().await;
-        let read = tokio::task::spawn_blocking(move || {
-            let (files, reader) = &mut *disk;
-            let answer = reader.find(files, &query);
-            drop(permit);
-            (disk, answer)
-        });
-        let Ok((disk, answer)) = read.await else { return PastAnswer::default() };
-        match answer {
-            Ok(answer) => {
-                self.disk = Some(disk);
-                answer
+    async fn answer(&mut self, query: PastQuery) -> PastAnswer {
+        let ahead = self.ahead.take().filter(|record| query.admits(&record.frame.meta));
+        let on_disk = match ahead {
+            Some(record) => PastAnswer { record: Some(record), ..PastAnswer::default() },
+            None => self.disk.answer(query).await,
+        };
+        let next = on_disk.record.as_ref().map(|record| record.frame.meta.id).or(query.before);
+        let follows = query.after.is_some_and(|after| Some(after.next()) == next);
+        let Some(cameras) = self.places.cameras.as_ref().filter(|_| query.reach == Reach::Camera && !follows)
+        else {
+            return on_disk;
+        };
+        if query.newest && on_disk.record.is_some() {
+            return on_disk;
+        }
+        let fetched = cameras.ask(&self.disk.camera, PastQuery { before: next, ..query }).await;
+        let held_from = oldest_of(on_disk.held_from, fetched.held_from);
+        match fetched.record {
+            Some(record) => {
+                self.ahead = on_disk.record;
+                let held_from = oldest_of(held_from, Some(record.frame.meta.captured));
+                PastAnswer { record: Some(record), broken: false, held_from }
             }
-            Err(error) => {
-                warn!(camera = %self.camera, "the log on disk cannot be read: {error}");
-                PastAnswer { broken: true, ..PastAnswer::default() }
-            }
+            None => PastAnswer { held_from, ..on_disk },
         }
     }
+}
+
+fn oldest_of(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
 }
 
 /// A subscription with its open questions.
@@ -132,7 +213,7 @@ impl Reading {
         let next = self.subscription.next(now);
         while let Some((camera, query)) = self.subscription.poll_past() {
             let past = self.waiting.remove(&camera);
-            let past = past.or_else(|| self.places.as_ref().map(|places| places.of(&camera)));
+            let past = past.or_else(|| self.places.as_ref().map(|places| Past::new(places, &camera)));
             match past {
                 Some(mut past) => {
                     self.asking.spawn(async move {
@@ -150,8 +231,9 @@ impl Reading {
     pub(crate) async fn answered(&mut self) {
         match self.asking.join_next().await {
             Some(Ok((past, answer))) => {
-                self.subscription.handle_past(&past.camera, answer);
-                self.waiting.insert(past.camera.clone(), past);
+                let camera = past.disk.camera.clone();
+                self.subscription.handle_past(&camera, answer);
+                self.waiting.insert(camera, past);
             }
             // Only the end of the runtime ends a task before it has answered.
             Some(Err(_)) | None => std::future::pending().await,

@@ -13,7 +13,7 @@ use mez_core::store::{KEY_BYTES, KeyRing, MasterKey};
 use mez_core::subscription::{Deliver, NotHeld, Span};
 use mez_core::units::Timestamp;
 use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
-use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeSubscription, Served};
+use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, EdgeSubscription, Served};
 use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::{Role, SiteName};
 use mez_node::persist::PersistOptions;
@@ -45,13 +45,28 @@ impl Site {
     }
 
     fn edge(&self, on_disk: bool) -> EdgeHandle {
+        EdgeBroker::start(self.edge_options("127.0.0.1:0".parse().unwrap(), on_disk)).unwrap()
+    }
+
+    /// An edge in the place of one that was just stopped, which lets go of its socket a moment later.
+    async fn edge_at(&self, listen: SocketAddr, on_disk: bool) -> EdgeHandle {
+        for _ in 0..1000 {
+            match EdgeBroker::start(self.edge_options(listen, on_disk)) {
+                Ok(edge) => return edge,
+                Err(EdgeStartError::Listen(_)) => tokio::time::sleep(Duration::from_millis(10)).await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("{listen} stays in use")
+    }
+
+    fn edge_options(&self, listen: SocketAddr, on_disk: bool) -> EdgeOptions {
         let credentials = self.keys.keys().credentials(Role::Edge, None).unwrap();
         let config = EdgeConfig { log_bytes_max: MEMORY_BYTES, ..EdgeConfig::default() };
-        let listen: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let mut options = EdgeOptions::new(listen, credentials, config);
         options.state = Some(self.path("edge/state"));
         options.persist = on_disk.then(|| self.persist("edge"));
-        EdgeBroker::start(options).unwrap()
+        options
     }
 
     fn camera(&self, edge: &EdgeHandle, on_disk: bool) -> CameraHandle {
@@ -151,7 +166,7 @@ async fn cross(camera: &CameraHandle, subscription: &mut EdgeSubscription, frame
         loop {
             camera.publish(image(frame)).unwrap();
             // Before the demand has reached the camera, frames do not cross.
-            let arrived = tokio::time::timeout(Duration::from_millis(500), next_live(subscription)).await;
+            let arrived = tokio::time::timeout(Duration::from_millis(100), next_live(subscription)).await;
             if arrived.is_ok_and(|arrived| arrived == frame) {
                 break;
             }
@@ -217,4 +232,116 @@ async fn a_reading_goes_from_the_past_into_the_present() {
     for expected in 30..35 {
         assert_eq!(next_live(&mut reading).await, expected);
     }
+}
+
+macro_rules! both_ways {
+    ($($case:ident;)*) => { $(
+        mod $case {
+            use super::Transport;
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn over_quic() {
+                super::$case(Transport::Quic).await;
+            }
+            #[tokio::test(flavor = "multi_thread")]
+            async fn over_tcp() {
+                super::$case(Transport::Tcp).await;
+            }
+        }
+    )* };
+}
+
+both_ways! {
+    what_never_crossed_is_fetched_from_the_camera;
+    a_camera_that_was_cut_off_serves_what_it_kept;
+    live_frames_arrive_while_the_past_is_fetched;
+}
+
+/// Waits until the camera has written so many frames to its disk.
+async fn kept(camera: &CameraHandle, frames: u64) {
+    let settled = async {
+        while camera.log_on_disk().is_none_or(|status| status.records < frames) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), settled).await.expect("the disk takes the frames");
+}
+
+/// Publishes frames slowly enough for the camera's disk to take them all.
+async fn keep(camera: &CameraHandle, frames: std::ops::Range<u32>, before: u64) {
+    for (number, frame) in frames.enumerate() {
+        camera.publish(image(frame)).unwrap();
+        if number % 4 == 3 {
+            kept(camera, before + number as u64 + 1).await;
+        }
+    }
+}
+
+/// Nobody was subscribed, so nothing crossed. A reading fetches all of it, from the camera's disk and from its memory; a second
+/// reading, and one that is bounded, do too.
+async fn what_never_crossed_is_fetched_from_the_camera(transport: Transport) {
+    let site = Site::new(transport);
+    let edge = site.edge(true);
+    let camera = site.camera(&edge, true);
+    connected(&camera).await;
+    keep(&camera, 0..16, 0).await;
+    let all: Vec<u32> = (0..16).collect();
+    for _ in 0..2 {
+        let got = read(&edge, past(Timestamp::from_nanos(1))).await;
+        assert_eq!(got.numbers, all);
+        assert_eq!(got.skipped.total(), 0);
+    }
+    // What was fetched is no part of the replica: live subscriptions never see it.
+    let info = edge.cameras().await.unwrap();
+    assert_eq!((info[0].newest, info[0].counters.received), (None, 0));
+    let newest = Span { deliver: Deliver::Newest, ..past(Timestamp::from_nanos(1)) };
+    assert_eq!(read(&edge, newest).await.numbers, [15]);
+}
+
+/// While there was no edge the camera kept its frames. Some had crossed before, and some cross after; the reading has all of
+/// them, in order, once.
+async fn a_camera_that_was_cut_off_serves_what_it_kept(transport: Transport) {
+    let site = Site::new(transport);
+    let edge = site.edge(true);
+    let camera = site.camera(&edge, true);
+    connected(&camera).await;
+    let mut subscription = live(&edge).await;
+    let published =
+        |camera: &CameraHandle| camera.log().newest().map_or(0, |r| r.frame.meta.id.sequence.0 + 1);
+    cross(&camera, &mut subscription, 0..3).await;
+    drop(subscription);
+    let address = edge.link_address();
+    edge.stop().await;
+    let mut up = camera.up();
+    tokio::time::timeout(Duration::from_secs(10), up.wait_for(|up| !*up)).await.unwrap().unwrap();
+    kept(&camera, published(&camera)).await;
+    let before = published(&camera);
+    keep(&camera, 100..112, before).await;
+
+    let edge = site.edge_at(address, true).await;
+    connected(&camera).await;
+    let mut subscription = live(&edge).await;
+    cross(&camera, &mut subscription, 200..203).await;
+    let got = read(&edge, past(Timestamp::from_nanos(1))).await;
+    let numbers: std::collections::BTreeSet<u32> = got.numbers.iter().copied().collect();
+    assert!((0..3).chain(100..112).chain(200..203).all(|number| numbers.contains(&number)), "{numbers:?}");
+    assert_eq!(got.skipped.total(), 0, "nothing is lacking");
+    assert_eq!(got.ids.len() as u64, published(&camera));
+}
+
+/// Live frames go before those of the past, and both arrive.
+async fn live_frames_arrive_while_the_past_is_fetched(transport: Transport) {
+    let site = Site::new(transport);
+    let edge = site.edge(false);
+    let camera = site.camera(&edge, true);
+    connected(&camera).await;
+    keep(&camera, 0..16, 0).await;
+    let mut subscription = live(&edge).await;
+    let reading = tokio::spawn({
+        let edge = edge.clone();
+        async move { read(&edge, past(Timestamp::from_nanos(1))).await }
+    });
+    cross(&camera, &mut subscription, 100..104).await;
+    let got = reading.await.unwrap();
+    assert_eq!(got.numbers[..16], (0..16).collect::<Vec<_>>());
 }

@@ -142,10 +142,15 @@ impl Feed {
         }
         // An answer out of its place would come twice, or in the place of others.
         let found = answer.record.filter(|record| {
-            query.spans(record.frame.meta.id) && span.end.is_none_or(|end| record.frame.meta.captured <= end)
+            let id = record.frame.meta.id;
+            query.spans(id)
+                && self.last.is_none_or(|last| id > last)
+                && span.end.is_none_or(|end| record.frame.meta.captured <= end)
         });
         match found {
             Some(record) => {
+                // There is but one newest frame.
+                self.past_is_over |= query.newest;
                 if self.is_live && self.live < self.reader.held().start {
                     // What memory has lost is found one by one on disk, where it has the same order.
                     self.live += 1;

@@ -27,9 +27,13 @@ pub struct FrameHeader {
     pub infeasible: bool,
     /// Frames of this epoch that will not come, since the last one known to have arrived, in order.
     pub skipped: Vec<SkipRange>,
+    /// The edge's number of the question for the past that the frame answers; 0: a live frame.
+    pub history: u64,
 }
 
 const FLAG_INFEASIBLE: u8 = 1;
+/// The number of a question for the past follows the payload's size.
+const FLAG_PAST: u8 = 2;
 
 impl FrameHeader {
     /// Appends the header, its length first.
@@ -51,7 +55,8 @@ impl FrameHeader {
         out.u64(sequence.0);
         out.u64(self.sent.as_nanos());
         out.f64(self.expected_accuracy.unwrap_or(f64::NAN));
-        out.u8(if self.infeasible { FLAG_INFEASIBLE } else { 0 });
+        let past = if self.history > 0 { FLAG_PAST } else { 0 };
+        out.u8(past | if self.infeasible { FLAG_INFEASIBLE } else { 0 });
         out.text(meta.rung.as_str(), RUNG_BYTES_MAX);
         let skipped = &self.skipped[..self.skipped.len().min(SKIP_RANGES_MAX)];
         out.u8(skipped.len() as u8);
@@ -61,6 +66,9 @@ impl FrameHeader {
             out.u8(range.reason as u8);
         }
         out.u32(self.payload_bytes);
+        if self.history > 0 {
+            out.u64(self.history);
+        }
         let length = u16::try_from(out.len() - start - 2).expect("a header is below FRAME_HEADER_BYTES_MAX");
         out[start..start + 2].copy_from_slice(&length.to_le_bytes());
     }
@@ -98,7 +106,8 @@ impl FrameHeader {
         let sent = Instant::from_nanos(r.u64("sent")?);
         let accuracy = r.f64("expected_accuracy")?;
         let expected_accuracy = (0.0..=1.0).contains(&accuracy).then_some(accuracy);
-        let infeasible = r.u8("flags")? & FLAG_INFEASIBLE != 0;
+        let flags = r.u8("flags")?;
+        let infeasible = flags & FLAG_INFEASIBLE != 0;
         let rung = Rung::new(r.text("rung", RUNG_BYTES_MAX)?).ok_or(WireError::Text { field: "rung" })?;
         let ranges = usize::from(r.u8("skipped ranges")?);
         if ranges > SKIP_RANGES_MAX {
@@ -117,8 +126,9 @@ impl FrameHeader {
             skipped.push(SkipRange { first, count, reason });
         }
         let payload_bytes = r.u32("payload_bytes")?;
+        let history = if flags & FLAG_PAST != 0 { r.u64("history")? } else { 0 };
         let chain = ChainLink { chain, index, reference };
         let meta = FrameMeta { id, captured, clock_source, width, height, encoding, rung, chain };
-        Ok(Self { meta, payload_bytes, sent, expected_accuracy, infeasible, skipped })
+        Ok(Self { meta, payload_bytes, sent, expected_accuracy, infeasible, skipped, history })
     }
 }

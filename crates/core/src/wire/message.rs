@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::codec::{Reader, WireError, Write};
+use super::history::{HistoryEnd, HistoryRequest};
 use crate::contract::{Contract, OnInfeasible};
 use crate::frame::{Epoch, FrameId, Sequence};
 use crate::name::CameraName;
@@ -59,6 +60,10 @@ pub enum Message {
     Status(Status),
     /// Camera to edge: how its log on disk is doing, if it keeps one.
     DiskStatus(DiskStatus),
+    /// Edge to camera: a reading lacks a frame of the past.
+    HistoryRequest(HistoryRequest),
+    /// Camera to edge: no frame answers a question for the past.
+    HistoryEnd(HistoryEnd),
     /// Edge to camera: an application's result for a frame.
     Reply {
         /// The frame.
@@ -290,6 +295,14 @@ impl Message {
                 out.u64(status.lost);
                 out.text(&status.degraded, TEXT_BYTES_MAX);
             }
+            Self::HistoryRequest(request) => {
+                out.u8(13 | OPTIONAL);
+                request.encode(out);
+            }
+            Self::HistoryEnd(end) => {
+                out.u8(14 | OPTIONAL);
+                end.encode(out);
+            }
             Self::Reply { frame, application, payload } => {
                 out.u8(10 | OPTIONAL);
                 frame_id(out, *frame);
@@ -385,6 +398,8 @@ impl Message {
                 lost: r.u64("lost")?,
                 degraded: r.text("degraded", TEXT_BYTES_MAX)?.into(),
             }),
+            0x8d => Self::HistoryRequest(HistoryRequest::decode(&mut r)?),
+            0x8e => Self::HistoryEnd(HistoryEnd::decode(&mut r)?),
             0x8a => Self::Reply {
                 frame: read_frame_id(&mut r)?,
                 application: r.text("application", TEXT_BYTES_MAX)?.into(),
@@ -412,12 +427,12 @@ fn instant(r: &mut Reader<'_>, field: &'static str) -> Result<Instant, WireError
     r.u64(field).map(Instant::from_nanos)
 }
 
-fn frame_id(out: &mut Vec<u8>, id: FrameId) {
+pub(super) fn frame_id(out: &mut Vec<u8>, id: FrameId) {
     out.u64(id.epoch.0);
     out.u64(id.sequence.0);
 }
 
-fn read_frame_id(r: &mut Reader<'_>) -> Result<FrameId, WireError> {
+pub(super) fn read_frame_id(r: &mut Reader<'_>) -> Result<FrameId, WireError> {
     Ok(FrameId { epoch: Epoch(r.u64("epoch")?), sequence: Sequence(r.u64("sequence")?) })
 }
 

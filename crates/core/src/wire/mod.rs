@@ -6,11 +6,13 @@
 
 pub(crate) mod codec;
 mod header;
+mod history;
 mod message;
 mod record;
 
 pub use self::codec::WireError;
 pub use self::header::{FRAME_HEADER_BYTES_MAX, FrameHeader, SKIP_RANGES_MAX};
+pub use self::history::{HistoryCode, HistoryEnd, HistoryRequest};
 pub use self::message::{
     CONTRACTS_MAX, Demand, DiskStatus, Hello, MESSAGE_BYTES_MAX, Message, MessageBuffer, REPLY_BYTES_MAX,
     RefuseCode, Report, Status, TEXT_BYTES_MAX, Welcome,

@@ -22,7 +22,7 @@ use super::quic::{
     endpoint, transport_config, write_message,
 };
 use super::sent::SentBytes;
-use super::{Command, CommandSender, EdgeEvent, tcp};
+use super::{Command, CommandSender, EdgeEvent, received, tcp};
 use crate::clock::monotonic_now;
 use crate::identity::accept::TlsIncoming;
 use crate::identity::name::{Identity, SiteName};
@@ -276,7 +276,7 @@ async fn receive_frame(link: LinkId, mut stream: RecvStream, events: &mpsc::Send
             return;
         }
     };
-    let (frame, bytes) = (header.meta.id, header.payload_bytes as usize);
+    let (frame, history, bytes) = (header.meta.id, header.history, header.payload_bytes as usize);
     let (answer, agreed) = oneshot::channel();
     if events.send(EdgeEvent::FrameHeader(link, Box::new(header), answer)).await.is_err() {
         return;
@@ -296,19 +296,19 @@ async fn receive_frame(link: LinkId, mut stream: RecvStream, events: &mpsc::Send
         match stream.read_chunk(bytes - payload.len() + 1, true).await {
             Ok(Some(chunk)) if payload.len() + chunk.bytes.len() <= bytes => {
                 payload.extend_from_slice(&chunk.bytes);
-                report_progress(link, frame, payload.len(), &mut reported, events).await;
+                if history == 0 {
+                    report_progress(link, frame, payload.len(), &mut reported, events).await;
+                }
             }
             Ok(None) => break payload.len() == bytes,
             Ok(Some(_)) | Err(_) => break false,
         }
     };
-    let event = if complete {
-        EdgeEvent::FrameComplete(link, frame, payload.freeze())
-    } else {
+    if !complete {
         let _ = stream.stop(STOP_REFUSED);
-        EdgeEvent::FrameCancelled(link, frame)
-    };
-    let _ = events.send(event).await;
+    }
+    let payload = complete.then(|| payload.freeze());
+    let _ = events.send(received(link, frame, history, payload)).await;
 }
 
 pub(super) async fn report_progress(

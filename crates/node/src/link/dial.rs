@@ -13,17 +13,17 @@ use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Connection, Endpoint, SendStream};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tracing::warn;
 
 use super::quic::{
     CLOSE_DONE, MessageReader, RESET_STALE, any_address_for, endpoint, route_datagram_bytes_max,
-    transport_config, write_frame, write_message,
+    transport_config, write_frame, write_history, write_message,
 };
 use super::sent::SentBytes;
-use super::{CameraEvent, Command, CommandSender, tcp};
+use super::{CameraEvent, Command, CommandSender, sent_event, tcp};
 use crate::identity::explain::{explain_io, explain_quic};
 use crate::identity::tls::{TlsConfigError, link_client_config, quic_client_config};
 use crate::identity::{Credentials, EDGE_SERVER_NAME};
@@ -188,8 +188,14 @@ async fn serve(
     }
     let reason = match connection.open_bi().await {
         Ok((mut control, messages)) => {
-            let mut connected =
-                Serving { link, connection: &connection, events: &events, sent, resets: HashMap::new() };
+            let mut connected = Serving {
+                link,
+                connection: &connection,
+                events: &events,
+                sent,
+                resets: HashMap::new(),
+                live: Arc::new(watch::Sender::new(0)),
+            };
             let mut reader = MessageReader::new(messages);
             tokio::select! {
                 reason = connected.write(&mut receiver, &mut control) => reason,
@@ -225,6 +231,8 @@ struct Serving<'a> {
     sent: SentBytes,
     /// How to cancel the frames that are on their way.
     resets: HashMap<FrameId, oneshot::Sender<()>>,
+    /// Live frames that have bytes not yet sent.
+    live: Arc<watch::Sender<usize>>,
 }
 
 impl Serving<'_> {
@@ -238,6 +246,9 @@ impl Serving<'_> {
                     if let Err(error) = write_message(control, &message).await {
                         return error.to_string();
                     }
+                }
+                Command::SendFrame(header, payload) if header.history > 0 => {
+                    self.send_history(*header, payload);
                 }
                 Command::SendFrame(header, payload) => self.send_frame(*header, payload),
                 Command::Reset(frame) => {
@@ -257,6 +268,7 @@ impl Serving<'_> {
         self.resets.insert(header.meta.id, reset);
         let (link, connection, events) = (self.link, self.connection.clone(), self.events.clone());
         let sent = self.sent.clone();
+        let sending = Sending::begin(&self.live);
         tokio::spawn(async move {
             let frame = header.meta.id;
             let Ok(mut stream) = connection.open_uni().await else { return };
@@ -278,7 +290,8 @@ impl Serving<'_> {
                 // the frame was refused, and so is over, the edge says on the control stream.
                 Ok(Some(_)) = stopped => return,
             }
-            let _ = events.send(CameraEvent::Sent(link, frame)).await;
+            drop(sending);
+            let _ = events.send(sent_event(link, frame, 0)).await;
             tokio::select! {
                 // Until everything is acknowledged, what was lost is sent again, unless the frame is cancelled.
                 _ = stream.stopped() => {}
@@ -287,5 +300,43 @@ impl Serving<'_> {
                 }
             }
         });
+    }
+
+    /// Sends a frame of the past: behind everything else, and in pieces that wait while a live frame is being sent.
+    fn send_history(&mut self, header: FrameHeader, payload: Bytes) {
+        let (link, connection, events) = (self.link, self.connection.clone(), self.events.clone());
+        let (sent, live) = (self.sent.clone(), self.live.subscribe());
+        tokio::spawn(async move {
+            let Ok(mut stream) = connection.open_uni().await else { return };
+            let _ = stream.set_priority(i32::MIN);
+            let stopped = stream.stopped();
+            tokio::select! {
+                written = write_history(&sent, live, &mut stream, &header, payload) => {
+                    if written.is_err() {
+                        return;
+                    }
+                }
+                // The edge does not want it; it is over.
+                _ = stopped => {}
+            }
+            let _ = events.send(sent_event(link, header.meta.id, header.history)).await;
+            let _ = stream.stopped().await;
+        });
+    }
+}
+
+/// Counts a live frame for as long as it has bytes not yet sent.
+struct Sending(Arc<watch::Sender<usize>>);
+
+impl Sending {
+    fn begin(live: &Arc<watch::Sender<usize>>) -> Self {
+        live.send_modify(|frames| *frames += 1);
+        Self(Arc::clone(live))
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.0.send_modify(|frames| *frames -= 1);
     }
 }

@@ -61,6 +61,21 @@ impl CommandSender {
     }
 }
 
+/// How a frame that was received ends.
+fn received(link: LinkId, frame: FrameId, history: u64, payload: Option<Bytes>) -> EdgeEvent {
+    match (payload, history) {
+        (Some(payload), 0) => EdgeEvent::FrameComplete(link, frame, payload),
+        (None, 0) => EdgeEvent::FrameCancelled(link, frame),
+        (Some(payload), _) => EdgeEvent::HistoryComplete(link, history, payload),
+        (None, _) => EdgeEvent::HistoryCancelled(link, history),
+    }
+}
+
+/// How the sending of a frame ends.
+fn sent_event(link: LinkId, frame: FrameId, history: u64) -> CameraEvent {
+    if history > 0 { CameraEvent::HistorySent(link, history) } else { CameraEvent::Sent(link, frame) }
+}
+
 /// What happened on a camera's connection.
 #[derive(Debug)]
 pub(crate) enum CameraEvent {
@@ -72,6 +87,8 @@ pub(crate) enum CameraEvent {
     Message(LinkId, Message),
     /// The last byte of a frame has left.
     Sent(LinkId, FrameId),
+    /// The last byte of a frame of the past has left, which answers this question.
+    HistorySent(LinkId, u64),
     /// The connection is gone.
     Closed(LinkId, String),
 }
@@ -93,6 +110,10 @@ pub(crate) enum EdgeEvent {
     FrameComplete(LinkId, FrameId, Bytes),
     /// The rest of a frame will not come.
     FrameCancelled(LinkId, FrameId),
+    /// All of the payload of a frame of the past is here, which answers this question.
+    HistoryComplete(LinkId, u64, Bytes),
+    /// The rest of a frame of the past will not come.
+    HistoryCancelled(LinkId, u64),
     /// The connection is gone.
     Closed(LinkId, String),
 }

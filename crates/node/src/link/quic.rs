@@ -14,6 +14,7 @@ use quinn::{
     EndpointConfig, IdleTimeout, MtuDiscoveryConfig, RecvStream, SendStream, TransportConfig, VarInt,
 };
 use rustix::net::sockopt;
+use tokio::sync::watch;
 use tracing::warn;
 
 use super::sent::{CountingCubic, FrameSent, SentBytes};
@@ -196,5 +197,30 @@ pub(super) async fn write_frame(
     }
     let _ = stream.finish();
     sent.all_sent().await;
+    Ok(())
+}
+
+/// Writes a frame of the past, a little at a time and only while no live frame is being sent.
+pub(super) async fn write_history(
+    sent: &SentBytes,
+    mut live: watch::Receiver<usize>,
+    stream: &mut SendStream,
+    header: &FrameHeader,
+    payload: Bytes,
+) -> Result<(), quinn::WriteError> {
+    let mut head = Vec::with_capacity(256);
+    header.encode(&mut head);
+    stream.write_chunk(head.into()).await?;
+    let mut rest = payload;
+    while !rest.is_empty() {
+        // The connection ends with whoever counts.
+        let _ = live.wait_for(|frames| *frames == 0).await;
+        let mut counter = sent.frame();
+        let piece = rest.split_to(rest.len().min(WRITE_BYTES));
+        counter.wrote(piece.len());
+        stream.write_chunk(piece).await?;
+        counter.all_sent().await;
+    }
+    let _ = stream.finish();
     Ok(())
 }

@@ -429,6 +429,8 @@ impl World {
                 host.refused = Some(now);
                 self.trace.record(now, What::RefusedBy { camera: index, code: code as u16 });
             }
+            // In these worlds nobody asks for the past.
+            CameraOutput::ReadHistory { .. } => {}
             CameraOutput::LinkChanged { up } => {
                 let before = std::mem::replace(&mut process.up, up);
                 self.checks

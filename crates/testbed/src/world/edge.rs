@@ -71,6 +71,7 @@ impl World {
             cameras_max: host.spec.cameras_max,
             frame_bytes_max: host.spec.frame_bytes_max,
             software: "world".into(),
+            ..EdgeConfig::default()
         };
         host.process = Some(EdgeProcess {
             run,
@@ -195,6 +196,8 @@ impl World {
                     }
                 }
             }
+            // In these worlds nobody asks for the past.
+            EdgeOutput::History { .. } => {}
             EdgeOutput::CameraChanged { up, .. } => {
                 self.trace.record(now, What::CameraChanged { edge: index, up });
             }

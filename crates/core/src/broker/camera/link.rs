@@ -99,6 +99,11 @@ impl Link {
             && self.outage_retry.is_none_or(|retry| now >= retry)
     }
 
+    /// Whether a frame has bytes not yet sent.
+    pub(super) fn is_sending(&self) -> bool {
+        self.sending.is_some()
+    }
+
     /// A frame is given to the link.
     pub(super) fn begin(&mut self, now: Instant, frame: FrameId, bytes: usize) {
         if self.unacknowledged.is_empty() {

@@ -5,9 +5,11 @@
 //! | when is a connection made, and given up? | [`CameraBroker::handle_timeout`], `dialler.rs` |
 //! | which frame is sent next? | `CameraBroker::pump` |
 //! | what becomes of frames that are not sent? | `ledger.rs` |
+//! | when is a frame of the past sent? | `history.rs` |
 //! | when is a frame on its way given up? | `CameraBroker::reset_stalled`, `link.rs` |
 
 mod dialler;
+mod history;
 mod ledger;
 mod link;
 
@@ -17,11 +19,14 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use self::dialler::Dialler;
+use self::history::History;
+pub use self::history::{HISTORY_REQUESTS_MAX, HISTORY_SHARE};
 use self::ledger::SkipLedger;
 use self::link::Link;
 use super::{LinkId, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
 use crate::clock::{ClockEstimate, Exchange};
 use crate::frame::{Epoch, FrameId, SkipReason};
+use crate::history::PastQuery;
 use crate::log::{Cursor, LogReader, Read, Record};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
@@ -60,7 +65,8 @@ pub enum CameraOutput {
         message: Message,
     },
     /// Send a frame on a stream of its own, ahead of older frames; report with [`CameraBroker::handle_sent`]
-    /// once its last byte has left.
+    /// once its last byte has left. One whose header names a question for the past goes behind all others, and is reported
+    /// with [`CameraBroker::handle_history_sent`].
     SendFrame {
         /// The connection.
         link: LinkId,
@@ -99,6 +105,13 @@ pub enum CameraOutput {
         /// Whether frames can be sent.
         up: bool,
     },
+    /// Look for a frame of the past, in memory and on disk; report with [`CameraBroker::handle_history`].
+    ReadHistory {
+        /// For the report.
+        ticket: u64,
+        /// The question.
+        query: PastQuery,
+    },
     /// An application replied to a frame.
     Reply {
         /// The frame.
@@ -128,6 +141,7 @@ pub struct CameraBroker {
     active: Option<LinkId>,
     waiting: Option<Waiting>,
     ledger: SkipLedger,
+    history: History,
     outputs: VecDeque<CameraOutput>,
     status: Status,
     /// How the log on disk is doing, if there is one.
@@ -148,6 +162,7 @@ impl CameraBroker {
             active: None,
             waiting: None,
             ledger: SkipLedger::default(),
+            history: History::new(now),
             outputs: VecDeque::new(),
             status: Status::default(),
             disk: None,
@@ -246,7 +261,8 @@ impl CameraBroker {
             Message::Reply { frame, application, payload } => {
                 self.outputs.push_back(CameraOutput::Reply { frame, application, payload });
             }
-            Message::Hello(_) | Message::Status(_) | Message::DiskStatus(_) => {
+            Message::HistoryRequest(request) => self.ask_history(link, request),
+            Message::Hello(_) | Message::Status(_) | Message::DiskStatus(_) | Message::HistoryEnd(_) => {
                 let text = "an edge does not send this message".into();
                 self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
                 self.close(link);
@@ -364,6 +380,8 @@ impl CameraBroker {
                 due = due.min(retry);
             }
         }
+        let history = self.history.due().filter(|_| self.history_can_go());
+        due = due.min(history.unwrap_or(due));
         self.links.iter().map(|link| link.ping_due).fold(due, Instant::min)
     }
 
@@ -448,8 +466,13 @@ impl CameraBroker {
         }
     }
 
-    /// Sends the waiting frame if the link is free for it.
+    /// Sends the waiting frame if the link is free for it, or else one of the past.
     fn pump(&mut self, now: Instant) {
+        self.pump_live(now);
+        self.pump_history(now);
+    }
+
+    fn pump_live(&mut self, now: Instant) {
         let Some(link) = self.active.and_then(|id| self.links.iter_mut().find(|link| link.id == id)) else {
             return;
         };
@@ -471,6 +494,7 @@ impl CameraBroker {
             infeasible: false,
             skipped: self.ledger.before(frame.meta.id.sequence),
             meta: frame.meta,
+            history: 0,
         };
         self.outputs.push_back(CameraOutput::SendFrame {
             link: link.id,
@@ -521,6 +545,7 @@ impl CameraBroker {
         for frame in gone.in_flight() {
             self.skip(frame, SkipReason::LinkDown);
         }
+        self.forget_history(link);
         if self.active == Some(link) {
             self.active = None;
             self.outputs.push_back(CameraOutput::LinkChanged { up: false });

@@ -522,3 +522,95 @@ proptest! {
         }
     }
 }
+
+mod past {
+    use super::*;
+    use crate::broker::camera::{HISTORY_REQUESTS_MAX, HISTORY_SHARE};
+    use crate::frame::Rung;
+    use crate::history::{PastAnswer, PastQuery, Reach};
+    use crate::units::Timestamp;
+    use crate::wire::{HistoryCode, HistoryRequest};
+
+    fn question(request: u64, rung: &str) -> Message {
+        let query = PastQuery {
+            after: None,
+            before: None,
+            begin: Timestamp::MIN,
+            end: Timestamp::MAX,
+            newest: false,
+            reach: Reach::Disk,
+        };
+        Message::HistoryRequest(HistoryRequest { request, query, rung: Rung::new(rung).unwrap() })
+    }
+
+    /// The ticket of the look into the log that is asked for.
+    fn ticket(outputs: &[CameraOutput]) -> Option<u64> {
+        outputs.iter().find_map(|output| match output {
+            CameraOutput::ReadHistory { ticket, .. } => Some(*ticket),
+            _ => None,
+        })
+    }
+
+    fn sent_of_the_past(outputs: &[CameraOutput]) -> Option<u64> {
+        outputs.iter().find_map(|output| match output {
+            CameraOutput::SendFrame { header, .. } if header.history > 0 => Some(header.history),
+            _ => None,
+        })
+    }
+
+    /// A frame of the past waits until the live one has left, and afterwards the link rests from the past.
+    #[test]
+    fn the_past_goes_behind_live_frames_and_takes_its_share() {
+        let mut rig = Rig::connected(Contract::default());
+        rig.publish(500);
+        let live: Vec<CameraOutput> = rig.take();
+        let frame = live.iter().find_map(|o| match o {
+            CameraOutput::SendFrame { header, .. } => Some(header.meta.id),
+            _ => None,
+        });
+        let frame = frame.expect("the live frame goes at once");
+        rig.broker.handle_message(rig.now, LinkId(1), question(1, "original"));
+        rig.broker.handle_message(rig.now, LinkId(1), question(2, "original"));
+        let record = rig.broker.cursor.reader().newest().unwrap();
+        let found = || PastAnswer { record: Some(record.clone()), ..PastAnswer::default() };
+        let looked = ticket(&rig.take()).expect("it looks into its log");
+        rig.broker.handle_history(rig.now, looked + 7, found());
+        rig.broker.handle_history(rig.now, looked, found());
+        assert_eq!(sent_of_the_past(&rig.take()), None, "the live frame has bytes not yet sent");
+        rig.broker.handle_sent(rig.now, LinkId(1), frame);
+        assert_eq!(sent_of_the_past(&rig.take()), Some(1));
+        let took = Duration::from_millis(20);
+        rig.now += took;
+        rig.broker.handle_history_sent(rig.now, LinkId(1), 1);
+        let looked = ticket(&rig.take()).expect("the next question");
+        rig.broker.handle_history(rig.now, looked, found());
+        assert_eq!(sent_of_the_past(&rig.take()), None, "the link rests from the past");
+        rig.now += took.mul_f64(1.0 / HISTORY_SHARE - 1.0);
+        rig.broker.handle_timeout(rig.now);
+        assert_eq!(sent_of_the_past(&rig.take()), Some(2));
+    }
+
+    #[test]
+    fn what_cannot_be_answered_is_said() {
+        let mut rig = Rig::connected(Contract::default());
+        let code = |outputs: Vec<CameraOutput>| {
+            outputs.into_iter().find_map(|output| match output {
+                CameraOutput::Send { message: Message::HistoryEnd(end), .. } => Some((end.request, end.code)),
+                _ => None,
+            })
+        };
+        rig.broker.handle_message(rig.now, LinkId(1), question(1, "jpeg/w640"));
+        assert_eq!(code(rig.take()), Some((1, HistoryCode::Rung)));
+        for request in 2..2 + HISTORY_REQUESTS_MAX as u64 {
+            rig.broker.handle_message(rig.now, LinkId(1), question(request, "original"));
+        }
+        let looked = ticket(&rig.take()).unwrap();
+        rig.broker.handle_message(rig.now, LinkId(1), question(99, "original"));
+        assert_eq!(code(rig.take()), Some((99, HistoryCode::Busy)));
+        rig.broker.handle_history(rig.now, looked, PastAnswer::default());
+        assert_eq!(code(rig.take()), Some((2, HistoryCode::None)));
+        // What was asked for on a connection that is gone is nobody's business any more.
+        rig.broker.handle_closed(rig.now, LinkId(1));
+        assert_eq!(sent_of_the_past(&rig.take()), None);
+    }
+}

@@ -29,7 +29,8 @@ pub(super) struct Arriving {
 
 impl EdgeBroker {
     /// A frame's header arrived. After `Ok`, its payload may be received, and the frame ends with either
-    /// [`EdgeBroker::handle_frame_complete`] or [`EdgeBroker::handle_frame_cancelled`].
+    /// [`EdgeBroker::handle_frame_complete`] or [`EdgeBroker::handle_frame_cancelled`]; if the header names a question for
+    /// the past, with [`EdgeBroker::handle_history_complete`] or [`EdgeBroker::handle_history_cancelled`].
     pub fn handle_frame_header(
         &mut self,
         now: Instant,
@@ -40,6 +41,9 @@ impl EdgeBroker {
         let Some(link) = self.links.get_mut(&id) else { return Err(FrameRefused::NotWelcome) };
         let Some(session) = &link.session else { return Err(FrameRefused::NotWelcome) };
         link.heard = now;
+        if header.history > 0 {
+            return self.history_header(id, header);
+        }
         let frame = header.meta.id;
         let arriving_bytes: u64 = link.arriving.iter().map(|f| u64::from(f.header.payload_bytes)).sum();
         let refused = if frame.epoch != session.epoch {

@@ -5,9 +5,11 @@
 //! | who may be which camera, and who takes over? | `sessions.rs` |
 //! | what is a camera asked to send? | `EdgeBroker::update_demand` |
 //! | what becomes of a frame that arrives? | `frames.rs` |
+//! | how is a frame of the past fetched? | `history.rs` |
 //! | how does an application get frames? | [`crate::subscription`], from the logs handed out by [`EdgeOutput::Attach`] |
 
 mod frames;
+mod history;
 mod sessions;
 mod types;
 
@@ -17,6 +19,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use self::frames::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
+use self::history::Question;
+pub use self::history::{HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
 use self::sessions::{Camera, HELLO_TIME_MAX, Link};
 pub use self::types::{
     CameraCounters, CameraInfo, CaptureClock, EdgeConfig, EdgeOutput, FrameRefused, Peer, ReplyError,
@@ -26,6 +30,7 @@ use super::{LinkId, PING_INTERVAL, SILENCE_MAX};
 use crate::clock::Exchange;
 use crate::contract::Contract;
 use crate::frame::{Epoch, FrameId};
+use crate::history::FetchedFrames;
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
 use crate::subscription::Span;
@@ -54,12 +59,19 @@ pub struct EdgeBroker {
     cameras: BTreeMap<CameraName, Camera>,
     subscriptions: BTreeMap<SubscriptionId, SubscriptionEntry>,
     outputs: VecDeque<EdgeOutput>,
+    /// Questions for the past that cameras have not answered yet.
+    questions: BTreeMap<u64, Question>,
+    last_question: u64,
+    fetched: FetchedFrames,
 }
 
 impl EdgeBroker {
     /// A broker without cameras.
     pub fn new(config: EdgeConfig) -> Self {
         Self {
+            fetched: FetchedFrames::new(config.history_bytes_max),
+            questions: BTreeMap::new(),
+            last_question: 0,
             config,
             links: BTreeMap::new(),
             cameras: BTreeMap::new(),
@@ -136,6 +148,7 @@ impl EdgeBroker {
                     camera.disk = Some(disk);
                 }
             }
+            Message::HistoryEnd(end) => self.history_end(id, end),
             _ => self.refuse(
                 id,
                 RefuseCode::Protocol,
@@ -236,6 +249,7 @@ impl EdgeBroker {
                 });
             }
         }
+        self.expire_history(now);
         let before = self.subscriptions.len();
         self.subscriptions.retain(|_, subscription| subscription.ends.is_none_or(|ends| now < ends));
         if self.subscriptions.len() != before {
@@ -254,6 +268,7 @@ impl EdgeBroker {
             .links
             .values()
             .map(|link| if link.session.is_some() { link.ping_due } else { link.opened + HELLO_TIME_MAX });
+        let links = links.chain(self.questions.values().map(|question| question.due));
         links.chain(self.subscriptions.values().filter_map(|subscription| subscription.ends)).min()
     }
 

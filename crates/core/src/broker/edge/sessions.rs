@@ -221,6 +221,7 @@ impl EdgeBroker {
 
     pub(super) fn forget(&mut self, id: LinkId, reason: &str) {
         let Some(link) = self.links.remove(&id) else { return };
+        self.forget_history(id);
         let Some(name) = link.session.map(|session| session.camera) else { return };
         if let Some(camera) = self.cameras.get_mut(&name)
             && camera.link == Some(id)

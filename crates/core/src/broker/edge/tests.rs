@@ -93,6 +93,7 @@ fn header(epoch: u64, sequence: u64, bytes: u32, skipped: Vec<SkipRange>) -> Fra
         sent: Instant::ZERO,
         expected_accuracy: None,
         infeasible: false,
+        history: 0,
         skipped,
     }
 }

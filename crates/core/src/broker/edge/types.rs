@@ -6,6 +6,7 @@ use super::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
 use crate::broker::{LinkId, NUMBER_MAX};
 use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
 use crate::frame::{Epoch, FRAME_BYTES_MAX, FrameId};
+use crate::history::PastAnswer;
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
 use crate::units::{ClockAnchor, Instant, Timestamp};
@@ -20,6 +21,8 @@ pub struct EdgeConfig {
     pub cameras_max: usize,
     /// The largest payload that is accepted, in bytes. Default [`FRAME_BYTES_MAX`].
     pub frame_bytes_max: u32,
+    /// The most bytes of frames of the past that were fetched from cameras, for all of them together. Default 64 MiB.
+    pub history_bytes_max: u64,
     /// The software, for people.
     pub software: String,
 }
@@ -30,6 +33,7 @@ impl Default for EdgeConfig {
             log_bytes_max: 1 << 30,
             cameras_max: 64,
             frame_bytes_max: FRAME_BYTES_MAX,
+            history_bytes_max: 64 << 20,
             software: concat!("mez ", env!("CARGO_PKG_VERSION")).into(),
         }
     }
@@ -77,6 +81,13 @@ pub enum EdgeOutput {
         /// The camera.
         camera: CameraName,
     },
+    /// The answer to a question for the past.
+    History {
+        /// The number that [`EdgeBroker::handle_history_query`](super::EdgeBroker::handle_history_query) gave.
+        request: u64,
+        /// What the camera has, or what it had sent before.
+        answer: PastAnswer,
+    },
     /// A camera came or went; for people.
     CameraChanged {
         /// The camera.
@@ -119,6 +130,12 @@ pub enum FrameRefused {
     /// The number lies beyond the last one.
     #[error("frame {frame} is numbered beyond the last number, {NUMBER_MAX}")]
     Number {
+        /// The frame.
+        frame: FrameId,
+    },
+    /// A frame of the past that was not asked for, or not so.
+    #[error("frame {frame} is of the past, and was not asked for")]
+    NotAsked {
         /// The frame.
         frame: FrameId,
     },

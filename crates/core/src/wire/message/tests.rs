@@ -2,6 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::frame::{ChainLink, ClockSource, Encoding, FrameMeta, Reference, Rung, SkipRange, SkipReason};
+use crate::history::{PastQuery, Reach};
+use crate::wire::HistoryCode;
 use crate::wire::{FrameHeader, SKIP_RANGES_MAX};
 
 fn any_instant() -> impl Strategy<Value = Instant> {
@@ -81,6 +83,21 @@ fn any_message() -> impl Strategy<Value = Message> {
         (any::<(u64, u64)>(), text).prop_map(|((bytes, lost), degraded)| {
             Message::DiskStatus(DiskStatus { bytes, lost, degraded })
         }),
+        (
+            any::<(u64, bool, u64, u64)>(),
+            prop::option::of(any_id()),
+            prop::option::of(any_id()),
+            "[!-~]{1,64}"
+        )
+            .prop_map(|((request, newest, begin, end), after, before, rung)| {
+                let (begin, end) = (Timestamp::from_nanos(begin), Timestamp::from_nanos(end));
+                let query = PastQuery { after, before, begin, end, newest, reach: Reach::Disk };
+                Message::HistoryRequest(HistoryRequest { request, query, rung: Rung::new(&rung).unwrap() })
+            }),
+        (any::<(u64, Option<u64>)>(), 0..HistoryCode::ALL.len()).prop_map(|((request, held_from), code)| {
+            let held_from = held_from.map(Timestamp::from_nanos);
+            Message::HistoryEnd(HistoryEnd { request, code: HistoryCode::ALL[code], held_from })
+        }),
         (any_id(), text, prop::collection::vec(any::<u8>(), 0..100)).prop_map(
             |(frame, application, payload)| Message::Reply { frame, application, payload: payload.into() }
         ),
@@ -103,6 +120,7 @@ fn any_header() -> impl Strategy<Value = FrameHeader> {
         .prop_map(
             |(id, numbers, (encoding, kind, reference), sent, expected_accuracy, rung, skipped)| {
                 let (captured, broker, width, height, chain, index, payload_bytes, infeasible) = numbers;
+                let history = u64::from(chain % 2 == 0) * captured;
                 FrameHeader {
                     meta: FrameMeta {
                         id,
@@ -126,6 +144,7 @@ fn any_header() -> impl Strategy<Value = FrameHeader> {
                     sent,
                     expected_accuracy,
                     infeasible,
+                    history,
                     skipped,
                 }
             },
@@ -212,6 +231,7 @@ fn the_largest_header_stays_within_its_limit() {
         sent: Instant::ZERO,
         expected_accuracy: None,
         infeasible: false,
+        history: 0,
         skipped: vec![skip; SKIP_RANGES_MAX + 5],
     };
     let mut bytes = Vec::new();

@@ -17,7 +17,7 @@ use tracing::debug;
 use super::{ReadRecordError, put_head, put_records, read_head};
 use crate::clock::monotonic_now;
 use crate::link::accept::report_progress;
-use crate::link::{CLOSE_TIME_MAX, Command, CommandSender, EdgeEvent};
+use crate::link::{CLOSE_TIME_MAX, Command, CommandSender, EdgeEvent, received};
 use crate::memory::buffer;
 
 /// Serves a connection until it ends.
@@ -88,6 +88,8 @@ async fn write(
 enum Arriving {
     Payload {
         frame: FrameId,
+        /// The question that it answers, if it is of the past.
+        history: u64,
         bytes: usize,
         payload: Buffer,
         reported: Instant,
@@ -136,13 +138,9 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
             RecordKind::End | RecordKind::Reset => {
                 let complete = head.kind == RecordKind::End;
                 match self.frames.remove(&head.stream) {
-                    Some(Arriving::Payload { frame, bytes, payload, .. }) => {
-                        let event = if complete && payload.len() == bytes {
-                            EdgeEvent::FrameComplete(self.link, frame, payload.freeze())
-                        } else {
-                            EdgeEvent::FrameCancelled(self.link, frame)
-                        };
-                        self.tell(event).await
+                    Some(Arriving::Payload { frame, history, bytes, payload, .. }) => {
+                        let payload = (complete && payload.len() == bytes).then(|| payload.freeze());
+                        self.tell(received(self.link, frame, history, payload)).await
                     }
                     Some(Arriving::Refused) => Ok(()),
                     None => Err(Over("a stream ended that had not begun".into())),
@@ -185,13 +183,13 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
         let content = &mut content[..bytes];
         self.reader.read_exact(content).await?;
         let header = FrameHeader::decode(content)?;
-        let (frame, bytes) = (header.meta.id, header.payload_bytes as usize);
+        let (frame, history, bytes) = (header.meta.id, header.history, header.payload_bytes as usize);
         let (answer, agreed) = oneshot::channel();
         self.tell(EdgeEvent::FrameHeader(self.link, Box::new(header), answer)).await?;
         match agreed.await {
             Ok(Ok(())) => {
                 let (payload, reported) = (buffer(bytes), monotonic_now());
-                self.frames.insert(stream, Arriving::Payload { frame, bytes, payload, reported });
+                self.frames.insert(stream, Arriving::Payload { frame, history, bytes, payload, reported });
                 Ok(())
             }
             Ok(Err(refused)) => {
@@ -204,7 +202,7 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
 
     async fn payload(&mut self, stream: u32, bytes: usize) -> Result<(), Over> {
         match self.frames.get_mut(&stream) {
-            Some(Arriving::Payload { frame, bytes: whole, payload, reported })
+            Some(Arriving::Payload { frame, history, bytes: whole, payload, reported })
                 if payload.len() + bytes <= *whole =>
             {
                 let end = payload.len() + bytes;
@@ -214,20 +212,22 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
                         return Err(ReadRecordError::Ended.into());
                     }
                 }
-                report_progress(self.link, *frame, payload.len(), reported, self.events).await;
+                if *history == 0 {
+                    report_progress(self.link, *frame, payload.len(), reported, self.events).await;
+                }
                 Ok(())
             }
             refused => {
                 let cancelled = match refused {
-                    Some(Arriving::Payload { frame, .. }) => Some(*frame),
+                    Some(Arriving::Payload { frame, history, .. }) => Some((*frame, *history)),
                     _ => None,
                 };
                 let mut rest = [0; RECORD_BYTES_MAX];
                 self.reader.read_exact(&mut rest[..bytes]).await?;
                 match cancelled {
                     // More than its header said.
-                    Some(frame) => {
-                        self.tell(EdgeEvent::FrameCancelled(self.link, frame)).await?;
+                    Some((frame, history)) => {
+                        self.tell(received(self.link, frame, history, None)).await?;
                         self.refuse(stream).await
                     }
                     None => Ok(()),

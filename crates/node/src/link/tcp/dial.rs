@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::client::TlsStream;
 
 use super::{ReadRecordError, put_head, put_records, read_head};
-use crate::link::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender};
+use crate::link::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender, sent_event};
 
 /// Records written at once while the connection takes them without waiting: fewer system calls.
 const RECORDS_AT_ONCE_MAX: usize = 4;
@@ -99,8 +99,11 @@ async fn read(
 
 /// A frame of which not everything has been written.
 struct Outgoing {
+    /// Given when it begins: streams are numbered in the order in which they are begun.
     stream: u32,
     frame: FrameId,
+    /// The question that it answers, if it is of the past.
+    history: u64,
     /// The header, until it is written.
     header: Option<Vec<u8>>,
     rest: Bytes,
@@ -112,7 +115,7 @@ struct Sender<'a> {
     writer: WriteHalf<TlsStream<TcpStream>>,
     /// Records to be written next.
     out: Vec<u8>,
-    /// Oldest first; the broker gives no frame before the one before has been written or given up, so there are few.
+    /// Oldest first, with one of the past before all others; the broker gives no frame before the one before has been written or given up, so there are few.
     frames: Vec<Outgoing>,
     /// Streams begun so far.
     streams: u32,
@@ -135,7 +138,13 @@ impl Sender<'_> {
                 }
             }
             while let Ok(stream) = stopped.try_recv() {
+                let of_the_past =
+                    self.frames.iter().find(|frame| frame.stream == stream && frame.history > 0);
+                let ended = of_the_past.map(|frame| sent_event(self.link, frame.frame, frame.history));
                 self.forget(|frame| frame.stream == stream);
+                if let Some(ended) = ended {
+                    let _ = self.events.send(ended).await;
+                }
             }
             if self.frames.is_empty() && self.out.is_empty() {
                 tokio::select! {
@@ -177,13 +186,15 @@ impl Sender<'_> {
                 put_records(&mut self.out, RecordKind::Control, 0, &bytes);
             }
             Command::SendFrame(header, payload) => {
-                self.streams += 1;
                 let mut bytes = Vec::with_capacity(256);
                 header.encode(&mut bytes);
-                let (stream, frame) = (self.streams, header.meta.id);
-                self.frames.push(Outgoing { stream, frame, header: Some(bytes), rest: payload });
+                let (frame, history) = (header.meta.id, header.history);
+                let frame = Outgoing { stream: 0, frame, history, header: Some(bytes), rest: payload };
+                // What is written next is the last; the past comes behind every live frame.
+                let place = if history > 0 { 0 } else { self.frames.len() };
+                self.frames.insert(place, frame);
             }
-            Command::Reset(frame) => self.forget(|known| known.frame == frame),
+            Command::Reset(frame) => self.forget(|known| known.frame == frame && known.history == 0),
             Command::Close => {
                 let _ = self.write_out().await;
                 return Some("the camera broker closed the connection".into());
@@ -207,6 +218,8 @@ impl Sender<'_> {
         let mut written = None;
         if let Some(newest) = self.frames.last_mut() {
             if let Some(header) = newest.header.take() {
+                self.streams += 1;
+                newest.stream = self.streams;
                 put_records(&mut self.out, RecordKind::Data, newest.stream, &header);
             }
             let bytes = newest.rest.len().min(self.records_at_once * RECORD_BYTES_MAX);
@@ -214,13 +227,13 @@ impl Sender<'_> {
             put_records(&mut self.out, RecordKind::Data, newest.stream, &piece);
             if newest.rest.is_empty() {
                 put_head(&mut self.out, RecordKind::End, newest.stream, 0);
-                written = self.frames.pop().map(|frame| frame.frame);
+                written = self.frames.pop().map(|frame| (frame.frame, frame.history));
             }
         }
         let waited = self.write_out().await?;
         self.records_at_once = if waited { 1 } else { RECORDS_AT_ONCE_MAX };
-        if let Some(frame) = written {
-            let _ = self.events.send(CameraEvent::Sent(self.link, frame)).await;
+        if let Some((frame, history)) = written {
+            let _ = self.events.send(sent_event(self.link, frame, history)).await;
         }
         Ok(())
     }

@@ -1,0 +1,104 @@
+//! Questions for the past, and what is said where no frame answers them.
+
+use super::codec::{Reader, WireError, Write};
+use super::message::{frame_id, read_frame_id};
+use crate::frame::{RUNG_BYTES_MAX, Rung};
+use crate::history::{PastQuery, Reach};
+use crate::units::Timestamp;
+
+const FLAG_AFTER: u8 = 1;
+const FLAG_BEFORE: u8 = 2;
+const FLAG_NEWEST: u8 = 4;
+
+/// A question for one frame of the past.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HistoryRequest {
+    /// The edge's number for it, from 1, each higher than the one before.
+    pub request: u64,
+    /// Which frame. How far others are asked is not told: the camera asks its own memory and disk.
+    pub query: PastQuery,
+    /// What the frame is to be made into. Version 0.1 knows `original` alone.
+    pub rung: Rung,
+}
+
+impl HistoryRequest {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let PastQuery { after, before, begin, end, newest, .. } = self.query;
+        let flag = |set, flag| if set { flag } else { 0 };
+        out.u64(self.request);
+        out.u8(flag(after.is_some(), FLAG_AFTER)
+            | flag(before.is_some(), FLAG_BEFORE)
+            | flag(newest, FLAG_NEWEST));
+        frame_id(out, after.unwrap_or_default());
+        frame_id(out, before.unwrap_or_default());
+        out.u64(begin.as_nanos());
+        out.u64(end.as_nanos());
+        out.text(self.rung.as_str(), RUNG_BYTES_MAX);
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        let request = r.u64("request")?;
+        let flags = r.u8("flags")?;
+        let (after, before) = (read_frame_id(r)?, read_frame_id(r)?);
+        let query = PastQuery {
+            after: (flags & FLAG_AFTER != 0).then_some(after),
+            before: (flags & FLAG_BEFORE != 0).then_some(before),
+            begin: Timestamp::from_nanos(r.u64("begin")?),
+            end: Timestamp::from_nanos(r.u64("end")?),
+            newest: flags & FLAG_NEWEST != 0,
+            reach: Reach::Disk,
+        };
+        let rung = Rung::new(r.text("rung", RUNG_BYTES_MAX)?).ok_or(WireError::Text { field: "rung" })?;
+        Ok(Self { request, query, rung })
+    }
+}
+
+/// Why no frame answers a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum HistoryCode {
+    /// The camera holds none that was asked for.
+    None = 1,
+    /// The camera does not make this rung of frames of the past.
+    Rung = 2,
+    /// As many questions wait as may.
+    Busy = 3,
+    /// The frame is larger than the edge takes.
+    TooLarge = 4,
+}
+
+impl HistoryCode {
+    /// All of them, in the order of their codes.
+    pub const ALL: [Self; 4] = [Self::None, Self::Rung, Self::Busy, Self::TooLarge];
+}
+
+/// No frame answers a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryEnd {
+    /// The question's number.
+    pub request: u64,
+    /// Why.
+    pub code: HistoryCode,
+    /// The capture time of the oldest frame that the camera holds, if it holds any.
+    pub held_from: Option<Timestamp>,
+}
+
+impl HistoryEnd {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.u64(self.request);
+        out.u8(self.code as u8);
+        out.u8(u8::from(self.held_from.is_some()));
+        out.u64(self.held_from.unwrap_or(Timestamp::MIN).as_nanos());
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        let request = r.u64("request")?;
+        let code = r.u8("code")?;
+        // A reason of a later version still says that no frame will come.
+        let known = HistoryCode::ALL.into_iter().find(|known| *known as u8 == code);
+        let holds = r.u8("holds any")? != 0;
+        let held_from = Timestamp::from_nanos(r.u64("held from")?);
+        let code = known.unwrap_or(HistoryCode::None);
+        Ok(Self { request, code, held_from: holds.then_some(held_from) })
+    }
+}
