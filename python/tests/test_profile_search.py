@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from mez.profile.errors import RungError
 from mez.profile.families import NAMES, Family, Point, family
 from mez.profile.make import FRAMES_DEFAULT
-from mez.profile.search import SCREENING_SHARE, Screened, Search, coarse
+from mez.profile.search import SCREENING_SHARE, Plan, Screened, Search, coarse
 
 WIDTH = 768
 FRAMES = FRAMES_DEFAULT
@@ -68,6 +69,28 @@ def test_the_frontier_is_found_at_a_fraction_of_its_cost(name: str, seed: int) -
             if best >= 0.9:
                 worst = max(worst, best - best_within(measured, result.bytes * 1.15))
     assert top < 0.9 or worst <= 0.02, f"{worst:.3f} below the frontier, of {finalists}"
+
+
+def test_a_search_may_begin_where_another_ended() -> None:
+    """With its rungs, so many rounds of neighbours, and the cheapest at the accuracies asked for."""
+    one = family("h264", WIDTH)
+    truth = landscape(one, 1)
+    steps = (0.9, 0.95)
+    search = Search(one, Plan(("h264/w384/q32", "h264/q40"), rounds_max=1, accuracy_min=0.5, steps=steps))
+    asked = []
+    while due := search.due():
+        asked.append({one.rung(point) for point in due})
+        for point in due:
+            search.tell(point, truth[point])
+    assert asked[0] == {"h264/w384/q32", "h264/q40"}
+    assert len(asked) == 2
+    assert asked[1] <= {one.rung(n) for rung in asked[0] for n in one.neighbours(one.point(rung))}
+    found = [truth[one.point(rung)].accuracy for rung in search.finalists()]
+    assert len(found) == sum(
+        max(result.accuracy for result in search.screened.values()) >= step for step in steps
+    )
+    with pytest.raises(RungError, match="has no rung jpeg"):
+        Search(one, Plan(("jpeg/q30/420",)))
 
 
 def test_coarse_grids_reach_the_corners() -> None:

@@ -21,6 +21,7 @@ from mez.profile.document import Profile, frontier
 from mez.profile.families import Family, family, family_of
 from mez.profile.interval import interval_95
 from mez.profile.make import Made, ceiling_of, make
+from mez.profile.search import Plan
 from mez_bench import x264
 from mez_bench.experiment import Experiment, ExperimentError, Outcome, Target
 from mez_bench.run import CACHE, ROOT, Run
@@ -44,7 +45,15 @@ FAMILIES: Final = ("h264", "tiles", "jpeg", "five-knobs")
 OWN: Final = ("h264", "tiles", "jpeg")
 BASELINE: Final = "x264"
 
-FINALISTS_MAX: Final = 6
+STEPS: Final = (0.905, 0.945, 0.955, 0.965, 0.975, 0.985)
+"""Screened accuracies whose cheapest rungs are measured on all frames: about the floors, because screening
+errs."""
+
+ROUNDS_MAX: Final = 1
+"""Rounds of neighbours of the shortlist: it is the outcome of wider searches."""
+
+ACCURACY_MIN: Final = 0.88
+"""What lies clearly below the lowest floor is not searched."""
 
 SHORTLIST: Final = Path(__file__).with_name("pareto_shortlist.json")
 """Rungs near the best of each family and video, from earlier searches: a full run begins with them, a quick
@@ -178,7 +187,10 @@ def _profile(run: Run, source: Path, shortlist: Mapping[str, Sequence[str]], wit
                 rungs = [rung for name in names for rung in shortlist[name][:QUICK_RUNGS]]
                 return make(crew, [], _Progress(run), frames, rungs)
             grids = [_grid(name, width) for name in names]
-            return make(crew, grids, _Progress(run), frames, (), shortlist, FINALISTS_MAX)
+            plans = {
+                name: Plan(tuple(shortlist[name]), ROUNDS_MAX, ACCURACY_MIN, steps=STEPS) for name in names
+            }
+            return make(crew, grids, _Progress(run), frames, plans=plans)
     except Error as error:
         raise ExperimentError(str(error)) from error
 

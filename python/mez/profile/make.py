@@ -14,7 +14,7 @@ from mez.profile.families import Family
 from mez.profile.footage import Footage
 from mez.profile.judge import Judge
 from mez.profile.measure import NOISE, Measurement
-from mez.profile.search import FINALISTS_MAX, SCREENING_SHARE, Screened, Search
+from mez.profile.search import SCREENING_SHARE, Plan, Screened, Search
 
 FRAMES_DEFAULT: Final = 120
 """Frames that are scored. A hundredth of F1 takes about as many; a forecast for fewer is worth little."""
@@ -91,8 +91,7 @@ def make(
     progress: Progress,
     frames: int = FRAMES_DEFAULT,
     rungs: Sequence[str] = (),
-    seeds: Mapping[str, Sequence[str]] | None = None,
-    finalists_max: int = FINALISTS_MAX,
+    plans: Mapping[str, Plan] | None = None,
 ) -> Made:
     """Profile an application.
 
@@ -102,8 +101,7 @@ def make(
         progress: Hears how it goes.
         frames: How many frames are scored.
         rungs: Rungs that are measured in any case.
-        seeds: By family, rungs that its search begins with.
-        finalists_max: Most rungs of a family that are measured on all frames.
+        plans: How families are searched, by their names, where not in the usual way.
 
     Raises:
         ProfileError: It cannot be done, or makes no sense.
@@ -130,8 +128,7 @@ def make(
     ceiling = crew.measure([NOISE, CEILING_JPEG], places, lambda rung: progress.done(len(places), rung))
 
     few = _few(footage, places)
-    begin = seeds or {}
-    searches = [Search(family, begin.get(family.name, ()), finalists_max) for family in families]
+    searches = [Search(family, (plans or {}).get(family.name, Plan())) for family in families]
     while due := [(search, point) for search in searches for point in search.due()]:
         names = {search.family.rung(point): (search, point) for search, point in due}
         found = crew.measure(list(names), few, lambda rung: progress.done(len(few), rung))

@@ -10,7 +10,7 @@ summit far from the first would lose it; knobs make frames gradually worse, and 
 every corner.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -59,6 +59,26 @@ class Screened:
     accuracy: float
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a family is searched.
+
+    Attributes:
+        seeds: Rungs to begin with, in place of the coarse grid, where an earlier search has shown where to
+            look.
+        rounds_max: Most rounds of neighbours.
+        accuracy_min: Rungs that keep less are not followed up.
+        finalists_max: Most rungs that are measured on all frames.
+        steps: Accuracies whose cheapest rungs are measured on all frames, in place of an even spread.
+    """
+
+    seeds: tuple[str, ...] = ()
+    rounds_max: int = ROUNDS_MAX
+    accuracy_min: float = ACCURACY_MIN
+    finalists_max: int = FINALISTS_MAX
+    steps: tuple[float, ...] = ()
+
+
 class Search:
     """The search of one family.
 
@@ -67,15 +87,13 @@ class Search:
 
     Args:
         family: What is searched.
-        seeds: Rungs to begin with, in place of the coarse grid, where an earlier search has shown where to
-            look.
-        finalists_max: Most rungs that are measured on all frames.
+        plan: How.
     """
 
-    def __init__(self, family: Family, seeds: Sequence[str] = (), finalists_max: int = FINALISTS_MAX) -> None:
+    def __init__(self, family: Family, plan: Plan = Plan()) -> None:
         self.family = family
-        self._seeds = [family.point(rung) for rung in seeds]
-        self._finalists_max = finalists_max
+        self._plan = plan
+        self._seeds = [family.point(rung) for rung in plan.seeds]
         self.screened: dict[Point, Screened] = {}
         self._rounds = 0
         self._screened_max = max(SCREENED_MIN, int(len(family) * SCREENED_SHARE_MAX))
@@ -84,7 +102,7 @@ class Search:
         """Return the settings to screen next; none when the search is over."""
         if not self.screened:
             return self._seeds or coarse(self.family)
-        if self._rounds >= ROUNDS_MAX:
+        if self._rounds >= self._plan.rounds_max:
             return []
         self._rounds += 1
         near = self._near(self.screened)
@@ -117,8 +135,14 @@ class Search:
                 best.append(point)
             else:
                 short[point] = by
+        if self._plan.steps:
+            at_least = [
+                [one for one in best if self.screened[one].accuracy >= step] for step in self._plan.steps
+            ]
+            chosen = list(dict.fromkeys(reached[0] for reached in at_least if reached))
+            return [self.family.rung(point) for point in chosen or best[-1:]]
         chosen = self._spread(best)
-        room = self._finalists_max - len(chosen)
+        room = self._plan.finalists_max - len(chosen)
         chosen += sorted(short, key=lambda point: (short[point], point))[: max(room, 0)]
         return [
             self.family.rung(point) for point in sorted(chosen, key=lambda point: self.screened[point].bytes)
@@ -126,10 +150,10 @@ class Search:
 
     def _spread(self, best: list[Point]) -> list[Point]:
         """Keep both ends of a frontier, and between them those nearest to even steps of accuracy."""
-        if len(best) <= self._finalists_max:
+        if len(best) <= self._plan.finalists_max:
             return list(best)
         low, high = (self.screened[point].accuracy for point in (best[0], best[-1]))
-        steps = self._finalists_max - 1
+        steps = self._plan.finalists_max - 1
         due = [low + (high - low) * step / steps for step in range(steps + 1)]
         # The cheapest at or above each step; never fewer than the ends.
         kept = [next(point for point in best if self.screened[point].accuracy >= at - 1e-9) for at in due]
@@ -146,7 +170,7 @@ class Search:
             much_cheaper = (
                 self.screened[one] for one in ordered if self.screened[one].bytes < CLEARLY_FEWER * bytes_
             )
-            if accuracy >= max(best - SLACK, ACCURACY_MIN) and all(
+            if accuracy >= max(best - SLACK, self._plan.accuracy_min) and all(
                 one.accuracy < accuracy for one in much_cheaper
             ):
                 near.append(point)
