@@ -485,3 +485,17 @@ def test_every_profile_error_says_what_to_do() -> None:
     """By the rule of all errors of Mez."""
     assert issubclass(ProfileError, Error)
     assert DEFAULT == ("h264", "tiles", "jpeg")
+
+
+def test_the_profile_that_comes_with_mez_is_sound() -> None:
+    """It is of the demo's detector and the demo's video, and cameras can make all of its rungs."""
+    folder = Path(document.__file__).parents[1] / "profiles"
+    profile = document.load(folder / "pedestrian-hog-vtest.json")
+    script = (Path(__file__).parents[2] / "tools" / "demo-video").read_text()
+    assert profile.about.video_sha256 in script
+    assert profile.about.app == "pedestrian-hog"
+    for rung in profile.rungs:
+        _native.rung_facts(rung.rung, profile.about.width, profile.about.height)
+    cheapest = profile.cheapest(0.96)
+    assert cheapest is not None
+    assert cheapest.bytes_per_published_frame < 2000

@@ -139,8 +139,9 @@ class Search:
             at_least = [
                 [one for one in best if self.screened[one].accuracy >= step] for step in self._plan.steps
             ]
-            chosen = list(dict.fromkeys(reached[0] for reached in at_least if reached))
-            return [self.family.rung(point) for point in chosen or best[-1:]]
+            # And the most accurate, so that a floor that screening missed by a hair has a rung.
+            chosen = list(dict.fromkeys([*(reached[0] for reached in at_least if reached), *best[-1:]]))
+            return [self.family.rung(point) for point in chosen]
         chosen = self._spread(best)
         room = self._plan.finalists_max - len(chosen)
         chosen += sorted(short, key=lambda point: (short[point], point))[: max(room, 0)]
