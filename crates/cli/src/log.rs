@@ -63,6 +63,13 @@ struct Place {
 
 impl Place {
     fn cameras(&self) -> Result<(Vec<CameraName>, KeyRing), Failure> {
+        // First, since a folder that is not there needs no key.
+        if let Err(error) = std::fs::metadata(&self.log_dir) {
+            return Err(Failure::text(format!(
+                "cannot read {}: {error}; give the folder of logs with --log-dir",
+                self.log_dir.display()
+            )));
+        }
         let keys = find_log_keys(self.log_key.as_deref(), self.keys.as_deref())?;
         let unreadable = |error| Failure::text(format!("cannot read {}: {error}", self.log_dir.display()));
         let mut cameras = cameras_in(&self.log_dir).map_err(unreadable)?;
