@@ -347,6 +347,8 @@ enum Input {
     Cancelled(u64, u64),
     Subscribe(u64, u64),
     Unsubscribe(u64),
+    Ask(u64),
+    Past(u64, u64, usize),
 }
 
 fn any_number() -> impl Strategy<Value = u64> {
@@ -364,6 +366,11 @@ fn any_camera_message() -> impl Strategy<Value = Message> {
         1 => Just(Message::Status(Status::default())),
         1 => Just(Message::DiskStatus(DiskStatus::default())),
         1 => Just(Message::Demand(Demand::default())),
+        1 => (1u64..6).prop_map(|request| Message::HistoryEnd(crate::wire::HistoryEnd {
+            request,
+            code: crate::wire::HistoryCode::None,
+            held_from: None,
+        })),
     ]
 }
 
@@ -400,6 +407,8 @@ fn any_input() -> impl Strategy<Value = Input> {
         1 => (link(), 0u64..4).prop_map(|(link, frame)| Input::Cancelled(link, frame)),
         1 => (0u64..4, 0u64..20_000).prop_map(|(id, ms)| Input::Subscribe(id, ms)),
         1 => (0u64..4).prop_map(Input::Unsubscribe),
+        2 => (0u64..4).prop_map(Input::Ask),
+        1 => (link(), 1u64..6, 9usize..12).prop_map(|(link, request, bytes)| Input::Past(link, request, bytes)),
     ]
 }
 
@@ -413,6 +422,7 @@ proptest! {
         let mut rig = Rig::with(EdgeConfig { log_bytes_max: 40_000, cameras_max: 2, ..EdgeConfig::default() });
         let mut subscriptions = Vec::new();
         let mut open = BTreeSet::new();
+        let mut asked = BTreeSet::new();
         for input in inputs {
             match input {
                 Input::Pass(ms) => {
@@ -464,11 +474,31 @@ proptest! {
                     subscriptions.push(crate::subscription::Subscription::new(span));
                 }
                 Input::Unsubscribe(id) => rig.broker.handle_unsubscribe(SubscriptionId(id)),
+                Input::Ask(sequence) => {
+                    let query = crate::history::PastQuery {
+                        after: Some(FrameId { epoch: Epoch(0), sequence: Sequence(sequence) }),
+                        before: None,
+                        begin: Timestamp::MIN,
+                        end: Timestamp::MAX,
+                        newest: false,
+                        reach: crate::history::Reach::Camera,
+                    };
+                    let camera = "dock/cam1".parse().unwrap();
+                    asked.insert(rig.broker.handle_history_query(rig.now, &camera, query));
+                }
+                Input::Past(link, request, bytes) => {
+                    let past = FrameHeader { history: request, ..header(1, 2, 10, Vec::new()) };
+                    if rig.broker.handle_frame_header(rig.now, LinkId(link), past).is_ok() {
+                        let payload = vec![0; bytes].into();
+                        rig.broker.handle_history_complete(rig.now, LinkId(link), request, payload);
+                    }
+                }
             }
             for output in rig.take() {
                 match output {
                     EdgeOutput::Send { link, .. } => prop_assert!(open.contains(&link), "{:?} was closed", link),
                     EdgeOutput::Close { link } => { open.remove(&link); }
+                    EdgeOutput::History { request, .. } => prop_assert!(asked.remove(&request), "answered twice"),
                     EdgeOutput::Attach { camera, log, .. } => {
                         for subscription in &mut subscriptions {
                             subscription.attach(camera.clone(), log.clone());
@@ -484,5 +514,116 @@ proptest! {
             prop_assert!(cameras.len() <= 2);
             prop_assert!(cameras.iter().map(|camera| camera.log_bytes).sum::<u64>() <= 40_000);
         }
+    }
+}
+
+mod past {
+    use super::*;
+    use crate::history::{PastAnswer, PastQuery, Reach};
+    use crate::wire::{HistoryCode, HistoryEnd};
+
+    fn after(sequence: u64) -> PastQuery {
+        PastQuery {
+            after: Some(FrameId { epoch: Epoch(2), sequence: Sequence(sequence) }),
+            before: None,
+            begin: Timestamp::MIN,
+            end: Timestamp::MAX,
+            newest: false,
+            reach: Reach::Camera,
+        }
+    }
+
+    fn ask(rig: &mut Rig, sequence: u64) -> u64 {
+        rig.broker.handle_history_query(rig.now, &"dock/cam1".parse().unwrap(), after(sequence))
+    }
+
+    /// The answers, and how many questions went to the camera.
+    fn answers(rig: &mut Rig) -> (Vec<(u64, PastAnswer)>, usize) {
+        let (mut answers, mut asked) = (Vec::new(), 0);
+        for output in rig.take() {
+            match output {
+                EdgeOutput::History { request, answer } => answers.push((request, answer)),
+                EdgeOutput::Send { message: Message::HistoryRequest(_), .. } => asked += 1,
+                _ => {}
+            }
+        }
+        (answers, asked)
+    }
+
+    /// A frame of an earlier start comes, is kept beside the replica, and answers the next reading without the camera.
+    #[test]
+    fn what_was_fetched_is_kept_apart_and_fetched_once() {
+        let mut rig = Rig::new();
+        rig.hello(1, "a", 3, 1, 0);
+        let request = ask(&mut rig, 6);
+        assert_eq!(answers(&mut rig).1, 1);
+        let past = FrameHeader { history: request, ..header(2, 7, 10, Vec::new()) };
+        rig.broker.handle_frame_header(rig.now, LinkId(1), past.clone()).unwrap();
+        rig.broker.handle_history_complete(rig.now, LinkId(1), request, vec![1; 10].into());
+        let (found, _) = answers(&mut rig);
+        assert_eq!((found.len(), found[0].0), (1, request));
+        assert_eq!(found[0].1.record.as_ref().unwrap().frame.meta, past.meta);
+        assert_eq!((rig.info().newest, rig.info().counters.received), (None, 0));
+
+        let again = ask(&mut rig, 6);
+        let (found, asked) = answers(&mut rig);
+        assert_eq!((found[0].0, found[0].1.record.is_some(), asked), (again, true, 0));
+        // What is held does not follow directly, so what lies between is asked for.
+        ask(&mut rig, 4);
+        assert_eq!(answers(&mut rig).1, 1);
+    }
+
+    #[test]
+    fn a_frame_of_the_past_that_was_not_asked_for_is_refused() {
+        let mut rig = Rig::new();
+        rig.hello(1, "a", 3, 1, 0);
+        let unasked = FrameHeader { history: 5, ..header(2, 7, 10, Vec::new()) };
+        assert!(matches!(
+            rig.broker.handle_frame_header(rig.now, LinkId(1), unasked),
+            Err(FrameRefused::NotAsked { .. })
+        ));
+        let request = ask(&mut rig, 6);
+        let other = FrameHeader { history: request, ..header(2, 6, 10, Vec::new()) };
+        assert!(rig.broker.handle_frame_header(rig.now, LinkId(1), other).is_err(), "not after frame 6");
+        let (found, _) = answers(&mut rig);
+        assert!(found[0].1.record.is_none(), "whoever asked does not wait for ever");
+        // A payload of another size than was announced is no frame.
+        let request = ask(&mut rig, 6);
+        let past = FrameHeader { history: request, ..header(2, 7, 10, Vec::new()) };
+        rig.broker.handle_frame_header(rig.now, LinkId(1), past).unwrap();
+        rig.broker.handle_history_complete(rig.now, LinkId(1), request, vec![1; 9].into());
+        assert!(answers(&mut rig).0[0].1.record.is_none());
+    }
+
+    /// Every question is answered: by the camera, by the end of its connection, by time, or at once where there is no camera.
+    #[test]
+    fn every_question_is_answered_once() {
+        let mut rig = Rig::new();
+        let nobody = ask(&mut rig, 6);
+        assert_eq!(answers(&mut rig).0[0].0, nobody);
+        rig.hello(1, "a", 3, 1, 0);
+        let requests: Vec<u64> =
+            (0..HISTORY_QUESTIONS_MAX as u64 + 1).map(|sequence| ask(&mut rig, sequence)).collect();
+        let (found, asked) = answers(&mut rig);
+        assert_eq!((found.len(), asked), (1, HISTORY_QUESTIONS_MAX), "one too many");
+        let held_from = Some(Timestamp::from_nanos(9));
+        let end = HistoryEnd { request: requests[0], code: HistoryCode::None, held_from };
+        rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryEnd(end));
+        rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryEnd(end));
+        let (found, _) = answers(&mut rig);
+        assert_eq!((found.len(), found[0].1.held_from), (1, held_from));
+        rig.now += HISTORY_TIME_MAX / 2;
+        rig.broker.handle_message(rig.now, LinkId(1), Message::Status(Status::default()));
+        rig.broker.handle_timeout(rig.now);
+        rig.broker.handle_history_dropped(requests[1]);
+        rig.broker.handle_closed(rig.now, LinkId(1));
+        let answered: Vec<u64> = answers(&mut rig).0.into_iter().map(|(request, _)| request).collect();
+        assert_eq!(answered, requests[2..HISTORY_QUESTIONS_MAX]);
+        rig.hello(2, "a", 3, 2, 0);
+        let late = ask(&mut rig, 3);
+        answers(&mut rig);
+        rig.now = rig.broker.poll_timeout().unwrap().max(rig.now + HISTORY_TIME_MAX);
+        rig.broker.handle_timeout(rig.now);
+        assert_eq!(answers(&mut rig).0[0].0, late);
     }
 }
