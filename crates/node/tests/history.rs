@@ -16,7 +16,7 @@ use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
 use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, EdgeSubscription, Served};
 use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::{Role, SiteName};
-use mez_node::persist::PersistOptions;
+use mez_node::persist::{LogFiles, PersistOptions};
 
 const CAMERA: &str = "dock/cam1";
 const FRAME_BYTES: usize = 100_000;
@@ -344,4 +344,25 @@ async fn live_frames_arrive_while_the_past_is_fetched(transport: Transport) {
     cross(&camera, &mut subscription, 100..104).await;
     let got = reading.await.unwrap();
     assert_eq!(got.numbers[..16], (0..16).collect::<Vec<_>>());
+}
+
+/// Another program held the folder of the camera's log when it came. The log is kept as soon as that has let go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_could_not_be_opened_is_tried_again() {
+    let site = Site::new(Transport::Quic);
+    let name = CAMERA.parse().unwrap();
+    let edge = site.edge(true);
+    let held = LogFiles::open(&site.persist("edge").folder, &name, site.path("other/log")).unwrap();
+    let camera = site.camera(&edge, false);
+    connected(&camera).await;
+    let degraded = async {
+        while edge.log_on_disk(&name).is_none_or(|status| status.degraded.is_none()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), degraded).await.expect("the refusal is told");
+    drop(held);
+    let mut subscription = live(&edge).await;
+    cross(&camera, &mut subscription, 0..1).await;
+    written(&edge, 1).await;
 }

@@ -98,6 +98,11 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
         self.shared.status(camera, monotonic_now())
     }
 
+    /// Whether [`LogKeeper::stop`] was called.
+    pub fn is_stopped(&self) -> bool {
+        lock(&self.thread).is_none()
+    }
+
     /// Writes what there is, makes it durable and ends. Blocks for at most two seconds.
     pub fn stop(&self) {
         self.order(Order::Stop);

@@ -20,6 +20,9 @@ use crate::state::edge_folder;
 /// Threads that read logs at the start.
 const READERS_MAX: usize = 4;
 
+/// How long after a camera's log could not be opened that is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The logs on disk of the cameras of an edge.
 pub(crate) struct Replicas {
     options: PersistOptions,
@@ -82,18 +85,27 @@ impl Replicas {
         let cursor = reader.cursor_at_end();
         let (options, state, keeper) = (self.options.clone(), self.state.clone(), self.keeper.clone());
         let camera = camera.clone();
-        tokio::task::spawn_blocking(move || {
-            let state = edge_folder(&state, &camera);
-            match OpenLog::open(&options, &camera, &state, (0, Duration::ZERO)) {
-                Ok((log, _)) => {
-                    let (camera, mut writer) = log.writer(cursor);
-                    writer.set_start(epoch, anchor);
-                    keeper.keep(camera, writer);
+        tokio::spawn(async move {
+            let mut refused = false;
+            // What keeps the folder from being opened may pass: another broker that is about to stop, a disk that is not there yet.
+            while !keeper.is_stopped() {
+                let (options, name, state) = (options.clone(), camera.clone(), edge_folder(&state, &camera));
+                let open = move || OpenLog::open(&options, &name, &state, (0, Duration::ZERO));
+                let Ok(opened) = tokio::task::spawn_blocking(open).await else { return };
+                match opened {
+                    Ok((log, _)) => {
+                        let (camera, mut writer) = log.writer(cursor);
+                        writer.set_start(epoch, anchor);
+                        return keeper.keep(camera, writer);
+                    }
+                    Err(error) if !refused => {
+                        refused = true;
+                        error!(%camera, "the camera's log is not kept on disk; trying again every second: {error}");
+                        keeper.refused(camera.clone(), Degraded::Denied(error.to_string()));
+                    }
+                    Err(_) => {}
                 }
-                Err(error) => {
-                    error!(%camera, "the camera's log is not kept on disk: {error}");
-                    keeper.refused(camera, Degraded::Denied(error.to_string()));
-                }
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         });
     }
