@@ -190,8 +190,12 @@ impl Quantile {
         let (mut on_time, mut displaced) = (0u32, 0.0);
         for (pair, quantile) in pairs.iter().zip(&self.size_quantiles) {
             let ms_per_byte = pair.slowness / outlook.rate;
-            let start_ms = outlook.backlog.drained_in_ms(ms_per_byte).max(pair.wait_ms);
-            let end_ms = start_ms + sizes.quantile(*quantile) * self.size_ratio * ms_per_byte;
+            // The first packet's time is in the delay, and what it took longer than at best in the wait; behind own frames it is in neither.
+            let bytes = sizes.quantile(*quantile) * self.size_ratio;
+            let drained_ms = outlook.backlog.drained_in_ms(ms_per_byte);
+            let packet_ms = if drained_ms > 0.0 { PACKET_BYTES.min(bytes) * ms_per_byte } else { 0.0 };
+            let first_ms = (drained_ms + packet_ms).max(pair.wait_ms);
+            let end_ms = first_ms + (bytes - PACKET_BYTES).max(0.0) * ms_per_byte;
             on_time += u32::from(end_ms <= left_ms);
             // The next frame waits for the end of this one, or until it is cancelled for being late, which a frame that others refer
             // to is not. When the one after it comes first, it has waited in vain.
@@ -212,7 +216,8 @@ impl Quantile {
         let (mut on_time, mut took_ms) = (0u32, 0.0);
         for (pair, quantile) in pairs.iter().zip(&self.size_quantiles) {
             let ms_per_byte = pair.slowness / outlook.rate;
-            let end_ms = pair.wait_ms + sizes.quantile(*quantile) * self.size_ratio * ms_per_byte;
+            let bytes = sizes.quantile(*quantile) * self.size_ratio;
+            let end_ms = pair.wait_ms + (bytes - PACKET_BYTES).max(0.0) * ms_per_byte;
             on_time += u32::from(end_ms <= left_ms);
             took_ms += end_ms;
         }
