@@ -34,10 +34,10 @@ pub const SILENCE_MAX: Duration = Duration::from_millis(250);
 pub struct Config {
     /// α, the weight of a sample of the rate. Default 0.3.
     pub gain: f64,
-    /// The weight of a sample of a small frame, whose few aggregated bursts mislead. Default 0.18.
-    pub gain_small: f64,
-    /// What counts as small, in bytes. Default 60,000.
-    pub small_bytes: f64,
+    /// The weight of a sample that took a short time, in which a few bursts of others or of our own decide. Default 0.18.
+    pub gain_short: f64,
+    /// What counts as short, in milliseconds. Default 10.
+    pub short_ms: f64,
     /// The weight of a sample when what was known is old: after an outage, or after two errors in a row of the same sign and above a
     /// standard deviation each. Default 0.6.
     pub gain_renewed: f64,
@@ -74,8 +74,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             gain: 0.3,
-            gain_small: 0.18,
-            small_bytes: 60e3,
+            gain_short: 0.18,
+            short_ms: 10.0,
             gain_renewed: 0.6,
             renewed_samples: 5,
             gain_cancelled: 1.0,
@@ -123,6 +123,8 @@ pub struct Quantile {
     /// When the last frame was sent.
     tried: Option<Instant>,
     probed: Instant,
+    /// The rung that was tried last while frames were too small to measure the link by.
+    probed_blind: usize,
     /// What was predicted for the frame that was chosen last.
     predicted: Option<f64>,
 }
@@ -161,6 +163,7 @@ impl Quantile {
             out: false,
             tried: None,
             probed: Instant::ZERO,
+            probed_blind: 0,
             predicted: None,
         }
     }
@@ -271,7 +274,9 @@ impl Quantile {
     /// One rung more, from time to time, while it is the congestion window that limits, which grows only when it is used; or while
     /// frames are too small to measure the link by.
     fn probe(&mut self, offer: &Offer<'_>, outlook: &Outlook, best: Prospect) -> Prospect {
-        let rung = best.rung + 1;
+        // As long as nothing is measured each try goes above the last, or it would never be.
+        let tried = if self.rate.blind { self.probed_blind } else { 0 };
+        let rung = best.rung.max(tried) + 1;
         let due = (self.rate.window_limited || self.rate.blind)
             && offer.now >= self.probed + self.config.probe_interval;
         if !due || rung >= offer.ladder.len() {
@@ -281,7 +286,7 @@ impl Quantile {
         if higher.on_time < offer.on_time_share && !self.rate.blind {
             return best;
         }
-        self.probed = offer.now;
+        (self.probed, self.probed_blind) = (offer.now, rung);
         higher
     }
 
@@ -335,7 +340,11 @@ impl Policy for Quantile {
             cancelled: false,
         };
         self.rate.record(&self.config, &sample);
-        self.learn(landed.flight.on_time_probability, arrival.last <= landed.flight.due);
+        let on_time = arrival.last <= landed.flight.due;
+        if !self.rate.blind || !on_time {
+            self.probed_blind = 0;
+        }
+        self.learn(landed.flight.on_time_probability, on_time);
     }
 
     fn handle_reset(&mut self, _: Instant, frame: FrameId) {

@@ -95,8 +95,8 @@ impl Rate {
             config.gain_renewed
         } else if shifted {
             config.gain_renewed
-        } else if sample.bytes < config.small_bytes {
-            config.gain_small
+        } else if sample.took_ms < config.short_ms {
+            config.gain_short
         } else {
             config.gain
         };
