@@ -197,7 +197,7 @@ impl Quantile {
             let bytes = sizes.quantile(*quantile) * self.size_ratio;
             let drained_ms = outlook.backlog.drained_in_ms(ms_per_byte);
             let packet_ms = if drained_ms > 0.0 { PACKET_BYTES.min(bytes) * ms_per_byte } else { 0.0 };
-            let first_ms = (drained_ms + packet_ms).max(pair.wait_ms);
+            let first_ms = (drained_ms + packet_ms).max(pair.wait_at(outlook.rate));
             let end_ms = first_ms + (bytes - PACKET_BYTES).max(0.0) * ms_per_byte;
             on_time += u32::from(end_ms <= left_ms);
             // The next frame waits for the end of this one, or until it is cancelled for being late, which a frame that others refer
@@ -220,7 +220,7 @@ impl Quantile {
         for (pair, quantile) in pairs.iter().zip(&self.size_quantiles) {
             let ms_per_byte = pair.slowness / outlook.rate;
             let bytes = sizes.quantile(*quantile) * self.size_ratio;
-            let end_ms = pair.wait_ms + (bytes - PACKET_BYTES).max(0.0) * ms_per_byte;
+            let end_ms = pair.wait_at(outlook.rate) + (bytes - PACKET_BYTES).max(0.0) * ms_per_byte;
             on_time += u32::from(end_ms <= left_ms);
             took_ms += end_ms;
         }

@@ -1,5 +1,6 @@
 //! How fast the link is now, and how wrong such estimates have been.
 
+use super::super::flight::PACKET_BYTES;
 use super::Config;
 
 /// Pairs of wait and error that are remembered: at 15 frames per second the last eight seconds.
@@ -7,17 +8,32 @@ pub(super) const PAIRS_MAX: usize = 120;
 /// Before so many pairs it is not known what an error of usual size is.
 const SHIFT_PAIRS_MIN: usize = 20;
 /// What is assumed of errors before any was seen: the link may be half as fast as the first frame showed.
-const UNKNOWN: [Pair; 2] = [Pair { wait_ms: 0.0, slowness: 1.0 }, Pair { wait_ms: 0.0, slowness: 2.0 }];
+const UNKNOWN: [Pair; 2] = [Pair::waiting(0.0, 1.0, 1.0), Pair::waiting(0.0, 1.0, 2.0)];
 
 /// How long a frame waited behind other stations, and how wrong the estimate of the rate was: kept together, because a
 /// link that others use is at once late and slow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pair {
-    /// Milliseconds.
-    pub(super) wait_ms: f64,
+    /// Milliseconds behind others, beyond what the first packet itself may have taken.
+    wait_ms: f64,
+    /// What of the wait the first packet may have taken, as bytes: it takes more or less where the link is another.
+    packet_bytes: f64,
     /// The rate that was estimated ÷ the rate that was measured then, `exp(−ε)`: above 1 where the link was slower than
     /// thought.
     pub(super) slowness: f64,
+}
+
+impl Pair {
+    /// The first packet waited so long on a link that carried so many bytes per millisecond.
+    const fn waiting(wait_ms: f64, rate: f64, slowness: f64) -> Self {
+        let packet_ms = wait_ms.min(PACKET_BYTES / rate);
+        Self { wait_ms: wait_ms - packet_ms, packet_bytes: packet_ms * rate, slowness }
+    }
+
+    /// How long it would have waited on one that carries `rate` bytes per millisecond.
+    pub(super) fn wait_at(&self, rate: f64) -> f64 {
+        self.wait_ms + self.packet_bytes / rate
+    }
 }
 
 /// A finished measurement of the link.
@@ -87,7 +103,7 @@ impl Rate {
             return;
         }
         let shifted = self.shifted(error);
-        self.remember(Pair { wait_ms: sample.wait_ms.max(0.0), slowness: (-error).exp() });
+        self.remember(Pair::waiting(sample.wait_ms.max(0.0), log_rate.exp(), (-error).exp()));
         let gain = if sample.cancelled {
             config.gain_cancelled
         } else if self.renewed > 0 {
@@ -198,6 +214,6 @@ mod tests {
             rate.record(&config, &Sample { wait_ms: f64::from(index), ..sample(100e3, 10.0) });
         }
         assert_eq!(rate.pairs().len(), PAIRS_MAX);
-        assert!(rate.pairs().iter().all(|pair| pair.wait_ms >= (1000 - PAIRS_MAX) as f64));
+        assert!(rate.pairs().iter().all(|pair| pair.wait_at(10e3) >= (1000 - PAIRS_MAX) as f64));
     }
 }
