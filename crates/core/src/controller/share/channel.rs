@@ -10,7 +10,7 @@ const SPREAD_GAIN: f64 = 0.02;
 /// See [`GAIN`].
 const SAMPLE_MS: f64 = 66.0;
 /// How much of an unsteady channel's time is kept back.
-const CAUTION: f64 = 0.3;
+const CAUTION: f64 = 0.15;
 /// A busy time is measured after this long at the latest, in milliseconds.
 const BUSY_MS_MAX: f64 = 100.0;
 /// Shorter busy times say nothing, in milliseconds.
