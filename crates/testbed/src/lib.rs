@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`world`] | the world: making, running, faults |
 //! | [`scenario`] | worlds drawn at random |
+//! | [`scenario_file`] | worlds written down in TOML, with what is expected of them |
 //! | [`check`] | what must hold in every world |
 //! | [`disk`] | a disk that tears, fails and runs full under a camera's log, and stories that are played on it |
 //! | [`link`] | the model of a link and of the connections on it |
@@ -22,6 +23,7 @@ mod payload;
 pub mod policies;
 pub mod random;
 pub mod scenario;
+pub mod scenario_file;
 pub mod time;
 mod trace;
 pub mod wifi;

@@ -10,6 +10,7 @@ mod policies;
 mod programs;
 mod stamp;
 mod store;
+mod world;
 
 use clap::{Args, Subcommand};
 
@@ -34,6 +35,7 @@ enum Part {
     PublishWithin(programs::PublishWithinArgs),
     Subscribe(programs::SubscribeArgs),
     Link(link::LinkArgs),
+    World(world::WorldArgs),
 }
 
 pub(crate) fn run(args: MeasureArgs) -> Result<(), Failure> {
@@ -48,5 +50,6 @@ pub(crate) fn run(args: MeasureArgs) -> Result<(), Failure> {
         Part::PublishWithin(args) => programs::publish_within(args),
         Part::Subscribe(args) => programs::subscribe(args),
         Part::Link(args) => link::run(args),
+        Part::World(args) => world::run(args),
     }
 }

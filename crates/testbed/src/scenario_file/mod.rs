@@ -1,0 +1,113 @@
+//! Worlds that are written down: a TOML file names cameras, links, applications, what changes when, and what is expected.
+//! `docs/scenarios.md` describes every field; the files of `crates/testbed/scenarios/` are examples, and are tests.
+//!
+//! ```
+//! use mez_testbed::scenario_file::Scenario;
+//!
+//! let scenario: Scenario = r#"
+//!     name = "one_camera"
+//!     seconds = 5
+//!     [[camera]]
+//!     name = "dock/cam1"
+//!     [[subscription]]
+//!     name = "people"
+//!     cameras = "dock/*"
+//!     [[expect]]
+//!     subscription = "people"
+//!     frames_min = 40
+//! "#
+//! .parse()?;
+//! let report = scenario.run(scenario.seed())?;
+//! assert!(report.missed().is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod read;
+mod run;
+
+use std::time::Duration;
+
+pub use self::read::ScenarioError;
+pub use self::run::{Report, Seen};
+use crate::world::{ApplicationSpec, CameraSpec, Counter};
+
+/// A scenario that makes sense.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    name: String,
+    about: String,
+    seed: u64,
+    length: Duration,
+    cameras: Vec<(String, CameraSpec)>,
+    subscriptions: Vec<(String, ApplicationSpec)>,
+    changes: Vec<Change>,
+    expectations: Vec<Expectation>,
+}
+
+impl Scenario {
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is about, in a sentence.
+    pub fn about(&self) -> &str {
+        &self.about
+    }
+
+    /// The seed that its file gives.
+    pub const fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// How long it lasts, in virtual time.
+    pub const fn length(&self) -> Duration {
+        self.length
+    }
+}
+
+/// Something that happens at a moment.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    at: Duration,
+    what: Happening,
+}
+
+/// What happens, by place in the lists of cameras and subscriptions.
+#[derive(Clone, Copy, Debug)]
+enum Happening {
+    Rate(usize, u64),
+    Cut(usize),
+    Restore(usize),
+    Break(usize),
+    KillCamera(usize),
+    StartCamera(usize, Counter),
+    FreezeCamera(usize),
+    ThawCamera(usize),
+    SilenceCamera(usize),
+    PublishCamera(usize),
+    StepWallOfCamera(usize, i64),
+    KillEdge,
+    StartEdge,
+    FreezeEdge,
+    ThawEdge,
+    Stall(usize),
+    Resume(usize),
+    Subscribe(usize),
+    Unsubscribe(usize),
+    Heal,
+}
+
+/// What should be seen of one subscription, and perhaps of one camera, in a part of the time.
+#[derive(Clone, Debug)]
+struct Expectation {
+    subscription: usize,
+    camera: Option<String>,
+    from: Duration,
+    until: Duration,
+    frames_min: Option<u64>,
+    frames_max: Option<u64>,
+    age_p50_max: Option<Duration>,
+    age_p95_max: Option<Duration>,
+    gap_max: Option<Duration>,
+}

@@ -1,0 +1,160 @@
+//! A scenario as a world, and what was seen in it.
+
+use std::time::Duration;
+
+use super::{Expectation, Happening, Scenario};
+use crate::time::Moment;
+use crate::world::{Action, ApplicationId, CameraId, Delivered, EdgeId, Failure, Host, World};
+
+/// What an expectation saw.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// The subscription's name.
+    pub subscription: String,
+    /// The camera's, where one was named.
+    pub camera: Option<String>,
+    /// Frames that were delivered.
+    pub frames: u64,
+    /// Half of them were younger.
+    pub age_p50: Option<Duration>,
+    /// Nineteen in twenty were younger.
+    pub age_p95: Option<Duration>,
+    /// The longest time without one.
+    pub gap: Duration,
+    /// What was expected and was not so, one sentence each.
+    pub missed: Vec<String>,
+}
+
+/// What came out of a scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// One for each expectation, in the file's order.
+    pub seen: Vec<Seen>,
+    /// Frames that all subscriptions got.
+    pub frames: u64,
+    /// The same for the same seed, bit for bit.
+    pub trace_hash: u64,
+    /// How many things happened.
+    pub trace_entries: u64,
+}
+
+impl Report {
+    /// All that was expected and was not so.
+    pub fn missed(&self) -> Vec<&str> {
+        self.seen.iter().flat_map(|seen| seen.missed.iter().map(String::as_str)).collect()
+    }
+}
+
+impl Scenario {
+    /// Runs it with a seed, which need not be the file's own. All rules of [`crate::check`] are checked on every event.
+    ///
+    /// # Errors
+    /// The first breach of a rule. What is expected and not met is no error: see [`Report::missed`].
+    pub fn run(&self, seed: u64) -> Result<Report, Box<Failure>> {
+        let mut world = World::seeded(seed);
+        let cameras: Vec<CameraId> =
+            self.cameras.iter().map(|(name, spec)| world.camera(name, spec.clone())).collect();
+        let applications: Vec<ApplicationId> =
+            self.subscriptions.iter().map(|(_, spec)| world.application(spec.clone())).collect();
+        for change in &self.changes {
+            world.at(Moment::START + change.at, change.what.action(&cameras, &applications));
+        }
+        world.try_run(self.length)?;
+        let seen = self.expectations.iter().map(|expectation| {
+            expectation.look(self, world.deliveries(applications[expectation.subscription]))
+        });
+        Ok(Report {
+            seen: seen.collect(),
+            frames: applications.iter().map(|id| world.deliveries(*id).len() as u64).sum(),
+            trace_hash: world.trace_hash(),
+            trace_entries: world.trace_entries(),
+        })
+    }
+}
+
+impl Happening {
+    fn action(self, cameras: &[CameraId], applications: &[ApplicationId]) -> Action {
+        let edge = EdgeId::default();
+        match self {
+            Self::Rate(camera, bits_per_second) => Action::Rate(cameras[camera], bits_per_second),
+            Self::Cut(camera) => Action::Cut(cameras[camera]),
+            Self::Restore(camera) => Action::Restore(cameras[camera]),
+            Self::Break(camera) => Action::Break(cameras[camera]),
+            Self::KillCamera(camera) => Action::KillCamera(cameras[camera]),
+            Self::StartCamera(camera, counter) => Action::StartCamera(cameras[camera], counter),
+            Self::FreezeCamera(camera) => Action::Freeze(Host::Camera(cameras[camera])),
+            Self::ThawCamera(camera) => Action::Thaw(Host::Camera(cameras[camera])),
+            Self::SilenceCamera(camera) => Action::Silence(cameras[camera]),
+            Self::PublishCamera(camera) => Action::Publish(cameras[camera]),
+            Self::StepWallOfCamera(camera, seconds) => {
+                Action::StepWall(Host::Camera(cameras[camera]), seconds)
+            }
+            Self::KillEdge => Action::KillEdge(edge),
+            Self::StartEdge => Action::StartEdge(edge),
+            Self::FreezeEdge => Action::Freeze(Host::Edge(edge)),
+            Self::ThawEdge => Action::Thaw(Host::Edge(edge)),
+            Self::Stall(subscription) => Action::Stall(applications[subscription]),
+            Self::Resume(subscription) => Action::Resume(applications[subscription]),
+            Self::Subscribe(subscription) => Action::Subscribe(applications[subscription]),
+            Self::Unsubscribe(subscription) => Action::Unsubscribe(applications[subscription]),
+            Self::Heal => Action::Heal,
+        }
+    }
+}
+
+fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration> {
+    sorted.get((sorted.len() * percent).div_ceil(100).checked_sub(1)?).copied()
+}
+
+impl Expectation {
+    fn look(&self, scenario: &Scenario, deliveries: &[Delivered]) -> Seen {
+        let (from, until) = (Moment::START + self.from, Moment::START + self.until);
+        let mine: Vec<&Delivered> = deliveries
+            .iter()
+            .filter(|delivered| delivered.at >= from && delivered.at <= until)
+            .filter(|delivered| self.camera.as_ref().is_none_or(|name| delivered.camera.as_str() == name))
+            .collect();
+        let mut ages: Vec<Duration> = mine.iter().map(|delivered| delivered.age()).collect();
+        ages.sort();
+        let moments: Vec<Moment> =
+            std::iter::once(from).chain(mine.iter().map(|delivered| delivered.at)).chain([until]).collect();
+        let gaps = moments.windows(2).map(|pair| pair[1].since(pair[0]));
+        let mut seen = Seen {
+            subscription: scenario.subscriptions[self.subscription].0.clone(),
+            camera: self.camera.clone(),
+            frames: mine.len() as u64,
+            age_p50: percentile(&ages, 50),
+            age_p95: percentile(&ages, 95),
+            gap: gaps.max().unwrap_or_default(),
+            missed: Vec::new(),
+        };
+        let of = match &self.camera {
+            Some(camera) => format!("subscription {:?}, camera {camera}", seen.subscription),
+            None => format!("subscription {:?}", seen.subscription),
+        };
+        let of = format!("{of}, {:?} to {:?}", self.from, self.until);
+        let mut expect = |holds: bool, text: String| {
+            if !holds {
+                seen.missed.push(format!("{of}: {text}"));
+            }
+        };
+        if let Some(min) = self.frames_min {
+            expect(seen.frames >= min, format!("{} frames, at least {min} expected", seen.frames));
+        }
+        if let Some(max) = self.frames_max {
+            expect(seen.frames <= max, format!("{} frames, at most {max} expected", seen.frames));
+        }
+        for (name, age, max) in
+            [("p50", seen.age_p50, self.age_p50_max), ("p95", seen.age_p95, self.age_p95_max)]
+        {
+            if let Some(max) = max {
+                let holds = age.is_some_and(|age| age <= max);
+                expect(holds, format!("age {name} {age:?}, at most {max:?} expected"));
+            }
+        }
+        if let Some(max) = self.gap_max {
+            expect(seen.gap <= max, format!("{:?} without a frame, at most {max:?} expected", seen.gap));
+        }
+        seen
+    }
+}
