@@ -13,6 +13,8 @@ use crate::units::Instant;
 
 /// How fast two clocks may drift apart. Quartz stays within ±50 parts per million each.
 pub(crate) const DRIFT_PER_SECOND: f64 = 100e-6;
+/// One part in so many: the same.
+const DRIFT_PARTS: u32 = 10_000;
 /// Exchanges older than this are forgotten.
 const WINDOW: Duration = Duration::from_secs(60);
 /// The most exchanges remembered. At one per 250 ms the window holds 240.
@@ -70,38 +72,59 @@ impl ClockEstimate {
 }
 
 /// Gathers exchanges with one peer.
+///
+/// Bounds of all exchanges widen alike, so one that a later one beats never is the best again: what is left is in order, the
+/// best first, and asking costs nothing however often a frame asks.
 #[derive(Debug, Default)]
 pub struct ClockEstimator {
+    /// When, its round trip, its offset; of which each has a tighter bound than all later ones.
     exchanges: VecDeque<(Instant, Duration, i128)>,
+    /// When, and a round trip that is shorter than all later ones.
+    round_trips: VecDeque<(Instant, Duration)>,
 }
 
 impl ClockEstimator {
     /// Takes in a finished exchange. One whose stamps are out of order is ignored: the peer is wrong or lies.
     pub fn record(&mut self, exchange: Exchange) {
         let Some(round_trip_time) = exchange.round_trip_time() else { return };
-        self.exchanges.push_back((exchange.t4, round_trip_time, exchange.offset_nanos()));
+        let now = exchange.t4;
+        let error = bound(now, now, round_trip_time);
+        while self.exchanges.back().is_some_and(|(at, round_trip, _)| bound(now, *at, *round_trip) >= error) {
+            self.exchanges.pop_back();
+        }
+        self.exchanges.push_back((now, round_trip_time, exchange.offset_nanos()));
+        while self.round_trips.back().is_some_and(|(_, round_trip)| *round_trip >= round_trip_time) {
+            self.round_trips.pop_back();
+        }
+        self.round_trips.push_back((now, round_trip_time));
+        let is_old = |at: Instant| now.saturating_since(at) > WINDOW;
         while self.exchanges.len() > EXCHANGES_MAX
-            || self.exchanges.front().is_some_and(|(at, ..)| exchange.t4.saturating_since(*at) > WINDOW)
+            || self.exchanges.front().is_some_and(|(at, ..)| is_old(*at))
         {
             self.exchanges.pop_front();
+        }
+        while self.round_trips.len() > EXCHANGES_MAX
+            || self.round_trips.front().is_some_and(|(at, _)| is_old(*at))
+        {
+            self.round_trips.pop_front();
         }
     }
 
     /// The best estimate at `now`, once there has been an exchange.
     pub fn estimate(&self, now: Instant) -> Option<ClockEstimate> {
-        self.exchanges
-            .iter()
-            .map(|&(at, round_trip_time, offset_nanos)| {
-                let drift = now.saturating_since(at).mul_f64(DRIFT_PER_SECOND);
-                ClockEstimate { offset_nanos, error: round_trip_time / 2 + drift, round_trip_time }
-            })
-            .min_by_key(|estimate| estimate.error)
+        let (at, round_trip_time, offset_nanos) = *self.exchanges.front()?;
+        Some(ClockEstimate { offset_nanos, error: bound(now, at, round_trip_time), round_trip_time })
     }
 
     /// The smallest round trip seen within the last minute.
     pub fn round_trip_time_min(&self) -> Option<Duration> {
-        self.exchanges.iter().map(|(_, round_trip_time, _)| *round_trip_time).min()
+        self.round_trips.front().map(|(_, round_trip_time)| *round_trip_time)
     }
+}
+
+/// How wrong an exchange's offset can be by now.
+fn bound(now: Instant, at: Instant, round_trip_time: Duration) -> Duration {
+    round_trip_time / 2 + now.saturating_since(at) / DRIFT_PARTS
 }
 
 fn shift(instant: Instant, nanos: i128) -> Instant {
@@ -145,6 +168,29 @@ mod tests {
                 let error = estimate.to_ours(theirs(done)).as_nanos().abs_diff(done);
                 // A clock that runs fast by d ppm also stretches the stamps themselves, by far less than 1 µs here.
                 prop_assert!(u128::from(error) <= estimate.error.as_nanos() + 100_000, "{error} ns > {:?}", estimate.error);
+            }
+        }
+    }
+
+    proptest! {
+        /// Forgetting what can never be the best again changes nothing.
+        #[test]
+        fn the_best_is_that_of_all_exchanges_of_the_last_minute(
+            exchanges in proptest::collection::vec((1u64..2_000, 0u64..80_000), 1..150),
+        ) {
+            let (mut estimator, mut all) = (ClockEstimator::default(), Vec::new());
+            let mut at = Instant::from_nanos(ms(1_000_000));
+            for (pause_ms, round_trip_us) in exchanges {
+                at += Duration::from_millis(pause_ms);
+                let round_trip = Duration::from_micros(round_trip_us);
+                let sent = at - round_trip;
+                estimator.record(Exchange { t1: sent, t2: sent, t3: sent, t4: at });
+                all.push((at, round_trip));
+                let recent = || all.iter().filter(|(then, _)| at.saturating_since(*then) <= WINDOW);
+                let later = at + Duration::from_millis(700);
+                let best = recent().map(|(then, round_trip)| bound(later, *then, *round_trip)).min();
+                prop_assert_eq!(estimator.estimate(later).map(|estimate| estimate.error), best);
+                prop_assert_eq!(estimator.round_trip_time_min(), recent().map(|(_, round_trip)| *round_trip).min());
             }
         }
     }
