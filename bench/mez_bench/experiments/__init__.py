@@ -13,6 +13,7 @@ from mez_bench.experiments.memory import MEMORY
 from mez_bench.experiments.pareto import PARETO
 from mez_bench.experiments.policies import POLICIES
 from mez_bench.experiments.subscribers import SUBSCRIBERS
+from mez_bench.experiments.world import WORLD
 
 EXPERIMENTS: Final[dict[str, Experiment]] = {
     experiment.name: experiment
@@ -25,6 +26,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         MEMORY,
         POLICIES,
         AWSTREAM_EXPERIMENT,
+        WORLD,
         KNOBS,
         PARETO,
     )
