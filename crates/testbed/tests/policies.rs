@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use mez_core::controller::quantile::{Config, Quantile};
 use mez_core::controller::share::Goal;
+use mez_core::controller::{Arrival, Decision, Offer, Policy, SentFrame};
+use mez_core::frame::FrameId;
 use mez_core::profile::{ByteSizes, Profile, RungProfile};
 use mez_core::units::Instant;
 use mez_testbed::policies::capacity::Capacity;
@@ -10,7 +13,7 @@ use mez_testbed::policies::entrants::Entrant;
 use mez_testbed::policies::links::Kind;
 use mez_testbed::policies::oracle;
 use mez_testbed::policies::reference::{ACCURACY_BYTES, ACCURACY_BYTES_OF_FIVE, CLASSES, SIZE_NOISE, ladder};
-use mez_testbed::policies::run::run;
+use mez_testbed::policies::run::{run, watched};
 use mez_testbed::policies::score::{Reaction, reactions, score, score_oracle};
 use mez_testbed::policies::setting::{CameraSetting, Queueing, Setting, Sizes, SlotResult, Slots};
 use mez_testbed::random::Random;
@@ -115,30 +118,64 @@ fn the_own_policy_is_close_to_the_oracle_and_knows_how_often_it_is_late() {
     }
 }
 
+/// Under `degrade`, an idle link with a frame that waits is silent for no longer than this, outside an outage.
+const SILENCE_MAX: Duration = Duration::from_millis(250);
+
+/// The longest silence of a policy on one link.
+fn silence(kind: Kind, seed: u64, delay_ms: u64, times: f64, policy: Box<dyn Policy>) -> Duration {
+    let link = kind.link(25_000, &mut Random::seeded(seed)).capacity.times(times);
+    let mut setting = setting(link, &[ACCURACY_BYTES], 20, seed);
+    setting.delay = Duration::from_millis(delay_ms);
+    let slots = Slots::new(&setting);
+    watched(&setting, &slots, &mut [policy])[0].silence_max
+}
+
 #[test]
-fn outside_an_outage_a_camera_is_never_silent() {
+fn an_idle_link_with_a_frame_that_waits_is_never_silent() {
     for (name, kind) in Kind::ALL {
-        for seed in 800..803 {
-            let link = kind.link(45_000, &mut Random::seeded(seed)).capacity;
-            let setting = setting(link, &[ACCURACY_BYTES], 40, seed);
-            let slots = Slots::new(&setting);
-            let results = results(&setting, &slots, Entrant::Quantile);
-            let mut quiet_since = Instant::ZERO;
-            for (frame, slot) in results[0].iter().enumerate() {
-                let Some(after) = slot.sent_after else { continue };
-                let sent = slots.captured(0, frame) + after;
-                // A link that passes less than the smallest frame meanwhile is out, or busy with one.
-                let passed = setting.capacity.passed(sent) - setting.capacity.passed(quiet_since);
-                let quiet = sent.saturating_since(quiet_since);
-                let silent = quiet > Duration::from_millis(250 + 67) && passed > 700e3;
-                assert!(
-                    !silent,
-                    "{name}, seed {seed}: silent for {quiet:?} until {sent:?}, {passed} bytes unused"
-                );
-                quiet_since = sent;
-            }
+        for (seed, delay_ms, times) in [(800, 3, 1.0), (801, 20, 0.2), (802, 70, 1.0), (803, 70, 0.05)] {
+            let silence = silence(kind, seed, delay_ms, times, Box::new(Quantile::new(Config::default())));
+            assert!(silence <= SILENCE_MAX, "{name}, seed {seed}: silent for {silence:?}");
         }
     }
+}
+
+/// A bug that a first version had: only what is on time with the asked probability is sent.
+struct OnlySureFrames(Quantile);
+
+impl Policy for OnlySureFrames {
+    fn name(&self) -> &'static str {
+        "only sure frames"
+    }
+    fn handle_sent(&mut self, frame: &SentFrame) {
+        self.0.handle_sent(frame);
+    }
+    fn handle_arrival(&mut self, now: Instant, arrival: &Arrival) {
+        self.0.handle_arrival(now, arrival);
+    }
+    fn handle_reset(&mut self, now: Instant, frame: FrameId) {
+        self.0.handle_reset(now, frame);
+    }
+    fn decide(&mut self, offer: &Offer<'_>) -> Decision {
+        match self.0.decide(offer) {
+            // The last frame of all is sent in the end, so that the run ends.
+            Decision::Send(choice)
+                if choice.infeasible
+                    && choice.on_time_probability.is_some()
+                    && offer.age() < Duration::from_secs(5) =>
+            {
+                Decision::Wait { until: offer.now + Duration::from_secs(1) }
+            }
+            decision => decision,
+        }
+    }
+}
+
+#[test]
+fn a_policy_that_starves_itself_is_noticed() {
+    let policy = || Box::new(OnlySureFrames(Quantile::new(Config::default())));
+    let longest = (800..804).map(|seed| silence(Kind::WalkingAway, seed, 3, 0.2, policy())).max();
+    assert!(longest > Some(SILENCE_MAX), "it went unnoticed: {longest:?}");
 }
 
 #[test]

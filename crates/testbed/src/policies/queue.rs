@@ -68,6 +68,11 @@ impl<'a> Queue<'a> {
         &mut self.bursts[burst]
     }
 
+    /// Nothing is in it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Whether what was planned still holds.
     pub(super) fn is_current(&self, burst: usize, version: u32) -> bool {
         self.bursts[burst].version == version && !self.bursts[burst].gone

@@ -70,6 +70,9 @@ struct Camera<'a> {
     cap: Option<Cap>,
     /// What the next frame can refer to.
     chain: Option<ChainEnd>,
+    /// Since when a frame has waited beside an idle link, outside an outage; and the longest that one did.
+    silent_since: Option<Instant>,
+    silence_max: Duration,
     results: Vec<SlotResult>,
 }
 
@@ -87,6 +90,21 @@ struct World<'a> {
 
 /// Runs a setting with one policy for each camera.
 pub fn run(setting: &Setting, slots: &Slots, policies: &mut [Box<dyn Policy>]) -> Vec<Vec<SlotResult>> {
+    watched(setting, slots, policies).into_iter().map(|watched| watched.results).collect()
+}
+
+/// What became of a camera's frames, and how long it kept one back.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// What became of each frame.
+    pub results: Vec<SlotResult>,
+    /// The longest time for which a frame waited beside an idle link, outside an outage. Under `degrade`, which is what settings
+    /// ask for, it has to be 250 ms at most.
+    pub silence_max: Duration,
+}
+
+/// The same, with what has to hold at every moment looked at after every event.
+pub fn watched(setting: &Setting, slots: &Slots, policies: &mut [Box<dyn Policy>]) -> Vec<Watched> {
     assert_eq!(policies.len(), setting.cameras.len(), "one policy for each camera");
     let cameras = policies.iter_mut().map(|policy| Camera {
         policy: policy.as_mut(),
@@ -100,6 +118,8 @@ pub fn run(setting: &Setting, slots: &Slots, policies: &mut [Box<dyn Policy>]) -
         stalls: 0,
         cap: None,
         chain: None,
+        silent_since: None,
+        silence_max: Duration::ZERO,
         results: vec![SlotResult::default(); slots.frames],
     });
     let mut world = World {
@@ -123,9 +143,12 @@ pub fn run(setting: &Setting, slots: &Slots, policies: &mut [Box<dyn Policy>]) -
     }
     while let Some(Reverse(due)) = world.events.pop() {
         world.now = due.at;
+        world.watch_silence();
         world.handle(due.event);
+        world.watch_silence();
     }
-    world.cameras.into_iter().map(|camera| camera.results).collect()
+    let cameras = world.cameras.into_iter();
+    cameras.map(|camera| Watched { results: camera.results, silence_max: camera.silence_max }).collect()
 }
 
 impl<'a> World<'a> {
@@ -187,6 +210,18 @@ impl<'a> World<'a> {
                     self.stall(camera);
                 }
             }
+        }
+    }
+
+    fn watch_silence(&mut self) {
+        let idle = self.queue.is_idle();
+        for camera in &mut self.cameras {
+            if !idle || camera.waiting.is_none() || camera.outage_retry.is_some() {
+                camera.silent_since = None;
+                continue;
+            }
+            let since = *camera.silent_since.get_or_insert(self.now);
+            camera.silence_max = camera.silence_max.max(self.now.saturating_since(since));
         }
     }
 
