@@ -60,8 +60,8 @@ ACCURACY_MIN: Final = 0.88
 """What lies clearly below the lowest floor is not searched."""
 
 SHORTLIST: Final = Path(__file__).with_name("pareto_shortlist.json")
-"""Rungs near the best of each family and video, from earlier searches: a full run begins with them, a quick
-one measures the first two of each and searches nothing."""
+"""Rungs near the best of each family and video, from earlier searches: a full run begins with them and
+measures them all, a quick one measures the first two of each and searches nothing."""
 
 QUICK_RUNGS: Final = 2
 
@@ -195,7 +195,8 @@ def _profile(run: Run, source: Path, shortlist: Mapping[str, Sequence[str]], wit
             plans = {
                 name: Plan(tuple(shortlist[name]), ROUNDS_MAX, ACCURACY_MIN, steps=STEPS) for name in names
             }
-            return make(crew, grids, _Progress(run), frames, plans=plans)
+            every = [rung for name in names for rung in shortlist[name]]
+            return make(crew, grids, _Progress(run), frames, every, plans)
     except Error as error:
         raise ExperimentError(str(error)) from error
 
