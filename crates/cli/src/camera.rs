@@ -88,6 +88,7 @@ impl From<LinkWay> for Transport {
 }
 
 pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
+    mez_node::memory::give_large_blocks_back();
     let source = args.source.as_deref().map(SourceSpec::parse).transpose()?;
     let (host, port) = ports::host_and_port(&args.edge, ports::LINK)
         .ok_or_else(|| Failure::text(format!("--edge {}: write HOST or HOST:PORT", args.edge)))?;

@@ -106,6 +106,7 @@ fn every_address(port: u16) -> SocketAddr {
 }
 
 pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
+    mez_node::memory::give_large_blocks_back();
     let keys = KeyFolder::find(args.keys.as_deref())?;
     let options = EdgeProcessOptions {
         credentials: keys.edge_credentials(args.name.as_ref(), &args.dns)?,
