@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput};
+use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput, Transform, Transformed};
 use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
-use mez_core::contract::Contract;
-use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
+use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, Sequence};
 use mez_core::log::{LogConfig, log};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
@@ -70,6 +70,8 @@ struct World {
     links: BTreeMap<LinkId, Link>,
     next_link: u64,
     raise: Option<Epoch>,
+    /// What the codec is at work on.
+    making: Option<Box<Transform>>,
     /// Frames that were sent, whatever became of them, and the last of them.
     sent: BTreeSet<FrameId>,
     last_sent: Option<FrameId>,
@@ -111,6 +113,7 @@ impl World {
             links: BTreeMap::new(),
             next_link: 0,
             raise: None,
+            making: None,
             sent: BTreeSet::new(),
             last_sent: None,
             told: None,
@@ -129,7 +132,11 @@ impl World {
                     self.broker.handle_published(now);
                 }
             }
-            2 => self.broker.handle_published(now),
+            // The codec is done: b says whether it failed, c how many bytes came out. Otherwise the broker looks at the log.
+            2 => match self.making.take() {
+                Some(transform) => self.transformed(&transform, b, c),
+                None => self.broker.handle_published(now),
+            },
             // An attempt to connect succeeds, or fails.
             3 if self.dials > 0 => {
                 self.dials -= 1;
@@ -257,6 +264,23 @@ impl World {
         }
     }
 
+    /// What came of a frame: nothing if b says so, or as many bytes as c says.
+    fn transformed(&mut self, transform: &Transform, b: u8, c: u8) {
+        let meta = &transform.frame.meta;
+        let transformed = match b % 4 {
+            0 => Transformed::Failed,
+            _ => Transformed::Made {
+                payload: vec![1; usize::from(c) * 8].into(),
+                encoding: Encoding::Jpeg,
+                width: 2,
+                height: 2,
+                rung: transform.setting.rung(),
+                chain: ChainLink::still(meta.id.sequence),
+            },
+        };
+        self.broker.handle_transformed(self.now, meta.id, transformed);
+    }
+
     /// The edge takes the camera in; b and c say which frame it says it has.
     fn welcome(&mut self, a: u8, b: u8, c: u8) {
         let link = self.link(a);
@@ -296,6 +320,8 @@ impl World {
                 0 => None,
                 bound => Some(Duration::from_nanos(pick(&PAUSES, bound).max(1))),
             },
+            accuracy_floor: (a & 0x40 != 0).then_some(f64::from(a & 0x3f) / 63.0),
+            on_infeasible: if a & 0x80 == 0 { OnInfeasible::Degrade } else { OnInfeasible::Skip },
             ..Contract::default()
         };
         let demand = Demand { revision: u64::from(b >> 2), contracts: vec![contract; usize::from(b & 3)] };
@@ -451,6 +477,11 @@ impl World {
                     assert!(self.links.contains_key(&link), "{message:?} on a connection that is closed");
                     crosses(message);
                 }
+                CameraOutput::Transform(transform) => {
+                    assert!(transform.deadline > self.now);
+                    assert!(self.making.is_none(), "two frames are being made");
+                    self.making = Some(transform);
+                }
                 CameraOutput::SendFrame { link, header, payload } => self.sends(link, &header, &payload),
                 CameraOutput::Reset { link, frame } => {
                     let known =
@@ -511,10 +542,12 @@ impl World {
                 let earlier = FrameId { sequence: Sequence(sequence), ..frame };
                 let accounted =
                     header.skipped.iter().any(|range| (range.first..range.end()).contains(&earlier.sequence));
-                let on_its_way = self
-                    .links
-                    .values()
-                    .any(|link| link.unacknowledged.contains(&earlier) || link.sending == Some(earlier));
+                let being_made = self.making.as_ref().is_some_and(|making| making.frame.meta.id == earlier);
+                let on_its_way = being_made
+                    || self
+                        .links
+                        .values()
+                        .any(|link| link.unacknowledged.contains(&earlier) || link.sending == Some(earlier));
                 assert!(
                     accounted || on_its_way,
                     "frame {earlier} is neither on its way nor accounted for with {frame}: {:?}",

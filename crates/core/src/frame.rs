@@ -241,11 +241,13 @@ pub enum SkipReason {
     NotHeld = 8,
     /// The camera refused it: too large, not an image, or out of order.
     Refused = 9,
+    /// The camera could not make of it what its rung asked: a codec failed or took too long.
+    NotMade = 10,
 }
 
 impl SkipReason {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::LinkBusy,
         Self::Stalled,
         Self::LinkDown,
@@ -255,6 +257,7 @@ impl SkipReason {
         Self::Evicted,
         Self::NotHeld,
         Self::Refused,
+        Self::NotMade,
     ];
 
     /// The reason of a wire code, if this version knows it.
@@ -274,6 +277,7 @@ impl SkipReason {
             Self::Evicted => "evicted",
             Self::NotHeld => "not_held",
             Self::Refused => "refused",
+            Self::NotMade => "not_made",
         }
     }
 }

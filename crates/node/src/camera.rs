@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::camera::{CameraBroker as Broker, CameraConfig, CameraOutput};
+use mez_core::broker::camera::{CameraBroker as Broker, CameraConfig, CameraOutput, Transform, Transformed};
 use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
 use mez_core::frame::{FRAME_BYTES_MAX, FrameId};
 use mez_core::history::PastAnswer;
@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
 use crate::clock::{anchor, monotonic_now, sleep_until};
+use crate::codec::{Codec, Made};
 use crate::identity::Credentials;
 use crate::identity::tls::TlsConfigError;
 pub use crate::link::Transport;
@@ -171,6 +172,7 @@ impl CameraBroker {
             last_failure: String::new(),
             past: None,
             reads: JoinSet::new(),
+            codec: None,
         };
         tokio::spawn(driver.run(receiver, shared.appended.subscribe(), stopped));
         Ok(CameraHandle { shared, _stop: Arc::new(stop) })
@@ -329,6 +331,8 @@ struct Driver {
     past: Option<LocalPast>,
     /// One at a time, unless the connection changed meanwhile.
     reads: JoinSet<(LocalPast, u64, PastAnswer)>,
+    /// Started with the first frame that is to be made of another.
+    codec: Option<(Codec, mpsc::Receiver<Made>)>,
 }
 
 impl Driver {
@@ -352,6 +356,9 @@ impl Driver {
                 Some(Ok((past, ticket, answer))) = self.reads.join_next() => {
                     self.past = Some(past);
                     self.broker.handle_history(monotonic_now(), ticket, answer);
+                }
+                Some((frame, transformed)) = made(&mut self.codec) => {
+                    self.broker.handle_transformed(monotonic_now(), frame, transformed);
                 }
                 () = sleep_until(self.broker.poll_timeout()) => self.handle_timeout(),
             }
@@ -406,6 +413,7 @@ impl Driver {
                 self.dialler.dial(LinkId(self.next_link));
             }
             CameraOutput::Send { link, message } => self.command(link, Command::Send(message)),
+            CameraOutput::Transform(transform) => self.transform(transform),
             CameraOutput::SendFrame { link, header, payload } => {
                 self.command(link, Command::SendFrame(header, payload));
             }
@@ -454,6 +462,20 @@ impl Driver {
         }
     }
 
+    fn transform(&mut self, transform: Box<Transform>) {
+        let frame = transform.frame.meta.id;
+        if self.codec.is_none() {
+            match Codec::start(self.shared.camera.as_str()) {
+                Ok(codec) => self.codec = Some(codec),
+                Err(error) => error!(camera = %self.shared.camera, %error, "no thread for the codec"),
+            }
+        }
+        let begun = self.codec.as_ref().is_some_and(|(codec, _)| codec.make(transform).is_ok());
+        if !begun {
+            self.broker.handle_transformed(monotonic_now(), frame, Transformed::Failed);
+        }
+    }
+
     fn command(&mut self, link: LinkId, command: Command) {
         if let Some(commands) = self.links.get(&link)
             && !commands.send(command)
@@ -461,6 +483,14 @@ impl Driver {
             self.links.remove(&link);
             self.broker.handle_closed(monotonic_now(), link);
         }
+    }
+}
+
+/// What the codec has made next; never, if there is none.
+async fn made(codec: &mut Option<(Codec, mpsc::Receiver<Made>)>) -> Option<Made> {
+    match codec {
+        Some((_, made)) => made.recv().await,
+        None => std::future::pending().await,
     }
 }
 

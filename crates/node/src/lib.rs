@@ -5,6 +5,7 @@ pub mod background;
 pub mod camera;
 pub mod client;
 pub mod clock;
+mod codec;
 pub mod edge;
 pub mod feed;
 pub mod identity;

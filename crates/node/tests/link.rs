@@ -7,8 +7,10 @@ use bytes::Bytes;
 use mez_core::broker::Published;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::Contract;
-use mez_core::frame::{Encoding, SkipReason};
-use mez_core::subscription::{Deliver, Span};
+use mez_core::frame::{Encoding, Rung, SkipReason};
+use mez_core::subscription::{Deliver, Delivery, Span};
+use mez_media::jpeg::{Encoder, Sampling};
+use mez_media::{ImageView, PixelFormat};
 use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
 use mez_node::edge::{
     EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, EdgeSubscription, ListenError, Served,
@@ -41,6 +43,8 @@ both_ways! {
     an_edge_that_restarts_gets_its_cameras_back;
     a_camera_that_restarts_begins_a_new_epoch;
     replies_reach_the_publisher;
+    with_a_floor_frames_are_made_to_fit;
+    an_image_that_no_codec_can_read_costs_itself;
 }
 
 /// A site with an edge, and what it takes to start cameras.
@@ -303,4 +307,79 @@ async fn where_udp_does_not_get_through_the_link_uses_tcp() {
     publish_until_delivered(&camera, &mut subscription, 0).await;
     camera.publish(image(1000, 2_000_000)).unwrap();
     while frame(&mut subscription).await.1 != 1000 {}
+}
+
+/// A picture with some structure, as a camera publishes it.
+fn picture(number: u8) -> Published {
+    let (width, height) = (640, 480);
+    let pixel = |at: u32| (at % width / 8 * 5 + at / width / 8 * 3) as u8 ^ number;
+    let pixels: Vec<u8> = (0..width * height).map(pixel).collect();
+    let view = ImageView::packed(&pixels, width, height, PixelFormat::Gray8).unwrap();
+    let payload = Encoder::new(95, Sampling::Yuv420).unwrap().encode(&view).unwrap();
+    Published { payload, encoding: Encoding::Jpeg, width, height, captured: None }
+}
+
+async fn next_frame(subscription: &mut EdgeSubscription) -> Delivery {
+    loop {
+        match subscription.next().await {
+            Served::Frame { delivery, .. } => return *delivery,
+            Served::Camera { .. } | Served::Waiting { .. } => {}
+            other => panic!("no frame: {other:?}"),
+        }
+    }
+}
+
+fn floor() -> Contract {
+    Contract { accuracy_floor: Some(0.9), latency_bound: Some(Duration::from_secs(1)), ..Contract::default() }
+}
+
+/// The first frames over an unknown link are the smallest; then, over a fast one, they grow until they are the originals.
+/// Whatever their size, they are pictures of the size that they state.
+async fn with_a_floor_frames_are_made_to_fit(transport: Transport) {
+    let site = Site::new(transport);
+    let edge = site.edge(loopback());
+    let camera = site.camera("dock/cam1", edge.link_address());
+    let mut subscription = edge.subscribe("dock/*".parse().unwrap(), floor(), Span::LIVE).await.unwrap();
+    connected(&camera).await;
+    let mut rungs = Vec::new();
+    for number in 0.. {
+        camera.publish(picture(number as u8)).unwrap();
+        let waits = tokio::time::timeout(Duration::from_millis(150), next_frame(&mut subscription)).await;
+        if let Ok(delivery) = waits {
+            let frame = &delivery.record.frame;
+            let seen = mez_media::jpeg::probe(&frame.payload).unwrap();
+            assert_eq!((seen.width, seen.height), (frame.meta.width, frame.meta.height));
+            rungs.push((frame.meta.rung.clone(), seen.width));
+            if frame.meta.rung == Rung::original() {
+                break;
+            }
+        }
+        assert!(number < 400, "they never grew: {rungs:?}");
+    }
+    assert!(rungs[0].1 < 640, "the first frame was not a small one: {rungs:?}");
+}
+
+async fn an_image_that_no_codec_can_read_costs_itself(transport: Transport) {
+    let site = Site::new(transport);
+    let edge = site.edge(loopback());
+    let camera = site.camera("dock/cam1", edge.link_address());
+    let mut subscription = edge.subscribe("dock/*".parse().unwrap(), floor(), Span::LIVE).await.unwrap();
+    connected(&camera).await;
+    for number in 0..20 {
+        // Programs in other processes cannot publish what is no image; this one can.
+        for junk in 0..3 {
+            // Too large to go as it is, as little as is known of the link.
+            camera.publish(image(junk, 200_000)).unwrap();
+            tokio::time::sleep(Duration::from_millis(120)).await;
+        }
+        camera.publish(picture(number)).unwrap();
+        let waits = tokio::time::timeout(Duration::from_millis(500), next_frame(&mut subscription)).await;
+        if let Ok(delivery) = waits
+            && delivery.skipped.of(SkipReason::NotMade) > 0
+        {
+            assert!(mez_media::jpeg::probe(&delivery.record.frame.payload).is_ok());
+            return;
+        }
+    }
+    panic!("nobody was told that frames were not made");
 }

@@ -99,10 +99,12 @@ fn application(random: &mut Random, variety: Variety) -> ApplicationSpec {
     let pattern = *random.pick(&["**", "**", "dock/*", "dock/cam1", "*/cam1", "yard/**"]);
     let consumes = *random.pick(&[ms(0), ms(1), ms(20), ms(80), ms(300)]);
     let latency_bound = *random.pick(&[None, Some(ms(30)), Some(ms(100)), Some(secs(1))]);
+    let accuracy_floor = random.one_in(2).then_some(0.9);
+    let priority = random.within(0..=2) as i32;
     let every = random.one_in(3);
     let spec = if every { ApplicationSpec::every(pattern) } else { ApplicationSpec::newest(pattern) };
     let spec = ApplicationSpec {
-        contract: Contract { latency_bound, priority: random.within(0..=2) as i32, ..Contract::default() },
+        contract: Contract { latency_bound, accuracy_floor, priority, ..Contract::default() },
         replies: random.one_in(4),
         ..spec.consuming(consumes)
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mez_core::broker::edge::CameraInfo;
 use mez_core::contract::Contract;
-use mez_core::frame::{Reference, SkipCounts, SkipReason};
+use mez_core::frame::{Reference, Rung, SkipCounts, SkipReason};
 use mez_core::store::StoreStatus;
 use mez_core::subscription::{Delivery, NotHeld};
 use mez_core::units::{Instant, Timestamp};
@@ -51,7 +51,7 @@ pub fn frame(
         captured_monotonic_ns: captured.map(|(at, _)| at.as_nanos()),
         captured_monotonic_error_ns: captured.map(|(_, error)| nanos(error)),
         contract_state: pb::ContractState::Unverified as i32,
-        contract_reason: unverified_because(contract).into(),
+        contract_reason: unverified_because(contract, &meta.rung),
         infeasible: false,
         skipped: skips(&skipped),
         not_held: not_held.map(self::not_held),
@@ -59,17 +59,18 @@ pub fn frame(
     }
 }
 
-/// Why nothing is known of the accuracy. Frames go as they were published, so what the application loses is nothing.
-fn unverified_because(contract: &Contract) -> &'static str {
-    match (contract.profile, contract.latency_bound.is_some() || contract.accuracy_floor.is_some()) {
-        (Some(_), _) => {
-            "the frame is as it was published: this broker carries the profile and the bounds to the camera, but \
-             does not adapt frames to them"
+/// Why nothing is known of the accuracy.
+fn unverified_because(contract: &Contract, rung: &Rung) -> String {
+    match (contract.profile, contract.accuracy_floor, *rung == Rung::original()) {
+        (_, None, true) => "the frame is as it was published".into(),
+        (None, Some(_), true) => "the frame is as it was published; without a profile nothing can be said about the floor".into(),
+        (Some(_), Some(_), true) => {
+            "the frame is as it was published; cameras do not fetch profiles yet, so nothing can be said about the floor".into()
         }
-        (None, true) => {
-            "the frame is as it was published: without a profile nothing can be said about the bounds"
+        (None, _, false) => format!("nobody has measured what {} does to accuracy; give a profile (mez profile)", rung.as_str()),
+        (Some(_), _, false) => {
+            format!("cameras do not fetch profiles yet, so nothing can be said about what {} does to accuracy", rung.as_str())
         }
-        (None, false) => "the frame is as it was published, and nothing was asked of it",
     }
 }
 

@@ -1,7 +1,7 @@
 //! From the publisher to the replica: what was published, sent and appended.
 
 use bytes::Bytes;
-use mez_core::frame::{FrameId, FrameMeta, SkipReason};
+use mez_core::frame::{FrameId, FrameMeta, Rung, SkipReason};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::units::Timestamp;
@@ -20,6 +20,8 @@ pub(super) struct Run {
 
 pub(super) struct PublishedFrame {
     pub(super) payload: Bytes,
+    /// What a codec made of it, under the name of the rung.
+    pub(super) made: Option<(Rung, Bytes)>,
     pub(super) captured: Timestamp,
     pub(super) at: Moment,
     /// When it was given to a link.
@@ -28,7 +30,31 @@ pub(super) struct PublishedFrame {
     pub(super) given_up: Option<Moment>,
 }
 
+impl PublishedFrame {
+    /// Whether this is the frame, or what was made of it, under its right name.
+    fn is(&self, meta: &FrameMeta, payload: &Bytes) -> bool {
+        let named = match &self.made {
+            Some((rung, made)) if *rung == meta.rung => same(made, payload),
+            _ => meta.rung == Rung::original() && same(&self.payload, payload),
+        };
+        named && self.captured == meta.captured
+    }
+}
+
 impl Checks {
+    /// A camera's codec made something of a frame.
+    pub(crate) fn made(&mut self, camera: &CameraName, run: u64, id: FrameId, rung: &Rung, payload: Bytes) {
+        let runs = self.published.get_mut(&(camera.clone(), id.epoch));
+        let known = runs.and_then(|runs| runs.iter_mut().find(|known| known.run == run));
+        match known.and_then(|known| known.frames.get_mut(id.sequence.0 as usize)) {
+            Some(frame) => {
+                let again = frame.made.replace((rung.clone(), payload)).is_some();
+                self.expect(!again, "one crossing", || format!("camera {camera} has {id} made twice"));
+            }
+            None => self.fail("bytes", format!("camera {camera} has {id} made, which it never published")),
+        }
+    }
+
     /// A camera's log took a frame.
     pub(crate) fn published(
         &mut self,
@@ -46,7 +72,7 @@ impl Checks {
         });
         let frames = &mut runs[position].frames;
         let expected = frames.len() as u64;
-        frames.push(PublishedFrame { payload, captured, at, sent: None, given_up: None });
+        frames.push(PublishedFrame { payload, made: None, captured, at, sent: None, given_up: None });
         self.expect(id.sequence.0 == expected, "order", || {
             format!("camera {camera} numbered a frame {id}, not {expected}")
         });
@@ -120,11 +146,7 @@ impl Checks {
             .get(&(camera.clone(), id.epoch))
             .into_iter()
             .flatten()
-            .filter(|run| {
-                run.frames
-                    .get(id.sequence.0 as usize)
-                    .is_some_and(|frame| frame.captured == meta.captured && same(&frame.payload, payload))
-            })
+            .filter(|run| run.frames.get(id.sequence.0 as usize).is_some_and(|frame| frame.is(meta, payload)))
             .map(|run| run.run)
             .collect();
         self.expect(!matching.is_empty(), "bytes", || {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput};
+use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput, Transform, Transformed};
 use mez_core::broker::edge::CameraInfo;
 use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
-use mez_core::frame::{Encoding, Epoch, FrameId};
+use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId};
 use mez_core::log::{AppendError, LogConfig, LogReader, log};
 use mez_core::name::CameraName;
 use mez_core::units::{ClockAnchor, Timestamp};
@@ -16,7 +16,7 @@ use mez_core::wire::{Message, MessageBuffer, Report};
 use super::events::Event;
 use super::{Bug, CameraId, CameraSpec, CaptureTimes, Counter, LinkNode, Node, Timer, World};
 use crate::link::{Link, LinkOutput, LinkSpec, Side};
-use crate::payload::payload;
+use crate::payload::{payload, received};
 use crate::random::Random;
 use crate::time::{HostClock, Moment, ms};
 use crate::trace::What;
@@ -25,6 +25,11 @@ use crate::trace::What;
 const PERSIST_MS_MAX: u64 = 20;
 /// How long it takes until the broker's thread learns that the log has grown, in nanoseconds.
 const TELL_NANOS_MAX: u64 = 100_000;
+/// How long a codec takes for a frame, and one that hangs until it is given up.
+const MAKING_MS: std::ops::RangeInclusive<u64> = 2..=15;
+/// One frame in so many makes the codec fail, and one in so many makes it hang.
+const CODEC_FAILS_ONCE_IN: u64 = 150;
+const CODEC_HANGS_ONCE_IN: u64 = 400;
 /// How long before its publishing a frame was exposed, as publishers say who give capture times.
 const EXPOSED_BEFORE: Duration = ms(7);
 
@@ -318,6 +323,49 @@ impl World {
         self.touch(Node::Camera(index));
     }
 
+    /// Sees to it that a frame is made of another: of the same bytes, fewer of them.
+    fn make(&mut self, index: usize, transform: &Transform) {
+        let host = &mut self.cameras[index];
+        let Some(process) = &host.process else { return };
+        let Transform { frame, setting, bytes_max, deadline } = transform;
+        let id = frame.meta.id;
+        let (fails, hangs) =
+            (host.random.one_in(CODEC_FAILS_ONCE_IN), host.random.one_in(CODEC_HANGS_ONCE_IN));
+        let done = if hangs {
+            host.clock.moment_of(*deadline).max(self.now)
+        } else {
+            self.now + ms(host.random.within(MAKING_MS))
+        };
+        let bytes = (frame.payload.len() as u64 * host.random.within(3..=60) / 100).max(1);
+        let made = if fails || hangs || bytes > u64::from(*bytes_max) {
+            Transformed::Failed
+        } else {
+            let (width, height) = setting.size((frame.meta.width, frame.meta.height));
+            // Memory of its own: the log's frame is let go of.
+            let payload = received(&frame.payload).slice(..bytes as usize);
+            let (rung, chain) = (setting.rung(), ChainLink::still(id.sequence));
+            self.checks.made(&host.name, process.run, id, &rung, payload.clone());
+            Transformed::Made { payload, encoding: Encoding::Jpeg, width, height, rung, chain }
+        };
+        let (run, made) = (process.run, Box::new(made));
+        self.events.push(done, Event::Made { camera: index, run, frame: id, made });
+    }
+
+    pub(super) fn made(&mut self, index: usize, run: u64, frame: FrameId, made: Transformed) {
+        if self.is_frozen(Node::Camera(index)) {
+            let later = self.now + ms(*MAKING_MS.end());
+            return self.events.push(later, Event::Made { camera: index, run, frame, made: Box::new(made) });
+        }
+        let host = &mut self.cameras[index];
+        let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
+        if made == Transformed::Failed {
+            // It need not be sent any more.
+            process.sent = process.sent.max(Some(frame));
+        }
+        process.broker.handle_transformed(host.clock.monotonic(self.now), frame, made);
+        self.touch(Node::Camera(index));
+    }
+
     pub(super) fn raise_epoch(&mut self, index: usize, run: u64, above: Epoch) {
         if self.is_frozen(Node::Camera(index)) {
             let later = self.now + ms(PERSIST_MS_MAX);
@@ -387,12 +435,14 @@ impl World {
                     link.send(now, Side::Camera, connection, encoded(&message));
                 }
             }
+            CameraOutput::Transform(transform) => return self.make(index, &transform),
             CameraOutput::SendFrame { link: connection, header, payload } => {
                 let id = header.meta.id;
                 self.checks.sends(&host.name, process.run, &header, link.unsent_frames(connection));
                 let skipped = header.skipped.iter().map(|range| range.count).sum();
                 self.trace.record(now, What::Sends { camera: index, link: connection, frame: id, skipped });
                 process.sent = Some(id);
+                process.idle_since = None;
                 if let Some(known) = process.connections.get_mut(&connection) {
                     known.under_way.insert(id);
                 }

@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use mez_core::broker::camera::Transformed;
 use mez_core::broker::edge::SubscriptionId;
-use mez_core::frame::Epoch;
+use mez_core::frame::{Epoch, FrameId};
 
 use super::{Action, Node};
 use crate::time::Moment;
@@ -17,6 +18,8 @@ pub(super) enum Event {
     Publish { camera: usize, run: u64 },
     /// The broker's thread learns that the log has grown.
     Told { camera: usize, run: u64 },
+    /// A camera's codec is done with a frame.
+    Made { camera: usize, run: u64, frame: FrameId, made: Box<Transformed> },
     /// The counter above `above` is on the disk.
     EpochPersisted { camera: usize, run: u64, above: Epoch },
     /// An application's thread may look at what it is to read.

@@ -267,6 +267,7 @@ impl World {
             Event::Timer(node) => self.handle_timer(node),
             Event::Publish { camera, run } => self.publish(camera, run),
             Event::Told { camera, run } => self.tell(camera, run),
+            Event::Made { camera, run, frame, made } => self.made(camera, run, frame, *made),
             Event::EpochPersisted { camera, run, above } => self.raise_epoch(camera, run, above),
             Event::Wake { application } => self.wake(application),
             Event::Ready { application, frames } => self.finish_frame(application, frames),

@@ -106,7 +106,7 @@ impl CameraBroker {
 
     /// Whether the link has nothing better to do than to carry a frame of the past.
     pub(super) fn history_can_go(&self) -> bool {
-        let wants_live = self.waiting.is_some() && self.demand().is_some();
+        let wants_live = self.making.is_some() || self.waiting.is_some() && self.demand().is_some();
         let link =
             self.history.requests.front().map(|(link, _)| *link).filter(|link| self.active == Some(*link));
         let is_idle = |known: &Link| Some(known.id) == link && !known.is_sending() && !known.is_out();

@@ -6,8 +6,10 @@
 //! | which frame is sent next? | `CameraBroker::pump` |
 //! | what becomes of frames that are not sent? | `ledger.rs` |
 //! | when is a frame of the past sent? | `history.rs` |
+//! | what is made of it before? | `adapt.rs` |
 //! | when is a frame on its way given up? | `CameraBroker::reset_stalled`, `link.rs` |
 
+mod adapt;
 mod dialler;
 mod history;
 mod ledger;
@@ -18,6 +20,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use self::adapt::PROFILES_MAX;
+use self::adapt::{Adapter, Making, Plan, Wish};
 use self::dialler::Dialler;
 use self::history::History;
 pub use self::history::{HISTORY_REQUESTS_MAX, HISTORY_SHARE};
@@ -25,11 +29,14 @@ use self::ledger::SkipLedger;
 use self::link::Link;
 use super::{LinkId, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
 use crate::clock::{ClockEstimate, Exchange};
-use crate::frame::{Epoch, FrameId, SkipReason};
+use crate::controller::{Arrival, Policy};
+use crate::frame::{ChainLink, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, SkipReason};
 use crate::history::PastQuery;
 use crate::log::{Cursor, LogReader, Read, Record};
 use crate::name::CameraName;
-use crate::units::{ClockAnchor, Instant};
+use crate::profile::Profile;
+use crate::setting::Setting;
+use crate::units::{BitsPerSecond, ClockAnchor, Instant};
 use crate::wire::{
     Demand, DiskStatus, FrameHeader, Hello, Message, RefuseCode, Report, Status, VERSION, Welcome,
 };
@@ -38,6 +45,9 @@ use crate::wire::{
 const WELCOME_TIME_MAX: Duration = Duration::from_secs(3);
 /// How often the edge is told what the camera is doing.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// The time between frames, before two were published.
+const INTERVAL_DEFAULT: Duration = Duration::from_millis(66);
+
 /// Who a camera broker is.
 #[derive(Clone, Debug)]
 pub struct CameraConfig {
@@ -64,6 +74,8 @@ pub enum CameraOutput {
         /// The message.
         message: Message,
     },
+    /// Make of a frame what its rung says; report with [`CameraBroker::handle_transformed`], whatever came of it. One at a time.
+    Transform(Box<Transform>),
     /// Send a frame on a stream of its own, ahead of older frames; report with [`CameraBroker::handle_sent`]
     /// once its last byte has left. One whose header names a question for the past goes behind all others, and is reported
     /// with [`CameraBroker::handle_history_sent`].
@@ -123,6 +135,41 @@ pub enum CameraOutput {
     },
 }
 
+/// Work for a codec.
+#[derive(Clone, Debug)]
+pub struct Transform {
+    /// The frame as it was published.
+    pub frame: Frame,
+    /// What to do to it. It stands for itself: neither is it left out, nor does it refer to another frame.
+    pub setting: Setting,
+    /// The most bytes that may come out.
+    pub bytes_max: u32,
+    /// When the codec is given up: the frame would be too late anyway.
+    pub deadline: Instant,
+}
+
+/// What came of a [`Transform`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Transformed {
+    /// A payload, and what has to be said of it.
+    Made {
+        /// What is sent.
+        payload: Bytes,
+        /// How it is coded.
+        encoding: Encoding,
+        /// Pixels in a row.
+        width: u32,
+        /// Rows.
+        height: u32,
+        /// What was done; lower than asked for where the bytes forced it.
+        rung: Rung,
+        /// Its place in a chain.
+        chain: ChainLink,
+    },
+    /// Nothing: the codec failed, was late, or could not keep to the bytes. The driver's log says why.
+    Failed,
+}
+
 /// The newest frame that has not been sent.
 struct Waiting {
     record: Record,
@@ -140,6 +187,11 @@ pub struct CameraBroker {
     /// The connection that frames are sent on.
     active: Option<LinkId>,
     waiting: Option<Waiting>,
+    adapter: Adapter,
+    /// The frame that a codec is at work on.
+    making: Option<(Frame, Making)>,
+    /// When the policy wants to be asked again.
+    ask_again: Option<Instant>,
     ledger: SkipLedger,
     history: History,
     outputs: VecDeque<CameraOutput>,
@@ -161,6 +213,9 @@ impl CameraBroker {
             links: Vec::new(),
             active: None,
             waiting: None,
+            adapter: Adapter::new(),
+            making: None,
+            ask_again: None,
             ledger: SkipLedger::default(),
             history: History::new(now),
             outputs: VecDeque::new(),
@@ -169,6 +224,13 @@ impl CameraBroker {
             status_due: now,
             published_at: VecDeque::new(),
         }
+    }
+
+    /// The same with another policy than [`crate::controller::quantile`].
+    #[must_use]
+    pub fn with_policy(mut self, policy: Box<dyn Policy>) -> Self {
+        self.adapter.set_policy(policy);
+        self
     }
 
     // ---- getters ------------------------------------------------------------------------------------------
@@ -186,6 +248,11 @@ impl CameraBroker {
     /// How the edge's clock relates to ours.
     pub fn clock(&self, now: Instant) -> Option<ClockEstimate> {
         self.active_link().and_then(|link| link.clock.estimate(now))
+    }
+
+    /// What the link carries, as far as the policy knows.
+    pub fn link_rate(&self) -> Option<BitsPerSecond> {
+        self.adapter.link_rate()
     }
 
     /// The present epoch.
@@ -223,7 +290,7 @@ impl CameraBroker {
 
     /// A connection is gone.
     pub fn handle_closed(&mut self, now: Instant, link: LinkId) {
-        self.forget(link);
+        self.forget(now, link);
         self.pump(now);
     }
 
@@ -240,20 +307,22 @@ impl CameraBroker {
                     self.dialler.hold_until(now + REFUSED_INTERVAL);
                 }
                 self.outputs.push_back(CameraOutput::Refused { code, text });
-                self.close(link);
+                self.close(now, link);
             }
             Message::Ping { t1 } => {
                 let message = Message::Pong { t1, t2: now, t3: now };
                 self.outputs.push_back(CameraOutput::Send { link, message });
             }
             Message::Pong { t1, t2, t3 } => self.links[index].clock.record(Exchange { t1, t2, t3, t4: now }),
-            Message::Demand(demand) => self.handle_demand(index, demand),
+            Message::Demand(demand) => self.handle_demand(now, index, demand),
             Message::Report(Report::Refused { frame }) => {
                 if self.links[index].refused(now, frame) {
+                    self.adapter.handle_cancelled(now, frame, u64::MAX);
                     self.skip(frame, SkipReason::Refused);
                 }
             }
             Message::Report(report @ (Report::Progress { frame, .. } | Report::Complete { frame, .. })) => {
+                self.tell_policy(now, index, report);
                 if self.links[index].reported(now, report) && frame.epoch == self.config.epoch {
                     self.ledger.acknowledged(frame.sequence);
                 }
@@ -265,7 +334,7 @@ impl CameraBroker {
             Message::Hello(_) | Message::Status(_) | Message::DiskStatus(_) | Message::HistoryEnd(_) => {
                 let text = "an edge does not send this message".into();
                 self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
-                self.close(link);
+                self.close(now, link);
             }
         }
         self.pump(now);
@@ -301,6 +370,33 @@ impl CameraBroker {
     pub fn handle_sent(&mut self, now: Instant, link: LinkId, frame: FrameId) {
         let Some(known) = self.links.iter_mut().find(|known| known.id == link) else { return };
         known.sent(frame);
+        self.adapter.handle_left(now, frame);
+        self.pump(now);
+    }
+
+    /// A codec has done what [`CameraOutput::Transform`] asked, or has not.
+    pub fn handle_transformed(&mut self, now: Instant, frame: FrameId, transformed: Transformed) {
+        let Some((source, making)) = self.making.take_if(|(source, _)| source.meta.id == frame) else {
+            return;
+        };
+        let reason = match (transformed, self.active_link()) {
+            (_, None) => SkipReason::LinkDown,
+            (_, Some(link)) if link.demand.contracts.is_empty() => SkipReason::NotWanted,
+            (Transformed::Failed, _) => SkipReason::NotMade,
+            (Transformed::Made { payload, encoding, width, height, rung, chain }, Some(_)) => {
+                self.adapter.made(now, &making, payload.len());
+                let meta = FrameMeta { encoding, width, height, rung, chain, ..source.meta };
+                self.send(now, Frame { meta, payload }, Some(&making));
+                return self.pump(now);
+            }
+        };
+        self.skip(frame, reason);
+        self.pump(now);
+    }
+
+    /// A profile that an application names by its SHA-256.
+    pub fn handle_profile(&mut self, now: Instant, hash: [u8; 32], profile: Profile) {
+        self.adapter.add_profile(hash, profile);
         self.pump(now);
     }
 
@@ -311,7 +407,7 @@ impl CameraBroker {
         self.ledger.clear();
         // On every connection the edge was told the old epoch, also where its answer is still to come.
         while let Some(link) = self.links.first().map(|link| link.id) {
-            self.close(link);
+            self.close(now, link);
         }
         self.dialler.hold_until(now);
     }
@@ -338,7 +434,7 @@ impl CameraBroker {
             .map(|link| link.id)
             .collect();
         for link in unanswered {
-            self.close(link);
+            self.close(now, link);
         }
         for link in &mut self.links {
             if now >= link.ping_due {
@@ -373,11 +469,10 @@ impl CameraBroker {
         let mut due = self.silent_from().max(self.dialler.due()).min(self.status_due);
         if let Some(link) = self.active_link() {
             due = due.min(link.stall_due().unwrap_or(due));
-            if let (Some(retry), Some(_)) = (link.retry_due(), &self.waiting)
-                && self.demand().is_some()
-                && link.is_free(retry)
-            {
-                due = due.min(retry);
+            if let (Some(_), None, Some(_)) = (&self.waiting, &self.making, self.demand()) {
+                // While the link is out both have to be over: its pause, and the policy's.
+                let again = link.retry_due().max(self.ask_again);
+                due = again.filter(|again| link.is_free(*again)).map_or(due, |again| due.min(again));
             }
         }
         let history = self.history.due().filter(|_| self.history_can_go());
@@ -406,7 +501,7 @@ impl CameraBroker {
                     format!("the edge holds a frame of epoch {}, after which there is none", newest.epoch.0);
                 self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
                 self.dialler.hold_until(now + REFUSED_INTERVAL);
-                self.close(link);
+                self.close(now, link);
                 return;
             }
             // The edge's newest frame is not one of ours: a lost epoch counter, or a replaced device.
@@ -416,7 +511,7 @@ impl CameraBroker {
                 self.outputs.push_back(CameraOutput::RaiseEpoch { above: newest.epoch });
                 // Until the new epoch has begun there is no use in dialling.
                 self.dialler.hold_until(now + REDIAL_INTERVAL);
-                self.close(link);
+                self.close(now, link);
                 return;
             }
             if newest.epoch == self.config.epoch {
@@ -427,7 +522,7 @@ impl CameraBroker {
         self.links[index].frame_bytes_max = welcome.frame_bytes_max;
         let older: Vec<LinkId> = self.links[..index].iter().map(|link| link.id).collect();
         for link in older {
-            self.close(link);
+            self.close(now, link);
         }
         self.active = Some(link);
         self.dialler.welcomed(now);
@@ -435,7 +530,7 @@ impl CameraBroker {
         self.outputs.push_back(CameraOutput::LinkChanged { up: true });
     }
 
-    fn handle_demand(&mut self, index: usize, demand: Demand) {
+    fn handle_demand(&mut self, now: Instant, index: usize, demand: Demand) {
         let link = &mut self.links[index];
         if demand.revision < link.demand.revision {
             return;
@@ -457,6 +552,7 @@ impl CameraBroker {
             let link = &mut self.links[index];
             if let Some(frame) = link.give_up_sending() {
                 let link = link.id;
+                self.adapter.handle_cancelled(now, frame, 0);
                 self.outputs.push_back(CameraOutput::Reset { link, frame });
                 self.skip(frame, SkipReason::NotWanted);
             }
@@ -466,32 +562,60 @@ impl CameraBroker {
         }
     }
 
-    /// Sends the waiting frame if the link is free for it, or else one of the past.
+    /// Sends the waiting frame if the link is free for it, or has it made ready; or else sends one of the past.
     fn pump(&mut self, now: Instant) {
         self.pump_live(now);
         self.pump_history(now);
     }
 
     fn pump_live(&mut self, now: Instant) {
+        self.ask_again = None;
+        let Some(link) = self.active_link() else { return };
+        if link.demand.contracts.is_empty() || self.making.is_some() || !link.is_free(now) {
+            return;
+        }
+        let (wish, bytes_max) = (Wish::of(&link.demand.contracts), link.frame_bytes_max);
+        self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != self.config.epoch);
+        let Some(Waiting { record, .. }) = &self.waiting else { return };
+        let frame = record.frame.clone();
+        let Some(wish) = wish else {
+            self.waiting = None;
+            return self.send(now, frame, None);
+        };
+        let captured = self.config.anchor.instant_at(frame.meta.captured);
+        let interval = self.interval(now);
+        match self.adapter.plan(now, &wish, &frame, captured, interval) {
+            Plan::Wait(until) => self.ask_again = Some(until),
+            Plan::Send(making) if making.setting == Setting::ORIGINAL => {
+                self.waiting = None;
+                self.send(now, frame, Some(&making));
+            }
+            Plan::Send(making) => {
+                self.waiting = None;
+                let (setting, deadline) = (making.setting, making.deadline);
+                self.making = Some((frame.clone(), making));
+                let transform = Transform { frame, setting, bytes_max, deadline };
+                self.outputs.push_back(CameraOutput::Transform(Box::new(transform)));
+            }
+        }
+    }
+
+    /// Gives a frame to the link.
+    fn send(&mut self, now: Instant, frame: Frame, making: Option<&Making>) {
         let Some(link) = self.active.and_then(|id| self.links.iter_mut().find(|link| link.id == id)) else {
             return;
         };
-        if link.demand.contracts.is_empty() || !link.is_free(now) {
-            return;
-        }
-        let epoch = self.config.epoch;
-        let waiting = self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch == epoch);
-        let Some(Waiting { record, .. }) = waiting else { return };
-        let frame = record.frame;
         if frame.payload.len() > link.frame_bytes_max as usize {
             return self.skip(frame.meta.id, SkipReason::Refused);
         }
+        let payload_bytes = frame.payload.len() as u32;
         link.begin(now, frame.meta.id, frame.payload.len());
+        self.adapter.handle_sent(now, frame.meta.id, payload_bytes, making);
         let header = FrameHeader {
-            payload_bytes: frame.payload.len() as u32,
+            payload_bytes,
             sent: now,
-            expected_accuracy: None,
-            infeasible: false,
+            expected_accuracy: making.and_then(|making| making.expected_accuracy),
+            infeasible: making.is_some_and(|making| making.infeasible),
             skipped: self.ledger.before(frame.meta.id.sequence),
             meta: frame.meta,
             history: 0,
@@ -501,6 +625,21 @@ impl CameraBroker {
             header: Box::new(header),
             payload: frame.payload,
         });
+    }
+
+    /// Tells the policy how a frame is arriving, by our clock.
+    fn tell_policy(&mut self, now: Instant, index: usize, report: Report) {
+        let (frame, bytes, first, last, complete) = match report {
+            Report::Progress { frame, bytes, first, now } => (frame, bytes, first, now, false),
+            Report::Complete { frame, bytes, first, last } => (frame, bytes, first, last, true),
+            Report::Refused { .. } => return,
+        };
+        let Some(clock) = self.links[index].clock.estimate(now) else { return };
+        // A peer may claim any time. None lies in the future, and nothing ends before it begins.
+        let last = clock.to_ours(last).min(now);
+        let first = clock.to_ours(first).min(last);
+        let arrival = Arrival { frame, bytes, first, last, complete, window_limited: false };
+        self.adapter.handle_arrival(now, &arrival);
     }
 
     /// Cancels what is on its way when nothing has got through for too long.
@@ -513,6 +652,7 @@ impl CameraBroker {
         }
         let id = link.id;
         for frame in link.give_up_stalled(now) {
+            self.adapter.handle_reset(now, frame);
             self.outputs.push_back(CameraOutput::Reset { link: id, frame });
             self.skip(frame, SkipReason::Stalled);
         }
@@ -534,15 +674,16 @@ impl CameraBroker {
         }
     }
 
-    fn close(&mut self, link: LinkId) {
+    fn close(&mut self, now: Instant, link: LinkId) {
         self.outputs.push_back(CameraOutput::Close { link });
-        self.forget(link);
+        self.forget(now, link);
     }
 
-    fn forget(&mut self, link: LinkId) {
+    fn forget(&mut self, now: Instant, link: LinkId) {
         let Some(position) = self.links.iter().position(|known| known.id == link) else { return };
         let gone = self.links.remove(position);
         for frame in gone.in_flight() {
+            self.adapter.handle_reset(now, frame);
             self.skip(frame, SkipReason::LinkDown);
         }
         self.forget_history(link);
@@ -567,6 +708,12 @@ impl CameraBroker {
         if self.published_at.len() > 64 {
             self.published_at.pop_front();
         }
+    }
+
+    /// The usual time between frames.
+    fn interval(&mut self, now: Instant) -> Duration {
+        let rate = self.rate(now);
+        if rate > 0.0 { Duration::from_secs_f64(1.0 / rate) } else { INTERVAL_DEFAULT }
     }
 
     /// Frames per second over the last four seconds, or over the last 64 frames if they span less.

@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
 
+mod adapting;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::broker::{Intake, IntakeConfig, Published};
-use crate::contract::Contract;
+use crate::contract::{Contract, OnInfeasible};
 use crate::frame::{Encoding, Sequence, SkipRange};
 use crate::log::{LogConfig, log};
 use crate::units::Timestamp;
@@ -92,13 +94,12 @@ impl Rig {
     }
 
     fn publish(&mut self, bytes: usize) -> FrameId {
-        let frame = Published {
-            payload: vec![0; bytes].into(),
-            encoding: Encoding::Jpeg,
-            width: 4,
-            height: 4,
-            captured: None,
-        };
+        self.publish_image(bytes, (4, 4))
+    }
+
+    fn publish_image(&mut self, bytes: usize, (width, height): (u32, u32)) -> FrameId {
+        let (payload, encoding) = (vec![0; bytes].into(), Encoding::Jpeg);
+        let frame = Published { payload, encoding, width, height, captured: None };
         let id = self.intake.publish(self.now, frame).unwrap();
         self.broker.handle_published(self.now);
         id
@@ -368,6 +369,8 @@ enum Input {
     /// All that was sent on a connection has arrived.
     Arrived(u64),
     Epoch(u64),
+    /// The codec is done with its frame, or with one of this sequence: so many bytes came out, or nothing.
+    Transformed(Option<u64>, Option<usize>),
     Message(u64, Message),
 }
 
@@ -380,8 +383,15 @@ fn any_edge_message() -> impl Strategy<Value = Message> {
     let instant = || (0u64..30_000_000_000).prop_map(Instant::from_nanos);
     let newest = prop_oneof![9 => Just(None), 1 => any_frame().prop_map(Some)];
     let frame_bytes_max = prop_oneof![9 => Just(1000u32), 1 => 0u32..40];
-    let contracts =
-        prop::collection::vec((1u64..2_000).prop_map(|ms| bound(Duration::from_millis(ms))), 0..4);
+    let contracts = prop::collection::vec((1u64..2_000, prop::option::of(0.0f64..=1.0), any::<bool>()), 0..4);
+    let contracts = contracts.prop_map(|contracts| {
+        let contract = |(ms, accuracy_floor, skip)| Contract {
+            accuracy_floor,
+            on_infeasible: if skip { OnInfeasible::Skip } else { OnInfeasible::Degrade },
+            ..bound(Duration::from_millis(ms))
+        };
+        contracts.into_iter().map(contract).collect::<Vec<_>>()
+    });
     let code = prop::sample::select(vec![
         RefuseCode::Version,
         RefuseCode::NameHeld,
@@ -419,6 +429,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         2 => (link(), which()).prop_map(|(link, sequence)| Input::Stopped(link, sequence)),
         3 => link().prop_map(Input::Arrived),
         1 => (3u64..6).prop_map(Input::Epoch),
+        8 => (which(), prop::option::weighted(0.9, 0usize..1_200)).prop_map(|(s, made)| Input::Transformed(s, made)),
         14 => (link(), any_edge_message()).prop_map(|(link, message)| Input::Message(link, message)),
     ]
 }
@@ -434,6 +445,7 @@ proptest! {
         let mut unsent: BTreeMap<LinkId, FrameId> = BTreeMap::new();
         let mut sent = std::collections::BTreeSet::new();
         let mut under_way: BTreeMap<LinkId, Vec<(FrameId, u32)>> = BTreeMap::new();
+        let mut making = None;
         for input in inputs {
             let stopped = matches!(input, Input::Stopped(..));
             match input {
@@ -488,6 +500,14 @@ proptest! {
                         rig.broker.handle_epoch(rig.now, Epoch(epoch));
                     }
                 }
+                Input::Transformed(sequence, made) => {
+                    let named = sequence.map(|sequence| FrameId { epoch: rig.broker.epoch(), sequence: Sequence(sequence) });
+                    if let Some(frame) = named.or(making) {
+                        // What is said of a frame that no codec has is passed over.
+                        making.take_if(|making| *making == frame);
+                        rig.broker.handle_transformed(rig.now, frame, adapting::transformed(frame, made));
+                    }
+                }
                 Input::Message(link, message) => {
                     if let Message::Report(Report::Complete { frame, .. }) = message
                         && unsent.get(&LinkId(link)) == Some(&frame)
@@ -516,6 +536,11 @@ proptest! {
                         unsent.remove(&link);
                     }
                     CameraOutput::Close { link } => { unsent.remove(&link); }
+                    CameraOutput::Transform(transform) => {
+                        let id = transform.frame.meta.id;
+                        prop_assert_eq!(making.replace(id), None, "two frames are being made");
+                        prop_assert!(!sent.contains(&id), "{} was sent before it was made", id);
+                    }
                     _ => {}
                 }
             }

@@ -1,0 +1,238 @@
+//! Frames that are made smaller: over a link in miniature, whose bytes pass one after another at a rate.
+
+use super::*;
+use crate::frame::{ChainLink, Rung};
+use crate::profile::{ByteSizes, Profile, RungProfile};
+use crate::setting::Form;
+
+/// What a codec says that is done.
+pub(super) fn transformed(frame: FrameId, made: Option<usize>) -> Transformed {
+    match made {
+        None => Transformed::Failed,
+        Some(bytes) => Transformed::Made {
+            payload: vec![0; bytes].into(),
+            encoding: Encoding::Jpeg,
+            width: 2,
+            height: 2,
+            rung: Rung::new("jpeg/w16/q50/420").expect("a valid rung"),
+            chain: ChainLink::still(frame.sequence),
+        },
+    }
+}
+
+const INTERVAL: Duration = Duration::from_millis(66);
+const BOUND: Duration = Duration::from_millis(100);
+const DELAY: Duration = Duration::from_millis(3);
+const CODEC: Duration = Duration::from_millis(8);
+const HASH: [u8; 32] = [7; 32];
+const ORIGINAL_BYTES: usize = 200_000;
+
+fn contract(profile: bool) -> Contract {
+    Contract { accuracy_floor: Some(0.9), profile: profile.then_some(HASH), ..bound(BOUND) }
+}
+
+fn profile() -> Profile {
+    let rung = |name: &str, bytes: f64, accuracy: f64| RungProfile {
+        rung: Rung::new(name).expect("a valid rung"),
+        bytes: ByteSizes::around(bytes, 0.08),
+        accuracy,
+        camera_time: CODEC,
+        detector_time: None,
+    };
+    Profile::new(vec![
+        rung("jpeg/w320/q50/420", 8e3, 0.85),
+        rung("jpeg/w640/q60/420", 20e3, 0.92),
+        rung("jpeg/w1280/q70/420", 60e3, 0.96),
+        // Needs frames before it: passed over so far.
+        rung("h264/q32", 2e3, 0.99),
+        RungProfile { camera_time: Duration::ZERO, ..rung("original", ORIGINAL_BYTES as f64, 1.0) },
+    ])
+    .expect("a valid profile")
+}
+
+#[derive(Debug)]
+struct Delivered {
+    rung: String,
+    latency: Duration,
+    infeasible: bool,
+    expected_accuracy: Option<f64>,
+}
+
+/// Publishes at a steady rate over a link of so many bytes per millisecond, with a codec whose JPEGs have the sizes that
+/// `profile` says; pixels do not matter.
+fn run(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
+    let mut delivered = Vec::new();
+    let mut published = rig.now;
+    let mut made: Option<(Instant, FrameId, Rung)> = None;
+    let mut left: Option<(Instant, FrameId)> = None;
+    let mut whole: Vec<(Instant, Report)> = Vec::new();
+    let mut captured = BTreeMap::new();
+    let end = rig.now + Duration::from_secs(seconds);
+    let sizes = profile();
+    while rig.now < end {
+        rig.now += MS;
+        let now = rig.now;
+        if now >= published + INTERVAL {
+            published = now;
+            let id = rig.publish_image(ORIGINAL_BYTES, (1280, 960));
+            captured.insert(id, now);
+        }
+        if let Some((_, frame, rung)) = made.take_if(|(at, ..)| *at <= now) {
+            let Transformed::Made { encoding, chain, .. } = transformed(frame, Some(0)) else {
+                unreachable!()
+            };
+            // Of the default ladder's rungs, smaller ones are smaller; a quarter less than is assumed of them.
+            let assumed = || 0.75 * ORIGINAL_BYTES as f64 * default_share(&rung);
+            let size = sizes.get(&rung).map_or_else(assumed, |rung| rung.bytes.mean);
+            let payload = vec![0; size as usize].into();
+            let what = Transformed::Made { payload, encoding, width: 2, height: 2, rung, chain };
+            rig.broker.handle_transformed(now, frame, what);
+        }
+        if let Some((_, frame)) = left.take_if(|(at, _)| *at <= now) {
+            rig.sent(1, frame);
+        }
+        for (_, report) in whole.extract_if(.., |(at, _)| *at <= now) {
+            rig.message(1, Message::Report(report));
+        }
+        rig.message(1, Message::Ping { t1: now });
+        rig.broker.handle_timeout(now);
+        for output in rig.take() {
+            match output {
+                CameraOutput::Transform(transform) => {
+                    let frame = transform.frame.meta.id;
+                    made = Some((now + CODEC, frame, transform.setting.rung()));
+                }
+                CameraOutput::SendFrame { header, payload, .. } => {
+                    let takes = Duration::from_secs_f64(payload.len() as f64 / bytes_per_ms / 1e3);
+                    let (frame, bytes) = (header.meta.id, payload.len() as u32);
+                    left = Some((now + takes, frame));
+                    let (first, last) = (now + DELAY, now + takes + DELAY);
+                    whole.push((last + DELAY, Report::Complete { frame, bytes, first, last }));
+                    delivered.push(Delivered {
+                        rung: header.meta.rung.as_str().into(),
+                        latency: last.saturating_since(captured[&frame]),
+                        infeasible: header.infeasible,
+                        expected_accuracy: header.expected_accuracy,
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+    delivered
+}
+
+fn default_share(rung: &Rung) -> f64 {
+    let Form::Jpeg(jpeg) = rung.as_str().parse::<Setting>().expect("a valid rung").form else { return 1.0 };
+    let width = jpeg.width.map_or(1.0, |width| f64::from(width.get()) / 1280.0);
+    width.powf(1.6) * if jpeg.quality.get() == 85 { 0.5 } else { 0.3 }
+}
+
+fn rig(contracts: Vec<Contract>) -> Rig {
+    let mut rig = Rig::new();
+    rig.broker.handle_dialled(rig.now, LinkId(1));
+    let welcome = Welcome { version: VERSION, newest: None, frame_bytes_max: 1 << 20, software: "".into() };
+    rig.message(1, Message::Welcome(welcome));
+    // The two clocks agree.
+    rig.message(1, Message::Pong { t1: rig.now, t2: rig.now, t3: rig.now });
+    rig.demand(1, 1, contracts);
+    rig.take();
+    rig
+}
+
+fn on_time(delivered: &[Delivered]) -> f64 {
+    delivered.iter().filter(|frame| frame.latency <= BOUND).count() as f64 / delivered.len() as f64
+}
+
+#[test]
+fn a_frame_is_made_as_large_as_the_link_carries_in_time() {
+    let mut rig = rig(vec![contract(true)]);
+    rig.broker.handle_profile(rig.now, HASH, profile());
+    for (mbps, expected) in [(60.0, "original"), (12.0, "jpeg/w1280/q70/420"), (4.0, "jpeg/w640/q60/420")] {
+        let delivered = run(&mut rig, 6, mbps * 125.0);
+        let settled = &delivered[delivered.len() / 2..];
+        assert!(settled.len() > 40, "{} frames in 3 s", settled.len());
+        assert!(on_time(settled) > 0.95, "{mbps} Mbit/s: {:.2} on time", on_time(settled));
+        let share =
+            settled.iter().filter(|frame| frame.rung == expected).count() as f64 / settled.len() as f64;
+        assert!(share > 0.9, "{mbps} Mbit/s: {settled:?}");
+        assert!(settled.iter().all(|frame| !frame.infeasible), "{settled:?}");
+        assert!(settled.iter().all(|frame| frame.expected_accuracy >= Some(0.9)));
+    }
+}
+
+#[test]
+fn where_nothing_keeps_the_floor_in_time_the_floor_goes_on_and_says_so() {
+    let mut rig = rig(vec![contract(true)]);
+    rig.broker.handle_profile(rig.now, HASH, profile());
+    // 20 kB take 200 ms.
+    let delivered = run(&mut rig, 6, 100.0);
+    let settled = &delivered[delivered.len() / 2..];
+    assert!(settled.len() > 8, "{} frames in 3 s", settled.len());
+    assert!(settled.iter().all(|frame| frame.infeasible && frame.rung == "jpeg/w640/q60/420"), "{settled:?}");
+}
+
+#[test]
+fn without_a_profile_frames_are_made_smaller_and_nothing_is_promised() {
+    let mut rig = rig(vec![contract(true)]);
+    let delivered = run(&mut rig, 6, 4.0 * 125.0);
+    let settled = &delivered[delivered.len() / 2..];
+    assert!(on_time(settled) > 0.95, "{:.2} on time", on_time(settled));
+    assert!(settled.iter().all(|frame| frame.expected_accuracy.is_none()));
+    assert!(settled.iter().all(|frame| frame.rung != "original"));
+}
+
+#[test]
+fn frames_go_as_they_are_where_somebody_who_leads_gives_no_floor() {
+    let unmodified = Contract { accuracy_floor: None, ..contract(false) };
+    for (contracts, original) in [
+        (vec![unmodified.clone()], true),
+        (vec![contract(false), unmodified.clone()], true),
+        (vec![Contract { priority: 1, ..contract(false) }, unmodified.clone()], false),
+        (vec![contract(false), Contract { priority: -1, ..unmodified }], false),
+    ] {
+        let mut rig = rig(contracts);
+        let id = rig.publish(1_000);
+        let outputs = rig.take();
+        assert_eq!(frames_sent(&outputs).len(), usize::from(original));
+        let transforms = outputs.iter().filter(|output| matches!(output, CameraOutput::Transform(_))).count();
+        assert_eq!(transforms, usize::from(!original), "{id}");
+    }
+}
+
+#[test]
+fn a_codec_that_fails_costs_its_frame_and_no_other() {
+    let mut rig = rig(vec![contract(false)]);
+    let first = rig.publish(1_000);
+    let second = rig.publish(1_000);
+    rig.broker.handle_transformed(rig.now, first, Transformed::Failed);
+    // It was lost to the codec; the next one is being made.
+    rig.now += 200 * MS;
+    rig.broker.handle_timeout(rig.now);
+    rig.broker.handle_transformed(rig.now, second, transformed(second, Some(300)));
+    assert_eq!(frames_sent(&rig.take()), [(second, vec![skipped(0, 1, SkipReason::NotMade)])]);
+}
+
+#[test]
+fn what_nobody_wants_any_more_is_not_sent_when_it_has_been_made() {
+    let mut rig = rig(vec![contract(false)]);
+    let first = rig.publish(1_000);
+    rig.demand(1, 2, Vec::new());
+    rig.broker.handle_transformed(rig.now, first, transformed(first, Some(300)));
+    assert!(frames_sent(&rig.take()).is_empty());
+    rig.demand(1, 3, vec![bound(BOUND)]);
+    let second = rig.publish(1_000);
+    assert_eq!(frames_sent(&rig.take()), [(second, vec![skipped(0, 1, SkipReason::NotWanted)])]);
+}
+
+#[test]
+fn what_is_made_while_the_link_is_down_is_not_sent() {
+    let mut rig = rig(vec![contract(false)]);
+    let first = rig.publish(1_000);
+    rig.broker.handle_closed(rig.now, LinkId(1));
+    rig.broker.handle_transformed(rig.now, first, transformed(first, Some(300)));
+    rig.welcome(2, None);
+    rig.demand(2, 1, vec![bound(BOUND)]);
+    let second = rig.publish(1_000);
+    assert_eq!(frames_sent(&rig.take()), [(second, vec![skipped(0, 1, SkipReason::LinkDown)])]);
+}

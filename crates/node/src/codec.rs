@@ -1,0 +1,153 @@
+//! A camera's codec: makes of frames what their rung says, on threads of its own, so that neither the broker nor the link waits for
+//! it; one that panics or hangs costs its frame ([`mez_media::worker`]).
+
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use mez_core::broker::camera::{Transform, Transformed};
+use mez_core::frame::{Encoding, Frame, FrameId};
+use mez_core::units::Instant;
+use mez_media::jpeg::PIXELS_MAX_DEFAULT;
+use mez_media::stream::{Outcome, Predict, Request, Source, StreamEncodeError, StreamEncoder};
+use mez_media::worker::{Worker, WorkerError};
+use mez_media::{Image, ImageView, PixelFormat, png};
+use tokio::sync::mpsc;
+use tracing::warn;
+
+use crate::clock::monotonic_now;
+
+/// Frames that may wait for the codec; the broker gives it one at a time.
+const WAITING_MAX: usize = 1;
+/// The same failure is logged again only after so many others.
+const LOGGED_ONCE_IN: u64 = 100;
+
+/// Why a frame was not made.
+#[derive(Debug, thiserror::Error)]
+enum MakeError {
+    #[error(transparent)]
+    Encode(#[from] StreamEncodeError),
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
+    #[error("the published image cannot be read: {0}")]
+    Image(String),
+    #[error("it does not fit into {bytes_max} bytes; the smallest that was tried has {bytes}")]
+    DoesNotFit { bytes: usize, bytes_max: u32 },
+    #[error("the rung leaves frames out")]
+    LeftOut,
+    #[error("there was no time left for it")]
+    NoTime,
+}
+
+/// What became of a frame.
+pub(crate) type Made = (FrameId, Transformed);
+
+/// The codec of one camera. It stops when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Codec {
+    work: SyncSender<Box<Transform>>,
+}
+
+impl Codec {
+    /// Starts the thread that hands work to the codec and waits for it, no longer than it may take.
+    pub(crate) fn start(camera: &str) -> io::Result<(Self, mpsc::Receiver<Made>)> {
+        let (work, todo) = sync_channel(WAITING_MAX);
+        let (done, made) = mpsc::channel(WAITING_MAX);
+        let camera = camera.to_owned();
+        thread::Builder::new().name("mez codec".into()).spawn(move || serve(&camera, &todo, &done))?;
+        Ok((Self { work }, made))
+    }
+
+    /// Begins to make a frame. Gives it back if the codec is still at work on another, or is gone.
+    pub(crate) fn make(&self, transform: Box<Transform>) -> Result<(), Box<Transform>> {
+        self.work.try_send(transform).map_err(|refused| match refused {
+            TrySendError::Full(transform) | TrySendError::Disconnected(transform) => transform,
+        })
+    }
+}
+
+fn serve(camera: &str, todo: &Receiver<Box<Transform>>, done: &mpsc::Sender<Made>) {
+    let mut worker = Worker::new("mez encode", encoder);
+    let mut failures = 0u64;
+    while let Ok(transform) = todo.recv() {
+        let (frame, deadline) = (transform.frame.meta.id, transform.deadline);
+        let transformed = run(&mut worker, transform, deadline).unwrap_or_else(|error| {
+            if failures.is_multiple_of(LOGGED_ONCE_IN) {
+                warn!(camera, %frame, failures, "a frame was not made: {error}");
+            }
+            failures += 1;
+            Transformed::Failed
+        });
+        if done.blocking_send((frame, transformed)).is_err() {
+            return;
+        }
+    }
+}
+
+type Work = Worker<Box<Transform>, Result<Transformed, MakeError>>;
+
+fn run(worker: &mut Work, transform: Box<Transform>, deadline: Instant) -> Result<Transformed, MakeError> {
+    let left = deadline.saturating_since(monotonic_now());
+    if left == Duration::ZERO {
+        return Err(MakeError::NoTime);
+    }
+    worker.run(transform, left)?
+}
+
+/// The state and the work of a codec's thread.
+fn encoder() -> impl FnMut(Box<Transform>) -> Result<Transformed, MakeError> {
+    let mut state: Option<StreamEncoder> = None;
+    move |transform| {
+        let encoder = match &mut state {
+            Some(encoder) => encoder,
+            None => state.insert(StreamEncoder::new(PIXELS_MAX_DEFAULT)?),
+        };
+        make(encoder, &transform)
+    }
+}
+
+fn make(encoder: &mut StreamEncoder, transform: &Transform) -> Result<Transformed, MakeError> {
+    let Transform { frame, setting, bytes_max, deadline: _ } = transform;
+    let request = Request {
+        sequence: frame.meta.id.sequence,
+        captured: Instant::from_nanos(frame.meta.captured.as_nanos()),
+        setting,
+        bytes_max: Some(*bytes_max as usize),
+        predict: Predict::Independent,
+        regions: &[],
+    };
+    let outcome = match frame.meta.encoding {
+        Encoding::Jpeg => encoder.encode(&Source::Jpeg(&frame.payload), &request)?,
+        Encoding::Bgr8 => encoder.encode(&Source::Pixels(view(frame, PixelFormat::Bgr8)?), &request)?,
+        Encoding::Gray8 => encoder.encode(&Source::Pixels(view(frame, PixelFormat::Gray8)?), &request)?,
+        Encoding::Png => {
+            let mut image = Image::empty();
+            png::decode(&frame.payload, PIXELS_MAX_DEFAULT, &mut image)
+                .map_err(|error| MakeError::Image(error.to_string()))?;
+            let view = image.view().ok_or_else(|| MakeError::Image("it has no pixels".into()))?;
+            encoder.encode(&Source::Pixels(view), &request)?
+        }
+        encoding @ (Encoding::H264 | Encoding::Tiles) => {
+            return Err(MakeError::Image(format!("{} frames are not published", encoding.name())));
+        }
+    };
+    match outcome {
+        Outcome::Frame(made) => Ok(Transformed::Made {
+            payload: made.payload,
+            encoding: made.encoding,
+            width: made.width,
+            height: made.height,
+            rung: made.setting.rung(),
+            chain: made.chain,
+        }),
+        Outcome::LeftOut { .. } => Err(MakeError::LeftOut),
+        Outcome::DoesNotFit { bytes } => Err(MakeError::DoesNotFit { bytes, bytes_max: *bytes_max }),
+    }
+}
+
+fn view(frame: &Frame, format: PixelFormat) -> Result<ImageView<'_>, MakeError> {
+    let (width, height) = (frame.meta.width, frame.meta.height);
+    ImageView::packed(&frame.payload, width, height, format)
+        .map_err(|error| MakeError::Image(error.to_string()))
+}
