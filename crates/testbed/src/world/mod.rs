@@ -125,6 +125,8 @@ impl fmt::Display for Failure {
     }
 }
 
+impl std::error::Error for Failure {}
+
 impl World {
     /// A world with one edge that runs, and nothing else.
     pub fn seeded(seed: u64) -> Self {
