@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import SupportsIndex, TypeAlias
+from typing import Final, SupportsIndex, TypeAlias
 
 from mez.errors import ArgumentError, ArgumentTypeError
 
@@ -190,3 +190,32 @@ def _text_ns(field: str, value: str, now_ns: Callable[[], int]) -> int:
             field, f"{field} is {value!r}, which does not say in which time zone; add Z for UTC, or +02:00"
         )
     return _duration_ns(when - _EPOCH)
+
+
+LOG_DISK_BYTES: Final = 4 << 30
+"""How much disk the frames of a camera may take by default."""
+
+DURABILITIES: Final = ("async", "group", "sync")
+
+
+def log_on_disk(
+    log_dir: StrPath | None,
+    log_key: StrPath | None,
+    log_disk_bytes: int,
+    log_disk_age: float | None,
+    durability: str,
+) -> tuple[str, str | None, int, float | None, str] | None:
+    """What is told of a log on disk; `None` without a folder for it."""
+    folder = optional_path("log_dir", log_dir)
+    key = optional_path("log_key", log_key)
+    size = whole("log_disk_bytes", log_disk_bytes, 16 << 20, 1 << 50)
+    age = optional_number("log_disk_age", log_disk_age)
+    if age is not None and not 60 <= age < math.inf:
+        raise invalid("log_disk_age", f"log_disk_age is {age:g}; give at least 60 seconds, or None")
+    if text("durability", durability) not in DURABILITIES:
+        raise invalid("durability", f'durability is {durability!r}; write "async", "group" or "sync"')
+    if folder is None:
+        if key is not None:
+            raise invalid("log_key", "a log_key was given, and no log_dir to use it for; give both")
+        return None
+    return folder, key, size, age, durability

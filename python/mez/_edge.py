@@ -159,6 +159,12 @@ def edge(
     log_bytes: int = 1 << 30,
     cameras_max: int = 64,
     frame_bytes_max: int = 32 << 20,
+    state: arguments.StrPath | None = None,
+    log_dir: arguments.StrPath | None = None,
+    log_key: arguments.StrPath | None = None,
+    log_disk_bytes: int = arguments.LOG_DISK_BYTES,
+    log_disk_age: float | None = None,
+    durability: str = "group",
 ) -> Edge:
     """Start an edge broker inside this process: for a notebook, a test, or an application of its own.
 
@@ -177,6 +183,16 @@ def edge(
             make room.
         cameras_max: The most cameras. One more is refused.
         frame_bytes_max: The most bytes that a frame may have.
+        state: The folder for what is remembered between starts. Else `MEZ_STATE`, else `/var/lib/mez` for
+            root, else `~/.local/state/mez`.
+        log_dir: The folder in which frames outlive this process, encrypted. Default: they are kept in memory
+            only.
+        log_key: The file of the log's key, made by `mez keys log`. Else `MEZ_LOG_KEY`, else `log.key` in the
+            folder of keys.
+        log_disk_bytes: How much disk the frames of a camera may take. When it is full, the oldest make room.
+        log_disk_age: Seconds for which frames are kept on disk. Default: until room is needed.
+        durability: What a power cut may cost: `"async"` half a minute, `"group"` a second, `"sync"` a fifth
+            of it.
 
     Raises:
         ArgumentError: An argument makes no sense; `field` names it.
@@ -210,6 +226,8 @@ def edge(
             frame_bytes_max=arguments.whole(
                 "frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING
             ),
+            state=arguments.optional_path("state", state),
+            log_on_disk=arguments.log_on_disk(log_dir, log_key, log_disk_bytes, log_disk_age, durability),
         )
     except BaseException:
         if folder:

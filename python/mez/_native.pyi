@@ -181,6 +181,8 @@ class Publisher:
         log_bytes: int,
         frame_bytes_max: int,
         state: str | PathLike[str] | None,
+        link: str,
+        log_on_disk: tuple[str, str | None, int, float | None, str] | None,
     ) -> Publisher: ...
     def close(self) -> None: ...
     @property
@@ -210,6 +212,8 @@ class Edge:
         log_bytes: int,
         cameras_max: int,
         frame_bytes_max: int,
+        state: str | PathLike[str] | None,
+        log_on_disk: tuple[str, str | None, int, float | None, str] | None,
     ) -> Edge: ...
     def close(self) -> None: ...
     @property

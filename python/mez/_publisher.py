@@ -164,7 +164,8 @@ class Publisher:
     def close(self) -> None:
         """Stop publishing. Closing twice does nothing.
 
-        The log of a broker in this process goes with it, and with the log whatever has not left yet.
+        The log in memory of a broker in this process goes with it, and with the log whatever has not left
+        yet; what is kept in `log_dir` is there at the next start.
         """
         self._native.close()
 
@@ -191,6 +192,12 @@ def publisher(
     log_bytes: int = LOG_BYTES,
     frame_bytes_max: int = FRAME_BYTES_MAX,
     state: arguments.StrPath | None = None,
+    link: str = "auto",
+    log_dir: arguments.StrPath | None = None,
+    log_key: arguments.StrPath | None = None,
+    log_disk_bytes: int = arguments.LOG_DISK_BYTES,
+    log_disk_age: float | None = None,
+    durability: str = "group",
 ) -> Publisher:
     """Begin to publish a camera's frames.
 
@@ -212,12 +219,22 @@ def publisher(
         state: The folder that remembers the camera's epoch between starts. Else `MEZ_STATE`, else
             `/var/lib/mez` for root, else `~/.local/state/mez`; with an edge of this process that made its
             own keys, a folder that ends with it.
+        link: What carries the frames: `"quic"`, `"tcp"` (TLS over TCP), or `"auto"`: QUIC, and TCP where UDP
+            does not get through.
+        log_dir: The folder in which frames outlive this process, encrypted. Default: they are kept in memory
+            only.
+        log_key: The file of the log's key, made by `mez keys log`. Else `MEZ_LOG_KEY`, else `log.key` in the
+            folder of keys.
+        log_disk_bytes: How much disk the frames of a camera may take. When it is full, the oldest make room.
+        log_disk_age: Seconds for which frames are kept on disk. Default: until room is needed.
+        durability: What a power cut may cost: `"async"` half a minute, `"group"` a second, `"sync"` a fifth
+            of it.
 
     Raises:
         ArgumentError: An argument makes no sense; `field` names it.
         KeysError: There are no keys, none that may publish this camera, or they have expired.
         CameraInUseError: A broker of this camera runs on this machine already.
-        StateError: The folder for state cannot be used.
+        StateError: The folder for state, or `log_dir`, cannot be used.
         ConnectError: There was no broker at `broker` for 5 seconds.
 
     Example:
@@ -239,6 +256,11 @@ def publisher(
             "broker",
             "both edge and broker were given; a separate broker has its own edge, so give broker alone",
         )
+    if broker is not None and (log_dir is not None or link != "auto"):
+        raise arguments.invalid(
+            "broker",
+            "a separate broker has its own link and log; give link and log_dir to `mez camera` instead",
+        )
     if isinstance(edge, Edge):
         keys = edge.keys if keys is None else keys
         state = edge._camera_state if state is None else state
@@ -254,6 +276,8 @@ def publisher(
         log_bytes=arguments.whole("log_bytes", log_bytes, 1 << 16, 1 << 40),
         frame_bytes_max=arguments.whole("frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING),
         state=arguments.optional_path("state", state),
+        link=arguments.text("link", link),
+        log_on_disk=arguments.log_on_disk(log_dir, log_key, log_disk_bytes, log_disk_age, durability),
     )
     return Publisher(native, camera)
 

@@ -402,10 +402,11 @@ def read(
     timeout: float | None = None,
     connect_timeout: float | None = 5.0,
 ) -> Subscription:
-    """Read the past of a camera, as far as the edge holds it: every frame that crossed the link, in order.
+    """Read the past of a camera, every frame in order.
 
-    Only what somebody was subscribed to has crossed. What lies before the first frame held is told by its
-    `not_held`.
+    It comes from the edge's memory and disk, and what never crossed the link is fetched from the camera's own
+    log, behind live frames. What nobody holds any more is told by the `not_held` and `skipped` of the frame
+    after it.
 
     Args:
         camera: The camera's name, or a pattern; then cameras take turns.

@@ -264,7 +264,7 @@ def test_everything_that_can_be_asked_for(edge: mez.Edge, tmp_path: Path) -> Non
                 assert frames.deliver == "newest"
                 contract = deliver(camera, frames).contract
                 assert contract.state == "unverified"
-                assert "carries the profile and the bounds" in contract.reason
+                assert "do not fetch profiles yet" in contract.reason
                 assert str(contract) == f"unverified: {contract.reason}"
 
 

@@ -10,6 +10,7 @@ use mez_node::identity::{Name, TemporarySite};
 use mez_node::process::{EdgeProcess, EdgeProcessError, EdgeProcessOptions};
 use pyo3::prelude::*;
 
+use crate::persist::{self, LogOnDisk};
 use crate::runtime::{Deadline, Owned, background, finish, lock, wait};
 use crate::{error, keys};
 
@@ -36,7 +37,7 @@ struct Running {
 impl Edge {
     /// Starts an edge broker. Without `keys` it makes an authority that exists as long as the broker does.
     #[new]
-    #[pyo3(signature = (*, keys, name, listen, grpc, socket, log_bytes, cameras_max, frame_bytes_max))]
+    #[pyo3(signature = (*, keys, name, listen, grpc, socket, log_bytes, cameras_max, frame_bytes_max, state, log_on_disk))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -48,6 +49,8 @@ impl Edge {
         log_bytes: u64,
         cameras_max: usize,
         frame_bytes_max: u32,
+        state: Option<PathBuf>,
+        log_on_disk: Option<LogOnDisk>,
     ) -> PyResult<Self> {
         let listen = address(py, "listen", listen)?;
         let grpc = grpc.map(|grpc| address(py, "grpc", grpc)).transpose()?;
@@ -68,6 +71,7 @@ impl Edge {
         let credentials =
             folder.edge_credentials(name.as_ref(), &[]).map_err(|failure| unusable(&failure))?;
         let keys = folder.path().to_owned();
+        let persist = persist::options(py, log_on_disk, Some(&keys))?;
         let options = EdgeProcessOptions {
             keys: folder,
             credentials,
@@ -81,8 +85,8 @@ impl Edge {
                 frame_bytes_max,
                 ..EdgeConfig::default()
             },
-            state: None,
-            persist: None,
+            state,
+            persist,
         };
         let background = background(py)?;
         let started = finish(py, background, || EdgeProcess::start(options))?;

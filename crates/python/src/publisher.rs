@@ -15,7 +15,7 @@ use mez_core::units::{Instant, Timestamp};
 use mez_media::jpeg::{EncodeError, Encoder, Sampling};
 use mez_node::api::image::PayloadError;
 use mez_node::background::Background;
-use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Reply, StartError};
+use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Reply, StartError, Transport};
 use mez_node::clock::monotonic_now;
 use mez_node::identity::Role;
 use mez_node::ports;
@@ -23,6 +23,7 @@ use mez_node::state::StateError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::persist::{self, LogOnDisk};
 use crate::pixels::Given;
 use crate::runtime::{Deadline, Owned, Waited, background, lock, wait};
 use crate::through::{Refusal, Through};
@@ -72,7 +73,7 @@ impl Publisher {
     /// Starts a camera broker in this process, which sends to the edge at `edge`; or connects to one at
     /// `broker`.
     #[new]
-    #[pyo3(signature = (camera, *, edge, broker, keys, quality, log_bytes, frame_bytes_max, state))]
+    #[pyo3(signature = (camera, *, edge, broker, keys, quality, log_bytes, frame_bytes_max, state, link, log_on_disk))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -84,6 +85,8 @@ impl Publisher {
         log_bytes: u64,
         frame_bytes_max: u32,
         state: Option<PathBuf>,
+        link: &str,
+        log_on_disk: Option<LogOnDisk>,
     ) -> PyResult<Self> {
         let name: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
         let encoder =
@@ -106,6 +109,8 @@ impl Publisher {
             options.log = LogConfig::with_bytes_max(log_bytes);
             options.frame_bytes_max = frame_bytes_max;
             options.state = state;
+            options.transport = transport(py, link)?;
+            options.persist = persist::options(py, log_on_disk, keys.as_deref())?;
             let background = background(py)?;
             (Way::Here(start(py, background, options)?), format!("the edge at {host}:{port}"), background)
         };
@@ -250,9 +255,25 @@ impl Publisher {
         self.closed.store(true, Ordering::Relaxed);
         let (way, background) = self.way.get(py)?;
         let way = lock(way).take();
+        if let Some(Way::Here(camera)) = &way {
+            // What the log holds reaches the disk, where there is one for it.
+            py.detach(|| camera.finish_log());
+        }
         background.enter(|| drop(way));
         log::hand_on(py);
         Ok(())
+    }
+}
+
+fn transport(py: Python<'_>, link: &str) -> PyResult<Transport> {
+    match link {
+        "auto" => Ok(Transport::Auto),
+        "quic" => Ok(Transport::Quic),
+        "tcp" => Ok(Transport::Tcp),
+        other => {
+            let message = format!("link is {other:?}; write \"auto\", \"quic\" or \"tcp\"");
+            Err(error::argument(py, "link", message))
+        }
     }
 }
 

@@ -1,0 +1,83 @@
+"""Logs on disk, of brokers within a Python process."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mez
+from tests.support import deliver, number_of, picture
+
+
+def log_key(folder: Path) -> Path:
+    """A new key, made by the command."""
+    file = folder / "log.key"
+    mez_command = str(Path(sys.executable).parent / "mez")
+    subprocess.run([mez_command, "keys", "log", "--file", str(file)], check=True, capture_output=True)
+    return file
+
+
+def test_frames_outlive_the_camera_and_are_read_afterwards(edge: mez.Edge, tmp_path: Path) -> None:
+    """Published while nobody was subscribed, by a process that is gone: the next one has them."""
+    folder, key = tmp_path / "log", log_key(tmp_path)
+    with mez.publisher("dock/cam1", edge, log_dir=folder, log_key=key) as camera:
+        for number in range(10, 20):
+            camera.send(picture(number, 320, 240))
+    # The publisher is gone, and with it its log in memory.
+    with mez.publisher("dock/cam1", edge, log_dir=folder, log_key=key) as camera:
+        camera.wait_connected(timeout=30)
+        with mez.read("dock/cam1", edge=edge, since="-10m") as past:
+            numbers = [number_of(frame.image) for frame in past]
+    assert numbers == list(range(10, 20))
+
+
+def test_an_edge_keeps_what_crossed(tmp_path: Path) -> None:
+    """An edge that starts again on the same folder has the frames of before, without any camera."""
+    folder, key, state = tmp_path / "log", log_key(tmp_path), tmp_path / "state"
+    with (
+        mez.edge(log_dir=folder, log_key=key, state=state) as edge,
+        mez.publisher("cam", edge) as camera,
+        edge.subscribe("cam") as frames,
+    ):
+        delivered = deliver(camera, frames, picture(33, 320, 240))
+    with (
+        mez.edge(log_dir=folder, log_key=key, state=state) as edge,
+        mez.read("cam", edge=edge, since="-10m") as past,
+    ):
+        identities = [frame.id for frame in past]
+    assert delivered.id in identities
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "word"),
+    [
+        ({"log_key": "x"}, "log_key", "log_dir"),
+        ({"log_dir": "x", "log_disk_age": 1}, "log_disk_age", "60"),
+        ({"log_dir": "x", "log_disk_bytes": 10}, "log_disk_bytes", "from"),
+        ({"log_dir": "x", "durability": "never"}, "durability", "group"),
+        ({"link": "carrier pigeon"}, "link", "tcp"),
+        ({"broker": "unix:///x", "log_dir": "x"}, "broker", "mez camera"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    edge: mez.Edge, options: dict[str, object], field: str, word: str
+) -> None:
+    """By the name of the argument, and with what to write instead."""
+    where = {} if "broker" in options else {"edge": edge}
+    with pytest.raises(mez.ArgumentError, match=word) as refused:
+        mez.publisher("cam", **where, **options)  # type: ignore[arg-type]
+    assert refused.value.field == field
+
+
+def test_without_a_key_nothing_is_written(edge: mez.Edge, tmp_path: Path) -> None:
+    """The refusal says which command makes one."""
+    with pytest.raises(mez.KeysError, match="mez keys log"):
+        mez.publisher("cam", edge, log_dir=tmp_path / "log")
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_link_over_tcp_is_chosen(edge: mez.Edge) -> None:
+    """And carries frames."""
+    with mez.publisher("cam", edge, link="tcp") as camera, edge.subscribe("cam") as frames:
+        assert number_of(deliver(camera, frames, picture(21)).image) == 21
