@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`data`] | the published measurements: the profile, and bytes and score of every frame at every configuration |
 //! | [`mod@replay`] | the link, and one contender on it |
-//! | [`score`] | what the application saw |
+//! | [`mod@score`] | what the application saw |
 
 pub mod data;
 pub mod replay;
