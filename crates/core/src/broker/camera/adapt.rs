@@ -16,7 +16,7 @@ use crate::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
 use crate::frame::{Encoding, Frame, FrameId, Rung};
 use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
 use crate::setting::{Form, Setting, default_ladder};
-use crate::units::{BitsPerSecond, Instant};
+use crate::units::Instant;
 
 /// The latency bound where no contract gives one: frames are wanted as soon as possible.
 const BOUND_DEFAULT: Duration = Duration::from_secs(1);
@@ -163,10 +163,6 @@ impl Adapter {
         }
     }
 
-    pub(super) fn set_policy(&mut self, policy: Box<dyn Policy>) {
-        self.policy = policy;
-    }
-
     /// Takes in a profile under its SHA-256.
     pub(super) fn add_profile(&mut self, hash: [u8; 32], profile: Profile) {
         self.profiles.retain(|_, (known, _)| *known != hash);
@@ -177,11 +173,6 @@ impl Adapter {
         self.profiles.insert(self.profiles_given, (hash, profile));
         // It may take the place of the default ladder.
         self.rungs = None;
-    }
-
-    /// What the link carries, as far as the policy knows.
-    pub(super) fn link_rate(&self) -> Option<BitsPerSecond> {
-        self.policy.link_rate()
     }
 
     /// What to do with a frame that waits while the link is free.

@@ -3,7 +3,7 @@
 //! | question | where |
 //! | --- | --- |
 //! | when is a connection made, and given up? | [`CameraBroker::handle_timeout`], `dialler.rs` |
-//! | which frame is sent next? | `CameraBroker::pump` |
+//! | which frame is sent next? | `CameraBroker::pump`, `live.rs` |
 //! | what becomes of frames that are not sent? | `ledger.rs` |
 //! | when is a frame of the past sent? | `history.rs` |
 //! | what is made of it before? | `adapt.rs` |
@@ -14,32 +14,26 @@ mod dialler;
 mod history;
 mod ledger;
 mod link;
+mod live;
+mod types;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 pub use self::adapt::PROFILES_MAX;
-use self::adapt::{Adapter, Making, Plan, Wish};
+use self::adapt::{Adapter, Making};
 use self::dialler::Dialler;
 use self::history::History;
 pub use self::history::{HISTORY_REQUESTS_MAX, HISTORY_SHARE};
 use self::ledger::SkipLedger;
 use self::link::Link;
+pub use self::types::{CameraConfig, CameraOutput, Transform, Transformed};
 use super::{LinkId, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
 use crate::clock::{ClockEstimate, Exchange};
-use crate::controller::{Arrival, Policy};
-use crate::frame::{ChainLink, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, SkipReason};
-use crate::history::PastQuery;
+use crate::frame::{Epoch, Frame, FrameId, SkipReason};
 use crate::log::{Cursor, LogReader, Read, Record};
-use crate::name::CameraName;
-use crate::profile::Profile;
-use crate::setting::Setting;
-use crate::units::{BitsPerSecond, ClockAnchor, Instant};
-use crate::wire::{
-    Demand, DiskStatus, FrameHeader, Hello, Message, RefuseCode, Report, Status, VERSION, Welcome,
-};
+use crate::units::Instant;
+use crate::wire::{Demand, DiskStatus, Hello, Message, RefuseCode, Report, Status, VERSION, Welcome};
 
 /// How long the edge may take to answer a connection's first message.
 const WELCOME_TIME_MAX: Duration = Duration::from_secs(3);
@@ -47,128 +41,6 @@ const WELCOME_TIME_MAX: Duration = Duration::from_secs(3);
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between frames, before two were published.
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(66);
-
-/// Who a camera broker is.
-#[derive(Clone, Debug)]
-pub struct CameraConfig {
-    /// The camera's name.
-    pub camera: CameraName,
-    /// The camera broker's start.
-    pub epoch: Epoch,
-    /// Relates capture times to the monotonic clock.
-    pub anchor: ClockAnchor,
-    /// The software, for people.
-    pub software: String,
-}
-
-/// What a camera broker wants done.
-#[derive(Clone, Debug)]
-pub enum CameraOutput {
-    /// Connect to the edge, beside whatever connections there are; report with [`CameraBroker::handle_dialled`]
-    /// or [`CameraBroker::handle_dial_failed`].
-    Dial,
-    /// Send a message on the control stream.
-    Send {
-        /// The connection.
-        link: LinkId,
-        /// The message.
-        message: Message,
-    },
-    /// Make of a frame what its rung says; report with [`CameraBroker::handle_transformed`], whatever came of it. One at a time.
-    Transform(Box<Transform>),
-    /// Send a frame on a stream of its own, ahead of older frames; report with [`CameraBroker::handle_sent`]
-    /// once its last byte has left. One whose header names a question for the past goes behind all others, and is reported
-    /// with [`CameraBroker::handle_history_sent`].
-    SendFrame {
-        /// The connection.
-        link: LinkId,
-        /// What stands before the payload.
-        header: Box<FrameHeader>,
-        /// The payload.
-        payload: Bytes,
-    },
-    /// Cancel a frame's stream.
-    Reset {
-        /// The connection.
-        link: LinkId,
-        /// The frame.
-        frame: FrameId,
-    },
-    /// Close a connection and forget it.
-    Close {
-        /// The connection.
-        link: LinkId,
-    },
-    /// The edge holds frames of this or a later epoch that another run published: begin an epoch above `above`,
-    /// persist it, tell the intake, and then call [`CameraBroker::handle_epoch`].
-    RaiseEpoch {
-        /// The newest epoch that the edge holds.
-        above: Epoch,
-    },
-    /// The edge refused the camera; for the log.
-    Refused {
-        /// Why.
-        code: RefuseCode,
-        /// In words.
-        text: String,
-    },
-    /// The link came up or went down; for people.
-    LinkChanged {
-        /// Whether frames can be sent.
-        up: bool,
-    },
-    /// Look for a frame of the past, in memory and on disk; report with [`CameraBroker::handle_history`].
-    ReadHistory {
-        /// For the report.
-        ticket: u64,
-        /// The question.
-        query: PastQuery,
-    },
-    /// An application replied to a frame.
-    Reply {
-        /// The frame.
-        frame: FrameId,
-        /// The application.
-        application: String,
-        /// Its result, opaque to Mez.
-        payload: Bytes,
-    },
-}
-
-/// Work for a codec.
-#[derive(Clone, Debug)]
-pub struct Transform {
-    /// The frame as it was published.
-    pub frame: Frame,
-    /// What to do to it. It stands for itself: neither is it left out, nor does it refer to another frame.
-    pub setting: Setting,
-    /// The most bytes that may come out.
-    pub bytes_max: u32,
-    /// When the codec is given up: the frame would be too late anyway.
-    pub deadline: Instant,
-}
-
-/// What came of a [`Transform`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum Transformed {
-    /// A payload, and what has to be said of it.
-    Made {
-        /// What is sent.
-        payload: Bytes,
-        /// How it is coded.
-        encoding: Encoding,
-        /// Pixels in a row.
-        width: u32,
-        /// Rows.
-        height: u32,
-        /// What was done; lower than asked for where the bytes forced it.
-        rung: Rung,
-        /// Its place in a chain.
-        chain: ChainLink,
-    },
-    /// Nothing: the codec failed, was late, or could not keep to the bytes. The driver's log says why.
-    Failed,
-}
 
 /// The newest frame that has not been sent.
 struct Waiting {
@@ -226,13 +98,6 @@ impl CameraBroker {
         }
     }
 
-    /// The same with another policy than [`crate::controller::quantile`].
-    #[must_use]
-    pub fn with_policy(mut self, policy: Box<dyn Policy>) -> Self {
-        self.adapter.set_policy(policy);
-        self
-    }
-
     // ---- getters ------------------------------------------------------------------------------------------
 
     /// Whether there is a connection on which the edge has welcomed the camera.
@@ -248,11 +113,6 @@ impl CameraBroker {
     /// How the edge's clock relates to ours.
     pub fn clock(&self, now: Instant) -> Option<ClockEstimate> {
         self.active_link().and_then(|link| link.clock.estimate(now))
-    }
-
-    /// What the link carries, as far as the policy knows.
-    pub fn link_rate(&self) -> Option<BitsPerSecond> {
-        self.adapter.link_rate()
     }
 
     /// The present epoch.
@@ -371,32 +231,6 @@ impl CameraBroker {
         let Some(known) = self.links.iter_mut().find(|known| known.id == link) else { return };
         known.sent(frame);
         self.adapter.handle_left(now, frame);
-        self.pump(now);
-    }
-
-    /// A codec has done what [`CameraOutput::Transform`] asked, or has not.
-    pub fn handle_transformed(&mut self, now: Instant, frame: FrameId, transformed: Transformed) {
-        let Some((source, making)) = self.making.take_if(|(source, _)| source.meta.id == frame) else {
-            return;
-        };
-        let reason = match (transformed, self.active_link()) {
-            (_, None) => SkipReason::LinkDown,
-            (_, Some(link)) if link.demand.contracts.is_empty() => SkipReason::NotWanted,
-            (Transformed::Failed, _) => SkipReason::NotMade,
-            (Transformed::Made { payload, encoding, width, height, rung, chain }, Some(_)) => {
-                self.adapter.made(now, &making, payload.len());
-                let meta = FrameMeta { encoding, width, height, rung, chain, ..source.meta };
-                self.send(now, Frame { meta, payload }, Some(&making));
-                return self.pump(now);
-            }
-        };
-        self.skip(frame, reason);
-        self.pump(now);
-    }
-
-    /// A profile that an application names by its SHA-256.
-    pub fn handle_profile(&mut self, now: Instant, hash: [u8; 32], profile: Profile) {
-        self.adapter.add_profile(hash, profile);
         self.pump(now);
     }
 
@@ -566,80 +400,6 @@ impl CameraBroker {
     fn pump(&mut self, now: Instant) {
         self.pump_live(now);
         self.pump_history(now);
-    }
-
-    fn pump_live(&mut self, now: Instant) {
-        self.ask_again = None;
-        let Some(link) = self.active_link() else { return };
-        if link.demand.contracts.is_empty() || self.making.is_some() || !link.is_free(now) {
-            return;
-        }
-        let (wish, bytes_max) = (Wish::of(&link.demand.contracts), link.frame_bytes_max);
-        self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != self.config.epoch);
-        let Some(Waiting { record, .. }) = &self.waiting else { return };
-        let frame = record.frame.clone();
-        let Some(wish) = wish else {
-            self.waiting = None;
-            return self.send(now, frame, None);
-        };
-        let captured = self.config.anchor.instant_at(frame.meta.captured);
-        let interval = self.interval(now);
-        match self.adapter.plan(now, &wish, &frame, captured, interval) {
-            Plan::Wait(until) => self.ask_again = Some(until),
-            Plan::Send(making) if making.setting == Setting::ORIGINAL => {
-                self.waiting = None;
-                self.send(now, frame, Some(&making));
-            }
-            Plan::Send(making) => {
-                self.waiting = None;
-                let (setting, deadline) = (making.setting, making.deadline);
-                self.making = Some((frame.clone(), making));
-                let transform = Transform { frame, setting, bytes_max, deadline };
-                self.outputs.push_back(CameraOutput::Transform(Box::new(transform)));
-            }
-        }
-    }
-
-    /// Gives a frame to the link.
-    fn send(&mut self, now: Instant, frame: Frame, making: Option<&Making>) {
-        let Some(link) = self.active.and_then(|id| self.links.iter_mut().find(|link| link.id == id)) else {
-            return;
-        };
-        if frame.payload.len() > link.frame_bytes_max as usize {
-            return self.skip(frame.meta.id, SkipReason::Refused);
-        }
-        let payload_bytes = frame.payload.len() as u32;
-        link.begin(now, frame.meta.id, frame.payload.len());
-        self.adapter.handle_sent(now, frame.meta.id, payload_bytes, making);
-        let header = FrameHeader {
-            payload_bytes,
-            sent: now,
-            expected_accuracy: making.and_then(|making| making.expected_accuracy),
-            infeasible: making.is_some_and(|making| making.infeasible),
-            skipped: self.ledger.before(frame.meta.id.sequence),
-            meta: frame.meta,
-            history: 0,
-        };
-        self.outputs.push_back(CameraOutput::SendFrame {
-            link: link.id,
-            header: Box::new(header),
-            payload: frame.payload,
-        });
-    }
-
-    /// Tells the policy how a frame is arriving, by our clock.
-    fn tell_policy(&mut self, now: Instant, index: usize, report: Report) {
-        let (frame, bytes, first, last, complete) = match report {
-            Report::Progress { frame, bytes, first, now } => (frame, bytes, first, now, false),
-            Report::Complete { frame, bytes, first, last } => (frame, bytes, first, last, true),
-            Report::Refused { .. } => return,
-        };
-        let Some(clock) = self.links[index].clock.estimate(now) else { return };
-        // A peer may claim any time. None lies in the future, and nothing ends before it begins.
-        let last = clock.to_ours(last).min(now);
-        let first = clock.to_ours(first).min(last);
-        let arrival = Arrival { frame, bytes, first, last, complete, window_limited: false };
-        self.adapter.handle_arrival(now, &arrival);
     }
 
     /// Cancels what is on its way when nothing has got through for too long.

@@ -9,7 +9,7 @@ use crate::broker::{Intake, IntakeConfig, Published};
 use crate::contract::{Contract, OnInfeasible};
 use crate::frame::{Encoding, Sequence, SkipRange};
 use crate::log::{LogConfig, log};
-use crate::units::Timestamp;
+use crate::units::{ClockAnchor, Timestamp};
 use crate::wire::Report;
 
 const MS: Duration = Duration::from_millis(1);

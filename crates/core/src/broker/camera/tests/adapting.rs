@@ -3,7 +3,7 @@
 use super::*;
 use crate::frame::{ChainLink, Rung};
 use crate::profile::{ByteSizes, Profile, RungProfile};
-use crate::setting::Form;
+use crate::setting::{Form, Setting};
 
 /// What a codec says that is done.
 pub(super) fn transformed(frame: FrameId, made: Option<usize>) -> Transformed {

@@ -1,0 +1,133 @@
+//! What enters and leaves a camera broker.
+
+use bytes::Bytes;
+
+use super::super::LinkId;
+use crate::frame::{ChainLink, Encoding, Epoch, Frame, FrameId, Rung};
+use crate::history::PastQuery;
+use crate::name::CameraName;
+use crate::setting::Setting;
+use crate::units::{ClockAnchor, Instant};
+use crate::wire::{FrameHeader, Message, RefuseCode};
+
+/// Who a camera broker is.
+#[derive(Clone, Debug)]
+pub struct CameraConfig {
+    /// The camera's name.
+    pub camera: CameraName,
+    /// The camera broker's start.
+    pub epoch: Epoch,
+    /// Relates capture times to the monotonic clock.
+    pub anchor: ClockAnchor,
+    /// The software, for people.
+    pub software: String,
+}
+
+/// What a camera broker wants done.
+#[derive(Clone, Debug)]
+pub enum CameraOutput {
+    /// Connect to the edge, beside whatever connections there are; report with [`CameraBroker::handle_dialled`]
+    /// or [`CameraBroker::handle_dial_failed`].
+    Dial,
+    /// Send a message on the control stream.
+    Send {
+        /// The connection.
+        link: LinkId,
+        /// The message.
+        message: Message,
+    },
+    /// Make of a frame what its rung says; report with [`CameraBroker::handle_transformed`], whatever came of it. One at a time.
+    Transform(Box<Transform>),
+    /// Send a frame on a stream of its own, ahead of older frames; report with [`CameraBroker::handle_sent`]
+    /// once its last byte has left. One whose header names a question for the past goes behind all others, and is reported
+    /// with [`CameraBroker::handle_history_sent`].
+    SendFrame {
+        /// The connection.
+        link: LinkId,
+        /// What stands before the payload.
+        header: Box<FrameHeader>,
+        /// The payload.
+        payload: Bytes,
+    },
+    /// Cancel a frame's stream.
+    Reset {
+        /// The connection.
+        link: LinkId,
+        /// The frame.
+        frame: FrameId,
+    },
+    /// Close a connection and forget it.
+    Close {
+        /// The connection.
+        link: LinkId,
+    },
+    /// The edge holds frames of this or a later epoch that another run published: begin an epoch above `above`,
+    /// persist it, tell the intake, and then call [`CameraBroker::handle_epoch`].
+    RaiseEpoch {
+        /// The newest epoch that the edge holds.
+        above: Epoch,
+    },
+    /// The edge refused the camera; for the log.
+    Refused {
+        /// Why.
+        code: RefuseCode,
+        /// In words.
+        text: String,
+    },
+    /// The link came up or went down; for people.
+    LinkChanged {
+        /// Whether frames can be sent.
+        up: bool,
+    },
+    /// Look for a frame of the past, in memory and on disk; report with [`CameraBroker::handle_history`].
+    ReadHistory {
+        /// For the report.
+        ticket: u64,
+        /// The question.
+        query: PastQuery,
+    },
+    /// An application replied to a frame.
+    Reply {
+        /// The frame.
+        frame: FrameId,
+        /// The application.
+        application: String,
+        /// Its result, opaque to Mez.
+        payload: Bytes,
+    },
+}
+
+/// Work for a codec.
+#[derive(Clone, Debug)]
+pub struct Transform {
+    /// The frame as it was published.
+    pub frame: Frame,
+    /// What to do to it. It stands for itself: neither is it left out, nor does it refer to another frame.
+    pub setting: Setting,
+    /// The most bytes that may come out.
+    pub bytes_max: u32,
+    /// When the codec is given up: the frame would be too late anyway.
+    pub deadline: Instant,
+}
+
+/// What came of a [`Transform`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Transformed {
+    /// A payload, and what has to be said of it.
+    Made {
+        /// What is sent.
+        payload: Bytes,
+        /// How it is coded.
+        encoding: Encoding,
+        /// Pixels in a row.
+        width: u32,
+        /// Rows.
+        height: u32,
+        /// What was done; lower than asked for where the bytes forced it.
+        rung: Rung,
+        /// Its place in a chain.
+        chain: ChainLink,
+    },
+    /// Nothing: the codec failed, was late, or could not keep to the bytes. The driver's log says why.
+    Failed,
+}
