@@ -3,6 +3,8 @@
 use bytes::Bytes;
 
 use super::super::LinkId;
+#[cfg(doc)]
+use super::CameraBroker;
 use crate::frame::{ChainLink, Encoding, Epoch, Frame, FrameId, Rung};
 use crate::history::PastQuery;
 use crate::name::CameraName;
