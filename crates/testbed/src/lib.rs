@@ -11,11 +11,13 @@
 //! | [`link`] | the model of a link and of the connections on it |
 //! | [`awstream`] | the experiment of AWStream, replayed from its published measurements |
 //! | [`policies`] | policies against an oracle, on links whose future is known |
-//! | [`wifi`] | a Wi-Fi channel, calibrated against published measurements |
+//! | [`channel`] | what links carry: models, recordings, a Wi-Fi medium |
 //! | [`time`] | true time, and hosts' clocks, which are wrong |
 //! | [`random`] | the one source of chance |
 
 pub mod awstream;
+mod chance;
+pub mod channel;
 pub mod check;
 pub mod disk;
 pub mod link;
@@ -26,7 +28,6 @@ pub mod scenario;
 pub mod scenario_file;
 pub mod time;
 mod trace;
-pub mod wifi;
 pub mod world;
 
 pub use crate::link::LinkSpec;

@@ -2,8 +2,8 @@
 //! `mez bench channel` makes errors of them.
 
 use clap::Args;
-use mez_testbed::wifi::Constants;
-use mez_testbed::wifi::tables::{CELLS, Cell, error, modelled_ms};
+use mez_testbed::channel::wifi::Constants;
+use mez_testbed::channel::wifi::tables::{CELLS, Cell, error, modelled_ms};
 
 use crate::failure::Failure;
 

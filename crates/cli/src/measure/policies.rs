@@ -8,10 +8,10 @@ use std::time::{Duration, Instant as Stopwatch};
 
 use clap::Args;
 use mez_core::controller::share::Goal;
+use mez_testbed::channel::links::{Kind, Link};
+use mez_testbed::channel::packet_trace;
 use mez_testbed::policies::entrants::Entrant;
-use mez_testbed::policies::links::{Kind, Link};
 use mez_testbed::policies::oracle::{self, Oracle};
-use mez_testbed::policies::packet_trace;
 use mez_testbed::policies::reference::{ACCURACY_BYTES, ACCURACY_BYTES_OF_FIVE, SIZE_NOISE, ladder};
 use mez_testbed::policies::run::run as simulate;
 use mez_testbed::policies::score::{Reaction, Score, reactions, score, score_oracle};

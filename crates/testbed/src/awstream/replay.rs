@@ -10,7 +10,7 @@ use mez_core::frame::Rung;
 use mez_core::profile::{ByteSizes, Ladder, Profile, RungProfile};
 
 use super::data::{Measurements, Series};
-use crate::policies::capacity::Capacity;
+use crate::channel::capacity::Capacity;
 use crate::policies::run::run;
 use crate::policies::setting::{CameraSetting, Coded, Queueing, Setting, Sizes, SlotResult, Slots};
 

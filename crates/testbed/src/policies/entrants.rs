@@ -8,8 +8,8 @@ use mez_core::controller::none::Unadapted;
 use mez_core::controller::pi::{self, Pi, Regression};
 use mez_core::controller::quantile::{self, Quantile};
 
-use super::capacity::Capacity;
 use super::setting::Setting;
+use crate::channel::capacity::Capacity;
 
 /// Safety factors of the simple estimator, of which the best is chosen in hindsight for each kind of link.
 pub const SAFETY_FACTORS: [f64; 14] =

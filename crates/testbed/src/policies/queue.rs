@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use mez_core::units::Instant;
 
-use super::capacity::Capacity;
+use crate::channel::capacity::Capacity;
 
 /// Bytes that are there when the first report is made.
 const PACKET_BYTES: f64 = 1_200.0;

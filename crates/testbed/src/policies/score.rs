@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use mez_core::units::Instant;
 
-use super::links::Mark;
 use super::oracle::Oracle;
 use super::setting::{Setting, SlotResult, Slots};
+use crate::channel::links::Mark;
 
 /// Groups of predictions by their on-time probability.
 pub const BINS: usize = 10;

@@ -7,8 +7,8 @@ use mez_core::controller::share::Goal;
 use mez_core::profile::{ByteSizes, Ladder};
 use mez_core::units::Instant;
 
-use super::capacity::Capacity;
-use super::chance::Chance;
+use crate::chance::Chance;
+use crate::channel::capacity::Capacity;
 use crate::random::Random;
 
 /// One camera and what is asked of it.

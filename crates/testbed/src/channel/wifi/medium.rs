@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::Constants;
-use crate::policies::chance::Chance;
+use crate::chance::Chance;
 use crate::random::Random;
 
 /// An idle slot, in microseconds.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use mez_core::units::Instant;
 
 use super::capacity::Capacity;
-use super::chance::Chance;
-use super::reference::{CLASSES, Class};
+use super::classes::{CLASSES, Class};
+use crate::chance::Chance;
 use crate::random::Random;
 
 /// Something that happens to a link, after which it is looked how fast a policy finds its feet.
