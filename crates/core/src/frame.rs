@@ -210,6 +210,17 @@ pub struct FrameMeta {
     pub chain: ChainLink,
 }
 
+/// What a camera says of how good a live frame is. It holds for the contracts of the moment in which the frame was sent, so no log keeps it
+/// on disk: whoever reads the past has another contract, and the rung says what was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Quality {
+    /// The accuracy, in 0..=1, that the profile of the contracts that lead expects of the rung. `None`: no profile, or one that
+    /// does not know the rung.
+    pub expected_accuracy: Option<f64>,
+    /// No rung at or above the floor of the contracts that lead would have been on time often enough.
+    pub infeasible: bool,
+}
+
 /// A frame: cheap to clone, since its payload is reference-counted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {

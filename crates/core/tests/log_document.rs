@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use mez_core::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
-    SkipReason,
+    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Reference, Rung, Sequence,
+    SkipRange, SkipReason,
 };
 use mez_core::log::Record;
 use mez_core::store::{
@@ -49,7 +49,12 @@ fn still() -> Record {
     };
     let skipped = [SkipRange { first: Sequence(41), count: 1, reason: SkipReason::LinkBusy }];
     let payload = Bytes::from_static(b"not a real JPEG");
-    Record { frame: Frame { meta, payload }, skipped: skipped.into(), arrived: Instant::ZERO }
+    Record {
+        frame: Frame { meta, payload },
+        skipped: skipped.into(),
+        quality: Quality::default(),
+        arrived: Instant::ZERO,
+    }
 }
 
 fn chained() -> Record {

@@ -21,7 +21,9 @@ use bytes::Bytes;
 use clap::Args;
 use mez_core::broker::{Intake, IntakeConfig, Published};
 use mez_core::buffer::BufferPool;
-use mez_core::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, Sequence};
+use mez_core::frame::{
+    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Rung, Sequence,
+};
 use mez_core::log::{LogConfig, LogReader, Record, log};
 use mez_core::name::CameraName;
 use mez_core::store::{
@@ -295,7 +297,12 @@ fn seal(args: &StoreArgs, round: usize, frame_bytes: usize) {
     };
     let sealer = header.encode(&master, &mut Vec::new());
     let payload = Bytes::from(noise(frame_bytes));
-    let record = Record { frame: frame(1, &payload), skipped: Arc::new([]), arrived: Instant::ZERO };
+    let record = Record {
+        frame: frame(1, &payload),
+        skipped: Arc::new([]),
+        quality: Quality::default(),
+        arrived: Instant::ZERO,
+    };
     let frames = args.turn_bytes / frame_bytes as u64;
     let mut out = Vec::with_capacity(frame_bytes + 1024);
     let begun = thread_cpu_ns();

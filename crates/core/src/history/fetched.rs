@@ -76,7 +76,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Rung, Sequence};
+    use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Rung, Sequence};
     use crate::history::Reach;
     use crate::units::{Instant, Timestamp};
 
@@ -92,7 +92,7 @@ mod tests {
             chain: ChainLink::still(Sequence(sequence)),
         };
         let frame = Frame { meta, payload: Bytes::from(vec![0; bytes]) };
-        Record { frame, skipped: [].into(), arrived: Instant::ZERO }
+        Record { frame, skipped: [].into(), quality: Quality::default(), arrived: Instant::ZERO }
     }
 
     #[test]

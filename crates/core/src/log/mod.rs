@@ -16,7 +16,7 @@ use bytes::Bytes;
 pub use self::cursor::{Cursor, Read};
 use self::ring::{RingConfig, RingReader, RingWriter, ring};
 use crate::buffer::memory_of;
-use crate::frame::{Epoch, Frame, FrameId, SkipRange};
+use crate::frame::{Epoch, Frame, FrameId, Quality, SkipRange};
 use crate::history::PastQuery;
 use crate::units::{Instant, Timestamp};
 
@@ -61,6 +61,8 @@ pub struct Record {
     pub frame: Frame,
     /// Frames of the same epoch between the record before and this one that are not in the log, in order.
     pub skipped: Arc<[SkipRange]>,
+    /// What its camera says of how good it is; nothing in a camera's own log, and after a restart.
+    pub quality: Quality,
     /// When the frame was appended, by the clock of the broker that holds the log; [`Instant::ZERO`] if an earlier start
     /// of that broker did it.
     pub arrived: Instant,
@@ -141,6 +143,17 @@ impl LogWriter {
         skipped: Arc<[SkipRange]>,
         now: Instant,
     ) -> Result<u64, AppendError> {
+        self.append_appraised(frame, skipped, Quality::default(), now)
+    }
+
+    /// The same with what the camera says of how good the frame is.
+    pub fn append_appraised(
+        &mut self,
+        frame: Frame,
+        skipped: Arc<[SkipRange]>,
+        quality: Quality,
+        now: Instant,
+    ) -> Result<u64, AppendError> {
         let (id, captured) = (frame.meta.id, frame.meta.captured);
         if let Some((last, last_captured)) = self.last {
             if id <= last {
@@ -159,8 +172,8 @@ impl LogWriter {
         let chain_continues = meta.chain.index > 0;
         let new_segment = self.segment_bytes + bytes > self.config.segment_bytes;
         let segments = self.ring.segments();
-        let index =
-            self.ring.push(Record { frame: Frame { meta, payload }, skipped, arrived: now }, new_segment);
+        let record = Record { frame: Frame { meta, payload }, skipped, quality, arrived: now };
+        let index = self.ring.push(record, new_segment);
         if self.ring.segments() != segments || new_segment {
             self.segment_bytes = 0;
         }

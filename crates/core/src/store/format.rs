@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::key::{KeyId, KeyRing, MasterKey, Part, SegmentKey, TAG_BYTES};
 use super::meta;
 use super::{Record, SegmentNumber};
-use crate::frame::{Epoch, Frame, FrameMeta, SkipRange};
+use crate::frame::{Epoch, Frame, FrameMeta, Quality, SkipRange};
 use crate::name::{CameraName, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 use crate::wire::codec::{Reader, WireError, Write};
@@ -283,7 +283,7 @@ impl Sealer {
         let mut sealed = stored[head.meta_range()].to_vec();
         let (meta, skipped) = self.open_meta(index, &mut sealed)?;
         let payload = self.open_payload(index, payload.to_vec())?;
-        Ok(Record { frame: Frame { meta, payload }, skipped, arrived })
+        Ok(Record { frame: Frame { meta, payload }, skipped, quality: Quality::default(), arrived })
     }
 }
 

@@ -1,7 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::{ChainLink, ClockSource, Encoding, FrameId, Reference, Rung, Sequence, SkipReason};
+use crate::frame::{
+    ChainLink, ClockSource, Encoding, FrameId, Quality, Reference, Rung, Sequence, SkipReason,
+};
 use crate::store::key::KEY_BYTES;
 
 fn keys() -> KeyRing {
@@ -57,7 +59,12 @@ prop_compose! {
                 ChainLink::still(sequence)
             },
         };
-        Record { frame: Frame { meta, payload: payload.into() }, skipped: skipped.into(), arrived: Instant::ZERO }
+        Record {
+            frame: Frame { meta, payload: payload.into() },
+            skipped: skipped.into(),
+            quality: Quality::default(),
+            arrived: Instant::ZERO,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::key::KeyRing;
 use super::scan::{Scanned, SegmentScan, StoredRecord};
 use super::storage::{Storage, StorageError};
 use super::{Record, SegmentNumber};
-use crate::frame::{Epoch, Frame, FrameId};
+use crate::frame::{Epoch, Frame, FrameId, Quality};
 use crate::history::{PastAnswer, PastQuery};
 use crate::name::CameraName;
 use crate::units::{Instant, Timestamp};
@@ -401,5 +401,6 @@ impl StoreReader {
 
 fn into_record(record: StoredRecord) -> Option<Record> {
     let StoredRecord { meta, skipped, payload, .. } = record;
-    Some(Record { frame: Frame { meta, payload: payload? }, skipped, arrived: Instant::ZERO })
+    let frame = Frame { meta, payload: payload? };
+    Some(Record { frame, skipped, quality: Quality::default(), arrived: Instant::ZERO })
 }

@@ -10,7 +10,7 @@ use super::key::{KeyId, KeyRing};
 use super::scan::{Damage, Scanned, SegmentScan, StoredRecord};
 use super::storage::{Bounds, Storage, StorageError};
 use super::{Record, SegmentNumber};
-use crate::frame::{Epoch, Frame, FrameId};
+use crate::frame::{Epoch, Frame, FrameId, Quality};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
@@ -361,7 +361,8 @@ impl<'a> Walk<'a> {
                     let StoredRecord { meta, skipped, payload, .. } = record;
                     let payload = payload.expect("the scan was asked for payloads");
                     let frame = Frame { meta, payload };
-                    let record = Record { frame, skipped, arrived: Instant::ZERO };
+                    let record =
+                        Record { frame, skipped, quality: Quality::default(), arrived: Instant::ZERO };
                     runs.last_mut().expect("pushed above").records.push(record);
                 }
                 Scanned::Damaged(damage) => {

@@ -26,7 +26,7 @@ pub fn frame(
     now: Instant,
 ) -> pb::Frame {
     let Delivery { camera, record, skipped, not_held } = delivery;
-    let meta = record.frame.meta;
+    let (meta, quality) = (record.frame.meta, record.quality);
     let reference_sequence = match meta.chain.reference {
         Reference::Acknowledged(sequence) => Some(sequence.0),
         Reference::Independent | Reference::Previous => None,
@@ -45,14 +45,14 @@ pub fn frame(
         index_in_chain: meta.chain.index,
         reference: reference(meta.chain.reference) as i32,
         reference_sequence,
-        accuracy_expected: None,
+        accuracy_expected: quality.expected_accuracy,
         age_ns: captured.map(|(at, _)| nanos(now.saturating_since(at))),
         age_error_ns: captured.map(|(_, error)| nanos(error)),
         captured_monotonic_ns: captured.map(|(at, _)| at.as_nanos()),
         captured_monotonic_error_ns: captured.map(|(_, error)| nanos(error)),
         contract_state: pb::ContractState::Unverified as i32,
         contract_reason: unverified_because(contract, &meta.rung),
-        infeasible: false,
+        infeasible: quality.infeasible,
         skipped: skips(&skipped),
         not_held: not_held.map(self::not_held),
         payload: record.frame.payload,

@@ -241,7 +241,7 @@ impl CameraSummary {
 mod tests {
     use mez_core::clock::{ClockEstimator, Exchange};
     use mez_core::contract::Contract;
-    use mez_core::frame::{Frame, SkipReason};
+    use mez_core::frame::{Frame, Quality, SkipReason};
     use mez_core::log::Record;
     use mez_core::subscription::Delivery;
     use proptest::prelude::*;
@@ -284,6 +284,8 @@ mod tests {
             counts in proptest::collection::vec((0usize..9, 1u64..1000), 0..4),
             past in any::<Option<(u64, u64)>>(),
             captured in any::<Option<(u32, u32)>>(),
+            quality in (proptest::option::of(0.0f64..=1.0), any::<bool>())
+                .prop_map(|(expected_accuracy, infeasible)| Quality { expected_accuracy, infeasible }),
         ) {
             let mut skipped = SkipCounts::default();
             counts.iter().for_each(|(reason, count)| skipped.add(SkipReason::ALL[*reason], *count));
@@ -299,6 +301,7 @@ mod tests {
                 record: Record {
                     frame: Frame { meta: meta.clone(), payload: payload.clone().into() },
                     skipped: [].into(),
+                    quality,
                     arrived: now,
                 },
                 skipped,
@@ -315,6 +318,8 @@ mod tests {
             prop_assert_eq!(received.age_at_broker, age);
             prop_assert_eq!(received.contract_state, ContractState::Unverified);
             prop_assert!(!received.contract_reason.is_empty());
+            prop_assert_eq!(received.accuracy_expected, quality.expected_accuracy);
+            prop_assert_eq!(received.infeasible, quality.infeasible);
         }
     }
 

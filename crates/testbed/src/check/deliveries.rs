@@ -90,7 +90,13 @@ impl Checks {
             }
         }
 
-        let at = self.published_frame(camera, run, id)?.at;
+        let (at, quality) = self.published_frame(camera, run, id).map(|frame| (frame.at, frame.quality))?;
+        self.expect(quality == delivery.record.quality, "quality", || {
+            format!(
+                "the camera said {quality:?} of {id} of {camera}, and it came as {:?}",
+                delivery.record.quality
+            )
+        });
         if let Some((captured, error)) = stated
             && meta.clock_source == ClockSource::Broker
         {

@@ -1,7 +1,7 @@
 //! From the publisher to the replica: what was published, sent and appended.
 
 use bytes::Bytes;
-use mez_core::frame::{FrameId, FrameMeta, Rung, SkipReason};
+use mez_core::frame::{FrameId, FrameMeta, Quality, Rung, SkipReason};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::units::Timestamp;
@@ -26,6 +26,8 @@ pub(super) struct PublishedFrame {
     pub(super) at: Moment,
     /// When it was given to a link.
     pub(super) sent: Option<Moment>,
+    /// What its header said of how good it is.
+    pub(super) quality: Quality,
     /// When the camera knew that it would not arrive, or gave it up.
     pub(super) given_up: Option<Moment>,
 }
@@ -72,7 +74,16 @@ impl Checks {
         });
         let frames = &mut runs[position].frames;
         let expected = frames.len() as u64;
-        frames.push(PublishedFrame { payload, made: None, captured, at, sent: None, given_up: None });
+        let quality = Quality::default();
+        frames.push(PublishedFrame {
+            payload,
+            made: None,
+            captured,
+            at,
+            sent: None,
+            quality,
+            given_up: None,
+        });
         self.expect(id.sequence.0 == expected, "order", || {
             format!("camera {camera} numbered a frame {id}, not {expected}")
         });
@@ -101,7 +112,11 @@ impl Checks {
         };
         known.ledger_full |= header.skipped.len() == SKIP_RANGES_MAX;
         let again = match known.frames.get_mut(id.sequence.0 as usize) {
-            Some(frame) => frame.sent.replace(now).is_some(),
+            Some(frame) => {
+                let FrameHeader { expected_accuracy, infeasible, .. } = *header;
+                frame.quality = Quality { expected_accuracy, infeasible };
+                frame.sent.replace(now).is_some()
+            }
             None => {
                 return self.fail("bytes", format!("camera {camera} sends {id}, which it never published"));
             }

@@ -6,7 +6,7 @@
 //! | `order` | per subscription and camera, identities strictly increase (I2) | `deliveries.rs` |
 //! | `gaps` | delivered + stated gaps = published (I5) | `deliveries.rs` |
 //! | `reasons` | a frame that was never sent has its own reason, not "late or lost" (I5, I7) | `deliveries.rs` |
-//! | `quality` | a frame says what was done to it: nothing, as yet (I6) | `deliveries.rs` |
+//! | `quality` | a frame says what was done to it, and comes with what its camera said of how good it is (I6) | `deliveries.rs` |
 //! | `clock` | the age that the edge states is right within the error that it states | `deliveries.rs` |
 //! | `one crossing` | no frame is given to a link twice, whatever the number of subscribers | `frames.rs` |
 //! | `one in flight` | at most one frame of a connection has bytes unsent | `frames.rs` |

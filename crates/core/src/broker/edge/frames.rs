@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{EdgeBroker, EdgeOutput, FrameRefused};
 use crate::broker::{LinkId, NUMBER_MAX};
-use crate::frame::{Frame, FrameId, Sequence, SkipRange};
+use crate::frame::{Frame, FrameId, Quality, Sequence, SkipRange};
 use crate::log::AppendError;
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Message, Report};
@@ -104,9 +104,10 @@ impl EdgeBroker {
             camera.counters.refused += 1;
             return;
         }
-        let FrameHeader { meta, skipped, .. } = header;
+        let FrameHeader { meta, skipped, expected_accuracy, infeasible, .. } = header;
+        let quality = Quality { expected_accuracy, infeasible };
         let skipped = skipped_since(camera.log.last().map(|(id, _)| id), frame, &skipped);
-        match camera.log.append(Frame { meta, payload }, skipped, now) {
+        match camera.log.append_appraised(Frame { meta, payload }, skipped, quality, now) {
             Ok(_) => {
                 camera.counters.received += 1;
                 let camera = self.session(id).map(|session| session.camera.clone());

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{EdgeBroker, EdgeOutput, FrameRefused};
 use crate::broker::LinkId;
-use crate::frame::{Frame, Rung};
+use crate::frame::{Frame, Quality, Rung};
 use crate::history::{PastAnswer, PastQuery};
 use crate::log::Record;
 use crate::name::CameraName;
@@ -106,6 +106,7 @@ impl EdgeBroker {
         let record = header.map(|header| Record {
             frame: Frame { meta: header.meta, payload },
             skipped: [].into(),
+            quality: Quality::default(),
             arrived: now,
         });
         if let Some(record) = &record {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::broker::NUMBER_MAX;
 use crate::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Rung, Sequence, SkipRange, SkipReason,
+    ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Quality, Rung, Sequence, SkipRange, SkipReason,
 };
 use crate::units::{ClockAnchor, Timestamp};
 use crate::wire::{DiskStatus, FrameHeader, Hello, Report, Status, VERSION, Welcome};
@@ -626,4 +626,18 @@ mod past {
         rig.broker.handle_timeout(rig.now);
         assert_eq!(answers(&mut rig).0[0].0, late);
     }
+}
+
+/// What a camera says of how good a frame is reaches whoever reads the replica.
+#[test]
+fn a_replica_keeps_what_was_expected_of_a_frame() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    let marked = FrameHeader { expected_accuracy: Some(0.91), infeasible: true, ..header(3, 0, 10, vec![]) };
+    rig.frame(1, marked).unwrap();
+    rig.frame(1, header(3, 1, 10, vec![])).unwrap();
+    let (log, ..) = rig.broker.log(&"dock/cam1".parse().unwrap()).unwrap();
+    let quality = |index| log.get(index).unwrap().quality;
+    assert_eq!(quality(0), Quality { expected_accuracy: Some(0.91), infeasible: true });
+    assert_eq!(quality(1), Quality::default());
 }
