@@ -6,6 +6,7 @@ use mez_core::units::Instant;
 
 use super::capacity::Capacity;
 use super::classes::{CLASSES, Class};
+use super::wifi::{self, Change, Constants, Interferer, Load, Scene, Station, What};
 use crate::chance::Chance;
 use crate::random::Random;
 
@@ -43,6 +44,21 @@ pub enum Kind {
     WalkingAway,
     /// 40 Mbit/s with the fading of a mixed link; every half minute the doors close for 6 to 12 s.
     Elevator,
+    /// A Wi-Fi medium.
+    Wifi(Wifi),
+}
+
+/// Who is on a Wi-Fi medium beside the camera: others that send frames of 0.2 to 1 MB at 15 a second for some seconds, and pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wifi {
+    /// Four cameras.
+    Cameras,
+    /// Two, one of which the camera does not hear. Who fails asks for leave.
+    Hidden,
+    /// One, and a microwave oven for half of the time.
+    Oven,
+    /// Two, while the camera walks from beside the access point to where only the lowest rate holds, and back, half a minute each way.
+    Roaming,
 }
 
 /// Bursts of a link that nobody shares.
@@ -54,7 +70,7 @@ const CLOSED: f64 = 0.002;
 
 impl Kind {
     /// All kinds, with the names that results use.
-    pub const ALL: [(&'static str, Self); 8] = [
+    pub const ALL: [(&'static str, Self); 12] = [
         ("calm", Self::Reference(CLASSES[0])),
         ("mixed", Self::Reference(CLASSES[1])),
         ("harsh", Self::Reference(CLASSES[2])),
@@ -63,6 +79,10 @@ impl Kind {
         ("cellular", Self::Cellular),
         ("walking_away", Self::WalkingAway),
         ("elevator", Self::Elevator),
+        ("wifi_cameras", Self::Wifi(Wifi::Cameras)),
+        ("wifi_hidden", Self::Wifi(Wifi::Hidden)),
+        ("wifi_oven", Self::Wifi(Wifi::Oven)),
+        ("wifi_roaming", Self::Wifi(Wifi::Roaming)),
     ];
 
     /// A link of this kind, `ms` milliseconds long.
@@ -75,9 +95,54 @@ impl Kind {
             Self::Cellular => cellular(ms, random),
             Self::WalkingAway => walking_away(ms, random),
             Self::Elevator => elevator(ms, random, &mut marks),
+            Self::Wifi(wifi) => wifi::capacity(&wifi.scene(ms, random), ms, random.next_u64()),
         };
         Link { capacity, marks }
     }
+}
+
+impl Wifi {
+    /// A medium `ms` milliseconds long. The camera is the first.
+    pub fn scene(self, ms: usize, random: &mut Random) -> Scene {
+        let mut chance = Chance::new(random.split());
+        let others = match self {
+            Self::Cameras => 4,
+            Self::Hidden | Self::Roaming => 2,
+            Self::Oven => 1,
+        };
+        let loads: Vec<Load> = (0..=others)
+            .map(|_| Load {
+                bytes: 1e3 * chance.within(200..=1_000) as f64,
+                frames_per_second: 15.0,
+                size_noise: 0.1,
+                on_off_ms: Some((8_000.0, 4_000.0)),
+            })
+            .collect();
+        let mut scene = Scene::new(&Constants::CALIBRATED, &loads);
+        match self {
+            Self::Cameras => {}
+            Self::Hidden => {
+                scene.hidden = vec![(0, 1)];
+                scene.constants.request_after_failures = 1;
+            }
+            Self::Oven => scene.interferers = vec![Interferer::oven(10_000.0, 10_000.0)],
+            Self::Roaming => scene.changes = roaming(ms, &scene.constants),
+        }
+        scene
+    }
+}
+
+/// The rate of a camera that walks away and comes back, and its losses, which grow as it falls.
+fn roaming(ms: usize, constants: &Constants) -> Vec<Change> {
+    let slowest = constants.rate_mbps_min / constants.phy_mbps;
+    let change = |at_ms: usize| {
+        // 0 beside the access point, 1 at the far end.
+        let far = 1.0 - ((at_ms % 60_000) as f64 / 30_000.0 - 1.0).abs();
+        let phy_mbps = constants.phy_mbps * slowest.powf(far);
+        let to = Station { phy_mbps, mpdu_loss: constants.mpdu_loss + 0.1 * far, ..constants.station() };
+        Change { at_ms: at_ms as f64, what: What::Station { station: 0, to } }
+    };
+    (0..ms).step_by(200).map(change).collect()
 }
 
 /// Bytes per millisecond.

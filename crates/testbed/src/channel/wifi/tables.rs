@@ -53,8 +53,12 @@ pub const CELLS: [Cell; 20] = [
 
 /// The 95th percentile of the first camera's latency in the model, in milliseconds.
 pub fn modelled_ms(constants: &Constants, cell: &Cell, frames: usize, seed: u64) -> f64 {
-    let load =
-        Load { bytes: cell.kilobytes * 1e3, frames_per_second: cell.frames_per_second, size_noise: 0.05 };
+    let load = Load {
+        bytes: cell.kilobytes * 1e3,
+        frames_per_second: cell.frames_per_second,
+        size_noise: 0.05,
+        on_off_ms: None,
+    };
     let mut latencies = latencies_ms(constants, &vec![load; cell.cameras], frames, seed).swap_remove(0);
     latencies.sort_by(f64::total_cmp);
     latencies[(latencies.len() * 95).div_ceil(100) - 1]

@@ -1,0 +1,403 @@
+//! Who sends when, and what gets through: carrier sense, back-off, aggregates, collisions.
+//!
+//! Times are whole nanoseconds, so that stations that count the same slots down reach zero at the same instant, and
+//! collide. A station counts only while it senses nothing; what it does not sense it runs into.
+
+use super::{Constants, Interferer, Station};
+use crate::chance::Chance;
+use crate::random::Random;
+
+/// An idle slot, in nanoseconds.
+const SLOT: u64 = 9_000;
+/// Before an acknowledgement.
+const SIFS: u64 = 16_000;
+/// Preamble and header of a PPDU.
+const PREAMBLE: u64 = 40_000;
+/// A block acknowledgement. Where none comes, everybody waits for as long.
+const BLOCK_ACK: u64 = 32_000;
+/// A request to send and its preamble, at a basic rate.
+const REQUEST: u64 = 52_000;
+/// The leave to do so.
+const LEAVE: u64 = SIFS + 44_000;
+/// Bytes of a PPDU, at most.
+const PPDU_BYTES_MAX: f64 = 65_535.0;
+
+/// A PPDU on the air.
+struct Ppdu {
+    mpdus: usize,
+    phase: Phase,
+    phase_until: u64,
+    /// Whether those who do not hear the sender know of it, from what the receiver said.
+    is_known_to_all: bool,
+    /// Something else was on the air beside it.
+    is_spoiled: bool,
+}
+
+impl Ppdu {
+    const fn is_vulnerable(&self) -> bool {
+        matches!(self.phase, Phase::Request | Phase::Data)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The sender asks whether it may.
+    Request,
+    /// From the leave on, if one was asked for.
+    Data,
+    /// The receiver acknowledges.
+    Answer,
+    /// No answer comes, and everybody waits for as long as one would take.
+    Silence,
+}
+
+/// A station that contends for the medium.
+struct Contender {
+    station: Station,
+    /// Bytes of an MPDU on the air.
+    mpdu_bytes: f64,
+    /// MPDUs that wait for the medium.
+    queued: usize,
+    mbps: f64,
+    cw: u64,
+    failures: u32,
+    backoff: Option<u64>,
+    /// Since when slots are being counted, or from when they will be; none while something is sensed.
+    counts_from: Option<u64>,
+    /// Transmissions that it senses.
+    sensed: u32,
+    sending: Option<Ppdu>,
+}
+
+impl Contender {
+    /// What MPDUs take on the air, in one PPDU at the present rate.
+    fn air_time(&self, mpdus: usize) -> u64 {
+        PREAMBLE + nanos(mpdus as f64 * self.mpdu_bytes * 8.0 / self.mbps)
+    }
+
+    /// When it will send, if nothing comes between.
+    fn expiry(&self) -> Option<u64> {
+        let (backoff, from) = (self.backoff?, self.counts_from?);
+        self.sending.is_none().then(|| from + backoff * SLOT)
+    }
+}
+
+/// Something that radiates without contending: a microwave oven, a camera of another kind, a network on an overlapping channel.
+struct Source {
+    spec: Interferer,
+    /// Whether it is at work, and until when.
+    is_on: bool,
+    phase_until: u64,
+    /// The burst on the air ends then.
+    bursting_until: Option<u64>,
+    burst_due: u64,
+}
+
+/// What a transmission came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Passed {
+    pub(super) from: usize,
+    /// MPDUs that arrived.
+    pub(super) arrived: usize,
+    /// MPDUs that were given up, after as many attempts as there may be.
+    pub(super) dropped: usize,
+}
+
+/// The medium. The last station is the access point.
+pub(super) struct Air {
+    constants: Constants,
+    chance: Chance,
+    now: u64,
+    contenders: Vec<Contender>,
+    /// Pairs of stations that do not sense each other.
+    hidden: Vec<(usize, usize)>,
+    sources: Vec<Source>,
+}
+
+enum Event {
+    /// An exchange is over.
+    Ends(usize),
+    /// A part of one is.
+    Goes(usize),
+    Burst(usize),
+    BurstEnds(usize),
+    Turns(usize),
+    Starts(usize),
+}
+
+impl Air {
+    /// A medium on which nobody sends: stations with the bytes of their MPDUs.
+    pub(super) fn new(
+        constants: &Constants,
+        stations: impl IntoIterator<Item = (Station, f64)>,
+        hidden: Vec<(usize, usize)>,
+        interferers: &[Interferer],
+        seed: u64,
+    ) -> Self {
+        let mut chance = Chance::new(Random::seeded(seed));
+        let contenders = stations.into_iter().map(|(station, mpdu_bytes)| Contender {
+            station,
+            mpdu_bytes,
+            queued: 0,
+            mbps: station.phy_mbps,
+            cw: constants.cw_min,
+            failures: 0,
+            backoff: None,
+            counts_from: Some(0),
+            sensed: 0,
+            sending: None,
+        });
+        let sources = interferers.iter().map(|spec| Source {
+            spec: *spec,
+            is_on: false,
+            phase_until: nanos(chance.exponential(spec.off_ms_mean * 1e3)),
+            bursting_until: None,
+            burst_due: u64::MAX,
+        });
+        Self {
+            constants: *constants,
+            contenders: contenders.collect(),
+            sources: sources.collect(),
+            chance,
+            now: 0,
+            hidden,
+        }
+    }
+
+    /// MPDUs of a station that wait for the medium or are on it.
+    pub(super) fn queued(&self, station: usize) -> usize {
+        self.contenders[station].queued
+    }
+
+    /// More MPDUs of a station, at an instant that no event lies before.
+    pub(super) fn queue(&mut self, now: u64, station: usize, mpdus: usize) {
+        self.now = self.now.max(now);
+        let contender = &mut self.contenders[station];
+        contender.queued += mpdus;
+        if contender.backoff.is_none() && contender.sending.is_none() && contender.queued > 0 {
+            contender.backoff = Some(self.chance.within(0..=contender.cw));
+            // Slots are counted from the end of what was last sensed, so that all who sensed it share their borders.
+            let earliest = self.now + nanos(self.constants.aifs_us);
+            contender.counts_from =
+                contender.counts_from.map(|from| from + earliest.saturating_sub(from).div_ceil(SLOT) * SLOT);
+        }
+    }
+
+    /// A station moves: its highest rate, and its lost MPDUs.
+    pub(super) fn alter(&mut self, station: usize, spec: Station) {
+        self.contenders[station].station = spec;
+        let contender = &mut self.contenders[station];
+        contender.mbps = contender.mbps.min(spec.phy_mbps);
+    }
+
+    /// Two stations begin or cease to sense each other. What is on the air now is sensed as it was when it began.
+    pub(super) fn hide(&mut self, one: usize, other: usize, is_hidden: bool) {
+        self.hidden.retain(|pair| *pair != (one, other) && *pair != (other, one));
+        if is_hidden {
+            self.hidden.push((one, other));
+        }
+    }
+
+    /// An interferer is switched on or off, and stays so.
+    pub(super) fn switch(&mut self, now: u64, interferer: usize, is_on: bool) {
+        let source = &mut self.sources[interferer];
+        (source.is_on, source.phase_until, source.burst_due) = (is_on, u64::MAX, now);
+    }
+
+    /// When something happens next.
+    pub(super) fn due(&self) -> Option<u64> {
+        self.next().map(|(at, _)| at)
+    }
+
+    /// Lets the next thing happen; what a transmission came to if one ended.
+    pub(super) fn step(&mut self) -> Option<Passed> {
+        let (at, event) = self.next()?;
+        self.now = at;
+        match event {
+            Event::Ends(index) => return Some(self.end(index)),
+            Event::Goes(index) => self.go_on(index),
+            Event::Starts(index) => self.start(index),
+            Event::Burst(index) => self.burst(index),
+            Event::BurstEnds(index) => self.end_burst(index),
+            Event::Turns(index) => self.turn(index),
+        }
+        None
+    }
+
+    /// What ends does so before what begins, so that a neighbour in time is no neighbour on the air.
+    fn next(&self) -> Option<(u64, Event)> {
+        let mut next: Option<(u64, u8, Event)> = None;
+        let mut offer = |at: u64, order: u8, event: Event| {
+            if next.as_ref().is_none_or(|(known, before, _)| (at, order) < (*known, *before)) {
+                next = Some((at, order, event));
+            }
+        };
+        for (index, contender) in self.contenders.iter().enumerate() {
+            match &contender.sending {
+                Some(ppdu) if ppdu.is_vulnerable() => {
+                    offer(ppdu.phase_until, 1, Event::Goes(index));
+                }
+                Some(ppdu) => offer(ppdu.phase_until, 0, Event::Ends(index)),
+                None => {
+                    if let Some(at) = contender.expiry() {
+                        offer(at.max(self.now), 4, Event::Starts(index));
+                    }
+                }
+            }
+        }
+        for (index, source) in self.sources.iter().enumerate() {
+            offer(source.phase_until, 2, Event::Turns(index));
+            match source.bursting_until {
+                Some(until) => offer(until, 2, Event::BurstEnds(index)),
+                None if source.is_on => offer(source.burst_due, 3, Event::Burst(index)),
+                None => {}
+            }
+        }
+        next.map(|(at, _, event)| (at, event))
+    }
+
+    fn hears(&self, listener: usize, speaker: usize) -> bool {
+        listener != speaker
+            && !self.hidden.contains(&(listener, speaker))
+            && !self.hidden.contains(&(speaker, listener))
+    }
+
+    fn start(&mut self, index: usize) {
+        let now = self.now;
+        let contender = &mut self.contenders[index];
+        contender.backoff = None;
+        let fit = ((PPDU_BYTES_MAX / contender.mpdu_bytes) as usize).clamp(1, self.constants.mpdus_max);
+        let mpdus = contender.queued.min(fit);
+        let (phase, phase_until) = if contender.failures >= self.constants.request_after_failures {
+            (Phase::Request, now + REQUEST)
+        } else {
+            (Phase::Data, now + contender.air_time(mpdus))
+        };
+        let mut is_spoiled = self.sources.iter().any(|source| source.bursting_until.is_some());
+        for other in self.contenders.iter_mut().filter_map(|other| other.sending.as_mut()) {
+            is_spoiled |= other.phase != Phase::Silence;
+            other.is_spoiled |= other.is_vulnerable();
+        }
+        self.contenders[index].sending =
+            Some(Ppdu { mpdus, phase, phase_until, is_known_to_all: false, is_spoiled });
+        for listener in 0..self.contenders.len() {
+            if self.hears(listener, index) {
+                self.sense(listener);
+            }
+        }
+    }
+
+    /// The receiver says that it could read what came. Those who did not hear the sender hear that.
+    fn go_on(&mut self, index: usize) {
+        let now = self.now;
+        let contender = &mut self.contenders[index];
+        let Some(mut ppdu) = contender.sending.take() else { return };
+        (ppdu.phase, ppdu.phase_until) = match ppdu.phase {
+            Phase::Request if ppdu.is_spoiled => (Phase::Silence, now + LEAVE),
+            Phase::Request => (Phase::Data, now + LEAVE + SIFS + contender.air_time(ppdu.mpdus)),
+            _ if ppdu.is_spoiled => (Phase::Silence, now + SIFS + BLOCK_ACK),
+            _ => (Phase::Answer, now + SIFS + BLOCK_ACK),
+        };
+        let news = ppdu.phase != Phase::Silence && !ppdu.is_known_to_all;
+        ppdu.is_known_to_all |= news;
+        contender.sending = Some(ppdu);
+        for listener in 0..self.contenders.len() {
+            if news && listener != index && !self.hears(listener, index) {
+                self.sense(listener);
+            }
+        }
+    }
+
+    fn end(&mut self, index: usize) -> Passed {
+        let Some(ppdu) = self.contenders[index].sending.take() else {
+            unreachable!("only what was begun ends")
+        };
+        for listener in 0..self.contenders.len() {
+            if self.hears(listener, index) || (listener != index && ppdu.is_known_to_all) {
+                self.hush(listener);
+            }
+        }
+        let Constants { cw_min, cw_max, rate_rise, rate_fall, rate_mbps_min, .. } = self.constants;
+        let contender = &mut self.contenders[index];
+        let (mut arrived, mut dropped) = (0, 0);
+        if ppdu.is_spoiled {
+            contender.cw = (2 * contender.cw + 1).min(cw_max);
+            contender.failures += 1;
+            if contender.failures > self.constants.retries_max {
+                (dropped, contender.failures, contender.cw) = (ppdu.mpdus, 0, cw_min);
+            }
+        } else {
+            let loss = contender.station.mpdu_loss;
+            arrived = (0..ppdu.mpdus).filter(|_| self.chance.unit() >= loss).count();
+            (contender.failures, contender.cw) = (0, cw_min);
+        }
+        let factor = if arrived > 0 { rate_rise } else { rate_fall };
+        let slowest = rate_mbps_min.min(contender.station.phy_mbps);
+        contender.mbps = (contender.mbps * factor).clamp(slowest, contender.station.phy_mbps);
+        contender.queued -= arrived + dropped;
+        contender.backoff = (contender.queued > 0).then(|| self.chance.within(0..=contender.cw));
+        let aifs = nanos(self.constants.aifs_us);
+        contender.counts_from = (contender.sensed == 0).then_some(self.now + aifs);
+        Passed { from: index, arrived, dropped }
+    }
+
+    /// A station senses one more transmission, unless it is about to send within the slot, before it could.
+    fn sense(&mut self, index: usize) {
+        let now = self.now;
+        let contender = &mut self.contenders[index];
+        contender.sensed += 1;
+        if contender.expiry().is_some_and(|expiry| expiry < now + SLOT) {
+            return;
+        }
+        if let (Some(from), Some(backoff)) = (contender.counts_from, &mut contender.backoff) {
+            *backoff -= now.saturating_sub(from) / SLOT;
+        }
+        contender.counts_from = None;
+    }
+
+    fn hush(&mut self, index: usize) {
+        let contender = &mut self.contenders[index];
+        contender.sensed -= 1;
+        if contender.sensed == 0 && contender.sending.is_none() {
+            contender.counts_from = Some(self.now + nanos(self.constants.aifs_us));
+        }
+    }
+
+    fn burst(&mut self, index: usize) {
+        let source = &mut self.sources[index];
+        source.bursting_until = Some(self.now + nanos(source.spec.burst_us));
+        for ppdu in self.contenders.iter_mut().filter_map(|contender| contender.sending.as_mut()) {
+            ppdu.is_spoiled |= ppdu.is_vulnerable();
+        }
+        if source.spec.is_sensed {
+            for listener in 0..self.contenders.len() {
+                self.sense(listener);
+            }
+        }
+    }
+
+    fn end_burst(&mut self, index: usize) {
+        let source = &mut self.sources[index];
+        source.bursting_until = None;
+        source.burst_due = self.now + nanos(source.spec.gap_us);
+        if source.spec.is_sensed {
+            for listener in 0..self.contenders.len() {
+                self.hush(listener);
+            }
+        }
+    }
+
+    /// An interferer begins, or ceases when its burst has ended.
+    fn turn(&mut self, index: usize) {
+        let source = &mut self.sources[index];
+        source.is_on = !source.is_on;
+        let mean_ms = if source.is_on { source.spec.on_ms_mean } else { source.spec.off_ms_mean };
+        source.phase_until = self.now.saturating_add(nanos(self.chance.exponential(mean_ms * 1e3)));
+        source.burst_due = self.now;
+    }
+}
+
+/// Nanoseconds of microseconds.
+pub(super) fn nanos(us: f64) -> u64 {
+    (us * 1e3) as u64
+}
