@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 CLASSES: Final = ("calm", "mixed", "harsh")
 LINKS: Final = (*CLASSES, "step_60_12", "outages", "cellular", "walking_away", "elevator")
+WIFI: Final = ("wifi_cameras", "wifi_hidden", "wifi_oven", "wifi_roaming")
+"""Media of the Wi-Fi model, with others on them."""
 FIRST_SEED: Final = 1_000_001
 """The constants of the policies were set on other seeds."""
 DELAYS_MS: Final = (3, 20, 70)
@@ -129,7 +131,12 @@ def _run(run: Run) -> Outcome:
             Target("calibration_error", "<=", 0.02),
         ],
         tables=[
-            *(_table(runs, delay) for delay in DELAYS_MS if ("mixed", delay, 1) in _places(runs)),
+            *(
+                _table(runs, links, delay)
+                for links in (LINKS, WIFI)
+                for delay in DELAYS_MS
+                if any((link, delay, 1) in _places(runs) for link in links)
+            ),
             *(_table_of_several(runs, count) for count in cameras if count > 1),
         ],
         notes=[
@@ -170,14 +177,14 @@ def _row(place: Place, policy: str, rows: Sequence[Mapping[str, Any]]) -> dict[s
 def _parts(quick: bool) -> list[Part]:
     if quick:
         return [
-            Part(LINKS, 4, 60, (3,), 1, frames=True),
+            Part((*LINKS, *WIFI), 4, 60, (3,), 1, frames=True),
             Part(CLASSES, 3, 60, (20, 70), 1),
             Part(("mixed",), 3, 20, (3,), 5, ("quantile", "ewma_hindsight@0.5")),
         ]
     several = ("quantile", "pi", "awstream_newest", "ewma_hindsight@0.3", "ewma_hindsight@0.5")
     return [
-        Part(LINKS, 30, 120, (3,), 1, frames=True),
-        Part(LINKS, 20, 120, (20, 70), 1),
+        Part((*LINKS, *WIFI), 30, 120, (3,), 1, frames=True),
+        Part((*LINKS, *WIFI), 20, 120, (20, 70), 1),
         Part(CLASSES, 20, 60, (3,), 5, several),
         Part(("mixed",), 5, 20, (3,), 16, several),
     ]
@@ -221,10 +228,12 @@ def _metrics(runs: Runs, cameras: Sequence[int]) -> dict[str, Interval]:
     metrics["on_time_share_of_oracle_mixed"] = runs.share(("mixed", 3, 1), "quantile", "on_time_share")
     for rival in ("pi", "pi_hindsight"):
         metrics[f"ratio_{rival}_mixed"] = _ratio(runs, ("mixed", 3, 1), rival)
-    for name in LINKS:
+    for name in (*LINKS, *WIFI):
         metrics[f"ratio_best_hindsight_ewma_{name}"] = _ratio(runs, (name, 3, 1), "ewma")
-    for name in LINKS[3:]:
+    for name in (*LINKS[3:], *WIFI):
         metrics[f"oracle_share_{name}"] = runs.share((name, 3, 1), "quantile")
+    for name in WIFI:
+        metrics[f"ratio_pi_hindsight_{name}"] = _ratio(runs, (name, 3, 1), "pi_hindsight")
     for delay in DELAYS_MS[1:]:
         for name in CLASSES:
             metrics[f"oracle_share_{name}_{delay}ms"] = runs.share((name, delay, 1), "quantile")
@@ -296,8 +305,8 @@ def _decision_us(runs: Runs) -> Interval:
     return interval([(own - fixed) * 1e3 / frames for own, fixed, frames in per_run], median)
 
 
-def _table(runs: Runs, delay_ms: int) -> Table:
-    links = [link for link in LINKS if (link, delay_ms, 1) in _places(runs)]
+def _table(runs: Runs, links: Sequence[str], delay_ms: int) -> Table:
+    links = [link for link in links if (link, delay_ms, 1) in _places(runs)]
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
     table.add_column(f"share of the oracle, {delay_ms} ms")
     for link in links:

@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub struct Ewma {
     safety: f64,
+    /// Whether a frame's wait for the link counts as time that its bytes took.
+    counts_waits: bool,
     flights: Flights,
     /// Bytes per millisecond.
     rate: Option<f64>,
@@ -29,7 +31,13 @@ pub struct Ewma {
 impl Ewma {
     /// With a safety factor, which multiplies the rate; usual ones are 0.5 to 0.9.
     pub fn new(safety: f64) -> Self {
-        Self { safety, flights: Flights::new(), rate: None, out: false, tried: None }
+        Self { safety, counts_waits: false, flights: Flights::new(), rate: None, out: false, tried: None }
+    }
+
+    /// The same, but that bytes are taken over the wait for the link as well. On Wi-Fi what a frame gets between its first and
+    /// its last aggregate says little; on links that nobody shares the wait says nothing of the rate.
+    pub fn counting_waits(safety: f64) -> Self {
+        Self { counts_waits: true, ..Self::new(safety) }
     }
 }
 
@@ -46,9 +54,14 @@ impl Policy for Ewma {
     fn handle_arrival(&mut self, now: Instant, arrival: &Arrival) {
         self.out = false;
         let Some(landed) = self.flights.report(now, arrival) else { return };
-        let bytes = landed.flight.bytes - PACKET_BYTES;
-        if landed.took_ms > 1.0 && bytes > 0.0 {
-            let rate = bytes / landed.took_ms;
+        let (bytes, took_ms) = if self.counts_waits {
+            (landed.flight.bytes, landed.took_ms + landed.wait_ms.max(0.0))
+        } else {
+            // The first packet begins the time and is not carried in it.
+            (landed.flight.bytes - PACKET_BYTES, landed.took_ms)
+        };
+        if took_ms > 1.0 && bytes > 0.0 {
+            let rate = bytes / took_ms;
             self.rate = Some(self.rate.map_or(rate, |known| known + GAIN * (rate - known)));
         }
     }

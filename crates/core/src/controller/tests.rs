@@ -81,6 +81,7 @@ fn policies() -> Vec<Box<dyn Policy>> {
         Box::new(AwStream::new(awstream::Constants::NEWEST)),
         Box::new(AwStream::new(awstream::Constants::EARLIER)),
         Box::new(Ewma::new(0.7)),
+        Box::new(Ewma::counting_waits(0.7)),
         Box::new(Fixed::new(3)),
         Box::new(Unadapted),
     ]

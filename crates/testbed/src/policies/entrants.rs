@@ -35,6 +35,8 @@ pub enum Entrant {
     AwStream(Constants),
     /// The simple estimator with a safety factor.
     Ewma(f64),
+    /// The same, which takes a frame's wait for time that its bytes took.
+    EwmaCountingWaits(f64),
     /// One rung.
     Fixed(usize),
     /// The best rung.
@@ -50,6 +52,7 @@ impl Entrant {
         all.push(Self::Unadapted);
         all.extend(PI_GAINS.iter().flat_map(|gain| PI_TARGETS.map(|target| Self::PiTuned(*gain, target))));
         all.extend(SAFETY_FACTORS.map(Self::Ewma));
+        all.extend(SAFETY_FACTORS.map(Self::EwmaCountingWaits));
         all
     }
 
@@ -62,6 +65,7 @@ impl Entrant {
             Self::PiTuned(gain, target) => format!("pi_hindsight@{gain}x{target}"),
             Self::AwStream(constants) => format!("awstream_{}", constants.name),
             Self::Ewma(safety) => format!("ewma_hindsight@{safety}"),
+            Self::EwmaCountingWaits(safety) => format!("ewma_hindsight@{safety}+waits"),
             Self::Fixed(rung) => format!("fixed_{rung}"),
             Self::Unadapted => "none".into(),
         }
@@ -76,6 +80,7 @@ impl Entrant {
             Self::PiTuned(gain, target) => Box::new(Pi::new(pi_config(setting, *gain, *target))),
             Self::AwStream(constants) => Box::new(AwStream::new(*constants)),
             Self::Ewma(safety) => Box::new(Ewma::new(*safety)),
+            Self::EwmaCountingWaits(safety) => Box::new(Ewma::counting_waits(*safety)),
             Self::Fixed(rung) => Box::new(Fixed::new(*rung)),
             Self::Unadapted => Box::new(Unadapted),
         }

@@ -21,6 +21,8 @@ const REQUEST: u64 = 52_000;
 const LEAVE: u64 = SIFS + 44_000;
 /// Bytes of a PPDU, at most.
 const PPDU_BYTES_MAX: f64 = 65_535.0;
+/// Time of a PPDU, at most.
+const PPDU_TIME_MAX: u64 = 5_484_000;
 
 /// A PPDU on the air.
 struct Ppdu {
@@ -70,6 +72,13 @@ struct Contender {
 }
 
 impl Contender {
+    /// MPDUs that go in one PPDU.
+    fn aggregate(&self, mpdus_max: usize) -> usize {
+        let in_bytes = PPDU_BYTES_MAX / self.mpdu_bytes;
+        let in_time = (PPDU_TIME_MAX - PREAMBLE) as f64 / 1e3 * self.mbps / (self.mpdu_bytes * 8.0);
+        self.queued.min(mpdus_max).min(in_bytes.min(in_time).max(1.0) as usize)
+    }
+
     /// What MPDUs take on the air, in one PPDU at the present rate.
     fn air_time(&self, mpdus: usize) -> u64 {
         PREAMBLE + nanos(mpdus as f64 * self.mpdu_bytes * 8.0 / self.mbps)
@@ -266,8 +275,7 @@ impl Air {
         let now = self.now;
         let contender = &mut self.contenders[index];
         contender.backoff = None;
-        let fit = ((PPDU_BYTES_MAX / contender.mpdu_bytes) as usize).clamp(1, self.constants.mpdus_max);
-        let mpdus = contender.queued.min(fit);
+        let mpdus = contender.aggregate(self.constants.mpdus_max);
         let (phase, phase_until) = if contender.failures >= self.constants.request_after_failures {
             (Phase::Request, now + REQUEST)
         } else {

@@ -5,7 +5,7 @@
 //! | access (`air.rs`) | slotted CSMA/CA: who has something to send waits AIFS and a random number of idle slots, which doubles its range after a failure; stations that reach zero in the same slot collide; after 7 failures a PPDU is given up | IEEE 802.11, enhanced distributed channel access |
 //! | hidden stations | pairs do not sense each other; the access point hears both, and loses what overlaps. Where a scene says so, who failed asks for leave (RTS, CTS) | drivers do so for what they send again |
 //! | interferers | bursts that nobody asked for, sensed or not; what is on the air beside them is lost | microwave ovens radiate in half of each period of the mains |
-//! | aggregation | up to 32 MPDUs or 64 kB go in one PPDU, acknowledged together; each MPDU can be lost by itself | 802.11n/ac, A-MPDU |
+//! | aggregation | up to 32 MPDUs, 64 kB or 5.5 ms go in one PPDU, acknowledged together; each MPDU can be lost by itself | 802.11n/ac, A-MPDU |
 //! | rate | falls after a PPDU that failed, be it by a collision, and rises after one that did not: what simple rate controls do | measured behaviour of commodity drivers |
 //! | stations (`scene.rs`) | each has a rate, losses and a bounded queue of its own; all of it can change at a given time | |
 //! | answers | the access point contends like the others, with the transport's acknowledgements | |
