@@ -64,8 +64,8 @@ def _run(run: Run) -> Outcome:
         notes=[
             "measured: tables 1 and 2 of A. George et al., Mez (2020): 95th percentile of the first camera's "
             "latency",
-            "table 2 has one and five cameras with 1740 kB in common with table 1: held out are the other three "
-            "cells, the whole column has all five",
+            "table 2 has one and five cameras with 1740 kB in common with table 1: held out are the other "
+            "three cells, the whole column has all five",
             "virtual time: a model of the channel with transport windows, not a network",
         ],
     )
