@@ -85,6 +85,11 @@ impl Kind {
         ("wifi_roaming", Self::Wifi(Wifi::Roaming)),
     ];
 
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, kind)| kind)
+    }
+
     /// A link of this kind, `ms` milliseconds long.
     pub fn link(&self, ms: usize, random: &mut Random) -> Link {
         let mut marks = Vec::new();

@@ -29,6 +29,7 @@ use std::time::Duration;
 
 pub use self::read::ScenarioError;
 pub use self::run::{Report, Seen};
+use crate::channel::links::Kind;
 use crate::world::{ApplicationSpec, CameraSpec, Counter};
 
 /// A scenario that makes sense.
@@ -39,6 +40,8 @@ pub struct Scenario {
     seed: u64,
     length: Duration,
     cameras: Vec<(String, CameraSpec)>,
+    /// What each camera's link carries, where that is drawn anew for every seed.
+    channels: Vec<Option<Kind>>,
     subscriptions: Vec<(String, ApplicationSpec)>,
     changes: Vec<Change>,
     expectations: Vec<Expectation>,

@@ -8,6 +8,7 @@ use mez_core::name::{CameraName, CameraPattern};
 use serde::Deserialize;
 
 use super::{Change, Expectation, Happening, Scenario};
+use crate::channel::links::Kind;
 use crate::link::LinkSpec;
 use crate::world::{ApplicationSpec, CameraSpec, Counter};
 
@@ -62,10 +63,11 @@ struct RawScenario {
     expect: Vec<RawExpectation>,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawLink {
     megabits_per_second: Option<f64>,
+    channel: Option<String>,
     one_way_delay_ms: Option<f64>,
     queue_kilobytes: Option<f64>,
     lost_once_in: Option<u64>,
@@ -91,6 +93,7 @@ struct RawSubscription {
     deliver: Option<RawDeliver>,
     consumes_ms: Option<f64>,
     latency_ms: Option<f64>,
+    accuracy: Option<f64>,
     priority: Option<i32>,
     #[serde(default)]
     replies: bool,
@@ -191,6 +194,7 @@ impl FromStr for Scenario {
             seed: raw.seed,
             length,
             cameras: Vec::new(),
+            channels: Vec::new(),
             subscriptions: Vec::new(),
             changes: Vec::new(),
             expectations: Vec::new(),
@@ -201,6 +205,7 @@ impl FromStr for Scenario {
                 return wrong(format!("{field}.name"), format!("{:?} is there twice", camera.name));
             }
             scenario.cameras.push((camera.name.clone(), camera.spec(&field, &raw.link)?));
+            scenario.channels.push(camera.link.channel(&format!("{field}.link"), &raw.link)?);
         }
         for (index, subscription) in raw.subscription.iter().enumerate() {
             let field = format!("subscription[{index}]");
@@ -244,6 +249,23 @@ impl RawLink {
             spec.lost_once_in = once_in;
         }
         Ok(spec)
+    }
+
+    /// What it carries, if that is drawn. A rate of its own keeps a camera from the channel of the others.
+    fn channel(&self, field: &str, others: &Self) -> Result<Option<Kind>, ScenarioError> {
+        if self.megabits_per_second.is_some() && self.channel.is_some() {
+            return wrong(format!("{field}.channel"), "give either a channel or megabits_per_second");
+        }
+        let others = others.channel.as_ref().filter(|_| self.megabits_per_second.is_none());
+        let Some(name) = self.channel.as_ref().or(others) else { return Ok(None) };
+        let known: Vec<&str> = Kind::ALL.iter().map(|(name, _)| *name).collect();
+        match Kind::named(name) {
+            Some(kind) => Ok(Some(kind)),
+            None => wrong(
+                format!("{field}.channel"),
+                format!("there is no {name}; there are {}", known.join(", ")),
+            ),
+        }
     }
 }
 
@@ -291,8 +313,8 @@ impl RawSubscription {
             Some(latency) => Some(milliseconds(&format!("{field}.latency_ms"), latency)?),
             None => None,
         };
-        spec.contract =
-            Contract { latency_bound, priority: self.priority.unwrap_or(0), ..Contract::default() };
+        let (accuracy_floor, priority) = (self.accuracy, self.priority.unwrap_or(0));
+        spec.contract = Contract { latency_bound, accuracy_floor, priority, ..Contract::default() };
         if let Err(error) = spec.contract.validate() {
             return wrong(field, error.to_string());
         }
@@ -443,6 +465,7 @@ mod tests {
                 "[[camera]]\nname = \"c\"\nframe_kilobytes = [9, 3]\n",
                 "camera[1].frame_kilobytes: 3 is not between 9",
             ),
+            ("[[camera]]\nname = \"c\"\nlink = { channel = \"tin_cans\" }\n", "camera[1].link.channel"),
             (
                 "[[camera]]\nname = \"c\"\nlink = { megabits_per_second = 0 }\n",
                 "camera[1].link.megabits_per_second",

@@ -3,8 +3,15 @@
 use std::time::Duration;
 
 use super::{Expectation, Happening, Scenario};
+use crate::channel::links::Kind;
+use crate::random::Random;
 use crate::time::Moment;
 use crate::world::{Action, ApplicationId, CameraId, Delivered, EdgeId, Failure, Host, World};
+
+/// A link whose capacity is drawn has a new rate every so many milliseconds.
+const RATE_MS: usize = 5;
+/// The lowest of them, in bits per second: nothing takes for ever.
+const RATE_MIN: u64 = 10_000;
 
 /// What an expectation saw.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +66,13 @@ impl Scenario {
         for change in &self.changes {
             world.at(Moment::START + change.at, change.what.action(&cameras, &applications));
         }
+        for (index, kind) in self.channels.iter().enumerate() {
+            let Some(kind) = kind else { continue };
+            let mut random = Random::seeded(seed.wrapping_mul(1_000).wrapping_add(index as u64));
+            for (at, bits_per_second) in rates(*kind, self.length, &mut random) {
+                world.at(Moment::START + at, Action::Rate(cameras[index], bits_per_second));
+            }
+        }
         world.try_run(self.length)?;
         let seen = self.expectations.iter().map(|expectation| {
             expectation.look(self, world.deliveries(applications[expectation.subscription]))
@@ -70,6 +84,20 @@ impl Scenario {
             trace_entries: world.trace_entries(),
         })
     }
+}
+
+/// The rates of a link of this kind, each from a moment on.
+fn rates(kind: Kind, length: Duration, random: &mut Random) -> Vec<(Duration, u64)> {
+    let capacity = kind.link(length.as_millis() as usize + RATE_MS, random).capacity;
+    let steps = (0..capacity.ms()).step_by(RATE_MS).map(|ms| {
+        let until = (ms + RATE_MS).min(capacity.ms());
+        let bytes: f64 = (ms..until).map(|ms| capacity.at_ms(ms)).sum();
+        let bits_per_second = (bytes * 8e3 / (until - ms) as f64) as u64;
+        (Duration::from_millis(ms as u64), bits_per_second.max(RATE_MIN))
+    });
+    let mut rates: Vec<(Duration, u64)> = steps.collect();
+    rates.dedup_by_key(|(_, rate)| *rate);
+    rates
 }
 
 impl Happening {
