@@ -1,4 +1,4 @@
-//! Generates the messages and services of `proto/mez/v1/mez.proto`, without an installed protoc.
+//! Generates the messages and services of `proto/mez/v1/mez.proto`, and the description of an exported image, without an installed protoc.
 
 use std::env;
 use std::error::Error;
@@ -11,6 +11,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(["mez/v1/mez.proto"], ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
+    // What a file of another system says of the messages in it.
+    let image = protox::compile(["foxglove/CompressedImage.proto"], ["proto"])?;
+    fs::write(out.join("foxglove.CompressedImage.bin"), image.encode_to_vec())?;
     // Reflection serves the same descriptors, comments included.
     fs::write(out.join("mez.v1.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure()

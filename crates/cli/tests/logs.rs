@@ -276,3 +276,54 @@ fn without_a_key_or_a_place_nothing_starts() {
     let refused = edge("file");
     assert!(refused.contains("--log-dir"), "{refused}");
 }
+
+#[test]
+fn a_log_is_exported_while_its_broker_writes_it() {
+    let folder = site();
+    let folder = folder.path();
+    let edge = edge(folder);
+    let _camera = camera(folder, &edge);
+    sleep(Duration::from_millis(1_200));
+    let to = |args: &[&str]| {
+        run(&[&["log", "export", "dock/cam1"], args, &["--log-dir", "camera"]].concat(), folder)
+    };
+    let told = to(&["past.mp4", "--codec", "jpeg"]);
+    assert!(told.status.success() && text(&told).contains("frames over"), "{}", text(&told));
+    let json = to(&["past.mcap", "--since", "-10m", "--json"]);
+    let summary: serde_json::Value =
+        serde_json::from_slice(&json.stdout).unwrap_or_else(|_| panic!("{}", text(&json)));
+    assert!(summary["frames"].as_u64() >= Some(5) && summary["missing_frames"] == 0, "{summary}");
+    assert_eq!(summary["file_bytes"].as_u64().unwrap(), folder.join("past.mcap").metadata().unwrap().len());
+
+    for (args, complaint) in [
+        (&["past.mp4"][..], "--force"),
+        (&["past.avi"], "--format"),
+        (&["x.mp4", "--since", "now", "--until", "-1m"], "swap"),
+        (&["x.mp4", "--until", "-1h"], "the log holds"),
+    ] {
+        let refused = to(args);
+        assert!(
+            !refused.status.success() && text(&refused).contains(complaint),
+            "{args:?}: {}",
+            text(&refused)
+        );
+    }
+    let refused = run(&["log", "export", "dock/cam2", "x.mp4", "--log-dir", "camera"], folder);
+    assert!(text(&refused).contains("there are: dock/cam1"), "{}", text(&refused));
+    assert!(!folder.join("x.mp4").exists());
+    assert!(to(&["past.mp4", "--force"]).status.success());
+
+    // As Ctrl-C does it.
+    let mut stopped = command(
+        &["log", "export", "dock/cam1", "stopped.mp4", "--log-dir", "camera", "--until", "+1h"],
+        folder,
+    );
+    stopped.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let stopped = stopped.spawn().unwrap();
+    let pid = stopped.id().to_string();
+    sleep(Duration::from_millis(60));
+    Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    let ended = stopped.wait_with_output().unwrap();
+    // It may have been done already, or not have begun to listen.
+    assert!(ended.status.success() == folder.join("stopped.mp4").exists(), "{}", text(&ended));
+}

@@ -7,6 +7,7 @@ pub mod client;
 pub mod clock;
 mod codec;
 pub mod edge;
+pub mod export;
 pub mod feed;
 pub mod identity;
 mod link;

@@ -61,12 +61,14 @@ pub struct StoreReader {
     given: Option<FrameId>,
     /// The index of the next record, if nothing is missing.
     next_index: Option<u64>,
+    /// Records that could not be read before the last that was given, and since.
+    damaged: (u64, u64),
 }
 
 impl StoreReader {
     /// A reader that has looked at nothing yet.
     pub fn new(camera: CameraName, keys: KeyRing) -> Self {
-        Self { camera, keys, parts: Vec::new(), place: None, given: None, next_index: None }
+        Self { camera, keys, parts: Vec::new(), place: None, given: None, next_index: None, damaged: (0, 0) }
     }
 
     /// The frame of the past that was asked for, if it is on disk. Questions that follow each other go on where the last
@@ -86,6 +88,11 @@ impl StoreReader {
         }
         let (record, broken) = self.find_next(storage, query)?;
         Ok(PastAnswer { record, broken, held_from: self.held_from(storage) })
+    }
+
+    /// Records between those that were given that could not be: damaged, or removed while the others were read.
+    pub fn damaged(&self) -> u64 {
+        self.damaged.0 + self.damaged.1
     }
 
     /// The capture time of the oldest frame that can be read; `None` if there is none.
@@ -203,12 +210,18 @@ impl StoreReader {
                         }
                         continue;
                     }
-                    broken |= self.next_index.is_some_and(|next| next != record.index);
+                    let missing = self.next_index.map_or(0, |next| record.index.saturating_sub(next));
+                    broken |= missing > 0;
+                    // Behind a damaged head nobody knows how many there were, but the next whole one says.
+                    self.damaged.0 += missing.max(std::mem::take(&mut self.damaged.1));
                     self.next_index = Some(record.index + 1);
                     self.given = Some(meta.id);
                     return Ok((into_record(record), broken));
                 }
-                Step::Damaged => broken = true,
+                Step::Damaged => {
+                    broken = true;
+                    self.damaged.1 += 1;
+                }
                 Step::Part(next) if self.parts[next].epoch > self.parts[next - 1].epoch => {
                     let epoch = self.parts[next].epoch;
                     if !self.go_to_epoch(storage, query, epoch) {

@@ -343,29 +343,9 @@ impl Feed {
 
     /// Accounts for the frames between the last one and `record`, which is delivered or skipped next.
     fn account_before(&mut self, record: &Record) {
-        let id = record.frame.meta.id;
         let evicted = std::mem::take(&mut self.evicted);
         let broken = std::mem::take(&mut self.broken);
-        let Some(last) = self.last else { return };
-        let from = if last.epoch == id.epoch { Sequence(last.sequence.0 + 1) } else { Sequence(0) };
-        let mut unexplained = id.sequence.0.saturating_sub(from.0);
-        for range in record.skipped.iter().filter_map(|range| range.clipped(from, id.sequence)) {
-            let count = range.count.min(unexplained);
-            unexplained -= count;
-            self.skipped.add(range.reason, count);
-        }
-        if unexplained > 0 {
-            let reason = match (evicted > 0, broken) {
-                (true, _) => SkipReason::Evicted,
-                (false, true) => SkipReason::NotHeld,
-                (false, false) => SkipReason::LateOrLost,
-            };
-            self.skipped.add(reason, unexplained);
-        }
-        if last.epoch != id.epoch {
-            // Evicted records of this epoch are among the unexplained; the others ended the one before.
-            self.skipped.add(SkipReason::Evicted, evicted.saturating_sub(unexplained));
-        }
+        self.skipped.merge(&skipped_between(self.last, record, (evicted, broken)));
     }
 
     pub(super) fn beyond(&self, end: Timestamp) -> bool {
@@ -375,4 +355,32 @@ impl Feed {
                 && self.is_live
                 && self.live >= self.reader.held().end
     }
+}
+
+/// Frames between `last` and `record`, the one that was read next, by why they were not. Of those that nobody explains, `evicted`
+/// were once held here, and others if `broken`. Without a `last` there is nothing in between.
+pub fn skipped_between(last: Option<FrameId>, record: &Record, (evicted, broken): (u64, bool)) -> SkipCounts {
+    let mut skipped = SkipCounts::default();
+    let Some(last) = last else { return skipped };
+    let id = record.frame.meta.id;
+    let from = if last.epoch == id.epoch { Sequence(last.sequence.0 + 1) } else { Sequence(0) };
+    let mut unexplained = id.sequence.0.saturating_sub(from.0);
+    for range in record.skipped.iter().filter_map(|range| range.clipped(from, id.sequence)) {
+        let count = range.count.min(unexplained);
+        unexplained -= count;
+        skipped.add(range.reason, count);
+    }
+    if unexplained > 0 {
+        let reason = match (evicted > 0, broken) {
+            (true, _) => SkipReason::Evicted,
+            (false, true) => SkipReason::NotHeld,
+            (false, false) => SkipReason::LateOrLost,
+        };
+        skipped.add(reason, unexplained);
+    }
+    if last.epoch != id.epoch {
+        // Evicted records of this epoch are among the unexplained; the others ended the one before.
+        skipped.add(SkipReason::Evicted, evicted.saturating_sub(unexplained));
+    }
+    skipped
 }

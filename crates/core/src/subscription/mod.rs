@@ -15,6 +15,7 @@ mod feed;
 use std::time::Duration;
 
 use self::feed::Feed;
+pub use self::feed::skipped_between;
 use crate::frame::SkipCounts;
 use crate::history::{PastAnswer, PastQuery, Reach};
 use crate::log::{LogReader, Record};

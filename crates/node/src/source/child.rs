@@ -40,14 +40,24 @@ static SPAWNER: LazyLock<io::Result<SyncSender<Job>>> = LazyLock::new(|| {
     Ok(jobs)
 });
 
-/// Starts a program with its output piped and its input closed.
+/// Starts a program that reads nothing, with its complaints piped.
 pub(super) async fn spawn_child(
     program: &Path,
     args: Vec<OsString>,
     stdout: Stdio,
 ) -> Result<Child, SourceError> {
+    spawn_fed_child(program, args, Stdio::null(), stdout).await
+}
+
+/// Starts a program with its complaints piped.
+pub(crate) async fn spawn_fed_child(
+    program: &Path,
+    args: Vec<OsString>,
+    stdin: Stdio,
+    stdout: Stdio,
+) -> Result<Child, SourceError> {
     let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).kill_on_drop(true);
+    command.args(args).stdin(stdin).stdout(stdout).stderr(Stdio::piped()).kill_on_drop(true);
     let parent = getpid();
     let die_with_parent = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -79,12 +89,12 @@ pub(super) async fn spawn_child(
 
 /// The last lines that a child wrote to its standard error, without passwords.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LastLines(Arc<Mutex<VecDeque<String>>>);
+pub(crate) struct LastLines(Arc<Mutex<VecDeque<String>>>);
 
 impl LastLines {
     /// Reads to the end, keeping the last lines. Has to run for as long as the child does, or a talkative child
     /// would block.
-    pub(super) async fn read(self, mut stderr: impl AsyncRead + Unpin) {
+    pub(crate) async fn read(self, mut stderr: impl AsyncRead + Unpin) {
         let mut buffer = [0; 4096];
         let mut line = Vec::new();
         while let Ok(count) = stderr.read(&mut buffer).await {
@@ -103,7 +113,7 @@ impl LastLines {
     }
 
     /// All of them, oldest first.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }

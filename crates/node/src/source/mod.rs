@@ -21,7 +21,7 @@
 //! | `queue` | what waits for the caller |
 //! | `run` | the loop that joins them |
 
-mod child;
+pub(crate) mod child;
 mod command;
 mod pace;
 mod probe;

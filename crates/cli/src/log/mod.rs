@@ -1,4 +1,6 @@
-//! `mez log`: what is in logs on disk, and whether it is whole.
+//! `mez log`: what is in logs on disk, whether it is whole, and how to get it out.
+
+mod export;
 
 use std::path::{Path, PathBuf};
 
@@ -14,15 +16,16 @@ use mez_node::persist::{LogFiles, cameras_in};
 use crate::failure::Failure;
 use crate::text::{bytes, table};
 
-/// See what is in logs on disk, and check that it is whole
+/// See what is in logs on disk, check that it is whole, and make videos of it
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mez log ls --log-dir /var/lib/mez/log               what is there, camera by camera
   mez log ls --log-dir /var/lib/mez/log 'dock/*' --segments
   mez log verify --log-dir /var/lib/mez/log           reads and checks every byte
+  mez log export dock/cam1 cam1.mp4 --log-dir /var/lib/mez/log --since -10m
 
-Both work while a broker writes, and change nothing. `verify` ends with status 1 if anything is wrong.")]
+All work while a broker writes, and change nothing. `verify` ends with status 1 if anything is wrong.")]
 pub(crate) struct LogArgs {
     #[command(subcommand)]
     command: Command,
@@ -43,6 +46,7 @@ enum Command {
         #[command(flatten)]
         place: Place,
     },
+    Export(export::ExportArgs),
 }
 
 #[derive(Debug, Args)]
@@ -50,6 +54,13 @@ struct Place {
     /// Which cameras [default: all]
     #[arg(value_name = "PATTERN")]
     pattern: Option<CameraPattern>,
+    #[command(flatten)]
+    folder: Folder,
+}
+
+/// Where logs are, and their keys.
+#[derive(Debug, Args)]
+struct Folder {
     /// The folder of logs
     #[arg(long, value_name = "DIR", env = "MEZ_LOG_DIR")]
     log_dir: PathBuf,
@@ -63,6 +74,18 @@ struct Place {
 
 impl Place {
     fn cameras(&self) -> Result<(Vec<CameraName>, KeyRing), Failure> {
+        let (mut cameras, keys) = self.folder.open()?;
+        cameras.retain(|camera| self.pattern.as_ref().is_none_or(|pattern| pattern.matches(camera)));
+        if cameras.is_empty() {
+            return Err(Failure::text(format!("no log of a camera in {}", self.folder.log_dir.display())));
+        }
+        Ok((cameras, keys))
+    }
+}
+
+impl Folder {
+    /// The cameras that have a log there, and the keys.
+    fn open(&self) -> Result<(Vec<CameraName>, KeyRing), Failure> {
         // First, since a folder that is not there needs no key.
         if let Err(error) = std::fs::metadata(&self.log_dir) {
             return Err(Failure::text(format!(
@@ -72,12 +95,7 @@ impl Place {
         }
         let keys = find_log_keys(self.log_key.as_deref(), self.keys.as_deref())?;
         let unreadable = |error| Failure::text(format!("cannot read {}: {error}", self.log_dir.display()));
-        let mut cameras = cameras_in(&self.log_dir).map_err(unreadable)?;
-        cameras.retain(|camera| self.pattern.as_ref().is_none_or(|pattern| pattern.matches(camera)));
-        if cameras.is_empty() {
-            return Err(Failure::text(format!("no log of a camera in {}", self.log_dir.display())));
-        }
-        Ok((cameras, keys))
+        Ok((cameras_in(&self.log_dir).map_err(unreadable)?, keys))
     }
 }
 
@@ -85,6 +103,7 @@ pub(crate) fn run(args: LogArgs) -> Result<(), Failure> {
     match args.command {
         Command::Ls { place, segments } => list(&place, segments),
         Command::Verify { place } => verify(&place),
+        Command::Export(args) => export::run(args),
     }
 }
 
@@ -127,7 +146,7 @@ fn list(place: &Place, by_segment: bool) -> Result<(), Failure> {
     let (cameras, keys) = place.cameras()?;
     let mut rows = Vec::new();
     for camera in &cameras {
-        let segments = read(&place.log_dir, camera, &keys, false)?;
+        let segments = read(&place.folder.log_dir, camera, &keys, false)?;
         let mut all = Content::default();
         segments.iter().for_each(|(_, content)| all.add(content));
         rows.push(all.cells(camera.to_string()));
@@ -149,7 +168,7 @@ fn verify(place: &Place) -> Result<(), Failure> {
     let mut wrong = 0;
     for camera in &cameras {
         let mut all = Content::default();
-        read(&place.log_dir, camera, &keys, true)?.iter().for_each(|(_, content)| all.add(content));
+        read(&place.folder.log_dir, camera, &keys, true)?.iter().for_each(|(_, content)| all.add(content));
         for line in &all.wrong {
             println!("{camera}: {line}");
         }

@@ -1,0 +1,217 @@
+//! `mez log export`: frames of a log as a video, or as messages of Foxglove.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use mez_core::name::CameraName;
+use mez_node::clock::wall_now;
+use mez_node::export::{ExportFormat, ExportOptions, ExportProgress, ExportSummary, VideoCodec, export};
+use mez_node::runtime::{block_on, until_stopped};
+
+use super::Folder;
+use crate::failure::Failure;
+use crate::text::{bytes, milliseconds, parse_time};
+
+/// Make a video (MP4) or a recording for Foxglove (MCAP) of a camera's log
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mez log export dock/cam1 cam1.mp4 --log-dir /var/lib/mez/log
+  mez log export dock/cam1 cam1.mp4 --log-dir /var/lib/mez/log --since -10m --until -5m
+  mez log export dock/cam1 cam1.mcap --log-dir /var/lib/mez/log --json
+
+MP4 needs ffmpeg. Every frame stands at the time at which it was captured, so pauses are as long as they were. Frames are coded as
+H.264; with --codec jpeg they are taken as they are, which is exact, larger, and not played by every program.
+
+MCAP has every frame as foxglove.CompressedImage on the topic /CAMERA, and every gap on /CAMERA/gaps. JPEG and PNG are taken as they
+are, raw pixels become PNG, and what needs other frames to be decoded (H.264, tiles) becomes JPEG.
+
+What is missing or damaged is counted in the summary. The file appears when it is whole; Ctrl-C leaves nothing. A broker may write
+the log meanwhile: what it holds when the export begins is exported.")]
+pub(super) struct ExportArgs {
+    /// The camera, such as dock/cam1
+    #[arg(value_name = "CAMERA")]
+    camera: CameraName,
+    /// The file to make
+    #[arg(value_name = "FILE")]
+    output: PathBuf,
+    #[command(flatten)]
+    folder: Folder,
+    /// Begin at this time: -10m, 2026-11-20T21:38:46Z, or nanoseconds since 1970 [default: the oldest frame]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    since: Option<String>,
+    /// End at this time [default: now]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    until: Option<String>,
+    /// What to make [default: by the ending of FILE]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// How frames stand in an MP4
+    #[arg(long, value_enum, default_value_t = Codec::H264)]
+    codec: Codec,
+    /// Replace FILE if it is there
+    #[arg(long)]
+    force: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Mp4,
+    Mcap,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Codec {
+    /// Coded anew: small, plays everywhere
+    H264,
+    /// The images of the log, to the last byte
+    Jpeg,
+}
+
+pub(super) fn run(args: ExportArgs) -> Result<(), Failure> {
+    let json = args.json;
+    let options = options(args)?;
+    let mut bar = Bar::new();
+    let exported = block_on(until_stopped(export(&options, |progress| bar.show(progress))))?;
+    bar.clear();
+    let Some(summary) = exported? else {
+        return Err(Failure::text(format!("stopped; {} was not made", options.output.display())));
+    };
+    let summary = summary?;
+    if json {
+        println!("{}", summary.to_json());
+    } else {
+        println!("{}", describe(&options, &summary));
+    }
+    Ok(())
+}
+
+fn options(args: ExportArgs) -> Result<ExportOptions, Failure> {
+    let now = wall_now();
+    let time = |flag: &str, text: Option<String>| {
+        let parsed = text.map(|text| parse_time(&text, now)).transpose();
+        parsed.map_err(|error| Failure::text(format!("{flag}: {error}")))
+    };
+    let format = match args.format {
+        Some(Format::Mp4) => Some(ExportFormat::Mp4),
+        Some(Format::Mcap) => Some(ExportFormat::Mcap),
+        None => ExportFormat::of(&args.output),
+    };
+    let format = format.ok_or_else(|| {
+        let name = args.output.display();
+        Failure::text(format!("{name} ends neither in .mp4 nor in .mcap; say what to make with --format"))
+    })?;
+    let (begin, end) = (time("--since", args.since)?, time("--until", args.until)?.unwrap_or(now));
+    if begin.is_some_and(|begin| begin > end) {
+        return Err(Failure::text("--since lies after --until; swap them"));
+    }
+    let (cameras, keys) = args.folder.open()?;
+    if !cameras.contains(&args.camera) {
+        let names: Vec<&str> = cameras.iter().map(CameraName::as_str).collect();
+        let has = if names.is_empty() { "none".into() } else { names.join(", ") };
+        return Err(Failure::text(format!(
+            "no log of {} in {}; there are: {has}",
+            args.camera,
+            args.folder.log_dir.display()
+        )));
+    }
+    Ok(ExportOptions {
+        begin,
+        end: Some(end),
+        codec: match args.codec {
+            Codec::H264 => VideoCodec::H264,
+            Codec::Jpeg => VideoCodec::Jpeg,
+        },
+        overwrite: args.force,
+        ..ExportOptions::new(args.folder.log_dir, keys, args.camera, args.output, format)
+    })
+}
+
+fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
+    let ExportSummary { frames, file_bytes, from, to, .. } = summary;
+    let (name, span) = (options.output.display(), milliseconds(to.saturating_since(*from)));
+    let mut lines = vec![
+        format!("{name}: {frames} frames over {span}, {}", bytes(*file_bytes)),
+        format!("  {from} to {to}"),
+    ];
+    if summary.gaps > 0 {
+        let reasons: Vec<String> =
+            summary.missing.iter().map(|(reason, count)| format!("{} {count}", reason.name())).collect();
+        let (total, gaps) = (summary.missing.total(), summary.gaps);
+        lines.push(format!("  {total} frames are missing in {gaps} gaps: {}", reasons.join(", ")));
+    }
+    let counts = [
+        (summary.damaged, "records are damaged and left out; see mez log verify"),
+        (summary.undecodable, "frames are left out: what they need to be decoded is not held"),
+        (summary.recoded, "frames had to be coded anew"),
+        (summary.moved, "frames stand later than their clock says: it had been set back"),
+    ];
+    lines.extend(
+        counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("  {count} {what}")),
+    );
+    lines.join("\n")
+}
+
+/// How far it has come, on a terminal.
+struct Bar {
+    terminal: bool,
+    drawn: Option<Instant>,
+    began: Instant,
+}
+
+impl Bar {
+    const CELLS: usize = 30;
+
+    fn new() -> Self {
+        Self { terminal: io::stderr().is_terminal(), drawn: None, began: Instant::now() }
+    }
+
+    fn show(&mut self, progress: ExportProgress) {
+        let now = Instant::now();
+        let recently = self.drawn.is_some_and(|drawn| now - drawn < Duration::from_millis(100));
+        if !self.terminal || recently {
+            return;
+        }
+        self.drawn = Some(now);
+        // Past a terminal that has gone nobody needs a bar.
+        let _ = write!(io::stderr(), "\r\x1b[K{}", line(progress, now - self.began));
+    }
+
+    fn clear(&self) {
+        if self.drawn.is_some() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn line(progress: ExportProgress, took: Duration) -> String {
+    let ExportProgress { frames, at, from, to } = progress;
+    let (done, all) = (at.saturating_since(from).as_secs_f64(), to.saturating_since(from).as_secs_f64());
+    let share = if all > 0.0 { (done / all).min(1.0) } else { 1.0 };
+    let filled = (share * Bar::CELLS as f64) as usize;
+    let left = if share > 0.0 { took.mul_f64(1.0 / share - 1.0).as_secs() } else { 0 };
+    let (filled, empty) = ("#".repeat(filled), "-".repeat(Bar::CELLS - filled));
+    format!("[{filled}{empty}] {:>3.0} %  {frames} frames  {left} s left", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::units::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn the_bar_shows_the_share_of_the_span() {
+        let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
+        let progress = ExportProgress { frames: 50, at: at(1_500), from: at(1_000), to: at(2_000) };
+        let line = line(progress, Duration::from_secs(4));
+        assert_eq!(line, "[###############---------------]  50 %  50 frames  4 s left");
+        let one = ExportProgress { frames: 1, at: at(1_000), from: at(1_000), to: at(1_000) };
+        assert!(super::line(one, Duration::ZERO).contains("100 %"));
+    }
+}

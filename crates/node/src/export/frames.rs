@@ -1,0 +1,202 @@
+//! Reads a log from its oldest frame of a span to its newest, and makes of each frame an image that stands by itself.
+
+use bytes::Bytes;
+use mez_core::frame::{Encoding, Frame, FrameId, FrameMeta, SkipCounts};
+use mez_core::history::{PastQuery, Reach};
+use mez_core::name::CameraName;
+use mez_core::store::{HeaderError, KeyRing, SegmentScan, Storage, StorageError, StoreReader};
+use mez_core::units::Timestamp;
+use mez_media::image::Image;
+use mez_media::jpeg::{Encoder, PIXELS_MAX_DEFAULT, Sampling};
+use mez_media::png;
+use mez_media::stream::StreamDecoder;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tracing::warn;
+
+use super::{ExportError, ExportOptions, missing_between};
+use crate::persist::LogFiles;
+
+/// Images that may wait for whoever writes them.
+const WAITING_MAX: usize = 4;
+/// Quality of a JPEG that is made of a frame which is none: what is lost cannot be seen.
+const QUALITY: u8 = 95;
+
+/// Which images are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StillKind {
+    /// JPEG only.
+    Jpeg,
+    /// JPEG or PNG.
+    Image,
+}
+
+/// A frame that stands by itself.
+pub(super) struct Still {
+    pub(super) meta: FrameMeta,
+    /// `jpeg` or `png`.
+    pub(super) format: &'static str,
+    pub(super) image: Bytes,
+    /// It is not what the log holds, but was made of it.
+    pub(super) recoded: bool,
+    /// Frames between the one before and this one that are not in the file.
+    pub(super) missing: SkipCounts,
+}
+
+/// What is known at the end.
+pub(super) struct Rest {
+    pub(super) damaged: u64,
+    pub(super) undecodable: u64,
+    /// The oldest and the newest capture time in the log.
+    pub(super) held: Option<(Timestamp, Timestamp)>,
+}
+
+/// The frames of a span, one by one.
+pub(super) struct Frames {
+    stills: mpsc::Receiver<Still>,
+    reading: JoinHandle<Result<Rest, StorageError>>,
+    newest: Timestamp,
+}
+
+impl Frames {
+    /// Looks at the log, and begins to read it.
+    pub(super) fn open(
+        options: &ExportOptions,
+        (begin, end): (Timestamp, Timestamp),
+        kind: StillKind,
+    ) -> Result<Self, ExportError> {
+        let mut files = LogFiles::read_only(&options.log_dir, &options.camera);
+        check_keys(&mut files, &options.camera, &options.keys)?;
+        let mut reader = StoreReader::new(options.camera.clone(), options.keys.clone());
+        let query = PastQuery { after: None, before: None, begin, end, newest: true, reach: Reach::Disk };
+        let newest = reader.find(&mut files, &query)?.record.map_or(end, |record| record.frame.meta.captured);
+        let (stills, waiting) = mpsc::channel(WAITING_MAX);
+        let mut reading = Reading { files, reader, maker: Maker::new(kind), stills };
+        let query = PastQuery { newest: false, ..query };
+        let reading = tokio::task::spawn_blocking(move || reading.run(query));
+        Ok(Self { stills: waiting, reading, newest })
+    }
+
+    /// The next one; `None` after the last.
+    pub(super) async fn next(&mut self) -> Option<Still> {
+        self.stills.recv().await
+    }
+
+    /// The newest capture time of the span, as far as is known.
+    pub(super) fn newest(&self) -> Timestamp {
+        self.newest
+    }
+
+    /// What is known at the end.
+    pub(super) async fn finish(self, camera: &CameraName) -> Result<Rest, ExportError> {
+        let Self { stills, reading, .. } = self;
+        drop(stills);
+        match reading.await {
+            Ok(rest) => Ok(rest?),
+            Err(error) => {
+                warn!(%camera, "reading the log: {error}");
+                Err(ExportError::Reader(camera.clone()))
+            }
+        }
+    }
+}
+
+/// Refuses a log of which a part cannot be opened with these keys: what is missing then would look like a gap.
+fn check_keys(files: &mut LogFiles, camera: &CameraName, keys: &KeyRing) -> Result<(), ExportError> {
+    for (segment, bytes) in files.list()? {
+        match SegmentScan::open(files, camera, keys, segment, bytes) {
+            Err(source @ (HeaderError::Key(_) | HeaderError::Version(_))) => {
+                return Err(ExportError::Key { camera: camera.clone(), segment, source });
+            }
+            // What a crash leaves of a segment that was just begun.
+            Err(HeaderError::Torn) | Ok(_) => {}
+            Err(why) => warn!(%camera, segment = segment.0, "a segment is passed over: {why}"),
+        }
+    }
+    Ok(())
+}
+
+/// What the thread has that reads.
+struct Reading {
+    files: LogFiles,
+    reader: StoreReader,
+    maker: Maker,
+    stills: mpsc::Sender<Still>,
+}
+
+impl Reading {
+    fn run(&mut self, mut query: PastQuery) -> Result<Rest, StorageError> {
+        let mut rest = Rest { damaged: 0, undecodable: 0, held: None };
+        let mut last: Option<FrameId> = None;
+        // Of frames that are left out.
+        let mut missing = SkipCounts::default();
+        loop {
+            let answer = self.reader.find(&mut self.files, &query)?;
+            let Some(record) = answer.record else { break };
+            let id = record.frame.meta.id;
+            query.after = Some(id);
+            missing.merge(&missing_between(last, &record, answer.broken));
+            last = Some(id);
+            match self.maker.make(&record.frame) {
+                // Only needed to decode what follows.
+                _ if record.frame.meta.captured < query.begin => {}
+                Some((format, image)) => {
+                    let meta = record.frame.meta;
+                    let recoded = image != record.frame.payload;
+                    let missing = std::mem::take(&mut missing);
+                    if self.stills.blocking_send(Still { meta, format, image, recoded, missing }).is_err() {
+                        // Nobody wants it any more.
+                        break;
+                    }
+                }
+                None => rest.undecodable += 1,
+            }
+        }
+        rest.damaged = self.reader.damaged();
+        let newest =
+            PastQuery { after: None, begin: Timestamp::MIN, end: Timestamp::MAX, newest: true, ..query };
+        let newest = self.reader.find(&mut self.files, &newest)?;
+        rest.held = newest.held_from.zip(newest.record.map(|record| record.frame.meta.captured));
+        Ok(rest)
+    }
+}
+
+/// Makes images that stand by themselves.
+struct Maker {
+    kind: StillKind,
+    decoder: StreamDecoder,
+    jpeg: Option<Encoder>,
+}
+
+impl Maker {
+    fn new(kind: StillKind) -> Self {
+        // Its quality is within the range, so only memory can be lacking; then every frame that needs it is left out.
+        let jpeg = Encoder::new(QUALITY, Sampling::Yuv420).ok();
+        Self { kind, decoder: StreamDecoder::new(PIXELS_MAX_DEFAULT), jpeg }
+    }
+
+    /// The format and the bytes of an image, if one can be made.
+    fn make(&mut self, frame: &Frame) -> Option<(&'static str, Bytes)> {
+        let meta = &frame.meta;
+        match (meta.encoding, self.kind) {
+            (Encoding::Jpeg, _) => return Some(("jpeg", frame.payload.clone())),
+            (Encoding::Png, StillKind::Image) => return Some(("png", frame.payload.clone())),
+            _ => {}
+        }
+        let size = (meta.width, meta.height);
+        let decoded = self.decoder.decode(meta.encoding, meta.id.sequence, &meta.chain, size, &frame.payload);
+        let image = decoded.inspect_err(|error| warn!("frame {}: {error}", meta.id)).ok()?;
+        match (meta.encoding, self.kind) {
+            // Nothing was lost of them yet.
+            (Encoding::Bgr8 | Encoding::Gray8, StillKind::Image) => {
+                Some(("png", png::encode(&image.view()?).ok()?))
+            }
+            _ => Some(("jpeg", encode(self.jpeg.as_mut()?, image)?)),
+        }
+    }
+}
+
+fn encode(jpeg: &mut Encoder, image: &Image) -> Option<Bytes> {
+    let encoded = jpeg.encode(&image.view()?);
+    encoded.inspect_err(|error| warn!("a frame cannot be coded as JPEG: {error}")).ok()
+}

@@ -1,0 +1,117 @@
+//! Just enough of Matroska (RFC 9559) to hand JPEG images with their times to ffmpeg through a pipe: Motion JPEG alone has no times.
+//!
+//! One element of each kind, every image in a cluster of its own, and sizes that nobody knows beforehand left open.
+
+use std::time::Duration;
+
+/// Nanoseconds in a unit of the stream's times: microseconds.
+const TICK_NANOS: u64 = 1_000;
+/// "It ends where the file ends."
+const SIZE_UNKNOWN: [u8; 8] = [0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+
+/// Elements' identities, as the specification lists them.
+mod id {
+    pub(super) const EBML: u32 = 0x1A45_DFA3;
+    pub(super) const READ_VERSION: u32 = 0x42F7;
+    pub(super) const DOC_TYPE: u32 = 0x4282;
+    pub(super) const DOC_TYPE_VERSION: u32 = 0x4287;
+    pub(super) const DOC_TYPE_READ_VERSION: u32 = 0x4285;
+    pub(super) const SEGMENT: u32 = 0x1853_8067;
+    pub(super) const INFO: u32 = 0x1549_A966;
+    pub(super) const TIMESTAMP_SCALE: u32 = 0x2A_D7B1;
+    pub(super) const MUXING_APP: u32 = 0x4D80;
+    pub(super) const WRITING_APP: u32 = 0x5741;
+    pub(super) const TRACKS: u32 = 0x1654_AE6B;
+    pub(super) const TRACK_ENTRY: u32 = 0xAE;
+    pub(super) const TRACK_NUMBER: u32 = 0xD7;
+    pub(super) const TRACK_UID: u32 = 0x73C5;
+    pub(super) const TRACK_TYPE: u32 = 0x83;
+    pub(super) const CODEC_ID: u32 = 0x86;
+    pub(super) const VIDEO: u32 = 0xE0;
+    pub(super) const PIXEL_WIDTH: u32 = 0xB0;
+    pub(super) const PIXEL_HEIGHT: u32 = 0xBA;
+    pub(super) const CLUSTER: u32 = 0x1F43_B675;
+    pub(super) const TIMESTAMP: u32 = 0xE7;
+    pub(super) const BLOCK_GROUP: u32 = 0xA0;
+    pub(super) const BLOCK: u32 = 0xA1;
+    pub(super) const BLOCK_DURATION: u32 = 0x9B;
+}
+
+/// What comes before the first image.
+pub(super) fn head(width: u32, height: u32) -> Vec<u8> {
+    let ebml = [
+        number(id::READ_VERSION, 1),
+        element(id::DOC_TYPE, b"matroska"),
+        number(id::DOC_TYPE_VERSION, 4),
+        number(id::DOC_TYPE_READ_VERSION, 2),
+    ];
+    let info = [
+        number(id::TIMESTAMP_SCALE, TICK_NANOS),
+        element(id::MUXING_APP, b"mez"),
+        element(id::WRITING_APP, b"mez"),
+    ];
+    let video = [number(id::PIXEL_WIDTH, width.into()), number(id::PIXEL_HEIGHT, height.into())];
+    let track = [
+        number(id::TRACK_NUMBER, 1),
+        number(id::TRACK_UID, 1),
+        number(id::TRACK_TYPE, 1),
+        element(id::CODEC_ID, b"V_MJPEG"),
+        element(id::VIDEO, &video.concat()),
+    ];
+    let mut out = element(id::EBML, &ebml.concat());
+    put_id(&mut out, id::SEGMENT);
+    out.extend_from_slice(&SIZE_UNKNOWN);
+    out.extend(element(id::INFO, &info.concat()));
+    out.extend(element(id::TRACKS, &element(id::TRACK_ENTRY, &track.concat())));
+    out
+}
+
+/// What comes before the bytes of an image of `bytes` bytes that is shown `at` after the beginning, for `shown` if none follows.
+pub(super) fn image_head(at: Duration, shown: Duration, bytes: usize) -> Vec<u8> {
+    let time = number(id::TIMESTAMP, ticks(at));
+    let duration = number(id::BLOCK_DURATION, ticks(shown));
+    // The track's number, the time within the cluster, and no flags.
+    let block = [0x81, 0, 0, 0];
+    let mut block_head = Vec::new();
+    put_id(&mut block_head, id::BLOCK);
+    put_size(&mut block_head, block.len() + bytes);
+    block_head.extend_from_slice(&block);
+    let mut group_head = Vec::new();
+    put_id(&mut group_head, id::BLOCK_GROUP);
+    put_size(&mut group_head, duration.len() + block_head.len() + bytes);
+    group_head.extend(duration);
+    group_head.extend(block_head);
+    let mut out = Vec::new();
+    put_id(&mut out, id::CLUSTER);
+    put_size(&mut out, time.len() + group_head.len() + bytes);
+    out.extend(time);
+    out.extend(group_head);
+    out
+}
+
+fn ticks(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn number(id: u32, value: u64) -> Vec<u8> {
+    element(id, &value.to_be_bytes())
+}
+
+fn element(id: u32, content: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(content.len() + 12);
+    put_id(&mut out, id);
+    put_size(&mut out, content.len());
+    out.extend_from_slice(content);
+    out
+}
+
+/// An identity carries its own length: it has no leading zero bytes.
+fn put_id(out: &mut Vec<u8>, id: u32) {
+    let bytes = id.to_be_bytes();
+    out.extend_from_slice(&bytes[id.leading_zeros() as usize / 8..]);
+}
+
+/// Always in eight bytes, of which the first only says so.
+fn put_size(out: &mut Vec<u8>, size: usize) {
+    out.extend_from_slice(&(1 << 56 | size as u64).to_be_bytes());
+}

@@ -1,0 +1,393 @@
+//! A camera's log on disk as a file for other programs: MP4 (by ffmpeg) or MCAP.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `frames` | reads the log and makes stills of what is in it, on a thread of its own |
+//! | `mp4`, `matroska` | video in which every frame stands at its capture time |
+//! | `mcap` | `foxglove.CompressedImage`, with the gaps beside it |
+//!
+//! The log is read as it is, also while a broker writes it, and never changed. The file appears under its name when it is whole.
+
+mod frames;
+mod matroska;
+mod mcap;
+mod mp4;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ::mcap::McapError;
+use mez_core::frame::{FrameId, SkipCounts};
+use mez_core::name::CameraName;
+use mez_core::store::{HeaderError, KeyRing, SegmentNumber, StorageError};
+use mez_core::units::Timestamp;
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+
+use self::frames::{Frames, Still, StillKind};
+use self::mcap::Mcap;
+use self::mp4::Mp4;
+use crate::clock::wall_now;
+use crate::source::SourceError;
+
+/// What kind of file is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// A video, by ffmpeg.
+    Mp4,
+    /// Messages of Foxglove.
+    Mcap,
+}
+
+impl ExportFormat {
+    /// By the ending of a file's name.
+    pub fn of(path: &Path) -> Option<Self> {
+        let ending = path.extension()?.to_str()?;
+        let is = |name: &str| ending.eq_ignore_ascii_case(name);
+        if is("mp4") || is("m4v") { Some(Self::Mp4) } else { is("mcap").then_some(Self::Mcap) }
+    }
+}
+
+/// How frames stand in a video.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VideoCodec {
+    /// H.264, coded anew: small, and plays everywhere.
+    #[default]
+    H264,
+    /// The JPEG images of the log, to the last byte: several times as large, and fewer programs play it.
+    Jpeg,
+}
+
+/// What is exported, and where to.
+#[derive(Clone, Debug)]
+pub struct ExportOptions {
+    /// The folder of logs.
+    pub log_dir: PathBuf,
+    /// The keys of the log.
+    pub keys: KeyRing,
+    /// The camera.
+    pub camera: CameraName,
+    /// The first capture time. Default: the oldest that is held.
+    pub begin: Option<Timestamp>,
+    /// The last capture time. Default: now.
+    pub end: Option<Timestamp>,
+    /// The file to make.
+    pub output: PathBuf,
+    /// What kind of file.
+    pub format: ExportFormat,
+    /// How frames stand in a video.
+    pub codec: VideoCodec,
+    /// Whether a file that is there is replaced. Default: it is not.
+    pub overwrite: bool,
+    /// The program that makes videos. Default `ffmpeg`, found through `PATH`.
+    pub ffmpeg: PathBuf,
+}
+
+impl ExportOptions {
+    /// All of a camera's log.
+    pub fn new(
+        log_dir: PathBuf,
+        keys: KeyRing,
+        camera: CameraName,
+        output: PathBuf,
+        format: ExportFormat,
+    ) -> Self {
+        Self {
+            log_dir,
+            keys,
+            camera,
+            begin: None,
+            end: None,
+            output,
+            format,
+            codec: VideoCodec::default(),
+            overwrite: false,
+            ffmpeg: "ffmpeg".into(),
+        }
+    }
+}
+
+/// Why nothing was exported. No file of the name that was asked for has been made or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// It is there already.
+    #[error("{} exists; give another name, or --force to replace it", .0.display())]
+    Exists(PathBuf),
+    /// The file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The log cannot be read.
+    #[error(transparent)]
+    Read(#[from] StorageError),
+    /// A segment of the log cannot be opened with the keys given.
+    #[error("segment {} of the log of {camera}: {source}; give all keys it was written with (--log-key)", segment.0)]
+    Key {
+        /// The camera.
+        camera: CameraName,
+        /// The segment.
+        segment: SegmentNumber,
+        /// Which key is missing.
+        source: HeaderError,
+    },
+    /// There is nothing in the span.
+    #[error("no frame of {camera} in that span: {}", held_text(*held))]
+    Nothing {
+        /// The camera.
+        camera: CameraName,
+        /// The oldest and the newest capture time in the log, if it holds any.
+        held: Option<(Timestamp, Timestamp)>,
+    },
+    /// Every frame of the span needs frames that are not held to be decoded.
+    #[error(
+        "none of the {0} frames in that span can be decoded; export from the camera's own log, which holds originals"
+    )]
+    Undecodable(u64),
+    /// ffmpeg is missing or cannot be started.
+    #[error(transparent)]
+    NoFfmpeg(#[from] SourceError),
+    /// ffmpeg gave up.
+    #[error("{} could not make the video: {said}", program.display())]
+    Ffmpeg {
+        /// The program.
+        program: PathBuf,
+        /// Its complaint.
+        said: String,
+    },
+    /// The messages could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Mcap {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: McapError,
+    },
+    /// The thread that reads the log is gone: a codec panicked.
+    #[error("reading the log of {0} ended without a reason; see the log lines above")]
+    Reader(CameraName),
+}
+
+fn held_text(held: Option<(Timestamp, Timestamp)>) -> String {
+    match held {
+        Some((from, to)) => format!("the log holds {from} to {to}"),
+        None => "the log holds none".into(),
+    }
+}
+
+/// How far an export has come.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportProgress {
+    /// Frames written.
+    pub frames: u64,
+    /// The capture time of the last one.
+    pub at: Timestamp,
+    /// The capture time of the first one.
+    pub from: Timestamp,
+    /// The capture time of the last one to come, as far as is known.
+    pub to: Timestamp,
+}
+
+/// What was exported, and what was not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExportSummary {
+    /// Frames in the file.
+    pub frames: u64,
+    /// Bytes of the file; 0 until it is finished.
+    pub file_bytes: u64,
+    /// The capture time of the first frame.
+    pub from: Timestamp,
+    /// The capture time of the last frame.
+    pub to: Timestamp,
+    /// Places between two frames at which others are missing.
+    pub gaps: u64,
+    /// Frames that are missing there, by reason.
+    pub missing: SkipCounts,
+    /// Records of the log that are damaged.
+    pub damaged: u64,
+    /// Frames that other images were made of: raw pixels, and those that need others to be decoded.
+    pub recoded: u64,
+    /// Frames that are left out, since what they need to be decoded is not held.
+    pub undecodable: u64,
+    /// Frames of a video that stand later than their clock says, since it had been set back.
+    pub moved: u64,
+}
+
+impl ExportSummary {
+    /// As JSON, on one line.
+    pub fn to_json(&self) -> String {
+        let missing: BTreeMap<_, _> = self.missing.iter().map(|(reason, n)| (reason.name(), n)).collect();
+        json!({
+            "frames": self.frames,
+            "file_bytes": self.file_bytes,
+            "from": self.from.to_string(),
+            "to": self.to.to_string(),
+            "gaps": self.gaps,
+            "missing_frames": self.missing.total(),
+            "missing_by_reason": missing,
+            "damaged_records": self.damaged,
+            "recoded_frames": self.recoded,
+            "undecodable_frames": self.undecodable,
+            "moved_frames": self.moved,
+        })
+        .to_string()
+    }
+
+    /// What can be said before the file is finished, as texts.
+    fn fields(&self) -> BTreeMap<String, String> {
+        let Ok(Value::Object(fields)) = serde_json::from_str(&self.to_json()) else { return BTreeMap::new() };
+        let texts =
+            fields.into_iter().filter(|(name, _)| name != "file_bytes").map(|(name, value)| match value {
+                Value::String(text) => (name, text),
+                other => (name, other.to_string()),
+            });
+        texts.collect()
+    }
+
+    fn note(&mut self, still: &Still) {
+        let first = self.frames == 0;
+        self.frames += 1;
+        self.recoded += u64::from(still.recoded);
+        self.from = if first { still.meta.captured } else { self.from };
+        self.to = still.meta.captured;
+        if !first && still.missing.total() > 0 {
+            self.gaps += 1;
+            self.missing.merge(&still.missing);
+        }
+    }
+}
+
+/// Exports frames of a log. `progress` is told of every frame. Dropping the future ends it, and leaves nothing behind.
+pub async fn export(
+    options: &ExportOptions,
+    mut progress: impl FnMut(ExportProgress),
+) -> Result<ExportSummary, ExportError> {
+    if !options.overwrite && options.output.symlink_metadata().is_ok() {
+        return Err(ExportError::Exists(options.output.clone()));
+    }
+    let kind = match options.format {
+        ExportFormat::Mp4 => StillKind::Jpeg,
+        ExportFormat::Mcap => StillKind::Image,
+    };
+    let end = options.end.unwrap_or_else(wall_now);
+    let mut frames = Frames::open(options, (options.begin.unwrap_or(Timestamp::MIN), end), kind)?;
+    let part = part_file(&options.output)?;
+    let mut summary = ExportSummary::default();
+    let mut out = Out::start(options, &part).await?;
+    while let Some(still) = frames.next().await {
+        out.add(options, &still, summary.frames == 0).await?;
+        summary.note(&still);
+        let ExportSummary { frames: count, from, .. } = summary;
+        let to = frames.newest().min(end);
+        progress(ExportProgress { frames: count, at: still.meta.captured, from, to });
+    }
+    let rest = frames.finish(&options.camera).await?;
+    (summary.damaged, summary.undecodable) = (rest.damaged, rest.undecodable);
+    if summary.frames == 0 {
+        return Err(match rest.undecodable {
+            0 => ExportError::Nothing { camera: options.camera.clone(), held: rest.held },
+            frames => ExportError::Undecodable(frames),
+        });
+    }
+    summary.moved = out.moved();
+    out.finish(options, &summary).await?;
+    summary.file_bytes = put_in_place(part, options)?;
+    Ok(summary)
+}
+
+/// The file while it is being made.
+enum Out {
+    Mp4(Box<Mp4>),
+    Mcap(Box<Mcap>),
+}
+
+impl Out {
+    async fn start(options: &ExportOptions, part: &NamedTempFile) -> Result<Self, ExportError> {
+        match options.format {
+            ExportFormat::Mp4 => {
+                Mp4::start(&options.ffmpeg, options.codec, part.path()).await.map(Box::new).map(Self::Mp4)
+            }
+            ExportFormat::Mcap => {
+                let file = part.reopen().map_err(|source| write_error(options, source))?;
+                let out = Mcap::start(&options.camera, file).map_err(|source| mcap_error(options, source))?;
+                Ok(Self::Mcap(Box::new(out)))
+            }
+        }
+    }
+
+    async fn add(&mut self, options: &ExportOptions, still: &Still, first: bool) -> Result<(), ExportError> {
+        let meta = &still.meta;
+        match self {
+            Self::Mp4(out) => out.add(meta.captured, (meta.width, meta.height), &still.image).await,
+            Self::Mcap(out) => {
+                let gap = (!first && still.missing.total() > 0).then(|| out.add_gap(meta, &still.missing));
+                let added =
+                    gap.unwrap_or(Ok(())).and_then(|()| out.add(meta, still.format, still.image.clone()));
+                added.map_err(|source| mcap_error(options, source))
+            }
+        }
+    }
+
+    fn moved(&self) -> u64 {
+        match self {
+            Self::Mp4(out) => out.moved(),
+            Self::Mcap(_) => 0,
+        }
+    }
+
+    async fn finish(self, options: &ExportOptions, summary: &ExportSummary) -> Result<(), ExportError> {
+        match self {
+            Self::Mp4(out) => out.finish().await,
+            Self::Mcap(out) => out.finish(summary).map(drop).map_err(|source| mcap_error(options, source)),
+        }
+    }
+}
+
+/// A file beside the one that was asked for, which goes away again unless it is put in its place.
+fn part_file(output: &Path) -> Result<NamedTempFile, ExportError> {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tempfile::Builder::new()
+        .prefix(".mez-export-")
+        .suffix(".part")
+        .permissions(std::fs::Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+        .map_err(|source| ExportError::Write { path: output.into(), source })
+}
+
+/// Gives the finished file its name, and returns its size.
+fn put_in_place(part: NamedTempFile, options: &ExportOptions) -> Result<u64, ExportError> {
+    let output = &options.output;
+    let synced = part.as_file().sync_all().and_then(|()| part.path().metadata());
+    let bytes = synced.map_err(|source| write_error(options, source))?.len();
+    let named = if options.overwrite { part.persist(output) } else { part.persist_noclobber(output) };
+    match named {
+        Ok(_) => Ok(bytes),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(ExportError::Exists(output.clone()))
+        }
+        Err(error) => Err(write_error(options, error.error)),
+    }
+}
+
+fn write_error(options: &ExportOptions, source: io::Error) -> ExportError {
+    ExportError::Write { path: options.output.clone(), source }
+}
+
+fn mcap_error(options: &ExportOptions, source: McapError) -> ExportError {
+    match source {
+        McapError::Io(source) => write_error(options, source),
+        source => ExportError::Mcap { path: options.output.clone(), source },
+    }
+}
+
+/// Frames that are missing between two that follow each other in a log; `broken` if records between them are damaged.
+fn missing_between(last: Option<FrameId>, record: &mez_core::log::Record, broken: bool) -> SkipCounts {
+    mez_core::subscription::skipped_between(last, record, (0, broken))
+}

@@ -1,0 +1,168 @@
+//! MP4, by ffmpeg: each image at the time at which it was captured.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::units::Timestamp;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, ChildStdin};
+use tokio::task::JoinHandle;
+
+use super::{ExportError, VideoCodec, matroska};
+use crate::source::child::{LastLines, spawn_fed_child};
+
+/// Units of time in a second of the file: what players and broadcasters use, exact to 6 µs.
+const TICKS_PER_SECOND: &str = "90000";
+/// The least time between two images: one that the clock puts at or before its predecessor is shown so much after it.
+const STEP_MIN: Duration = Duration::from_millis(1);
+/// How long the last image is shown: as long as the one before it, and no longer than this.
+const SHOWN_MAX: Duration = Duration::from_secs(1);
+/// How long an image is shown that is the only one.
+const SHOWN_ALONE: Duration = Duration::from_millis(40);
+
+/// A video that is being made.
+pub(super) struct Mp4 {
+    ffmpeg: PathBuf,
+    child: Child,
+    stdin: ChildStdin,
+    lines: LastLines,
+    listening: Option<JoinHandle<()>>,
+    /// The capture time that is the beginning, and where the image before stands.
+    last: Option<(Timestamp, Duration)>,
+    /// What clocks that were set back are put forward by.
+    shift: Duration,
+    moved: u64,
+}
+
+impl Mp4 {
+    /// Starts ffmpeg.
+    pub(super) async fn start(ffmpeg: &Path, codec: VideoCodec, output: &Path) -> Result<Self, ExportError> {
+        let args = args(codec, output);
+        let mut child = spawn_fed_child(ffmpeg, args, Stdio::piped(), Stdio::null()).await?;
+        let gone = || ExportError::Ffmpeg { program: ffmpeg.into(), said: "its input is closed".into() };
+        let stdin = child.stdin.take().ok_or_else(gone)?;
+        let lines = LastLines::default();
+        let listening = child.stderr.take().map(|stderr| tokio::spawn(lines.clone().read(stderr)));
+        let ffmpeg = ffmpeg.into();
+        Ok(Self { ffmpeg, child, stdin, lines, listening, last: None, shift: Duration::ZERO, moved: 0 })
+    }
+
+    /// Images whose clock had been set back, and that are shown later than it says.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// Adds an image.
+    pub(super) async fn add(
+        &mut self,
+        captured: Timestamp,
+        (width, height): (u32, u32),
+        jpeg: &Bytes,
+    ) -> Result<(), ExportError> {
+        let before = self.last.map(|(_, before)| before);
+        let is_first = before.is_none();
+        let at = self.place(captured);
+        let shown = before.map_or(SHOWN_ALONE, |before| (at - before).min(SHOWN_MAX));
+        let mut head = if is_first { matroska::head(width, height) } else { Vec::new() };
+        head.extend(matroska::image_head(at, shown, jpeg.len()));
+        let written = async {
+            self.stdin.write_all(&head).await?;
+            self.stdin.write_all(jpeg).await
+        };
+        match written.await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.failed().await),
+        }
+    }
+
+    /// Where an image stands, after the first.
+    fn place(&mut self, captured: Timestamp) -> Duration {
+        let Some((begin, before)) = self.last else {
+            self.last = Some((captured, Duration::ZERO));
+            return Duration::ZERO;
+        };
+        let ahead = (captured + self.shift).saturating_since(begin);
+        let earliest = before + STEP_MIN;
+        if ahead < earliest {
+            self.shift += (begin + earliest).saturating_since(captured + self.shift);
+        }
+        self.moved += u64::from(self.shift > Duration::ZERO);
+        let at = ahead.max(earliest);
+        self.last = Some((begin, at));
+        at
+    }
+
+    /// Lets ffmpeg finish the file.
+    pub(super) async fn finish(mut self) -> Result<(), ExportError> {
+        let flushed = self.stdin.shutdown().await;
+        let Self { stdin, .. } = self;
+        drop(stdin);
+        let ended = self.child.wait().await;
+        match (flushed, ended) {
+            (Ok(()), Ok(status)) if status.success() => Ok(()),
+            _ => {
+                Self::heard(&mut self.listening).await;
+                Err(complaint(self.ffmpeg, &self.lines))
+            }
+        }
+    }
+
+    /// What ffmpeg has to say once it has ended.
+    async fn failed(&mut self) -> ExportError {
+        // It has closed its input, so it is about to end, and its complaints with it.
+        let _ = tokio::time::timeout(Duration::from_secs(2), self.child.wait()).await;
+        Self::heard(&mut self.listening).await;
+        complaint(self.ffmpeg.clone(), &self.lines)
+    }
+
+    async fn heard(listening: &mut Option<JoinHandle<()>>) {
+        if let Some(listening) = listening.take() {
+            let _ = tokio::time::timeout(Duration::from_secs(2), listening).await;
+        }
+    }
+}
+
+fn complaint(program: PathBuf, lines: &LastLines) -> ExportError {
+    let said = lines.text();
+    ExportError::Ffmpeg {
+        program,
+        said: if said.is_empty() { "it gave no reason".into() } else { said.replace('\n', "; ") },
+    }
+}
+
+/// Arguments of `ffmpeg`.
+fn args(codec: VideoCodec, output: &Path) -> Vec<OsString> {
+    let mut args = vec!["-hide_banner", "-v", "error", "-f", "matroska", "-i", "pipe:0", "-map", "0:v"];
+    match codec {
+        VideoCodec::Jpeg => args.extend(["-c:v", "copy"]),
+        // Players expect less than full range, even sides, and to be told the matrix: JPEG's is BT.601 at any size.
+        VideoCodec::H264 => args.extend([
+            "-vsync",
+            "passthrough",
+            "-enc_time_base",
+            "1:90000",
+            "-vf",
+            "pad=ceil(iw/2)*2:ceil(ih/2)*2,scale=out_color_matrix=bt601:out_range=tv,format=yuv420p",
+            "-colorspace",
+            "smpte170m",
+            "-color_range",
+            "tv",
+            "-c:v",
+            "libx264",
+            "-preset",
+            "veryfast",
+            "-crf",
+            "20",
+        ]),
+    }
+    args.extend(["-video_track_timescale", TICKS_PER_SECOND, "-movflags", "+faststart", "-f", "mp4", "-y"]);
+    let mut args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
+    // The prefix keeps a name such as `-y` from being anything but a name.
+    let mut name = OsString::from("file:");
+    name.push(output);
+    args.push(name);
+    args
+}
