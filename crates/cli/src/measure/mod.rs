@@ -3,11 +3,13 @@
 
 mod awstream;
 mod channel;
+mod emulate;
 mod knobs;
 mod link;
 mod log;
 mod policies;
 mod programs;
+mod relay;
 mod stamp;
 mod store;
 mod world;
@@ -35,6 +37,7 @@ enum Part {
     PublishWithin(programs::PublishWithinArgs),
     Subscribe(programs::SubscribeArgs),
     Link(link::LinkArgs),
+    Emulate(emulate::EmulateArgs),
     World(world::WorldArgs),
 }
 
@@ -50,6 +53,7 @@ pub(crate) fn run(args: MeasureArgs) -> Result<(), Failure> {
         Part::PublishWithin(args) => programs::publish_within(args),
         Part::Subscribe(args) => programs::subscribe(args),
         Part::Link(args) => link::run(args),
+        Part::Emulate(args) => emulate::run(args),
         Part::World(args) => world::run(args),
     }
 }

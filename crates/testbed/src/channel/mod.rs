@@ -6,10 +6,12 @@
 //! | [`classes`] | the reference set: calm, mixed and harsh links |
 //! | [`links`] | all kinds of link that policies are compared on, drawn from a seed |
 //! | [`packet_trace`] | recorded links |
+//! | [`timetable`] | the same as steps, for links in real time |
 //! | [`wifi`] | stations on one medium, calibrated against published measurements |
 
 pub mod capacity;
 pub mod classes;
 pub mod links;
 pub mod packet_trace;
+pub mod timetable;
 pub mod wifi;

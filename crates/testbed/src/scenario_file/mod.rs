@@ -23,12 +23,16 @@
 //! ```
 
 mod read;
+mod real;
 mod run;
+mod shipped;
 
 use std::time::Duration;
 
 pub use self::read::ScenarioError;
+pub use self::real::Wanted;
 pub use self::run::{Report, Seen};
+pub use self::shipped::SHIPPED;
 use crate::channel::links::Kind;
 use crate::world::{ApplicationSpec, CameraSpec, Counter};
 

@@ -68,8 +68,7 @@ impl Scenario {
         }
         for (index, kind) in self.channels.iter().enumerate() {
             let Some(kind) = kind else { continue };
-            let mut random = Random::seeded(seed.wrapping_mul(1_000).wrapping_add(index as u64));
-            for (at, bits_per_second) in rates(*kind, self.length, &mut random) {
+            for (at, bits_per_second) in rates(*kind, self.length, seed, index) {
                 world.at(Moment::START + at, Action::Rate(cameras[index], bits_per_second));
             }
         }
@@ -86,9 +85,10 @@ impl Scenario {
     }
 }
 
-/// The rates of a link of this kind, each from a moment on.
-fn rates(kind: Kind, length: Duration, random: &mut Random) -> Vec<(Duration, u64)> {
-    let capacity = kind.link(length.as_millis() as usize + RATE_MS, random).capacity;
+/// The rates of the link of one camera, drawn from this kind with a scenario's seed; each from a moment on.
+pub(super) fn rates(kind: Kind, length: Duration, seed: u64, camera: usize) -> Vec<(Duration, u64)> {
+    let mut random = Random::seeded(seed.wrapping_mul(1_000).wrapping_add(camera as u64));
+    let capacity = kind.link(length.as_millis() as usize + RATE_MS, &mut random).capacity;
     let steps = (0..capacity.ms()).step_by(RATE_MS).map(|ms| {
         let until = (ms + RATE_MS).min(capacity.ms());
         let bytes: f64 = (ms..until).map(|ms| capacity.at_ms(ms)).sum();

@@ -1,0 +1,110 @@
+//! The links of a scenario file in real time, for the brokers of this machine: a UDP relay for each camera.
+
+use std::fs;
+use std::io::{self, BufRead};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Args;
+use mez_testbed::scenario_file::{SHIPPED, Scenario};
+use serde_json::{Value, json};
+
+use super::relay::{Conductor, Relay, RelaySpec};
+use super::stamp::wake_on_time;
+use crate::failure::Failure;
+
+/// Pass datagrams on as the links of a scenario would
+#[derive(Debug, Args)]
+pub(crate) struct EmulateArgs {
+    /// A file, or the name of a shipped scenario
+    #[arg(long, value_name = "FILE|NAME")]
+    scenario: String,
+    /// Where datagrams go: the edge's link port
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    to: SocketAddr,
+    /// Draws links anew; left out, the file's own
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+/// Prints a line of JSON: what is in the scenario, and where each camera's link takes datagrams. Then it reads its standard input:
+/// `begin` lets the scenario's time begin, which stands at 0 before; `open` makes all links carry whatever comes; every line is
+/// answered with what has passed so far. It ends with its input.
+pub(crate) fn run(args: EmulateArgs) -> Result<(), Failure> {
+    let scenario = read(&args.scenario)?;
+    if scenario.has_faults_of_hosts() {
+        return Err(Failure::text(format!(
+            "{}: only changes of links can be emulated (megabits_per_second, cut, restore)",
+            args.scenario
+        )));
+    }
+    // The threads that are made from here on wake on time.
+    wake_on_time();
+    let seed = args.seed.unwrap_or(scenario.seed());
+    let conductor = Arc::new(Conductor::default());
+    let mut relays = Vec::new();
+    for (index, (_, camera)) in scenario.cameras().enumerate() {
+        let spec = RelaySpec {
+            timetable: scenario.timetable(index, seed),
+            delay_ns: [camera.link.delay_up, camera.link.delay_down].map(|delay| delay.as_nanos() as u64),
+            queue_bytes_max: camera.link.queue_bytes_max,
+            lost_once_in: camera.link.lost_once_in,
+        };
+        relays.push(Relay::start(&spec, args.to, &conductor)?);
+    }
+    println!("{}", describe(&scenario, seed, &relays));
+    for line in io::stdin().lock().lines() {
+        match line?.trim() {
+            "begin" => conductor.begin(),
+            "open" => conductor.open(),
+            _ => {}
+        }
+        println!("{}", Value::from_iter(relays.iter().map(Relay::json)));
+    }
+    Ok(())
+}
+
+/// A scenario by its file or by its name.
+fn read(word: &str) -> Result<Scenario, Failure> {
+    let text = match SHIPPED.iter().find(|(name, _)| *name == word) {
+        Some((_, text)) => (*text).to_owned(),
+        None => fs::read_to_string(Path::new(word)).map_err(|error| {
+            let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+            Failure::text(format!(
+                "{word} cannot be read: {error}; give a scenario file, or one of {}",
+                names.join(", ")
+            ))
+        })?,
+    };
+    text.parse().map_err(|error| Failure::text(format!("{word}: {error}")))
+}
+
+fn describe(scenario: &Scenario, seed: u64, relays: &[Relay]) -> Value {
+    let cameras = scenario.cameras().zip(relays).enumerate().map(|(index, ((name, spec), relay))| {
+        let steps = scenario.timetable(index, seed);
+        let steps = steps.steps().map(|(at, rate)| json!([at.as_secs_f64(), rate]));
+        json!({
+            "name": name,
+            "address": relay.address().to_string(),
+            "frames_per_second": 1.0 / spec.interval.as_secs_f64(),
+            "bits_per_second": steps.collect::<Vec<_>>(),
+        })
+    });
+    let wanted = scenario.wanted().map(|wanted| {
+        json!({
+            "name": wanted.name,
+            "cameras": wanted.cameras,
+            "latency_ms": wanted.contract.latency_bound.map(|bound| bound.as_secs_f64() * 1e3),
+            "accuracy": wanted.contract.accuracy_floor,
+        })
+    });
+    json!({
+        "name": scenario.name(),
+        "about": scenario.about(),
+        "seconds": scenario.length().as_secs_f64(),
+        "seed": seed,
+        "cameras": cameras.collect::<Vec<_>>(),
+        "subscriptions": wanted.collect::<Vec<_>>(),
+    })
+}

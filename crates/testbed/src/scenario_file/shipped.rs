@@ -1,0 +1,19 @@
+//! The scenarios that come with Mez, so that they can be had by name without a checkout.
+
+macro_rules! shipped {
+    ($($name:literal),* $(,)?) => {
+        /// The name and the text of each.
+        pub const SHIPPED: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../scenarios/", $name, ".toml")))),*];
+    };
+}
+
+shipped![
+    "elevator",
+    "five_cameras",
+    "interference",
+    "interference_step",
+    "outage",
+    "walking_away",
+    "wifi_hidden",
+];
