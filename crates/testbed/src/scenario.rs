@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use mez_core::contract::Contract;
+use mez_core::history::Reach;
+use mez_core::subscription::Deliver;
 
 use crate::link::LinkSpec;
 use crate::random::Random;
@@ -110,7 +112,17 @@ fn application(random: &mut Random, variety: Variety) -> ApplicationSpec {
     };
     let (begins, ends) = (random.one_in(4), random.one_in(5));
     let (before, end_after_ms) = (random.duration(ms(0)..=secs(4)), random.within(0..=9_000) as i64 - 1_000);
+    let reads = random.one_in(6);
     match variety.spans {
+        // All of the past, from wherever it is, and perhaps the present as well.
+        true if reads => ApplicationSpec {
+            // Clocks differ by up to a minute each way: of all, or of what may well be nothing.
+            begin_before: Some(before + if begins { secs(0) } else { secs(120) }),
+            end_after_ms: ends.then_some(end_after_ms.max(-(before.as_millis() as i64))),
+            deliver: if every { Deliver::Newest } else { Deliver::Every },
+            reach: Reach::Camera,
+            ..spec
+        },
         true => ApplicationSpec {
             begin_before: begins.then_some(before),
             end_after_ms: ends.then_some(end_after_ms.max(-(before.as_millis() as i64))),

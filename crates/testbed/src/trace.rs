@@ -40,6 +40,12 @@ pub enum What {
     ToEdge { edge: usize, link: LinkId, kind: u8 },
     /// A camera gave a frame to the link.
     Sends { camera: usize, link: LinkId, frame: FrameId, skipped: u64 },
+    /// A camera gave a frame of the past to the link.
+    SendsPast { camera: usize, link: LinkId, frame: FrameId, request: u64 },
+    /// An application asks for the past.
+    Asked { application: usize, request: u64 },
+    /// An application has its answer.
+    Answered { application: usize, found: bool },
     /// A camera cancelled a frame.
     Resets { camera: usize, link: LinkId, frame: FrameId },
     /// A frame's last byte left.

@@ -2,7 +2,8 @@
 //! it, in a world that is in order without it.
 
 use mez_testbed::{
-    Action, ApplicationSpec, Bug, CameraSpec, Counter, EdgeId, Failure, Moment, World, mbps, ms, secs,
+    Action, ApplicationSpec, Bug, CameraSpec, Counter, EdgeId, EdgeSpec, Failure, HostClock, Moment, World,
+    mbps, ms, secs,
 };
 
 /// Two cameras, one of them on a slow link; applications that come, go and are slow; a cut and two restarts.
@@ -114,4 +115,59 @@ fn a_log_above_its_budget_is_noticed() {
 #[test]
 fn a_timer_that_is_not_served_is_noticed() {
     assert_noticed(Bug::TimerIgnored, "progress");
+}
+
+/// A camera whose frames nobody wanted when they were new, and somebody who wants all of them afterwards, while another looks on.
+fn read_past(bug: Option<Bug>) -> Result<(), Box<Failure>> {
+    // Times of the past are the same for both.
+    let clock =
+        Some(HostClock { origin_nanos: 1_000_000_000, drift_ppb: 0, wall_nanos: 1_700_000_000_000_000_000 });
+    let mut world = World::seeded_with(12, EdgeSpec { clock, ..EdgeSpec::default() });
+    if let Some(bug) = bug {
+        world.plant(bug);
+    }
+    world.camera("dock/cam1", CameraSpec { clock, ..CameraSpec::frames(10, 100_000) });
+    world.try_run(secs(8))?;
+    world.application(ApplicationSpec::newest("**"));
+    let reader = world.application(ApplicationSpec::read("dock/*", secs(5), secs(1)));
+    world.try_run(secs(40))?;
+    assert!(bug.is_some() || world.has_ended(reader));
+    assert!(bug.is_some() || world.deliveries(reader).len() >= 39, "{}", world.deliveries(reader).len());
+    Ok(())
+}
+
+fn assert_noticed_in_the_past(bug: Bug, rule: &str) {
+    match read_past(Some(bug)) {
+        Ok(()) => panic!("{bug:?} went unnoticed"),
+        Err(failure) => {
+            assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_noticed_in_a_past_where_nothing_is_planted() {
+    if let Err(failure) = read_past(None) {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn frames_of_the_past_that_are_passed_over_are_noticed() {
+    assert_noticed_in_the_past(Bug::PastWithHoles, "holes");
+}
+
+#[test]
+fn a_camera_that_is_not_asked_is_noticed() {
+    assert_noticed_in_the_past(Bug::PastNotAsked, "holes");
+}
+
+#[test]
+fn bytes_of_another_frame_of_the_past_are_noticed() {
+    assert_noticed_in_the_past(Bug::PastMixedUp, "bytes");
+}
+
+#[test]
+fn a_past_that_takes_more_than_its_share_of_the_link_is_noticed() {
+    assert_noticed_in_the_past(Bug::PastHurries, "past last");
 }

@@ -53,7 +53,7 @@ fn the_same_seed_gives_the_same_trace() {
 #[test]
 fn setting_wall_clocks_changes_nothing_but_stamps() {
     let mut stepped = 0;
-    for seed in 0..60 {
+    for seed in 0..80 {
         let trace = |wall_steps| {
             let (mut world, length) = random(seed, Variety { wall_steps, spans: false });
             world.run(length);

@@ -100,6 +100,10 @@ impl Feed {
         self.begun |= begun;
         let mut newest: Option<Record> = None;
         while let Some(record) = self.step(span) {
+            if newest.as_ref().is_some_and(|newest| record.frame.meta.id <= newest.frame.meta.id) {
+                // It was found elsewhere, and has crossed live meanwhile.
+                continue;
+            }
             if let Some(skipped) = newest.replace(record) {
                 self.skipped.add(SkipReason::ApplicationBusy, 1);
                 self.last = Some(skipped.frame.meta.id);

@@ -164,7 +164,7 @@ impl Subscription {
     }
 
     /// A question for the past that has not been put yet; each waits for its answer in [`Subscription::handle_past`]. Ask
-    /// for these until there is none, after every [`Subscription::next`] that has nothing. One for each camera at most is open.
+    /// for these until there is none, after every [`Subscription::next`]. One for each camera at most is open.
     pub fn poll_past(&mut self) -> Option<(CameraName, PastQuery)> {
         self.feeds.iter_mut().find_map(|feed| Some((feed.camera.clone(), feed.poll_past()?)))
     }

@@ -416,3 +416,20 @@ fn what_is_removed_while_it_is_read_is_stated() {
     assert_eq!(after.1[..], [(SkipReason::NotHeld, after.0 - before.0 - 1)]);
     assert_eq!(deliveries.last().unwrap().0, 59);
 }
+
+/// Somebody asks for the newest frame of the past, and the same frame crosses before the answer is there.
+#[test]
+fn a_frame_that_crosses_while_it_is_looked_for_comes_once() {
+    let mut rig = Rig::new(1 << 20, 8 << 20, 1 << 20);
+    let span = Span { begin: Some(Timestamp::MIN), end: None, deliver: Deliver::Newest };
+    let mut reading = Subscription::reaching(span, Reach::Camera);
+    reading.attach(camera(), rig.writer.reader());
+    assert!(matches!(reading.next(Timestamp::from_nanos(1)), Next::Pending));
+    let (camera, _) = reading.poll_past().expect("memory holds nothing");
+    rig.publish(100, false);
+    let record = rig.writer.reader().newest();
+    reading.handle_past(&camera, PastAnswer { record, ..PastAnswer::default() });
+    let Next::Frame(first) = reading.next(Timestamp::from_nanos(2)) else { panic!("it was found") };
+    assert_eq!((first.record.frame.meta.id.sequence, first.skipped.total()), (Sequence(0), 0));
+    assert!(matches!(reading.next(Timestamp::from_nanos(3)), Next::Pending), "it came twice");
+}

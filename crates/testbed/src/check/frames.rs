@@ -133,6 +133,12 @@ impl Checks {
         self.expect(before.is_none_or(|before| before < id), "order", || {
             format!("the replica of {camera} has {id} after {before:?}")
         });
+        let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();
+        let crossed =
+            runs.filter_map(|run| run.frames.get(id.sequence.0 as usize)).any(|frame| frame.sent.is_some());
+        self.expect(crossed, "replica", || {
+            format!("the replica of {camera} has {id}, which never crossed live")
+        });
         let mut from = match before {
             Some(before) if before.epoch == id.epoch => before.sequence.0 + 1,
             _ => 0,

@@ -10,6 +10,8 @@
 //! | `clock` | the age that the edge states is right within the error that it states | `deliveries.rs` |
 //! | `one crossing` | no frame is given to a link twice, whatever the number of subscribers | `frames.rs` |
 //! | `one in flight` | at most one frame of a connection has bytes unsent | `frames.rs` |
+//! | `holes` | a reading that asks the camera passes over no frame of the past that the camera holds (I5) | `world/past.rs` |
+//! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
 //! | `replica` | what a record says is missing before it lies between it and the record before | `frames.rs` |
 //! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `world/watch.rs` |
 //! | `replies` | a camera gets each reply once, as it was given | `deliveries.rs` |
@@ -22,6 +24,7 @@
 
 mod deliveries;
 mod frames;
+mod past;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,6 +66,8 @@ pub(crate) struct Checks {
     readings: BTreeMap<SubscriptionId, Reading>,
     /// How many replies of an application to a frame are on their way.
     replies: BTreeMap<(CameraName, FrameId, String), u64>,
+    /// Of each run of a camera, what it did for readings of the past.
+    past: BTreeMap<(CameraName, u64), past::Use>,
 }
 
 impl Checks {

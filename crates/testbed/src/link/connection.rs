@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
-use mez_core::frame::FrameId;
+use mez_core::frame::{Epoch, FrameId};
 
 use super::Side;
 use super::direction::{Chunk, Kind};
@@ -75,6 +75,12 @@ pub(super) struct OutFrame {
     pub(super) sent: u32,
 }
 
+impl OutFrame {
+    fn is_past(&self) -> bool {
+        self.frame.epoch == Epoch(u64::MAX)
+    }
+}
+
 /// What left an end.
 pub(super) struct Taken {
     pub(super) number: Option<u64>,
@@ -109,7 +115,11 @@ impl End {
     }
 
     pub(super) fn unsent_frames(&self) -> usize {
-        self.frames.len()
+        self.frames.iter().filter(|out| !out.is_past()).count()
+    }
+
+    pub(super) fn unsent_past(&self) -> usize {
+        self.frames.iter().filter(|out| out.is_past()).count()
     }
 
     pub(super) fn resend_bytes(&self) -> u64 {
@@ -128,7 +138,9 @@ impl End {
     }
 
     pub(super) fn send_frame(&mut self, frame: OutFrame) {
-        self.frames.push(frame);
+        // A frame of the past goes behind all others.
+        let place = if frame.is_past() { 0 } else { self.frames.len() };
+        self.frames.insert(place, frame);
     }
 
     /// Drops what has not left of a frame.

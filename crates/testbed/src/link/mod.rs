@@ -24,6 +24,7 @@ use mez_core::frame::FrameId;
 
 use self::connection::{Connection, OutFrame};
 use self::direction::{Chunk, Direction, Kind};
+pub(crate) use self::types::past_stream;
 pub use self::types::{LinkOutput, LinkSpec, Side};
 use crate::random::Random;
 use crate::time::{Moment, ms, secs};
@@ -100,6 +101,11 @@ impl Link {
     /// How many frames of a connection have bytes that have not left.
     pub fn unsent_frames(&self, connection: LinkId) -> usize {
         self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_frames())
+    }
+
+    /// How many frames of the past of a connection have bytes that have not left; they are not among the others.
+    pub fn unsent_past(&self, connection: LinkId) -> usize {
+        self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_past())
     }
 
     /// Whether a side has nothing in its queue, and nothing of it is lost and still to be sent again.

@@ -4,9 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
-use mez_core::frame::FrameId;
+use mez_core::frame::{Epoch, FrameId, Sequence};
 
 use crate::time::ms;
+
+/// The name of the stream that carries a frame of the past: that of the question. It goes behind frames.
+pub(crate) const fn past_stream(request: u64) -> FrameId {
+    FrameId { epoch: Epoch(u64::MAX), sequence: Sequence(request) }
+}
 
 /// The two ends of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

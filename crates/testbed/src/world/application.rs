@@ -1,5 +1,6 @@
 //! Applications: each reads the replica logs through a subscription, at its own pace.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use mez_core::subscription::{Delivery, Next, NotHeld, Span, Subscription};
 use mez_core::units::{ClockAnchor, Timestamp};
 
 use super::events::Event;
+use super::past::Asked;
 use super::{ApplicationId, ApplicationSpec, Bug, Node, World};
 use crate::check::Reading;
 use crate::random::Random;
@@ -60,11 +62,21 @@ pub(super) struct Application {
     pub(super) ready_since: Moment,
     pub(super) deliveries: Vec<Delivered>,
     pub(super) reading: Option<(SubscriptionId, Subscription)>,
-    random: Random,
+    pub(super) random: Random,
+    /// When its reading was last busy with the past.
+    pub(super) past_until: Moment,
+    /// Questions for the past so far.
+    pub(super) questions: u64,
+    /// Questions for the past that are open.
+    pub(super) asked: BTreeMap<u64, Asked>,
+    /// A question for the past was not answered in time or in full, so that there may be holes.
+    pub(super) excused: bool,
+    /// When it last subscribed.
+    pub(super) subscribed: Moment,
     /// Logs that it is to read and has not looked at: its thread learns of them a little later.
     letters: Vec<Letter>,
     /// Subscriptions so far.
-    subscriptions: u64,
+    pub(super) subscriptions: u64,
     /// Frames taken so far.
     frames: u64,
     /// The frame that it works on.
@@ -87,6 +99,8 @@ impl Application {
 
     pub(super) fn lose_subscription(&mut self) {
         self.reading = None;
+        self.asked.clear();
+        self.excused = false;
         self.letters.clear();
     }
 }
@@ -110,6 +124,11 @@ impl World {
             deliveries: Vec::new(),
             reading: None,
             random: self.random.split(),
+            past_until: self.now,
+            questions: 0,
+            asked: BTreeMap::new(),
+            excused: false,
+            subscribed: self.now,
             letters: Vec::new(),
             subscriptions: 0,
             frames: 0,
@@ -169,9 +188,11 @@ impl World {
             (span, process.run)
         });
         let Some((span, edge_run)) = span else { return };
-        self.checks.subscribed(id, Reading::new(edge_run, span));
+        let reach = self.applications[index].spec.reach;
+        self.checks.subscribed(id, Reading::new(edge_run, span, reach));
         let application = &mut self.applications[index];
-        application.reading = Some((id, Subscription::new(span)));
+        application.reading = Some((id, Subscription::reaching(span, reach)));
+        application.subscribed = self.now;
         application.subscriptions += 1;
         self.edges[edge].subscriptions_changed = self.now;
         if let Some(end_ms) = self.applications[index].spec.end_after_ms {
@@ -187,7 +208,9 @@ impl World {
         application.wants = false;
         let edge = application.spec.edge.0;
         application.letters.clear();
-        if let Some((id, _)) = application.reading.take() {
+        let reading = application.reading.take();
+        self.drop_questions(index);
+        if let Some((id, _)) = reading {
             self.with_edge(edge, |process, _| process.broker.handle_unsubscribe(id));
             self.edges[edge].subscriptions_changed = self.now;
         }
@@ -218,13 +241,18 @@ impl World {
         for letter in application.letters.extract_if(.., |letter| letter.arrives <= self.now) {
             reading.attach_from(letter.camera, letter.log, letter.present);
         }
+        if !application.letters.is_empty() && reading.cameras().next().is_none() {
+            // The first logs are there before anybody looks.
+            return;
+        }
         let edge = &self.edges[application.spec.edge.0];
         let Some(process) = &edge.process else { return };
         let now = edge.clock.monotonic(self.now);
         match reading.next(process.wall(now)) {
-            Next::Pending => {}
+            Next::Pending => self.ask_past(index),
             Next::Ended { .. } => {
-                application.ended = true;
+                self.watch_end(index);
+                self.applications[index].ended = true;
                 self.trace.record(self.now, What::Ended { application: index });
                 self.unsubscribe(index);
             }
@@ -259,6 +287,9 @@ impl World {
                 let frames = application.frames;
                 self.events.push(done, Event::Ready { application: index, frames });
                 self.watch_age(index);
+                self.watch_holes(index);
+                // Another camera may lack something meanwhile.
+                self.ask_past(index);
             }
         }
     }

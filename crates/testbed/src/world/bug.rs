@@ -31,4 +31,12 @@ pub enum Bug {
     TimerIgnored,
     /// A camera's log gets four times its budget.
     LogTooLarge,
+    /// Every fifth frame of the past is passed over.
+    PastWithHoles,
+    /// A reading of the past is given bytes of another frame.
+    PastMixedUp,
+    /// A frame of the past counts as sent as soon as it is begun, so that the link never rests from the past.
+    PastHurries,
+    /// Every third question for the past is answered with nothing, and nobody was asked.
+    PastNotAsked,
 }

@@ -8,12 +8,14 @@ use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput, Transfo
 use mez_core::broker::edge::CameraInfo;
 use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
 use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId};
-use mez_core::log::{AppendError, LogConfig, LogReader, log};
+use mez_core::history::PastQuery;
+use mez_core::log::{AppendError, LogConfig, LogReader, Record, log};
 use mez_core::name::CameraName;
 use mez_core::units::{ClockAnchor, Timestamp};
 use mez_core::wire::{Message, MessageBuffer, Report};
 
 use super::events::Event;
+use super::past::request_of;
 use super::{Bug, CameraId, CameraSpec, CaptureTimes, Counter, LinkNode, Node, Timer, World};
 use crate::link::{Link, LinkOutput, LinkSpec, Side};
 use crate::payload::{payload, received};
@@ -67,7 +69,7 @@ pub(super) struct CameraHost {
     pub(super) is_rival: bool,
     pub(super) timer: Timer,
     pub(super) process: Option<CameraProcess>,
-    random: Random,
+    pub(super) random: Random,
     counts: CameraCounts,
     /// The counter on the disk.
     persisted: u64,
@@ -102,6 +104,16 @@ impl CameraProcess {
     /// How many connections it has open.
     pub(super) fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    /// The frame of the past that a question admits, as its log answers.
+    pub(super) fn past(&self, query: &PastQuery) -> Option<Record> {
+        self.reader.find(query)
+    }
+
+    /// The oldest capture time in its log.
+    pub(super) fn held_from(&self) -> Option<Timestamp> {
+        self.reader.held_from()
     }
 
     pub(super) fn open_connections(&self) -> impl Iterator<Item = LinkId> {
@@ -436,6 +448,9 @@ impl World {
                 }
             }
             CameraOutput::Transform(transform) => return self.make(index, &transform),
+            CameraOutput::SendFrame { link: connection, header, payload } if header.history > 0 => {
+                self.send_past(index, connection, &header, payload);
+            }
             CameraOutput::SendFrame { link: connection, header, payload } => {
                 let id = header.meta.id;
                 self.checks.sends(&host.name, process.run, &header, link.unsent_frames(connection));
@@ -479,8 +494,7 @@ impl World {
                 host.refused = Some(now);
                 self.trace.record(now, What::RefusedBy { camera: index, code: code as u16 });
             }
-            // In these worlds nobody asks for the past.
-            CameraOutput::ReadHistory { .. } => {}
+            CameraOutput::ReadHistory { ticket, query } => return self.look_for(index, ticket, query),
             CameraOutput::LinkChanged { up } => {
                 let before = std::mem::replace(&mut process.up, up);
                 self.checks
@@ -534,6 +548,12 @@ impl World {
                 if let Some(camera) = self.camera_of(index, connection) {
                     self.camera_hears(camera, connection, &bytes);
                 }
+            }
+            LinkOutput::FrameSent { connection, frame } | LinkOutput::FrameStopped { connection, frame }
+                if request_of(frame).is_some() =>
+            {
+                let Some(camera) = self.camera_of(index, connection) else { return };
+                self.past_left(camera, connection, request_of(frame).unwrap_or_default());
             }
             LinkOutput::FrameSent { connection, frame } => {
                 let Some(camera) = self.camera_of(index, connection) else { return };

@@ -11,8 +11,9 @@ use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{FrameHeader, Message, MessageBuffer};
 
 use super::camera::encoded;
+use super::past::request_of;
 use super::{Bug, EdgeId, EdgeSpec, Node, Timer, World};
-use crate::link::{LinkOutput, Side};
+use crate::link::{LinkOutput, Side, past_stream};
 use crate::payload::received;
 use crate::time::{HostClock, Moment, ms};
 use crate::trace::What;
@@ -196,8 +197,7 @@ impl World {
                     }
                 }
             }
-            // In these worlds nobody asks for the past.
-            EdgeOutput::History { .. } => {}
+            EdgeOutput::History { request, answer } => self.past_answered(index, request, answer),
             EdgeOutput::CameraChanged { up, .. } => {
                 self.trace.record(now, What::CameraChanged { edge: index, up });
             }
@@ -229,10 +229,15 @@ impl World {
             LinkOutput::FrameOpened { connection, header } => {
                 self.frame_opens(edge, index, connection, &header)
             }
+            LinkOutput::FrameProgress { frame, .. } if request_of(frame).is_some() => {}
             LinkOutput::FrameProgress { connection, frame, bytes } => {
                 self.with_edge(edge, |process, now| {
                     process.broker.handle_frame_progress(now, connection, frame, bytes);
                 });
+            }
+            LinkOutput::FrameFinished { connection, frame, payload } if request_of(frame).is_some() => {
+                let request = request_of(frame).unwrap_or_default();
+                self.past_arrived(edge, connection, request, Some(payload));
             }
             LinkOutput::FrameFinished { connection, frame, payload } => {
                 self.trace.record(at, What::Arrived { edge, link: connection, frame });
@@ -243,6 +248,9 @@ impl World {
                 self.with_edge(edge, |process, now| {
                     process.broker.handle_frame_complete(now, connection, frame, payload);
                 });
+            }
+            LinkOutput::FrameCancelled { connection, frame } if request_of(frame).is_some() => {
+                self.past_arrived(edge, connection, request_of(frame).unwrap_or_default(), None);
             }
             LinkOutput::FrameCancelled { connection, frame } => {
                 self.trace.record(at, What::Cancelled { edge, link: connection, frame });
@@ -272,7 +280,7 @@ impl World {
         if self.bug == Some(Bug::LostSkipRanges) {
             header.skipped.clear();
         }
-        let frame = header.meta.id;
+        let (frame, past) = (header.meta.id, header.history);
         let taken = self.with_edge(edge, |process, now| {
             process.connections.contains_key(&connection)
                 && process.broker.handle_frame_header(now, connection, header).is_ok()
@@ -280,7 +288,8 @@ impl World {
         let taken = taken == Some(true);
         self.trace.record(self.now, What::Opened { edge, link: connection, frame, taken });
         if !taken {
-            self.links[link].link.stop(self.now, connection, frame);
+            let stream = if past > 0 { past_stream(past) } else { frame };
+            self.links[link].link.stop(self.now, connection, stream);
             self.touch(Node::Link(link));
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use mez_core::broker::camera::Transformed;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{Epoch, FrameId};
+use mez_core::history::{PastAnswer, PastQuery};
 
 use super::{Action, Node};
 use crate::time::Moment;
@@ -20,6 +21,10 @@ pub(super) enum Event {
     Told { camera: usize, run: u64 },
     /// A camera's codec is done with a frame.
     Made { camera: usize, run: u64, frame: FrameId, made: Box<Transformed> },
+    /// A camera's host has found a frame of the past, or none.
+    Found { camera: usize, run: u64, ticket: u64, query: PastQuery },
+    /// An application's question for the past is answered.
+    Answered { application: usize, request: u64, answer: Box<PastAnswer> },
     /// The counter above `above` is on the disk.
     EpochPersisted { camera: usize, run: u64, above: Epoch },
     /// An application's thread may look at what it is to read.

@@ -22,6 +22,7 @@ mod camera;
 mod edge;
 mod events;
 mod fault;
+mod past;
 mod spec;
 mod watch;
 
@@ -270,6 +271,10 @@ impl World {
             Event::Publish { camera, run } => self.publish(camera, run),
             Event::Told { camera, run } => self.tell(camera, run),
             Event::Made { camera, run, frame, made } => self.made(camera, run, frame, *made),
+            Event::Found { camera, run, ticket, query } => self.found(camera, run, ticket, query),
+            Event::Answered { application, request, answer } => {
+                self.take_answer(application, request, *answer);
+            }
             Event::EpochPersisted { camera, run, above } => self.raise_epoch(camera, run, above),
             Event::Wake { application } => self.wake(application),
             Event::Ready { application, frames } => self.finish_frame(application, frames),

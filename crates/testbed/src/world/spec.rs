@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use mez_core::contract::Contract;
+use mez_core::history::Reach;
 use mez_core::subscription::Deliver;
 
 use crate::link::LinkSpec;
@@ -132,6 +133,8 @@ pub struct ApplicationSpec {
     pub end_after_ms: Option<i64>,
     /// Newest or every frame.
     pub deliver: Deliver,
+    /// How far back it reaches for what the edge's memory does not hold. Default no further.
+    pub reach: Reach,
     /// How long it works on a frame. Default 1 ms.
     pub consumes: Duration,
     /// Whether it replies to each frame when it has done with it. Default no.
@@ -148,6 +151,7 @@ impl ApplicationSpec {
             begin_before: None,
             end_after_ms: None,
             deliver: Deliver::Newest,
+            reach: Reach::Memory,
             consumes: ms(1),
             replies: false,
         }
@@ -161,6 +165,16 @@ impl ApplicationSpec {
     /// Every frame of `cameras` from `before` ago on, and then what comes.
     pub fn since(cameras: &str, before: Duration) -> Self {
         Self { begin_before: Some(before), ..Self::every(cameras) }
+    }
+
+    /// Every frame that was captured between `begin` and `end` ago, from wherever it is held.
+    pub fn read(cameras: &str, begin: Duration, end: Duration) -> Self {
+        Self {
+            begin_before: Some(begin),
+            end_after_ms: Some(-(end.as_millis() as i64)),
+            reach: Reach::Camera,
+            ..Self::every(cameras)
+        }
     }
 
     /// The same, working for `consumes` on every frame.

@@ -11,7 +11,7 @@ use crate::time::{Moment, ms, secs};
 /// How often the rules are looked at.
 pub(super) const WATCH_INTERVAL: Duration = ms(50);
 /// I12: after faults stop, delivery resumes within this.
-const RESUME_MAX: Duration = secs(2);
+pub(super) const RESUME_MAX: Duration = secs(2);
 /// An idle link with something to send is silent for no longer than this.
 const SILENCE_MAX: Duration = ms(250);
 /// A change of what is wanted is known at the camera within this, besides the time in queues.
@@ -64,7 +64,7 @@ impl World {
     }
 
     /// When a camera's path has last been touched by anything that it may have to recover from.
-    fn quiet_since(&self, camera: usize) -> Moment {
+    pub(super) fn quiet_since(&self, camera: usize) -> Moment {
         let camera = &self.cameras[camera];
         let refused = camera.refused.map_or(Moment::START, |refused| refused + REFUSED_MAX);
         let rivals = if camera.rivals { camera.disturbed + RIVAL_MAX } else { Moment::START };
@@ -226,6 +226,7 @@ impl World {
         let (reader, host) = (&self.applications[application], &self.cameras[camera]);
         let live = reader.reads(host.spec.edge.0, &host.name)
             && reader.spec.end_after_ms.is_none()
+            && reader.asked.is_empty()
             && !reader.stalled
             && host.publishing
             && self.is_well(camera);
@@ -235,7 +236,7 @@ impl World {
         }
         let last = reader.deliveries.iter().rev().find(|delivered| delivered.camera == host.name);
         let last = last.map_or(Moment::START, |delivered| delivered.at);
-        let since = self.quiet_since(camera).max(reader.ready_since).max(last);
+        let since = self.quiet_since(camera).max(reader.ready_since).max(reader.past_until).max(last);
         // One frame may be on its way when the next is published, and each camera has its turn at the application.
         let spec = self.links[host.link].link.spec();
         let service = self.service_time(camera);

@@ -1,0 +1,65 @@
+//! What a camera sends of its past, and when.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::camera::HISTORY_SHARE;
+use mez_core::frame::{FrameId, FrameMeta};
+use mez_core::name::CameraName;
+
+use super::Checks;
+use crate::time::Moment;
+
+/// Clocks of hosts differ by up to 50 ppm, and stamps are rounded.
+const ROUNDING: Duration = Duration::from_micros(100);
+
+/// How a camera's process uses its link for the past.
+#[derive(Default)]
+pub(super) struct Use {
+    /// When the frame that was given last was given.
+    begun: Option<Moment>,
+    /// Before this the link belongs to others.
+    rests_until: Option<Moment>,
+}
+
+impl Checks {
+    /// A camera gives a frame of the past to a connection, on which so many live frames and frames of the past have bytes that
+    /// have not left.
+    pub(crate) fn sends_past(
+        &mut self,
+        camera: &CameraName,
+        run: u64,
+        meta: &FrameMeta,
+        payload: &Bytes,
+        (live, past): (usize, usize),
+    ) {
+        let (id, now) = (meta.id, self.now);
+        self.matching_runs(camera, meta, payload, "a camera sends of the past");
+        self.expect(live == 0, "past last", || {
+            format!("camera {camera} begins {id} of the past while {live} live frames are unsent")
+        });
+        self.expect(past == 0, "past last", || {
+            format!("camera {camera} begins {id} of the past while {past} others of the past are unsent")
+        });
+        let known = self.past.entry((camera.clone(), run)).or_default();
+        known.begun = Some(now);
+        let rests_until = known.rests_until.take();
+        self.expect(rests_until.is_none_or(|until| until <= now + ROUNDING), "past last", || {
+            format!("camera {camera} begins {id} of the past before its share of the link allows it: {rests_until:?}")
+        });
+    }
+
+    /// The last byte of a frame of the past has left; `wanted`: live frames are wanted as well.
+    pub(crate) fn past_left(&mut self, camera: &CameraName, run: u64, wanted: bool) {
+        let now = self.now;
+        let known = self.past.entry((camera.clone(), run)).or_default();
+        if let Some(begun) = known.begun.take().filter(|_| wanted) {
+            known.rests_until = Some(now + now.since(begun).mul_f64(1.0 / HISTORY_SHARE - 1.0));
+        }
+    }
+
+    /// When a process of a camera published a frame.
+    pub(crate) fn published_at(&self, camera: &CameraName, run: u64, id: FrameId) -> Option<Moment> {
+        self.published_frame(camera, run, id).map(|frame| frame.at)
+    }
+}

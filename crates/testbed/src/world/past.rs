@@ -1,0 +1,245 @@
+//! Readings of the past: applications' questions to the camera's log, and the frames that answer them.
+//!
+//! Edges of a world keep nothing on disk, so what their memory lacks is asked for at the camera, as `mez-node` does it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::LinkId;
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::frame::{Epoch, FrameId};
+use mez_core::history::{PastAnswer, PastQuery, Reach};
+use mez_core::name::CameraName;
+use mez_core::subscription::Deliver;
+use mez_core::units::Timestamp;
+use mez_core::wire::FrameHeader;
+
+use super::events::Event;
+use super::watch::RESUME_MAX;
+use super::{Bug, Node, World};
+use crate::link::past_stream;
+use crate::payload::received;
+use crate::time::ms;
+use crate::trace::What;
+
+/// How long a camera looks for a frame of the past.
+const LOOKS_MS: std::ops::RangeInclusive<u64> = 0..=20;
+/// How long it takes until an application's reading has its answer.
+const ANSWER_TIME_MAX: Duration = ms(5);
+
+/// A question that a reading has put.
+pub(super) struct Asked {
+    pub(super) subscription: SubscriptionId,
+    pub(super) camera: CameraName,
+}
+
+impl World {
+    // ---- the application ----------------------------------------------------------------------------------
+
+    /// Puts the questions of an application's reading.
+    pub(super) fn ask_past(&mut self, index: usize) {
+        loop {
+            let application = &mut self.applications[index];
+            let edge = application.spec.edge.0;
+            let Some((id, reading)) = &mut application.reading else { return };
+            let Some((camera, query)) = reading.poll_past() else { return };
+            let id = *id;
+            let follows = query.after.is_some_and(|after| Some(after.next()) == query.before);
+            application.questions += 1;
+            let lost = self.bug == Some(Bug::PastNotAsked) && application.questions % 3 == 2;
+            if follows || lost || query.reach < Reach::Camera {
+                reading.handle_past(&camera, PastAnswer::default());
+                self.touch(Node::Application(index));
+                continue;
+            }
+            let request =
+                self.with_edge(edge, |process, now| process.broker.handle_history_query(now, &camera, query));
+            let Some(request) = request else { return };
+            self.trace.record(self.now, What::Asked { application: index, request });
+            self.applications[index].asked.insert(request, Asked { subscription: id, camera });
+        }
+    }
+
+    /// An edge has the answer to a question.
+    pub(super) fn past_answered(&mut self, edge: usize, request: u64, answer: PastAnswer) {
+        let asks =
+            |known: &super::Application| known.spec.edge.0 == edge && known.asked.contains_key(&request);
+        let Some(index) = self.applications.iter().position(asks) else { return };
+        let application = &mut self.applications[index];
+        let later = self.now + application.random.duration(Duration::ZERO..=ANSWER_TIME_MAX);
+        let answer = Box::new(answer);
+        self.events.push(later, Event::Answered { application: index, request, answer });
+    }
+
+    /// An application's reading has its answer.
+    pub(super) fn take_answer(&mut self, index: usize, request: u64, mut answer: PastAnswer) {
+        let application = &mut self.applications[index];
+        let Some(asked) = application.asked.remove(&request) else { return };
+        application.past_until = self.now;
+        let Some((id, reading)) = &mut application.reading else { return };
+        if *id != asked.subscription {
+            return;
+        }
+        if answer.broken {
+            application.excused = true;
+        }
+        if let Some(record) = answer.record.as_mut().filter(|_| self.bug == Some(Bug::PastMixedUp)) {
+            record.frame.payload = Bytes::from_static(b"another frame");
+        }
+        self.trace.record(self.now, What::Answered { application: index, found: answer.record.is_some() });
+        reading.handle_past(&asked.camera, answer);
+        self.touch(Node::Application(index));
+    }
+
+    /// Nobody waits for an application's questions any more.
+    pub(super) fn drop_questions(&mut self, index: usize) {
+        let edge = self.applications[index].spec.edge.0;
+        let asked = std::mem::take(&mut self.applications[index].asked);
+        self.applications[index].excused = false;
+        self.with_edge(edge, |process, _| {
+            asked.keys().for_each(|request| process.broker.handle_history_dropped(*request));
+        });
+    }
+
+    /// A frame that the camera still holds was passed over by a reading that asks the camera, before the frame that it just gave:
+    /// that is a hole that nobody had to make.
+    pub(super) fn watch_holes(&mut self, index: usize) {
+        let deliveries = &self.applications[index].deliveries;
+        let Some(got) = deliveries.last() else { return };
+        let before = deliveries.iter().rev().skip(1).take_while(|one| one.subscription == got.subscription);
+        let last = before.filter(|one| one.camera == got.camera).map(|one| one.frame).max();
+        let (next, camera) = (got.frame, got.camera.clone());
+        let camera = self.cameras.iter().position(|known| known.name == camera);
+        camera.into_iter().for_each(|camera| self.expect_no_hole(index, camera, last, Some(next)));
+    }
+
+    /// The same for all that would have come after the last frame that a reading gave before its end.
+    pub(super) fn watch_end(&mut self, index: usize) {
+        let application = &self.applications[index];
+        let edge = application.spec.edge.0;
+        let cameras = self.cameras.iter().map(|camera| &camera.name);
+        let names: Vec<CameraName> = cameras.filter(|name| application.reads(edge, name)).cloned().collect();
+        let this = application.subscriptions - 1;
+        for name in names {
+            let of_it = |one: &&super::Delivered| one.camera == name && one.subscription == this;
+            let given = self.applications[index].deliveries.iter().filter(of_it).map(|one| one.frame).max();
+            let camera = self.cameras.iter().position(|known| known.name == name);
+            camera.into_iter().for_each(|camera| self.expect_no_hole(index, camera, given, None));
+        }
+    }
+
+    fn expect_no_hole(&mut self, index: usize, camera: usize, last: Option<FrameId>, next: Option<FrameId>) {
+        let application = &self.applications[index];
+        let Some((_, reading)) = &application.reading else { return };
+        let span = reading.span();
+        let (Some(begin), since) = (span.begin, application.subscribed) else { return };
+        let asks = span.deliver == Deliver::Every && application.spec.reach == Reach::Camera;
+        let host = &self.cameras[camera];
+        let Some(process) = host.process.as_ref().filter(|_| asks && !application.excused) else { return };
+        let settled = self.quiet_since(camera) + RESUME_MAX * 2;
+        if host.rivals || settled > since || !process.broker.is_up() {
+            return;
+        }
+        let epoch = process.broker.epoch();
+        // Of other epochs the camera has nothing.
+        let after = last.filter(|last| last.epoch == epoch);
+        let end = span.end.unwrap_or(Timestamp::MAX);
+        let query = PastQuery { after, before: next, begin, end, newest: false, reach: Reach::Memory };
+        let Some(passed) = process.past(&query) else { return };
+        let id = passed.frame.meta.id;
+        let published = self.checks.published_at(&host.name, process.run, id);
+        let fits =
+            passed.frame.payload.len() <= self.edges[application.spec.edge.0].spec.frame_bytes_max as usize;
+        let was_past = published.is_some_and(|published| published + ms(100) < since);
+        self.checks.expect(!fits || !was_past, "holes", || {
+            format!("application {index} got {next:?} of camera {camera} after {last:?}, but the camera holds {id}")
+        });
+    }
+
+    // ---- the camera ---------------------------------------------------------------------------------------
+
+    /// A camera's host looks for a frame of the past.
+    pub(super) fn look_for(&mut self, index: usize, ticket: u64, query: PastQuery) {
+        let host = &mut self.cameras[index];
+        let Some(process) = &host.process else { return };
+        let (run, done) = (process.run, self.now + ms(host.random.within(LOOKS_MS)));
+        self.events.push(done, Event::Found { camera: index, run, ticket, query });
+    }
+
+    pub(super) fn found(&mut self, index: usize, run: u64, ticket: u64, query: PastQuery) {
+        if self.is_frozen(Node::Camera(index)) {
+            let later = self.now + ms(*LOOKS_MS.end());
+            return self.events.push(later, Event::Found { camera: index, run, ticket, query });
+        }
+        let host = &mut self.cameras[index];
+        let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
+        let mut record = process.past(&query);
+        if self.bug == Some(Bug::PastWithHoles)
+            && let Some(found) = record.as_ref().filter(|record| record.frame.meta.id.sequence.0 % 5 == 4)
+        {
+            let after = Some(found.frame.meta.id);
+            record = process.past(&PastQuery { after, ..query });
+        }
+        let answer = PastAnswer { record, broken: false, held_from: process.held_from() };
+        process.broker.handle_history(host.clock.monotonic(self.now), ticket, answer);
+        self.touch(Node::Camera(index));
+    }
+
+    /// A camera gives a frame of the past to its link.
+    pub(super) fn send_past(
+        &mut self,
+        index: usize,
+        connection: LinkId,
+        header: &FrameHeader,
+        payload: Bytes,
+    ) {
+        let now = self.now;
+        let host = &mut self.cameras[index];
+        let Some(process) = &mut host.process else { return };
+        let link = &mut self.links[host.link].link;
+        let request = header.history;
+        let unsent = (link.unsent_frames(connection), link.unsent_past(connection));
+        self.checks.sends_past(&host.name, process.run, &header.meta, &payload, unsent);
+        let frame = header.meta.id;
+        self.trace.record(now, What::SendsPast { camera: index, link: connection, frame, request });
+        let mut bytes = Vec::with_capacity(256);
+        header.encode(&mut bytes);
+        link.send_frame(now, connection, past_stream(request), bytes.into(), payload);
+        if self.bug == Some(Bug::PastHurries) {
+            process.broker.handle_history_sent(host.clock.monotonic(now), connection, request);
+        }
+    }
+
+    /// The last byte of a frame of the past has left, or will not.
+    pub(super) fn past_left(&mut self, index: usize, connection: LinkId, request: u64) {
+        let host = &mut self.cameras[index];
+        let Some(process) = &mut host.process else { return };
+        self.checks.past_left(&host.name, process.run, process.broker.demand().is_some());
+        process.broker.handle_history_sent(host.clock.monotonic(self.now), connection, request);
+        self.touch(Node::Camera(index));
+    }
+
+    // ---- the edge -----------------------------------------------------------------------------------------
+
+    /// All of a frame of the past has arrived at an edge, or the rest of it will not.
+    pub(super) fn past_arrived(
+        &mut self,
+        edge: usize,
+        connection: LinkId,
+        request: u64,
+        payload: Option<Bytes>,
+    ) {
+        self.with_edge(edge, |process, now| match payload {
+            Some(payload) => {
+                let payload = received(&payload);
+                process.broker.handle_history_complete(now, connection, request, payload);
+            }
+            None => process.broker.handle_history_cancelled(connection, request),
+        });
+    }
+}
+
+/// The request that a stream of the link belongs to, if it carries a frame of the past.
+pub(super) fn request_of(stream: FrameId) -> Option<u64> {
+    (stream.epoch == Epoch(u64::MAX)).then_some(stream.sequence.0)
+}
