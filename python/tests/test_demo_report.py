@@ -31,9 +31,11 @@ CHECKOUT = Path(__file__).parents[2]
 
 OPTIONS = Options(
     seconds=30,
-    cameras=2,
+    camera_names=("dock/cam1", "dock/cam2"),
     fps=10,
     video=Path("people.avi"),
+    scenario=None,
+    score=0,
     headless=True,
     json=None,
     out=Path("out"),
@@ -351,7 +353,7 @@ def test_options_default_to_a_good_show(tmp_path: Path) -> None:
     video.touch()
     options = parse(["--video", str(video)])
     assert (options.seconds, options.cameras, options.fps, options.headless) == (30, 3, 10, False)
-    assert options.camera_names == ["dock/cam1", "dock/cam2", "dock/cam3"]
+    assert options.camera_names == ("dock/cam1", "dock/cam2", "dock/cam3")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@
 | `supervise` | start a broker again when it dies, and measure how long frames stayed away |
 | `account` | every frame published is delivered or explained |
 | `application`, `detector` | what a user of Mez would write: take frames, check them, find people, reply |
+| `channel` | an emulated radio channel between cameras and edge, by a scenario file |
+| `contract`, `accuracy` | whether what a scenario asks for was kept: on time, accurate enough, told in time |
 | `usage` | processor time and memory of a process |
-| `table`, `report`, `pictures` | what a person sees: while it runs, and afterwards |
+| `table`, `report`, `pictures`, `course` | what a person sees: while it runs, and afterwards |
 | `run` | all of it together |
 """
 

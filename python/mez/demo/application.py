@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 import mez
 from mez.demo.account import Delivery, Ledger
+from mez.demo.accuracy import Samples
+from mez.demo.contract import Diary, Kept
 from mez.demo.detector import Detector
 
 
@@ -26,6 +28,39 @@ class Replies:
     lost: int
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What a scenario asks for, and who keeps what became of it.
+
+    Attributes:
+        latency_ms: The latency bound; `None` for none.
+        accuracy: The accuracy floor; `None` for none.
+        diary: Keeps every frame beside the contract.
+        samples: Keeps some frames, for the accuracy.
+    """
+
+    latency_ms: float | None
+    accuracy: float | None
+    diary: Diary
+    samples: Samples
+
+    def take(self, frame: mez.Frame, age_ms: float | None, at_s: float) -> None:
+        """Enter one frame."""
+        self.diary.take(
+            Kept(
+                camera=frame.camera,
+                at_s=at_s,
+                age_ms=age_ms,
+                size_bytes=len(frame.payload),
+                rung=frame.rung,
+                state=frame.contract.state,
+                reason=frame.contract.reason,
+                skipped=frame.skipped_count,
+            )
+        )
+        self.samples.take_delivered(frame, at_s)
+
+
 class Application:
     """Subscribes on a thread of its own, until it is stopped.
 
@@ -36,15 +71,30 @@ class Application:
         detector: Gets every frame that is whole.
         noted: Called, on the application's thread, with the camera of every frame and the time by
             `time.monotonic`.
+        watched: Where a scenario runs: what it asks for, and who keeps what became of it. Then nobody is
+            searched for meanwhile.
     """
 
     def __init__(
-        self, pattern: str, edge: str, ledger: Ledger, detector: Detector, noted: Callable[[str, float], None]
+        self,
+        pattern: str,
+        edge: str,
+        ledger: Ledger,
+        detector: Detector,
+        noted: Callable[[str, float], None],
+        watched: "Watched | None" = None,
     ) -> None:
         self._ledger = ledger
         self._detector = detector
         self._noted = noted
-        self._subscription = mez.subscribe(pattern, edge=edge, application="mez demo")
+        self._watched = watched
+        self._subscription = mez.subscribe(
+            pattern,
+            edge=edge,
+            application="mez demo",
+            latency_ms=watched.latency_ms if watched else None,
+            accuracy=watched.accuracy if watched else None,
+        )
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="application", daemon=True)
 
@@ -87,7 +137,9 @@ class Application:
             )
         )
         self._noted(frame.camera, at_s)
-        if image is not None:
+        if self._watched is not None:
+            self._watched.take(frame, age_ms, at_s)
+        elif image is not None:
             self._detector.offer(frame, image, age_ms)
 
 

@@ -3,14 +3,21 @@
 import argparse
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
+
+from mez.demo.channel import Scenario
 
 CAMERAS_MAX: Final = 16
 """Cameras of one demo: each is a process with a video decoder of its own."""
 
 FPS_MAX: Final = 120.0
+
+SECONDS: Final = 30.0
+CAMERAS: Final = 3
+FPS: Final = 10.0
+"""What a demo has that asks for nothing."""
 
 EDGE_LOG_MIB: Final = 256
 CAMERA_LOG_MIB: Final = 64
@@ -27,6 +34,12 @@ camera, checks that it is whole, and finds people in as many as the processor
 allows (OpenCV's HOG detector, one thread at the lowest priority). A table shows
 what happens; at the end come a summary, which accounts for every frame that was
 published, and pictures of the people found.
+
+With --scenario the cameras' links are an emulated radio channel, and the application
+asks for what the scenario says: a latency bound and an accuracy floor. The table then
+shows what each link carries, what was done to the frames, and whether the contract is
+kept, and why; people are searched for afterwards, on frames kept from both ends, which
+tells what was left of the accuracy.
 """
 
 _EPILOG: Final = """\
@@ -37,6 +50,8 @@ examples:
   mez demo --seconds 120                time to break it: kill -9 any broker (the
                                         table shows their numbers), and watch it
                                         come back and the frames flow again
+  mez demo --scenario interference      others switch on and take nine tenths of
+                                        the channel; any file of docs/scenarios.md
 
 exit code:
   0  every frame is accounted for, none was corrupt, no broker failed by itself
@@ -54,9 +69,11 @@ class Options:
 
     Attributes:
         seconds: How long frames flow before the summary.
-        cameras: Camera brokers.
-        fps: Frames per second of each.
+        camera_names: Names of the cameras, in order; each has a broker.
+        fps: Frames per second of each; in a scenario, of the fastest.
         video: What they show, in a loop.
+        scenario: File or name of the scenario whose links lie between cameras and edge; `None` for none.
+        score: Frames of each camera on which the accuracy is scored after a scenario.
         headless: Print lines now and then, even on a terminal.
         json: File for the figures; `None` for none.
         out: Folder for the pictures.
@@ -64,18 +81,29 @@ class Options:
     """
 
     seconds: float
-    cameras: int
+    camera_names: tuple[str, ...]
     fps: float
     video: Path
+    scenario: str | None
+    score: int
     headless: bool
     json: Path | None
     out: Path
     keep: bool
 
     @property
-    def camera_names(self) -> list[str]:
-        """Names of the cameras, in order."""
-        return [f"dock/cam{number}" for number in range(1, self.cameras + 1)]
+    def cameras(self) -> int:
+        """How many there are."""
+        return len(self.camera_names)
+
+    def of(self, scenario: Scenario) -> Self:
+        """Return the same with the cameras of a scenario."""
+        return replace(
+            self,
+            seconds=min(self.seconds, scenario.seconds),
+            camera_names=tuple(link.camera for link in scenario.links),
+            fps=max(link.fps for link in scenario.links),
+        )
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -88,9 +116,21 @@ def parse(arguments: Sequence[str]) -> Options:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--seconds", type=_number(1, 86400), default=30.0, help="how long frames flow [30]")
-    add("--cameras", type=_whole(1, CAMERAS_MAX), default=3, metavar="N", help=f"1 to {CAMERAS_MAX} [3]")
-    add("--fps", type=_number(0.5, FPS_MAX), default=10.0, help="frames per second of each camera [10]")
+    add("--seconds", type=_number(1, 86400), help="how long frames flow [30, or as long as the scenario]")
+    add("--cameras", type=_whole(1, CAMERAS_MAX), metavar="N", help=f"1 to {CAMERAS_MAX} [3]")
+    add("--fps", type=_number(0.5, FPS_MAX), help="frames per second of each camera [10]")
+    add(
+        "--scenario",
+        metavar="FILE|NAME",
+        help="links between cameras and edge, and what the application asks for [none]",
+    )
+    add(
+        "--score",
+        type=_whole(0, 400),
+        default=40,
+        metavar="N",
+        help="frames of each camera on which accuracy is scored after a scenario; 0: none [40]",
+    )
     add("--video", type=Path, metavar="FILE", help=f"what the cameras show, in a loop [{VIDEO}]")
     add(
         "--headless", action="store_true", help="no table, a line now and then [if the output is no terminal]"
@@ -107,11 +147,16 @@ def parse(arguments: Sequence[str]) -> Options:
         )
     if not video.is_file():
         parser.error(f"--video {video}: there is no such file")
+    for name in ("cameras", "fps"):
+        if words.scenario is not None and getattr(words, name) is not None:
+            parser.error(f"--{name} does not go with --scenario, which says it itself")
     return Options(
-        seconds=words.seconds,
-        cameras=words.cameras,
-        fps=words.fps,
+        seconds=words.seconds or (math.inf if words.scenario else SECONDS),
+        camera_names=tuple(f"dock/cam{number}" for number in range(1, (words.cameras or CAMERAS) + 1)),
+        fps=words.fps or FPS,
         video=video.resolve(),
+        scenario=words.scenario,
+        score=words.score,
         headless=words.headless,
         json=words.json,
         out=words.out,

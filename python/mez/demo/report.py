@@ -14,13 +14,19 @@ from rich.table import Table
 
 import mez
 from mez.demo.account import Totals
+from mez.demo.accuracy import Accuracy
 from mez.demo.application import Replies
+from mez.demo.channel import Scenario
+from mez.demo.contract import Account, Kept
 from mez.demo.detector import DetectorTotals
 from mez.demo.options import CAMERA_LOG_MIB, EDGE_LOG_MIB, Options
 from mez.demo.supervise import Incident
 from mez.demo.table import reasons
 
 INCIDENTS_DETAILED_MAX: Final = 10
+
+LATE_MS_MAX: Final = 5.0
+"""An emulated channel that was later than this of its own is said to have been."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,73 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
+class ScenarioResults:
+    """What became of a scenario.
+
+    Attributes:
+        scenario: What was emulated and asked for.
+        account: Whether the contract was kept.
+        accuracy: What was left of it; `None` if nothing was scored.
+        late_ms_max: The most by which the emulated channel itself was late.
+        frames: Every frame that was delivered.
+        begins_s: When the scenario began, by `time.monotonic`.
+    """
+
+    scenario: Scenario
+    account: Account
+    accuracy: Accuracy | None
+    late_ms_max: float
+    frames: Sequence[Kept]
+    begins_s: float
+
+    def figures(self) -> dict[str, object]:
+        """Return the figures, as they go into the JSON file."""
+        account, accuracy = self.account, self.accuracy
+        return {
+            "scenario": self.scenario.name,
+            "latency_bound_ms": self.scenario.latency_ms,
+            "accuracy_floor": self.scenario.accuracy,
+            "on_time_share": _rounded(account.on_time_share),
+            "on_time_share_of_published": _rounded(account.on_time_share_of_published),
+            "infeasible_share": _rounded(account.infeasible_share),
+            "settle_ms": _rounded(account.settle_ms),
+            "infeasible_notice_ms": _rounded(account.infeasible_notice_ms),
+            "accuracy_normalised": _rounded(accuracy.normalised) if accuracy else None,
+            "accuracy_normalised_strict": _rounded(accuracy.strict) if accuracy else None,
+            "accuracy_frames": accuracy.frames if accuracy else 0,
+            "frames_by_rung": account.rungs,
+            "channel_late_ms_max": _rounded(self.late_ms_max),
+        }
+
+    def sentences(self) -> list[str]:
+        """Say whether the contract was kept."""
+        account, accuracy, scenario = self.account, self.accuracy, self.scenario
+        said = [f"Scenario {scenario.name}: {scenario.about}"]
+        if account.on_time_share is not None and account.on_time_share_of_published is not None:
+            said.append(
+                f"Within {scenario.latency_ms:g} ms: {100 * account.on_time_share:.1f} % of the frames "
+                "delivered, "
+                f"{100 * account.on_time_share_of_published:.1f} % of those published, outside of what was "
+                f"announced as infeasible ({100 * (account.infeasible_share or 0.0):.1f} % of the frames)."
+            )
+        if account.settle_ms is not None:
+            said.append(f"After the link became slower, late frames came for {account.settle_ms:.0f} ms.")
+        if accuracy is not None and accuracy.normalised is not None and accuracy.strict is not None:
+            floor = "" if scenario.accuracy is None else f" (asked for: {scenario.accuracy:g})"
+            said.append(
+                f"Accuracy on {accuracy.frames} of them, against the frames as published: "
+                f"{accuracy.normalised:.3f}{floor}; strict {accuracy.strict:.3f}."
+            )
+        most = ", ".join(f"{rung} {count}" for rung, count in list(account.rungs.items())[:4])
+        said.append(f"Frames by rung: {most}{' and others' * (len(account.rungs) > 4)}.")
+        if self.late_ms_max > LATE_MS_MAX:
+            said.append(
+                f"This machine was busy: the emulated channel was up to {self.late_ms_max:.1f} ms late."
+            )
+        return said
+
+
+@dataclass(frozen=True, slots=True)
 class Results:
     """Everything that is known at the end.
 
@@ -57,6 +130,7 @@ class Results:
         cameras: The camera brokers.
         incidents: Deaths of brokers.
         failures: What else went wrong, as sentences.
+        scenario: What became of the scenario, if there was one.
     """
 
     options: Options
@@ -69,6 +143,7 @@ class Results:
     cameras: Sequence[Process]
     incidents: Sequence[Incident]
     failures: Sequence[str]
+    scenario: ScenarioResults | None = None
 
     def problems(self) -> list[str]:
         """Say everything that makes the demo a failure; empty if it went well."""
@@ -152,6 +227,7 @@ class Results:
                 "system": platform.platform(),
             },
             "cores": os.cpu_count(),
+            **(self.scenario.figures() if self.scenario else {}),
         }
 
     def _row(self, process: Process) -> dict[str, object]:
@@ -210,6 +286,7 @@ class Results:
             for sentence in (
                 self._about_frames(),
                 self._about_latency(),
+                *(self.scenario.sentences() if self.scenario else ()),
                 self._about_people(),
                 self._about_brokers(),
                 *(f"{incident}." for incident in self.incidents[:INCIDENTS_DETAILED_MAX]),

@@ -11,19 +11,28 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Self
 
+import cv2
+import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.live import Live
+from rich.progress import Progress
 
 import mez
+from mez.apps.boxes import Box
 from mez.demo.account import Ledger
-from mez.demo.application import Application
-from mez.demo.detector import Detector
+from mez.demo.accuracy import Accuracy, Originals, Samples, score
+from mez.demo.application import Application, Watched
+from mez.demo.channel import Channel
+from mez.demo.contract import Diary, account
+from mez.demo.course import draw
+from mez.demo.detector import Detector, Finding
 from mez.demo.options import CAMERA_LOG_MIB, EDGE_LOG_MIB, Options, parse
 from mez.demo.pictures import Gallery
 from mez.demo.processes import Broker, ProcessError, free_port, mez_command, run_to_end
-from mez.demo.report import Process, Results, write_json
+from mez.demo.report import Process, Results, ScenarioResults, write_json
 from mez.demo.supervise import Supervisor
-from mez.demo.table import ProcessRow, Snapshot, line, render
+from mez.demo.table import ContractRow, ProcessRow, Snapshot, line, render
 from mez.demo.usage import UsageMeter
 
 REFRESH_S: Final = 0.25
@@ -60,8 +69,9 @@ def run(arguments: Sequence[str]) -> int:
             )
         )
         at_end.enter_context(_log_to(work / "application.log"))
-        demo = Demo(options, work, console, interrupt)
+        demo = None
         try:
+            demo = Demo(options, work, console, interrupt)
             results = demo.run()
             code = _tell(demo, results)
         except (ProcessError, mez.Error) as error:
@@ -74,7 +84,8 @@ def run(arguments: Sequence[str]) -> int:
             console.print("mez demo: stopped at once", style="bold red")
             code = 1
         finally:
-            demo.kill()
+            if demo is not None:
+                demo.kill()
         if options.keep:
             console.print(f"Keys and logs are in {work}", markup=False)
         return code
@@ -121,11 +132,23 @@ class Demo:
         work: An empty folder for keys, logs and sockets.
         console: Where people read.
         interrupted: Tells whether to end early.
+
+    Raises:
+        ProcessError: There is no such scenario.
     """
 
     def __init__(
         self, options: Options, work: Path, console: Console, interrupted: Callable[[], bool]
     ) -> None:
+        port = free_port()
+        self._channel = (
+            None
+            if options.scenario is None
+            else Channel(options.scenario, f"127.0.0.1:{port}", work / "channel.log")
+        )
+        links = {} if self._channel is None else {link.camera: link for link in self._channel.scenario.links}
+        if self._channel is not None:
+            options = options.of(self._channel.scenario)
         self.options = options
         self.console = console
         self.gallery = Gallery(time.monotonic(), options.seconds)
@@ -134,12 +157,21 @@ class Demo:
         self._live = console.is_terminal and not options.headless
         self._keys = work / "keys"
         self._socket = work / "edge.sock"
-        port = free_port()
         self._edge = Broker("edge", self._edge_command(port), work / "edge.log")
         self._cameras = {
-            name: Broker(name, self._camera_command(name, port), work / f"{name.replace('/', '-')}.log")
+            name: Broker(
+                name,
+                self._camera_command(
+                    name,
+                    links[name].address if name in links else f"127.0.0.1:{port}",
+                    links[name].fps if name in links else options.fps,
+                ),
+                work / f"{name.replace('/', '-')}.log",
+            )
             for name in options.camera_names
         }
+        self._diary, self._samples = Diary(), Samples()
+        self._originals: list[Originals] = []
         self._brokers = [self._edge, *self._cameras.values()]
         self._supervisor = Supervisor(self._edge, self._cameras)
         self._ledger = Ledger(options.camera_names)
@@ -165,11 +197,12 @@ class Demo:
             self._edge.start()
             self._edge.await_ready(self._interrupted)
         application = self._application = Application(
-            "dock/*",
+            "dock/*" if self._channel is None else self._channel.scenario.cameras,
             f"unix://{self._socket}",
             self._ledger,
             self._detector,
             self._supervisor.frame_arrived,
+            self._watched(),
         )
         self._detector.start()
         application.start()
@@ -180,18 +213,30 @@ class Demo:
                 camera.await_ready(self._interrupted)
         with self._step("waiting for the first frame of every camera"):
             self._await_first_frames()
+        if self._channel is not None:
+            self._originals = [
+                Originals(f"unix://{self._camera_socket(name)}", name, self._samples)
+                for name in self._cameras
+            ]
+            self._channel.begin()
         self._flowing = True
         begins_s = time.monotonic()
         self.gallery = Gallery(begins_s, self.options.seconds)
         self._watch(application, begins_s)
         elapsed_s = time.monotonic() - begins_s
         interrupted = self._interrupted()
+        late_ms_max = None if self._channel is None else self._channel.late_ms_max()
         with self._step("stopping"):
             self._detector.stop()
             application.stop()
+            for originals in self._originals:
+                originals.stop()
             self._sample()
             self._stop_brokers()
         return Results(
+            scenario=None
+            if self._channel is None or late_ms_max is None
+            else self._scenario_results(self._channel, begins_s, elapsed_s, late_ms_max),
             options=self.options,
             elapsed_s=elapsed_s,
             interrupted=interrupted,
@@ -213,22 +258,78 @@ class Demo:
         for broker in self._brokers:
             broker.stop(seconds_max=0.0)
             broker.close()
+        if self._channel is not None:
+            self._channel.stop()
+
+    def _watched(self) -> Watched | None:
+        """Return what the scenario asks for, if there is one."""
+        if self._channel is None:
+            return None
+        scenario = self._channel.scenario
+        return Watched(scenario.latency_ms, scenario.accuracy, self._diary, self._samples)
+
+    def _scenario_results(
+        self, channel: Channel, begins_s: float, elapsed_s: float, late_ms_max: float
+    ) -> ScenarioResults:
+        scenario, frames = channel.scenario, self._diary.frames(begins_s)
+        worse = [begins_s + at_s for at_s in scenario.worse_at_s() if at_s < elapsed_s]
+        return ScenarioResults(
+            scenario=scenario,
+            account=account(frames, scenario.latency_ms, worse),
+            accuracy=self._score(),
+            late_ms_max=late_ms_max,
+            frames=frames,
+            begins_s=begins_s,
+        )
+
+    def _score(self) -> Accuracy | None:
+        """Search the frames that were kept, with a bar that says how far it is."""
+        pairs = self._samples.pairs(self.options.score)
+        if not pairs:
+            return None
+        began = time.monotonic()
+        with Progress(console=self.console, transient=True, disable=not self._live) as progress:
+            bar = progress.add_task("scoring the accuracy", total=len(pairs))
+
+            def seen(frame: mez.Frame, boxes: Sequence[Box]) -> None:
+                progress.advance(bar)
+                self.gallery.keep(
+                    Finding(
+                        camera=frame.camera,
+                        epoch=frame.epoch,
+                        sequence=frame.sequence,
+                        image=_at_size(frame, boxes),
+                        boxes=tuple(boxes),
+                        age_ms=frame.age_ms,
+                        detector_ms=0.0,
+                        at_s=began,
+                    )
+                )
+
+            accuracy = score(pairs, seen, self._interrupted)
+        self.console.print(
+            f"  scoring the accuracy: {time.monotonic() - began:.1f} s", style="dim", markup=False
+        )
+        return accuracy
 
     def _edge_command(self, port: int) -> list[str]:
         words = ["edge", "--keys", str(self._keys), "--listen", f"127.0.0.1:{port}"]
         words += ["--grpc", "off", "--enrol", "off", "--socket", str(self._socket)]
         return mez_command(*words, "--log-bytes", f"{EDGE_LOG_MIB}MiB", "--log-format", "json")
 
-    def _camera_command(self, name: str, port: int) -> list[str]:
-        words = ["camera", name, "--keys", str(self._keys), "--edge", f"127.0.0.1:{port}", "--loop"]
-        words += ["--source", str(self.options.video), "--fps", f"{self.options.fps:g}"]
+    def _camera_socket(self, name: str) -> Path:
+        return self._work / f"{name.replace('/', '-')}.sock"
+
+    def _camera_command(self, name: str, edge: str, fps: float) -> list[str]:
+        words = ["camera", name, "--keys", str(self._keys), "--edge", edge, "--loop"]
+        words += ["--source", str(self.options.video), "--fps", f"{fps:g}"]
         words += [
             "--state",
             str(self._work / "state"),
             "--log-bytes",
             f"{CAMERA_LOG_MIB}MiB",
             "--socket",
-            "off",
+            "off" if self._channel is None else str(self._camera_socket(name)),
         ]
         return mez_command(*words, "--log-format", "json")
 
@@ -292,7 +393,22 @@ class Demo:
             detector=self._detector.totals(),
             processes=self._sample(),
             incidents=self._supervisor.incidents,
+            contracts=self._contracts(now_s - begins_s),
+            bound_ms=None if self._channel is None else self._channel.scenario.latency_ms,
         )
+
+    def _contracts(self, at_s: float) -> dict[str, ContractRow]:
+        """What each link carries, and what has become of the contract there."""
+        rows = {}
+        for link in () if self._channel is None else self._channel.scenario.links:
+            latest = self._diary.latest(link.camera)
+            rows[link.camera] = ContractRow(
+                megabits=link.megabits_at(at_s),
+                rung=latest.rung if latest else "",
+                state=latest.state if latest else "",
+                reason=latest.reason if latest else "",
+            )
+        return rows
 
     def _sample(self) -> list[ProcessRow]:
         rows = [
@@ -332,6 +448,16 @@ def _state(broker: Broker) -> str:
     if broker.exited is not None:
         return f"down: {broker.exited}"
     return "serving" if broker.ready else "starting"
+
+
+def _at_size(frame: mez.Frame, boxes: Sequence[Box]) -> npt.NDArray[np.uint8]:
+    """Return a frame's pixels, enlarged so far that its boxes lie within."""
+    image = frame.image
+    right = max((box.x + box.width for box in boxes), default=0.0)
+    factor = max(1.0, right / image.shape[1])
+    if factor == 1.0:
+        return image
+    return np.asarray(cv2.resize(image, None, fx=factor, fy=factor), dtype=np.uint8)
 
 
 @contextlib.contextmanager
@@ -385,6 +511,14 @@ def _tell(demo: Demo, results: Results) -> int:
             console.print(f"Figures: {options.json}", markup=False)
         except OSError as error:
             problems.append(f"The figures could not be written to {options.json}: {error}.")
+    if results.scenario is not None:
+        picture = options.out / "course.png"
+        try:
+            options.out.mkdir(parents=True, exist_ok=True)
+            draw(results.scenario, picture)
+            console.print(f"Latency, rung and accuracy over time: {picture}", markup=False)
+        except (OSError, mez.Error) as error:
+            problems.append(f"The plot could not be drawn: {error}.")
     for problem in problems:
         console.print(f"FAILED: {problem}", style="bold red", markup=False)
     if not problems:

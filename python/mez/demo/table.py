@@ -1,7 +1,7 @@
 """What a person watches while the demo runs: a table on a terminal, lines elsewhere."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -41,6 +41,23 @@ class ProcessRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ContractRow:
+    """A camera's link and contract at one moment.
+
+    Attributes:
+        megabits: What the link carries, in Mbit/s.
+        rung: What was done to the newest frame.
+        state: The contract's state.
+        reason: Why that is so.
+    """
+
+    megabits: float
+    rung: str
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that the table shows, at one moment.
 
@@ -53,6 +70,8 @@ class Snapshot:
         detector: What the detector has done.
         processes: Brokers, then this application.
         incidents: Deaths of brokers so far.
+        contracts: In a scenario, per camera its link and its contract.
+        bound_ms: In a scenario, the latency bound.
     """
 
     elapsed_s: float
@@ -63,6 +82,8 @@ class Snapshot:
     detector: DetectorTotals
     processes: Sequence[ProcessRow]
     incidents: Sequence[Incident]
+    contracts: Mapping[str, ContractRow] = field(default_factory=dict)
+    bound_ms: float | None = None
 
 
 def render(snapshot: Snapshot) -> RenderableType:
@@ -70,7 +91,7 @@ def render(snapshot: Snapshot) -> RenderableType:
     parts: list[RenderableType] = [
         _heading(snapshot),
         _cameras(snapshot),
-        _detector(snapshot),
+        _contracts(snapshot) if snapshot.contracts else _detector(snapshot),
         _processes(snapshot),
     ]
     parts += [
@@ -95,9 +116,17 @@ def line(snapshot: Snapshot) -> str:
         f"delivered {totals.delivered} of {totals.published}",
         f"skipped {reasons(totals.skipped) or 'none'}",
         "age p95 unknown" if age is None else f"age p95 {age:.1f} ms",
-        f"searched {sum(snapshot.detector.frames.values())}, "
-        f"people {sum(snapshot.detector.detections.values())}",
     ]
+    if snapshot.contracts:
+        mean = sum(row.megabits for row in snapshot.contracts.values()) / len(snapshot.contracts)
+        parts.append(f"link {mean:.1f} Mbit/s")
+        parts += sorted({row.rung for row in snapshot.contracts.values() if row.rung})
+        parts += sorted({row.state for row in snapshot.contracts.values() if row.state})
+    else:
+        parts.append(
+            f"searched {sum(snapshot.detector.frames.values())}, "
+            f"people {sum(snapshot.detector.detections.values())}"
+        )
     down = [row.name for row in snapshot.processes if row.pid is None]
     if down:
         parts.append(f"DOWN: {', '.join(down)}")
@@ -143,6 +172,33 @@ def _cameras(snapshot: Snapshot) -> Table:
             f"{camera.delivered}",
             _skipped(camera),
             f"{snapshot.detector.latest.get(camera.camera, 0)}",
+        )
+    return table
+
+
+_STATES: Final = {"ok": "green", "unverified": "", "infeasible": "bold yellow"}
+
+
+def _contracts(snapshot: Snapshot) -> Table:
+    """What each link carries, what is done to frames, and whether the contract is kept, and why."""
+    table = _table()
+    table.add_column("camera", min_width=11)
+    table.add_column("link Mbit/s", justify="right", no_wrap=True)
+    bound = "" if snapshot.bound_ms is None else f" of {snapshot.bound_ms:g}"
+    table.add_column(f"p95 ms{bound}", justify="right", no_wrap=True)
+    table.add_column("rung", no_wrap=True)
+    table.add_column("contract, and why")
+    for camera, row in snapshot.contracts.items():
+        p95 = snapshot.now[camera].age_ms_p95
+        late = p95 is not None and snapshot.bound_ms is not None and p95 > snapshot.bound_ms
+        why = Text(row.state, style=_STATES.get(row.state, "bold red"))
+        why.append(f": {row.reason}" if row.reason else "", style="dim")
+        table.add_row(
+            camera,
+            f"{row.megabits:.1f}",
+            Text(_figure(p95, 0), style="bold red" if late else ""),
+            row.rung,
+            why,
         )
     return table
 

@@ -87,7 +87,7 @@ fn describe(scenario: &Scenario, seed: u64, relays: &[Relay]) -> Value {
         json!({
             "name": name,
             "address": relay.address().to_string(),
-            "frames_per_second": 1.0 / spec.interval.as_secs_f64(),
+            "frames_per_second": (1e5 / spec.interval.as_secs_f64()).round() / 1e5,
             "bits_per_second": steps.collect::<Vec<_>>(),
         })
     });

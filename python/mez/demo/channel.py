@@ -1,0 +1,194 @@
+"""An emulated radio channel between the demo's cameras and its edge: a relay for each camera.
+
+The links are those of a scenario file (docs/scenarios.md), which also runs in the deterministic world. No
+root is needed.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from mez.demo.processes import LEASH, ProcessError, mez_command
+
+ANSWER_SECONDS_MAX: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A camera's link.
+
+    Attributes:
+        camera: Its name.
+        address: Where the relay takes its datagrams, `HOST:PORT`.
+        fps: Frames per second of the camera.
+        steps: Bits per second, each from a time in seconds on; 0 while the link is cut.
+    """
+
+    camera: str
+    address: str
+    fps: float
+    steps: Sequence[tuple[float, int]]
+
+    def megabits_at(self, at_s: float) -> float:
+        """Return what it carries at a time of the scenario, in Mbit/s."""
+        place = bisect_right(self.steps, at_s, key=lambda step: step[0])
+        return self.steps[max(place - 1, 0)][1] / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a scenario file says.
+
+    Attributes:
+        name: Its name.
+        about: What it is about, in a sentence.
+        seconds: How long it lasts.
+        links: One for each camera.
+        cameras: The pattern of the cameras that are subscribed to.
+        latency_ms: The latency bound asked for; `None` for none.
+        accuracy: The accuracy floor asked for; `None` for none.
+    """
+
+    name: str
+    about: str
+    seconds: float
+    links: Sequence[Link]
+    cameras: str
+    latency_ms: float | None
+    accuracy: float | None
+
+    def worse_at_s(self) -> list[float]:
+        """Return when some link came to carry less than two thirds of what it carried before.
+
+        Links that are drawn change all the time; no single change of those is one to settle after.
+        """
+        times = set()
+        for link in self.links:
+            if len(link.steps) > 32:
+                continue
+            for (_, before), (at_s, after) in zip(link.steps, link.steps[1:], strict=False):
+                if after < before * 2 / 3:
+                    times.add(at_s)
+        return sorted(times)
+
+
+class Channel:
+    """The running relays.
+
+    Args:
+        scenario: A file, or the name of a scenario that comes with Mez.
+        edge: Where the edge listens for cameras, `HOST:PORT`.
+        log: File for what goes wrong.
+
+    Raises:
+        ProcessError: There is no such scenario, or it makes no sense; or this build of Mez has no emulator.
+    """
+
+    def __init__(self, scenario: str, edge: str, log: Path) -> None:
+        path = Path(scenario)
+        word = str(path.resolve()) if path.is_file() else scenario
+        command = mez_command("measure", "emulate", "--scenario", word, "--to", edge)
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={name: value for name, value in os.environ.items() if not name.startswith("MEZ_")},
+                process_group=0,
+            )
+        assert self._process.stdout is not None, "asked for above"
+        self._lines: queue.Queue[str] = queue.Queue(64)
+        threading.Thread(
+            target=_read, args=(self._process.stdout, self._lines), name="output of the channel", daemon=True
+        ).start()
+        try:
+            self.scenario = _scenario(json.loads(self._line()))
+        except queue.Empty:
+            self.stop()
+            said = log.read_text(errors="replace").strip()
+            if "unrecognized subcommand" in said:
+                said = "this build of Mez has no emulator; in a checkout, make demo builds one that has"
+            raise ProcessError(f"--scenario {scenario}: {said or 'the emulator does not answer'}") from None
+
+    def begin(self) -> None:
+        """Let the scenario's time begin. Before, links carry what they carry at its beginning."""
+        self._ask("begin")
+
+    def open(self) -> None:
+        """Let all links carry whatever comes from now on."""
+        self._ask("open")
+
+    def late_ms_max(self) -> float:
+        """Return the most by which a datagram came later than the scenario says, in milliseconds.
+
+        It is what this machine adds of its own: where it is not small beside the latency bound, other
+        work disturbed the run.
+        """
+        return max(float(way["late_ms_max"]) for link in self._ask("") for way in link.values())
+
+    def stop(self) -> None:
+        """End it. Does nothing if it has ended."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _ask(self, word: str) -> list[Mapping[str, Any]]:
+        assert self._process.stdin is not None, "asked for above"
+        try:
+            self._process.stdin.write(word + "\n")
+            self._process.stdin.flush()
+            answer: list[Mapping[str, Any]] = json.loads(self._line())
+        except (OSError, queue.Empty):
+            raise ProcessError("the emulated channel ended, and with it the way to the edge") from None
+        return answer
+
+    def _line(self) -> str:
+        line = self._lines.get(timeout=ANSWER_SECONDS_MAX)
+        if not line:
+            raise queue.Empty
+        return line
+
+
+def _read(output: IO[str], lines: "queue.Queue[str]") -> None:
+    """Hand on every line, and an empty one at the end."""
+    with output:
+        for line in output:
+            lines.put(line)
+    lines.put("")
+
+
+def _scenario(said: Mapping[str, Any]) -> Scenario:
+    first: Mapping[str, Any] = next(iter(said["subscriptions"]), {})
+    return Scenario(
+        name=said["name"],
+        about=said["about"],
+        seconds=said["seconds"],
+        links=[
+            Link(
+                camera=camera["name"],
+                address=camera["address"],
+                fps=camera["frames_per_second"],
+                steps=[(float(at_s), int(rate)) for at_s, rate in camera["bits_per_second"]],
+            )
+            for camera in said["cameras"]
+        ],
+        cameras=first.get("cameras", "**"),
+        latency_ms=first.get("latency_ms"),
+        accuracy=first.get("accuracy"),
+    )

@@ -1,0 +1,125 @@
+"""What became of a contract: on time, how often not feasible, how fast a change was met and told."""
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+SETTLES_WITHIN_S: Final = 2.0
+"""How long after a change late frames are looked for."""
+
+INFEASIBLE: Final = "infeasible"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A frame beside the contract that it came under.
+
+    Attributes:
+        camera: Its camera.
+        at_s: When the application had it, by `time.monotonic`.
+        age_ms: How old it was; `None` if that is not known.
+        size_bytes: Of its payload.
+        rung: What had been done to it.
+        state: The contract's state.
+        reason: Why that is so, in a sentence.
+        skipped: Frames before it that were not delivered.
+    """
+
+    camera: str
+    at_s: float
+    age_ms: float | None
+    size_bytes: int
+    rung: str
+    state: str
+    reason: str
+    skipped: int
+
+
+class Diary:
+    """Keeps every frame of a run that lasts minutes. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._frames: list[Kept] = []
+        self._latest: dict[str, Kept] = {}
+
+    def take(self, frame: Kept) -> None:
+        """Enter one frame."""
+        with self._lock:
+            self._frames.append(frame)
+            self._latest[frame.camera] = frame
+
+    def latest(self, camera: str) -> Kept | None:
+        """Return a camera's newest frame."""
+        with self._lock:
+            return self._latest.get(camera)
+
+    def frames(self, since_s: float = 0.0) -> list[Kept]:
+        """Return all frames since a time, in the order of their arrival."""
+        with self._lock:
+            return [frame for frame in self._frames if frame.at_s >= since_s]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Figures of a run.
+
+    Attributes:
+        on_time_share: Of the frames delivered outside spells that were announced as infeasible, those within
+            the bound; `None` without a bound or without frames.
+        on_time_share_of_published: The same, with every frame that was skipped there counted as late.
+        infeasible_share: Frames that came with the state `infeasible`.
+        settle_ms: From a change for the worse until the last late frame of the next two seconds was there,
+            the longest of all changes; 0 if none was late, `None` if nothing became worse.
+        infeasible_notice_ms: From a change for the worse until the first frame of state `infeasible`, the
+            longest of all changes after which there was one within two seconds; `None` if there was none.
+        rungs: How many frames came at each rung.
+    """
+
+    on_time_share: float | None
+    on_time_share_of_published: float | None
+    infeasible_share: float | None
+    settle_ms: float | None
+    infeasible_notice_ms: float | None
+    rungs: dict[str, int]
+
+
+def account(frames: Sequence[Kept], bound_ms: float | None, worse_at_s: Iterable[float]) -> Account:
+    """Work out the figures.
+
+    Args:
+        frames: In the order of their arrival.
+        bound_ms: The latency bound; `None` for none.
+        worse_at_s: When links became slower, by `time.monotonic`.
+    """
+    rungs: dict[str, int] = {}
+    for frame in frames:
+        rungs[frame.rung] = rungs.get(frame.rung, 0) + 1
+    announced = [frame for frame in frames if frame.state == INFEASIBLE]
+    counted = [frame for frame in frames if frame.state != INFEASIBLE and frame.age_ms is not None]
+    on_time = sum(not _is_late(frame, bound_ms) for frame in counted)
+    published = len(counted) + sum(frame.skipped for frame in counted)
+    times = [frame.at_s for frame in frames]
+    settle: list[float] = []
+    notice: list[float] = []
+    for worse_s in worse_at_s:
+        after = frames[bisect_left(times, worse_s) : bisect_left(times, worse_s + SETTLES_WITHIN_S)]
+        late = [(frame.at_s - worse_s) * 1e3 for frame in after if _is_late(frame, bound_ms)]
+        told = [(frame.at_s - worse_s) * 1e3 for frame in after if frame.state == INFEASIBLE]
+        settle.append(max(late, default=0.0))
+        notice += told[:1]
+    judged = bound_ms is not None and bool(counted)
+    return Account(
+        on_time_share=on_time / len(counted) if judged else None,
+        on_time_share_of_published=on_time / published if judged else None,
+        infeasible_share=len(announced) / len(frames) if frames else None,
+        settle_ms=max(settle, default=None) if bound_ms is not None else None,
+        infeasible_notice_ms=max(notice, default=None),
+        rungs=dict(sorted(rungs.items(), key=lambda item: -item[1])),
+    )
+
+
+def _is_late(frame: Kept, bound_ms: float | None) -> bool:
+    return bound_ms is not None and frame.age_ms is not None and frame.age_ms > bound_ms

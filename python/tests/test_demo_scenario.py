@@ -1,0 +1,117 @@
+"""What the demo makes of a scenario: its books on the contract, its emulated channel, and all of it."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mez.demo.channel import Channel, Link, Scenario
+from mez.demo.contract import Kept, account
+from mez.demo.processes import ProcessError, free_port
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def kept(at_s: float, age_ms: float, state: str = "ok", skipped: int = 0) -> Kept:
+    """Make a delivery."""
+    return Kept("dock/cam1", at_s, age_ms, 1000, "original", state, "because", skipped)
+
+
+class TestAccount:
+    """What is worked out of deliveries."""
+
+    FRAMES: Sequence[Kept] = [
+        kept(10.0, 50),
+        kept(10.1, 101, skipped=2),
+        kept(10.3, 300, state="infeasible", skipped=5),
+        kept(10.4, 90),
+        kept(15.0, 400),
+    ]
+
+    def test_what_was_announced_is_not_held_against_it(self) -> None:
+        """Neither a frame that came as infeasible counts, nor what was skipped before it."""
+        found = account(self.FRAMES, 100.0, [])
+        assert found.on_time_share == 2 / 4
+        assert found.on_time_share_of_published == 2 / 6
+        assert found.infeasible_share == 1 / 5
+
+    def test_settling_ends_with_the_last_late_frame_of_two_seconds(self) -> None:
+        """Later ones belong to something else; the announcement has its own time."""
+        found = account(self.FRAMES, 100.0, [10.05])
+        assert found.settle_ms == pytest.approx(250)
+        assert found.infeasible_notice_ms == pytest.approx(250)
+
+    def test_without_a_bound_nothing_is_late(self) -> None:
+        """There is no share to be had, and nothing to settle."""
+        found = account(self.FRAMES, None, [10.05])
+        assert (found.on_time_share, found.settle_ms) == (None, None)
+
+    def test_nothing_delivered_is_no_share(self) -> None:
+        """Not one of zero frames."""
+        assert account([], 100.0, [1.0]).on_time_share is None
+
+
+def test_a_drawn_link_has_no_moment_to_settle_after() -> None:
+    """Only large steps for the worse count, on links that change a few times."""
+    stepped = Link("a", "x:1", 15, [(0, 24_000_000), (20, 2_400_000), (40, 24_000_000), (50, 20_000_000)])
+    drawn = Link("b", "x:2", 15, [(n / 10, 1_000_000 * (n % 7)) for n in range(100)])
+    scenario = Scenario("s", "", 60, [stepped, drawn], "**", 100, 0.9)
+    assert scenario.worse_at_s() == [20]
+    assert [stepped.megabits_at(at_s) for at_s in (0, 19.9, 20, 70)] == [24, 24, 2.4, 20]
+
+
+def test_a_scenario_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    """A mistyped name is answered with the names that there are."""
+    with pytest.raises(ProcessError, match=r"no_such.*interference"):
+        Channel("no_such", f"127.0.0.1:{free_port()}", tmp_path / "log")
+
+
+def test_faults_of_hosts_are_refused(tmp_path: Path) -> None:
+    """The emulator has links and no hosts, and says so."""
+    file = tmp_path / "killed.toml"
+    file.write_text(
+        'name = "killed"\nseconds = 5\n[[camera]]\nname = "c"\n'
+        '[[change]]\nat_s = 1\ncamera = "c"\nfault = "kill_camera"\n'
+    )
+    with pytest.raises(ProcessError, match="only changes of links"):
+        Channel(str(file), f"127.0.0.1:{free_port()}", tmp_path / "log")
+
+
+def test_the_demo_runs_a_scenario_and_says_what_became_of_it(tmp_path: Path) -> None:
+    """Real brokers over the emulated channel: frames get smaller, and all of it is accounted for."""
+    fetched = subprocess.run([CHECKOUT / "tools/demo-video"], capture_output=True, text=True, check=False)
+    if fetched.returncode != 0:
+        pytest.skip(f"no video: {fetched.stderr.strip()}")
+    scenario = tmp_path / "narrow.toml"
+    scenario.write_text(
+        'name = "narrow"\nabout = "It becomes narrow."\nseconds = 6\n'
+        "[link]\nmegabits_per_second = 30\none_way_delay_ms = 2\nqueue_kilobytes = 64\n"
+        '[[camera]]\nname = "gate/cam1"\nframes_per_second = 10\n'
+        '[[subscription]]\nname = "people"\ncameras = "gate/*"\nlatency_ms = 150\naccuracy = 0.5\n'
+        '[[change]]\nat_s = 3\ncamera = "gate/*"\nmegabits_per_second = 3\n'
+    )
+    figures, out = tmp_path / "demo.json", tmp_path / "out"
+    command = [sys.executable, "-P", "-m", "mez", "demo", "--scenario", str(scenario), "--headless"]
+    began = time.monotonic()
+    run = subprocess.run(
+        [*command, "--score", "2", "--json", str(figures), "--out", str(out)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert time.monotonic() - began > 6
+    read = json.loads(figures.read_text())
+    assert read["balanced"], read
+    assert read["scenario"] == "narrow"
+    assert 0 <= read["on_time_share_of_published"] <= read["on_time_share"] <= 1
+    # 3 Mbit/s are less than a third of what the camera publishes, so some frames were made smaller.
+    assert any(rung != "original" for rung in read["frames_by_rung"]), read["frames_by_rung"]
+    assert read["accuracy_frames"] == 2
+    assert (out / "course.png").stat().st_size > 1000
+    assert "narrow: It becomes narrow." in run.stdout
