@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::camera::HISTORY_REQUESTS_MAX;
+use mez_core::broker::camera::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX};
 use mez_core::broker::edge::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
 use mez_core::broker::{
     DIAL_TIME_MAX, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX,
@@ -116,6 +116,8 @@ fn messages() -> Vec<(&'static str, Message)> {
                     reach: Reach::Disk,
                 },
                 rung: Rung::original(),
+                count: 32,
+                continues: false,
             }),
         ),
         (
@@ -283,6 +285,7 @@ fn limits_and_times_are_those_of_the_code() {
         ("ARRIVING_BYTES_MAX", ARRIVING_BYTES_MAX),
         ("NUMBER_MAX", NUMBER_MAX),
         ("HISTORY_REQUESTS_MAX", HISTORY_REQUESTS_MAX as u64),
+        ("HISTORY_FRAMES_MAX", u64::from(HISTORY_FRAMES_MAX)),
     ] {
         let said = limits.get(name).map(|text| text.replace(',', ""));
         assert_eq!(said, Some(value.to_string()), "{name}");

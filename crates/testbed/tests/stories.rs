@@ -576,3 +576,21 @@ fn what_nobody_holds_any_more_is_stated() {
     assert!(read.len() > 30 && read.len() < 80, "{}", read.len());
     assert!(not_held.begin < not_held.end);
 }
+
+/// Over a long path frames of the past do not wait a round trip each: they come nearly as fast as the link carries them.
+#[test]
+fn the_past_comes_at_the_rate_of_the_link_over_a_long_path() {
+    let mut world = world_of_one_time(42);
+    let spec = CameraSpec::frames(10, 100_000).at_rate(mbps(20)).at_distance(ms(70));
+    world.camera("dock/cam1", CameraSpec { clock: SAME_CLOCK, ..spec });
+    world.run(secs(30));
+    let begun = world.now();
+    let reader = world.application(ApplicationSpec::read("dock/*", secs(28), secs(4)));
+    world.run(secs(30));
+    let read = world.deliveries(reader);
+    assert!(world.has_ended(reader) && read.len() > 235, "{}", read.len());
+    let took = read.last().unwrap().at.since(begun).as_secs_f64();
+    let share = read.len() as f64 * 100_000.0 * 8.0 / 20e6 / took;
+    assert!(share > 0.85, "{share:.2} of the link's rate: {} frames in {took:.2} s", read.len());
+    println!("{share:.3} of the link's rate: {} frames in {took:.2} s", read.len());
+}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::PastQuery;
-use crate::frame::FrameId;
+use crate::frame::{FrameId, Rung};
 use crate::log::Record;
 use crate::name::CameraName;
 
@@ -53,6 +53,11 @@ impl FetchedFrames {
         self.bytes += cost;
         self.arrivals.push_back(key.clone());
         self.frames.insert(key, record);
+    }
+
+    /// A frame in a rung, if it is here.
+    pub fn get(&self, camera: &CameraName, id: FrameId, rung: &Rung) -> Option<&Record> {
+        self.frames.get(&(camera.clone(), id, rung.as_str().into()))
     }
 
     /// The oldest frame of the camera that the question admits. Whether there are others before it that are not here, the

@@ -39,6 +39,9 @@ pub(super) struct Feed {
     asked_before: Option<FrameId>,
     /// Up to this index the question was for what memory has lost of the present.
     asked_to: u64,
+    /// Nobody had what memory has lost of the present, and no frame has come since. Asking once more before one does would take as
+    /// long again, in which memory may lose as much: an application that is slow enough would get nothing for ever.
+    asked_in_vain: bool,
     /// A frame captured at or after the beginning was seen.
     begun: bool,
     /// The last frame that was delivered or skipped.
@@ -72,6 +75,7 @@ impl Feed {
             question: Question::None,
             asked_before: None,
             asked_to: 0,
+            asked_in_vain: false,
             begun: false,
             last: None,
             floor: None,
@@ -166,6 +170,7 @@ impl Feed {
                 if self.is_live {
                     self.evicted += self.asked_to.saturating_sub(self.live);
                     self.live = self.live.max(self.asked_to);
+                    self.asked_in_vain = true;
                 }
                 self.past_is_over |= !self.is_live && self.past.is_empty();
             }
@@ -295,7 +300,8 @@ impl Feed {
             let held = self.reader.held();
             if self.live < held.start {
                 let bounded = span.begin.is_some() || self.last.max(self.floor).is_some();
-                if self.reach > Reach::Memory && span.deliver == Deliver::Every && bounded {
+                let asks = self.reach > Reach::Memory && !self.asked_in_vain;
+                if asks && span.deliver == Deliver::Every && bounded {
                     let before = self.reader.get(held.start).map(|record| record.frame.meta.id);
                     if before.is_none() && !held.is_empty() {
                         // Evicted between the two looks.
@@ -321,7 +327,7 @@ impl Feed {
             if span.end.is_some_and(|end| meta.captured > end) {
                 self.saw_end = true;
             } else if self.begun || span.begin.is_none_or(|begin| meta.captured >= begin) {
-                self.begun = true;
+                (self.begun, self.asked_in_vain) = (true, false);
                 return Some(record);
             }
         }

@@ -9,16 +9,23 @@ use crate::units::Timestamp;
 const FLAG_AFTER: u8 = 1;
 const FLAG_BEFORE: u8 = 2;
 const FLAG_NEWEST: u8 = 4;
+const FLAG_CONTINUES: u8 = 8;
 
-/// A question for one frame of the past.
+/// A question for frames of the past that follow each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistoryRequest {
-    /// The edge's number for it, from 1, each higher than the one before.
+    /// The edge's number for it, from 1. The frames that answer it have this number and those that follow, which are used for
+    /// nothing else.
     pub request: u64,
-    /// Which frame. How far others are asked is not told: the camera asks its own memory and disk.
+    /// Which frame comes first; each further one is the next behind the one before. How far others are asked is not told: the camera asks its own memory and disk.
     pub query: PastQuery,
     /// What the frame is to be made into. Version 0.1 knows `original` alone.
     pub rung: Rung,
+    /// How many frames, at most. 0: nobody wants what is still to come of the request that this number belongs to.
+    pub count: u16,
+    /// The numbers go on from those of an earlier request, and the frames from the last one that answers it: what the query says
+    /// of `after` does not count.
+    pub continues: bool,
 }
 
 impl HistoryRequest {
@@ -28,12 +35,14 @@ impl HistoryRequest {
         out.u64(self.request);
         out.u8(flag(after.is_some(), FLAG_AFTER)
             | flag(before.is_some(), FLAG_BEFORE)
-            | flag(newest, FLAG_NEWEST));
+            | flag(newest, FLAG_NEWEST)
+            | flag(self.continues, FLAG_CONTINUES));
         frame_id(out, after.unwrap_or_default());
         frame_id(out, before.unwrap_or_default());
         out.u64(begin.as_nanos());
         out.u64(end.as_nanos());
         out.text(self.rung.as_str(), RUNG_BYTES_MAX);
+        out.u16(self.count);
     }
 
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -49,7 +58,8 @@ impl HistoryRequest {
             reach: Reach::Disk,
         };
         let rung = Rung::new(r.text("rung", RUNG_BYTES_MAX)?).ok_or(WireError::Text { field: "rung" })?;
-        Ok(Self { request, query, rung })
+        let count = r.u16("count")?;
+        Ok(Self { request, query, rung, count, continues: flags & FLAG_CONTINUES != 0 })
     }
 }
 

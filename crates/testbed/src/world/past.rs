@@ -234,7 +234,7 @@ impl World {
                 let payload = received(&payload);
                 process.broker.handle_history_complete(now, connection, request, payload);
             }
-            None => process.broker.handle_history_cancelled(connection, request),
+            None => process.broker.handle_history_cancelled(now, connection, request),
         });
     }
 }

@@ -1,4 +1,5 @@
-//! Frames of the past that the edge asks for: one at a time, behind live frames, with a bounded share of the link.
+//! Frames of the past that the edge asks for: one at a time has unsent bytes, behind live frames, with a bounded share of the link.
+//! The next one is looked for meanwhile.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use super::link::Link;
 use super::{CameraBroker, CameraOutput};
 use crate::broker::LinkId;
-use crate::frame::Rung;
+use crate::frame::{Epoch, FrameId, Rung};
 use crate::history::PastAnswer;
 use crate::log::Record;
 use crate::units::{Instant, Timestamp};
@@ -14,24 +15,53 @@ use crate::wire::{FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message}
 
 /// Questions for the past that may wait at a camera; one more is answered with [`HistoryCode::Busy`].
 pub const HISTORY_REQUESTS_MAX: usize = 16;
+/// Frames that one request may ask for; of more, these come.
+pub const HISTORY_FRAMES_MAX: u16 = 32;
 /// The part of the time for which frames of the past may use the link, beside live ones. Default a quarter.
 pub const HISTORY_SHARE: f64 = 0.25;
 
-/// What is being done about the oldest question.
-enum Stage {
-    /// The log is being looked at.
-    Reading,
-    /// It was found, and waits for the link to have nothing better to do.
-    Ready(Box<Record>),
-    /// It was given to the link at this instant.
-    Sending(Instant),
+/// Requests that were answered in full and may yet be continued.
+const ENDS_MAX: usize = HISTORY_REQUESTS_MAX;
+/// Frames that are looked for while another one leaves.
+const READY_MAX: usize = 1;
+
+/// A request of the edge, with what is left of it.
+struct Asked {
+    link: LinkId,
+    /// The number of its first frame.
+    first: u64,
+    /// What the next frame answers: its number, and what it comes behind.
+    next: HistoryRequest,
+}
+
+impl Asked {
+    /// The number after the last that it may be answered with.
+    fn end(&self) -> u64 {
+        self.next.request.saturating_add(self.next.count.into())
+    }
+}
+
+/// A frame that was found and waits for the link to have nothing better to do.
+struct Ready {
+    link: LinkId,
+    request: u64,
+    record: Box<Record>,
 }
 
 /// The edge's questions.
 pub(super) struct History {
-    /// The oldest first; the stage is that of the first.
-    requests: VecDeque<(LinkId, HistoryRequest)>,
-    stage: Option<Stage>,
+    /// The oldest first, which is looked after until it is answered in full.
+    asked: VecDeque<Asked>,
+    /// Whether the log is being looked at for the first of them.
+    looking: bool,
+    ready: VecDeque<Ready>,
+    /// What requests that were answered in full ended with: the number after theirs, and their last frame.
+    ends: VecDeque<(LinkId, u64, FrameId)>,
+    /// What was given to the link and has bytes that have not left, and since when.
+    sending: Option<(LinkId, u64, Instant)>,
+    /// Epochs from this one on, up to the one at hand, were begun by mistake: an earlier start has used their numbers, so that two
+    /// frames have the same name.
+    doubtful_from: Option<Epoch>,
     /// Counts what was looked for: an answer may come when nobody waits for it any more.
     ticket: u64,
     /// Before this, frames of the past would take more than their share.
@@ -40,41 +70,78 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn new(now: Instant) -> Self {
-        Self { requests: VecDeque::new(), stage: None, ticket: 0, rests_until: now }
+        Self {
+            asked: VecDeque::new(),
+            looking: false,
+            ready: VecDeque::new(),
+            ends: VecDeque::new(),
+            sending: None,
+            doubtful_from: None,
+            ticket: 0,
+            rests_until: now,
+        }
+    }
+
+    /// The epoch at hand turned out to be one that an earlier start had used.
+    pub(super) fn epoch_raised(&mut self, used: Epoch) {
+        self.doubtful_from = Some(self.doubtful_from.map_or(used, |from| from.min(used)));
     }
 
     /// When a frame that waits may be sent, if nothing else keeps it.
     pub(super) fn due(&self) -> Option<Instant> {
-        matches!(self.stage, Some(Stage::Ready(_))).then_some(self.rests_until)
+        (self.sending.is_none() && !self.ready.is_empty()).then_some(self.rests_until)
     }
 }
 
 impl CameraBroker {
     /// What the log holds of the past that [`CameraOutput::ReadHistory`] asked for.
     pub fn handle_history(&mut self, now: Instant, ticket: u64, answer: PastAnswer) {
-        let reading = matches!(self.history.stage, Some(Stage::Reading)) && self.history.ticket == ticket;
-        let Some((link, _)) = self.history.requests.front().filter(|_| reading) else { return };
-        let frame_bytes_max = self.links.iter().find(|known| known.id == *link).map(|l| l.frame_bytes_max);
-        match answer.record {
-            Some(record) if record.frame.payload.len() <= frame_bytes_max.unwrap_or(0) as usize => {
-                self.history.stage = Some(Stage::Ready(Box::new(record)));
-                self.pump(now);
-            }
-            found => {
-                let code = if found.is_some() { HistoryCode::TooLarge } else { HistoryCode::None };
-                self.end_history(code, answer.held_from);
-            }
+        if !self.history.looking || self.history.ticket != ticket {
+            return;
         }
+        self.history.looking = false;
+        let Some(asked) = self.history.asked.front_mut() else { return };
+        let (link, request) = (asked.link, asked.next.request);
+        let Some(record) = answer.record else {
+            self.end_history(HistoryCode::None, answer.held_from);
+            return;
+        };
+        let frame_bytes_max = self.links.iter().find(|known| known.id == link).map(|l| l.frame_bytes_max);
+        let id = record.frame.meta.id;
+        asked.next.query.after = Some(id);
+        let is_doubtful =
+            id.epoch < self.config.epoch && self.history.doubtful_from.is_some_and(|from| id.epoch >= from);
+        if is_doubtful || record.frame.payload.len() > frame_bytes_max.unwrap_or(0) as usize {
+            if asked.next.query.newest {
+                self.end_history(HistoryCode::TooLarge, answer.held_from);
+            } else {
+                // What cannot be sent keeps nobody from what comes behind it.
+                self.look_on();
+            }
+            return;
+        }
+        asked.next.request = asked.next.request.saturating_add(1);
+        asked.next.count -= 1;
+        if asked.next.count == 0 {
+            let end = (link, asked.next.request, record.frame.meta.id);
+            self.history.asked.pop_front();
+            if self.history.ends.len() >= ENDS_MAX {
+                self.history.ends.pop_front();
+            }
+            self.history.ends.push_back(end);
+        }
+        self.history.ready.push_back(Ready { link, request, record: Box::new(record) });
+        self.look_on();
+        self.pump(now);
     }
 
     /// The last byte of a frame of the past has left.
     pub fn handle_history_sent(&mut self, now: Instant, link: LinkId, request: u64) {
-        let first = self.history.requests.front();
-        let is_first = first.is_some_and(|(of, asked)| *of == link && asked.request == request);
-        if let (Some(Stage::Sending(begun)), true) = (&self.history.stage, is_first) {
-            let took = now.saturating_since(*begun);
+        let sending = self.history.sending.take_if(|(of, number, _)| (*of, *number) == (link, request));
+        if let Some((_, _, begun)) = sending {
+            let took = now.saturating_since(begun);
             self.history.rests_until = now + self.rest_after(took);
-            self.next_history();
+            self.pump(now);
         }
     }
 
@@ -86,10 +153,29 @@ impl CameraBroker {
         took.mul_f64(1.0 / HISTORY_SHARE - 1.0)
     }
 
-    pub(super) fn ask_history(&mut self, link: LinkId, request: HistoryRequest) {
-        let refused = if request.rung != Rung::original() {
+    pub(super) fn ask_history(&mut self, link: LinkId, mut request: HistoryRequest) {
+        if request.count == 0 {
+            return self.withdraw_history(link, request.request);
+        }
+        let mut lost = false;
+        if request.continues {
+            let goes_on = |asked: &&mut Asked| asked.link == link && asked.end() == request.request;
+            if let Some(asked) = self.history.asked.iter_mut().find(goes_on) {
+                let room = HISTORY_FRAMES_MAX.saturating_mul(2).saturating_sub(asked.next.count);
+                asked.next.count += request.count.min(room);
+                return;
+            }
+            let end =
+                self.history.ends.iter().position(|(of, next, _)| (*of, *next) == (link, request.request));
+            let end = end.and_then(|place| self.history.ends.remove(place));
+            request.query.after = end.map(|(.., last)| last);
+            lost = end.is_none();
+        }
+        let refused = if lost {
+            Some(HistoryCode::None)
+        } else if request.rung != Rung::original() {
             Some(HistoryCode::Rung)
-        } else if self.history.requests.len() >= HISTORY_REQUESTS_MAX {
+        } else if self.history.asked.len() >= HISTORY_REQUESTS_MAX {
             Some(HistoryCode::Busy)
         } else {
             None
@@ -98,33 +184,39 @@ impl CameraBroker {
             let end = HistoryEnd { request: request.request, code, held_from: None };
             return self.outputs.push_back(CameraOutput::Send { link, message: Message::HistoryEnd(end) });
         }
-        self.history.requests.push_back((link, request));
-        if self.history.stage.is_none() {
-            self.begin_history();
+        let count = if request.query.newest { 1 } else { request.count.min(HISTORY_FRAMES_MAX) };
+        let first = request.request;
+        self.history.asked.push_back(Asked { link, first, next: HistoryRequest { count, ..request } });
+        self.look_on();
+    }
+
+    /// Nobody wants the rest of what a request asked for.
+    fn withdraw_history(&mut self, link: LinkId, number: u64) {
+        let holds = |asked: &Asked| asked.link == link && (asked.first..asked.end()).contains(&number);
+        let withdrawn = self.history.asked.iter().position(holds);
+        if withdrawn == Some(0) {
+            self.history.looking = false;
         }
+        withdrawn.and_then(|place| self.history.asked.remove(place));
+        self.look_on();
     }
 
     /// Whether the link has nothing better to do than to carry a frame of the past.
     pub(super) fn history_can_go(&self) -> bool {
         let wants_live = self.making.is_some() || self.waiting.is_some() && self.demand().is_some();
         let link =
-            self.history.requests.front().map(|(link, _)| *link).filter(|link| self.active == Some(*link));
+            self.history.ready.front().map(|ready| ready.link).filter(|link| self.active == Some(*link));
         let is_idle = |known: &Link| Some(known.id) == link && !known.is_sending() && !known.is_out();
-        !wants_live && self.links.iter().any(is_idle)
+        !wants_live && self.history.sending.is_none() && self.links.iter().any(is_idle)
     }
 
     /// Gives a frame of the past to the link, if that is free of live ones.
     pub(super) fn pump_history(&mut self, now: Instant) {
-        let Some((link, asked)) = self.history.requests.front() else { return };
-        let (link, request) = (*link, asked.request);
         if !self.history_can_go() || now < self.history.rests_until {
             return;
         }
-        let Some(Stage::Ready(record)) = self.history.stage.take_if(|stage| matches!(stage, Stage::Ready(_)))
-        else {
-            return;
-        };
-        self.history.stage = Some(Stage::Sending(now));
+        let Some(Ready { link, request, record }) = self.history.ready.pop_front() else { return };
+        self.history.sending = Some((link, request, now));
         let frame = record.frame;
         let header = FrameHeader {
             payload_bytes: frame.payload.len() as u32,
@@ -137,37 +229,40 @@ impl CameraBroker {
         };
         let payload = frame.payload;
         self.outputs.push_back(CameraOutput::SendFrame { link, header: Box::new(header), payload });
+        self.look_on();
     }
 
     /// Forgets what was asked for on a connection that is gone.
     pub(super) fn forget_history(&mut self, link: LinkId) {
-        let first = self.history.requests.front().map(|(of, _)| *of);
-        self.history.requests.retain(|(of, _)| *of != link);
-        if first == Some(link) {
-            self.history.stage = None;
-            self.begin_history();
+        if self.history.asked.front().is_some_and(|asked| asked.link == link) {
+            self.history.looking = false;
         }
+        self.history.asked.retain(|asked| asked.link != link);
+        self.history.ready.retain(|ready| ready.link != link);
+        self.history.ends.retain(|(of, ..)| *of != link);
+        self.history.sending.take_if(|(of, ..)| *of == link);
+        self.look_on();
     }
 
+    /// Ends the first request: no frame answers its next number, and so none the later ones.
     fn end_history(&mut self, code: HistoryCode, held_from: Option<Timestamp>) {
-        if let Some((link, asked)) = self.history.requests.front() {
-            let end = HistoryEnd { request: asked.request, code, held_from };
-            self.outputs.push_back(CameraOutput::Send { link: *link, message: Message::HistoryEnd(end) });
+        if let Some(asked) = self.history.asked.pop_front() {
+            let end = HistoryEnd { request: asked.next.request, code, held_from };
+            self.outputs
+                .push_back(CameraOutput::Send { link: asked.link, message: Message::HistoryEnd(end) });
         }
-        self.next_history();
+        self.look_on();
     }
 
-    fn next_history(&mut self) {
-        self.history.requests.pop_front();
-        self.history.stage = None;
-        self.begin_history();
-    }
-
-    fn begin_history(&mut self) {
-        if let Some((_, asked)) = self.history.requests.front() {
-            self.history.stage = Some(Stage::Reading);
+    /// Looks for the next frame, unless one waits already.
+    fn look_on(&mut self) {
+        if self.history.looking || self.history.ready.len() >= READY_MAX {
+            return;
+        }
+        if let Some(asked) = self.history.asked.front() {
+            self.history.looking = true;
             self.history.ticket += 1;
-            let (ticket, query) = (self.history.ticket, asked.query);
+            let (ticket, query) = (self.history.ticket, asked.next.query);
             self.outputs.push_back(CameraOutput::ReadHistory { ticket, query });
         }
     }

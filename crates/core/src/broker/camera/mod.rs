@@ -24,7 +24,7 @@ pub use self::adapt::PROFILES_MAX;
 use self::adapt::{Adapter, Making};
 use self::dialler::Dialler;
 use self::history::History;
-pub use self::history::{HISTORY_REQUESTS_MAX, HISTORY_SHARE};
+pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE};
 use self::ledger::SkipLedger;
 use self::link::Link;
 pub use self::types::{CameraConfig, CameraOutput, Transform, Transformed};
@@ -236,6 +236,7 @@ impl CameraBroker {
 
     /// The intake has begun a later epoch, as [`CameraOutput::RaiseEpoch`] asked.
     pub fn handle_epoch(&mut self, now: Instant, epoch: Epoch) {
+        self.history.epoch_raised(self.config.epoch);
         self.config.epoch = epoch;
         self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != epoch);
         self.ledger.clear();

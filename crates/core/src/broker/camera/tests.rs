@@ -565,7 +565,18 @@ mod past {
             newest: false,
             reach: Reach::Disk,
         };
-        Message::HistoryRequest(HistoryRequest { request, query, rung: Rung::new(rung).unwrap() })
+        Message::HistoryRequest(HistoryRequest {
+            request,
+            query,
+            rung: Rung::new(rung).unwrap(),
+            count: 1,
+            continues: false,
+        })
+    }
+
+    fn several(request: u64, count: u16) -> Message {
+        let Message::HistoryRequest(one) = question(request, "original") else { unreachable!() };
+        Message::HistoryRequest(HistoryRequest { count, ..one })
     }
 
     /// The ticket of the look into the log that is asked for.
@@ -603,16 +614,68 @@ mod past {
         rig.broker.handle_history(rig.now, looked, found());
         assert_eq!(sent_of_the_past(&rig.take()), None, "the live frame has bytes not yet sent");
         rig.broker.handle_sent(rig.now, LinkId(1), frame);
-        assert_eq!(sent_of_the_past(&rig.take()), Some(1));
+        let outputs = rig.take();
+        assert_eq!(sent_of_the_past(&outputs), Some(1));
+        // The next one is looked for meanwhile.
+        let looked = ticket(&outputs).expect("the next question");
+        rig.broker.handle_history(rig.now, looked, found());
+        assert_eq!(sent_of_the_past(&rig.take()), None, "one at a time has bytes that have not left");
         let took = Duration::from_millis(20);
         rig.now += took;
         rig.broker.handle_history_sent(rig.now, LinkId(1), 1);
-        let looked = ticket(&rig.take()).expect("the next question");
-        rig.broker.handle_history(rig.now, looked, found());
         assert_eq!(sent_of_the_past(&rig.take()), None, "the link rests from the past");
         rig.now += took.mul_f64(1.0 / HISTORY_SHARE - 1.0);
         rig.broker.handle_timeout(rig.now);
         assert_eq!(sent_of_the_past(&rig.take()), Some(2));
+    }
+
+    /// A request for several is answered by frames that follow each other, until there is none; one that the edge does not take is
+    /// passed over; and nobody waits for one that was withdrawn.
+    #[test]
+    fn a_request_for_several_frames_goes_on_behind_each() {
+        let mut rig = Rig::connected(Contract::default());
+        rig.broker.handle_message(rig.now, LinkId(1), several(5, 3));
+        rig.broker.handle_message(rig.now, LinkId(1), several(20, 3));
+        rig.publish(10);
+        let published = rig.broker.cursor.reader().newest().unwrap();
+        let live = published.frame.meta.id;
+        rig.broker.handle_sent(rig.now, LinkId(1), live);
+        let found = |sequence: u64, bytes: usize| {
+            let mut record = published.clone();
+            record.frame.meta.id.sequence = Sequence(sequence);
+            record.frame.payload = vec![0; bytes].into();
+            PastAnswer { record: Some(record), ..PastAnswer::default() }
+        };
+        let mut asked_after = Vec::new();
+        let mut answers = [found(1, 10), found(2, 70 << 20), found(3, 10), PastAnswer::default()].into_iter();
+        let (mut sent, mut ended) = (Vec::new(), Vec::new());
+        for _ in 0..6 {
+            for output in rig.take() {
+                match output {
+                    CameraOutput::ReadHistory { ticket, query } => {
+                        asked_after.push(query.after.map(|after| after.sequence.0));
+                        let Some(answer) = answers.next() else { continue };
+                        rig.broker.handle_history(rig.now, ticket, answer);
+                    }
+                    CameraOutput::SendFrame { header, .. } if header.history > 0 => {
+                        sent.push((header.history, header.meta.id.sequence.0));
+                        rig.now += Duration::from_millis(1);
+                        rig.broker.handle_history_sent(rig.now, LinkId(1), header.history);
+                        rig.now += Duration::from_millis(10);
+                        rig.broker.handle_timeout(rig.now);
+                    }
+                    CameraOutput::Send { message: Message::HistoryEnd(end), .. } => ended.push(end.request),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(sent, [(5, 1), (6, 3)]);
+        assert_eq!((ended, asked_after), (vec![7], vec![None, Some(1), Some(2), Some(3), None]));
+        // What goes on behind frames that came is looked for behind them; what nobody knows ends at once.
+        rig.broker.handle_message(rig.now, LinkId(1), several(22, 0));
+        assert_eq!(rig.broker.history.due(), None);
+        rig.broker.handle_message(rig.now, LinkId(1), several(30, 1));
+        assert!(ticket(&rig.take()).is_some(), "the one that was withdrawn is in nobody's way");
     }
 
     #[test]

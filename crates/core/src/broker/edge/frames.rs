@@ -42,7 +42,7 @@ impl EdgeBroker {
         let Some(session) = &link.session else { return Err(FrameRefused::NotWelcome) };
         link.heard = now;
         if header.history > 0 {
-            return self.history_header(id, header);
+            return self.history_header(now, id, header);
         }
         let frame = header.meta.id;
         let arriving_bytes: u64 = link.arriving.iter().map(|f| u64::from(f.header.payload_bytes)).sum();

@@ -19,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use self::frames::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
-use self::history::Question;
+use self::history::Fetch;
 pub use self::history::{HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
 use self::sessions::{Camera, HELLO_TIME_MAX, Link};
 pub use self::types::{
@@ -60,8 +60,9 @@ pub struct EdgeBroker {
     subscriptions: BTreeMap<SubscriptionId, SubscriptionEntry>,
     outputs: VecDeque<EdgeOutput>,
     /// Questions for the past that cameras have not answered yet.
-    questions: BTreeMap<u64, Question>,
+    fetches: BTreeMap<u64, Fetch>,
     last_question: u64,
+    last_fetch: u64,
     fetched: FetchedFrames,
 }
 
@@ -70,8 +71,9 @@ impl EdgeBroker {
     pub fn new(config: EdgeConfig) -> Self {
         Self {
             fetched: FetchedFrames::new(config.history_bytes_max),
-            questions: BTreeMap::new(),
+            fetches: BTreeMap::new(),
             last_question: 0,
+            last_fetch: 0,
             config,
             links: BTreeMap::new(),
             cameras: BTreeMap::new(),
@@ -148,7 +150,7 @@ impl EdgeBroker {
                     camera.disk = Some(disk);
                 }
             }
-            Message::HistoryEnd(end) => self.history_end(id, end),
+            Message::HistoryEnd(end) => self.history_end(now, id, end),
             _ => self.refuse(
                 id,
                 RefuseCode::Protocol,
@@ -268,7 +270,7 @@ impl EdgeBroker {
             .links
             .values()
             .map(|link| if link.session.is_some() { link.ping_due } else { link.opened + HELLO_TIME_MAX });
-        let links = links.chain(self.questions.values().map(|question| question.due));
+        let links = links.chain(self.fetches.values().map(|fetch| fetch.due));
         links.chain(self.subscriptions.values().filter_map(|subscription| subscription.ends)).min()
     }
 

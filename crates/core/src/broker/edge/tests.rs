@@ -518,6 +518,8 @@ proptest! {
 }
 
 mod past {
+    use std::collections::VecDeque;
+
     use super::*;
     use crate::history::{PastAnswer, PastQuery, Reach};
     use crate::wire::{HistoryCode, HistoryEnd};
@@ -537,13 +539,17 @@ mod past {
         rig.broker.handle_history_query(rig.now, &"dock/cam1".parse().unwrap(), after(sequence))
     }
 
-    /// The answers, and how many questions went to the camera.
-    fn answers(rig: &mut Rig) -> (Vec<(u64, PastAnswer)>, usize) {
-        let (mut answers, mut asked) = (Vec::new(), 0);
+    type Answers = Vec<(u64, PastAnswer)>;
+
+    /// The answers, and the numbers of the requests that went to the camera, each with how many frames it asks for.
+    fn answers(rig: &mut Rig) -> (Answers, Vec<(u64, u16)>) {
+        let (mut answers, mut asked) = (Vec::new(), Vec::new());
         for output in rig.take() {
             match output {
                 EdgeOutput::History { request, answer } => answers.push((request, answer)),
-                EdgeOutput::Send { message: Message::HistoryRequest(_), .. } => asked += 1,
+                EdgeOutput::Send { message: Message::HistoryRequest(asks), .. } => {
+                    asked.push((asks.request, asks.count));
+                }
                 _ => {}
             }
         }
@@ -556,10 +562,12 @@ mod past {
         let mut rig = Rig::new();
         rig.hello(1, "a", 3, 1, 0);
         let request = ask(&mut rig, 6);
-        assert_eq!(answers(&mut rig).1, 1);
-        let past = FrameHeader { history: request, ..header(2, 7, 10, Vec::new()) };
+        let asked = answers(&mut rig).1;
+        assert_eq!((asked.len(), asked[0].1), (1, 2));
+        let number = asked[0].0;
+        let past = FrameHeader { history: number, ..header(2, 7, 10, Vec::new()) };
         rig.broker.handle_frame_header(rig.now, LinkId(1), past.clone()).unwrap();
-        rig.broker.handle_history_complete(rig.now, LinkId(1), request, vec![1; 10].into());
+        rig.broker.handle_history_complete(rig.now, LinkId(1), number, vec![1; 10].into());
         let (found, _) = answers(&mut rig);
         assert_eq!((found.len(), found[0].0), (1, request));
         assert_eq!(found[0].1.record.as_ref().unwrap().frame.meta, past.meta);
@@ -567,10 +575,10 @@ mod past {
 
         let again = ask(&mut rig, 6);
         let (found, asked) = answers(&mut rig);
-        assert_eq!((found[0].0, found[0].1.record.is_some(), asked), (again, true, 0));
+        assert_eq!((found[0].0, found[0].1.record.is_some(), asked.len()), (again, true, 0));
         // What is held does not follow directly, so what lies between is asked for.
         ask(&mut rig, 4);
-        assert_eq!(answers(&mut rig).1, 1);
+        assert_eq!(answers(&mut rig).1.len(), 1);
     }
 
     #[test]
@@ -582,17 +590,54 @@ mod past {
             rig.broker.handle_frame_header(rig.now, LinkId(1), unasked),
             Err(FrameRefused::NotAsked { .. })
         ));
-        let request = ask(&mut rig, 6);
+        ask(&mut rig, 6);
+        let request = answers(&mut rig).1[0].0;
         let other = FrameHeader { history: request, ..header(2, 6, 10, Vec::new()) };
         assert!(rig.broker.handle_frame_header(rig.now, LinkId(1), other).is_err(), "not after frame 6");
         let (found, _) = answers(&mut rig);
         assert!(found[0].1.record.is_none(), "whoever asked does not wait for ever");
         // A payload of another size than was announced is no frame.
-        let request = ask(&mut rig, 6);
+        ask(&mut rig, 6);
+        let request = answers(&mut rig).1[0].0;
         let past = FrameHeader { history: request, ..header(2, 7, 10, Vec::new()) };
         rig.broker.handle_frame_header(rig.now, LinkId(1), past).unwrap();
+        // The second one is not larger than the first.
+        let again = FrameHeader { history: request + 1, ..header(2, 7, 10, Vec::new()) };
+        assert!(rig.broker.handle_frame_header(rig.now, LinkId(1), again).is_err());
         rig.broker.handle_history_complete(rig.now, LinkId(1), request, vec![1; 9].into());
         assert!(answers(&mut rig).0[0].1.record.is_none());
+    }
+
+    /// One frame after the other: more and more of them are on their way, in order, and each answers one question.
+    #[test]
+    fn who_goes_on_reading_has_frames_on_their_way() {
+        let mut rig = Rig::new();
+        rig.hello(1, "a", 3, 1, 0);
+        let (mut sent, mut wanted) = (0, VecDeque::new());
+        let mut counts = Vec::new();
+        for sequence in 0..200 {
+            let question = ask(&mut rig, sequence);
+            loop {
+                let (found, asked) = answers(&mut rig);
+                for (request, count) in asked {
+                    counts.push(count);
+                    wanted.extend(request..request + u64::from(count));
+                }
+                assert!(wanted.len() <= 64, "{} frames are on their way", wanted.len());
+                if let Some((answered, answer)) = found.into_iter().next() {
+                    let id = answer.record.expect("the camera holds it").frame.meta.id;
+                    assert_eq!((answered, id.sequence.0), (question, sequence + 1));
+                    break;
+                }
+                let number = wanted.pop_front().expect("somebody waits, so something was asked for");
+                sent += 1;
+                let past = FrameHeader { history: number, ..header(2, sent, 10, Vec::new()) };
+                rig.broker.handle_frame_header(rig.now, LinkId(1), past).unwrap();
+                rig.broker.handle_history_complete(rig.now, LinkId(1), number, vec![1; 10].into());
+            }
+        }
+        assert!(counts.is_sorted() && counts[0] == 2 && counts.contains(&32), "{counts:?}");
+        assert!(sent <= 200 + 64);
     }
 
     /// Every question is answered: by the camera, by the end of its connection, by time, or at once where there is no camera.
@@ -605,9 +650,9 @@ mod past {
         let requests: Vec<u64> =
             (0..HISTORY_QUESTIONS_MAX as u64 + 1).map(|sequence| ask(&mut rig, sequence)).collect();
         let (found, asked) = answers(&mut rig);
-        assert_eq!((found.len(), asked), (1, HISTORY_QUESTIONS_MAX), "one too many");
+        assert_eq!((found.len(), asked.len()), (1, HISTORY_QUESTIONS_MAX), "one too many");
         let held_from = Some(Timestamp::from_nanos(9));
-        let end = HistoryEnd { request: requests[0], code: HistoryCode::None, held_from };
+        let end = HistoryEnd { request: asked[0].0, code: HistoryCode::None, held_from };
         rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryEnd(end));
         rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryEnd(end));
         let (found, _) = answers(&mut rig);

@@ -92,7 +92,13 @@ fn any_message() -> impl Strategy<Value = Message> {
             .prop_map(|((request, newest, begin, end), after, before, rung)| {
                 let (begin, end) = (Timestamp::from_nanos(begin), Timestamp::from_nanos(end));
                 let query = PastQuery { after, before, begin, end, newest, reach: Reach::Disk };
-                Message::HistoryRequest(HistoryRequest { request, query, rung: Rung::new(&rung).unwrap() })
+                Message::HistoryRequest(HistoryRequest {
+                    request,
+                    query,
+                    rung: Rung::new(&rung).unwrap(),
+                    count: request as u16,
+                    continues: newest,
+                })
             }),
         (any::<(u64, Option<u64>)>(), 0..HistoryCode::ALL.len()).prop_map(|((request, held_from), code)| {
             let held_from = held_from.map(Timestamp::from_nanos);
