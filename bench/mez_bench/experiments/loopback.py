@@ -77,7 +77,7 @@ class Setting:
         return self.frame_bytes, self.fps
 
 
-QUICK: Final = (Setting(*GATED, frames=20, rounds=5),)
+QUICK: Final = (Setting(*GATED, frames=14, rounds=4),)
 FULL: Final = tuple(
     Setting(size, fps, frames=100 if (size, fps) == GATED else 20 if fps == 15 else 10, rounds=10)
     for size in BYTES
@@ -297,7 +297,7 @@ LOOPBACK: Final = Experiment(
     name="loopback",
     summary="publish → subscribe through both brokers as processes, mutual TLS between them, beside peers",
     needs="cargo for the floor and the peers, Go for nats-server; the first run builds them",
-    seconds_quick=55,
-    seconds_full=1500,
+    seconds_quick=58,
+    seconds_full=2300,
     run=_run,
 )

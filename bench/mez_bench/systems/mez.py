@@ -13,6 +13,8 @@ CAMERA: Final = "bench/cam"
 LOG_BYTES: Final = 48 << 20
 """Of each broker, so that it is full, and frames are evicted, soon after the start."""
 
+LOCAL: Final = "Unix socket and shared memory"
+
 
 class Brokers:
     """An edge broker and one camera broker.
@@ -114,7 +116,7 @@ def _start_within(run: Run, name: str, link: str, details: str) -> System:
         publisher=brokers.publisher_within(brokers.link_address, link),
         subscriber=brokers.subscriber(),
         brokers={"edge": brokers.edge},
-        details={"link": details, "local": "Unix socket", "log_bytes": f"{LOG_BYTES}"},
+        details={"link": details, "local": LOCAL, "log_bytes": f"{LOG_BYTES}"},
     )
 
 
@@ -126,5 +128,5 @@ def _start(run: Run, name: str, link: str, details: str) -> System:
         publisher=brokers.publisher(),
         subscriber=brokers.subscriber(),
         brokers={"camera": camera, "edge": brokers.edge},
-        details={"link": details, "local": "Unix socket", "log_bytes": f"{LOG_BYTES}"},
+        details={"link": details, "local": LOCAL, "log_bytes": f"{LOG_BYTES}"},
     )

@@ -17,6 +17,10 @@ pub(crate) fn buffer(bytes: usize) -> Buffer {
 /// Memory blocks from this size on are given back to the system when they are let go of.
 const LARGE_BYTES: i32 = 256 << 10;
 
+/// Free memory that the allocator keeps at the end of a heap. By default it is 128 KiB, less than the datagrams of one frame: the
+/// pages of every frame would be given back, and cleared by the kernel for the next.
+const KEPT_AT_END_BYTES: i32 = 2 << 20;
+
 /// Has the allocator give large blocks back to the system as soon as they are let go of, in the whole process: for programs that
 /// are a broker and nothing else.
 ///
@@ -25,8 +29,9 @@ const LARGE_BYTES: i32 = 256 << 10;
 /// keeps what is needed again soon, so that this costs next to nothing.
 pub fn give_large_blocks_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it sets a number in the allocator, under the allocator's own lock.
+    // SAFETY: it sets numbers in the allocator, under the allocator's own lock.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_AT_END_BYTES);
     }
 }

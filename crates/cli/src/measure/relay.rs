@@ -18,6 +18,9 @@ use super::stamp::{now_ns, sleep_until};
 const HEADER_BYTES: u64 = 28;
 /// The largest datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+/// What an Ethernet frame holds after those headers. Larger datagrams do not get through, as on most paths: brokers try them,
+/// since loopback would take them.
+const PATH_BYTES_MAX: usize = 1500 - HEADER_BYTES as usize;
 /// What lies in the kernel has not reached the link yet: a burst of a whole frame must fit.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
@@ -123,6 +126,9 @@ impl Direction {
     }
 
     fn put(&self, socket: &Arc<UdpSocket>, to: SocketAddr, datagram: &[u8]) {
+        if datagram.len() > PATH_BYTES_MAX {
+            return;
+        }
         let bytes = datagram.len() as u64 + HEADER_BYTES;
         let mut queue = self.lock();
         if queue.bytes + bytes > self.spec.queue_bytes_max {

@@ -8,7 +8,7 @@ use mez_core::clock::{ClockEstimator, Exchange};
 use mez_core::frame::FRAME_BYTES_CEILING;
 use mez_core::units::Instant;
 use prost::Message;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -27,7 +27,8 @@ use crate::api::{MESSAGE_BYTES_MAX, SOFTWARE, VERSION, pb};
 use crate::clock::monotonic_now;
 use crate::identity::Credentials;
 use crate::identity::tls::tonic_client_config;
-use crate::local::{Kind, LocalConnection, PacketError, PacketReader, PacketWriter};
+use crate::local::shared::{self, Filler, SHARED_BYTES_MIN, Taker};
+use crate::local::{DescriptorReader, Kind, LocalConnection, PacketError, PacketReader, PacketWriter, Place};
 
 /// How long a broker may take to answer a call, or to be reached.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -255,10 +256,8 @@ impl Dialler {
                     let sent = connection.writer.write(Kind::Subscribe, &request, Bytes::new()).await;
                     sent.map_err(|error| ClientError::from_io(&error, &self.0.address))?;
                     let LocalConnection { reader, writer } = connection;
-                    EventStream {
-                        dialler: self.clone(),
-                        from: EventSource::Local { reader, _writer: writer },
-                    }
+                    let from = EventSource::Local { reader, writer, memory: None };
+                    EventStream { dialler: self.clone(), from }
                 }
                 Way::Grpc { endpoint, .. } => {
                     let channel = self.open_grpc(endpoint).await?;
@@ -296,9 +295,11 @@ impl Dialler {
             let (sink, mut answers) = match &self.0.way {
                 Way::Local { .. } => {
                     let LocalConnection { reader, writer } = self.open_local().await?;
-                    let mut sink = FrameSink::Local(writer);
+                    let memory = Arc::default();
+                    let mut sink = FrameSink::Local { writer, memory: Arc::clone(&memory) };
                     sink.send(first).await.map_err(|lost| lost.explain(&self.0.address))?;
-                    (sink, AnswerStream { dialler: self.clone(), from: AnswerSource::Local(reader) })
+                    let from = AnswerSource::Local { reader, memory };
+                    (sink, AnswerStream { dialler: self.clone(), from })
                 }
                 Way::Grpc { endpoint, .. } => {
                     let channel = self.open_grpc(endpoint).await?;
@@ -344,9 +345,11 @@ pub(super) struct EventStream {
 
 enum EventSource {
     Local {
-        reader: PacketReader<OwnedReadHalf>,
+        reader: PacketReader<DescriptorReader>,
         /// Closing it would end the subscription.
-        _writer: PacketWriter<OwnedWriteHalf>,
+        writer: PacketWriter<OwnedWriteHalf>,
+        /// What the broker puts frames into.
+        memory: Option<Taker>,
     },
     Grpc(Streaming<pb::SubscribeEvent>),
 }
@@ -356,12 +359,34 @@ impl EventStream {
     pub(super) async fn next(&mut self) -> Result<Option<SubscribeEvent>, ClientError> {
         let address = &self.dialler.0.address;
         let event = match &mut self.from {
-            EventSource::Local { reader, .. } => {
+            EventSource::Local { reader, writer, memory } => {
                 let fault = |error| ClientError::from_packet(error, address);
-                let Some(packet) = reader.read().await.map_err(fault)? else { return Ok(None) };
+                let packet = loop {
+                    let Some(packet) = reader.read().await.map_err(fault)? else { return Ok(None) };
+                    if packet.kind != Kind::Memory {
+                        break packet;
+                    }
+                    let (layout, file) = reader.memory(&packet).map_err(fault)?;
+                    match Taker::map(file, layout) {
+                        Ok(mapped) => {
+                            *memory = Some(mapped);
+                            let said = writer.write(Kind::Mapped, &(), vec![layout.number].into()).await;
+                            said.map_err(|error| ClientError::from_io(&error, address))?;
+                        }
+                        // The broker goes on through the socket.
+                        Err(error) => shared::cannot(&error),
+                    }
+                };
                 let mut message: pb::SubscribeEvent = packet.decode(Kind::SubscribeEvent).map_err(fault)?;
                 if let Some(SubscribeEvent::Frame(frame)) = &mut message.event {
-                    frame.payload = packet.payload;
+                    frame.payload = match packet.shared {
+                        Some(place) => memory
+                            .as_ref()
+                            .filter(|memory| memory.layout().number == place.memory)
+                            .and_then(|memory| memory.take(place.slot, place.bytes as usize))
+                            .ok_or_else(|| self.dialler.protocol("a frame in memory that is not shared"))?,
+                        None => packet.payload,
+                    };
                 }
                 message.event
             }
@@ -379,7 +404,11 @@ impl EventStream {
 
 /// Where frames for a camera broker go.
 pub(super) enum FrameSink {
-    Local(PacketWriter<OwnedWriteHalf>),
+    Local {
+        writer: PacketWriter<OwnedWriteHalf>,
+        /// What the broker takes frames out of.
+        memory: SharedFiller,
+    },
     Grpc(mpsc::Sender<pb::PublishRequest>),
 }
 
@@ -399,12 +428,42 @@ impl SinkLost {
 }
 
 impl FrameSink {
+    /// Whether a payload of `bytes` may be sent without waiting.
+    pub(super) fn is_at_once(&self, bytes: usize) -> bool {
+        match self {
+            Self::Local { memory, .. } => {
+                bytes >= SHARED_BYTES_MIN && memory.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+            }
+            Self::Grpc(_) => false,
+        }
+    }
+
+    /// Sends a frame through shared memory on the calling thread. False where that cannot be done now: the frame is as it was.
+    pub(super) fn send_at_once(&mut self, request: &mut pb::PublishRequest) -> bool {
+        let Self::Local { writer, memory } = self else { return false };
+        let Some(place) = fill(memory, &request.payload) else { return false };
+        let payload = std::mem::take(&mut request.payload);
+        if writer.try_write_shared(Kind::Publish, request, place) {
+            return true;
+        }
+        request.payload = payload;
+        if let Some(filler) = memory.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            filler.take_back(place.slot);
+        }
+        false
+    }
+
     /// Sends a frame. Not to be cancelled.
     pub(super) async fn send(&mut self, mut request: pb::PublishRequest) -> Result<(), SinkLost> {
         match self {
-            Self::Local(writer) => {
+            Self::Local { writer, memory } => {
                 let payload = std::mem::take(&mut request.payload);
-                writer.write(Kind::Publish, &request, payload).await.map_err(|error| SinkLost(Some(error)))
+                let place = fill(memory, &payload);
+                let sent = match place {
+                    Some(place) => writer.write_shared(Kind::Publish, &request, place).await,
+                    None => writer.write(Kind::Publish, &request, payload).await,
+                };
+                sent.map_err(|error| SinkLost(Some(error)))
             }
             Self::Grpc(frames) => frames.send(request).await.map_err(|_| SinkLost(None)),
         }
@@ -417,8 +476,22 @@ pub(super) struct AnswerStream {
     from: AnswerSource,
 }
 
+/// The memory that a broker has granted.
+type SharedFiller = Arc<Mutex<Option<Filler>>>;
+
+/// Puts a payload where the broker reads it; nothing where it has to go through the socket.
+fn fill(memory: &SharedFiller, payload: &[u8]) -> Option<Place> {
+    if payload.len() < SHARED_BYTES_MIN {
+        return None;
+    }
+    let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+    let filler = memory.as_mut()?;
+    let slot = filler.fill(payload)?;
+    Some(Place { memory: filler.layout().number, slot, bytes: payload.len() as u32 })
+}
+
 enum AnswerSource {
-    Local(PacketReader<OwnedReadHalf>),
+    Local { reader: PacketReader<DescriptorReader>, memory: SharedFiller },
     Grpc(Streaming<pb::PublishEvent>),
 }
 
@@ -427,9 +500,19 @@ impl AnswerStream {
     pub(super) async fn next(&mut self) -> Result<Option<PublishEvent>, ClientError> {
         let address = &self.dialler.0.address;
         let event = match &mut self.from {
-            AnswerSource::Local(reader) => {
+            AnswerSource::Local { reader, memory } => {
                 let fault = |error| ClientError::from_packet(error, address);
-                let Some(packet) = reader.read().await.map_err(fault)? else { return Ok(None) };
+                let packet = loop {
+                    let Some(packet) = reader.read().await.map_err(fault)? else { return Ok(None) };
+                    if packet.kind != Kind::Memory {
+                        break packet;
+                    }
+                    let (layout, file) = reader.memory(&packet).map_err(fault)?;
+                    match Filler::map(file, layout, false) {
+                        Ok(mapped) => *memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(mapped),
+                        Err(error) => shared::cannot(&error),
+                    }
+                };
                 let mut message: pb::PublishEvent = packet.decode(Kind::PublishEvent).map_err(fault)?;
                 if let Some(PublishEvent::Reply(reply)) = &mut message.event {
                     reply.payload = packet.payload;

@@ -138,6 +138,8 @@ pub struct PublisherClient {
 struct Shared {
     state: Mutex<State>,
     waiting_frames_max: usize,
+    /// Where frames go, while there is a connection. Whoever sends holds it.
+    sink: tokio::sync::Mutex<Option<FrameSink>>,
     /// There is a frame to send.
     frame: Notify,
     /// There is an event to take.
@@ -150,6 +152,8 @@ struct Shared {
 struct State {
     next_number: u64,
     frames: VecDeque<pb::PublishRequest>,
+    /// A frame that is not in `frames` is being sent; the next has to wait.
+    sending: bool,
     /// Sent and not answered for.
     in_flight: u64,
     connected: bool,
@@ -178,11 +182,12 @@ impl PublisherClient {
         let shared = Arc::new(Shared {
             state: Mutex::new(State { connected: true, ..State::default() }),
             waiting_frames_max: options.waiting_frames_max.max(1),
+            sink: tokio::sync::Mutex::new(Some(sink)),
             frame: Notify::new(),
             event: Notify::new(),
             settled: Notify::new(),
         });
-        let work = run(dialler, camera.clone(), Arc::clone(&shared), sink, answers);
+        let work = run(dialler, camera.clone(), Arc::clone(&shared), answers);
         Ok(Self { shared, camera, frame_bytes_max, _task: OwnedTask::spawn(work) })
     }
 
@@ -224,11 +229,7 @@ impl PublisherClient {
             state.counts.dropped += 1;
             return Ok(number);
         }
-        if state.frames.len() == self.shared.waiting_frames_max {
-            state.frames.pop_front();
-            state.counts.dropped += 1;
-        }
-        state.frames.push_back(pb::PublishRequest {
+        let request = pb::PublishRequest {
             camera: String::new(),
             number,
             encoding: encoding as i32,
@@ -237,9 +238,8 @@ impl PublisherClient {
             captured_utc_ns: captured.map(Timestamp::as_nanos),
             captured_monotonic_ns: Some(had.as_nanos()),
             payload,
-        });
-        drop(state);
-        self.shared.frame.notify_one();
+        };
+        self.shared.pass_on(state, request);
         Ok(number)
     }
 
@@ -290,13 +290,53 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sends a frame on the calling thread where that needs no waiting, which saves waking another one; else leaves it to the task.
+    fn pass_on<'a>(&'a self, mut state: MutexGuard<'a, State>, mut request: pb::PublishRequest) {
+        let idle = !state.sending && state.frames.is_empty();
+        if idle
+            && let Ok(mut sink) = self.sink.try_lock()
+            && let Some(sink) = &mut *sink
+            && sink.is_at_once(request.payload.len())
+        {
+            // Until this is over nobody else sends, so the order stays.
+            state.sending = true;
+            // Before the answer can come.
+            state.in_flight += 1;
+            drop(state);
+            let sent = sink.send_at_once(&mut request);
+            state = self.lock();
+            state.sending = false;
+            state.in_flight = state.in_flight.saturating_sub(u64::from(!sent));
+            if !sent && state.frames.len() < self.waiting_frames_max {
+                // What came in from other threads meanwhile is newer.
+                state.frames.push_front(request);
+            } else if !sent {
+                state.counts.dropped += 1;
+            }
+        } else {
+            if state.frames.len() == self.waiting_frames_max {
+                state.frames.pop_front();
+                state.counts.dropped += 1;
+            }
+            state.frames.push_back(request);
+        }
+        let waiting = !state.frames.is_empty();
+        drop(state);
+        if waiting {
+            self.frame.notify_one();
+        }
+    }
+
     /// The next frame to send.
     async fn next_frame(&self) -> pb::PublishRequest {
         loop {
             {
                 let mut state = self.lock();
-                if let Some(frame) = state.frames.pop_front() {
+                if !state.sending
+                    && let Some(frame) = state.frames.pop_front()
+                {
                     state.in_flight += 1;
+                    state.sending = true;
                     return frame;
                 }
             }
@@ -327,6 +367,7 @@ impl Shared {
     fn disconnected(&self) {
         let mut state = self.lock();
         state.connected = false;
+        state.sending = false;
         let State { frames, counts, in_flight, .. } = &mut *state;
         counts.dropped += frames.len() as u64;
         counts.lost += std::mem::take(in_flight);
@@ -342,20 +383,16 @@ impl Shared {
     }
 }
 
-async fn run(
-    dialler: Dialler,
-    camera: CameraName,
-    shared: Arc<Shared>,
-    mut sink: FrameSink,
-    mut answers: AnswerStream,
-) {
+async fn run(dialler: Dialler, camera: CameraName, shared: Arc<Shared>, mut answers: AnswerStream) {
     loop {
-        let reason = publish(&dialler, &shared, sink, answers).await;
+        let reason = publish(&dialler, &shared, answers).await;
+        *shared.sink.lock().await = None;
         shared.disconnected();
         if !reason.is_passing() {
             return shared.fail(reason);
         }
         shared.tell(PublisherEvent::Disconnected { reason });
+        let sink;
         (sink, answers) = loop {
             tokio::time::sleep(REDIAL_INTERVAL).await;
             match dialler.publish(camera.to_string()).await {
@@ -364,23 +401,25 @@ async fn run(
                 Err(error) => return shared.fail(error),
             }
         };
+        *shared.sink.lock().await = Some(sink);
         shared.lock().connected = true;
         shared.tell(PublisherEvent::Reconnected);
     }
 }
 
 /// Sends frames and takes answers until the connection is lost; returns why.
-async fn publish(
-    dialler: &Dialler,
-    shared: &Shared,
-    mut sink: FrameSink,
-    mut answers: AnswerStream,
-) -> ClientError {
+async fn publish(dialler: &Dialler, shared: &Shared, mut answers: AnswerStream) -> ClientError {
     let send = async {
         loop {
             let mut frame = shared.next_frame().await;
             frame.captured_monotonic_ns = frame.captured_monotonic_ns.and_then(|had| dialler.to_theirs(had));
-            if let Err(lost) = sink.send(frame).await {
+            let sent = match &mut *shared.sink.lock().await {
+                Some(sink) => sink.send(frame).await,
+                // It is taken away only after this has ended.
+                None => std::future::pending().await,
+            };
+            shared.lock().sending = false;
+            if let Err(lost) = sent {
                 return lost.explain(dialler.address());
             }
         }

@@ -138,7 +138,8 @@ fn bind(address: SocketAddr, config: &quinn::ServerConfig) -> Result<(Endpoint, 
     loop {
         attempts -= 1;
         let failed = |protocol| move |source| ListenError::Bind { protocol, address, source };
-        let endpoint = endpoint(address, Some(config.clone())).map_err(failed("UDP"))?;
+        let endpoint =
+            endpoint(address, Some(config.clone()), DATAGRAM_BYTES_ETHERNET).map_err(failed("UDP"))?;
         let bound = endpoint.local_addr().map_err(failed("UDP"))?;
         let tcp = std::net::TcpListener::bind(bound).and_then(|listener| {
             listener.set_nonblocking(true)?;

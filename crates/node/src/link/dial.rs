@@ -152,11 +152,11 @@ impl Dialler {
         for &address in addresses {
             // A socket for each connection: a new one also gets past a path that has gone bad.
             let attempt = async {
-                let sent = SentBytes::default();
+                let (sent, datagram_bytes_max) = (SentBytes::default(), route_datagram_bytes_max(address));
                 let mut config = quinn::ClientConfig::new(self.crypto.clone());
-                config.transport_config(transport_config(sent.clone(), route_datagram_bytes_max(address)));
-                let endpoint =
-                    endpoint(any_address_for(&address), None).map_err(|error| error.to_string())?;
+                config.transport_config(transport_config(sent.clone(), datagram_bytes_max));
+                let endpoint = endpoint(any_address_for(&address), None, datagram_bytes_max)
+                    .map_err(|error| error.to_string())?;
                 let connecting = endpoint
                     .connect_with(config, address, EDGE_SERVER_NAME)
                     .map_err(|error| error.to_string())?;

@@ -5,6 +5,7 @@
 //! driver as a [`CameraEvent`] or an [`EdgeEvent`]; what the broker wants reaches the connection as a [`Command`].
 
 mod accept;
+mod datagrams;
 mod dial;
 mod quic;
 mod sent;

@@ -11,12 +11,13 @@ use bytes::Bytes;
 use mez_core::broker::edge::ARRIVING_FRAMES_MAX;
 use mez_core::wire::{FrameHeader, Message, MessageBuffer, WireError};
 use quinn::{
-    EndpointConfig, IdleTimeout, MtuDiscoveryConfig, RecvStream, SendStream, TransportConfig, VarInt,
+    EndpointConfig, IdleTimeout, MtuDiscoveryConfig, RecvStream, Runtime, SendStream, TransportConfig, VarInt,
 };
 use rustix::net::sockopt;
 use tokio::sync::watch;
 use tracing::warn;
 
+use super::datagrams::{DATAGRAM_BYTES_MAX, RECEIVED_BYTES_MAX, Socket};
 use super::sent::{CountingCubic, FrameSent, SentBytes};
 
 /// Why a frame's stream was reset: it is stale.
@@ -41,9 +42,6 @@ const SEND_WINDOW_BYTES: u64 = 8 << 20;
 const DATAGRAM_BYTES_MIN: u16 = 1200;
 /// What fits into an Ethernet frame of the usual size, over IPv6.
 pub(super) const DATAGRAM_BYTES_ETHERNET: u16 = 1452;
-/// Larger datagrams are not tried, and not made room for. quinn hands up to ten to the kernel at once, which takes 65,507
-/// bytes and lets go of the rest without a word; a connection with larger ones stands still until quinn has noticed.
-const DATAGRAM_BYTES_MAX: u16 = 6500;
 const IPV4_UDP_HEADER_BYTES: u32 = 20 + 8;
 const IPV6_UDP_HEADER_BYTES: u32 = 40 + 8;
 /// Bytes handed to QUIC at once while a frame is written.
@@ -95,15 +93,17 @@ pub(super) fn udp_socket(address: SocketAddr) -> io::Result<std::net::UdpSocket>
     Ok(socket)
 }
 
-/// An endpoint on `address`, a server if there is a configuration for one.
+/// An endpoint on `address`, a server if there is a configuration for one. It sends datagrams of at most `datagram_bytes_max`.
 pub(super) fn endpoint(
     address: SocketAddr,
     server: Option<quinn::ServerConfig>,
+    datagram_bytes_max: u16,
 ) -> io::Result<quinn::Endpoint> {
     let runtime = Arc::new(quinn::TokioRuntime);
     let mut config = EndpointConfig::default();
-    config.max_udp_payload_size(DATAGRAM_BYTES_MAX).expect("is at least 1,200");
-    quinn::Endpoint::new(config, server, udp_socket(address)?, runtime)
+    config.max_udp_payload_size(RECEIVED_BYTES_MAX).expect("is at least 1,200");
+    let socket = Socket::new(runtime.wrap_udp_socket(udp_socket(address)?)?, datagram_bytes_max);
+    quinn::Endpoint::new_with_abstract_socket(config, server, Arc::new(socket), runtime)
 }
 
 /// The largest datagram that the route to `destination` takes in one piece, as far as this host knows: the path may take

@@ -4,19 +4,18 @@ use std::io;
 use std::path::Path;
 
 use bytes::Bytes;
-use mez_core::frame::FRAME_BYTES_CEILING;
 use prost::Message;
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::unix::OwnedWriteHalf;
 
-use super::MAGIC;
 use super::packet::{Kind, PacketError, PacketReader, PacketWriter};
+use super::{DescriptorReader, MAGIC};
 
 /// A connection to a broker on this host.
 #[derive(Debug)]
 pub struct LocalConnection {
     /// What the broker sends.
-    pub reader: PacketReader<OwnedReadHalf>,
+    pub reader: PacketReader<DescriptorReader>,
     /// What the broker is sent.
     pub writer: PacketWriter<OwnedWriteHalf>,
 }
@@ -27,7 +26,7 @@ impl LocalConnection {
         let (read, write) = UnixStream::connect(path).await?.into_split();
         let mut writer = PacketWriter::new(write);
         writer.write_raw(MAGIC).await?;
-        Ok(Self { reader: PacketReader::new(read, FRAME_BYTES_CEILING), writer })
+        Ok(Self { reader: PacketReader::from_broker(read), writer })
     }
 
     /// One question, one answer. After an error other than [`PacketError::Refused`] the connection is of no more use, nor

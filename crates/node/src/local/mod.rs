@@ -1,5 +1,6 @@
 //! The fast path for programs on the broker's own host: the interface of [`crate::api`] over the broker's Unix
-//! socket without HTTP/2, payloads inline. `docs/decisions/0001-delivery-path.md` has the figures behind it.
+//! socket without HTTP/2; large payloads of frames in memory that both map, all others inline. The figures behind it are in
+//! `docs/decisions/0001-delivery-path.md` and `0008-shared-memory.md`.
 //!
 //! It is private to Mez: a client and a broker of different versions may fail to speak it, with an error that says so.
 //! Clients in other languages use gRPC, on the same socket.
@@ -11,11 +12,13 @@
 //!
 //! ```text
 //! byte  0       kind: see [`Kind`]
-//!       1..4    zero
+//!       1       0: the payload follows; 1: it lies in shared memory
+//!       2       the number of the memory, or 0
+//!       3       the slot in it, or 0
 //!       4..8    m: bytes of the message, little-endian, at most 1 MiB + 64 KiB
 //!       8..12   p: bytes of the payload, little-endian, at most 32 MiB
 //!      12..     m bytes: the protobuf message of the interface, its field `payload` empty
-//!      ..       p bytes: what belongs in that field
+//!      ..       p bytes: what belongs in that field, unless it lies in shared memory
 //! ```
 //!
 //! | the client sends | the broker answers |
@@ -23,6 +26,12 @@
 //! | `Connect`, `GetCameraInfo`, `Unsubscribe`, `Reply` | the same kind, or `Error`; one answer to each, in order |
 //! | `Subscribe` | `SubscribeEvent` … until it is over; `Error` where it failed. Then the connection is closed |
 //! | `Publish` … | `PublishEvent` …; `Error` where the stream failed. Then the connection is closed |
+//! | `Mapped`, with the number of a memory | nothing: from then on it may use that memory for `SubscribeEvent` |
+//!
+//! `Memory`, with a descriptor beside it, may come between any two events of a subscription or of a stream of frames. A subscriber that
+//! maps it answers `Mapped`; a publisher may use it. Its payload is the memory's number, three zeros, and the bytes of a slot,
+//! little-endian. The file has a head of 64 KiB, whose first words are the slots' (0: free, 1: taken), and then three slots. Who fills
+//! takes a slot that is free, who reads frees it. Whoever ignores a memory gets and gives payloads inline.
 //!
 //! A subscription and a stream of frames have a connection of their own, and closing it ends them. Nothing needs to be
 //! acknowledged: a side that cannot write waits, and the broker then holds one frame for that reader, at most. What lies in the
@@ -31,9 +40,11 @@
 mod client;
 mod packet;
 pub(crate) mod server;
+pub(crate) mod shared;
 
 pub use client::LocalConnection;
-pub use packet::{Kind, Packet, PacketError, PacketReader, PacketWriter};
+pub use packet::{Kind, Packet, PacketError, PacketReader, PacketWriter, Place};
+pub use shared::DescriptorReader;
 
 /// What a client begins with. gRPC clients begin with `PRI * HTTP/2.0`. The digit is the version of the local protocol.
-pub const MAGIC: &[u8; 8] = b"MEZLOCL1";
+pub const MAGIC: &[u8; 8] = b"MEZLOCL2";

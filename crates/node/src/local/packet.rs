@@ -1,18 +1,24 @@
 //! Packets: a header, a message, a payload.
 
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use mez_core::frame::FRAME_BYTES_CEILING;
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
+use super::shared::{self, DescriptorReader, Layout};
 use crate::api::{ApiError, MESSAGE_BYTES_MAX, pb};
 use crate::memory::buffer;
 
 const HEADER_BYTES: usize = 12;
 /// What is read at once where no payload is being received.
-const READ_BYTES: usize = 4 << 10;
+pub(crate) const READ_BYTES: usize = 4 << 10;
+/// Where a payload is: behind the message, or in shared memory.
+const INLINE: u8 = 0;
+const SHARED: u8 = 1;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +42,10 @@ pub enum Kind {
     PublishEvent = 8,
     /// [`pb::Error`].
     Error = 9,
+    /// A memory for payloads, by the broker: its layout, with its descriptor.
+    Memory = 10,
+    /// The client has mapped the memory: its number.
+    Mapped = 11,
 }
 
 impl Kind {
@@ -51,6 +61,8 @@ impl Kind {
             Publish,
             PublishEvent,
             Error,
+            Memory,
+            Mapped,
         ];
         all.into_iter().find(|kind| *kind as u8 == code)
     }
@@ -93,8 +105,21 @@ pub struct Packet {
     pub kind: Kind,
     /// Its message, not decoded.
     pub message: Bytes,
-    /// Its payload.
+    /// Its payload, where it came with it.
     pub payload: Bytes,
+    /// Where its payload lies, if it does so in shared memory.
+    pub shared: Option<Place>,
+}
+
+/// A payload in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The number of the memory.
+    pub memory: u8,
+    /// The slot in it.
+    pub slot: u8,
+    /// The size of the payload.
+    pub bytes: u32,
 }
 
 impl Packet {
@@ -105,6 +130,11 @@ impl Packet {
         }
         if self.kind != kind {
             return Err(PacketError::Malformed { what: "another kind of message was due" });
+        }
+        if self.shared.is_some() && !matches!(kind, Kind::Publish | Kind::SubscribeEvent) {
+            return Err(PacketError::Malformed {
+                what: "a payload in shared memory where only frames may be",
+            });
         }
         M::decode(self.message.clone())
             .map_err(|_| PacketError::Malformed { what: "a message that cannot be decoded" })
@@ -136,15 +166,20 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         }
         self.inner.read_exact(&mut header[1..]).await.map_err(cut)?;
         let kind = Kind::from_code(header[0]).ok_or(PacketError::Malformed { what: "an unknown kind" })?;
-        if header[1..4] != [0; 3] {
-            return Err(PacketError::Malformed { what: "a header with unknown marks" });
-        }
         let mut lengths = &header[4..];
         let message_bytes = checked("message", lengths.get_u32_le(), MESSAGE_BYTES_MAX)?;
         let payload_bytes = checked("payload", lengths.get_u32_le(), self.payload_bytes_max)?;
+        let shared = match header[1..4] {
+            [INLINE, 0, 0] => None,
+            [SHARED, memory, slot] => Some(Place { memory, slot, bytes: payload_bytes as u32 }),
+            _ => return Err(PacketError::Malformed { what: "a header with unknown marks" }),
+        };
         let message = self.read_bytes(message_bytes).await?;
-        let payload = self.read_bytes(payload_bytes).await?;
-        Ok(Some(Packet { kind, message, payload }))
+        let payload = match shared {
+            None => self.read_bytes(payload_bytes).await?,
+            Some(_) => Bytes::new(),
+        };
+        Ok(Some(Packet { kind, message, payload, shared }))
     }
 
     /// Waits for the other side to end the connection, or to send something that it should not.
@@ -200,26 +235,83 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
 
     /// Writes a packet. Not to be cancelled: what was written in part cannot be taken back.
     pub async fn write(&mut self, kind: Kind, message: &impl Message, payload: Bytes) -> io::Result<()> {
-        let message_bytes = message.encoded_len();
-        let too_large =
-            || io::Error::new(io::ErrorKind::InvalidInput, "a message larger than the local protocol allows");
-        if message_bytes > MESSAGE_BYTES_MAX || payload.len() > FRAME_BYTES_CEILING as usize {
-            return Err(too_large());
-        }
-        let mut head = BytesMut::with_capacity(HEADER_BYTES + message_bytes);
-        head.put_u8(kind as u8);
-        head.put_slice(&[0; 3]);
-        head.put_u32_le(message_bytes as u32);
-        head.put_u32_le(payload.len() as u32);
-        message.encode(&mut head).map_err(|_| too_large())?;
+        let head = head(kind, message, payload.len(), [INLINE, 0, 0])?;
         // One system call for all three where the socket takes it.
         self.inner.write_all_buf(&mut head.chain(payload)).await?;
+        self.inner.flush().await
+    }
+
+    /// Writes a packet whose payload lies in shared memory. Not to be cancelled either.
+    pub async fn write_shared(&mut self, kind: Kind, message: &impl Message, place: Place) -> io::Result<()> {
+        let Place { memory, slot, bytes } = place;
+        let mut head = head(kind, message, bytes as usize, [SHARED, memory, slot])?;
+        self.inner.write_all_buf(&mut head).await?;
         self.inner.flush().await
     }
 
     /// Writes an error.
     pub async fn write_error(&mut self, error: ApiError) -> io::Result<()> {
         self.write(Kind::Error, &pb::Error::from(error), Bytes::new()).await
+    }
+}
+
+/// A packet but for its payload.
+fn head(kind: Kind, message: &impl Message, payload_bytes: usize, place: [u8; 3]) -> io::Result<BytesMut> {
+    let message_bytes = message.encoded_len();
+    let too_large =
+        || io::Error::new(io::ErrorKind::InvalidInput, "a message larger than the local protocol allows");
+    if message_bytes > MESSAGE_BYTES_MAX || payload_bytes > FRAME_BYTES_CEILING as usize {
+        return Err(too_large());
+    }
+    let mut head = BytesMut::with_capacity(HEADER_BYTES + message_bytes);
+    head.put_u8(kind as u8);
+    head.put_slice(&place);
+    head.put_u32_le(message_bytes as u32);
+    head.put_u32_le(payload_bytes as u32);
+    message.encode(&mut head).map_err(|_| too_large())?;
+    Ok(head)
+}
+
+impl PacketReader<DescriptorReader> {
+    /// Reads from a broker's socket.
+    pub(crate) fn from_broker(half: OwnedReadHalf) -> Self {
+        Self::new(DescriptorReader::new(half, READ_BYTES), FRAME_BYTES_CEILING)
+    }
+
+    /// What a packet of [`Kind::Memory`] says, with the descriptor that came with it.
+    pub(crate) fn memory(&mut self, packet: &Packet) -> Result<(Layout, OwnedFd), PacketError> {
+        let layout = <[u8; Layout::BYTES]>::try_from(&packet.payload[..]);
+        let file = self.inner.get_mut().take();
+        let (Ok(layout), Some(file)) = (layout, file) else {
+            return Err(PacketError::Malformed { what: "a memory without a layout or a descriptor" });
+        };
+        Ok((Layout::decode(layout), file))
+    }
+}
+
+impl PacketWriter<OwnedWriteHalf> {
+    /// Like [`PacketWriter::write_shared`], where the socket takes it now; false, and nothing written, where it does not.
+    pub(crate) fn try_write_shared(&mut self, kind: Kind, message: &impl Message, place: Place) -> bool {
+        let Place { memory, slot, bytes } = place;
+        let Ok(head) = head(kind, message, bytes as usize, [SHARED, memory, slot]) else { return false };
+        match self.inner.try_write(&head) {
+            Ok(written) if written == head.len() => true,
+            Ok(_) => {
+                // Unix sockets take so little whole or not at all. Were it otherwise, what follows would make no sense.
+                let _ = rustix::net::shutdown(self.inner.as_ref(), rustix::net::Shutdown::Both);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Writes a packet of [`Kind::Memory`], with the descriptor.
+    pub(crate) async fn write_memory(&mut self, layout: Layout, file: BorrowedFd<'_>) -> io::Result<()> {
+        let layout = layout.encode();
+        let mut packet = head(Kind::Memory, &(), layout.len(), [INLINE, 0, 0])?;
+        packet.put_slice(&layout);
+        let sent = shared::send(self.inner.as_ref(), &packet, file).await?;
+        self.inner.write_all(&packet[sent..]).await
     }
 }
 

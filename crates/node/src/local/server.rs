@@ -1,15 +1,19 @@
 //! A broker's side of the local protocol.
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use bytes::Bytes;
 use prost::Message;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
 use tonic::Code;
 use tracing::debug;
 
 use super::MAGIC;
 use super::packet::{Kind, Packet, PacketError, PacketReader, PacketWriter};
+use super::shared::{Incoming, Layout, MappedByClient, Outgoing};
 use crate::api::camera::{CameraApi, PublishAnswers, PublishRequests};
 use crate::api::feed::Feed;
 use crate::api::pb::publish_event::Event as PublishEvent;
@@ -20,6 +24,9 @@ use crate::clock::monotonic_now;
 
 type Reader = PacketReader<OwnedReadHalf>;
 type Writer = PacketWriter<OwnedWriteHalf>;
+
+/// Memory that a publisher has not been told of yet.
+const OFFERS_MAX: usize = 1;
 
 /// Serves one connection, from the magic to its end. Errors end the connection, and are told to the client where it still listens.
 pub(crate) async fn serve(stream: UnixStream, broker: Broker, principal: Principal) {
@@ -111,7 +118,7 @@ async fn converse(
                     Broker::Camera(api) => take_frames(reader, writer, api, packet).await,
                 };
             }
-            Kind::SubscribeEvent | Kind::PublishEvent | Kind::Error => {
+            Kind::SubscribeEvent | Kind::PublishEvent | Kind::Error | Kind::Memory | Kind::Mapped => {
                 return Err(PacketError::Malformed { what: "a client does not send this" });
             }
         }
@@ -136,21 +143,41 @@ async fn answer(
 
 /// Sends the events of a subscription until it or the connection ends.
 async fn send_events(mut reader: Reader, writer: &mut Writer, mut feed: Feed) -> Result<(), PacketError> {
+    let mapped = MappedByClient::default();
     let send = async {
+        let mut memory = Outgoing::new(&mapped);
         while let Some(event) = feed.next().await {
             let mut event = event?;
             let payload = match &mut event {
                 Event::Frame(frame) => std::mem::take(&mut frame.payload),
                 _ => Bytes::new(),
             };
-            writer.write(Kind::SubscribeEvent, &pb::SubscribeEvent { event: Some(event) }, payload).await?;
+            let (event, bytes) = (pb::SubscribeEvent { event: Some(event) }, payload.len());
+            match memory.fill(&payload) {
+                Some(place) => writer.write_shared(Kind::SubscribeEvent, &event, place).await?,
+                None => {
+                    writer.write(Kind::SubscribeEvent, &event, payload).await?;
+                    if let Some((layout, file)) = memory.offer(bytes) {
+                        writer.write_memory(layout, file.as_fd()).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    };
+    let listen = async {
+        while let Some(packet) = reader.read().await? {
+            match (packet.kind, &packet.payload[..]) {
+                (Kind::Mapped, [number]) => mapped.set(*number),
+                _ => return Err(PacketError::Malformed { what: "a subscriber does not send this" }),
+            }
         }
         Ok(())
     };
     tokio::select! {
         sent = send => sent,
         // Without this, a client that leaves while no frame comes would stay subscribed.
-        () = reader.ended() => Ok(()),
+        left = listen => left,
     }
 }
 
@@ -162,8 +189,20 @@ async fn take_frames(
     first: Packet,
 ) -> Result<(), PacketError> {
     let answers = PublishAnswers::default();
+    let (offer, mut offered) = mpsc::channel(OFFERS_MAX);
     let write = async {
-        while let Some(answer) = answers.next().await {
+        loop {
+            let answer = tokio::select! {
+                biased;
+                Some((layout, file)) = offered.recv() => {
+                    writer.write_memory(layout, OwnedFd::as_fd(&file)).await?;
+                    continue;
+                }
+                answer = answers.next() => answer,
+            };
+            let Some(answer) = answer else { break };
+            // Whoever sends the frame on goes first; the publisher does not wait for this.
+            tokio::task::yield_now().await;
             let mut event = answer?;
             let payload = match &mut event {
                 PublishEvent::Reply(reply) => std::mem::take(&mut reply.payload),
@@ -173,7 +212,7 @@ async fn take_frames(
         }
         Ok(())
     };
-    let requests = LocalRequests { reader, first: Some(first) };
+    let requests = LocalRequests { reader, first: Some(first), memory: Incoming::default(), offer };
     let (_, written) = tokio::join!(api.publish(requests, &answers), write);
     written
 }
@@ -181,6 +220,30 @@ async fn take_frames(
 struct LocalRequests {
     reader: Reader,
     first: Option<Packet>,
+    memory: Incoming,
+    /// Memory for the client to be told of.
+    offer: mpsc::Sender<(Layout, OwnedFd)>,
+}
+
+impl LocalRequests {
+    fn request(&mut self, packet: Packet) -> Result<pb::PublishRequest, PacketError> {
+        let mut request: pb::PublishRequest = packet.decode(Kind::Publish)?;
+        request.payload = match packet.shared {
+            Some(place) => {
+                let copied = self.memory.copy(place);
+                copied
+                    .ok_or(PacketError::Malformed { what: "a place in shared memory that was not granted" })?
+            }
+            None => {
+                if let Some(offer) = self.memory.offer(packet.payload.len()) {
+                    // Where the last one is still waiting, nobody reads our answers, and the client goes without.
+                    let _ = self.offer.try_send(offer);
+                }
+                packet.payload
+            }
+        };
+        Ok(request)
+    }
 }
 
 impl PublishRequests for LocalRequests {
@@ -189,14 +252,7 @@ impl PublishRequests for LocalRequests {
             Some(first) => Ok(Some(first)),
             None => self.reader.read().await,
         };
-        let request = packet.and_then(|packet| match packet {
-            None => Ok(None),
-            Some(packet) => {
-                let mut request: pb::PublishRequest = packet.decode(Kind::Publish)?;
-                request.payload = packet.payload;
-                Ok(Some(request))
-            }
-        });
+        let request = packet.and_then(|packet| packet.map(|packet| self.request(packet)).transpose());
         match request {
             Ok(request) => request.map(Ok),
             // The publisher is gone; what it had sent whole is in the log.

@@ -1,0 +1,76 @@
+//! The UDP socket of a link, as QUIC uses it: how large datagrams are, and how many leave at once.
+
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{AsyncUdpSocket, UdpPoller};
+
+/// Larger datagrams are not tried. Loopback takes 65,507 bytes, other routes at most about 9,000.
+pub(super) const DATAGRAM_BYTES_MAX: u16 = 65_000;
+/// Larger ones are not received: all that QUIC allows (RFC 9000, section 18.2).
+pub(super) const RECEIVED_BYTES_MAX: u16 = 65_527;
+/// What the kernel takes in one call. Of what is beyond that it lets go without a word.
+const SENT_AT_ONCE_BYTES_MAX: usize = 65_507;
+/// What the kernel gives in one call fits into a buffer of [`RECEIVED_BYTES_MAX`], whether it is one datagram or many. quinn would
+/// make room for as many as can be, each as large as can be: 130 MB.
+const RECEIVED_AT_ONCE_MAX: usize = 1;
+
+/// A socket that is handed no more datagrams at once than the kernel takes. quinn by itself hands over up to ten, whatever their
+/// size, and a connection with datagrams of more than 6,550 bytes then stands still.
+pub(super) struct Socket {
+    inner: Arc<dyn AsyncUdpSocket>,
+    sent_at_once_max: usize,
+}
+
+impl Socket {
+    /// A socket whose datagrams have at most `datagram_bytes_max` bytes.
+    pub(super) fn new(inner: Arc<dyn AsyncUdpSocket>, datagram_bytes_max: u16) -> Self {
+        Self { inner, sent_at_once_max: SENT_AT_ONCE_BYTES_MAX / usize::from(datagram_bytes_max) }
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, {} datagrams at once", self.inner, self.sent_at_once_max)
+    }
+}
+
+impl AsyncUdpSocket for Socket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Arc::clone(&self.inner).create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.inner.try_send(transmit)
+    }
+
+    fn poll_recv(
+        &self,
+        context: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        self.inner.poll_recv(context, buffers, meta)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.inner.max_transmit_segments().min(self.sent_at_once_max)
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        RECEIVED_AT_ONCE_MAX
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.inner.may_fragment()
+    }
+}

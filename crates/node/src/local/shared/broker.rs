@@ -1,0 +1,141 @@
+//! A broker's side: memory for what it sends, and memory that it grants for what it is sent.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use bytes::Bytes;
+use tracing::warn;
+
+use super::SHARED_BYTES_MAX_OF_SLOT;
+use super::SHARED_BYTES_MIN;
+use super::budget::Share;
+use super::slots::{Filler, Layout, SLOTS, Taker};
+use crate::local::Place;
+
+/// A memory is numbered from 1; the number of none.
+const NONE: u8 = 0;
+
+/// Which memory of a subscriber's connection its client has mapped: written by who reads from the client.
+#[derive(Debug, Default)]
+pub(crate) struct MappedByClient(AtomicU8);
+
+impl MappedByClient {
+    /// The client says that it has mapped this one.
+    pub(crate) fn set(&self, number: u8) {
+        self.0.store(number, Ordering::Relaxed);
+    }
+}
+
+/// The memory that a subscriber's frames go through.
+#[derive(Debug)]
+pub(crate) struct Outgoing<'a> {
+    mapped: &'a MappedByClient,
+    filler: Option<Filler>,
+}
+
+impl<'a> Outgoing<'a> {
+    pub(crate) fn new(mapped: &'a MappedByClient) -> Self {
+        Self { mapped, filler: None }
+    }
+
+    /// Puts a payload where the client can read it; nothing where it has to go through the socket.
+    pub(crate) fn fill(&mut self, payload: &[u8]) -> Option<Place> {
+        if payload.len() < SHARED_BYTES_MIN {
+            return None;
+        }
+        let filler = self.filler.as_mut()?;
+        let memory = filler.layout().number;
+        if self.mapped.0.load(Ordering::Relaxed) != memory {
+            return None;
+        }
+        let slot = filler.fill(payload)?;
+        Some(Place { memory, slot, bytes: payload.len() as u32 })
+    }
+
+    /// After a payload of `bytes` went through the socket: a memory for the next ones, to be told to the client, where that would
+    /// help.
+    pub(crate) fn offer(&mut self, bytes: usize) -> Option<(Layout, OwnedFd)> {
+        let (before, number) = match &self.filler {
+            // A memory that the client has not mapped it cannot map, or has not got around to.
+            Some(filler) if self.mapped.0.load(Ordering::Relaxed) != filler.layout().number => return None,
+            Some(filler) => (Some(filler.layout()), filler.layout().number),
+            None => (None, NONE),
+        };
+        let layout = next_layout(before, number, bytes)?;
+        let made = layout.create().and_then(|file| Ok((Filler::map(&file, layout, true)?, file)));
+        let (filler, file) = made.map_err(|error| cannot(&error)).ok()?;
+        self.filler = Some(filler);
+        Some((layout, file))
+    }
+}
+
+/// The memory that a publisher's frames come through. Everything in it is the publisher's to alter at any time, so payloads are
+/// copied out before anybody looks at them.
+#[derive(Debug, Default)]
+pub(crate) struct Incoming {
+    current: Option<Granted>,
+    /// What the client may still use until it has heard of `current`.
+    previous: Option<Granted>,
+}
+
+#[derive(Debug)]
+struct Granted {
+    taker: Taker,
+    used: bool,
+    _share: Share,
+}
+
+impl Incoming {
+    /// A copy of a payload; nothing where no such place was granted.
+    pub(crate) fn copy(&mut self, place: Place) -> Option<Bytes> {
+        if let Some(current) = self.current.as_mut().filter(|granted| granted.is(place)) {
+            current.used = true;
+            self.previous = None;
+        }
+        let granted =
+            [&self.current, &self.previous].into_iter().flatten().find(|granted| granted.is(place))?;
+        granted.taker.copy(place.slot, place.bytes as usize)
+    }
+
+    /// After a payload of `bytes` came through the socket: a memory for the next ones, to be told to the client, where that would
+    /// help.
+    pub(crate) fn offer(&mut self, bytes: usize) -> Option<(Layout, OwnedFd)> {
+        let (before, number) = match &self.current {
+            // A client that does not use what it has cannot.
+            Some(granted) if !granted.used => return None,
+            Some(granted) => (Some(granted.taker.layout()), granted.taker.layout().number),
+            None => (None, NONE),
+        };
+        let layout = next_layout(before, number, bytes)?;
+        let share = Share::take(u64::from(layout.slot_bytes) * u64::from(SLOTS))?;
+        let made = layout.create().and_then(|file| Ok((Taker::map(&file, layout)?, file)));
+        let (taker, file) = made.map_err(|error| cannot(&error)).ok()?;
+        self.previous = self.current.replace(Granted { taker, used: false, _share: share });
+        Some((layout, file))
+    }
+}
+
+impl Granted {
+    fn is(&self, place: Place) -> bool {
+        self.taker.layout().number == place.memory
+    }
+}
+
+/// The layout for payloads of `bytes`, where the one before is too small for them.
+fn next_layout(before: Option<Layout>, number: u8, bytes: usize) -> Option<Layout> {
+    let sensible = (SHARED_BYTES_MIN..=SHARED_BYTES_MAX_OF_SLOT).contains(&bytes);
+    if !sensible || before.is_some_and(|layout| layout.fits(bytes)) {
+        return None;
+    }
+    Some(Layout::for_payload(number.checked_add(1)?, bytes))
+}
+
+/// Says once why payloads go through sockets.
+pub(crate) fn cannot(error: &io::Error) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        warn!(%error, "no memory can be shared with programs on this host; frames go through the socket, which takes longer");
+    });
+}
