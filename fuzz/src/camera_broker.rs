@@ -5,6 +5,7 @@
 //! - nothing is said on a connection that the broker has closed, and connections do not pile up;
 //! - frames are sent only where the edge has welcomed the camera and somebody wants them, one at a time, each once, in
 //!   order, and of the epoch in which the connection was opened;
+//! - a frame refers to none that was lost, nor to one of another connection;
 //! - a frame's header fits on the wire, and its ranges are in order, without overlap;
 //! - with every frame, each earlier one of the epoch is on its way, acknowledged, or accounted for in the header;
 //! - whatever happened, an edge that behaves gets frames again.
@@ -16,7 +17,7 @@ use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput, Transform, Transformed};
 use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
 use mez_core::contract::{Contract, OnInfeasible};
-use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, Sequence};
+use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, Reference, Sequence};
 use mez_core::log::{LogConfig, log};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
@@ -77,6 +78,47 @@ struct World {
     last_sent: Option<FrameId>,
     /// The newest frame of the present epoch that the edge has acknowledged.
     told: Option<Sequence>,
+    codec: Codec,
+    /// Frames that were reset or refused, or whose connection is gone.
+    lost: BTreeSet<FrameId>,
+    /// The frame of a chain that was sent last, and where.
+    chained: Option<(LinkId, FrameId)>,
+}
+
+/// A codec of chains, without pixels.
+#[derive(Default)]
+struct Codec {
+    /// The first frame of the chain and the index of the last.
+    chain: Option<(Sequence, u32)>,
+    last: Option<Sequence>,
+    arrived: Option<Sequence>,
+}
+
+impl Codec {
+    fn told(&mut self, transform: &Transform) {
+        self.arrived = self.arrived.max(transform.news.arrived.iter().copied().max());
+        for lost in &transform.news.lost {
+            self.last.take_if(|last| *last >= *lost);
+            self.chain.take_if(|(first, _)| first == lost);
+        }
+    }
+
+    fn link(&mut self, transform: &Transform) -> ChainLink {
+        let sequence = transform.frame.meta.id.sequence;
+        let chain = self.chain.filter(|_| transform.reference != Reference::Independent);
+        let arrived = self.arrived.filter(|arrived| chain.is_some_and(|(first, _)| *arrived >= first));
+        let reference = match (self.last, arrived) {
+            (Some(_), _) => Reference::Previous,
+            (None, Some(arrived)) => Reference::Acknowledged(arrived),
+            (None, None) => Reference::Independent,
+        };
+        let link = match chain.filter(|_| reference != Reference::Independent) {
+            Some((first, index)) => ChainLink { chain: first, index: index + 1, reference },
+            None => ChainLink::still(sequence),
+        };
+        (self.chain, self.last) = (Some((link.chain, link.index)), Some(sequence));
+        link
+    }
 }
 
 /// A connection as the link sees it.
@@ -117,6 +159,9 @@ impl World {
             sent: BTreeSet::new(),
             last_sent: None,
             told: None,
+            codec: Codec::default(),
+            lost: BTreeSet::new(),
+            chained: None,
         }
     }
 
@@ -219,12 +264,16 @@ impl World {
                 let Some(frame) = frame else { return };
                 known.sending.take_if(|sending| *sending == frame);
                 known.unacknowledged.retain(|other| *other != frame);
+                self.lost.insert(frame);
                 self.broker.handle_message(now, link, Message::Report(Report::Refused { frame }));
             }
             // What an edge does not say, or says to somebody else.
             15 => {
                 let frame = FrameId { epoch: EPOCH, sequence: Sequence(pick(&NUMBERS, c)) };
-                let message = match b % 3 {
+                let message = match b % 4 {
+                    3 => Message::Refresh {
+                        frame: self.last_sent.filter(|_| c & 1 == 0).unwrap_or(frame),
+                    },
                     0 => Message::Status(Status::default()),
                     1 => Message::Hello(Hello {
                         version: VERSION,
@@ -267,18 +316,25 @@ impl World {
     /// What came of a frame: nothing if b says so, or as many bytes as c says.
     fn transformed(&mut self, transform: &Transform, b: u8, c: u8) {
         let meta = &transform.frame.meta;
-        let transformed = match b % 4 {
-            0 => Transformed::Failed,
+        let (id, chained) = (meta.id, transform.setting.is_chained());
+        self.codec.told(transform);
+        let transformed = match b % 8 {
+            0 => {
+                // Its state is gone.
+                self.codec = Codec::default();
+                Transformed::Failed
+            }
+            1 => Transformed::TooLarge { bytes: u32::from(c) },
             _ => Transformed::Made {
                 payload: vec![1; usize::from(c) * 8].into(),
-                encoding: Encoding::Jpeg,
+                encoding: if chained { Encoding::H264 } else { Encoding::Jpeg },
                 width: 2,
                 height: 2,
                 rung: transform.setting.rung(),
-                chain: ChainLink::still(meta.id.sequence),
+                chain: if chained { self.codec.link(transform) } else { ChainLink::still(id.sequence) },
             },
         };
-        self.broker.handle_transformed(self.now, meta.id, transformed);
+        self.broker.handle_transformed(self.now, id, transformed);
     }
 
     /// The edge takes the camera in; b and c say which frame it says it has.
@@ -490,6 +546,7 @@ impl World {
                     let waits = known.unacknowledged.contains(&frame);
                     known.unacknowledged.retain(|other| *other != frame);
                     assert!(sending || waits, "frame {frame} is reset, and is not on its way");
+                    self.lost.insert(frame);
                 }
                 CameraOutput::Close { link } => {
                     self.links.remove(&link).expect("a connection is closed once");
@@ -511,6 +568,21 @@ impl World {
     /// Checks a frame that the broker sends.
     fn sends(&mut self, link: LinkId, header: &FrameHeader, payload: &Bytes) {
         let frame = header.meta.id;
+        let refers = match header.meta.chain.reference {
+            Reference::Independent => None,
+            Reference::Previous => {
+                let (carrier, last) = self.chained.expect("a frame refers to one that was sent");
+                assert_eq!(carrier, link, "frame {frame} refers to one of another connection");
+                Some(last)
+            }
+            Reference::Acknowledged(sequence) => Some(FrameId { sequence, ..frame }),
+        };
+        if let Some(refers) = refers {
+            assert!(!self.lost.contains(&refers), "frame {frame} refers to {refers}, which was lost");
+        }
+        if header.meta.encoding.is_chained() {
+            self.chained = Some((link, frame));
+        }
         let known = self.links.get_mut(&link).expect("a frame is sent on a connection that is there");
         assert!(known.welcomed, "frame {frame} is sent before the edge has said welcome");
         assert!(!known.demand.contracts.is_empty(), "frame {frame} is sent though nobody wants it");

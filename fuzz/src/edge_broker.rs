@@ -9,14 +9,16 @@
 //! - a log is found in order by every kind of query;
 //! - whatever happened, a camera that behaves is taken in, asked for frames, and heard.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use mez_core::broker::edge::{EdgeBroker, EdgeConfig, EdgeOutput, Peer, SubscriptionId};
+use mez_core::broker::edge::{
+    DECODING_FRAMES_MAX, Decoded, EdgeBroker, EdgeConfig, EdgeOutput, Peer, SubscriptionId,
+};
 use mez_core::broker::{LinkId, NUMBER_MAX};
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
+    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
     SkipReason,
 };
 use mez_core::log::{LogReader, Read};
@@ -59,6 +61,10 @@ pub fn play(bytes: &[u8]) -> u64 {
     for step in steps(bytes) {
         world.step(step);
         world.drain();
+        // Decoders take a few steps for a frame.
+        if world.decoding.len() > 2 {
+            world.decoded();
+        }
         world.check();
     }
     // Whatever happened, an hour without a word ends every connection.
@@ -79,6 +85,8 @@ struct World {
     readers: BTreeMap<SubscriptionId, Reader>,
     logs: BTreeMap<CameraName, LogReader>,
     delivered: u64,
+    /// What decoders are at work on.
+    decoding: VecDeque<(CameraName, LinkId, Frame)>,
 }
 
 /// An application that checks what it gets.
@@ -105,6 +113,7 @@ impl World {
             readers: BTreeMap::new(),
             logs: BTreeMap::new(),
             delivered: 0,
+            decoding: VecDeque::new(),
         }
     }
 
@@ -199,6 +208,21 @@ impl World {
         }
     }
 
+    /// A decoder is done with a frame.
+    fn decoded(&mut self) {
+        let Some((camera, link, frame)) = self.decoding.pop_front() else { return };
+        let FrameMeta { id, width, height, .. } = frame.meta;
+        let (payload, encoding) = (frame.payload, Encoding::Jpeg);
+        let decoded = match id.sequence.0 % 8 {
+            0 => Decoded::NotHeld,
+            1 => Decoded::Failed,
+            2 => Decoded::Passed,
+            _ => Decoded::Still { payload, encoding, width, height },
+        };
+        self.broker.handle_decoded(self.now, &camera, link, id, decoded);
+        self.drain();
+    }
+
     fn clock(&self) -> ClockAnchor {
         ClockAnchor { wall: self.wall(), monotonic: self.now }
     }
@@ -254,6 +278,11 @@ impl World {
                         reader.subscription.attach(camera, log);
                     }
                 }
+                EdgeOutput::Decode { camera, link, frame } => {
+                    assert!(frame.meta.encoding.is_chained());
+                    self.decoding.push_back((camera, link, *frame));
+                    assert!(self.decoding.len() <= CAMERAS_MAX * DECODING_FRAMES_MAX);
+                }
                 EdgeOutput::Appended { .. }
                 | EdgeOutput::CameraChanged { .. }
                 | EdgeOutput::History { .. } => {}
@@ -279,6 +308,9 @@ impl World {
             Span::LIVE,
         );
         self.drain();
+        while !self.decoding.is_empty() {
+            self.decoded();
+        }
         let mut epoch = Epoch(1);
         for _ in 0..2 {
             let link = LinkId(self.links);
@@ -460,7 +492,11 @@ fn header(id: FrameId, b: u8, kind: u8) -> FrameHeader {
         clock_source: ClockSource::Broker,
         width: if kind == 27 { 0 } else { 640 },
         height: 480,
-        encoding: Encoding::Jpeg,
+        encoding: match kind {
+            20..22 => Encoding::H264,
+            22 | 23 | 28 => Encoding::Tiles,
+            _ => Encoding::Jpeg,
+        },
         rung: Rung::original(),
         chain,
     };

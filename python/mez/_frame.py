@@ -100,7 +100,8 @@ class Frame:
         skipped: Frames of this camera between the one before and this one that were not delivered: how
             many, by reason. `"application_busy"`: the application took its time; `"link_busy"`,
             `"stalled"`, `"late_or_lost"`, `"link_down"`: the link; `"not_wanted"`: nobody was subscribed;
-            `"evicted"`, `"not_held"`: gone from the log; `"refused"`; `"not_made"`: a codec failed. Delivered
+            `"evicted"`, `"not_held"`: gone from the log; `"refused"`; `"not_made"`: a codec failed;
+            `"not_decoded"`, `"edge_busy"`: the edge did not decode it, or not in time. Delivered
             + skipped = published, from the first frame of each epoch on.
         not_held: A part of the past that was asked for and is not held, told with the first frame of a
             camera.

@@ -23,6 +23,13 @@ pub struct Epoch(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(pub u64);
 
+impl Sequence {
+    /// The number after this one; the last stays the last.
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
 /// Identifies a frame of one camera; the order of frames is the order of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId {
@@ -76,6 +83,11 @@ impl Encoding {
             6 => Some(Self::Tiles),
             _ => None,
         }
+    }
+
+    /// Whether frames of this encoding may need others in order to be decoded.
+    pub const fn is_chained(self) -> bool {
+        matches!(self, Self::H264 | Self::Tiles)
     }
 
     /// The name that users see.
@@ -254,11 +266,15 @@ pub enum SkipReason {
     Refused = 9,
     /// The camera could not make of it what its rung asked: a codec failed or took too long.
     NotMade = 10,
+    /// It needs frames that the edge does not hold, or the edge could not decode it in time.
+    NotDecoded = 11,
+    /// A newer frame arrived while the edge was still decoding this one or others before it.
+    EdgeBusy = 12,
 }
 
 impl SkipReason {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::LinkBusy,
         Self::Stalled,
         Self::LinkDown,
@@ -269,6 +285,8 @@ impl SkipReason {
         Self::NotHeld,
         Self::Refused,
         Self::NotMade,
+        Self::NotDecoded,
+        Self::EdgeBusy,
     ];
 
     /// The reason of a wire code, if this version knows it.
@@ -289,6 +307,8 @@ impl SkipReason {
             Self::NotHeld => "not_held",
             Self::Refused => "refused",
             Self::NotMade => "not_made",
+            Self::NotDecoded => "not_decoded",
+            Self::EdgeBusy => "edge_busy",
         }
     }
 }

@@ -128,6 +128,7 @@ fn messages() -> Vec<(&'static str, Message)> {
                 held_from: Some(Timestamp::from_nanos(1_700_000_030_000_000_000)),
             }),
         ),
+        ("refresh", Message::Refresh { frame: id(3, 42) }),
         (
             "reply",
             Message::Reply {

@@ -113,6 +113,20 @@ impl Yuv420 {
 }
 
 impl Yuv420 {
+    /// Makes this a copy of somebody's planes.
+    pub(crate) fn copy_from(&mut self, planes: &Planes<'_>, width: u32, height: u32) {
+        let [luma, blue, red] = self.reset(width, height);
+        let copy = |to: &mut [u8], from: &[u8], stride: usize, row: usize| {
+            for (to, from) in to.chunks_exact_mut(row).zip(from.chunks(stride)) {
+                to.copy_from_slice(&from[..row]);
+            }
+        };
+        let half = width.div_ceil(2) as usize;
+        copy(luma, planes.luma, planes.luma_stride, width as usize);
+        copy(blue, planes.blue, planes.chroma_stride, half);
+        copy(red, planes.red, planes.chroma_stride, half);
+    }
+
     /// Converts the planes to BGR, as a decoder for applications does.
     pub fn to_bgr(&self, target: &mut Image) {
         let (luma, rest) = self.data.split_at(self.width as usize * self.height as usize);

@@ -14,7 +14,7 @@ use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::region::Region;
 use mez_media::stream::{
     CHAIN_DURATION_MAX, Encoded, Outcome, Predict, Request, Source, StreamDecodeError, StreamDecoder,
-    StreamEncodeError, StreamEncoder,
+    StreamEncodeError, StreamEncoder, Transcoder,
 };
 use mez_media::{Image, ImageView, PixelFormat};
 use proptest::prelude::*;
@@ -297,5 +297,51 @@ fn a_bad_frame_costs_itself() {
         let raw = picture(width, height, format, 1);
         let view = ImageView::packed(&raw, width, height, format).unwrap();
         assert!(is_sent(encode(number, &Source::Pixels(view))), "{width}x{height} {format}");
+    }
+}
+
+/// What a transcoder makes of a chain is what a decoder shows of it, but for the loss of one more JPEG; frames that are only
+/// decoded keep the chain going, and one that lacks others is refused.
+#[test]
+fn a_transcoder_shows_what_a_decoder_shows() {
+    for rung in ["h264/q28", "h264/w32/q30", "tiles/q80/420", "tiles/w40/q70/gray"] {
+        let setting: Setting = rung.parse().unwrap();
+        let mut encoder = StreamEncoder::new(PIXELS_MAX).unwrap();
+        let (mut decoder, mut transcoder) =
+            (StreamDecoder::new(PIXELS_MAX), Transcoder::new(PIXELS_MAX).unwrap());
+        let mut late = Transcoder::new(PIXELS_MAX).unwrap();
+        for at in 0..12u32 {
+            let sequence = Sequence(u64::from(at));
+            let source = jpeg(64, 48, at);
+            let request = Request {
+                sequence,
+                captured: Instant::from_nanos(u64::from(at) * 66_000_000),
+                setting: &setting,
+                bytes_max: None,
+                predict: Predict::Previous,
+                regions: &[],
+            };
+            let Outcome::Frame(frame) = encoder.encode(&Source::Jpeg(&source), &request).unwrap() else {
+                panic!()
+            };
+            let expected = decode(&mut decoder, sequence, &frame).unwrap();
+            let (place, wanted) = ((sequence, &frame.chain), at % 3 == 2);
+            let still = transcoder.transcode(frame.encoding, place, &frame.payload, wanted).unwrap();
+            assert_eq!(still.is_some(), wanted);
+            if let Some(still) = still {
+                assert_eq!((still.width, still.height), (frame.width, frame.height));
+                let mut shown = Image::empty();
+                mez_media::jpeg::Decoder::new(PIXELS_MAX).decode_bgr(&still.payload, &mut shown).unwrap();
+                let apart = shown.data().iter().zip(expected.data());
+                let squares: u64 = apart.map(|(a, b)| u64::from(a.abs_diff(*b)).pow(2)).sum();
+                let error = squares as f64 / expected.data().len() as f64;
+                // Colour at half the resolution is brought back in another way by either; other pictures differ by hundreds.
+                assert!(error < 40.0, "{rung}: mean square error {error:.1}");
+            }
+            if at > 0 {
+                let refused = late.transcode(frame.encoding, place, &frame.payload, true).unwrap_err();
+                assert!(refused.is_not_held(), "{rung}: {refused}");
+            }
+        }
     }
 }

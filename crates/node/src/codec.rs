@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use mez_core::broker::camera::{Transform, Transformed};
-use mez_core::frame::{Encoding, Frame, FrameId};
+use mez_core::broker::camera::{News, Transform, Transformed};
+use mez_core::frame::{Encoding, Frame, FrameId, Reference};
 use mez_core::units::Instant;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{Outcome, Predict, Request, Source, StreamEncodeError, StreamEncoder};
@@ -70,14 +70,25 @@ impl Codec {
 fn serve(camera: &str, todo: &Receiver<Box<Transform>>, done: &mpsc::Sender<Made>) {
     let mut worker = Worker::new("mez encode", encoder);
     let mut failures = 0u64;
-    while let Ok(transform) = todo.recv() {
+    // What the encoder could not be told, because there was no time left for the frame.
+    let mut news = News::default();
+    while let Ok(mut transform) = todo.recv() {
         let (frame, deadline) = (transform.frame.meta.id, transform.deadline);
-        let transformed = run(&mut worker, transform, deadline).unwrap_or_else(|error| {
+        let newer = std::mem::replace(&mut transform.news, std::mem::take(&mut news));
+        transform.news.arrived.extend(newer.arrived);
+        transform.news.lost.extend(newer.lost);
+        let transformed = run(&mut worker, transform, deadline).unwrap_or_else(|(error, untold)| {
             if failures.is_multiple_of(LOGGED_ONCE_IN) {
                 warn!(camera, %frame, failures, "a frame was not made: {error}");
             }
             failures += 1;
-            Transformed::Failed
+            news = untold;
+            match error {
+                MakeError::DoesNotFit { bytes, .. } => {
+                    Transformed::TooLarge { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
+                }
+                _ => Transformed::Failed,
+            }
         });
         if done.blocking_send((frame, transformed)).is_err() {
             return;
@@ -87,12 +98,17 @@ fn serve(camera: &str, todo: &Receiver<Box<Transform>>, done: &mpsc::Sender<Made
 
 type Work = Worker<Box<Transform>, Result<Transformed, MakeError>>;
 
-fn run(worker: &mut Work, transform: Box<Transform>, deadline: Instant) -> Result<Transformed, MakeError> {
+fn run(
+    worker: &mut Work,
+    transform: Box<Transform>,
+    deadline: Instant,
+) -> Result<Transformed, (MakeError, News)> {
     let left = deadline.saturating_since(monotonic_now());
     if left == Duration::ZERO {
-        return Err(MakeError::NoTime);
+        return Err((MakeError::NoTime, transform.news));
     }
-    worker.run(transform, left)?
+    // Where the worker failed its state is gone, and with it whatever the news is about.
+    worker.run(transform, left).map_err(MakeError::from).flatten().map_err(|error| (error, News::default()))
 }
 
 /// The state and the work of a codec's thread.
@@ -108,13 +124,19 @@ fn encoder() -> impl FnMut(Box<Transform>) -> Result<Transformed, MakeError> {
 }
 
 fn make(encoder: &mut StreamEncoder, transform: &Transform) -> Result<Transformed, MakeError> {
-    let Transform { frame, setting, bytes_max, deadline: _ } = transform;
+    let Transform { frame, setting, reference, news, bytes_max, deadline: _ } = transform;
+    news.arrived.iter().for_each(|sequence| encoder.acknowledge(*sequence));
+    news.lost.iter().for_each(|sequence| encoder.lost(*sequence));
     let request = Request {
         sequence: frame.meta.id.sequence,
         captured: Instant::from_nanos(frame.meta.captured.as_nanos()),
         setting,
         bytes_max: Some(*bytes_max as usize),
-        predict: Predict::Independent,
+        predict: match *reference {
+            Reference::Independent => Predict::Independent,
+            Reference::Previous => Predict::Previous,
+            Reference::Acknowledged(sequence) => Predict::Acknowledged(sequence),
+        },
         regions: &[],
     };
     let outcome = match frame.meta.encoding {

@@ -34,6 +34,7 @@ use crate::persist::replicas::Replicas;
 use crate::persist::{LogFiles, LogKeeper, PersistError, PersistOptions};
 use crate::reading::{PastPlaces, Reading};
 use crate::state::{self, StateError, edge_folder};
+use crate::transcode::{Answer, Decoders};
 
 /// Requests of applications that may wait for the driver.
 const REQUESTS_MAX: usize = 64;
@@ -122,9 +123,11 @@ impl EdgeBroker {
             None => (None, PastPlaces::new(None, Some(Cameras(asks)))),
         };
         let keeper = replicas.as_ref().map(Replicas::keeper);
+        let (decoders, decoded) = Decoders::new();
         let driver = Driver {
             broker,
             replicas,
+            decoders,
             links: HashMap::new(),
             clocks: HashMap::new(),
             subscribers: HashMap::new(),
@@ -132,7 +135,7 @@ impl EdgeBroker {
             questions: HashMap::new(),
         };
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(driver.run(listener, event_receiver, request_receiver, stopped));
+        tokio::spawn(driver.run(listener, (event_receiver, decoded), request_receiver, stopped));
         Ok(EdgeHandle {
             requests,
             address,
@@ -410,6 +413,8 @@ struct Driver {
     broker: Broker,
     /// Logs on disk, if they are kept.
     replicas: Option<Replicas>,
+    /// Of cameras whose frames need others.
+    decoders: Decoders,
     links: HashMap<LinkId, CommandSender>,
     clocks: HashMap<CameraName, SharedClock>,
     subscribers: HashMap<SubscriptionId, Subscriber>,
@@ -424,7 +429,7 @@ impl Driver {
     async fn run(
         mut self,
         listener: Listener,
-        mut events: mpsc::Receiver<EdgeEvent>,
+        (mut events, mut decoded): (mpsc::Receiver<EdgeEvent>, mpsc::Receiver<Answer>),
         mut requests: mpsc::Receiver<Request>,
         mut stopped: watch::Receiver<bool>,
     ) {
@@ -437,6 +442,9 @@ impl Driver {
                 biased;
                 _ = stopped.wait_for(|stop| *stop) => break,
                 Some(event) = events.recv() => self.handle(event),
+                Some((camera, link, frame, decoded)) = decoded.recv() => {
+                    self.broker.handle_decoded(monotonic_now(), &camera, link, frame, decoded);
+                }
                 request = requests.recv() => match request {
                     Some(request) => self.serve(request),
                     None => break,
@@ -544,6 +552,11 @@ impl Driver {
                     *lock(self.clocks.entry(camera.clone()).or_default()) = Some(clock);
                 }
                 self.subscribers_of(&camera).for_each(|subscriber| subscriber.mailbox.changed.notify_one());
+            }
+            EdgeOutput::Decode { camera, link, frame } => {
+                if let Some((camera, link, frame, decoded)) = self.decoders.decode(camera, link, frame) {
+                    self.broker.handle_decoded(monotonic_now(), &camera, link, frame, decoded);
+                }
             }
             EdgeOutput::History { request, answer } => {
                 if let Some(waiting) = self.questions.remove(&request) {

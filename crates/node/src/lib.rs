@@ -21,3 +21,4 @@ mod reading;
 pub mod runtime;
 pub mod source;
 pub mod state;
+mod transcode;

@@ -54,6 +54,8 @@ pub enum What {
     Opened { edge: usize, link: LinkId, frame: FrameId, taken: bool },
     /// A frame arrived.
     Arrived { edge: usize, link: LinkId, frame: FrameId },
+    /// A decoder is done with a frame, and shows it or does not.
+    Decoded { edge: usize, frame: FrameId, shown: bool },
     /// The rest of a frame will not arrive.
     Cancelled { edge: usize, link: LinkId, frame: FrameId },
     /// A replica log grew.

@@ -1,6 +1,7 @@
 //! Checks that never fail prove nothing: each bug that is planted here has to be noticed, by the rule that is there for
 //! it, in a world that is in order without it.
 
+use mez_core::contract::Contract;
 use mez_testbed::{
     Action, ApplicationSpec, Bug, CameraSpec, Counter, EdgeId, EdgeSpec, Failure, HostClock, Moment, World,
     mbps, ms, secs,
@@ -170,4 +171,48 @@ fn bytes_of_another_frame_of_the_past_are_noticed() {
 #[test]
 fn a_past_that_takes_more_than_its_share_of_the_link_is_noticed() {
     assert_noticed_in_the_past(Bug::PastHurries, "past last");
+}
+
+/// A camera whose frames are made smaller, on a link that loses packets and fails from time to time.
+fn run_chained(bug: Option<Bug>) -> Result<(), Box<Failure>> {
+    let mut world = World::seeded(5);
+    if let Some(bug) = bug {
+        world.plant(bug);
+    }
+    let spec = CameraSpec::frames(20, 200_000).at_rate(mbps(1));
+    let camera = world.camera("dock/cam1", spec);
+    let contract =
+        Contract { latency_bound: Some(ms(100)), accuracy_floor: Some(0.9), ..Contract::default() };
+    world.application(ApplicationSpec { contract, ..ApplicationSpec::newest("**") });
+    for outage in 0..10 {
+        let from = Moment::START + secs(6) + ms(1_730) * outage;
+        world.at(from, Action::Cut(camera)).at(from + ms(400), Action::Restore(camera));
+    }
+    world.try_run(secs(25))
+}
+
+fn assert_noticed_in_chains(bug: Bug, rule: &str) {
+    match run_chained(Some(bug)) {
+        Ok(()) => panic!("{bug:?} went unnoticed"),
+        Err(failure) => {
+            assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_noticed_in_chains_where_nothing_is_planted() {
+    if let Err(failure) = run_chained(None) {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn a_codec_that_is_not_told_of_losses_is_noticed() {
+    assert_noticed_in_chains(Bug::LossForgotten, "references");
+}
+
+#[test]
+fn a_frame_that_could_not_be_decoded_is_noticed() {
+    assert_noticed_in_chains(Bug::UndecodableShown, "decodable");
 }

@@ -244,6 +244,12 @@ pub trait Policy: Send {
     /// A frame was cancelled for a newer one; so many of its bytes had left by then.
     fn handle_cancelled(&mut self, _now: Instant, _frame: FrameId, _left_bytes: u64) {}
 
+    /// How many bytes a frame may have that takes `camera_time` to be made, so that it is on time with the asked probability. `None`: the policy
+    /// cannot tell.
+    fn bytes_in_time(&self, _offer: &Offer<'_>, _camera_time: Duration) -> Option<f64> {
+        None
+    }
+
     /// What the link carries, as far as the policy knows.
     fn link_rate(&self) -> Option<BitsPerSecond> {
         None

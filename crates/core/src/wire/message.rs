@@ -64,6 +64,11 @@ pub enum Message {
     HistoryRequest(HistoryRequest),
     /// Camera to edge: no frame answers a question for the past.
     HistoryEnd(HistoryEnd),
+    /// Edge to camera: a frame cannot be decoded; the next one is to stand alone.
+    Refresh {
+        /// The frame.
+        frame: FrameId,
+    },
     /// Edge to camera: an application's result for a frame.
     Reply {
         /// The frame.
@@ -303,6 +308,10 @@ impl Message {
                 out.u8(14 | OPTIONAL);
                 end.encode(out);
             }
+            Self::Refresh { frame } => {
+                out.u8(24 | OPTIONAL);
+                frame_id(out, *frame);
+            }
             Self::Reply { frame, application, payload } => {
                 out.u8(10 | OPTIONAL);
                 frame_id(out, *frame);
@@ -400,6 +409,7 @@ impl Message {
             }),
             0x8d => Self::HistoryRequest(HistoryRequest::decode(&mut r)?),
             0x8e => Self::HistoryEnd(HistoryEnd::decode(&mut r)?),
+            0x98 => Self::Refresh { frame: read_frame_id(&mut r)? },
             0x8a => Self::Reply {
                 frame: read_frame_id(&mut r)?,
                 application: r.text("application", TEXT_BYTES_MAX)?.into(),

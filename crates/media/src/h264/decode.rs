@@ -5,6 +5,7 @@ use super::bits::units;
 use super::native::NativeDecoder;
 use super::slice::{self, Kind, SLOTS};
 use crate::image::Image;
+use crate::yuv::{Planes, Yuv420, to_bgr};
 
 /// Decodes the frames of one stream, and refuses one whose reference it does not hold.
 pub struct H264Decoder {
@@ -13,6 +14,7 @@ pub struct H264Decoder {
     frame_num_bits: u32,
     slots: [Option<u64>; SLOTS],
     image: Image,
+    planes: Yuv420,
 }
 
 impl std::fmt::Debug for H264Decoder {
@@ -25,7 +27,14 @@ impl H264Decoder {
     /// A decoder that holds nothing, of pictures of at most `pixels_max` pixels. Memory is taken with the first frame.
     #[must_use]
     pub fn new(pixels_max: u64) -> Self {
-        Self { native: None, pixels_max, frame_num_bits: 0, slots: [None; SLOTS], image: Image::empty() }
+        Self {
+            native: None,
+            pixels_max,
+            frame_num_bits: 0,
+            slots: [None; SLOTS],
+            image: Image::empty(),
+            planes: Yuv420::empty(),
+        }
     }
 
     /// Decodes frame `number`, which is said to be predicted from frame `refers` (`None`: from none), to BGR.
@@ -33,6 +42,41 @@ impl H264Decoder {
     /// # Errors
     /// [`H264Error::NotHeld`] changes nothing. After any other error the next frame has to be independent.
     pub fn decode(&mut self, payload: &[u8], number: u64, refers: Option<u64>) -> Result<&Image, H264Error> {
+        let mut image = std::mem::take(&mut self.image);
+        let decoded = self.show(payload, number, refers, |planes, width, height| {
+            to_bgr(planes, width, height, &mut image);
+        });
+        self.image = image;
+        decoded?;
+        Ok(&self.image)
+    }
+
+    /// The same to planes, as they are in the stream.
+    ///
+    /// # Errors
+    /// As for [`H264Decoder::decode`].
+    pub fn decode_planes(
+        &mut self,
+        payload: &[u8],
+        number: u64,
+        refers: Option<u64>,
+    ) -> Result<&Yuv420, H264Error> {
+        let mut copy = std::mem::take(&mut self.planes);
+        let decoded = self.show(payload, number, refers, |planes, width, height| {
+            copy.copy_from(planes, width, height);
+        });
+        self.planes = copy;
+        decoded?;
+        Ok(&self.planes)
+    }
+
+    fn show(
+        &mut self,
+        payload: &[u8],
+        number: u64,
+        refers: Option<u64>,
+        show: impl FnOnce(&Planes<'_>, u32, u32),
+    ) -> Result<(), H264Error> {
         let own = match self.admit(payload, refers) {
             Ok(own) => own,
             Err(error @ H264Error::NotHeld { .. }) => return Err(error),
@@ -45,7 +89,7 @@ impl H264Decoder {
             Some(native) => native,
             none => none.insert(NativeDecoder::new()?),
         };
-        if let Err(error) = native.decode(payload, &mut self.image) {
+        if let Err(error) = native.decode(payload, show) {
             self.forget();
             return Err(error);
         }
@@ -53,7 +97,7 @@ impl H264Decoder {
             self.slots = [None; SLOTS];
         }
         self.slots[own] = Some(number);
-        Ok(&self.image)
+        Ok(())
     }
 
     /// Forgets all frames and gives the codec's memory back.

@@ -7,8 +7,8 @@ use openh264_sys2 as sys;
 use openh264_sys2::source::APILoader;
 
 use super::H264Error;
-use crate::image::{Image, Yuv420View};
-use crate::yuv::{Planes, to_bgr};
+use crate::image::Yuv420View;
+use crate::yuv::Planes;
 
 /// Pictures that the encoder may predict from: the last, two long-term references, and one more for the decoder's places.
 const REFERENCES: i32 = super::slice::SLOTS as i32;
@@ -245,8 +245,12 @@ impl NativeDecoder {
         Ok(decoder)
     }
 
-    /// Decodes one picture (annex B) into `image`, as BGR.
-    pub(super) fn decode(&mut self, stream: &[u8], image: &mut Image) -> Result<(), H264Error> {
+    /// Decodes one picture (annex B) and shows its planes, with its width and height.
+    pub(super) fn decode(
+        &mut self,
+        stream: &[u8],
+        show: impl FnOnce(&Planes<'_>, u32, u32),
+    ) -> Result<(), H264Error> {
         let length = i32::try_from(stream.len())
             .map_err(|_| H264Error::Damaged { detail: "it has more bytes than the decoder can count" })?;
         let mut planes = [ptr::null_mut::<u8>(); 3];
@@ -284,7 +288,7 @@ impl NativeDecoder {
             red: plane(2, chroma_stride, half_width, half_height),
             chroma_stride,
         };
-        to_bgr(&planes, width as u32, height as u32, image);
+        show(&planes, width as u32, height as u32);
         Ok(())
     }
 

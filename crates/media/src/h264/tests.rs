@@ -112,7 +112,9 @@ fn play(steps: &[Step]) -> Result<(), String> {
         let mut expected = Image::empty();
         for written in encoder.written.drain(..) {
             truth
-                .decode(&written, &mut expected)
+                .decode(&written, |planes, width, height| {
+                    crate::yuv::to_bgr(planes, width, height, &mut expected);
+                })
                 .map_err(|error| format!("openh264's own stream: {error}"))?;
         }
         if step.independent && frame.refers.is_some() {

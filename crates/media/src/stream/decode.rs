@@ -8,6 +8,7 @@ use crate::image::{Image, ImageError, ImageView, PixelFormat};
 use crate::jpeg::{self, DecodeError};
 use crate::png::{self, PngError};
 use crate::tiles::{TileDecoder, TileError};
+use crate::yuv::Yuv420;
 
 /// A frame could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -54,6 +55,21 @@ pub enum StreamDecodeError {
     /// Raw pixels of another size than stated.
     #[error(transparent)]
     Image(#[from] ImageError),
+}
+
+/// A decoded picture in the form that its encoding has.
+#[derive(Debug)]
+pub enum Picture<'a> {
+    /// Of H.264.
+    Planes(&'a Yuv420),
+    /// Of tiles: BGR, or grey.
+    Image(&'a Image),
+}
+
+/// What a decoder of chains says.
+enum Failure {
+    H264(H264Error),
+    Tiles(TileError),
 }
 
 /// The frame decoded last of a chain.
@@ -114,9 +130,47 @@ impl StreamDecoder {
             }
             Encoding::Bgr8 => self.raw(payload, size, PixelFormat::Bgr8)?,
             Encoding::Gray8 => self.raw(payload, size, PixelFormat::Gray8)?,
-            Encoding::H264 | Encoding::Tiles => return self.chained(encoding, sequence, link, payload),
+            Encoding::H264 | Encoding::Tiles => {
+                let refers = self.admit(encoding, sequence, link)?;
+                let shown = if encoding == Encoding::H264 {
+                    let decoded = self.h264.decode(payload, sequence.0, refers.map(|sequence| sequence.0));
+                    decoded.map_err(Failure::H264)
+                } else {
+                    tiles(&mut self.tiles, payload, refers).map_err(Failure::Tiles)
+                };
+                let image = settle(&mut self.held, (encoding, sequence, link), shown)?;
+                if image.format() != PixelFormat::Gray8 {
+                    return Ok(image);
+                }
+                self.image.clone_from(image);
+                to_colour(&mut self.image);
+            }
         }
         Ok(&self.image)
+    }
+
+    /// Decodes a frame of a chain, and leaves it in the form that it has: for whoever codes it anew.
+    ///
+    /// # Errors
+    /// As for [`StreamDecoder::decode`]; [`StreamDecodeError::Link`] also for frames that are in no chain.
+    pub fn advance(
+        &mut self,
+        encoding: Encoding,
+        sequence: Sequence,
+        link: &ChainLink,
+        payload: &[u8],
+    ) -> Result<Picture<'_>, StreamDecodeError> {
+        if !encoding.is_chained() {
+            return Err(StreamDecodeError::Link { sequence, chain: link.chain, index: link.index });
+        }
+        let refers = self.admit(encoding, sequence, link)?;
+        let shown = if encoding == Encoding::H264 {
+            let decoded = self.h264.decode_planes(payload, sequence.0, refers.map(|sequence| sequence.0));
+            decoded.map(Picture::Planes).map_err(Failure::H264)
+        } else {
+            tiles(&mut self.tiles, payload, refers).map(Picture::Image).map_err(Failure::Tiles)
+        };
+        settle(&mut self.held, (encoding, sequence, link), shown)
     }
 
     /// Forgets all frames and gives the codecs' memory back.
@@ -140,50 +194,6 @@ impl StreamDecoder {
         });
         to_colour(&mut self.image);
         Ok(())
-    }
-
-    fn chained(
-        &mut self,
-        encoding: Encoding,
-        sequence: Sequence,
-        link: &ChainLink,
-        payload: &[u8],
-    ) -> Result<&Image, StreamDecodeError> {
-        let refers = self.admit(encoding, sequence, link)?;
-        let held = Some(Held { encoding, chain: link.chain, index: link.index, sequence });
-        if encoding == Encoding::H264 {
-            let decoded = self.h264.decode(payload, sequence.0, refers.map(|sequence| sequence.0));
-            return match decoded {
-                Ok(image) => {
-                    self.held = held;
-                    Ok(image)
-                }
-                Err(H264Error::NotHeld { .. }) => {
-                    Err(StreamDecodeError::NotHeld { sequence, chain: link.chain })
-                }
-                Err(error) => {
-                    self.held = None;
-                    Err(error.into())
-                }
-            };
-        }
-        if refers.is_none() {
-            self.tiles.forget();
-        }
-        let decoded = match self.tiles.decode(payload) {
-            Ok(image) => image,
-            Err(error) => {
-                self.held = None;
-                return Err(error.into());
-            }
-        };
-        self.held = held;
-        if decoded.format() == PixelFormat::Bgr8 {
-            return Ok(decoded);
-        }
-        self.image.clone_from(decoded);
-        to_colour(&mut self.image);
-        Ok(&self.image)
     }
 
     /// Whether a frame's chain allows to decode it; the frame that it refers to, if any.
@@ -217,6 +227,41 @@ impl StreamDecoder {
             // Of tiles, every picture from that frame on will do; what H.264 holds, its decoder knows.
             Reference::Acknowledged(refers) if refers <= held.sequence => Ok(Some(refers)),
             _ => Err(not_held),
+        }
+    }
+}
+
+/// Decodes tiles on what is held, or on nothing.
+fn tiles<'a>(
+    decoder: &'a mut TileDecoder,
+    payload: &[u8],
+    refers: Option<Sequence>,
+) -> Result<&'a Image, TileError> {
+    if refers.is_none() {
+        decoder.forget();
+    }
+    decoder.decode(payload)
+}
+
+/// Keeps account of what is held after a frame of a chain.
+fn settle<T>(
+    held: &mut Option<Held>,
+    (encoding, sequence, link): (Encoding, Sequence, &ChainLink),
+    shown: Result<T, Failure>,
+) -> Result<T, StreamDecodeError> {
+    let chain = link.chain;
+    match shown {
+        Ok(shown) => {
+            *held = Some(Held { encoding, chain, index: link.index, sequence });
+            Ok(shown)
+        }
+        Err(Failure::H264(H264Error::NotHeld { .. })) => Err(StreamDecodeError::NotHeld { sequence, chain }),
+        Err(failure) => {
+            *held = None;
+            Err(match failure {
+                Failure::H264(error) => error.into(),
+                Failure::Tiles(error) => error.into(),
+            })
         }
     }
 }

@@ -138,6 +138,7 @@ pub fn camera_info(info: CameraInfo, disk: Option<StoreStatus>) -> pb::CameraInf
         frames_late: counters.late,
         frames_cancelled: counters.cancelled,
         frames_refused: counters.refused,
+        frames_not_decoded: counters.not_decoded,
         link_bytes: counters.bytes,
         clock_offset_ns: info.clock.map(ahead),
         clock_error_ns: info.clock.map(|clock| nanos(clock.error)),

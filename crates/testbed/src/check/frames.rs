@@ -1,7 +1,8 @@
 //! From the publisher to the replica: what was published, sent and appended.
 
 use bytes::Bytes;
-use mez_core::frame::{FrameId, FrameMeta, Quality, Rung, SkipReason};
+use mez_core::broker::LinkId;
+use mez_core::frame::{Encoding, FrameId, FrameMeta, Quality, Rung, Sequence, SkipReason};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::units::Timestamp;
@@ -22,6 +23,11 @@ pub(super) struct PublishedFrame {
     pub(super) payload: Bytes,
     /// What a codec made of it, under the name of the rung.
     pub(super) made: Option<(Rung, Bytes)>,
+    /// How that is coded, and to which frame it refers.
+    pub(super) encoding: Encoding,
+    pub(super) refers: Option<Sequence>,
+    /// The connection that it was given to.
+    pub(super) carrier: Option<LinkId>,
     pub(super) captured: Timestamp,
     pub(super) at: Moment,
     /// When it was given to a link.
@@ -45,12 +51,20 @@ impl PublishedFrame {
 
 impl Checks {
     /// A camera's codec made something of a frame.
-    pub(crate) fn made(&mut self, camera: &CameraName, run: u64, id: FrameId, rung: &Rung, payload: Bytes) {
+    pub(crate) fn made(
+        &mut self,
+        camera: &CameraName,
+        run: u64,
+        id: FrameId,
+        (rung, payload): (&Rung, Bytes),
+        (encoding, refers): (Encoding, Option<Sequence>),
+    ) {
         let runs = self.published.get_mut(&(camera.clone(), id.epoch));
         let known = runs.and_then(|runs| runs.iter_mut().find(|known| known.run == run));
         match known.and_then(|known| known.frames.get_mut(id.sequence.0 as usize)) {
             Some(frame) => {
                 let again = frame.made.replace((rung.clone(), payload)).is_some();
+                (frame.encoding, frame.refers) = (encoding, refers);
                 self.expect(!again, "one crossing", || format!("camera {camera} has {id} made twice"));
             }
             None => self.fail("bytes", format!("camera {camera} has {id} made, which it never published")),
@@ -78,6 +92,9 @@ impl Checks {
         frames.push(PublishedFrame {
             payload,
             made: None,
+            encoding: Encoding::Jpeg,
+            refers: None,
+            carrier: None,
             captured,
             at,
             sent: None,
@@ -90,8 +107,16 @@ impl Checks {
     }
 
     /// A camera gives a frame to a connection on which `unsent` other frames have bytes that have not left.
-    pub(crate) fn sends(&mut self, camera: &CameraName, run: u64, header: &FrameHeader, unsent: usize) {
+    pub(crate) fn sends(
+        &mut self,
+        camera: &CameraName,
+        run: u64,
+        link: LinkId,
+        header: &FrameHeader,
+        unsent: usize,
+    ) {
         let (id, now) = (header.meta.id, self.now);
+        self.check_references(camera, run, link, header);
         self.expect(unsent == 0, "one in flight", || {
             format!("camera {camera} sends {id} while {unsent} frames of the connection are unsent")
         });
@@ -115,6 +140,7 @@ impl Checks {
             Some(frame) => {
                 let FrameHeader { expected_accuracy, infeasible, .. } = *header;
                 frame.quality = Quality { expected_accuracy, infeasible };
+                frame.carrier = Some(link);
                 frame.sent.replace(now).is_some()
             }
             None => {
@@ -150,7 +176,10 @@ impl Checks {
                 format!("{id} after {before:?} states {:?} as skipped before it", record.skipped)
             });
         }
-        self.matching_runs(camera, &record.frame.meta, &record.frame.payload, "the replica has");
+        let runs = self.matching_runs(camera, &record.frame.meta, &record.frame.payload, "the replica has");
+        if let Some(run) = runs.first() {
+            self.check_decodable(edge_run, camera, *run, record);
+        }
     }
 
     /// The runs that published exactly this frame; a breach if there is none.
@@ -212,13 +241,18 @@ impl Checks {
     ) -> (u64, u64) {
         let arrived = self.appended_between(edge_run, camera, from, to);
         let mut next = arrived.iter().chain([&to]).peekable();
+        let whole = self.whole.get(&(edge_run, camera.clone()));
         let mut lost = 0;
         for sequence in from.sequence.0..to.sequence.0 {
             if next.peek().is_some_and(|id| id.sequence.0 == sequence) {
                 next.next();
                 continue;
             }
-            let told_at = next.peek().and_then(|id| run.frames.get(id.sequence.0 as usize)?.sent);
+            // One that came and was not shown was acknowledged as well, so that nobody tells again what came before it.
+            let after = FrameId { sequence: Sequence(sequence), ..from };
+            let unshown = whole.and_then(|whole| whole.range(after..).next());
+            let told = next.peek().copied().into_iter().chain(unshown).min();
+            let told_at = told.and_then(|id| run.frames.get(id.sequence.0 as usize)?.sent);
             let Some(frame) = run.frames.get(sequence as usize) else { continue };
             let known_before =
                 frame.given_up.zip(told_at).is_some_and(|(given_up, told_at)| given_up < told_at);

@@ -12,6 +12,8 @@
 //! | `one in flight` | at most one frame of a connection has bytes unsent | `frames.rs` |
 //! | `holes` | a reading that asks the camera passes over no frame of the past that the camera holds (I5) | `world/past.rs` |
 //! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
+//! | `references` | no frame is sent that refers to one that the camera has given up, or that went over another connection | `chains.rs` |
+//! | `decodable` | an application gets nothing but frames that decode by themselves, made of what could be decoded | `chains.rs` |
 //! | `replica` | what a record says is missing before it lies between it and the record before | `frames.rs` |
 //! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `world/watch.rs` |
 //! | `replies` | a camera gets each reply once, as it was given | `deliveries.rs` |
@@ -22,13 +24,15 @@
 //! | `progress` | a timer that has been served is not due again at the same moment | [`crate::world`] |
 //! | `state` | what brokers say of a link is how it is | [`crate::world`], `world/watch.rs` |
 
+mod chains;
 mod deliveries;
 mod frames;
 mod past;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use mez_core::broker::LinkId;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::name::CameraName;
@@ -63,6 +67,10 @@ pub(crate) struct Checks {
     published: BTreeMap<(CameraName, Epoch), Vec<Run>>,
     /// What each run of an edge holds or has held.
     appended: BTreeMap<(u64, CameraName), Vec<FrameId>>,
+    /// Frames of chains of which each run of an edge has got all.
+    whole: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
+    /// Frames of chains that each run of an edge has decoded, and whose successors it can decode.
+    decoded: BTreeMap<(u64, CameraName), BTreeSet<(FrameId, LinkId)>>,
     readings: BTreeMap<SubscriptionId, Reading>,
     /// How many replies of an application to a frame are on their way.
     replies: BTreeMap<(CameraName, FrameId, String), u64>,

@@ -39,4 +39,8 @@ pub enum Bug {
     PastHurries,
     /// Every third question for the past is answered with nothing, and nobody was asked.
     PastNotAsked,
+    /// A camera's codec is not told which frames were lost.
+    LossForgotten,
+    /// An edge's decoder shows something of every frame, whether or not it can be decoded.
+    UndecodableShown,
 }

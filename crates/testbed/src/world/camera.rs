@@ -14,6 +14,7 @@ use mez_core::name::CameraName;
 use mez_core::units::{ClockAnchor, Timestamp};
 use mez_core::wire::{Message, MessageBuffer, Report};
 
+use super::chain::{Coded, Encoder};
 use super::events::Event;
 use super::past::request_of;
 use super::{Bug, CameraId, CameraSpec, CaptureTimes, Counter, LinkNode, Node, Timer, World};
@@ -91,6 +92,7 @@ pub(super) struct CameraProcess {
     up: bool,
     dialled: bool,
     captured: Option<Timestamp>,
+    encoder: Encoder,
 }
 
 #[derive(Default)]
@@ -243,6 +245,7 @@ impl World {
             up: false,
             dialled: false,
             captured: None,
+            encoder: Encoder::default(),
         });
         let first = host.random.duration(ms(0)..=host.spec.interval);
         self.events.push(now + first, Event::Publish { camera: index, run });
@@ -338,8 +341,8 @@ impl World {
     /// Sees to it that a frame is made of another: of the same bytes, fewer of them.
     fn make(&mut self, index: usize, transform: &Transform) {
         let host = &mut self.cameras[index];
-        let Some(process) = &host.process else { return };
-        let Transform { frame, setting, bytes_max, deadline } = transform;
+        let Some(process) = &mut host.process else { return };
+        let Transform { frame, setting, bytes_max, deadline, .. } = transform;
         let id = frame.meta.id;
         let (fails, hangs) =
             (host.random.one_in(CODEC_FAILS_ONCE_IN), host.random.one_in(CODEC_HANGS_ONCE_IN));
@@ -348,17 +351,34 @@ impl World {
         } else {
             self.now + ms(host.random.within(MAKING_MS))
         };
-        let bytes = (frame.payload.len() as u64 * host.random.within(3..=60) / 100).max(1);
-        let made = if fails || hangs || bytes > u64::from(*bytes_max) {
-            Transformed::Failed
+        process.encoder.heed(transform, self.bug);
+        let published = frame.payload.len() as u64;
+        let coded = if fails || hangs {
+            // Whatever it held is gone.
+            process.encoder = Encoder::default();
+            Err(Transformed::Failed)
+        } else if setting.is_chained() {
+            let coded = process.encoder.encode(transform, published, &mut host.random);
+            coded.map_err(|bytes| Transformed::TooLarge { bytes })
         } else {
-            let (width, height) = setting.size((frame.meta.width, frame.meta.height));
-            // Memory of its own: the log's frame is let go of.
-            let payload = received(&frame.payload).slice(..bytes as usize);
-            let (rung, chain) = (setting.rung(), ChainLink::still(id.sequence));
-            self.checks.made(&host.name, process.run, id, &rung, payload.clone());
-            Transformed::Made { payload, encoding: Encoding::Jpeg, width, height, rung, chain }
+            let bytes = (published * host.random.within(3..=60) / 100).max(1);
+            if bytes > u64::from(*bytes_max) {
+                Err(Transformed::TooLarge { bytes: bytes as u32 })
+            } else {
+                Ok(Coded { link: ChainLink::still(id.sequence), refers: None, bytes })
+            }
         };
+        let made = coded.map_or_else(
+            |failed| failed,
+            |Coded { link: chain, refers, bytes }| {
+                let (width, height) = setting.size((frame.meta.width, frame.meta.height));
+                // Memory of its own: the log's frame is let go of.
+                let payload = received(&frame.payload).slice(..bytes as usize);
+                let (rung, encoding) = (setting.rung(), Encoder::encoding(setting));
+                self.checks.made(&host.name, process.run, id, (&rung, payload.clone()), (encoding, refers));
+                Transformed::Made { payload, encoding, width, height, rung, chain }
+            },
+        );
         let (run, made) = (process.run, Box::new(made));
         self.events.push(done, Event::Made { camera: index, run, frame: id, made });
     }
@@ -370,10 +390,8 @@ impl World {
         }
         let host = &mut self.cameras[index];
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
-        if made == Transformed::Failed {
-            // It need not be sent any more.
-            process.sent = process.sent.max(Some(frame));
-        }
+        // If it is not sent now, it need not be any more.
+        process.sent = process.sent.max(Some(frame));
         process.broker.handle_transformed(host.clock.monotonic(self.now), frame, made);
         self.touch(Node::Camera(index));
     }
@@ -453,7 +471,13 @@ impl World {
             }
             CameraOutput::SendFrame { link: connection, header, payload } => {
                 let id = header.meta.id;
-                self.checks.sends(&host.name, process.run, &header, link.unsent_frames(connection));
+                self.checks.sends(
+                    &host.name,
+                    process.run,
+                    connection,
+                    &header,
+                    link.unsent_frames(connection),
+                );
                 let skipped = header.skipped.iter().map(|range| range.count).sum();
                 self.trace.record(now, What::Sends { camera: index, link: connection, frame: id, skipped });
                 process.sent = Some(id);
@@ -465,7 +489,7 @@ impl World {
                 let mut bytes = Vec::with_capacity(256);
                 header.encode(&mut bytes);
                 if self.bug == Some(Bug::SentTwice) && id.sequence.0 % 20 == 19 {
-                    self.checks.sends(&host.name, process.run, &header, 0);
+                    self.checks.sends(&host.name, process.run, connection, &header, 0);
                 }
                 link.send_frame(now, connection, id, bytes.into(), payload);
                 if self.bug == Some(Bug::SentTooSoon) {

@@ -11,6 +11,7 @@ use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{FrameHeader, Message, MessageBuffer};
 
 use super::camera::encoded;
+use super::chain::Decoders;
 use super::past::request_of;
 use super::{Bug, EdgeId, EdgeSpec, Node, Timer, World};
 use crate::link::{LinkOutput, Side, past_stream};
@@ -36,6 +37,9 @@ pub(super) struct EdgeProcess {
     /// Each with the link that it is on.
     connections: BTreeMap<LinkId, (usize, MessageBuffer)>,
     logs: BTreeMap<CameraName, LogReader>,
+    /// How many frames each of them has been given.
+    appended: BTreeMap<CameraName, u64>,
+    pub(super) decoders: Decoders,
 }
 
 impl EdgeProcess {
@@ -80,6 +84,8 @@ impl World {
             anchor: host.clock.anchor(self.now),
             connections: BTreeMap::new(),
             logs: BTreeMap::new(),
+            appended: BTreeMap::new(),
+            decoders: Decoders::new(),
         });
         for link in self.links_of(index) {
             self.links[link].link.edge_listens();
@@ -181,9 +187,13 @@ impl World {
                 process.logs.insert(camera.clone(), log.clone());
                 self.attach(subscription, camera, log);
             }
+            EdgeOutput::Decode { camera, link, frame } => self.decode(index, camera, link, *frame),
             EdgeOutput::Appended { camera } => {
                 let run = process.run;
-                let record = process.logs.get(&camera).and_then(LogReader::newest);
+                // Several frames may have entered at once; each is told of.
+                let place = process.appended.entry(camera.clone()).or_default();
+                let record = process.logs.get(&camera).and_then(|log| log.get(*place));
+                *place += 1;
                 let Some(record) = record else {
                     return self
                         .checks

@@ -7,6 +7,7 @@ use mez_core::broker::camera::Transformed;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
+use mez_core::name::CameraName;
 
 use super::{Action, Node};
 use crate::time::Moment;
@@ -25,6 +26,8 @@ pub(super) enum Event {
     Found { camera: usize, run: u64, ticket: u64, query: PastQuery },
     /// An application's question for the past is answered.
     Answered { application: usize, request: u64, answer: Box<PastAnswer> },
+    /// An edge's decoder is done with the oldest frame of a camera that it was given.
+    Decoded { edge: usize, run: u64, camera: CameraName, fails: bool },
     /// The counter above `above` is on the disk.
     EpochPersisted { camera: usize, run: u64, above: Epoch },
     /// An application's thread may look at what it is to read.

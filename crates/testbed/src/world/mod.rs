@@ -19,6 +19,7 @@
 mod application;
 mod bug;
 mod camera;
+mod chain;
 mod edge;
 mod events;
 mod fault;
@@ -275,6 +276,7 @@ impl World {
             Event::Answered { application, request, answer } => {
                 self.take_answer(application, request, *answer);
             }
+            Event::Decoded { edge, run, camera, fails } => self.decoded(edge, run, camera, fails),
             Event::EpochPersisted { camera, run, above } => self.raise_epoch(camera, run, above),
             Event::Wake { application } => self.wake(application),
             Event::Ready { application, frames } => self.finish_frame(application, frames),

@@ -5,17 +5,19 @@
 //! strictest of them names; while that profile is not here, or where none is named, they are
 //! [`default_ladder`](crate::setting::default_ladder)'s, whose accuracy nobody knows, and the floor says nothing.
 //!
-//! Only stills are made so far: rungs whose frames need others, or leave others out, are passed over.
+//! Frames of a chain have a byte budget: what arrives in time with the probability that is asked for, as far as the policy knows. Rungs that
+//! leave frames out are passed over. After a codec of chains has failed, frames are stills for a while.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::rungs::{Basis, Ratios, Rungs, chains_take, coarsened, makeable};
 use crate::contract::{Contract, OnInfeasible};
 use crate::controller::quantile::{self, Quantile};
 use crate::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
-use crate::frame::{Encoding, Frame, FrameId, Rung};
-use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
-use crate::setting::{Form, Setting, default_ladder};
+use crate::frame::{ChainLink, Frame, FrameId, Reference, Rung};
+use crate::profile::{Profile, RungProfile};
+use crate::setting::Setting;
 use crate::units::Instant;
 
 /// The latency bound where no contract gives one: frames are wanted as soon as possible.
@@ -27,18 +29,22 @@ pub const PROFILES_MAX: usize = 16;
 const MAKING_TIME_MAX: Duration = Duration::from_millis(200);
 /// The least that a codec is given: the first frame of a size takes longer than others.
 const MAKING_TIME_MIN: Duration = Duration::from_millis(100);
-/// What making a JPEG takes for each pixel of the source, before it was measured: about 10 ms at 1080p.
-const NANOS_PER_PIXEL: f64 = 5.0;
 /// The weight of a measurement of it.
 const TIME_GAIN: f64 = 0.1;
-/// Measurements that differ from what the ladder says by less than this factor leave it as it is.
-const TIME_TOLERANCE: f64 = 1.25;
 /// The weight of a frame's size in what is expected of the next ones.
 const SIZE_GAIN: f64 = 0.2;
-/// Sizes that differ from what the ladder says by less than this factor leave it as it is.
-const SIZE_TOLERANCE: f64 = 1.15;
-/// Relative deviation of the sizes of JPEGs of one rung around what is expected of them.
-const JPEG_DEVIATION: f64 = 0.08;
+/// The same for frames of chains that stand alone, of which there are few.
+const ALONE_GAIN: f64 = 0.5;
+/// After a codec of chains has failed, frames are stills for this long; for twice as long each time it fails again,
+const STILLS_TIME_MIN: Duration = Duration::from_secs(2);
+/// and no longer than this.
+const STILLS_TIME_MAX: Duration = Duration::from_secs(64);
+/// What is left of that time's growth with every frame of a chain that is made.
+const STILLS_TIME_KEPT: f64 = 0.99;
+/// What is left with every frame of what was added to budgets that could not be kept.
+const LIFT_KEPT: f64 = 0.9;
+/// Budgets are never lifted by more.
+const LIFT_MAX: f64 = 64.0;
 
 /// What the applications that lead ask together.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,45 +105,16 @@ pub(super) struct Making {
     captured: Instant,
     begun: Instant,
     rung: usize,
+    /// The most bytes that it may have.
+    pub(super) bytes_max: Option<u32>,
     expected_bytes: u32,
+    /// Bytes without a budget, if it goes on after others and if it stands alone.
+    usual_bytes: (f64, f64),
     expected_time: Duration,
-    /// What is in those two already.
-    size_ratio: f64,
-    time_ratio: f64,
-}
-
-/// What the rungs to choose from depend on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Basis {
-    profile: Option<[u8; 32]>,
-    pixels: (u32, u32),
-    encoding: Encoding,
-    /// Of a frame as it was published.
-    original_bytes: f64,
-    /// Sizes of frames that were made ÷ what the profile says, or the default ladder.
-    size_ratio: f64,
-    /// What making them takes ÷ the same.
-    time_ratio: f64,
-}
-
-impl Basis {
-    /// Whether rungs on this basis will do for another.
-    fn will_do_for(&self, other: &Self) -> bool {
-        let near = |ours: f64, theirs: f64, factor: f64| (1.0 / factor..=factor).contains(&(theirs / ours));
-        (self.profile, self.pixels, self.encoding) == (other.profile, other.pixels, other.encoding)
-            && near(self.original_bytes, other.original_bytes, SIZE_TOLERANCE)
-            && near(self.size_ratio, other.size_ratio, SIZE_TOLERANCE)
-            && near(self.time_ratio, other.time_ratio, TIME_TOLERANCE)
-    }
-}
-
-/// The rungs to choose from.
-#[derive(Debug)]
-struct Rungs {
-    basis: Basis,
-    ladder: Ladder,
-    /// Of each place of the ladder.
-    settings: Vec<Setting>,
+    /// What is in those already.
+    ratios: Ratios,
+    /// The least accuracy that is accepted, where accuracies are known.
+    floor: Option<f64>,
 }
 
 /// Decides what is made of frames, and follows what becomes of them.
@@ -147,8 +124,13 @@ pub(super) struct Adapter {
     profiles: BTreeMap<u64, ([u8; 32], Profile)>,
     profiles_given: u64,
     rungs: Option<Rungs>,
-    size_ratio: f64,
-    time_ratio: f64,
+    ratios: Ratios,
+    /// Frames are stills until then.
+    stills_until: Instant,
+    /// How long they are the next time that a codec of chains fails.
+    stills_time: Duration,
+    /// What the least budgets are multiplied with, because a frame did not come down to one.
+    lift: f64,
 }
 
 impl Adapter {
@@ -158,8 +140,10 @@ impl Adapter {
             profiles: BTreeMap::new(),
             profiles_given: 0,
             rungs: None,
-            size_ratio: 1.0,
-            time_ratio: 1.0,
+            ratios: Ratios::default(),
+            stills_until: Instant::ZERO,
+            stills_time: STILLS_TIME_MIN,
+            lift: 1.0,
         }
     }
 
@@ -181,23 +165,25 @@ impl Adapter {
         now: Instant,
         wish: &Wish,
         frame: &Frame,
-        captured: Instant,
-        interval: Duration,
+        before: Option<&Setting>,
+        (captured, interval): (Instant, Duration),
     ) -> Plan {
+        let pixels = (frame.meta.width, frame.meta.height);
+        let chains = now >= self.stills_until && chains_take(pixels);
         let basis = Basis {
-            profile: wish.profile.filter(|hash| find(&self.profiles, *hash).is_some()),
-            pixels: (frame.meta.width, frame.meta.height),
+            profile: wish.profile.filter(|hash| find(&self.profiles, *hash, pixels, chains).is_some()),
+            pixels,
             encoding: frame.meta.encoding,
             original_bytes: frame.payload.len().max(1) as f64,
-            size_ratio: self.size_ratio,
-            time_ratio: self.time_ratio,
+            chains,
+            ratios: self.ratios,
         };
         let rungs = self.rungs.take().filter(|rungs| rungs.basis.will_do_for(&basis));
-        let rungs = rungs
-            .unwrap_or_else(|| Rungs::new(basis, basis.profile.and_then(|hash| find(&self.profiles, hash))));
-        let Rungs { basis, ladder, settings } = &*self.rungs.insert(rungs);
+        let profile = basis.profile.and_then(|hash| find(&self.profiles, hash, pixels, chains));
+        let rungs = &*self.rungs.insert(rungs.unwrap_or_else(|| Rungs::new(basis, profile)));
+        let Rungs { basis, ladder, settings, .. } = rungs;
         let verified = basis.profile.is_some();
-        let offer = Offer {
+        let mut offer = Offer {
             now,
             captured,
             interval,
@@ -211,6 +197,9 @@ impl Adapter {
             unsent_bytes: 0,
             coding: None,
         };
+        let in_time = self.policy.bytes_in_time(&offer, rungs.chain_time());
+        let costs = rungs.costs(before, in_time, self.lift);
+        offer.coding = rungs.has_chains().then(|| costs.coding(rungs));
         match self.policy.decide(&offer) {
             Decision::Wait { until } => Plan::Wait(until.max(now + Duration::from_millis(1))),
             Decision::Send(Choice { rung, infeasible, .. }) => {
@@ -224,29 +213,74 @@ impl Adapter {
                     captured,
                     begun: now,
                     rung,
-                    expected_bytes: profile.bytes.mean as u32,
+                    bytes_max: costs.bytes_max_at(rung),
+                    expected_bytes: offer.bytes(rung).mean as u32,
+                    usual_bytes: rungs.bytes_at(rung),
                     expected_time: profile.camera_time,
-                    size_ratio: basis.size_ratio,
-                    time_ratio: basis.time_ratio,
+                    ratios: basis.ratios,
+                    floor: offer.accuracy_floor,
                 })
             }
         }
     }
 
-    /// A frame was made. What it took, and how large it became, is remembered.
-    pub(super) fn made(&mut self, now: Instant, making: &Making, bytes: usize) {
-        let Making { expected_bytes, expected_time, size_ratio, time_ratio, .. } = *making;
+    /// A frame was made. What it took, and how large it became, is remembered; and what is expected of it is set right, where a budget
+    /// forced less than was asked for.
+    pub(super) fn made(
+        &mut self,
+        now: Instant,
+        making: &mut Making,
+        (rung, chain): (&Rung, &ChainLink),
+        bytes: usize,
+    ) {
         let learn = |ratio: &mut f64, gain: f64, measured: f64| {
             // In logarithms, so that half and double weigh the same; one absurd frame must not spoil the rest.
             let error = (measured / *ratio).ln().clamp(-2.0, 2.0);
             *ratio = (*ratio * (gain * error).exp()).clamp(1e-3, 1e3);
         };
-        if bytes > 0 && expected_bytes > 0 {
-            learn(&mut self.size_ratio, SIZE_GAIN, bytes as f64 / f64::from(expected_bytes) * size_ratio);
+        let (asked, was) = (making.setting, making.ratios);
+        let made: Setting = rung.as_str().parse().unwrap_or(asked);
+        let alone = chain.reference == Reference::Independent;
+        let (ratio, was_ratio, expected) = match (asked.is_chained(), alone) {
+            (false, _) => (&mut self.ratios.still, was.still, making.usual_bytes.0),
+            (true, false) => (&mut self.ratios.going_on, was.going_on, making.usual_bytes.0),
+            (true, true) => (&mut self.ratios.alone, was.alone, making.usual_bytes.1),
+        };
+        if bytes > 0 && expected >= 1.0 {
+            let bytes = bytes as f64 * coarsened(&asked, &made, alone);
+            learn(
+                ratio,
+                if asked.is_chained() && alone { ALONE_GAIN } else { SIZE_GAIN },
+                bytes / expected * was_ratio,
+            );
         }
         let took = now.saturating_since(making.begun);
-        if !took.is_zero() && !expected_time.is_zero() {
-            learn(&mut self.time_ratio, TIME_GAIN, took.div_duration_f64(expected_time) * time_ratio);
+        if !took.is_zero() && !making.expected_time.is_zero() {
+            learn(&mut self.ratios.time, TIME_GAIN, took.div_duration_f64(making.expected_time) * was.time);
+        }
+        if asked.is_chained() {
+            self.lift = (self.lift * LIFT_KEPT).max(1.0);
+            self.stills_time = self.stills_time.mul_f64(STILLS_TIME_KEPT).max(STILLS_TIME_MIN);
+        }
+        if let Some(floor) = making.floor.filter(|_| made != asked) {
+            let known = self.rungs.as_ref().and_then(|rungs| rungs.accuracy_of(&made));
+            making.expected_accuracy = known;
+            making.infeasible |= known.is_none_or(|accuracy| accuracy < floor);
+        }
+    }
+
+    /// A frame could not be made.
+    pub(super) fn failed(&mut self, now: Instant, making: &Making) {
+        if making.setting.is_chained() {
+            self.stills_until = now + self.stills_time;
+            self.stills_time = (self.stills_time * 2).min(STILLS_TIME_MAX);
+        }
+    }
+
+    /// A frame did not come down to its budget.
+    pub(super) fn too_large(&mut self, making: &Making) {
+        if making.bytes_max.is_some() {
+            self.lift = (self.lift * 2.0).min(LIFT_MAX);
         }
     }
 
@@ -295,81 +329,13 @@ impl Adapter {
 }
 
 /// A profile that has a rung which can be made.
-fn find(profiles: &BTreeMap<u64, ([u8; 32], Profile)>, hash: [u8; 32]) -> Option<&Profile> {
+fn find(
+    profiles: &BTreeMap<u64, ([u8; 32], Profile)>,
+    hash: [u8; 32],
+    pixels: (u32, u32),
+    chains: bool,
+) -> Option<&Profile> {
     let (_, profile) = profiles.values().find(|(known, _)| *known == hash)?;
-    profile.rungs().iter().any(|rung| still(&rung.rung).is_some()).then_some(profile)
-}
-
-impl Rungs {
-    fn new(basis: Basis, profile: Option<&Profile>) -> Self {
-        let mut rungs: Vec<RungProfile> = match profile {
-            Some(profile) => {
-                profile.rungs().iter().filter(|rung| still(&rung.rung).is_some()).cloned().collect()
-            }
-            None => assumed(&basis),
-        };
-        for rung in &mut rungs {
-            if rung.rung == Rung::original() {
-                // It goes as it is: nothing is to be assumed of it.
-                rung.bytes = ByteSizes::around(basis.original_bytes, JPEG_DEVIATION);
-                rung.camera_time = Duration::ZERO;
-            } else {
-                let ByteSizes { mean, p05, p50, p95 } = rung.bytes;
-                let [mean, p05, p50, p95] = [mean, p05, p50, p95].map(|bytes| bytes * basis.size_ratio);
-                rung.bytes = ByteSizes { mean, p05, p50, p95 };
-                rung.camera_time = rung.camera_time.mul_f64(basis.time_ratio);
-            }
-        }
-        let ladder =
-            Profile::new(rungs).expect("rungs of a profile that was checked, or assumed ones").ladder();
-        let settings = ladder.rungs().iter().map(|rung| still(&rung.rung).expect("only these")).collect();
-        Self { basis, ladder, settings }
-    }
-}
-
-/// The setting of a rung whose frames stand for themselves.
-fn still(rung: &Rung) -> Option<Setting> {
-    let setting: Setting = rung.as_str().parse().ok()?;
-    let refers = matches!(setting.form, Form::Knobs(knobs) if knobs.difference.is_some());
-    (!setting.is_chained() && !refers && setting.skip == 0).then_some(setting)
-}
-
-/// The default ladder with what can be said of it before any frame was made: the sizes of JPEGs against each other, and that
-/// more bytes keep more. The policy learns how the sizes really are; the accuracies only order the rungs.
-fn assumed(basis: &Basis) -> Vec<RungProfile> {
-    let Basis { pixels, encoding, original_bytes, .. } = *basis;
-    let area = f64::from(pixels.0) * f64::from(pixels.1);
-    // Published JPEGs are mostly of quality 95; pixels would have about a tenth of their bytes as such a JPEG.
-    let jpeg_bytes = if encoding == Encoding::Jpeg { original_bytes } else { area * 0.3 };
-    let mut rungs: Vec<RungProfile> = Vec::new();
-    for setting in default_ladder(pixels, false) {
-        let (bytes, camera_time) = match setting.form {
-            Form::Jpeg(jpeg) => {
-                let (width, height) = setting.size(pixels);
-                let share = f64::from(width) * f64::from(height) / area.max(1.0);
-                // Smaller pictures have more bits for each of their pixels.
-                let bytes = jpeg_bytes * quality_share(jpeg.quality.get()) * share.powf(0.8);
-                (bytes, Duration::from_nanos((area * NANOS_PER_PIXEL) as u64))
-            }
-            _ => (original_bytes, Duration::ZERO),
-        };
-        if rungs.iter().any(|rung| rung.rung == setting.rung()) {
-            continue;
-        }
-        rungs.push(RungProfile {
-            rung: setting.rung(),
-            bytes: ByteSizes::around(bytes.max(1.0), JPEG_DEVIATION),
-            accuracy: bytes / (bytes + jpeg_bytes / 16.0),
-            camera_time,
-            detector_time: None,
-        });
-    }
-    rungs
-}
-
-/// The bytes of a JPEG of a quality against one of quality 95, for natural pictures: half at 85, a third at 70, a quarter at 50.
-fn quality_share(quality: u8) -> f64 {
-    let scale = |quality: f64| if quality < 50.0 { 50.0 / quality } else { 2.0 - quality / 50.0 };
-    // libjpeg scales its tables by this; bytes fall with about its power of -0.6.
-    (scale(f64::from(quality.clamp(1, 99))) / scale(95.0)).powf(-0.6)
+    let makes = |rung: &RungProfile| makeable(&rung.rung, pixels, chains).is_some();
+    profile.rungs().iter().any(makes).then_some(profile)
 }

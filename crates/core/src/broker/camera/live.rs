@@ -12,20 +12,40 @@ use crate::wire::{FrameHeader, Report};
 impl CameraBroker {
     /// A codec has done what [`CameraOutput::Transform`] asked, or has not.
     pub fn handle_transformed(&mut self, now: Instant, frame: FrameId, transformed: Transformed) {
-        let Some((source, making)) = self.making.take_if(|(source, _)| source.meta.id == frame) else {
+        let Some((source, mut making)) = self.making.take_if(|(source, _)| source.meta.id == frame) else {
             return;
         };
-        let reason = match (transformed, self.active_link()) {
-            (_, None) => SkipReason::LinkDown,
-            (_, Some(link)) if link.demand.contracts.is_empty() => SkipReason::NotWanted,
-            (Transformed::Failed, _) => SkipReason::NotMade,
-            (Transformed::Made { payload, encoding, width, height, rung, chain }, Some(_)) => {
-                self.adapter.made(now, &making, payload.len());
+        let link = self.active_link().map(|link| (link.id, link.demand.contracts.is_empty()));
+        let chained = making.setting.is_chained() && frame.epoch == self.config.epoch;
+        let reason = match (transformed, link) {
+            (Transformed::Made { payload, encoding, width, height, rung, chain }, Some((link, false)))
+                if !chained || self.chain.holds(link, &chain) =>
+            {
+                self.adapter.made(now, &mut making, (&rung, &chain), payload.len());
+                if encoding.is_chained() {
+                    let sent = (frame.sequence, source.meta.captured);
+                    self.chain.sent(link, sent, &chain, making.setting);
+                }
                 let meta = FrameMeta { encoding, width, height, rung, chain, ..source.meta };
                 self.send(now, Frame { meta, payload }, Some(&making));
                 return self.pump(now);
             }
+            (Transformed::TooLarge { .. }, Some(_)) => {
+                self.adapter.too_large(&making);
+                SkipReason::NotMade
+            }
+            (Transformed::Failed, Some(_)) => {
+                self.adapter.failed(now, &making);
+                SkipReason::NotMade
+            }
+            (_, None) => SkipReason::LinkDown,
+            (_, Some((_, true))) => SkipReason::NotWanted,
+            // What it refers to was lost while it was made.
+            (_, Some((_, false))) => SkipReason::NotMade,
         };
+        if chained {
+            self.chain.not_sent(frame.sequence);
+        }
         self.skip(frame, reason);
         self.pump(now);
     }
@@ -43,6 +63,7 @@ impl CameraBroker {
             return;
         }
         let (wish, bytes_max) = (Wish::of(&link.demand.contracts), link.frame_bytes_max);
+        let link = link.id;
         self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != self.config.epoch);
         let Some(Waiting { record, .. }) = &self.waiting else { return };
         let frame = record.frame.clone();
@@ -52,7 +73,8 @@ impl CameraBroker {
         };
         let captured = self.config.anchor.instant_at(frame.meta.captured);
         let interval = self.interval(now);
-        match self.adapter.plan(now, &wish, &frame, captured, interval) {
+        let before = self.chain.goes_on(link, frame.meta.captured);
+        match self.adapter.plan(now, &wish, &frame, before, (captured, interval)) {
             Plan::Wait(until) => self.ask_again = Some(until),
             Plan::Send(making) if making.setting == Setting::ORIGINAL => {
                 self.waiting = None;
@@ -61,8 +83,11 @@ impl CameraBroker {
             Plan::Send(making) => {
                 self.waiting = None;
                 let (setting, deadline) = (making.setting, making.deadline);
+                let bytes_max = making.bytes_max.unwrap_or(u32::MAX).min(bytes_max);
                 self.making = Some((frame.clone(), making));
-                let transform = Transform { frame, setting, bytes_max, deadline };
+                let reference = self.chain.reference(link, frame.meta.captured);
+                let news = self.chain.take_news();
+                let transform = Transform { frame, setting, reference, news, bytes_max, deadline };
                 self.outputs.push_back(CameraOutput::Transform(Box::new(transform)));
             }
         }

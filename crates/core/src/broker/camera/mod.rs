@@ -6,15 +6,18 @@
 //! | which frame is sent next? | `CameraBroker::pump`, `live.rs` |
 //! | what becomes of frames that are not sent? | `ledger.rs` |
 //! | when is a frame of the past sent? | `history.rs` |
-//! | what is made of it before? | `adapt.rs` |
+//! | what is made of it before? | `adapt.rs`, of which rungs: `rungs.rs` |
+//! | what may it refer to? | `chain.rs` |
 //! | when is a frame on its way given up? | `CameraBroker::reset_stalled`, `link.rs` |
 
 mod adapt;
+mod chain;
 mod dialler;
 mod history;
 mod ledger;
 mod link;
 mod live;
+mod rungs;
 mod types;
 
 use std::collections::VecDeque;
@@ -22,12 +25,13 @@ use std::time::Duration;
 
 pub use self::adapt::PROFILES_MAX;
 use self::adapt::{Adapter, Making};
+use self::chain::Chain;
 use self::dialler::Dialler;
 use self::history::History;
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE};
 use self::ledger::SkipLedger;
 use self::link::Link;
-pub use self::types::{CameraConfig, CameraOutput, Transform, Transformed};
+pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
 use super::{LinkId, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
 use crate::clock::{ClockEstimate, Exchange};
 use crate::frame::{Epoch, Frame, FrameId, SkipReason};
@@ -60,6 +64,7 @@ pub struct CameraBroker {
     active: Option<LinkId>,
     waiting: Option<Waiting>,
     adapter: Adapter,
+    chain: Chain,
     /// The frame that a codec is at work on.
     making: Option<(Frame, Making)>,
     /// When the policy wants to be asked again.
@@ -86,6 +91,7 @@ impl CameraBroker {
             active: None,
             waiting: None,
             adapter: Adapter::new(),
+            chain: Chain::default(),
             making: None,
             ask_again: None,
             ledger: SkipLedger::default(),
@@ -185,12 +191,18 @@ impl CameraBroker {
                 self.tell_policy(now, index, report);
                 if self.links[index].reported(now, report) && frame.epoch == self.config.epoch {
                     self.ledger.acknowledged(frame.sequence);
+                    self.chain.arrived(frame.sequence);
                 }
             }
             Message::Reply { frame, application, payload } => {
                 self.outputs.push_back(CameraOutput::Reply { frame, application, payload });
             }
             Message::HistoryRequest(request) => self.ask_history(link, request),
+            Message::Refresh { frame } => {
+                if frame.epoch == self.config.epoch {
+                    self.chain.refresh(now, link, frame.sequence);
+                }
+            }
             Message::Hello(_) | Message::Status(_) | Message::DiskStatus(_) | Message::HistoryEnd(_) => {
                 let text = "an edge does not send this message".into();
                 self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
@@ -240,6 +252,7 @@ impl CameraBroker {
         self.config.epoch = epoch;
         self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != epoch);
         self.ledger.clear();
+        self.chain.end();
         // On every connection the edge was told the old epoch, also where its answer is still to come.
         while let Some(link) = self.links.first().map(|link| link.id) {
             self.close(now, link);
@@ -432,6 +445,7 @@ impl CameraBroker {
     fn skip(&mut self, frame: FrameId, reason: SkipReason) {
         if frame.epoch == self.config.epoch {
             self.ledger.add(frame.sequence, reason);
+            self.chain.lost(frame.sequence);
         }
     }
 

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 mod adapting;
+mod chains;
 
 use proptest::prelude::*;
 

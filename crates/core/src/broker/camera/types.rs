@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::LinkId;
 #[cfg(doc)]
 use super::CameraBroker;
-use crate::frame::{ChainLink, Encoding, Epoch, Frame, FrameId, Rung};
+use crate::frame::{ChainLink, Encoding, Epoch, Frame, FrameId, Reference, Rung, Sequence};
 use crate::history::PastQuery;
 use crate::name::CameraName;
 use crate::setting::Setting;
@@ -99,13 +99,27 @@ pub enum CameraOutput {
     },
 }
 
+/// What became of frames that others may refer to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// The edge has all of them.
+    pub arrived: Vec<Sequence>,
+    /// They were not sent, given up, or refused, or their connection is gone.
+    pub lost: Vec<Sequence>,
+}
+
 /// Work for a codec.
 #[derive(Clone, Debug)]
 pub struct Transform {
     /// The frame as it was published.
     pub frame: Frame,
-    /// What to do to it. It stands for itself: neither is it left out, nor does it refer to another frame.
+    /// What to do to it. It leaves no frame out.
     pub setting: Setting,
+    /// The most that it may refer to, where the setting is one of a chain: [`Reference::Independent`], nothing;
+    /// [`Reference::Previous`], whatever the codec made before and was not lost, the last frame first.
+    pub reference: Reference,
+    /// What became of frames that the codec made before, to be heeded first.
+    pub news: News,
     /// The most bytes that may come out.
     pub bytes_max: u32,
     /// When the codec is given up: the frame would be too late anyway.
@@ -130,6 +144,11 @@ pub enum Transformed {
         /// Its place in a chain.
         chain: ChainLink,
     },
-    /// Nothing: the codec failed, was late, or could not keep to the bytes. The driver's log says why.
+    /// Nothing: the codec could not keep to the bytes. It is in order otherwise.
+    TooLarge {
+        /// The fewest that it came down to.
+        bytes: u32,
+    },
+    /// Nothing: the codec failed or was late, or the frame cannot be read. The driver's log says why.
     Failed,
 }

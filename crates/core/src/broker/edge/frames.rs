@@ -1,14 +1,12 @@
 //! Frames on their way in: which are taken, and what becomes of them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{EdgeBroker, EdgeOutput, FrameRefused};
+use super::{EdgeBroker, FrameRefused};
 use crate::broker::{LinkId, NUMBER_MAX};
-use crate::frame::{Frame, FrameId, Quality, Sequence, SkipRange};
-use crate::log::AppendError;
+use crate::frame::FrameId;
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Message, Report};
 
@@ -20,11 +18,12 @@ pub const ARRIVING_BYTES_MAX: u64 = 64 << 20;
 /// The least time between two progress reports of a frame.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A frame of which the header is here and the payload not yet all.
+/// A frame of which the header is here and the payload not yet all; or all of it, and it waits for older ones of its chain.
 pub(super) struct Arriving {
     header: FrameHeader,
     first: Instant,
     reported: Instant,
+    whole: Option<Bytes>,
 }
 
 impl EdgeBroker {
@@ -71,7 +70,7 @@ impl EdgeBroker {
             self.send(id, Message::Report(Report::Refused { frame }));
             return Err(refused);
         }
-        link.arriving.push(Arriving { header, first: now, reported: now });
+        link.arriving.push(Arriving { header, first: now, reported: now, whole: None });
         Ok(())
     }
 
@@ -79,10 +78,8 @@ impl EdgeBroker {
     pub fn handle_frame_progress(&mut self, now: Instant, id: LinkId, frame: FrameId, bytes: u32) {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.heard = now;
-        let Some(arriving) = link.arriving.iter_mut().find(|arriving| arriving.header.meta.id == frame)
-        else {
-            return;
-        };
+        let is_it = |arriving: &&mut Arriving| arriving.whole.is_none() && arriving.header.meta.id == frame;
+        let Some(arriving) = link.arriving.iter_mut().find(is_it) else { return };
         if now.saturating_since(arriving.reported) >= PROGRESS_INTERVAL {
             arriving.reported = now;
             let report = Report::Progress { frame, bytes, first: arriving.first, now };
@@ -92,60 +89,74 @@ impl EdgeBroker {
 
     /// All of a frame's payload is here.
     pub fn handle_frame_complete(&mut self, now: Instant, id: LinkId, frame: FrameId, payload: Bytes) {
-        let Some(Arriving { header, first, .. }) = self.take_arriving(id, frame) else { return };
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let is_it = |arriving: &Arriving| arriving.whole.is_none() && arriving.header.meta.id == frame;
+        let Some(position) = link.arriving.iter().position(is_it) else { return };
+        link.heard = now;
+        let (first, announced) = {
+            let arriving = &link.arriving[position];
+            (arriving.first, arriving.header.payload_bytes)
+        };
         let bytes = payload.len() as u32;
+        if bytes == announced {
+            link.arriving[position].whole = Some(payload);
+        } else {
+            link.arriving.swap_remove(position);
+        }
         self.send(id, Message::Report(Report::Complete { frame, bytes, first, last: now }));
-        if let Some(link) = self.links.get_mut(&id) {
-            link.heard = now;
+        if let Some(camera) = self.camera_of(id) {
+            camera.counters.bytes += u64::from(bytes);
+            camera.counters.refused += u64::from(bytes != announced);
         }
-        let Some(camera) = self.camera_of(id) else { return };
-        camera.counters.bytes += u64::from(bytes);
-        if bytes != header.payload_bytes {
-            camera.counters.refused += 1;
-            return;
-        }
-        let FrameHeader { meta, skipped, expected_accuracy, infeasible, .. } = header;
-        let quality = Quality { expected_accuracy, infeasible };
-        let skipped = skipped_since(camera.log.last().map(|(id, _)| id), frame, &skipped);
-        match camera.log.append_appraised(Frame { meta, payload }, skipped, quality, now) {
-            Ok(_) => {
-                camera.counters.received += 1;
-                let camera = self.session(id).map(|session| session.camera.clone());
-                self.outputs.extend(camera.map(|camera| EdgeOutput::Appended { camera }));
-            }
-            Err(AppendError::OutOfOrder { .. } | AppendError::CaptureTime { .. }) => {
-                camera.counters.late += 1;
-            }
-            Err(AppendError::LargerThanLog { .. } | AppendError::Held { .. }) => {
-                camera.counters.refused += 1;
-            }
-        }
+        self.take_ready(now, id);
     }
 
     /// The rest of a frame's payload will not come.
     pub fn handle_frame_cancelled(&mut self, now: Instant, id: LinkId, frame: FrameId) {
-        if self.take_arriving(id, frame).is_some()
-            && let Some(camera) = self.camera_of(id)
-        {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.heard = now;
+        let is_it = |arriving: &Arriving| arriving.whole.is_none() && arriving.header.meta.id == frame;
+        let Some(position) = link.arriving.iter().position(is_it) else { return };
+        link.arriving.swap_remove(position);
+        if let Some(camera) = self.camera_of(id) {
             camera.counters.cancelled += 1;
         }
-        if let Some(link) = self.links.get_mut(&id) {
-            link.heard = now;
+        self.take_ready(now, id);
+    }
+
+    /// A connection is over: takes what is whole, since the camera was told that it is here, and gives the number of frames of which the
+    /// rest will not come.
+    pub(super) fn take_last(&mut self, id: LinkId) -> u64 {
+        let Some(link) = self.links.get_mut(&id) else { return 0 };
+        let (heard, arriving) = (link.heard, link.arriving.len());
+        link.arriving.retain(|arriving| arriving.whole.is_some());
+        let cancelled = arriving - link.arriving.len();
+        self.take_ready(heard, id);
+        cancelled as u64
+    }
+
+    /// Takes the frames that are whole, oldest first; but those of a chain not before older ones of it that are still arriving, which
+    /// they may need.
+    fn take_ready(&mut self, now: Instant, id: LinkId) {
+        while let Some(link) = self.links.get_mut(&id) {
+            let is_ready = |known: &Arriving| {
+                let (meta, whole) = (&known.header.meta, known.whole.is_some());
+                whole
+                    && (!meta.encoding.is_chained()
+                        || !link.arriving.iter().any(|other| {
+                            other.whole.is_none()
+                                && other.header.meta.chain.chain == meta.chain.chain
+                                && other.header.meta.id < meta.id
+                        }))
+            };
+            let ready = link.arriving.iter().enumerate().filter(|(_, known)| is_ready(known));
+            let oldest = ready.min_by_key(|(_, known)| known.header.meta.id).map(|(position, _)| position);
+            let Some(position) = oldest else { return };
+            let Arriving { header, whole, .. } = link.arriving.swap_remove(position);
+            // One that has been replaced meanwhile has no say any more.
+            if let (Some(payload), Some(_)) = (whole, self.camera_of(id)) {
+                self.take_whole(now, id, header, payload);
+            }
         }
     }
-
-    fn take_arriving(&mut self, link: LinkId, frame: FrameId) -> Option<Arriving> {
-        let arriving = &mut self.links.get_mut(&link)?.arriving;
-        let position = arriving.iter().position(|arriving| arriving.header.meta.id == frame)?;
-        Some(arriving.swap_remove(position))
-    }
-}
-
-/// The part of what a camera said it skipped that lies between the newest frame held and the one that arrived.
-fn skipped_since(newest: Option<FrameId>, frame: FrameId, skipped: &[SkipRange]) -> Arc<[SkipRange]> {
-    let from = match newest {
-        Some(newest) if newest.epoch == frame.epoch => Sequence(newest.sequence.0.saturating_add(1)),
-        _ => Sequence(0),
-    };
-    skipped.iter().filter_map(|range| range.clipped(from, frame.sequence)).collect()
 }

@@ -5,9 +5,11 @@
 //! | who may be which camera, and who takes over? | `sessions.rs` |
 //! | what is a camera asked to send? | `EdgeBroker::update_demand` |
 //! | what becomes of a frame that arrives? | `frames.rs` |
+//! | what becomes of one that needs others to be decoded? | `decoding.rs` |
 //! | how is a frame of the past fetched? | `history.rs` |
 //! | how does an application get frames? | [`crate::subscription`], from the logs handed out by [`EdgeOutput::Attach`] |
 
+mod decoding;
 mod frames;
 mod history;
 mod sessions;
@@ -18,6 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use self::decoding::{DECODING_BYTES_MAX, DECODING_FRAMES_MAX, Decoded, REFRESH_INTERVAL};
 pub use self::frames::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
 use self::history::Fetch;
 pub use self::history::{HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
@@ -327,5 +330,7 @@ impl EdgeBroker {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod decoding_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;

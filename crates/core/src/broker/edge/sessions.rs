@@ -10,6 +10,7 @@ use crate::units::{ClockAnchor, Instant};
 use crate::wire::{Demand, DiskStatus, Hello, Message, RefuseCode, Status, VERSION, Welcome};
 use std::time::Duration;
 
+use super::decoding::Decoding;
 use super::frames::Arriving;
 use super::{CameraCounters, EdgeBroker, EdgeOutput, Peer};
 
@@ -55,6 +56,7 @@ pub(super) struct Session {
 /// A camera that is or was connected.
 pub(super) struct Camera {
     pub(super) log: LogWriter,
+    pub(super) decoding: Decoding,
     pub(super) link: Option<LinkId>,
     /// Whether the link was heard of lately.
     pub(super) silent: bool,
@@ -195,6 +197,7 @@ impl EdgeBroker {
         let (writer, reader) = log(LogConfig::with_bytes_max(share));
         let camera = Camera {
             log: writer,
+            decoding: Decoding::default(),
             link: None,
             silent: false,
             identity: identity.into(),
@@ -220,6 +223,7 @@ impl EdgeBroker {
     }
 
     pub(super) fn forget(&mut self, id: LinkId, reason: &str) {
+        let cancelled = self.take_last(id);
         let Some(link) = self.links.remove(&id) else { return };
         self.forget_history(id);
         let Some(name) = link.session.map(|session| session.camera) else { return };
@@ -228,7 +232,7 @@ impl EdgeBroker {
         {
             camera.link = None;
             camera.silent = false;
-            camera.counters.cancelled += link.arriving.len() as u64;
+            camera.counters.cancelled += cancelled;
             let reason = Some(reason.into());
             self.outputs.push_back(EdgeOutput::CameraChanged { camera: name, up: false, reason });
         }

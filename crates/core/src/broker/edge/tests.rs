@@ -14,13 +14,13 @@ const MS: Duration = Duration::from_millis(1);
 const WALL: Timestamp = Timestamp::from_nanos(1 << 60);
 
 /// An edge broker, driven by hand.
-struct Rig {
-    now: Instant,
-    broker: EdgeBroker,
+pub(super) struct Rig {
+    pub(super) now: Instant,
+    pub(super) broker: EdgeBroker,
 }
 
 impl Rig {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::with(EdgeConfig { log_bytes_max: 1 << 20, ..EdgeConfig::default() })
     }
 
@@ -28,12 +28,12 @@ impl Rig {
         Self { now: Instant::from_nanos(1_000_000_000), broker: EdgeBroker::new(config) }
     }
 
-    fn take(&mut self) -> Vec<EdgeOutput> {
+    pub(super) fn take(&mut self) -> Vec<EdgeOutput> {
         std::iter::from_fn(|| self.broker.poll_output()).collect()
     }
 
     /// The messages for a connection.
-    fn messages(&mut self, to: u64) -> Vec<Message> {
+    pub(super) fn messages(&mut self, to: u64) -> Vec<Message> {
         let said = |output| match output {
             EdgeOutput::Send { link, message } if link == LinkId(to) => Some(message),
             _ => None,
@@ -47,21 +47,28 @@ impl Rig {
     }
 
     /// A connection of `identity` greets as the start that took its anchor at `started`.
-    fn hello(&mut self, link: u64, identity: &str, epoch: u64, attempt: u64, started: u64) -> Vec<Message> {
+    pub(super) fn hello(
+        &mut self,
+        link: u64,
+        identity: &str,
+        epoch: u64,
+        attempt: u64,
+        started: u64,
+    ) -> Vec<Message> {
         self.connect(link, identity);
         let message = Message::Hello(hello("dock/cam1", epoch, attempt, started));
         self.broker.handle_message(self.now, LinkId(link), message);
         self.messages(link)
     }
 
-    fn frame(&mut self, link: u64, header: FrameHeader) -> Result<(), FrameRefused> {
+    pub(super) fn frame(&mut self, link: u64, header: FrameHeader) -> Result<(), FrameRefused> {
         let (id, bytes) = (header.meta.id, header.payload_bytes as usize);
         self.broker.handle_frame_header(self.now, LinkId(link), header)?;
         self.broker.handle_frame_complete(self.now, LinkId(link), id, vec![0; bytes].into());
         Ok(())
     }
 
-    fn info(&self) -> CameraInfo {
+    pub(super) fn info(&self) -> CameraInfo {
         self.broker.cameras(self.now).remove(0)
     }
 }
@@ -77,7 +84,7 @@ fn hello(camera: &str, epoch: u64, attempt: u64, started: u64) -> Hello {
     }
 }
 
-fn header(epoch: u64, sequence: u64, bytes: u32, skipped: Vec<SkipRange>) -> FrameHeader {
+pub(super) fn header(epoch: u64, sequence: u64, bytes: u32, skipped: Vec<SkipRange>) -> FrameHeader {
     FrameHeader {
         meta: FrameMeta {
             id: FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) },

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
 use crate::broker::{LinkId, NUMBER_MAX};
 use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
-use crate::frame::{Epoch, FRAME_BYTES_MAX, FrameId};
+use crate::frame::{Epoch, FRAME_BYTES_MAX, Frame, FrameId};
 use crate::history::PastAnswer;
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
@@ -80,6 +80,17 @@ pub enum EdgeOutput {
     Appended {
         /// The camera.
         camera: CameraName,
+    },
+    /// Decode a frame that may need earlier ones of its connection, and make of it one that decodes by itself; report with
+    /// [`EdgeBroker::handle_decoded`](super::EdgeBroker::handle_decoded), whatever came of it. All frames of a camera go through one
+    /// decoder in this order, which forgets what it holds when the connection is another than that of the frame before.
+    Decode {
+        /// The camera.
+        camera: CameraName,
+        /// The connection that it came on.
+        link: LinkId,
+        /// The frame as it arrived.
+        frame: Box<Frame>,
     },
     /// The answer to a question for the past.
     History {
@@ -181,6 +192,8 @@ pub struct CameraCounters {
     pub cancelled: u64,
     /// Frames that were refused, or for which the log had no room.
     pub refused: u64,
+    /// Frames that arrived and were not shown, because they could not be decoded, or newer ones came before they were.
+    pub not_decoded: u64,
     /// Payload bytes that crossed the link, also of late frames.
     pub bytes: u64,
 }

@@ -439,6 +439,27 @@ impl Policy for Quantile {
         self.flights.cancel(frame, left_bytes as f64);
     }
 
+    fn bytes_in_time(&self, offer: &Offer<'_>, camera_time: Duration) -> Option<f64> {
+        let rate =
+            self.rate.estimate(&self.config, self.flights.in_service(offer.now)).filter(|_| !self.out)?;
+        let (left_ms, backlog) = (self.left_ms(offer) - ms(camera_time), self.flights.backlog(offer.now));
+        let mut bytes = [0.0f64; PAIRS_MAX];
+        let mut known = 0;
+        for (bytes, pair) in bytes.iter_mut().zip(self.rate.pairs()) {
+            let ms_per_byte = pair.slowness / rate;
+            let drained_ms = backlog.drained_in_ms(ms_per_byte);
+            let packet_ms = if drained_ms > 0.0 { PACKET_BYTES * ms_per_byte } else { 0.0 };
+            let first_ms = (drained_ms + packet_ms).max(pair.wait_at(rate));
+            *bytes = (PACKET_BYTES + (left_ms - first_ms) / ms_per_byte).max(0.0);
+            known += 1;
+        }
+        let bytes = bytes.get_mut(..known).filter(|bytes| !bytes.is_empty())?;
+        // So many of the remembered errors may make it late.
+        let late = ((1.0 - offer.on_time_share) * known as f64) as usize;
+        let (_, bytes, _) = bytes.select_nth_unstable_by(late.min(known - 1), f64::total_cmp);
+        Some(*bytes)
+    }
+
     fn link_rate(&self) -> Option<BitsPerSecond> {
         let bytes_per_ms = self.rate.estimate(&self.config, None)?;
         Some(BitsPerSecond(bytes_per_ms * 8e3))

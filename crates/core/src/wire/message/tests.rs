@@ -104,6 +104,7 @@ fn any_message() -> impl Strategy<Value = Message> {
             let held_from = held_from.map(Timestamp::from_nanos);
             Message::HistoryEnd(HistoryEnd { request, code: HistoryCode::ALL[code], held_from })
         }),
+        any_id().prop_map(|frame| Message::Refresh { frame }),
         (any_id(), text, prop::collection::vec(any::<u8>(), 0..100)).prop_map(
             |(frame, application, payload)| Message::Reply { frame, application, payload: payload.into() }
         ),

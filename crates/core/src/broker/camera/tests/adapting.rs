@@ -1,7 +1,7 @@
 //! Frames that are made smaller: over a link in miniature, whose bytes pass one after another at a rate.
 
 use super::*;
-use crate::frame::{ChainLink, Rung};
+use crate::frame::{ChainLink, Reference, Rung};
 use crate::profile::{ByteSizes, Profile, RungProfile};
 use crate::setting::{Form, Setting};
 
@@ -43,8 +43,6 @@ fn profile() -> Profile {
         rung("jpeg/w320/q50/420", 8e3, 0.85),
         rung("jpeg/w640/q60/420", 20e3, 0.92),
         rung("jpeg/w1280/q70/420", 60e3, 0.96),
-        // Needs frames before it: passed over so far.
-        rung("h264/q32", 2e3, 0.99),
         RungProfile { camera_time: Duration::ZERO, ..rung("original", ORIGINAL_BYTES as f64, 1.0) },
     ])
     .expect("a valid profile")
@@ -63,7 +61,8 @@ struct Delivered {
 fn run(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
     let mut delivered = Vec::new();
     let mut published = rig.now;
-    let mut made: Option<(Instant, FrameId, Rung)> = None;
+    let mut made: Option<(Instant, FrameId, Rung, ChainLink, u32)> = None;
+    let mut chain = ChainLink::still(crate::frame::Sequence(0));
     let mut left: Option<(Instant, FrameId)> = None;
     let mut whole: Vec<(Instant, Report)> = Vec::new();
     let mut captured = BTreeMap::new();
@@ -77,14 +76,15 @@ fn run(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
             let id = rig.publish_image(ORIGINAL_BYTES, (1280, 960));
             captured.insert(id, now);
         }
-        if let Some((_, frame, rung)) = made.take_if(|(at, ..)| *at <= now) {
-            let Transformed::Made { encoding, chain, .. } = transformed(frame, Some(0)) else {
-                unreachable!()
-            };
+        if let Some((_, frame, rung, chain, bytes_max)) = made.take_if(|(at, ..)| *at <= now) {
+            let video = rung.as_str().starts_with("h264");
+            let encoding = if video { Encoding::H264 } else { Encoding::Jpeg };
             // Of the default ladder's rungs, smaller ones are smaller; a quarter less than is assumed of them.
             let assumed = || 0.75 * ORIGINAL_BYTES as f64 * default_share(&rung);
             let size = sizes.get(&rung).map_or_else(assumed, |rung| rung.bytes.mean);
-            let payload = vec![0; size as usize].into();
+            // One that stands alone has eight times the bytes of another.
+            let size = if video && chain.index == 0 { size * 8.0 } else { size };
+            let payload = vec![0; (size as usize).min(bytes_max as usize)].into();
             let what = Transformed::Made { payload, encoding, width: 2, height: 2, rung, chain };
             rig.broker.handle_transformed(now, frame, what);
         }
@@ -100,7 +100,13 @@ fn run(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
             match output {
                 CameraOutput::Transform(transform) => {
                     let frame = transform.frame.meta.id;
-                    made = Some((now + CODEC, frame, transform.setting.rung()));
+                    chain = match transform.reference {
+                        _ if !transform.setting.is_chained() => ChainLink::still(frame.sequence),
+                        Reference::Independent => ChainLink::still(frame.sequence),
+                        reference => ChainLink { index: chain.index + 1, reference, ..chain },
+                    };
+                    let rung = transform.setting.rung();
+                    made = Some((now + CODEC, frame, rung, chain, transform.bytes_max));
                 }
                 CameraOutput::SendFrame { header, payload, .. } => {
                     let takes = Duration::from_secs_f64(payload.len() as f64 / bytes_per_ms / 1e3);
@@ -123,9 +129,12 @@ fn run(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
 }
 
 fn default_share(rung: &Rung) -> f64 {
-    let Form::Jpeg(jpeg) = rung.as_str().parse::<Setting>().expect("a valid rung").form else { return 1.0 };
-    let width = jpeg.width.map_or(1.0, |width| f64::from(width.get()) / 1280.0);
-    width.powf(1.6) * if jpeg.quality.get() == 85 { 0.5 } else { 0.3 }
+    let (width, share) = match rung.as_str().parse::<Setting>().expect("a valid rung").form {
+        Form::Jpeg(jpeg) => (jpeg.width, if jpeg.quality.get() == 85 { 0.5 } else { 0.3 }),
+        Form::H264(h264) => (h264.width, 0.05 * (-0.15 * (f64::from(h264.quantiser.get()) - 24.0)).exp()),
+        _ => return 1.0,
+    };
+    width.map_or(1.0, |width| f64::from(width.get()) / 1280.0).powf(1.6) * share
 }
 
 fn rig(contracts: Vec<Contract>) -> Rig {

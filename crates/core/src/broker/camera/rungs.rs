@@ -1,0 +1,312 @@
+//! The rungs that there are for a frame, and how large its frames get at each: those of a profile, or the default ladder with what can be
+//! said of it before any frame was made.
+
+use std::time::Duration;
+
+use crate::controller::Coding;
+use crate::frame::{Encoding, Rung};
+use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
+use crate::setting::{Form, H264, Setting, default_ladder};
+
+/// What making a JPEG takes for each pixel of the source, before it was measured: about 10 ms at 1080p.
+const NANOS_PER_PIXEL: f64 = 5.0;
+/// The same for a frame of a chain.
+const CHAIN_NANOS_PER_PIXEL: f64 = 8.0;
+/// Measurements that differ from what the ladder says by less than this factor leave it as it is.
+const TIME_TOLERANCE: f64 = 1.25;
+/// Sizes that differ from what the ladder says by less than this factor leave it as it is.
+const SIZE_TOLERANCE: f64 = 1.15;
+/// Relative deviation of the sizes of JPEGs of one rung around what is expected of them.
+const JPEG_DEVIATION: f64 = 0.08;
+/// The same for frames that refer to others: what moves decides.
+const CHAIN_DEVIATION: f64 = 0.35;
+/// A frame of a chain that stands alone has so many times the bytes of one that does not, before it was measured.
+const ALONE_FACTOR: f64 = 10.0;
+/// A frame that stands alone may be cut down to this share of its bytes: it looks coarse, and the next frames make up for it. Below that, they
+/// take too long to.
+const ALONE_CUT_MAX: f64 = 0.25;
+/// A frame of a chain is never given fewer bytes than this, and than so many for each of its pixels: no quantiser would do.
+const BUDGET_BYTES_MIN: f64 = 1_000.0;
+const BUDGET_BYTES_PER_PIXEL: f64 = 0.004;
+/// The share of its budget that a frame has where the budget binds.
+const BUDGET_USE: f64 = 0.8;
+/// Codecs of chains take no picture with a smaller side.
+const CHAIN_SIDE_MIN: u32 = 16;
+/// The logarithm of the bytes of frames of a chain falls by so much with every step of the quantiser: of those that refer to others, and of
+/// those that stand alone.
+const QUANTISER_SLOPES: (f64, f64) = (0.2, 0.125);
+
+/// What was measured ÷ what the profile says, or the default ladder.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ratios {
+    /// Bytes of stills.
+    pub(super) still: f64,
+    /// Bytes of frames that refer to others.
+    pub(super) going_on: f64,
+    /// Bytes of frames of chains that stand alone.
+    pub(super) alone: f64,
+    /// What making a frame takes.
+    pub(super) time: f64,
+}
+
+impl Default for Ratios {
+    fn default() -> Self {
+        Self { still: 1.0, going_on: 1.0, alone: 1.0, time: 1.0 }
+    }
+}
+
+/// What the rungs to choose from depend on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Basis {
+    pub(super) profile: Option<[u8; 32]>,
+    pub(super) pixels: (u32, u32),
+    pub(super) encoding: Encoding,
+    /// Of a frame as it was published.
+    pub(super) original_bytes: f64,
+    /// Frames may refer to others.
+    pub(super) chains: bool,
+    pub(super) ratios: Ratios,
+}
+
+impl Basis {
+    /// Whether rungs on this basis will do for another.
+    pub(super) fn will_do_for(&self, other: &Self) -> bool {
+        let near = |ours: f64, theirs: f64, factor: f64| (1.0 / factor..=factor).contains(&(theirs / ours));
+        let same = |basis: &Self| (basis.profile, basis.pixels, basis.encoding, basis.chains);
+        let (ours, theirs) = (&self.ratios, &other.ratios);
+        same(self) == same(other)
+            && near(self.original_bytes, other.original_bytes, SIZE_TOLERANCE)
+            && near(ours.still, theirs.still, SIZE_TOLERANCE)
+            && near(ours.going_on, theirs.going_on, SIZE_TOLERANCE)
+            && near(ours.alone, theirs.alone, SIZE_TOLERANCE)
+            && near(ours.time, theirs.time, TIME_TOLERANCE)
+    }
+}
+
+/// Whether codecs of chains take frames of this size.
+pub(super) fn chains_take((width, height): (u32, u32)) -> bool {
+    width >= CHAIN_SIDE_MIN && height >= CHAIN_SIDE_MIN
+}
+
+/// The setting of a rung that can be made of frames of so many pixels: it leaves no frame out, and refers to others only where it may.
+pub(super) fn makeable(rung: &Rung, pixels: (u32, u32), chains: bool) -> Option<Setting> {
+    let setting: Setting = rung.as_str().parse().ok()?;
+    let leaves_out = matches!(setting.form, Form::Knobs(knobs) if knobs.difference.is_some());
+    let takes = !setting.is_chained() || chains && chains_take(setting.size(pixels));
+    (takes && !leaves_out && setting.skip == 0).then_some(setting)
+}
+
+/// The rungs to choose from.
+#[derive(Debug)]
+pub(super) struct Rungs {
+    pub(super) basis: Basis,
+    pub(super) ladder: Ladder,
+    /// Of each place of the ladder.
+    pub(super) settings: Vec<Setting>,
+    /// Of each place of the ladder: what a frame has that stands alone.
+    alone: Vec<ByteSizes>,
+    /// Of each place of the ladder: of so many frames one is sent.
+    every: Vec<u32>,
+}
+
+/// What the rungs cost with the frame that waits, and within which bytes.
+pub(super) struct Costs {
+    /// The place of the rung that the chain goes on at.
+    continues: Option<usize>,
+    /// By place in the ladder: what a frame has at any other rung than that.
+    sizes: Vec<ByteSizes>,
+    /// By place in the ladder: the most bytes that a frame may have.
+    bytes_max: Vec<Option<f64>>,
+}
+
+impl Rungs {
+    pub(super) fn new(basis: Basis, profile: Option<&Profile>) -> Self {
+        let makes = |rung: &&RungProfile| makeable(&rung.rung, basis.pixels, basis.chains).is_some();
+        let mut rungs: Vec<RungProfile> = match profile {
+            Some(profile) => profile.rungs().iter().filter(makes).cloned().collect(),
+            None => assumed(&basis),
+        };
+        let setting_of = |rung: &Rung| makeable(rung, basis.pixels, true).expect("only these");
+        for rung in &mut rungs {
+            if rung.rung == Rung::original() {
+                // It goes as it is: nothing is to be assumed of it.
+                rung.bytes = ByteSizes::around(basis.original_bytes, JPEG_DEVIATION);
+                rung.camera_time = Duration::ZERO;
+            } else {
+                let chained = setting_of(&rung.rung).is_chained();
+                let ratio = if chained { basis.ratios.going_on } else { basis.ratios.still };
+                rung.bytes = rung.bytes.times(ratio);
+                rung.camera_time = rung.camera_time.mul_f64(basis.ratios.time);
+            }
+        }
+        let ladder =
+            Profile::new(rungs).expect("rungs of a profile that was checked, or assumed ones").ladder();
+        let settings: Vec<Setting> = ladder.rungs().iter().map(|rung| setting_of(&rung.rung)).collect();
+        let factor = ALONE_FACTOR * basis.ratios.alone / basis.ratios.going_on;
+        let alone = ladder.rungs().iter().zip(&settings).map(|(rung, setting)| match setting.is_chained() {
+            true => ByteSizes::around(rung.bytes.mean * factor, JPEG_DEVIATION),
+            false => rung.bytes,
+        });
+        let (alone, every) = (alone.collect(), vec![1; settings.len()]);
+        Self { basis, ladder, settings, alone, every }
+    }
+
+    /// What frames of chains take to be made, as far as is known.
+    pub(super) fn chain_time(&self) -> Duration {
+        let chained =
+            self.ladder.rungs().iter().zip(&self.settings).filter(|(_, setting)| setting.is_chained());
+        chained.map(|(rung, _)| rung.camera_time).max().unwrap_or_default()
+    }
+
+    pub(super) fn has_chains(&self) -> bool {
+        self.settings.iter().any(Setting::is_chained)
+    }
+
+    /// What each rung costs with a frame that may go on after one of setting `before`, where so many bytes are there in time.
+    pub(super) fn costs(&self, before: Option<&Setting>, in_time: Option<f64>, lift: f64) -> Costs {
+        let continues = before.and_then(|before| self.settings.iter().position(|setting| setting == before));
+        let mut costs = Costs { continues, sizes: Vec::new(), bytes_max: Vec::new() };
+        for (place, setting) in self.settings.iter().enumerate() {
+            let sizes = self.ladder.rungs()[place].bytes;
+            if !setting.is_chained() {
+                costs.sizes.push(sizes);
+                costs.bytes_max.push(None);
+                continue;
+            }
+            let goes_on = before.is_some_and(|before| goes_on(before, setting));
+            let (sizes, least) = match goes_on {
+                true => (sizes, sizes.mean),
+                false => (self.alone[place], self.alone[place].mean * ALONE_CUT_MAX),
+            };
+            let (width, height) = setting.size(self.basis.pixels);
+            let area = f64::from(width) * f64::from(height);
+            let least = least.max(BUDGET_BYTES_MIN + BUDGET_BYTES_PER_PIXEL * area) * lift;
+            let bytes_max = in_time.map(|bytes| bytes.max(least));
+            costs.sizes.push(bytes_max.map_or(sizes, |most| within(sizes, most)));
+            costs.bytes_max.push(bytes_max);
+        }
+        costs
+    }
+
+    /// Bytes of a frame that goes on at a place of the ladder, and of one that stands alone.
+    pub(super) fn bytes_at(&self, place: usize) -> (f64, f64) {
+        (self.ladder.rungs()[place].bytes.mean, self.alone[place].mean)
+    }
+
+    /// The accuracy that is known of what was made: that of the rung, or at least that of the next lower one that differs in
+    /// nothing else.
+    pub(super) fn accuracy_of(&self, made: &Setting) -> Option<f64> {
+        let lower = |setting: &&(usize, &Setting)| match (made.form, setting.1.form) {
+            (Form::H264(made), Form::H264(known)) => {
+                known.width == made.width && known.quantiser >= made.quantiser
+            }
+            (Form::Jpeg(made), Form::Jpeg(known)) | (Form::Tiles(made), Form::Tiles(known)) => {
+                (known.width, known.sampling) == (made.width, made.sampling) && known.quality <= made.quality
+            }
+            _ => *setting.1 == *made,
+        };
+        let known: Vec<(usize, &Setting)> = self.settings.iter().enumerate().collect();
+        known.iter().filter(lower).map(|(place, _)| self.ladder.rungs()[*place].accuracy).reduce(f64::max)
+    }
+}
+
+impl Costs {
+    /// For the policy.
+    pub(super) fn coding<'a>(&'a self, rungs: &'a Rungs) -> Coding<'a> {
+        Coding { continues: self.continues, left_out: 0, alone: &self.sizes, every: &rungs.every }
+    }
+
+    /// The most bytes that a frame may have there; `None`: any.
+    pub(super) fn bytes_max_at(&self, place: usize) -> Option<u32> {
+        self.bytes_max[place].map(|bytes| bytes.min(f64::from(u32::MAX)) as u32)
+    }
+}
+
+/// Whether a frame of setting `next` may refer to one of setting `before`.
+fn goes_on(before: &Setting, next: &Setting) -> bool {
+    match (before.form, next.form) {
+        (Form::H264(before), Form::H264(next)) => before.width == next.width,
+        // Tiles that do not change keep the quality of their time.
+        (Form::Tiles(before), Form::Tiles(next)) => {
+            (before.width, before.sampling) == (next.width, next.sampling) && next.quality <= before.quality
+        }
+        _ => false,
+    }
+}
+
+/// Sizes of frames that are kept within `most` bytes.
+fn within(sizes: ByteSizes, most: f64) -> ByteSizes {
+    if sizes.p95 <= most {
+        return sizes;
+    }
+    let usual = most * BUDGET_USE;
+    let ByteSizes { mean, p05, p50, .. } = sizes;
+    ByteSizes { mean: mean.min(usual), p05: p05.min(usual), p50: p50.min(usual), p95: most }
+}
+
+/// How many times as many bytes a frame would have at the quantiser that was asked for, where the budget forced a coarser one.
+pub(super) fn coarsened(asked: &Setting, made: &Setting, alone: bool) -> f64 {
+    let (Form::H264(H264 { quantiser: asked, .. }), Form::H264(H264 { quantiser: made, .. })) =
+        (asked.form, made.form)
+    else {
+        return 1.0;
+    };
+    let steps = f64::from(made.get().saturating_sub(asked.get()));
+    (steps * if alone { QUANTISER_SLOPES.1 } else { QUANTISER_SLOPES.0 }).exp()
+}
+
+/// The default ladder with what can be said of it before any frame was made: the sizes of JPEGs against each other, of H.264 against
+/// them, and that more bytes keep more. The policy learns how the sizes really are; the accuracies only order the rungs.
+fn assumed(basis: &Basis) -> Vec<RungProfile> {
+    let Basis { pixels, encoding, original_bytes, .. } = *basis;
+    let area = f64::from(pixels.0) * f64::from(pixels.1);
+    // Published JPEGs are mostly of quality 95; pixels would have about a tenth of their bytes as such a JPEG.
+    let jpeg_bytes = if encoding == Encoding::Jpeg { original_bytes } else { area * 0.3 };
+    let mut rungs: Vec<RungProfile> = Vec::new();
+    for setting in default_ladder(pixels, basis.chains) {
+        if makeable(&setting.rung(), pixels, basis.chains).is_none() {
+            continue;
+        }
+        let (width, height) = setting.size(pixels);
+        // Smaller pictures have more bits for each of their pixels.
+        let share = (f64::from(width) * f64::from(height) / area.max(1.0)).powf(0.8);
+        let time = |nanos: f64| Duration::from_nanos((area * nanos) as u64);
+        // `still`: the bytes of a JPEG that keeps about as much.
+        let (bytes, still, camera_time) = match setting.form {
+            Form::Jpeg(jpeg) | Form::Tiles(jpeg) => {
+                let still = jpeg_bytes * quality_share(jpeg.quality.get()) * share;
+                let bytes = if setting.is_chained() { still / ALONE_FACTOR } else { still };
+                (bytes, still, time(NANOS_PER_PIXEL))
+            }
+            Form::H264(h264) => {
+                let still = jpeg_bytes * quantiser_share(h264.quantiser.get()) * share;
+                (still / ALONE_FACTOR, still, time(CHAIN_NANOS_PER_PIXEL))
+            }
+            Form::Original | Form::Knobs(_) => (original_bytes, original_bytes, Duration::ZERO),
+        };
+        if rungs.iter().any(|rung| rung.rung == setting.rung()) {
+            continue;
+        }
+        let deviation = if setting.is_chained() { CHAIN_DEVIATION } else { JPEG_DEVIATION };
+        rungs.push(RungProfile {
+            rung: setting.rung(),
+            bytes: ByteSizes::around(bytes.max(1.0), deviation),
+            accuracy: still / (still + jpeg_bytes / 16.0),
+            camera_time,
+            detector_time: None,
+        });
+    }
+    rungs
+}
+
+/// The bytes of a JPEG of a quality against one of quality 95, for natural pictures: half at 85, a third at 70, a quarter at 50.
+fn quality_share(quality: u8) -> f64 {
+    let scale = |quality: f64| if quality < 50.0 { 50.0 / quality } else { 2.0 - quality / 50.0 };
+    // libjpeg scales its tables by this; bytes fall with about its power of -0.6.
+    (scale(f64::from(quality.clamp(1, 99))) / scale(95.0)).powf(-0.6)
+}
+
+/// The bytes of a picture of H.264 that stands alone against a JPEG of quality 95: half at 24, a quarter at 29.
+fn quantiser_share(quantiser: u8) -> f64 {
+    0.5 * (-QUANTISER_SLOPES.1 * (f64::from(quantiser) - 24.0)).exp()
+}

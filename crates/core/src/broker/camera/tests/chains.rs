@@ -1,0 +1,182 @@
+//! Frames that refer to others, as the broker has them made.
+
+use super::adapting::transformed;
+use super::*;
+use crate::broker::camera::News;
+use crate::frame::{ChainLink, Reference, Rung};
+use crate::profile::{ByteSizes, Profile, RungProfile};
+
+const HASH: [u8; 32] = [9; 32];
+
+fn contract() -> Contract {
+    Contract { accuracy_floor: Some(0.9), profile: Some(HASH), ..bound(Duration::from_secs(1)) }
+}
+
+/// Whose frames are all of one chain.
+fn video() -> Rig {
+    let mut rig = Rig::connected(contract());
+    let rung = RungProfile {
+        rung: Rung::new("h264/q32").unwrap(),
+        bytes: ByteSizes::around(100.0, 0.3),
+        accuracy: 0.95,
+        camera_time: 8 * MS,
+        detector_time: None,
+    };
+    rig.broker.handle_profile(rig.now, HASH, Profile::new(vec![rung]).unwrap());
+    rig
+}
+
+fn transforms(outputs: &[CameraOutput]) -> Vec<&Transform> {
+    let mut transforms = Vec::new();
+    for output in outputs {
+        if let CameraOutput::Transform(transform) = output {
+            transforms.push(&**transform);
+        }
+    }
+    transforms
+}
+
+/// Publishes, and has the codec answer with a frame of this place in a chain; gives what the codec was told.
+fn through(rig: &mut Rig, chain: impl FnOnce(u64) -> ChainLink) -> (FrameId, Reference, News) {
+    rig.now += 100 * MS;
+    let id = rig.publish_image(500, (64, 48));
+    rig.broker.handle_timeout(rig.now);
+    let outputs = rig.take();
+    let [transform] = transforms(&outputs)[..] else { panic!("{id} is not made: {outputs:?}") };
+    let told = (id, transform.reference, transform.news.clone());
+    made(rig, id, chain(id.sequence.0));
+    told
+}
+
+fn made(rig: &mut Rig, frame: FrameId, chain: ChainLink) {
+    let (payload, rung) = (vec![0; 100].into(), Rung::new("h264/q32").unwrap());
+    let made = Transformed::Made { payload, encoding: Encoding::H264, width: 64, height: 48, rung, chain };
+    rig.broker.handle_transformed(rig.now, frame, made);
+}
+
+fn first(sequence: u64) -> ChainLink {
+    ChainLink::still(Sequence(sequence))
+}
+
+fn next(chain: u64, index: u32) -> ChainLink {
+    ChainLink { chain: Sequence(chain), index, reference: Reference::Previous }
+}
+
+fn sent_and_complete(rig: &mut Rig, frame: FrameId) {
+    rig.sent(1, frame);
+    rig.complete(1, frame, 100);
+}
+
+fn news(arrived: &[u64], lost: &[u64]) -> News {
+    let all = |of: &[u64]| of.iter().copied().map(Sequence).collect();
+    News { arrived: all(arrived), lost: all(lost) }
+}
+
+#[test]
+fn a_chain_begins_alone_and_the_codec_is_told_what_arrived() {
+    let mut rig = video();
+    let (zero, reference, told) = through(&mut rig, first);
+    assert_eq!((reference, told), (Reference::Independent, News::default()));
+    sent_and_complete(&mut rig, zero);
+    let (one, reference, told) = through(&mut rig, |_| next(0, 1));
+    assert_eq!((reference, told), (Reference::Previous, news(&[0], &[])));
+    rig.sent(1, one);
+    rig.message(1, Message::Report(Report::Refused { frame: one }));
+    let (_, reference, told) = through(&mut rig, |_| next(0, 2));
+    assert_eq!((reference, told), (Reference::Previous, news(&[], &[1])));
+}
+
+/// The frame before is given up while the codec makes one that refers to it: that one would be of no use.
+#[test]
+fn what_refers_to_a_frame_that_was_lost_meanwhile_is_not_sent() {
+    let mut rig = video();
+    let (zero, ..) = through(&mut rig, first);
+    sent_and_complete(&mut rig, zero);
+    let (one, ..) = through(&mut rig, |_| next(0, 1));
+    rig.sent(1, one);
+    rig.take();
+    rig.now += 100 * MS;
+    let two = rig.publish_image(500, (64, 48));
+    assert_eq!(transforms(&rig.take()).len(), 1);
+    rig.message(1, Message::Report(Report::Refused { frame: one }));
+    made(&mut rig, two, next(0, 2));
+    assert_eq!(frames_sent(&rig.take()), []);
+    let after = |_| ChainLink { reference: Reference::Acknowledged(Sequence(0)), ..next(0, 3) };
+    let (three, reference, told) = through(&mut rig, after);
+    assert_eq!((reference, told), (Reference::Previous, news(&[], &[1, 2])));
+    let skipped = vec![skipped(1, 1, SkipReason::Refused), skipped(2, 1, SkipReason::NotMade)];
+    assert_eq!(frames_sent(&rig.take()), [(three, skipped)]);
+}
+
+#[test]
+fn another_connection_a_refresh_and_ten_seconds_each_begin_a_new_chain() {
+    let mut rig = video();
+    let (zero, ..) = through(&mut rig, first);
+    sent_and_complete(&mut rig, zero);
+    rig.broker.handle_closed(rig.now, LinkId(1));
+    rig.welcome(2, None);
+    rig.demand(2, 1, vec![contract()]);
+    let (one, reference, _) = through(&mut rig, first);
+    assert_eq!(reference, Reference::Independent, "another connection");
+    rig.sent(2, one);
+    rig.complete(2, one, 100);
+
+    let (two, reference, _) = through(&mut rig, |_| next(one.sequence.0, 1));
+    assert_eq!(reference, Reference::Previous);
+    rig.sent(2, two);
+    rig.message(2, Message::Refresh { frame: zero });
+    let (three, reference, _) = through(&mut rig, |_| next(one.sequence.0, 2));
+    assert_eq!(reference, Reference::Previous, "what it could not decode is of an earlier chain");
+    rig.sent(2, three);
+    rig.message(2, Message::Refresh { frame: two });
+    let (four, reference, _) = through(&mut rig, first);
+    assert_eq!(reference, Reference::Independent, "it was asked for");
+    rig.sent(2, four);
+    rig.message(2, Message::Refresh { frame: four });
+    let (five, reference, _) = through(&mut rig, |_| next(four.sequence.0, 1));
+    assert_eq!(reference, Reference::Previous, "it was asked for too soon again");
+    rig.sent(2, five);
+
+    let mut last = Reference::Previous;
+    for index in 2..130 {
+        rig.message(2, Message::Ping { t1: rig.now });
+        let age = Duration::from_millis(100) * (index - 1);
+        let (id, reference, _) = through(&mut rig, |sequence| match age > Duration::from_millis(9_950) {
+            true => first(sequence),
+            false => next(four.sequence.0, index),
+        });
+        rig.sent(2, id);
+        rig.complete(2, id, 100);
+        last = reference;
+        if reference == Reference::Independent {
+            assert!((99..=101).contains(&index), "after {index} frames of 100 ms");
+            break;
+        }
+    }
+    assert_eq!(last, Reference::Independent, "a chain never ends");
+}
+
+/// After a codec of chains has failed frames are stills for a while, and then it is tried again.
+#[test]
+fn a_codec_that_fails_is_given_a_rest() {
+    let mut rig = Rig::connected(Contract { accuracy_floor: Some(0.9), ..bound(Duration::from_secs(1)) });
+    let mut chained = Vec::new();
+    for number in 0..60 {
+        rig.now += 100 * MS;
+        rig.message(1, Message::Ping { t1: rig.now });
+        let id = rig.publish_image(900_000, (640, 480));
+        rig.broker.handle_timeout(rig.now);
+        let outputs = rig.take();
+        let [transform] = transforms(&outputs)[..] else { panic!("{id} is not made") };
+        chained.push(transform.setting.is_chained());
+        let fails = number == 3;
+        rig.broker.handle_transformed(rig.now, id, transformed(id, (!fails).then_some(300)));
+        if !fails {
+            sent_and_complete(&mut rig, id);
+        }
+    }
+    let stills = chained.iter().filter(|chained| !**chained).count();
+    assert!(chained[..4].iter().all(|chained| *chained), "{chained:?}");
+    assert!(chained[4..22].iter().all(|chained| !*chained), "{chained:?}");
+    assert!((18..=22).contains(&stills), "{chained:?}");
+}

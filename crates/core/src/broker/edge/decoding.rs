@@ -1,0 +1,264 @@
+//! Frames that need others: each is decoded before it enters the replica log, which holds nothing but frames that decode by themselves
+//! (`docs/decisions/0009-chains-end-at-the-edge.md`).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::sessions::Camera;
+use super::{EdgeBroker, EdgeOutput};
+use crate::broker::LinkId;
+use crate::frame::{
+    ChainLink, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Sequence, SkipRange, SkipReason,
+};
+use crate::log::AppendError;
+use crate::name::CameraName;
+use crate::units::Instant;
+use crate::wire::{FrameHeader, Message, SKIP_RANGES_MAX};
+
+/// Frames of one camera that may wait for the decoder, and for those before them. One more is not decoded, and ends its chain.
+pub const DECODING_FRAMES_MAX: usize = 8;
+/// Bytes that they may have together, unless there is only one.
+pub const DECODING_BYTES_MAX: u64 = 16 << 20;
+/// A camera is asked for a frame that stands alone at most this often: one costs as much as ten others.
+pub const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What came of [`EdgeOutput::Decode`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decoded {
+    /// The frame, in a form that decodes by itself.
+    Still {
+        /// Its bytes.
+        payload: Bytes,
+        /// How they are coded; not one that [`Encoding::is_chained`].
+        encoding: Encoding,
+        /// Pixels in a row.
+        width: u32,
+        /// Rows.
+        height: u32,
+    },
+    /// It was decoded, and nothing was made of it, because a newer one waited.
+    Passed,
+    /// It needs frames that the decoder does not hold. The decoder holds what it held.
+    NotHeld,
+    /// It is damaged, or the decoder failed or took too long; the decoder holds nothing any more.
+    Failed,
+}
+
+/// A frame that waits for the decoder, or for frames before it.
+struct Pending {
+    link: LinkId,
+    header: FrameHeader,
+    bytes: u32,
+    arrived: Instant,
+    /// `None` while the decoder has it.
+    outcome: Option<Decoded>,
+}
+
+/// The frames of one camera that are being decoded, and the account of those that were not shown.
+#[derive(Default)]
+pub(super) struct Decoding {
+    /// In the order in which they arrived.
+    queue: VecDeque<Pending>,
+    /// Frames that arrived and were not shown, with what their headers said, since the last one that was: the camera says it only once. In
+    /// order, without overlap.
+    unshown: Vec<SkipRange>,
+    /// Of which epoch those are.
+    epoch: Option<Epoch>,
+    /// When the camera was last asked for a frame that stands alone.
+    refreshed: Option<Instant>,
+}
+
+impl Decoding {
+    /// Whether a frame has to wait for others.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn has_room_for(&self, bytes: u32) -> bool {
+        let waiting: u64 = self.queue.iter().map(|pending| u64::from(pending.bytes)).sum();
+        self.queue.len() < DECODING_FRAMES_MAX
+            && (self.queue.is_empty() || waiting + u64::from(bytes) <= DECODING_BYTES_MAX)
+    }
+
+    /// A frame is not shown, for a reason; what its header said of others is kept.
+    fn not_shown(&mut self, header: &FrameHeader, reason: SkipReason) {
+        let id = header.meta.id;
+        self.note(id, &header.skipped);
+        self.add(SkipRange { first: id.sequence, count: 1, reason });
+        // The oldest then count as late or lost.
+        let surplus = self.unshown.len().saturating_sub(SKIP_RANGES_MAX);
+        self.unshown.drain(..surplus);
+    }
+
+    /// A frame is shown: what was skipped before it, as far as it is known.
+    fn shown(&mut self, id: FrameId, told: &[SkipRange]) -> Vec<SkipRange> {
+        self.note(id, told);
+        // Frames that were sent after this one may have come and gone before it.
+        let (later, end) = (id.sequence.next(), Sequence(u64::MAX));
+        let rest = self.unshown.iter().filter_map(|range| range.clipped(later, end)).collect();
+        let unshown = std::mem::replace(&mut self.unshown, rest);
+        unshown.into_iter().filter_map(|range| range.clipped(Sequence(0), id.sequence)).collect()
+    }
+
+    /// Takes in what a header says. Headers may come in another order than they were written, and a later one may know more.
+    fn note(&mut self, id: FrameId, told: &[SkipRange]) {
+        if self.epoch.replace(id.epoch) != Some(id.epoch) {
+            self.unshown.clear();
+        }
+        let told = told.iter().filter_map(|range| range.clipped(Sequence(0), id.sequence));
+        told.for_each(|range| self.add(range));
+    }
+
+    /// Adds the part of a range that is not known yet.
+    fn add(&mut self, range: SkipRange) {
+        let mut from = range.first;
+        let mut parts = Vec::new();
+        for known in
+            self.unshown.iter().filter(|known| known.end() > range.first && known.first < range.end())
+        {
+            parts.extend(range.clipped(from, known.first));
+            from = from.max(known.end());
+        }
+        parts.extend(range.clipped(from, range.end()));
+        for part in parts {
+            let at = self.unshown.partition_point(|known| known.first < part.first);
+            match at.checked_sub(1).map(|before| &mut self.unshown[before]) {
+                Some(before) if before.end() == part.first && before.reason == part.reason => {
+                    before.count += part.count;
+                }
+                _ => self.unshown.insert(at, part),
+            }
+        }
+    }
+}
+
+impl EdgeBroker {
+    /// The decoder has done what [`EdgeOutput::Decode`] asked, or has not. In any order, but for the sake of time best in that of
+    /// the asking.
+    pub fn handle_decoded(
+        &mut self,
+        now: Instant,
+        camera: &CameraName,
+        link: LinkId,
+        frame: FrameId,
+        decoded: Decoded,
+    ) {
+        let Some(known) = self.cameras.get_mut(camera) else { return };
+        let is_it = |pending: &&mut Pending| {
+            pending.outcome.is_none() && pending.link == link && pending.header.meta.id == frame
+        };
+        let Some(pending) = known.decoding.queue.iter_mut().find(is_it) else { return };
+        let lost = matches!(decoded, Decoded::NotHeld | Decoded::Failed);
+        pending.outcome = Some(decoded);
+        if lost {
+            self.ask_for_refresh(now, camera, link, frame);
+        }
+        self.settle(camera);
+    }
+
+    /// All of a frame is here.
+    pub(super) fn take_whole(&mut self, now: Instant, link: LinkId, header: FrameHeader, payload: Bytes) {
+        let Some(name) = self.session(link).map(|session| session.camera.clone()) else { return };
+        let Some(camera) = self.cameras.get_mut(&name) else { return };
+        let (id, bytes) = (header.meta.id, payload.len() as u32);
+        if !header.meta.encoding.is_chained() {
+            if camera.decoding.is_empty() {
+                return self.append(&name, header, payload, now);
+            }
+            // Frames before it are being decoded; it waits for its turn.
+            let FrameMeta { encoding, width, height, .. } = header.meta;
+            let outcome = Some(Decoded::Still { payload, encoding, width, height });
+            if camera.decoding.has_room_for(bytes) {
+                camera.decoding.queue.push_back(Pending { link, header, bytes, arrived: now, outcome });
+            } else {
+                camera.decoding.not_shown(&header, SkipReason::EdgeBusy);
+                camera.counters.not_decoded += 1;
+            }
+            return;
+        }
+        if camera.decoding.has_room_for(bytes) {
+            let frame = Frame { meta: header.meta.clone(), payload };
+            camera.decoding.queue.push_back(Pending { link, header, bytes, arrived: now, outcome: None });
+            let camera = name.clone();
+            self.outputs.push_back(EdgeOutput::Decode { camera, link, frame: Box::new(frame) });
+        } else {
+            // What comes after it in its chain cannot be decoded now, and will ask for another.
+            camera.decoding.not_shown(&header, SkipReason::EdgeBusy);
+            camera.counters.not_decoded += 1;
+            self.ask_for_refresh(now, &name, link, id);
+        }
+    }
+
+    /// Frames whose turn it is enter the log, or the account of those that do not.
+    fn settle(&mut self, name: &CameraName) {
+        loop {
+            let Some(camera) = self.cameras.get_mut(name) else { return };
+            let Some(pending) = camera.decoding.queue.pop_front_if(|pending| pending.outcome.is_some())
+            else {
+                return;
+            };
+            let Pending { mut header, arrived, outcome, .. } = pending;
+            let reason = match outcome {
+                Some(Decoded::Still { payload, encoding, width, height }) if !encoding.is_chained() => {
+                    let chain = ChainLink::still(header.meta.id.sequence);
+                    header.meta = FrameMeta { encoding, width, height, chain, ..header.meta };
+                    self.append(name, header, payload, arrived);
+                    continue;
+                }
+                Some(Decoded::Passed) => SkipReason::EdgeBusy,
+                _ => SkipReason::NotDecoded,
+            };
+            camera.decoding.not_shown(&header, reason);
+            camera.counters.not_decoded += 1;
+        }
+    }
+
+    /// Appends a frame that decodes by itself to its camera's replica log.
+    fn append(&mut self, name: &CameraName, header: FrameHeader, payload: Bytes, arrived: Instant) {
+        let Some(camera) = self.cameras.get_mut(name) else { return };
+        let FrameHeader { meta, skipped, expected_accuracy, infeasible, .. } = header;
+        let newest = camera.log.last().map(|(id, _)| id);
+        if newest.is_some_and(|newest| newest >= meta.id) {
+            camera.counters.late += 1;
+            return;
+        }
+        let quality = Quality { expected_accuracy, infeasible };
+        let skipped = skipped_since(newest, meta.id, &camera.decoding.shown(meta.id, &skipped));
+        match camera.log.append_appraised(Frame { meta, payload }, skipped, quality, arrived) {
+            Ok(_) => {
+                camera.counters.received += 1;
+                self.outputs.push_back(EdgeOutput::Appended { camera: name.clone() });
+            }
+            Err(AppendError::OutOfOrder { .. } | AppendError::CaptureTime { .. }) => {
+                camera.counters.late += 1;
+            }
+            Err(AppendError::LargerThanLog { .. } | AppendError::Held { .. }) => {
+                camera.counters.refused += 1;
+            }
+        }
+    }
+
+    /// Asks for a frame that stands alone, if that was not done lately.
+    fn ask_for_refresh(&mut self, now: Instant, name: &CameraName, link: LinkId, frame: FrameId) {
+        let Some(camera) = self.cameras.get_mut(name) else { return };
+        let Camera { link: present, decoding, .. } = camera;
+        let due = decoding.refreshed.is_none_or(|last| now.saturating_since(last) >= REFRESH_INTERVAL);
+        // Another connection begins with a frame that stands alone anyway.
+        if due && *present == Some(link) {
+            decoding.refreshed = Some(now);
+            self.send(link, Message::Refresh { frame });
+        }
+    }
+}
+
+/// The part of what is known to be skipped that lies between the newest frame held and the one that comes.
+fn skipped_since(newest: Option<FrameId>, frame: FrameId, skipped: &[SkipRange]) -> Arc<[SkipRange]> {
+    let from = match newest {
+        Some(newest) if newest.epoch == frame.epoch => newest.sequence.next(),
+        _ => Sequence(0),
+    };
+    skipped.iter().filter_map(|range| range.clipped(from, frame.sequence)).collect()
+}

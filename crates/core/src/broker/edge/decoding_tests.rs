@@ -1,0 +1,191 @@
+//! Frames of chains on their way into a replica log.
+
+use super::tests::{Rig, header};
+use super::*;
+use crate::frame::{ChainLink, Encoding, Reference, Sequence, SkipCounts, SkipRange, SkipReason};
+use crate::subscription::{Next, Span, Subscription};
+use crate::wire::FrameHeader;
+
+/// A frame of the chain that began with `first`; the index is the distance.
+fn member(first: u64, sequence: u64, skipped: Vec<SkipRange>) -> FrameHeader {
+    let mut header = header(3, sequence, 10, skipped);
+    let index = (sequence - first) as u32;
+    let reference = if index == 0 { Reference::Independent } else { Reference::Previous };
+    header.meta.encoding = Encoding::H264;
+    header.meta.chain = ChainLink { chain: Sequence(first), index, reference };
+    header
+}
+
+fn rig() -> Rig {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    rig.take();
+    rig
+}
+
+/// The frames that are to be decoded.
+fn asked(rig: &mut Rig) -> Vec<u64> {
+    let asked = |output| match output {
+        EdgeOutput::Decode { frame, .. } => Some(frame.meta.id.sequence.0),
+        _ => None,
+    };
+    rig.take().into_iter().filter_map(asked).collect()
+}
+
+fn still() -> Decoded {
+    Decoded::Still { payload: vec![7; 99].into(), encoding: Encoding::Jpeg, width: 8, height: 6 }
+}
+
+fn decoded(rig: &mut Rig, sequence: u64, decoded: Decoded) {
+    let id = FrameId { epoch: Epoch(3), sequence: Sequence(sequence) };
+    rig.broker.handle_decoded(rig.now, &"dock/cam1".parse().unwrap(), LinkId(1), id, decoded);
+}
+
+fn held(rig: &Rig) -> Vec<u64> {
+    let (log, ..) = rig.broker.log(&"dock/cam1".parse().unwrap()).unwrap();
+    log.held().filter_map(|index| log.get(index)).map(|record| record.frame.meta.id.sequence.0).collect()
+}
+
+/// What a subscription is told of the frames that it does not get.
+fn skipped(rig: &Rig) -> Vec<(u64, SkipCounts)> {
+    let camera: CameraName = "dock/cam1".parse().unwrap();
+    let (log, ..) = rig.broker.log(&camera).unwrap();
+    let every = Span { deliver: crate::subscription::Deliver::Every, ..Span::LIVE };
+    let mut reading = Subscription::new(every);
+    reading.attach_from(camera, log, 0);
+    let wall = crate::units::Timestamp::from_nanos(1 << 61);
+    std::iter::from_fn(|| match reading.next(wall) {
+        Next::Frame(delivery) => Some((delivery.record.frame.meta.id.sequence.0, delivery.skipped)),
+        _ => None,
+    })
+    .collect()
+}
+
+fn counts(of: &[(SkipReason, u64)]) -> SkipCounts {
+    let mut counts = SkipCounts::default();
+    of.iter().for_each(|(reason, count)| counts.add(*reason, *count));
+    counts
+}
+
+fn range(first: u64, count: u64, reason: SkipReason) -> SkipRange {
+    SkipRange { first: Sequence(first), count, reason }
+}
+
+#[test]
+fn a_frame_of_a_chain_enters_the_log_as_a_still_that_says_what_was_done() {
+    let mut rig = rig();
+    rig.frame(1, member(5, 5, vec![])).unwrap();
+    assert_eq!((asked(&mut rig), held(&rig)), (vec![5], vec![]));
+    decoded(&mut rig, 5, still());
+    let (log, ..) = rig.broker.log(&"dock/cam1".parse().unwrap()).unwrap();
+    let meta = log.get(0).unwrap().frame.meta;
+    assert_eq!((meta.encoding, meta.chain), (Encoding::Jpeg, ChainLink::still(Sequence(5))));
+    assert_eq!((meta.width, meta.height, meta.rung), (8, 6, member(5, 5, vec![]).meta.rung));
+    decoded(&mut rig, 5, still());
+    assert_eq!(held(&rig), [5], "it came once");
+}
+
+/// Whatever comes of them, in whatever order: frames enter in theirs, and those that are not shown have a reason, also for
+/// what their headers alone told of others.
+#[test]
+fn frames_keep_their_order_and_none_is_lost_from_the_account() {
+    let mut rig = rig();
+    rig.frame(1, member(0, 0, vec![])).unwrap();
+    rig.frame(1, member(0, 1, vec![])).unwrap();
+    rig.frame(1, member(0, 4, vec![range(2, 2, SkipReason::LinkBusy)])).unwrap();
+    rig.frame(1, header(3, 5, 10, vec![])).unwrap();
+    rig.frame(1, member(0, 7, vec![range(6, 1, SkipReason::NotMade)])).unwrap();
+    assert_eq!(asked(&mut rig), [0, 1, 4, 7]);
+    decoded(&mut rig, 7, still());
+    decoded(&mut rig, 4, Decoded::Failed);
+    assert_eq!(held(&rig), [], "others are before them");
+    decoded(&mut rig, 0, still());
+    assert_eq!(held(&rig), [0]);
+    decoded(&mut rig, 1, Decoded::Passed);
+    assert_eq!(held(&rig), [0, 5, 7]);
+    let expected = [
+        (0, SkipCounts::default()),
+        (5, counts(&[(SkipReason::EdgeBusy, 1), (SkipReason::LinkBusy, 2), (SkipReason::NotDecoded, 1)])),
+        (7, counts(&[(SkipReason::NotMade, 1)])),
+    ];
+    assert_eq!(skipped(&rig), expected);
+    assert_eq!(rig.info().counters.not_decoded, 2);
+}
+
+/// A frame that comes late, after others that needed it were given up, takes nothing from the account of those.
+#[test]
+fn what_is_known_of_later_frames_outlives_an_earlier_one() {
+    let mut rig = rig();
+    rig.frame(1, member(0, 0, vec![])).unwrap();
+    decoded(&mut rig, 0, still());
+    for sequence in [2, 4] {
+        rig.frame(1, member(0, sequence, vec![])).unwrap();
+        decoded(&mut rig, sequence, Decoded::NotHeld);
+    }
+    rig.frame(1, member(0, 1, vec![])).unwrap();
+    decoded(&mut rig, 1, still());
+    rig.frame(1, member(5, 5, vec![range(3, 1, SkipReason::Stalled)])).unwrap();
+    decoded(&mut rig, 5, still());
+    let told = counts(&[(SkipReason::NotDecoded, 2), (SkipReason::Stalled, 1)]);
+    assert_eq!(skipped(&rig), [(0, SkipCounts::default()), (1, SkipCounts::default()), (5, told)]);
+}
+
+/// A whole frame waits for an older one of its chain that is still arriving, and for no other.
+#[test]
+fn a_chain_is_decoded_in_order_of_its_frames() {
+    let mut rig = rig();
+    let whole = |rig: &mut Rig, sequence| {
+        let id = FrameId { epoch: Epoch(3), sequence: Sequence(sequence) };
+        rig.broker.handle_frame_complete(rig.now, LinkId(1), id, vec![0; 10].into());
+    };
+    for header in [member(0, 0, vec![]), member(0, 1, vec![]), member(0, 2, vec![]), member(3, 3, vec![])] {
+        rig.broker.handle_frame_header(rig.now, LinkId(1), header).unwrap();
+    }
+    whole(&mut rig, 1);
+    whole(&mut rig, 3);
+    assert_eq!(asked(&mut rig), [3]);
+    whole(&mut rig, 0);
+    assert_eq!(asked(&mut rig), [0, 1]);
+    rig.broker.handle_frame_header(rig.now, LinkId(1), member(3, 5, vec![])).unwrap();
+    rig.broker.handle_frame_header(rig.now, LinkId(1), member(3, 4, vec![])).unwrap();
+    whole(&mut rig, 5);
+    assert_eq!(asked(&mut rig), [], "4 is arriving");
+    let four = FrameId { epoch: Epoch(3), sequence: Sequence(4) };
+    rig.broker.handle_frame_cancelled(rig.now, LinkId(1), four);
+    assert_eq!(asked(&mut rig), [5], "nothing will come of 4");
+}
+
+#[test]
+fn a_frame_that_stands_alone_is_asked_for_now_and_then() {
+    let mut rig = rig();
+    let mut requests = Vec::new();
+    for sequence in 0..60 {
+        rig.now += 100 * Duration::from_millis(1);
+        rig.frame(1, member(0, sequence, vec![])).unwrap();
+        decoded(&mut rig, sequence, Decoded::NotHeld);
+        let messages = rig.messages(1).into_iter();
+        requests.extend(messages.filter_map(|message| match message {
+            Message::Refresh { frame } => Some(frame.sequence.0),
+            _ => None,
+        }));
+    }
+    assert_eq!(requests, [0, 20, 40]);
+    assert_eq!(held(&rig), []);
+}
+
+/// A camera that sends more than can be decoded is not decoded any further, and takes no more memory.
+#[test]
+fn what_waits_for_a_decoder_is_bounded() {
+    let mut rig = rig();
+    for sequence in 0..3 * DECODING_FRAMES_MAX as u64 {
+        rig.frame(1, member(0, sequence, vec![])).unwrap();
+    }
+    assert_eq!(asked(&mut rig).len(), DECODING_FRAMES_MAX);
+    for sequence in 0..DECODING_FRAMES_MAX as u64 {
+        decoded(&mut rig, sequence, still());
+    }
+    rig.frame(1, member(100, 100, vec![])).unwrap();
+    decoded(&mut rig, 100, still());
+    let (newest, told) = skipped(&rig).pop().unwrap();
+    assert_eq!((newest, told.of(SkipReason::EdgeBusy)), (100, 2 * DECODING_FRAMES_MAX as u64));
+}

@@ -1,0 +1,108 @@
+//! Frames that need others, as frames that do not.
+
+use bytes::Bytes;
+use mez_core::frame::{ChainLink, Encoding, Sequence};
+use mez_core::setting::Sampling;
+use thiserror::Error;
+
+use super::decode::{Picture, StreamDecodeError, StreamDecoder};
+use crate::image::{Image, ImageError, PixelFormat};
+use crate::jpeg::{EncodeError, Encoder};
+
+/// The JPEG quality of what is made: what it adds to the loss of the frame itself is below what a detector notices
+/// (`docs/decisions/0009-chains-end-at-the-edge.md`).
+pub const TRANSCODED_QUALITY: u8 = 95;
+
+/// A still was not made.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TranscodeError {
+    /// The frame cannot be decoded.
+    #[error(transparent)]
+    Decode(#[from] StreamDecodeError),
+    /// It cannot be coded anew.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// It has no pixels.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+}
+
+impl TranscodeError {
+    /// Whether the frame needs others that are not held, and all else is in order.
+    #[must_use]
+    pub fn is_not_held(&self) -> bool {
+        use StreamDecodeError::{NotHeld, TooLate};
+        matches!(self, Self::Decode(NotHeld { .. } | TooLate { .. }))
+    }
+}
+
+/// A frame that decodes by itself: a JPEG.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Still {
+    /// The JPEG.
+    pub payload: Bytes,
+    /// Pixels in a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+/// Decodes one stream's chains, frame after frame, and makes JPEGs of those that are wanted.
+#[derive(Debug)]
+pub struct Transcoder {
+    decoder: StreamDecoder,
+    jpeg: Encoder,
+}
+
+impl Transcoder {
+    /// A transcoder that holds nothing, of frames of at most `pixels_max` pixels.
+    ///
+    /// # Errors
+    /// [`TranscodeError::Encode`] without memory.
+    pub fn new(pixels_max: u64) -> Result<Self, TranscodeError> {
+        let jpeg = Encoder::new(TRANSCODED_QUALITY, Sampling::Yuv420)?;
+        Ok(Self { decoder: StreamDecoder::new(pixels_max), jpeg })
+    }
+
+    /// Decodes a frame of a chain, and makes a JPEG of it if it is wanted: of quality [`TRANSCODED_QUALITY`], with the samples that an H.264
+    /// frame has, or with colour at full resolution where it is one of tiles, whose own resolution of colour may be any.
+    ///
+    /// # Errors
+    /// [`TranscodeError`]; see [`StreamDecoder::decode`].
+    pub fn transcode(
+        &mut self,
+        encoding: Encoding,
+        (sequence, link): (Sequence, &ChainLink),
+        payload: &[u8],
+        wanted: bool,
+    ) -> Result<Option<Still>, TranscodeError> {
+        let picture = self.decoder.advance(encoding, sequence, link, payload)?;
+        if !wanted {
+            return Ok(None);
+        }
+        match picture {
+            Picture::Planes(planes) => {
+                self.jpeg.set_sampling(Sampling::Yuv420);
+                let payload = self.jpeg.encode_yuv420(&planes.view()?)?;
+                Ok(Some(Still { payload, width: planes.width(), height: planes.height() }))
+            }
+            Picture::Image(image) => {
+                self.jpeg.set_sampling(sampling_of(image));
+                let (width, height) = (image.width(), image.height());
+                let view = image.view().ok_or(ImageError::ZeroSized { width, height })?;
+                let payload = self.jpeg.encode(&view)?;
+                Ok(Some(Still { payload, width, height }))
+            }
+        }
+    }
+
+    /// Forgets all frames and gives the codecs' memory back.
+    pub fn forget(&mut self) {
+        self.decoder.forget();
+    }
+}
+
+fn sampling_of(image: &Image) -> Sampling {
+    if image.format() == PixelFormat::Gray8 { Sampling::Grey } else { Sampling::Yuv444 }
+}

@@ -1,0 +1,81 @@
+//! Frames that need others: what they refer to, and whether it was there.
+
+use mez_core::broker::LinkId;
+use mez_core::frame::FrameId;
+use mez_core::log::Record;
+use mez_core::name::CameraName;
+use mez_core::wire::FrameHeader;
+
+use super::Checks;
+
+impl Checks {
+    /// A camera gives a frame to a connection.
+    pub(super) fn check_references(
+        &mut self,
+        camera: &CameraName,
+        run: u64,
+        link: LinkId,
+        header: &FrameHeader,
+    ) {
+        let id = header.meta.id;
+        let Some(refers) = self.published_frame(camera, run, id).and_then(|frame| frame.refers) else {
+            return;
+        };
+        let referred = FrameId { sequence: refers, ..id };
+        let Some(known) = self.published_frame(camera, run, referred) else {
+            return self
+                .fail("references", format!("{id} of {camera} refers to {referred}, which there is not"));
+        };
+        let (lost, carrier) = (known.given_up.is_some(), known.carrier);
+        self.expect(!lost && carrier == Some(link), "references", || {
+            format!(
+                "{id} of {camera} goes over {link:?} and refers to {referred}, which went over {carrier:?}, lost: {lost}"
+            )
+        });
+    }
+
+    /// An edge has all of a frame of a chain.
+    pub(crate) fn whole(&mut self, edge_run: u64, camera: &CameraName, id: FrameId) {
+        self.whole.entry((edge_run, camera.clone())).or_default().insert(id);
+    }
+
+    /// A decoder says that it has decoded a frame.
+    pub(crate) fn decoded(&mut self, edge_run: u64, camera: &CameraName, (link, id): (LinkId, FrameId)) {
+        let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();
+        // The camera may have lost its counter; then either process can have made it.
+        let made: Vec<_> = runs.filter_map(|run| run.frames.get(id.sequence.0 as usize)).collect();
+        let held = self.decoded.entry((edge_run, camera.clone())).or_default();
+        let decodable = made.iter().any(|frame| match frame.refers {
+            Some(refers) => held.contains(&(FrameId { sequence: refers, ..id }, link)),
+            None => frame.encoding.is_chained(),
+        });
+        held.insert((id, link));
+        self.expect(decodable, "decodable", || {
+            format!("{id} of {camera} was decoded at the edge, but what it refers to was not")
+        });
+    }
+
+    /// A decoder has lost what it held.
+    pub(crate) fn decoder_failed(&mut self, edge_run: u64, camera: &CameraName) {
+        self.decoded.remove(&(edge_run, camera.clone()));
+    }
+
+    /// A replica log took a frame.
+    pub(super) fn check_decodable(&mut self, edge_run: u64, camera: &CameraName, run: u64, record: &Record) {
+        let meta = &record.frame.meta;
+        let made = self.published_frame(camera, run, meta.id);
+        let chained = made.is_some_and(|frame| {
+            frame.encoding.is_chained() && frame.made.as_ref().is_some_and(|(rung, _)| *rung == meta.rung)
+        });
+        self.expect(!meta.encoding.is_chained(), "decodable", || {
+            format!("the replica of {camera} has {} as {}", meta.id, meta.encoding.name())
+        });
+        let held = self.decoded.get(&(edge_run, camera.clone()));
+        let decoded = held.is_some_and(|held| {
+            held.range((meta.id, LinkId(0))..=(meta.id, LinkId(u64::MAX))).next().is_some()
+        });
+        self.expect(!chained || decoded, "decodable", || {
+            format!("the replica of {camera} has {}, which was never decoded", meta.id)
+        });
+    }
+}

@@ -1,0 +1,210 @@
+//! Models of the codecs of chains: what a frame refers to, and what can be decoded, without any pixels.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use mez_core::broker::LinkId;
+use mez_core::broker::camera::Transform;
+use mez_core::broker::edge::Decoded;
+use mez_core::frame::{ChainLink, Encoding, Epoch, Frame, Reference, Sequence};
+use mez_core::name::CameraName;
+use mez_core::setting::{Form, Setting};
+
+use super::events::Event;
+use super::{Bug, Node, World};
+use crate::random::Random;
+use crate::time::{Moment, ms};
+use crate::trace::What;
+
+/// How long a decoder takes for a frame; and one that hangs, until it is given up.
+const DECODING_MS: std::ops::RangeInclusive<u64> = 1..=8;
+const HANG_MS: u64 = 250;
+/// One frame in so many makes a decoder fail, and one in so many makes it hang.
+const DECODER_FAILS_ONCE_IN: u64 = 500;
+const DECODER_HANGS_ONCE_IN: u64 = 1_000;
+/// An encoder keeps to any budget above this.
+const BYTES_MIN: u64 = 100;
+
+/// What an encoder says of a frame that it made.
+pub(super) struct Coded {
+    pub(super) link: ChainLink,
+    /// The frame that it refers to.
+    pub(super) refers: Option<Sequence>,
+    /// The part of the published frame's bytes that it keeps to.
+    pub(super) bytes: u64,
+}
+
+/// A camera's encoder of chains.
+#[derive(Default)]
+pub(super) struct Encoder {
+    /// The first frame of the chain, the index of the last, and what was asked for it.
+    chain: Option<(Sequence, u32, Setting)>,
+    /// The last frame, if it was not lost.
+    last: Option<Sequence>,
+    /// The newest frame that has arrived.
+    arrived: Option<Sequence>,
+}
+
+impl Encoder {
+    /// Heeds what is said of earlier frames.
+    pub(super) fn heed(&mut self, transform: &Transform, bug: Option<Bug>) {
+        self.arrived = self.arrived.max(transform.news.arrived.iter().copied().max());
+        if bug == Some(Bug::LossForgotten) {
+            return;
+        }
+        for lost in &transform.news.lost {
+            // What came after it refers to it.
+            self.last.take_if(|last| *last >= *lost);
+            self.chain.take_if(|(first, ..)| first == lost);
+        }
+    }
+
+    /// Makes of a frame of `published` bytes one of a chain; the error is the least that it takes.
+    pub(super) fn encode(
+        &mut self,
+        transform: &Transform,
+        published: u64,
+        random: &mut Random,
+    ) -> Result<Coded, u32> {
+        let (sequence, setting) = (transform.frame.meta.id.sequence, transform.setting);
+        let chain = self.chain.filter(|(.., before)| {
+            transform.reference != Reference::Independent && same_chain(before, &setting)
+        });
+        let arrived = self.arrived.filter(|arrived| chain.is_some_and(|(first, ..)| *arrived >= first));
+        let (reference, refers) = match (chain, self.last, arrived) {
+            (Some(_), Some(last), _) => (Reference::Previous, Some(last)),
+            (Some(_), None, Some(arrived)) => (Reference::Acknowledged(arrived), Some(arrived)),
+            _ => (Reference::Independent, None),
+        };
+        let share = if refers.is_none() { 20..=60 } else { 2..=12 };
+        let bytes = (published * random.within(share) / 100).clamp(1, u64::from(transform.bytes_max).max(1));
+        if u64::from(transform.bytes_max) < BYTES_MIN.min(published) {
+            return Err(BYTES_MIN as u32);
+        }
+        let link = match chain.filter(|_| refers.is_some()) {
+            Some((first, index, _)) => ChainLink { chain: first, index: index + 1, reference },
+            None => ChainLink::still(sequence),
+        };
+        (self.chain, self.last) = (Some((link.chain, link.index, setting)), Some(sequence));
+        Ok(Coded { link, refers, bytes })
+    }
+
+    /// How its frames are coded.
+    pub(super) fn encoding(setting: &Setting) -> Encoding {
+        match setting.form {
+            Form::H264(_) => Encoding::H264,
+            Form::Tiles(_) => Encoding::Tiles,
+            _ => Encoding::Jpeg,
+        }
+    }
+}
+
+fn same_chain(before: &Setting, next: &Setting) -> bool {
+    match (before.form, next.form) {
+        (Form::H264(before), Form::H264(next)) => before.width == next.width,
+        (Form::Tiles(before), Form::Tiles(next)) => before == next,
+        _ => false,
+    }
+}
+
+/// An edge's decoder of one camera's chains.
+#[derive(Default)]
+pub(super) struct Decoder {
+    queue: VecDeque<(LinkId, Frame)>,
+    /// When it is done with what it has begun.
+    busy_until: Moment,
+    of: Option<(LinkId, Epoch)>,
+    /// The chain, the index of its frame decoded last, and all that were decoded.
+    held: Option<(Sequence, u32, BTreeSet<Sequence>)>,
+}
+
+impl Decoder {
+    /// Whether it can decode a frame; then it holds it.
+    fn take(&mut self, link: LinkId, frame: &Frame) -> bool {
+        let meta = &frame.meta;
+        if self.of.replace((link, meta.id.epoch)) != Some((link, meta.id.epoch)) {
+            self.held = None;
+        }
+        if meta.chain.reference == Reference::Independent {
+            self.held = Some((meta.chain.chain, 0, BTreeSet::from([meta.id.sequence])));
+            return true;
+        }
+        let Some((chain, index, decoded)) = &mut self.held else { return false };
+        let decodable = *chain == meta.chain.chain
+            && match meta.chain.reference {
+                Reference::Previous => meta.chain.index == *index + 1,
+                Reference::Acknowledged(refers) => meta.chain.index > *index && decoded.contains(&refers),
+                Reference::Independent => true,
+            };
+        if decodable {
+            *index = meta.chain.index;
+            decoded.insert(meta.id.sequence);
+        }
+        decodable
+    }
+}
+
+/// The decoders of an edge's process.
+pub(super) type Decoders = BTreeMap<CameraName, Decoder>;
+
+impl World {
+    /// A frame goes to its camera's decoder.
+    pub(super) fn decode(&mut self, edge: usize, camera: CameraName, link: LinkId, frame: Frame) {
+        let fails = self.random.one_in(DECODER_FAILS_ONCE_IN);
+        let hangs = self.random.one_in(DECODER_HANGS_ONCE_IN);
+        let takes = if hangs { HANG_MS } else { self.random.within(DECODING_MS) };
+        let now = self.now;
+        let Some(process) = &mut self.edges[edge].process else { return };
+        let run = process.run;
+        self.checks.whole(run, &camera, frame.meta.id);
+        let decoder = process.decoders.entry(camera.clone()).or_default();
+        decoder.queue.push_back((link, frame));
+        decoder.busy_until = decoder.busy_until.max(now) + ms(takes);
+        let done = decoder.busy_until;
+        self.events.push(done, Event::Decoded { edge, run, camera, fails: fails || hangs });
+    }
+
+    /// A decoder is done with the oldest frame that it was given.
+    pub(super) fn decoded(&mut self, edge: usize, run: u64, camera: CameraName, fails: bool) {
+        if self.is_frozen(Node::Edge(edge)) {
+            let later = self.now + ms(*DECODING_MS.end());
+            return self.events.push(later, Event::Decoded { edge, run, camera, fails });
+        }
+        let Some(process) = self.edges[edge].process.as_mut().filter(|process| process.run == run) else {
+            return;
+        };
+        let Some(decoder) = process.decoders.get_mut(&camera) else { return };
+        let Some((link, frame)) = decoder.queue.pop_front() else { return };
+        let id = frame.meta.id;
+        let decoded = if fails {
+            decoder.held = None;
+            self.checks.decoder_failed(run, &camera);
+            self.disturb_all(&camera);
+            Decoded::Failed
+        } else if decoder.take(link, &frame) || self.bug == Some(Bug::UndecodableShown) {
+            self.checks.decoded(run, &camera, (link, id));
+            if decoder.queue.is_empty() { still(frame) } else { Decoded::Passed }
+        } else {
+            Decoded::NotHeld
+        };
+        self.trace.record(
+            self.now,
+            What::Decoded { edge, frame: id, shown: matches!(decoded, Decoded::Still { .. }) },
+        );
+        self.with_edge(edge, |process, now| process.broker.handle_decoded(now, &camera, link, id, decoded));
+    }
+
+    fn disturb_all(&mut self, camera: &CameraName) {
+        for index in 0..self.cameras.len() {
+            if self.cameras[index].name == *camera {
+                self.disturb(index);
+            }
+        }
+    }
+}
+
+/// What is made of a decoded frame: the same bytes, since there are no pixels.
+fn still(frame: Frame) -> Decoded {
+    let (payload, encoding): (Bytes, _) = (frame.payload, Encoding::Jpeg);
+    Decoded::Still { payload, encoding, width: frame.meta.width, height: frame.meta.height }
+}
