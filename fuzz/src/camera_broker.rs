@@ -17,6 +17,7 @@ use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput, Transform, Transformed};
 use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
 use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::controller::named::PolicyName;
 use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, Reference, Sequence};
 use mez_core::log::{LogConfig, log};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
@@ -142,6 +143,7 @@ impl World {
             epoch: EPOCH,
             anchor: ORIGIN,
             software: "fuzz".into(),
+            policy: PolicyName::default(),
         };
         Self {
             broker: CameraBroker::new(config, &reader, ORIGIN.monotonic),

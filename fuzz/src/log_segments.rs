@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Rung, Sequence};
+use mez_core::frame::{
+    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Rung, Sequence,
+};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::store::{
@@ -85,7 +87,12 @@ fn record(sequence: u64) -> Record {
         chain: ChainLink::still(Sequence(sequence)),
     };
     let payload = Bytes::from(vec![sequence as u8; 8 + sequence as usize]);
-    Record { frame: Frame { meta, payload }, skipped: [].into(), quality: Quality::default(), arrived: Instant::ZERO }
+    Record {
+        frame: Frame { meta, payload },
+        skipped: [].into(),
+        quality: Quality::default(),
+        arrived: Instant::ZERO,
+    }
 }
 
 fn assert_genuine(records: &[Record]) {

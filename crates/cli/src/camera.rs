@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use mez_core::controller::named::PolicyName;
 use mez_core::log::LogConfig;
 use mez_core::name::CameraName;
 use mez_node::api::socket::{Which, default_path};
@@ -41,6 +42,9 @@ pub(crate) struct CameraArgs {
     /// What carries the frames: QUIC, TLS over TCP, or QUIC and TCP where UDP does not get through
     #[arg(long, value_name = "WAY", value_enum, default_value_t = LinkWay::Auto)]
     link: LinkWay,
+    /// What chooses how frames are made smaller, where applications let them be: quantile; to be compared with, pi, awstream or none
+    #[arg(long, value_name = "POLICY", default_value_t = PolicyName::Quantile)]
+    policy: PolicyName,
     /// Folder of keys [default: $MEZ_KEYS, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
@@ -99,6 +103,7 @@ pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
     options.log = LogConfig::with_bytes_max(args.log_bytes);
     options.frame_bytes_max = args.frame_bytes_max;
     options.transport = args.link.into();
+    options.policy = args.policy;
     options.state = args.state;
     options.persist = args.persist.options(args.keys.as_deref())?;
     let socket = match args.socket {

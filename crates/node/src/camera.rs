@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker as Broker, CameraConfig, CameraOutput, Transform, Transformed};
 use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
+use mez_core::controller::named::PolicyName;
 use mez_core::frame::{FRAME_BYTES_MAX, FrameId};
 use mez_core::history::PastAnswer;
 use mez_core::log::{LogConfig, LogReader, LogWriter, log};
@@ -47,6 +48,8 @@ pub struct CameraOptions {
     pub credentials: Credentials,
     /// What carries the link. Default [`Transport::Auto`].
     pub transport: Transport,
+    /// What chooses the rungs of live frames. Default [`PolicyName::Quantile`].
+    pub policy: PolicyName,
     /// The log's budget. Default 256 MiB.
     pub log: LogConfig,
     /// The largest payload that is taken, in bytes. Default 32 MiB.
@@ -66,6 +69,7 @@ impl CameraOptions {
             edge_port: port,
             credentials,
             transport: Transport::default(),
+            policy: PolicyName::default(),
             log: LogConfig::default(),
             frame_bytes_max: FRAME_BYTES_MAX,
             state: None,
@@ -142,7 +146,7 @@ impl CameraBroker {
             IntakeConfig { frame_bytes_max: options.frame_bytes_max, ..IntakeConfig::new(epoch, anchor) },
         );
         let software = concat!("mez ", env!("CARGO_PKG_VERSION")).into();
-        let config = CameraConfig { camera: camera.clone(), epoch, anchor, software };
+        let config = CameraConfig { camera: camera.clone(), epoch, anchor, software, policy: options.policy };
         let places = options.persist.clone().map(|persist| {
             let state = folder.clone();
             let state_of = move |camera: &CameraName| state::camera_folder(&state, camera);

@@ -484,7 +484,9 @@ impl Driver {
             EdgeEvent::HistoryComplete(link, request, payload) => {
                 self.broker.handle_history_complete(now, link, request, payload);
             }
-            EdgeEvent::HistoryCancelled(link, request) => self.broker.handle_history_cancelled(now, link, request),
+            EdgeEvent::HistoryCancelled(link, request) => {
+                self.broker.handle_history_cancelled(now, link, request)
+            }
             EdgeEvent::Closed(link, reason) => {
                 debug!(?link, reason, "a connection ended");
                 self.links.remove(&link);

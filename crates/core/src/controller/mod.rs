@@ -10,6 +10,7 @@
 //! | [`settle`] | one rung for several applications that do not agree |
 //! | [`monitor`] | whether a contract is being kept, and why not |
 //! | [`fixed`], [`none`] | one rung always; the frame as it is, always |
+//! | [`named`] | policies by the names that users give |
 //!
 //! A policy is driven like a broker, without input or output: whoever owns the link tells it
 //! 1. [`Policy::handle_sent`] when a frame is given to the link,
@@ -27,6 +28,7 @@ pub mod ewma;
 pub mod fixed;
 mod flight;
 pub mod monitor;
+pub mod named;
 pub mod none;
 pub mod pi;
 pub mod quantile;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput, Transform, Transformed};
 use mez_core::broker::edge::CameraInfo;
 use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
+use mez_core::controller::named::PolicyName;
 use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId};
 use mez_core::history::PastQuery;
 use mez_core::log::{AppendError, LogConfig, LogReader, Record, log};
@@ -231,7 +232,13 @@ impl World {
         let anchor = host.clock.anchor(now);
         let log_bytes_max = host.spec.log_bytes_max * if self.bug == Some(Bug::LogTooLarge) { 4 } else { 1 };
         let (writer, reader) = log(LogConfig::with_bytes_max(log_bytes_max));
-        let config = CameraConfig { camera: host.name.clone(), epoch, anchor, software: "world".into() };
+        let config = CameraConfig {
+            camera: host.name.clone(),
+            epoch,
+            anchor,
+            software: "world".into(),
+            policy: PolicyName::default(),
+        };
         host.process = Some(CameraProcess {
             run,
             broker: CameraBroker::new(config, &reader, host.clock.monotonic(now)),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::rungs::{Basis, Ratios, Rungs, chains_take, coarsened, makeable};
 use crate::contract::{Contract, OnInfeasible};
-use crate::controller::quantile::{self, Quantile};
+use crate::controller::named::PolicyName;
 use crate::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
 use crate::frame::{ChainLink, Frame, FrameId, Reference, Rung};
 use crate::profile::{Profile, RungProfile};
@@ -134,9 +134,9 @@ pub(super) struct Adapter {
 }
 
 impl Adapter {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(policy: PolicyName) -> Self {
         Self {
-            policy: Box::new(Quantile::new(quantile::Config::default())),
+            policy: policy.policy(),
             profiles: BTreeMap::new(),
             profiles_given: 0,
             rungs: None,

@@ -84,13 +84,12 @@ impl CameraBroker {
     /// A broker that sends what is appended to `log` from now on. It dials at the first timeout, which is due at once.
     pub fn new(config: CameraConfig, log: &LogReader, now: Instant) -> Self {
         Self {
-            config,
             cursor: log.cursor_at_end(),
             dialler: Dialler::new(now),
             links: Vec::new(),
             active: None,
             waiting: None,
-            adapter: Adapter::new(),
+            adapter: Adapter::new(config.policy),
             chain: Chain::default(),
             making: None,
             ask_again: None,
@@ -101,6 +100,7 @@ impl CameraBroker {
             disk: None,
             status_due: now,
             published_at: VecDeque::new(),
+            config,
         }
     }
 

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::broker::{Intake, IntakeConfig, Published};
 use crate::contract::{Contract, OnInfeasible};
+use crate::controller::named::PolicyName;
 use crate::frame::{Encoding, Sequence, SkipRange};
 use crate::log::{LogConfig, log};
 use crate::units::{ClockAnchor, Timestamp};
@@ -34,6 +35,7 @@ impl Rig {
             epoch: Epoch(3),
             anchor,
             software: "".into(),
+            policy: PolicyName::default(),
         };
         let broker = CameraBroker::new(config, &reader, now);
         let intake = Intake::new(writer, IntakeConfig::new(Epoch(3), anchor));

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::super::LinkId;
 #[cfg(doc)]
 use super::CameraBroker;
+use crate::controller::named::PolicyName;
 use crate::frame::{ChainLink, Encoding, Epoch, Frame, FrameId, Reference, Rung, Sequence};
 use crate::history::PastQuery;
 use crate::name::CameraName;
@@ -23,6 +24,8 @@ pub struct CameraConfig {
     pub anchor: ClockAnchor,
     /// The software, for people.
     pub software: String,
+    /// What chooses the rungs of live frames.
+    pub policy: PolicyName,
 }
 
 /// What a camera broker wants done.
