@@ -11,6 +11,7 @@
 | `contract`, `accuracy` | whether what a scenario asks for was kept: on time, accurate enough, told in time |
 | `usage` | processor time and memory of a process |
 | `table`, `report`, `pictures`, `course` | what a person sees: while it runs, and afterwards |
+| `interrupt`, `tell` | how it ends: early when somebody wishes so, with a summary |
 | `run` | all of it together |
 """
 

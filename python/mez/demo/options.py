@@ -14,6 +14,9 @@ CAMERAS_MAX: Final = 16
 
 FPS_MAX: Final = 120.0
 
+POLICIES: Final = ("quantile", "pi", "awstream", "none")
+"""Mez's own, that of the Mez paper, that of AWStream, and none."""
+
 SECONDS: Final = 30.0
 CAMERAS: Final = 3
 FPS: Final = 10.0
@@ -52,6 +55,9 @@ examples:
                                         come back and the frames flow again
   mez demo --scenario interference      others switch on and take nine tenths of
                                         the channel; any file of docs/scenarios.md
+  mez demo --scenario interference --beside none,pi
+                                        the same without adaptation, and with the
+                                        controller of the Mez paper
 
 exit code:
   0  every frame is accounted for, none was corrupt, no broker failed by itself
@@ -74,6 +80,8 @@ class Options:
         video: What they show, in a loop.
         scenario: File or name of the scenario whose links lie between cameras and edge; `None` for none.
         score: Frames of each camera on which the accuracy is scored after a scenario.
+        policy: What chooses how frames are made smaller.
+        beside: Policies under which the scenario is run as well, one after the other.
         headless: Print lines now and then, even on a terminal.
         json: File for the figures; `None` for none.
         out: Folder for the pictures.
@@ -86,6 +94,8 @@ class Options:
     video: Path
     scenario: str | None
     score: int
+    policy: str
+    beside: tuple[str, ...]
     headless: bool
     json: Path | None
     out: Path
@@ -131,6 +141,12 @@ def parse(arguments: Sequence[str]) -> Options:
         metavar="N",
         help="frames of each camera on which accuracy is scored after a scenario; 0: none [40]",
     )
+    add("--policy", default=POLICIES[0], help=f"what chooses how frames are made smaller [{POLICIES[0]}]")
+    add(
+        "--beside",
+        metavar="POLICY,…",
+        help=f"run the scenario under these as well, and compare ({', '.join(POLICIES[1:])})",
+    )
     add("--video", type=Path, metavar="FILE", help=f"what the cameras show, in a loop [{VIDEO}]")
     add(
         "--headless", action="store_true", help="no table, a line now and then [if the output is no terminal]"
@@ -139,6 +155,12 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="where pictures go [out/demo]")
     add("--keep", action="store_true", help="leave keys and logs of the brokers behind")
     words = parser.parse_args(arguments)
+    beside = tuple(words.beside.split(",")) if words.beside else ()
+    for policy in (words.policy, *beside):
+        if policy not in POLICIES:
+            parser.error(f"there is no policy {policy!r}; there are {', '.join(POLICIES)}")
+    if beside and words.scenario is None:
+        parser.error("--beside compares policies on a scenario; give --scenario")
     video: Path | None = words.video if words.video is not None else find_video()
     if video is None:
         parser.error(
@@ -157,6 +179,8 @@ def parse(arguments: Sequence[str]) -> Options:
         video=video.resolve(),
         scenario=words.scenario,
         score=words.score,
+        policy=words.policy,
+        beside=beside,
         headless=words.headless,
         json=words.json,
         out=words.out,

@@ -175,6 +175,14 @@ class Results:
         ]
         return found
 
+    def latencies(self) -> dict[str, object]:
+        """Return percentiles of the age over all frames."""
+        return {f"latency_ms_p{percent}": _rounded(self.totals.age_ms(percent)) for percent in (50, 95, 99)}
+
+    def contract(self) -> dict[str, object]:
+        """Return what became of the scenario's contract; nothing without a scenario."""
+        return self.scenario.figures() if self.scenario else {}
+
     def figures(self) -> dict[str, object]:
         """Return the figures, as they go into the JSON file."""
         totals, detector = self.totals, self.detector
@@ -185,9 +193,7 @@ class Results:
             "delivered": totals.delivered,
             "skipped": dict(sorted(totals.skipped.items())),
             "corrupt": totals.corrupt,
-            "latency_ms_p50": _rounded(totals.age_ms(50)),
-            "latency_ms_p95": _rounded(totals.age_ms(95)),
-            "latency_ms_p99": _rounded(totals.age_ms(99)),
+            **self.latencies(),
             "detected_frames": sum(detector.frames.values()),
             "detections": sum(detector.detections.values()),
             "detector_ms_p50": _rounded(detector.detector_ms_p50),
@@ -227,7 +233,7 @@ class Results:
                 "system": platform.platform(),
             },
             "cores": os.cpu_count(),
-            **(self.scenario.figures() if self.scenario else {}),
+            **self.contract(),
         }
 
     def _row(self, process: Process) -> dict[str, object]:

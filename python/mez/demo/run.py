@@ -3,13 +3,12 @@
 import contextlib
 import logging
 import os
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import Final, Self
+from typing import Final
 
 import cv2
 import numpy as np
@@ -25,14 +24,15 @@ from mez.demo.accuracy import Accuracy, Originals, Samples, score
 from mez.demo.application import Application, Watched
 from mez.demo.channel import Channel
 from mez.demo.contract import Diary, account
-from mez.demo.course import draw
 from mez.demo.detector import Detector, Finding
+from mez.demo.interrupt import EndedEarlyError, Interrupt
 from mez.demo.options import CAMERA_LOG_MIB, EDGE_LOG_MIB, Options, parse
 from mez.demo.pictures import Gallery
 from mez.demo.processes import Broker, ProcessError, free_port, mez_command, run_to_end
-from mez.demo.report import Process, Results, ScenarioResults, write_json
+from mez.demo.report import Process, Results, ScenarioResults
 from mez.demo.supervise import Supervisor
 from mez.demo.table import ContractRow, ProcessRow, Snapshot, line, render
+from mez.demo.tell import tell
 from mez.demo.usage import UsageMeter
 
 REFRESH_S: Final = 0.25
@@ -69,11 +69,21 @@ def run(arguments: Sequence[str]) -> int:
             )
         )
         at_end.enter_context(_log_to(work / "application.log"))
-        demo = None
         try:
             demo = Demo(options, work, console, interrupt)
+            at_end.callback(demo.kill)
             results = demo.run()
-            code = _tell(demo, results)
+            beside: dict[str, Results] = {}
+            for policy in options.beside:
+                if interrupt():
+                    break
+                console.print(f"The same under the policy {policy}:")
+                folder = work / policy
+                folder.mkdir()
+                other = Demo(replace(options, policy=policy), folder, console, interrupt)
+                at_end.callback(other.kill)
+                beside[policy] = other.run()
+            code = tell(console, demo.options, demo.gallery, results, beside)
         except (ProcessError, mez.Error) as error:
             console.print(f"mez demo: {error}", style="bold red", markup=False)
             code = 1
@@ -83,45 +93,9 @@ def run(arguments: Sequence[str]) -> int:
         except KeyboardInterrupt:
             console.print("mez demo: stopped at once", style="bold red")
             code = 1
-        finally:
-            if demo is not None:
-                demo.kill()
         if options.keep:
             console.print(f"Keys and logs are in {work}", markup=False)
         return code
-
-
-class EndedEarlyError(Exception):
-    """Somebody wanted an end before there was anything to sum up."""
-
-
-class Interrupt:
-    """Turns Ctrl-C, SIGTERM and SIGHUP into a wish to end early; a second Ctrl-C ends at once."""
-
-    def __init__(self) -> None:
-        # Not an Event: its lock could be held by the very thread that the handler interrupts.
-        self.wished = False
-        self._before: dict[signal.Signals, signal._HANDLER] = {}
-
-    def __enter__(self) -> Self:
-        """Take the signals over."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Give them back."""
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def __call__(self) -> bool:
-        """Tell whether the demo should end."""
-        return self.wished
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        if self.wished and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.wished = True
 
 
 class Demo:
@@ -322,7 +296,7 @@ class Demo:
 
     def _camera_command(self, name: str, edge: str, fps: float) -> list[str]:
         words = ["camera", name, "--keys", str(self._keys), "--edge", edge, "--loop"]
-        words += ["--source", str(self.options.video), "--fps", f"{fps:g}"]
+        words += ["--source", str(self.options.video), "--fps", f"{fps:g}", "--policy", self.options.policy]
         words += [
             "--state",
             str(self._work / "state"),
@@ -479,48 +453,3 @@ def _log_to(path: Path) -> Iterator[None]:
         log.removeHandler(handler)
         log.propagate = propagated
         handler.close()
-
-
-def _tell(demo: Demo, results: Results) -> int:
-    """Print the summary, write what is to be written, and return the exit code."""
-    console, options = demo.console, demo.options
-    problems = results.problems()
-    console.print()
-    if results.interrupted:
-        console.print("Ended early.", style="bold")
-    console.print(results.table())
-    console.print()
-    for sentence in results.sentences():
-        console.print(sentence, markup=False)
-    try:
-        album = demo.gallery.write(options.out)
-        if album.sheet is None:
-            console.print("No picture was written: nobody was found.")
-        else:
-            console.print(
-                f"Pictures of the people found: {album.sheet} shows all {len(album.pictures)} "
-                f"of {options.out}/"
-            )
-    except OSError as error:
-        problems.append(
-            f"The pictures could not be written to {options.out}: {error}. Choose another folder with --out."
-        )
-    if options.json is not None:
-        try:
-            write_json(options.json, results.figures())
-            console.print(f"Figures: {options.json}", markup=False)
-        except OSError as error:
-            problems.append(f"The figures could not be written to {options.json}: {error}.")
-    if results.scenario is not None:
-        picture = options.out / "course.png"
-        try:
-            options.out.mkdir(parents=True, exist_ok=True)
-            draw(results.scenario, picture)
-            console.print(f"Latency, rung and accuracy over time: {picture}", markup=False)
-        except (OSError, mez.Error) as error:
-            problems.append(f"The plot could not be drawn: {error}.")
-    for problem in problems:
-        console.print(f"FAILED: {problem}", style="bold red", markup=False)
-    if not problems:
-        console.print("Every frame is accounted for, and nothing failed.", style="green")
-    return 1 if problems else 0
