@@ -273,9 +273,7 @@ impl World {
             15 => {
                 let frame = FrameId { epoch: EPOCH, sequence: Sequence(pick(&NUMBERS, c)) };
                 let message = match b % 4 {
-                    3 => Message::Refresh {
-                        frame: self.last_sent.filter(|_| c & 1 == 0).unwrap_or(frame),
-                    },
+                    3 => Message::Refresh { frame: self.last_sent.filter(|_| c & 1 == 0).unwrap_or(frame) },
                     0 => Message::Status(Status::default()),
                     1 => Message::Hello(Hello {
                         version: VERSION,
