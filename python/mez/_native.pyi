@@ -183,6 +183,7 @@ class Publisher:
         state: str | PathLike[str] | None,
         link: str,
         log_on_disk: tuple[str, str | None, int, float | None, str] | None,
+        history_share: float,
     ) -> Publisher: ...
     def close(self) -> None: ...
     @property

@@ -198,6 +198,7 @@ def publisher(
     log_disk_bytes: int = arguments.LOG_DISK_BYTES,
     log_disk_age: float | None = None,
     durability: str = "group",
+    history_share: float = 0.25,
 ) -> Publisher:
     """Begin to publish a camera's frames.
 
@@ -229,6 +230,7 @@ def publisher(
         log_disk_age: Seconds for which frames are kept on disk. Default: until room is needed.
         durability: What a power cut may cost: `"async"` half a minute, `"group"` a second, `"sync"` a fifth
             of it.
+        history_share: How much of the link's time frames of the past may take beside live ones, 0.01 to 1.
 
     Raises:
         ArgumentError: An argument makes no sense; `field` names it.
@@ -278,8 +280,16 @@ def publisher(
         state=arguments.optional_path("state", state),
         link=arguments.text("link", link),
         log_on_disk=arguments.log_on_disk(log_dir, log_key, log_disk_bytes, log_disk_age, durability),
+        history_share=_share(history_share),
     )
     return Publisher(native, camera)
+
+
+def _share(value: float) -> float:
+    share = arguments.number("history_share", value)
+    if not 0.01 <= share <= 1.0:
+        raise arguments.invalid("history_share", f"a share of the link's time lies between 0.01 and 1, not {share}")
+    return share
 
 
 def _edge_of_environment() -> str | None:

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use mez_core::broker::camera::{HISTORY_SHARE, HISTORY_SHARE_MIN};
 use mez_core::controller::named::PolicyName;
 use mez_core::log::LogConfig;
 use mez_core::name::CameraName;
@@ -69,6 +70,9 @@ pub(crate) struct CameraArgs {
     /// Folder for what is remembered between starts [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// How much of the link's time frames of the past may take beside live ones, 0.01 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = HISTORY_SHARE, value_parser = parse_history_share)]
+    history_share: f64,
     #[command(flatten)]
     persist: PersistArgs,
 }
@@ -91,6 +95,11 @@ impl From<LinkWay> for Transport {
     }
 }
 
+fn parse_history_share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (HISTORY_SHARE_MIN..=1.0).contains(share));
+    share.ok_or_else(|| format!("a share of the link's time lies between {HISTORY_SHARE_MIN} and 1"))
+}
+
 pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
     mez_node::memory::give_large_blocks_back();
     let source = args.source.as_deref().map(SourceSpec::parse).transpose()?;
@@ -106,6 +115,7 @@ pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
     options.policy = args.policy;
     options.state = args.state;
     options.persist = args.persist.options(args.keys.as_deref())?;
+    options.history_share = args.history_share;
     let socket = match args.socket {
         Some(path) if path.as_os_str() == "off" => None,
         Some(path) => Some(path),

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::camera::{CameraBroker as Broker, CameraConfig, CameraOutput, Transform, Transformed};
+use mez_core::broker::camera::{
+    CameraBroker as Broker, CameraConfig, CameraOutput, HISTORY_SHARE, Transform, Transformed,
+};
 use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
 use mez_core::controller::named::PolicyName;
 use mez_core::frame::{FRAME_BYTES_MAX, FrameId};
@@ -58,6 +60,8 @@ pub struct CameraOptions {
     pub state: Option<PathBuf>,
     /// How the log is kept on disk as well. Default: not at all.
     pub persist: Option<PersistOptions>,
+    /// The part of the time for which frames of the past may use the link beside live ones, 0.01 to 1. Default a quarter.
+    pub history_share: f64,
 }
 
 impl CameraOptions {
@@ -74,6 +78,7 @@ impl CameraOptions {
             frame_bytes_max: FRAME_BYTES_MAX,
             state: None,
             persist: None,
+            history_share: HISTORY_SHARE,
         }
     }
 }
@@ -165,8 +170,10 @@ impl CameraBroker {
             places,
         });
         let (stop, stopped) = watch::channel(());
+        let mut broker = Broker::new(config, &reader, monotonic_now());
+        broker.set_history_share(options.history_share);
         let driver = Driver {
-            broker: Broker::new(config, &reader, monotonic_now()),
+            broker,
             shared: Arc::clone(&shared),
             state,
             anchor,

@@ -38,8 +38,6 @@ use crate::transcode::{Answer, Decoders};
 
 /// Requests of applications that may wait for the driver.
 const REQUESTS_MAX: usize = 64;
-/// How often is looked whether the end of a subscription has passed.
-pub(crate) const END_LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Camera changes that an application has not looked at; beyond that the oldest is dropped.
 const CHANGES_MAX: usize = 256;
 
@@ -348,16 +346,16 @@ impl EdgeSubscription {
     /// What comes next. Cancelling this loses nothing.
     pub async fn next(&mut self) -> Served {
         loop {
+            let looked = monotonic_now();
             if let Some(served) = self.try_next() {
                 return served;
             }
             let mailbox = Arc::clone(&self.mailbox);
-            // The end passes by itself: look again from time to time.
-            let ends = self.reading.span().end.is_some();
+            let end = self.reading.end_passes(&self.clock, looked);
             tokio::select! {
                 () = mailbox.changed.notified() => {}
                 () = self.reading.answered() => {}
-                () = tokio::time::sleep(END_LOOK_INTERVAL), if ends => {}
+                () = end => {}
             }
         }
     }

@@ -6,17 +6,19 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mez_core::history::{PastAnswer, PastQuery, Reach};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::store::{StorageErrorKind, StoreReader};
 use mez_core::subscription::{Next, Span, Subscription};
-use mez_core::units::Timestamp;
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::warn;
 
+use crate::clock::monotonic_now;
 use crate::edge::Cameras;
 use crate::persist::{BOUNDS, LogFiles, PersistOptions};
 
@@ -203,9 +205,22 @@ impl Reading {
         self.subscription.cameras().count()
     }
 
-    /// What was asked for.
-    pub(crate) fn span(&self) -> Span {
-        self.subscription.span()
+    /// Waits until the end of what was asked for has passed, after it was `looked` at with [`Reading::next`] and there was nothing; for
+    /// ever if it had passed then, or if there is none.
+    pub(crate) fn end_passes(
+        &self,
+        clock: &ClockAnchor,
+        looked: Instant,
+    ) -> impl Future<Output = ()> + use<> {
+        let end = self.subscription.span().ends_at(clock).filter(|end| *end > looked);
+        // Timers count whole milliseconds.
+        let left = end.map(|end| end.saturating_since(monotonic_now()) + Duration::from_millis(1));
+        async move {
+            match left {
+                Some(left) => tokio::time::sleep(left).await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// What there is now. Puts the questions that have come up.

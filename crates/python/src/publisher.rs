@@ -73,7 +73,7 @@ impl Publisher {
     /// Starts a camera broker in this process, which sends to the edge at `edge`; or connects to one at
     /// `broker`.
     #[new]
-    #[pyo3(signature = (camera, *, edge, broker, keys, quality, log_bytes, frame_bytes_max, state, link, log_on_disk))]
+    #[pyo3(signature = (camera, *, edge, broker, keys, quality, log_bytes, frame_bytes_max, state, link, log_on_disk, history_share))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -87,6 +87,7 @@ impl Publisher {
         state: Option<PathBuf>,
         link: &str,
         log_on_disk: Option<LogOnDisk>,
+        history_share: f64,
     ) -> PyResult<Self> {
         let name: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
         let encoder =
@@ -111,6 +112,7 @@ impl Publisher {
             options.state = state;
             options.transport = transport(py, link)?;
             options.persist = persist::options(py, log_on_disk, keys.as_deref())?;
+            options.history_share = history_share;
             let background = background(py)?;
             (Way::Here(start(py, background, options)?), format!("the edge at {host}:{port}"), background)
         };

@@ -18,7 +18,7 @@ use super::principal::Principal;
 use super::request::Subscribe;
 use super::{ApiError, convert, pb};
 use crate::clock::{anchor, monotonic_now};
-use crate::edge::{END_LOOK_INTERVAL, EdgeSubscription, Served};
+use crate::edge::{EdgeSubscription, Served};
 use crate::reading::{PastPlaces, Reading};
 
 /// The open subscriptions of a broker.
@@ -242,7 +242,8 @@ impl CameraLog {
             if std::mem::take(&mut self.waiting) {
                 return Served::Waiting { matching: 0 };
             }
-            match self.reading.next(self.clock.wall_at(monotonic_now())) {
+            let looked = monotonic_now();
+            match self.reading.next(self.clock.wall_at(looked)) {
                 Next::Frame(delivery) => {
                     let captured = captured_at(&delivery.record);
                     return Served::Frame { delivery, captured };
@@ -250,12 +251,11 @@ impl CameraLog {
                 Next::Ended { rest } => return Served::Ended { rest },
                 Next::Pending => {}
             }
-            // The end passes by itself: look again from time to time.
-            let ends = self.reading.span().end.is_some();
+            let end = self.reading.end_passes(&self.clock, looked);
             let changed = tokio::select! {
                 changed = self.appended.changed() => changed,
                 () = self.reading.answered() => Ok(()),
-                () = tokio::time::sleep(END_LOOK_INTERVAL), if ends => Ok(()),
+                () = end => Ok(()),
             };
             if changed.is_err() {
                 return Served::Stopped;

@@ -19,6 +19,8 @@ pub const HISTORY_REQUESTS_MAX: usize = 16;
 pub const HISTORY_FRAMES_MAX: u16 = 32;
 /// The part of the time for which frames of the past may use the link, beside live ones. Default a quarter.
 pub const HISTORY_SHARE: f64 = 0.25;
+/// The least that this part may be: a hundredth.
+pub const HISTORY_SHARE_MIN: f64 = 0.01;
 
 /// Requests that were answered in full and may yet be continued.
 const ENDS_MAX: usize = HISTORY_REQUESTS_MAX;
@@ -59,6 +61,7 @@ pub(super) struct History {
     ends: VecDeque<(LinkId, u64, FrameId)>,
     /// What was given to the link and has bytes that have not left, and since when.
     sending: Option<(LinkId, u64, Instant)>,
+    share: f64,
     /// Epochs from this one on, up to the one at hand, were begun by mistake: an earlier start has used their numbers, so that two
     /// frames have the same name.
     doubtful_from: Option<Epoch>,
@@ -76,6 +79,7 @@ impl History {
             ready: VecDeque::new(),
             ends: VecDeque::new(),
             sending: None,
+            share: HISTORY_SHARE,
             doubtful_from: None,
             ticket: 0,
             rests_until: now,
@@ -94,6 +98,13 @@ impl History {
 }
 
 impl CameraBroker {
+    /// Sets the part of the time for which frames of the past may use the link beside live ones, above 0 and at most 1. Default
+    /// [`HISTORY_SHARE`]. More of it means that the past comes sooner and that live frames are smaller or fewer meanwhile.
+    pub fn set_history_share(&mut self, share: f64) {
+        self.history.share =
+            if share.is_finite() { share.clamp(HISTORY_SHARE_MIN, 1.0) } else { HISTORY_SHARE };
+    }
+
     /// What the log holds of the past that [`CameraOutput::ReadHistory`] asked for.
     pub fn handle_history(&mut self, now: Instant, ticket: u64, answer: PastAnswer) {
         if !self.history.looking || self.history.ticket != ticket {
@@ -150,7 +161,7 @@ impl CameraBroker {
         if self.demand().is_none() {
             return Duration::ZERO;
         }
-        took.mul_f64(1.0 / HISTORY_SHARE - 1.0)
+        took.mul_f64(1.0 / self.history.share - 1.0)
     }
 
     pub(super) fn ask_history(&mut self, link: LinkId, mut request: HistoryRequest) {

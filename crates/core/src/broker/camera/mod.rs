@@ -28,7 +28,7 @@ use self::adapt::{Adapter, Making};
 use self::chain::Chain;
 use self::dialler::Dialler;
 use self::history::History;
-pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE};
+pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
 use self::ledger::SkipLedger;
 use self::link::Link;
 pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};

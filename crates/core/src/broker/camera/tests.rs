@@ -632,6 +632,32 @@ mod past {
         assert_eq!(sent_of_the_past(&rig.take()), Some(2));
     }
 
+    /// With all of the link's time there is no rest; a share that makes no sense is the usual one.
+    #[test]
+    fn the_share_of_the_past_can_be_set() {
+        for (share, rests) in [(1.0, 0), (0.5, 20), (f64::NAN, 60)] {
+            let mut rig = Rig::connected(Contract::default());
+            rig.publish(500);
+            let record = rig.broker.cursor.reader().newest().unwrap();
+            rig.broker.handle_sent(rig.now, LinkId(1), record.frame.meta.id);
+            rig.broker.set_history_share(share);
+            for request in [1, 2] {
+                rig.broker.handle_message(rig.now, LinkId(1), question(request, "original"));
+            }
+            let found = || PastAnswer { record: Some(record.clone()), ..PastAnswer::default() };
+            let looked = ticket(&rig.take()).unwrap();
+            rig.broker.handle_history(rig.now, looked, found());
+            let looked = ticket(&rig.take()).unwrap();
+            rig.broker.handle_history(rig.now, looked, found());
+            rig.now += Duration::from_millis(20);
+            rig.broker.handle_history_sent(rig.now, LinkId(1), 1);
+            assert_eq!(sent_of_the_past(&rig.take()), (rests == 0).then_some(2), "{share}");
+            rig.now += Duration::from_millis(rests);
+            rig.broker.handle_timeout(rig.now);
+            assert_eq!(sent_of_the_past(&rig.take()), (rests > 0).then_some(2), "{share}");
+        }
+    }
+
     /// A request for several is answered by frames that follow each other, until there is none; one that the edge does not take is
     /// passed over; and nobody waits for one that was withdrawn.
     #[test]
