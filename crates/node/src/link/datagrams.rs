@@ -74,3 +74,29 @@ impl AsyncUdpSocket for Socket {
         self.inner.may_fragment()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use quinn::Runtime;
+
+    use super::*;
+
+    /// What is beyond that the kernel would drop, and the connection would stand still.
+    #[tokio::test]
+    async fn no_more_leaves_at_once_than_the_kernel_takes() {
+        for bytes in [1200, 1452, 6500, 8952, 16_000, 33_000, DATAGRAM_BYTES_MAX] {
+            let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            udp.set_nonblocking(true).unwrap();
+            let socket = Socket::new(quinn::TokioRuntime.wrap_udp_socket(udp).unwrap(), bytes);
+            let at_once = socket.max_transmit_segments();
+            assert!(
+                at_once >= 1 && at_once * usize::from(bytes) <= SENT_AT_ONCE_BYTES_MAX,
+                "{at_once} x {bytes}"
+            );
+            // Whatever comes at once fits as well.
+            assert!(
+                socket.max_receive_segments() * usize::from(RECEIVED_BYTES_MAX) >= SENT_AT_ONCE_BYTES_MAX
+            );
+        }
+    }
+}
