@@ -538,6 +538,8 @@ impl World {
                     assert!(self.making.is_none(), "two frames are being made");
                     self.making = Some(transform);
                 }
+                // Nothing that a script sends is a profile.
+                CameraOutput::ReadProfile { hash, .. } => self.broker.handle_profile(self.now, hash, None),
                 CameraOutput::SendFrame { link, header, payload } => self.sends(link, &header, &payload),
                 CameraOutput::Reset { link, frame } => {
                     let known =

@@ -284,6 +284,7 @@ impl World {
                     assert!(self.decoding.len() <= CAMERAS_MAX * DECODING_FRAMES_MAX);
                 }
                 EdgeOutput::Appended { .. }
+                | EdgeOutput::ViewChanged { .. }
                 | EdgeOutput::CameraChanged { .. }
                 | EdgeOutput::History { .. } => {}
             }

@@ -20,7 +20,7 @@ wrong stands in `mez.errors`; what brokers log goes to the logger `mez` of `logg
 Objects do not survive `os.fork`: they raise `ForkedError` there, and new ones can be made.
 """
 
-from mez._edge import CameraInfo, Edge, cameras, edge
+from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge
 from mez._frame import Contract, Frame, FrameId, NotHeld
 from mez._native import __version__
 from mez._publisher import Publisher, Reply, publisher
@@ -38,6 +38,7 @@ from mez.errors import (
     ForkedError,
     FrameTooLargeError,
     ImageError,
+    InfeasibleError,
     KeysError,
     ListenError,
     LogFullError,
@@ -59,6 +60,7 @@ __all__ = [
     "CaptureTimeError",
     "ConnectError",
     "Contract",
+    "ContractStanding",
     "Edge",
     "EndedError",
     "Error",
@@ -68,6 +70,7 @@ __all__ = [
     "FrameId",
     "FrameTooLargeError",
     "ImageError",
+    "InfeasibleError",
     "KeysError",
     "ListenError",
     "LogFullError",

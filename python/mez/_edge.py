@@ -10,11 +10,26 @@ from typing import Any, Self
 
 from mez import _arguments as arguments
 from mez import _native
-from mez._frame import FrameId
+from mez._frame import Contract, FrameId
 from mez._subscription import Subscription, connect, subscribe
 from mez.errors import EndedError
 
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class ContractStanding:
+    """How the contract of a subscription stands on a camera.
+
+    Attributes:
+        subscription: The subscription's number at the edge.
+        application: Its application's name, for people.
+        contract: Whether it is kept, and why not.
+    """
+
+    subscription: int
+    application: str
+    contract: Contract
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +59,8 @@ class CameraInfo:
         clock_offset_ns: How far its monotonic clock is ahead of the edge's; `None` before they were compared.
         clock_error_ms: The most by which that is wrong, in milliseconds.
         round_trip_time_ms: The round trip that it was measured over, in milliseconds.
+        link_bits_per_second: What its link carries, as far as frames have measured it.
+        contracts: How the contracts of its subscriptions stand; those that ask nothing are left out.
     """
 
     camera: str
@@ -68,6 +85,8 @@ class CameraInfo:
     clock_offset_ns: int | None
     clock_error_ms: float | None
     round_trip_time_ms: float | None
+    link_bits_per_second: float | None
+    contracts: tuple[ContractStanding, ...]
 
     @property
     def newest_captured(self) -> datetime.datetime | None:
@@ -165,6 +184,7 @@ def edge(
     log_disk_bytes: int = arguments.LOG_DISK_BYTES,
     log_disk_age: float | None = None,
     durability: str = "group",
+    profiles: arguments.StrPath | None = None,
 ) -> Edge:
     """Start an edge broker inside this process: for a notebook, a test, or an application of its own.
 
@@ -193,6 +213,8 @@ def edge(
         log_disk_age: Seconds for which frames are kept on disk. Default: until room is needed.
         durability: What a power cut may cost: `"async"` half a minute, `"group"` a second, `"sync"` a fifth
             of it.
+        profiles: The folder of profiles that subscriptions may name. Default: `profiles` in the folder for
+            state.
 
     Raises:
         ArgumentError: An argument makes no sense; `field` names it.
@@ -228,6 +250,7 @@ def edge(
             ),
             state=arguments.optional_path("state", state),
             log_on_disk=arguments.log_on_disk(log_dir, log_key, log_disk_bytes, log_disk_age, durability),
+            profiles=arguments.optional_path("profiles", profiles),
         )
     except BaseException:
         if folder:
@@ -289,6 +312,11 @@ def _info(record: _native.CameraRecord) -> CameraInfo:
         clock_offset_ns=record.clock_offset_ns,
         clock_error_ms=record.clock_error_ms,
         round_trip_time_ms=record.round_trip_time_ms,
+        link_bits_per_second=record.link_bits_per_second,
+        contracts=tuple(
+            ContractStanding(subscription, application, Contract(state, reason))
+            for subscription, application, state, reason in record.contracts
+        ),
     )
 
 

@@ -41,15 +41,21 @@ class Contract:
         state: `"ok"`; `"latency_miss"`: too few frames were on time, though it was thought feasible;
             `"infeasible"`: nothing at or above the accuracy floor is on time often enough;
             `"accuracy_miss"`: the measured accuracy is below the floor; `"unverified"`: nothing is known of
-            it, for want of a profile.
-        reason: A sentence that says why.
+            it, for want of a profile. Over the last second, and with the first of them that holds:
+            infeasible, latency_miss, accuracy_miss, unverified, ok.
+        reason: A sentence that says why, such as "the link carries 2.1 Mbit/s; the floor 0.95 needs 3.4 at 15
+            fps".
+        expected_accuracy: As `Frame.expected_accuracy`; `None` where it is not of a frame.
+        infeasible: As `Frame.infeasible`.
     """
 
     state: str
     reason: str
+    expected_accuracy: float | None = None
+    infeasible: bool = False
 
     def __str__(self) -> str:
-        """`unverified: the frame is as it was published …`."""
+        """`ok: 15 of 15 frames within 100 ms`."""
         return f"{self.state}: {self.reason}"
 
 
@@ -91,18 +97,21 @@ class Frame:
         encoding: `"jpeg"`, `"png"`, `"bgr8"` or `"gray8"`: what `payload` is.
         rung: What was done to the frame that was published: `"original"`, or a name such as
             `"jpeg/w1920/q80/420"`.
-        expected_accuracy: What the profile expects of the accuracy, in 0..1; `None` while unverified.
+        expected_accuracy: The accuracy to expect, in 0..1: by the subscription's profile, else by what the
+            camera said; 1 for a frame as it was published. `None` where nobody knows.
         age_ms: Milliseconds from its capture until it was handed to the application, by monotonic clocks;
             `None` until the clocks on the way have been compared.
         age_error_ms: The most by which `age_ms` is wrong.
         contract: Whether the subscription's contract is kept, and why.
-        infeasible: The frame breaks the contract, and came because nothing better fitted.
+        infeasible: The frame lies below the accuracy floor, or came because nothing at or above it would have
+            been on time.
         skipped: Frames of this camera between the one before and this one that were not delivered: how
             many, by reason. `"application_busy"`: the application took its time; `"link_busy"`,
             `"stalled"`, `"late_or_lost"`, `"link_down"`: the link; `"not_wanted"`: nobody was subscribed;
             `"evicted"`, `"not_held"`: gone from the log; `"refused"`; `"not_made"`: a codec failed;
-            `"not_decoded"`, `"edge_busy"`: the edge did not decode it, or not in time. Delivered
-            + skipped = published, from the first frame of each epoch on.
+            `"not_decoded"`, `"edge_busy"`: the edge did not decode it, or not in time; `"infeasible"`: below the
+            floor, which `on_infeasible` does not want. Delivered + skipped = published, from the first frame
+            of each epoch on.
         not_held: A part of the past that was asked for and is not held, told with the first frame of a
             camera.
         payload: The coded image, read-only and without a copy. `bytes(frame.payload)` copies it.
@@ -166,7 +175,9 @@ class Frame:
         frame.expected_accuracy = arrival.accuracy_expected
         frame.age_ms = arrival.age_ms
         frame.age_error_ms = arrival.age_error_ms
-        frame.contract = Contract(arrival.contract_state, arrival.contract_reason)
+        frame.contract = Contract(
+            arrival.contract_state, arrival.contract_reason, arrival.accuracy_expected, arrival.infeasible
+        )
         frame.infeasible = arrival.infeasible
         frame.skipped = dict(arrival.skipped)
         frame.not_held = NotHeld(*arrival.not_held) if arrival.not_held else None
@@ -268,7 +279,7 @@ class Frame:
         parts.append(f"{self.payload.nbytes / 1000:.1f} kB")
         if self.age_ms is not None:
             parts.append(f"age {self.age_ms:.1f} ms")
-        if self.contract.state != "unverified":
+        if self.contract.state != "ok":
             parts.append(self.contract.state)
         if self.skipped:
             parts.append(

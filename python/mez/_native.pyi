@@ -94,6 +94,7 @@ class CameraRecord:
     clock_error_ms: Final[float | None]
     clock_offset_ns: Final[int | None]
     connected: Final[bool]
+    contracts: Final[list[tuple[int, str, str, str]]]
     edge_log_bytes: Final[int]
     frames_cancelled: Final[int]
     frames_late: Final[int]
@@ -102,6 +103,7 @@ class CameraRecord:
     frames_refused: Final[int]
     height: Final[int]
     identity: Final[str]
+    link_bits_per_second: Final[float | None]
     link_bytes: Final[int]
     newest: Final[tuple[int, int, int] | None]
     oldest_captured_ns: Final[int | None]
@@ -116,6 +118,7 @@ class Notice:
     camera: Final[str | None]
     kind: Final[str]
     reason: Final[str | None]
+    state: Final[str | None]
 
 @final
 class Ending:
@@ -167,6 +170,18 @@ class Subscription:
     def fileno(self) -> int: ...
     def next(self, timeout: float | None = None) -> Arrival | Notice | Ending | None: ...
     def poll(self) -> Arrival | Notice | Ending | None: ...
+    def update(
+        self,
+        *,
+        latency_ms: float | None,
+        accuracy: float | None,
+        on_time_share: float,
+        profile: bytes | None,
+        profile_name: str | None,
+        min_fps: float,
+        on_infeasible: str,
+        priority: int,
+    ) -> None: ...
 
 @final
 class Publisher:
@@ -215,6 +230,7 @@ class Edge:
         frame_bytes_max: int,
         state: str | PathLike[str] | None,
         log_on_disk: tuple[str, str | None, int, float | None, str] | None,
+        profiles: str | PathLike[str] | None,
     ) -> Edge: ...
     def close(self) -> None: ...
     @property

@@ -4,13 +4,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypedDict
 
 from mez import _arguments as arguments
 from mez import _native
-from mez._frame import Frame
+from mez._frame import Contract, Frame
 from mez.errors import EndedError, Error, NotFoundError, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 # Seconds that replies still on their way get when a subscription is closed.
 _REPLIES_S = 1.0
 
+# Stands for an argument that was left out, where `None` means something.
+_SAME: Final[Any] = object()
+
 _log = logging.getLogger("mez")
 
-EventKind = Literal["camera_up", "camera_down", "waiting", "disconnected", "reconnected"]
+EventKind = Literal["camera_up", "camera_down", "contract", "waiting", "disconnected", "reconnected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +34,20 @@ class Event:
     """Something that happened to a subscription besides frames.
 
     Attributes:
-        kind: `"camera_up"`, `"camera_down"`: a camera that matches came or went; `"waiting"`: none that
+        kind: `"camera_up"`, `"camera_down"`: a camera that matches came or went; `"contract"`: what was asked
+            for is kept, or no longer, also told where no frames come; `"waiting"`: none that
             matches is connected, and frames come as soon as one is; `"disconnected"`: the edge was lost,
             and is dialled until it is back; `"reconnected"`: it is back, and what was missed is counted as
             `link_down`.
-        camera: The camera that came or went.
-        reason: Why it went, for people.
+        camera: The camera that came or went, or whose contract it is.
+        reason: Why it went, or why its contract stands so, for people.
+        state: Of `"contract"`: the state, as in `Contract`.
     """
 
     kind: EventKind
     camera: str | None = None
     reason: str | None = None
+    state: str | None = None
 
 
 class ReplyCounts(NamedTuple):
@@ -58,6 +64,46 @@ class ReplyCounts(NamedTuple):
     sent: int
     dropped: int
     failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a subscription asks for, and may ask otherwise while it runs."""
+
+    latency_ms: float | None = None
+    accuracy: float | None = None
+    on_time_share: float = 0.98
+    profile: arguments.StrPath | Mapping[str, object] | None = None
+    min_fps: float = 0.0
+    on_infeasible: str = "degrade"
+    priority: int = 0
+
+    def checked(self) -> "CheckedTerms":
+        """For the native module."""
+        content, name = arguments.profile(self.profile)
+        return {
+            "latency_ms": arguments.optional_number("latency_ms", self.latency_ms),
+            "accuracy": arguments.optional_number("accuracy", self.accuracy),
+            "on_time_share": arguments.number("on_time_share", self.on_time_share),
+            "profile": content,
+            "profile_name": name,
+            "min_fps": arguments.number("min_fps", self.min_fps),
+            "on_infeasible": arguments.text("on_infeasible", self.on_infeasible),
+            "priority": arguments.whole("priority", self.priority, -(1 << 31), (1 << 31) - 1),
+        }
+
+
+class CheckedTerms(TypedDict):
+    """Keyword arguments of the native module."""
+
+    latency_ms: float | None
+    accuracy: float | None
+    on_time_share: float
+    profile: bytes | None
+    profile_name: str | None
+    min_fps: float
+    on_infeasible: str
+    priority: int
 
 
 class Subscription(Iterator[Frame], AsyncIterator[Frame]):
@@ -79,6 +125,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         timeout: float | None = None,
         on_event: Callable[[Event], object] | None = None,
         everything: bool = False,
+        terms: Terms | None = None,
     ) -> None:
         self._native = native
         self._client = client
@@ -87,6 +134,8 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         self._on_event = on_event
         # All that is held was asked for: what is not held is then no news.
         self._everything = everything
+        self._terms = terms or Terms()
+        self._contracts: dict[str, Contract] = {}
         self._up = set(native.cameras)
         self._connected = True
         self._delivered = 0
@@ -124,6 +173,11 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         return dict(self._skipped)
 
     @property
+    def contracts(self) -> Mapping[str, Contract]:
+        """How what was asked for stands on each camera, as far as has been told."""
+        return dict(self._contracts)
+
+    @property
     def reply_counts(self) -> ReplyCounts:
         """What became of the replies to its frames."""
         return ReplyCounts(*self._client.reply_counts())
@@ -156,6 +210,49 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             frame = self._take(event)
             if frame is not None:
                 return frame
+
+    def update(
+        self,
+        *,
+        latency_ms: float | None = _SAME,
+        accuracy: float | None = _SAME,
+        on_time_share: float = _SAME,
+        profile: arguments.StrPath | Mapping[str, object] | None = _SAME,
+        min_fps: float = _SAME,
+        on_infeasible: Literal["degrade", "skip", "stop"] = _SAME,
+        priority: int = _SAME,
+    ) -> None:
+        """Ask for something else from now on. What is left out stays as it is; `None` asks it no more.
+
+        For any thread, also while another waits for the next frame. Ten changes a second take effect; of
+        more, the last. A subscription that began in the past is left alone.
+
+        Args:
+            latency_ms: As in `subscribe`, like the others.
+            accuracy: As in `subscribe`.
+            on_time_share: As in `subscribe`.
+            profile: As in `subscribe`.
+            min_fps: As in `subscribe`.
+            on_infeasible: As in `subscribe`.
+            priority: As in `subscribe`.
+
+        Raises:
+            ArgumentError: An argument makes no sense; `field` names it.
+            EndedError: The subscription was closed.
+            ConnectError: The edge is lost. What was asked for holds once it is back.
+        """
+        given: dict[str, Any] = {
+            "latency_ms": latency_ms,
+            "accuracy": accuracy,
+            "on_time_share": on_time_share,
+            "profile": profile,
+            "min_fps": min_fps,
+            "on_infeasible": on_infeasible,
+            "priority": priority,
+        }
+        terms = replace(self._terms, **{name: value for name, value in given.items() if value is not _SAME})
+        self._native.update(**terms.checked())
+        self._terms = terms
 
     def close(self) -> None:
         """End the subscription. Replies on their way get up to a second. Closing twice does nothing."""
@@ -235,6 +332,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                 frame.not_held = None
             self._delivered += 1
             self._skipped.update(frame.skipped)
+            self._contracts[frame.camera] = Contract(frame.contract.state, frame.contract.reason)
             # A camera that was not known at the start may be told of after its first frame.
             self._up.add(frame.camera)
             return frame
@@ -259,6 +357,12 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                 self._up.discard(notice.camera)
                 event = Event("camera_down", notice.camera, notice.reason)
                 _log.warning("%s: the edge has lost the camera%s", notice.camera, because)
+            case "contract" if notice.camera is not None and notice.state is not None:
+                contract = Contract(notice.state, notice.reason or "")
+                self._contracts[notice.camera] = contract
+                event = Event("contract", notice.camera, notice.reason, notice.state)
+                level = logging.INFO if notice.state in ("ok", "unverified") else logging.WARNING
+                _log.log(level, "%s: %s", notice.camera, contract)
             case "waiting":
                 self._up.clear()
                 event = Event("waiting")
@@ -329,12 +433,13 @@ def subscribe(
             possible.
         accuracy: The least accuracy that you accept, in 0..1. Default: frames go unmodified.
         on_time_share: The share of frames that must be on time, above 0 and at most 1.
-        profile: What each way to make frames cheaper costs and keeps for your detector: the path of a
+        profile: What each way to make frames cheaper costs and keeps for your detector, as `mez profile run`
+            finds out; without one nobody knows whether a floor is kept (`"unverified"`): the path of a
             profile (anything that ends in `.json` or holds a `/`), its content, or the name of one at the
             edge.
         min_fps: The lowest frame rate that is of use, in frames per second.
         on_infeasible: When the bounds cannot both be held: `"degrade"` sends the best that fits, marked;
-            `"skip"` sends nothing until they can; `"stop"` ends the subscription.
+            `"skip"` sends nothing until they can; `"stop"` ends the subscription with an `InfeasibleError`.
         deliver: `"newest"`: when you are ready, the newest of each camera, and the others are counted as
             skipped; `"every"`: all that crossed the link, in order. Default: `"every"` where `begin` lies
             in the past, else `"newest"`.
@@ -370,25 +475,24 @@ def subscribe(
     if isinstance(begin, str) and begin == "now":
         # By the time the edge reads it, it would be the past, which is delivered whole.
         begin = None
-    content, name = arguments.profile(profile)
+    terms = Terms(latency_ms, accuracy, on_time_share, profile, min_fps, on_infeasible, priority)
+    checked = terms.checked()
     client = connect(edge, keys=keys, application=application, connect_timeout=connect_timeout)
     native = client.subscribe(
         arguments.text("pattern", pattern),
         begin_ns=arguments.optional_utc_ns(begin_field, begin),
         end_ns=arguments.optional_utc_ns(end_field, end),
-        latency_ms=arguments.optional_number("latency_ms", latency_ms),
-        accuracy=arguments.optional_number("accuracy", accuracy),
-        on_time_share=arguments.number("on_time_share", on_time_share),
-        profile=content,
-        profile_name=name,
-        min_fps=arguments.number("min_fps", min_fps),
-        on_infeasible=arguments.text("on_infeasible", on_infeasible),
         deliver=arguments.optional_text("deliver", deliver),
-        priority=arguments.whole("priority", priority, -(1 << 31), (1 << 31) - 1),
         reconnect=bool(reconnect),
+        **checked,
     )
     return Subscription(
-        native, client, pattern=pattern, timeout=arguments.timeout("timeout", timeout), on_event=on_event
+        native,
+        client,
+        pattern=pattern,
+        timeout=arguments.timeout("timeout", timeout),
+        on_event=on_event,
+        terms=terms,
     )
 
 
@@ -442,16 +546,9 @@ def read(
         camera,
         begin_ns=begin_ns,
         end_ns=max(begin_ns, newest_ns if end_ns is None else min(end_ns, max(newest_ns, begin_ns))),
-        latency_ms=None,
-        accuracy=None,
-        on_time_share=0.98,
-        profile=None,
-        profile_name=None,
-        min_fps=0.0,
-        on_infeasible="degrade",
         deliver="every",
-        priority=0,
         reconnect=True,
+        **Terms().checked(),
     )
     return Subscription(
         native,

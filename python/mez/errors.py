@@ -16,6 +16,7 @@ Error
 ├── ListenError                 (OSError)          a port or a socket cannot be listened on
 ├── BrokerError                                    a broker said no; `reason` is its stable name for why
 │   ├── NotFoundError           (LookupError)      no such camera, profile or subscription
+│   ├── InfeasibleError                            bounds that cannot be held, with on_infeasible="stop"
 │   ├── BusyError                                  as many subscriptions as the broker allows
 │   └── VersionError                               the two sides do not speak a common version
 ├── ConnectError                (ConnectionError)  a broker cannot be reached, or the connection was lost
@@ -40,6 +41,7 @@ __all__ = [
     "ForkedError",
     "FrameTooLargeError",
     "ImageError",
+    "InfeasibleError",
     "KeysError",
     "ListenError",
     "LogFullError",
@@ -144,6 +146,13 @@ class BrokerError(Error):
 
 class NotFoundError(BrokerError, LookupError):
     """The broker knows no such camera, profile or subscription."""
+
+
+class InfeasibleError(BrokerError):
+    """The bounds of a subscription cannot be held, and it asked to end then (`on_infeasible="stop"`).
+
+    The message says what the link carries, and what would be needed.
+    """
 
 
 class BusyError(BrokerError):

@@ -89,3 +89,23 @@ def enrolled(edge: mez.Edge, identity: str, folder: Path) -> Path:
             server.terminate()
             server.communicate()
     return folder / f"{identity.replace('/', '+')}.pem"
+
+
+def profile_of(width: int, height: int, small: float = 0.93, original: float = 0.91) -> dict[str, object]:
+    """A profile of frames of a size: a small rung, and the frame as it is, with what they keep."""
+    rungs = [("jpeg/w32/q44/420", 900, small), ("original", 4000, original)]
+    return {
+        "format": "mez-profile",
+        "version": 1,
+        "app": "people",
+        "width": width,
+        "height": height,
+        "rungs": [
+            {
+                "rung": name,
+                "bytes": {"mean": size, "p05": size / 2, "p50": size, "p95": size * 2},
+                "accuracy_normalised": {"value": accuracy},
+            }
+            for name, size, accuracy in rungs
+        ],
+    }

@@ -1,8 +1,9 @@
 //! `mez cameras`: what an edge broker knows of its cameras.
 
 use clap::Args;
+use mez_core::contract::ContractState;
 use mez_core::name::CameraPattern;
-use mez_node::client::{CameraSummary, LogOnDisk};
+use mez_node::client::{CameraSummary, ContractStanding, LogOnDisk};
 use mez_node::clock::wall_now;
 use mez_node::runtime::block_on;
 
@@ -47,6 +48,14 @@ pub(crate) fn run(args: CamerasArgs) -> Result<(), Failure> {
                         println!("{}: the log on the {whose} disk is degraded: {why}", camera.camera);
                     }
                 }
+                for known in camera.contracts.iter().filter(|known| known.state != ContractState::Ok) {
+                    let ContractStanding { subscription, application, state, reason } = known;
+                    println!(
+                        "{}: subscription {subscription} ({application}) {}: {reason}",
+                        camera.camera,
+                        state.name()
+                    );
+                }
             }
         }
         Ok(())
@@ -64,11 +73,13 @@ fn rows(cameras: &[CameraSummary]) -> String {
         "RECEIVED",
         "LATE",
         "LINK",
+        "CARRIES",
         "LOG",
         "CAMERA'S DISK",
         "EDGE'S DISK",
         "RTT",
         "SUBSCRIBERS",
+        "CONTRACTS",
     ];
     let rows: Vec<_> = cameras
         .iter()
@@ -84,15 +95,36 @@ fn rows(cameras: &[CameraSummary]) -> String {
                 camera.frames_received.to_string(),
                 camera.frames_late.to_string(),
                 bytes(camera.link_bytes),
+                camera.link_bits_per_second.map_or("-".into(), |rate| format!("{:.1} Mbit/s", rate / 1e6)),
                 bytes(camera.edge_log_bytes),
                 camera.camera_disk.as_ref().map_or("-".into(), disk),
                 camera.edge_disk.as_ref().map_or("-".into(), disk),
                 camera.clock.map_or("-".into(), |clock| milliseconds(clock.round_trip_time)),
                 camera.subscriptions.to_string(),
+                contracts(&camera.contracts),
             ]
         })
         .collect();
     table(head, &rows)
+}
+
+/// How many contracts there are in each state, the best first.
+fn contracts(contracts: &[ContractStanding]) -> String {
+    let states = [
+        ContractState::Ok,
+        ContractState::Unverified,
+        ContractState::AccuracyMiss,
+        ContractState::LatencyMiss,
+        ContractState::Infeasible,
+    ];
+    let count = |state| contracts.iter().filter(|known| known.state == state).count();
+    let parts: Vec<String> = states
+        .into_iter()
+        .map(|state| (state, count(state)))
+        .filter(|(_, count)| *count > 0)
+        .map(|(state, count)| format!("{count} {}", state.name()))
+        .collect();
+    if parts.is_empty() { "-".into() } else { parts.join(", ") }
 }
 
 fn disk(disk: &LogOnDisk) -> String {

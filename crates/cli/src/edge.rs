@@ -59,6 +59,9 @@ pub(crate) struct EdgeArgs {
     /// Folder for what is remembered between starts [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Folder of profiles that applications may name [default: profiles in the folder of --state]
+    #[arg(long, value_name = "DIR", env = "MEZ_EDGE_PROFILES")]
+    profiles: Option<PathBuf>,
     #[command(flatten)]
     persist: PersistArgs,
 }
@@ -122,6 +125,7 @@ pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
             ..EdgeConfig::default()
         },
         state: args.state,
+        profiles: args.profiles,
         persist: args.persist.options(args.keys.as_deref())?,
     };
     block_on(async {

@@ -1,8 +1,11 @@
 //! Lines that stay in place on a terminal, and what they show of a camera.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
+
+use mez_core::contract::ContractState;
 
 use crate::text::{bytes, milliseconds};
 
@@ -49,6 +52,8 @@ pub(crate) struct CameraLine {
     pub(crate) skipped: BTreeMap<&'static str, u64>,
     pub(crate) rung: String,
     pub(crate) size: (u32, u32),
+    /// How the contract stands, where something was asked.
+    pub(crate) contract: Option<(ContractState, String)>,
     /// Set while the camera is gone: why.
     pub(crate) down: Option<String>,
 }
@@ -82,10 +87,13 @@ impl CameraLine {
         let mean = recent.iter().map(|(.., bytes)| *bytes as u64).sum::<u64>() / (recent.len().max(1) as u64);
         let skipped: Vec<String> =
             self.skipped.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-        let state = match &self.down {
-            Some(reason) => format!("  down: {reason}"),
+        let mut state = match &self.contract {
+            Some((state, reason)) => format!("  {}: {reason}", state.name()),
             None => String::new(),
         };
+        if let Some(reason) = &self.down {
+            let _ = write!(state, "  down: {reason}");
+        }
         format!(
             "{camera:<20} {rate:>5.1} fps  age p50 {:>8} p95 {:>8}  {:>9}  {}x{} {}  delivered {}  skipped {}{state}",
             age(0.5),

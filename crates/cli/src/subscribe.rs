@@ -87,7 +87,8 @@ pub(crate) fn run(args: SubscribeArgs) -> Result<(), Failure> {
     block_on(async {
         let edge = args.connect.connect("mez subscribe").await?;
         let subscription = edge.subscribe(options).await?;
-        let mut watch = Watch::new(subscription, args.save);
+        let bounded = args.latency_ms.is_some() || args.accuracy.is_some() || args.min_fps > 0.0;
+        let mut watch = Watch::new(subscription, args.save, bounded);
         let watching = async {
             match args.seconds {
                 Some(limit) => within(limit, watch.run()).await.unwrap_or(Ok(())),
@@ -139,11 +140,14 @@ struct Watch {
     /// What concerns all cameras.
     note: Option<String>,
     saved: u64,
+    /// Something was asked that could be broken.
+    bounded: bool,
 }
 
 impl Watch {
-    fn new(subscription: Subscription, save: Option<PathBuf>) -> Self {
-        Self { subscription, save, screen: Screen::new(), cameras: BTreeMap::new(), note: None, saved: 0 }
+    fn new(subscription: Subscription, save: Option<PathBuf>, bounded: bool) -> Self {
+        let (screen, cameras) = (Screen::new(), BTreeMap::new());
+        Self { subscription, save, screen, cameras, note: None, saved: 0, bounded }
     }
 
     /// Watches until the subscription ends.
@@ -174,6 +178,9 @@ impl Watch {
                 line.size = (frame.meta.width, frame.meta.height);
                 line.rung = frame.meta.rung.as_str().into();
                 line.down = None;
+                if self.bounded {
+                    line.contract = Some((frame.contract_state, frame.contract_reason.clone()));
+                }
                 for (reason, count) in frame.skipped.iter() {
                     *line.skipped.entry(reason.name()).or_default() += count;
                 }
@@ -185,6 +192,9 @@ impl Watch {
             Event::Camera { camera, up, reason } => {
                 let reason = (!up).then(|| reason.unwrap_or_else(|| "gone".into()));
                 self.cameras.entry(camera).or_default().down = reason;
+            }
+            Event::Contract { camera, state, reason } => {
+                self.cameras.entry(camera).or_default().contract = Some((state, reason));
             }
             Event::Waiting { matching } => {
                 self.note = Some(match matching {

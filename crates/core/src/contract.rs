@@ -61,6 +61,11 @@ impl Default for Contract {
 }
 
 impl Contract {
+    /// Whether nothing is asked that could be broken: any frame will do, whenever it comes.
+    pub fn asks_nothing(&self) -> bool {
+        self.latency_bound.is_none() && self.accuracy_floor.is_none() && self.min_fps <= 0.0
+    }
+
     /// Refuses bounds that mean nothing.
     pub fn validate(&self) -> Result<(), ContractError> {
         if self.latency_bound.is_some_and(|bound| bound.is_zero()) {
@@ -105,6 +110,50 @@ pub enum ContractError {
         /// The rate that was refused.
         fps: f64,
     },
+}
+
+/// What the contracts of one camera ask together: frames cross the link once, however many want them.
+///
+/// Those lead that have the highest priority. The strictest floor and the tightest bound of them hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Joint {
+    /// The tightest latency bound.
+    pub latency_bound: Option<Duration>,
+    /// The strictest accuracy floor.
+    pub accuracy_floor: f64,
+    /// The largest share of frames that must be on time.
+    pub on_time_share: f64,
+    /// Whether somebody who leads wants frames also where the bounds cannot be held.
+    pub degrade: bool,
+    /// The profile of the strictest.
+    pub profile: Option<[u8; 32]>,
+}
+
+impl Joint {
+    /// What the contracts come to; `None` where frames go as they are, since nobody asks, or somebody who leads gives no floor.
+    pub fn of<'a>(contracts: impl IntoIterator<Item = &'a Contract> + Clone) -> Option<Self> {
+        let highest = contracts.clone().into_iter().map(|contract| contract.priority).max()?;
+        let leading = contracts.into_iter().filter(|contract| contract.priority == highest);
+        let mut joint: Option<Self> = None;
+        for contract in leading {
+            let accuracy_floor = contract.accuracy_floor?;
+            let degrade = contract.on_infeasible == OnInfeasible::Degrade;
+            let Contract { latency_bound, on_time_share, profile, .. } = *contract;
+            let Some(joint) = &mut joint else {
+                joint = Some(Self { latency_bound, accuracy_floor, on_time_share, degrade, profile });
+                continue;
+            };
+            if accuracy_floor > joint.accuracy_floor
+                || joint.profile.is_none() && accuracy_floor == joint.accuracy_floor
+            {
+                (joint.accuracy_floor, joint.profile) = (accuracy_floor, profile);
+            }
+            joint.latency_bound = joint.latency_bound.into_iter().chain(latency_bound).min();
+            joint.on_time_share = joint.on_time_share.max(on_time_share);
+            joint.degrade |= degrade;
+        }
+        joint
+    }
 }
 
 /// Whether a contract is being kept.

@@ -270,11 +270,13 @@ pub enum SkipReason {
     NotDecoded = 11,
     /// A newer frame arrived while the edge was still decoding this one or others before it.
     EdgeBusy = 12,
+    /// No rung at or above the accuracy floor would have been on time, and the contract wants nothing below it.
+    Infeasible = 13,
 }
 
 impl SkipReason {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::LinkBusy,
         Self::Stalled,
         Self::LinkDown,
@@ -287,6 +289,7 @@ impl SkipReason {
         Self::NotMade,
         Self::NotDecoded,
         Self::EdgeBusy,
+        Self::Infeasible,
     ];
 
     /// The reason of a wire code, if this version knows it.
@@ -309,6 +312,7 @@ impl SkipReason {
             Self::NotMade => "not_made",
             Self::NotDecoded => "not_decoded",
             Self::EdgeBusy => "edge_busy",
+            Self::Infeasible => "infeasible",
         }
     }
 }

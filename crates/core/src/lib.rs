@@ -29,6 +29,7 @@ pub mod contract;
 pub mod controller;
 pub mod frame;
 pub mod history;
+pub mod keeping;
 pub mod log;
 pub mod name;
 pub mod profile;

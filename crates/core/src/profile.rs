@@ -12,6 +12,9 @@ pub const RUNGS_MAX: usize = 4096;
 /// The most rungs in a ladder: a frontier with more is thinned, because neighbours then differ by less than noise does.
 pub const LADDER_RUNGS_MAX: usize = 32;
 
+/// The name of a profile: the SHA-256 of its bytes.
+pub type ProfileHash = [u8; 32];
+
 /// How many bytes a rung's frames have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ByteSizes {
@@ -146,6 +149,15 @@ impl Profile {
     pub fn ladder(&self) -> Ladder {
         Ladder::new(&self.rungs)
     }
+}
+
+/// A profile with the size of the frames that it was made with. Rungs name widths, so it serves cameras of this size only.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SizedProfile {
+    /// Width and height of a frame as it is published, in pixels.
+    pub size: (u32, u32),
+    /// What each rung costs and keeps.
+    pub profile: Profile,
 }
 
 /// The Pareto frontier of a profile in bytes and accuracy, ascending in both.

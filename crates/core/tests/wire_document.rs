@@ -15,10 +15,11 @@ use mez_core::frame::{
     Rung, Sequence, SkipRange, SkipReason,
 };
 use mez_core::history::{PastQuery, Reach};
-use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
     ALPN, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FrameHeader, Hello, HistoryCode,
-    HistoryEnd, HistoryRequest, MESSAGE_BYTES_MAX, Message, MessageBuffer, RECORD_BYTES_MAX, REPLY_BYTES_MAX,
+    HistoryEnd, HistoryRequest, MESSAGE_BYTES_MAX, Message, MessageBuffer, Outlook, PROFILE_BYTES_MAX,
+    PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse, RECORD_BYTES_MAX, REPLY_BYTES_MAX,
     RecordHead, RecordKind, RefuseCode, Report, SKIP_RANGES_MAX, Status, TEXT_BYTES_MAX, VERSION, Welcome,
 };
 
@@ -101,6 +102,27 @@ fn messages() -> Vec<(&'static str, Message)> {
                 bytes: 4_000_000,
                 lost: 3,
                 degraded: "the disk is full".into(),
+            }),
+        ),
+        (
+            "outlook",
+            Message::Outlook(Outlook {
+                link_rate: Some(BitsPerSecond(2_100_000.0)),
+                floor_bytes: Some(28_000.0),
+                best_accuracy: Some(0.99),
+                infeasible: true,
+                profile_use: ProfileUse::InUse,
+                profile: Some([0xab; 32]),
+            }),
+        ),
+        ("profile-request", Message::ProfileRequest(ProfileRequest { hash: [0xab; 32], offset: 8_192 })),
+        (
+            "profile-part",
+            Message::ProfilePart(ProfilePart {
+                hash: [0xab; 32],
+                total: 8_200,
+                offset: 8_192,
+                bytes: Bytes::from_static(br#"1.0 }]}"#),
             }),
         ),
         (
@@ -285,6 +307,8 @@ fn limits_and_times_are_those_of_the_code() {
         ("ARRIVING_FRAMES_MAX", ARRIVING_FRAMES_MAX as u64),
         ("ARRIVING_BYTES_MAX", ARRIVING_BYTES_MAX),
         ("NUMBER_MAX", NUMBER_MAX),
+        ("PROFILE_BYTES_MAX", PROFILE_BYTES_MAX.into()),
+        ("PROFILE_PART_BYTES_MAX", PROFILE_PART_BYTES_MAX as u64),
         ("HISTORY_REQUESTS_MAX", HISTORY_REQUESTS_MAX as u64),
         ("HISTORY_FRAMES_MAX", u64::from(HISTORY_FRAMES_MAX)),
     ] {
@@ -321,6 +345,10 @@ fn codes_are_those_of_the_code() {
     };
     for (code, name) in HistoryCode::ALL.into_iter().zip(["none", "rung", "busy", "too_large"]) {
         named("### HistoryEnd", code as u16, name);
+    }
+    let uses = ["none", "fetching", "in_use", "other_size", "no_rung", "unreadable"];
+    for (code, name) in ProfileUse::ALL.into_iter().zip(uses) {
+        named("### Outlook", code as u16, name);
     }
     named("### Refuse", RefuseCode::Version as u16, "version");
     named("### Refuse", RefuseCode::NotPermitted as u16, "not_permitted");

@@ -17,6 +17,7 @@ use mez_core::frame::{FRAME_BYTES_MAX, FrameId};
 use mez_core::history::PastAnswer;
 use mez_core::log::{LogConfig, LogReader, LogWriter, log};
 use mez_core::name::CameraName;
+use mez_core::profile::{ProfileHash, SizedProfile};
 use mez_core::store::StoreStatus;
 use mez_core::units::{ClockAnchor, Instant};
 use mez_core::wire::DiskStatus;
@@ -31,6 +32,7 @@ use crate::identity::tls::TlsConfigError;
 pub use crate::link::Transport;
 use crate::link::{CameraEvent, Command, CommandSender, Dialler, EVENTS_MAX};
 use crate::persist::{LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX};
+use crate::profile::NamedProfile;
 use crate::reading::{LocalPast, PastPlaces};
 use crate::state::{self, CameraState, StateError};
 
@@ -183,6 +185,7 @@ impl CameraBroker {
             last_failure: String::new(),
             past: None,
             reads: JoinSet::new(),
+            profiles: JoinSet::new(),
             codec: None,
         };
         tokio::spawn(driver.run(receiver, shared.appended.subscribe(), stopped));
@@ -328,6 +331,24 @@ impl CameraHandle {
     }
 }
 
+/// Reads a profile that came over the link.
+fn read_profile(camera: &CameraName, hash: ProfileHash, bytes: &[u8]) -> Option<SizedProfile> {
+    match NamedProfile::read(bytes) {
+        Ok(read) if read.sha256 == hash => {
+            info!(%camera, app = read.app, "frames are made by the profile of this application");
+            Some(SizedProfile { size: read.camera_size, profile: read.profile })
+        }
+        Ok(_) => {
+            warn!(%camera, "the edge sent another profile than it was asked for");
+            None
+        }
+        Err(error) => {
+            warn!(%camera, "a profile cannot be used: {error}");
+            None
+        }
+    }
+}
+
 struct Driver {
     broker: Broker,
     shared: Arc<Shared>,
@@ -342,6 +363,8 @@ struct Driver {
     past: Option<LocalPast>,
     /// One at a time, unless the connection changed meanwhile.
     reads: JoinSet<(LocalPast, u64, PastAnswer)>,
+    /// Profiles that are being read; one at a time, unless the contracts change meanwhile.
+    profiles: JoinSet<(ProfileHash, Option<SizedProfile>)>,
     /// Started with the first frame that is to be made of another.
     codec: Option<(Codec, mpsc::Receiver<Made>)>,
 }
@@ -367,6 +390,9 @@ impl Driver {
                 Some(Ok((past, ticket, answer))) = self.reads.join_next() => {
                     self.past = Some(past);
                     self.broker.handle_history(monotonic_now(), ticket, answer);
+                }
+                Some(Ok((hash, profile))) = self.profiles.join_next() => {
+                    self.broker.handle_profile(monotonic_now(), hash, profile);
                 }
                 Some((frame, transformed)) = made(&mut self.codec) => {
                     self.broker.handle_transformed(monotonic_now(), frame, transformed);
@@ -427,6 +453,10 @@ impl Driver {
             CameraOutput::Transform(transform) => self.transform(transform),
             CameraOutput::SendFrame { link, header, payload } => {
                 self.command(link, Command::SendFrame(header, payload));
+            }
+            CameraOutput::ReadProfile { hash, bytes } => {
+                let camera = self.shared.camera.clone();
+                self.profiles.spawn_blocking(move || (hash, read_profile(&camera, hash, &bytes)));
             }
             CameraOutput::ReadHistory { ticket, query } => {
                 let past = self.past.take().unwrap_or_else(|| {

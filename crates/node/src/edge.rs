@@ -3,7 +3,7 @@
 //! [`EdgeBroker::start`] gives an [`EdgeHandle`]. The loop in `Driver::run` serves the link; every application
 //! reads the replica logs on a task of its own, through an [`EdgeSubscription`], and so holds up nobody.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +13,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::{
-    CameraInfo, CaptureClock, EdgeBroker as Broker, EdgeConfig, EdgeOutput, ReplyError, SubscriptionId,
+    CameraInfo, CameraView, CaptureClock, EdgeBroker as Broker, EdgeConfig, EdgeOutput, ReplyError,
+    SubscriptionId,
 };
-use mez_core::contract::Contract;
+use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::{FrameId, SkipCounts};
 use mez_core::history::{PastAnswer, PastQuery};
+use mez_core::keeping::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::store::StoreStatus;
@@ -32,6 +34,7 @@ pub use crate::link::ListenError;
 use crate::link::{Command, CommandSender, EVENTS_MAX, EdgeEvent, Listener, listen};
 use crate::persist::replicas::Replicas;
 use crate::persist::{LogFiles, LogKeeper, PersistError, PersistOptions};
+use crate::profiles::{HeldProfile, ProfileStore};
 use crate::reading::{PastPlaces, Reading};
 use crate::state::{self, StateError, edge_folder};
 use crate::transcode::{Answer, Decoders};
@@ -50,16 +53,18 @@ pub struct EdgeOptions {
     pub credentials: Credentials,
     /// The broker's own settings.
     pub config: EdgeConfig,
-    /// The folder for state. Default as in [`crate::state`]; only used for logs on disk.
+    /// The folder for state. Default as in [`crate::state`]; only used for logs on disk, and for profiles.
     pub state: Option<PathBuf>,
     /// How replica logs are kept on disk as well. Default: not at all.
     pub persist: Option<PersistOptions>,
+    /// The folder of profiles that applications name. Default: `profiles` in the folder for state.
+    pub profiles: Option<PathBuf>,
 }
 
 impl EdgeOptions {
     /// The defaults: logs in memory only.
     pub fn new(listen: SocketAddr, credentials: Credentials, config: EdgeConfig) -> Self {
-        Self { listen, credentials, config, state: None, persist: None }
+        Self { listen, credentials, config, state: None, persist: None, profiles: None }
     }
 }
 
@@ -120,6 +125,12 @@ impl EdgeBroker {
             }
             None => (None, PastPlaces::new(None, Some(Cameras(asks)))),
         };
+        let profiles = match options.profiles {
+            Some(folder) => folder,
+            // Without a home there is no folder; then no name is known.
+            None => state::folder(options.state.as_deref())
+                .map_or_else(|_| PathBuf::new(), |s| s.join("profiles")),
+        };
         let keeper = replicas.as_ref().map(Replicas::keeper);
         let (decoders, decoded) = Decoders::new();
         let driver = Driver {
@@ -127,7 +138,7 @@ impl EdgeBroker {
             replicas,
             decoders,
             links: HashMap::new(),
-            clocks: HashMap::new(),
+            shared: HashMap::new(),
             subscribers: HashMap::new(),
             up: HashMap::new(),
             questions: HashMap::new(),
@@ -142,17 +153,25 @@ impl EdgeBroker {
             stop: Arc::new(stop),
             keeper,
             places,
+            profiles: Arc::new(ProfileStore::new(profiles)),
+            standings: Arc::default(),
         })
     }
 }
 
+/// What an application asks for.
+struct Asked {
+    pattern: CameraPattern,
+    contract: Contract,
+    span: Span,
+    clock: ClockAnchor,
+    application: String,
+    profile: Option<Arc<HeldProfile>>,
+}
+
 enum Request {
-    Subscribe(
-        SubscriptionId,
-        Box<(CameraPattern, Contract, Span, ClockAnchor)>,
-        Arc<Mailbox>,
-        oneshot::Sender<usize>,
-    ),
+    Subscribe(SubscriptionId, Box<Asked>, Arc<Mailbox>, oneshot::Sender<usize>),
+    Update(SubscriptionId, Box<Contract>, Option<Arc<HeldProfile>>),
     Unsubscribe(SubscriptionId),
     History(Box<(CameraName, PastQuery)>, oneshot::Sender<PastAnswer>),
     Cameras(oneshot::Sender<Vec<CameraInfo>>),
@@ -187,6 +206,22 @@ pub struct EdgeHandle {
     keeper: Option<LogKeeper<LogFiles>>,
     /// Where frames of the past are.
     places: Arc<PastPlaces>,
+    profiles: Arc<ProfileStore>,
+    standings: Arc<Mutex<Standings>>,
+}
+
+/// How contracts stand, by camera: as many entries as subscriptions have cameras.
+type Standings = HashMap<CameraName, BTreeMap<SubscriptionId, Standing>>;
+
+/// How one subscription's contract stands on a camera.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standing {
+    /// The application's name, for people; may be empty.
+    pub application: String,
+    /// The state.
+    pub state: ContractState,
+    /// A sentence that says why.
+    pub reason: String,
 }
 
 impl EdgeHandle {
@@ -221,11 +256,27 @@ impl EdgeHandle {
         contract: Contract,
         span: Span,
     ) -> Result<EdgeSubscription, Stopped> {
+        self.subscribe_as(pattern, contract, span, String::new(), None).await
+    }
+
+    /// The same for an application with a name, and with the profile that the contract names.
+    pub async fn subscribe_as(
+        &self,
+        pattern: CameraPattern,
+        contract: Contract,
+        span: Span,
+        application: String,
+        profile: Option<Arc<HeldProfile>>,
+    ) -> Result<EdgeSubscription, Stopped> {
         let id = SubscriptionId(self.next_subscription.fetch_add(1, Ordering::Relaxed));
         let (mailbox, clock) = (Arc::new(Mailbox::default()), anchor());
         let (answer, connected) = oneshot::channel();
-        let request =
-            Request::Subscribe(id, Box::new((pattern, contract, span, clock)), Arc::clone(&mailbox), answer);
+        // A reading of the past is late by its nature.
+        let live = span.begin.is_none();
+        let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
+        let keeping = live.then(|| Keeping::new(id, contract.clone(), sized));
+        let asked = Asked { pattern, contract, span, clock, application: application.clone(), profile };
+        let request = Request::Subscribe(id, Box::new(asked), Arc::clone(&mailbox), answer);
         self.requests.send(request).await.map_err(|_| Stopped)?;
         // From here on dropping the subscription takes it back.
         let mut subscription = EdgeSubscription {
@@ -233,13 +284,27 @@ impl EdgeHandle {
             mailbox,
             reading: Reading::new(span, Some(Arc::clone(&self.places))),
             clock,
-            clocks: HashMap::new(),
+            cameras: HashMap::new(),
+            keeping,
+            application,
+            standings: Arc::clone(&self.standings),
             waiting: None,
             requests: self.requests.clone(),
         };
         let connected = connected.await.map_err(|_| Stopped)?;
         subscription.waiting = (connected == 0 && span.is_live(clock.wall)).then_some(connected);
         Ok(subscription)
+    }
+
+    /// The profiles that applications name, or have sent.
+    pub fn profiles(&self) -> &Arc<ProfileStore> {
+        &self.profiles
+    }
+
+    /// How the contracts on a camera stand, as far as they ask anything.
+    pub fn standings(&self, camera: &CameraName) -> Vec<(SubscriptionId, Standing)> {
+        let standings = lock(&self.standings);
+        standings.get(camera).into_iter().flatten().map(|(id, standing)| (*id, standing.clone())).collect()
     }
 
     /// What is known of every camera.
@@ -273,7 +338,11 @@ pub enum Served {
         delivery: Box<Delivery>,
         /// When it was captured by this machine's monotonic clock, and the most by which that is wrong.
         captured: Option<(Instant, Duration)>,
+        /// What it is for the contract, and how that stands; nothing in a reading of the past.
+        verdict: Option<Verdict>,
     },
+    /// The contract stands otherwise than before on a camera.
+    Contract(Change),
     /// A camera that matches came or went.
     Camera {
         /// The camera.
@@ -304,13 +373,22 @@ pub struct EdgeSubscription {
     reading: Reading,
     /// Taken when the subscription began: what time it is for its beginning and end.
     clock: ClockAnchor,
-    clocks: HashMap<CameraName, SharedClock>,
+    cameras: HashMap<CameraName, Arc<SharedCamera>>,
+    /// Whether what it asked is kept, of a live reading.
+    keeping: Option<Keeping>,
+    application: String,
+    standings: Arc<Mutex<Standings>>,
     waiting: Option<usize>,
     requests: mpsc::Sender<Request>,
 }
 
-/// The driver updates it with every frame; subscribers read it.
-type SharedClock = Arc<Mutex<Option<CaptureClock>>>;
+/// What the driver knows of a camera and subscribers need: the one is updated with every frame, the other when something
+/// changes that bears on contracts.
+#[derive(Default)]
+struct SharedCamera {
+    clock: Mutex<Option<CaptureClock>>,
+    view: Mutex<Arc<CameraView>>,
+}
 
 /// What the driver has for a subscription. All but the notification is bounded: by the number of cameras, and by
 /// [`CHANGES_MAX`].
@@ -325,6 +403,8 @@ struct Mailbox {
 struct Letters {
     attached: Vec<Attached>,
     changes: VecDeque<(CameraName, bool, Option<String>)>,
+    /// Something has changed that bears on the contract.
+    view_changed: bool,
     stopped: bool,
 }
 
@@ -334,7 +414,7 @@ struct Attached {
     log: LogReader,
     /// The end of the log when the subscription began to want it, which is before the application looks.
     present: u64,
-    clock: SharedClock,
+    shared: Arc<SharedCamera>,
 }
 
 impl EdgeSubscription {
@@ -351,8 +431,11 @@ impl EdgeSubscription {
                 return served;
             }
             let mailbox = Arc::clone(&self.mailbox);
+            let watched = self.keeping.as_ref().is_some_and(|keeping| !keeping.contract().asks_nothing());
             let end = self.reading.end_passes(&self.clock, looked);
             tokio::select! {
+                // A contract can be broken by frames that do not come.
+                () = tokio::time::sleep(LOOK_INTERVAL), if watched => {}
                 () = mailbox.changed.notified() => {}
                 () = self.reading.answered() => {}
                 () = end => {}
@@ -360,13 +443,35 @@ impl EdgeSubscription {
         }
     }
 
+    /// Asks for something else from now on, with the profile that the contract names. Readings of the past are left alone.
+    pub async fn update(
+        &mut self,
+        contract: Contract,
+        profile: Option<Arc<HeldProfile>>,
+    ) -> Result<(), Stopped> {
+        let Some(keeping) = &mut self.keeping else { return Ok(()) };
+        let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
+        keeping.update(monotonic_now(), contract.clone(), sized);
+        let request = Request::Update(self.id, Box::new(contract), profile);
+        self.requests.send(request).await.map_err(|_| Stopped)
+    }
+
     /// What is there now, if anything.
     pub fn try_next(&mut self) -> Option<Served> {
+        let now = monotonic_now();
         {
             let mut letters = lock(&self.mailbox.letters);
-            for Attached { camera, log, present, clock } in letters.attached.drain(..) {
-                self.clocks.insert(camera.clone(), clock);
+            for Attached { camera, log, present, shared } in letters.attached.drain(..) {
+                self.cameras.insert(camera.clone(), shared);
+                if let Some(keeping) = &mut self.keeping {
+                    keeping.attach(now, camera.clone());
+                }
                 self.reading.attach_from(camera, log, present);
+            }
+            if std::mem::take(&mut letters.view_changed)
+                && let Some(keeping) = &mut self.keeping
+            {
+                keeping.look_again();
             }
             if let Some((camera, up, reason)) = letters.changes.pop_front() {
                 return Some(Served::Camera { camera, up, reason });
@@ -378,22 +483,71 @@ impl EdgeSubscription {
         if self.waiting.take().is_some() {
             return Some(Served::Waiting { matching: self.reading.cameras() });
         }
-        match self.reading.next(self.clock.wall_at(monotonic_now())) {
-            Next::Frame(delivery) => {
-                let meta = &delivery.record.frame.meta;
-                let clock = self.clocks.get(&delivery.camera).and_then(|clock| *lock(clock));
-                let captured = clock.and_then(|clock| clock.captured_at(meta.id, meta.captured));
-                Some(Served::Frame { delivery, captured })
-            }
-            Next::Ended { rest } => Some(Served::Ended { rest }),
-            Next::Pending => None,
+        if let Some(change) = self.contract_change(now) {
+            return Some(Served::Contract(change));
         }
+        loop {
+            match self.reading.next(self.clock.wall_at(now)) {
+                Next::Frame(delivery) => {
+                    if let Some(served) = self.judge(now, delivery) {
+                        return Some(served);
+                    }
+                }
+                Next::Ended { mut rest } => {
+                    for (camera, skipped, _) in &mut rest {
+                        if let Some(keeping) = &mut self.keeping {
+                            skipped.merge(&keeping.rest(camera));
+                        }
+                    }
+                    return Some(Served::Ended { rest });
+                }
+                Next::Pending => return None,
+            }
+        }
+    }
+
+    /// What the contract makes of a frame; nothing if it does not want it.
+    fn judge(&mut self, now: Instant, delivery: Box<Delivery>) -> Option<Served> {
+        let meta = &delivery.record.frame.meta;
+        let shared = self.cameras.get(&delivery.camera);
+        let clock = shared.and_then(|shared| *lock(&shared.clock));
+        let captured = clock.and_then(|clock| clock.captured_at(meta.id, meta.captured));
+        let Some(keeping) = &mut self.keeping else {
+            return Some(Served::Frame { delivery, captured, verdict: None });
+        };
+        let view = shared.map(|shared| Arc::clone(&lock(&shared.view))).unwrap_or_default();
+        match keeping.judge(now, delivery, captured.map(|(at, _)| at), &view) {
+            Judged::Deliver(delivery, verdict) => {
+                Some(Served::Frame { delivery, captured, verdict: Some(verdict) })
+            }
+            Judged::Withheld => None,
+        }
+    }
+
+    fn contract_change(&mut self, now: Instant) -> Option<Change> {
+        let cameras = &self.cameras;
+        let change = self.keeping.as_mut()?.poll(now, |camera| {
+            cameras.get(camera).map(|shared| Arc::clone(&lock(&shared.view))).unwrap_or_default()
+        })?;
+        let Change { camera, state, reason, .. } = change.clone();
+        let standing = Standing { application: self.application.clone(), state, reason };
+        lock(&self.standings).entry(camera).or_default().insert(self.id, standing);
+        Some(change)
     }
 }
 
 impl Drop for EdgeSubscription {
     fn drop(&mut self) {
         let (id, requests) = (self.id, self.requests.clone());
+        {
+            let mut standings = lock(&self.standings);
+            for camera in self.cameras.keys() {
+                if let Some(known) = standings.get_mut(camera) {
+                    known.remove(&id);
+                }
+            }
+            standings.retain(|_, known| !known.is_empty());
+        }
         if let Err(mpsc::error::TrySendError::Full(request)) = requests.try_send(Request::Unsubscribe(id))
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -405,6 +559,8 @@ impl Drop for EdgeSubscription {
 struct Subscriber {
     pattern: CameraPattern,
     mailbox: Arc<Mailbox>,
+    /// Held for its cameras.
+    profile: Option<Arc<HeldProfile>>,
 }
 
 struct Driver {
@@ -414,7 +570,7 @@ struct Driver {
     /// Of cameras whose frames need others.
     decoders: Decoders,
     links: HashMap<LinkId, CommandSender>,
-    clocks: HashMap<CameraName, SharedClock>,
+    shared: HashMap<CameraName, Arc<SharedCamera>>,
     subscribers: HashMap<SubscriptionId, Subscriber>,
     /// Which cameras are connected.
     up: HashMap<CameraName, bool>,
@@ -496,10 +652,14 @@ impl Driver {
     fn serve(&mut self, request: Request) {
         match request {
             Request::Subscribe(id, asked, mailbox, answer) => {
-                let (pattern, contract, span, clock) = *asked;
+                let Asked { pattern, contract, span, clock, application, profile } = *asked;
                 let connected = self.up.iter().filter(|(camera, up)| **up && pattern.matches(camera)).count();
-                self.subscribers.insert(id, Subscriber { pattern: pattern.clone(), mailbox });
+                if let Some(held) = &profile {
+                    self.broker.add_profile(held.sha256, held.bytes.clone());
+                }
+                self.subscribers.insert(id, Subscriber { pattern: pattern.clone(), mailbox, profile });
                 self.broker.handle_subscribe(clock, id, pattern, contract, span);
+                self.broker.name_subscription(id, &application);
                 // The logs that it reads are in the mailbox before the application looks.
                 while let Some(output) = self.broker.poll_output() {
                     self.perform(output);
@@ -509,6 +669,7 @@ impl Driver {
                 }
             }
             Request::Unsubscribe(id) => self.unsubscribe(id),
+            Request::Update(id, contract, profile) => self.update(id, *contract, profile),
             Request::History(asked, answer) => {
                 let (camera, query) = *asked;
                 // Whoever no longer waits has closed the other end.
@@ -528,8 +689,29 @@ impl Driver {
     }
 
     fn unsubscribe(&mut self, id: SubscriptionId) {
-        self.subscribers.remove(&id);
+        let gone = self.subscribers.remove(&id);
         self.broker.handle_unsubscribe(id);
+        self.let_go(gone.and_then(|subscriber| subscriber.profile));
+    }
+
+    fn update(&mut self, id: SubscriptionId, contract: Contract, profile: Option<Arc<HeldProfile>>) {
+        let Some(subscriber) = self.subscribers.get_mut(&id) else { return };
+        if let Some(held) = &profile {
+            self.broker.add_profile(held.sha256, held.bytes.clone());
+        }
+        let before = std::mem::replace(&mut subscriber.profile, profile);
+        self.broker.handle_update(monotonic_now(), id, contract);
+        self.let_go(before);
+    }
+
+    /// A subscription uses a profile no longer.
+    fn let_go(&mut self, profile: Option<Arc<HeldProfile>>) {
+        let Some(held) = profile else { return };
+        let uses =
+            |other: &Subscriber| other.profile.as_ref().is_some_and(|other| other.sha256 == held.sha256);
+        if !self.subscribers.values().any(uses) {
+            self.broker.remove_profile(held.sha256);
+        }
     }
 
     fn perform(&mut self, output: EdgeOutput) {
@@ -540,22 +722,31 @@ impl Driver {
                 self.links.remove(&link);
             }
             EdgeOutput::Attach { subscription, camera, log } => {
-                let clock = Arc::clone(self.clocks.entry(camera.clone()).or_default());
+                let shared = Arc::clone(self.shared.entry(camera.clone()).or_default());
+                *lock(&shared.view) = Arc::new(self.broker.view(monotonic_now(), &camera));
                 if let Some(subscriber) = self.subscribers.get(&subscription) {
-                    let attached = Attached { camera, present: log.held().end, log, clock };
+                    let attached = Attached { camera, present: log.held().end, log, shared };
                     lock(&subscriber.mailbox.letters).attached.push(attached);
                     subscriber.mailbox.changed.notify_one();
                 }
             }
             EdgeOutput::Appended { camera } => {
                 if let Some(clock) = self.broker.capture_clock(monotonic_now(), &camera) {
-                    *lock(self.clocks.entry(camera.clone()).or_default()) = Some(clock);
+                    *lock(&self.shared.entry(camera.clone()).or_default().clock) = Some(clock);
                 }
                 self.subscribers_of(&camera).for_each(|subscriber| subscriber.mailbox.changed.notify_one());
             }
             EdgeOutput::Decode { camera, link, frame } => {
                 if let Some((camera, link, frame, decoded)) = self.decoders.decode(camera, link, frame) {
                     self.broker.handle_decoded(monotonic_now(), &camera, link, frame, decoded);
+                }
+            }
+            EdgeOutput::ViewChanged { camera } => {
+                let view = Arc::new(self.broker.view(monotonic_now(), &camera));
+                *lock(&self.shared.entry(camera.clone()).or_default().view) = view;
+                for subscriber in self.subscribers_of(&camera) {
+                    lock(&subscriber.mailbox.letters).view_changed = true;
+                    subscriber.mailbox.changed.notify_one();
                 }
             }
             EdgeOutput::History { request, answer } => {

@@ -17,6 +17,7 @@ pub mod persist;
 pub mod ports;
 pub mod process;
 pub mod profile;
+pub mod profiles;
 mod reading;
 pub mod runtime;
 pub mod source;

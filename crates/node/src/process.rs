@@ -39,6 +39,8 @@ pub struct EdgeProcessOptions {
     pub state: Option<PathBuf>,
     /// How replica logs are kept on disk as well. Default: not at all.
     pub persist: Option<PersistOptions>,
+    /// The folder of profiles that applications name. Default: `profiles` in the folder for state.
+    pub profiles: Option<PathBuf>,
 }
 
 /// Why an edge broker's process did not start.
@@ -77,14 +79,25 @@ pub struct EdgeProcess {
 impl EdgeProcess {
     /// Starts everything on the current tokio runtime.
     pub async fn start(options: EdgeProcessOptions) -> Result<Self, EdgeProcessError> {
-        let EdgeProcessOptions { keys, credentials, listen, grpc, enrol, socket, config, state, persist } =
-            options;
+        let EdgeProcessOptions {
+            keys,
+            credentials,
+            listen,
+            grpc,
+            enrol,
+            socket,
+            config,
+            state,
+            persist,
+            profiles,
+        } = options;
         let edge = EdgeBroker::start(EdgeOptions {
             listen,
             credentials: credentials.clone(),
             config,
             state,
             persist,
+            profiles,
         })?;
         info!(address = %edge.link_address(), edge = %credentials.identity(), "cameras may connect");
         let mut api = ApiServer::edge(edge.clone(), ApiLimits::default());

@@ -230,6 +230,7 @@ async fn refusals(way: usize) {
         (SubscribeOptions { accuracy_floor: Some(1.5), ..all() }, "accuracy_floor"),
         (SubscribeOptions { latency_bound: Some(Duration::ZERO), ..all() }, "latency_bound_ns"),
         (SubscribeOptions { profile: Some(Profile::Name("people".into())), ..all() }, "profile_name"),
+        (SubscribeOptions { profile: Some(Profile::Inline("{}".into())), ..all() }, "profile_inline"),
         (SubscribeOptions { begin: Some(wall_now()), end: Some(Default::default()), ..all() }, "end_utc_ns"),
     ] {
         match client.subscribe(options).await {
@@ -240,8 +241,6 @@ async fn refusals(way: usize) {
             other => panic!("{field}: {:?}", other.map(|_| "accepted")),
         }
     }
-    let inline = SubscribeOptions { profile: Some(Profile::Inline("{}".into())), ..all() };
-    client.subscribe(inline).await.unwrap();
 }
 
 async fn cameras(way: usize) {

@@ -96,10 +96,11 @@ async fn a_frame_says_all_that_is_known_of_it() {
     assert_eq!((frame.rung.as_str(), frame.reference()), ("original", pb::Reference::Independent));
     assert_eq!(frame.chain_sequence, frame.sequence);
     assert_eq!(frame.clock_source(), pb::ClockSource::Broker);
-    assert_eq!(frame.contract_state(), pb::ContractState::Unverified);
-    assert!(frame.contract_reason.contains("as it was published"), "{}", frame.contract_reason);
+    // Nothing was asked that could be broken, and nothing was done to it.
+    assert_eq!(frame.contract_state(), pb::ContractState::Ok);
+    assert!(frame.contract_reason.contains("in the last second"), "{}", frame.contract_reason);
     assert!(!frame.infeasible);
-    assert!(frame.accuracy_expected.is_none());
+    assert_eq!(frame.accuracy_expected, Some(1.0));
     // On this host the broker's monotonic clock is ours.
     let now = monotonic_now().as_nanos();
     let (captured, error) =

@@ -108,13 +108,13 @@ fn number(payload: &Bytes) -> u32 {
 async fn frame(subscription: &mut EdgeSubscription) -> (u64, u32, Option<Duration>) {
     loop {
         match subscription.next().await {
-            Served::Frame { delivery, captured } => {
+            Served::Frame { delivery, captured, .. } => {
                 let frame = &delivery.record.frame;
                 let age =
                     captured.map(|(captured, _)| mez_node::clock::monotonic_now().saturating_since(captured));
                 return (frame.meta.id.epoch.0, number(&frame.payload), age);
             }
-            Served::Camera { .. } | Served::Waiting { .. } => {}
+            Served::Camera { .. } | Served::Contract(_) | Served::Waiting { .. } => {}
             other => panic!("no frame: {other:?}"),
         }
     }
@@ -323,7 +323,7 @@ async fn next_frame(subscription: &mut EdgeSubscription) -> Delivery {
     loop {
         match subscription.next().await {
             Served::Frame { delivery, .. } => return *delivery,
-            Served::Camera { .. } | Served::Waiting { .. } => {}
+            Served::Camera { .. } | Served::Contract(_) | Served::Waiting { .. } => {}
             other => panic!("no frame: {other:?}"),
         }
     }

@@ -100,38 +100,33 @@ impl Client {
         priority: i32,
         reconnect: bool,
     ) -> PyResult<Subscription> {
+        let terms = Terms {
+            latency_ms,
+            accuracy,
+            on_time_share,
+            profile,
+            profile_name,
+            min_fps,
+            on_infeasible,
+            priority,
+        };
         let options = SubscribeOptions {
             begin: begin_ns.map(Timestamp::from_nanos),
             end: end_ns.map(Timestamp::from_nanos),
-            latency_bound: latency_bound(py, latency_ms)?,
-            accuracy_floor: accuracy,
-            on_time_share,
-            profile: match (profile, profile_name) {
-                (Some(content), _) => Some(Profile::Inline(content.into())),
-                (None, name) => name.map(Profile::Name),
-            },
-            min_fps,
-            on_infeasible: match on_infeasible {
-                "degrade" => OnInfeasible::Degrade,
-                "skip" => OnInfeasible::Skip,
-                "stop" => OnInfeasible::Stop,
-                other => return Err(choice(py, "on_infeasible", other, r#""degrade", "skip" or "stop""#)),
-            },
             deliver: match deliver {
                 None => None,
                 Some("newest") => Some(Deliver::Newest),
                 Some("every") => Some(Deliver::Every),
                 Some(other) => return Err(choice(py, "deliver", other, r#""newest" or "every""#)),
             },
-            priority,
             reconnect,
             ..SubscribeOptions::new(self::pattern(py, pattern)?)
         };
-        check(py, &options)?;
+        let options = terms.apply(py, options)?;
         let (client, background) = self.client.get(py)?;
-        let opened = finish(py, background, || client.subscribe(options))?;
+        let opened = finish(py, background, || client.subscribe(options.clone()))?;
         let subscription = opened.map_err(|failure| error::client(py, &failure))?;
-        Subscription::new(py, background, subscription)
+        Subscription::new(py, background, subscription, options)
     }
 
     /// Sends a result for a frame back to its camera. Does not wait.
@@ -154,6 +149,44 @@ impl Client {
         let deadline = Deadline::after(py, Some(timeout))?;
         let flushed = wait(py, background, deadline, None, pin!(client.flush_replies()))?;
         Ok(matches!(flushed, Waited::Done(())))
+    }
+}
+
+/// What a subscription asks for, and may ask otherwise while it runs.
+pub(crate) struct Terms<'a> {
+    pub(crate) latency_ms: Option<f64>,
+    pub(crate) accuracy: Option<f64>,
+    pub(crate) on_time_share: f64,
+    pub(crate) profile: Option<Vec<u8>>,
+    pub(crate) profile_name: Option<String>,
+    pub(crate) min_fps: f64,
+    pub(crate) on_infeasible: &'a str,
+    pub(crate) priority: i32,
+}
+
+impl Terms<'_> {
+    /// The same options with these terms, checked.
+    pub(crate) fn apply(self, py: Python<'_>, options: SubscribeOptions) -> PyResult<SubscribeOptions> {
+        let options = SubscribeOptions {
+            latency_bound: latency_bound(py, self.latency_ms)?,
+            accuracy_floor: self.accuracy,
+            on_time_share: self.on_time_share,
+            profile: match (self.profile, self.profile_name) {
+                (Some(content), _) => Some(Profile::Inline(content.into())),
+                (None, name) => name.map(Profile::Name),
+            },
+            min_fps: self.min_fps,
+            on_infeasible: match self.on_infeasible {
+                "degrade" => OnInfeasible::Degrade,
+                "skip" => OnInfeasible::Skip,
+                "stop" => OnInfeasible::Stop,
+                other => return Err(choice(py, "on_infeasible", other, r#""degrade", "skip" or "stop""#)),
+            },
+            priority: self.priority,
+            ..options
+        };
+        check(py, &options)?;
+        Ok(options)
     }
 }
 
@@ -185,6 +218,9 @@ pub(crate) struct CameraRecord {
     clock_offset_ns: Option<i64>,
     clock_error_ms: Option<f64>,
     round_trip_time_ms: Option<f64>,
+    link_bits_per_second: Option<f64>,
+    /// Subscription, application, state, reason.
+    contracts: Vec<(u64, String, &'static str, String)>,
 }
 
 impl From<CameraSummary> for CameraRecord {
@@ -212,6 +248,12 @@ impl From<CameraSummary> for CameraRecord {
             clock_offset_ns: camera.clock.map(|clock| clock.ahead_ns),
             clock_error_ms: camera.clock.map(|clock| ms(clock.error)),
             round_trip_time_ms: camera.clock.map(|clock| ms(clock.round_trip_time)),
+            link_bits_per_second: camera.link_bits_per_second,
+            contracts: camera
+                .contracts
+                .into_iter()
+                .map(|known| (known.subscription, known.application, known.state.name(), known.reason))
+                .collect(),
         }
     }
 }

@@ -37,7 +37,7 @@ struct Running {
 impl Edge {
     /// Starts an edge broker. Without `keys` it makes an authority that exists as long as the broker does.
     #[new]
-    #[pyo3(signature = (*, keys, name, listen, grpc, socket, log_bytes, cameras_max, frame_bytes_max, state, log_on_disk))]
+    #[pyo3(signature = (*, keys, name, listen, grpc, socket, log_bytes, cameras_max, frame_bytes_max, state, log_on_disk, profiles))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -51,6 +51,7 @@ impl Edge {
         frame_bytes_max: u32,
         state: Option<PathBuf>,
         log_on_disk: Option<LogOnDisk>,
+        profiles: Option<PathBuf>,
     ) -> PyResult<Self> {
         let listen = address(py, "listen", listen)?;
         let grpc = grpc.map(|grpc| address(py, "grpc", grpc)).transpose()?;
@@ -87,6 +88,7 @@ impl Edge {
             },
             state,
             persist,
+            profiles,
         };
         let background = background(py)?;
         let started = finish(py, background, || EdgeProcess::start(options))?;

@@ -123,6 +123,7 @@ pub(crate) fn refused(py: Python<'_>, refusal: &ApiError) -> PyErr {
         5 => "NotFoundError",
         7 | 16 => "KeysError",
         8 => "BusyError",
+        9 if refusal.reason == "INFEASIBLE" => "InfeasibleError",
         12 => "VersionError",
         14 => "ConnectError",
         _ => "BrokerError",

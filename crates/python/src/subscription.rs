@@ -14,7 +14,7 @@ use mez_node::client::{self, Event};
 use pyo3::prelude::*;
 
 use crate::frame::Arrival;
-use crate::runtime::{Deadline, Owned, Waited, lock, wait};
+use crate::runtime::{Deadline, Owned, Waited, finish, lock, wait};
 use crate::{error, log};
 
 /// Frames of a subscription as they come.
@@ -25,6 +25,9 @@ pub(crate) struct Subscription {
     closed: AtomicBool,
     every: bool,
     cameras: Vec<String>,
+    terms: Owned<client::Terms>,
+    /// What was asked for last.
+    asked: Mutex<client::SubscribeOptions>,
 }
 
 /// Waits for the next event, and gives the subscription back with it.
@@ -89,6 +92,43 @@ impl Subscription {
         }
     }
 
+    /// Asks for something else from now on, also while a thread waits for the next event.
+    #[pyo3(signature = (*, latency_ms, accuracy, on_time_share, profile, profile_name, min_fps, on_infeasible, priority))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn update(
+        &self,
+        py: Python<'_>,
+        latency_ms: Option<f64>,
+        accuracy: Option<f64>,
+        on_time_share: f64,
+        profile: Option<Vec<u8>>,
+        profile_name: Option<String>,
+        min_fps: f64,
+        on_infeasible: &str,
+        priority: i32,
+    ) -> PyResult<()> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(error::closed(py, "subscription"));
+        }
+        let before = lock(&self.asked).clone();
+        let terms = crate::client::Terms {
+            latency_ms,
+            accuracy,
+            on_time_share,
+            profile,
+            profile_name,
+            min_fps,
+            on_infeasible,
+            priority,
+        };
+        let options = terms.apply(py, before)?;
+        let (handle, background) = self.terms.get(py)?;
+        let changed = finish(py, background, || handle.update(&options))?;
+        changed.map_err(|failure| error::client(py, &failure))?;
+        *lock(&self.asked) = options;
+        Ok(())
+    }
+
     /// A descriptor for event loops; see `poll`.
     fn fileno(&self) -> i32 {
         self.bell.listener.as_raw_fd()
@@ -137,6 +177,7 @@ impl Subscription {
         py: Python<'_>,
         background: &'static Background,
         subscription: client::Subscription,
+        asked: client::SubscribeOptions,
     ) -> PyResult<Self> {
         let bell = Bell::new().map_err(|reason| {
             error::raise(
@@ -148,6 +189,8 @@ impl Subscription {
         Ok(Self {
             every: subscription.deliver() == mez_core::subscription::Deliver::Every,
             cameras: subscription.cameras().iter().map(ToString::to_string).collect(),
+            terms: Owned::new(background, "subscription", subscription.terms()),
+            asked: Mutex::new(asked),
             place: Owned::new(background, "subscription", Mutex::new(Place::Idle(subscription))),
             bell: Arc::new(bell),
             closed: AtomicBool::new(false),
@@ -214,6 +257,11 @@ impl Subscription {
                 let kind = if up { "camera_up" } else { "camera_down" };
                 notice(py, kind, Some(camera.as_str()), reason)?
             }
+            Event::Contract { camera, state, reason } => {
+                let (camera, reason) = (Some(camera.as_str().to_owned()), Some(reason));
+                Py::new(py, Notice { kind: "contract", camera, reason, state: Some(state.name()) })?
+                    .into_any()
+            }
             Event::Waiting { .. } => notice(py, "waiting", None, None)?,
             Event::Disconnected { reason } => notice(py, "disconnected", None, Some(reason.to_string()))?,
             Event::Reconnected => notice(py, "reconnected", None, None)?,
@@ -227,16 +275,18 @@ fn notice(
     camera: Option<&str>,
     reason: Option<String>,
 ) -> PyResult<Py<PyAny>> {
-    Ok(Py::new(py, Notice { kind, camera: camera.map(str::to_owned), reason })?.into_any())
+    Ok(Py::new(py, Notice { kind, camera: camera.map(str::to_owned), reason, state: None })?.into_any())
 }
 
 /// Something that happened to a subscription besides frames.
 #[pyclass(frozen, get_all, module = "mez._native")]
 pub(crate) struct Notice {
-    /// `camera_up`, `camera_down`, `waiting`, `disconnected` or `reconnected`.
+    /// `camera_up`, `camera_down`, `contract`, `waiting`, `disconnected` or `reconnected`.
     kind: &'static str,
     camera: Option<String>,
     reason: Option<String>,
+    /// Of `contract`: how it stands now.
+    state: Option<&'static str>,
 }
 
 /// What is left to account for of a camera: its name, skipped frames by reason, and what is not held.

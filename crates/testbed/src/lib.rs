@@ -35,7 +35,7 @@ pub use crate::payload::PAYLOAD_BYTES_MAX;
 pub use crate::time::{HostClock, Moment, ms, secs};
 pub use crate::world::{
     Action, ApplicationId, ApplicationSpec, Bug, CameraCounts, CameraId, CameraSpec, CaptureTimes, Counter,
-    Delivered, EdgeId, EdgeSpec, Failure, Host, World,
+    Delivered, EdgeId, EdgeSpec, Failure, Host, Told, World,
 };
 
 /// `mbps(20)` is 20,000,000 bits per second.

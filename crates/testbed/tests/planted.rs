@@ -216,3 +216,24 @@ fn a_codec_that_is_not_told_of_losses_is_noticed() {
 fn a_frame_that_could_not_be_decoded_is_noticed() {
     assert_noticed_in_chains(Bug::UndecodableShown, "decodable");
 }
+
+/// A contract that cannot be kept and is said to be.
+#[test]
+fn a_broken_contract_that_is_called_kept_is_noticed() {
+    let run = |bug: Option<Bug>| {
+        let mut world = World::seeded(12);
+        if let Some(bug) = bug {
+            world.plant(bug);
+        }
+        // 40 kB take 160 ms.
+        world.camera("yard/cam1", CameraSpec::frames(20, 40_000).at_rate(mbps(2)));
+        let contract = Contract { latency_bound: Some(ms(100)), ..Contract::default() };
+        world.application(ApplicationSpec { contract, ..ApplicationSpec::newest("yard/*") });
+        world.try_run(secs(5))
+    };
+    if let Err(failure) = run(None) {
+        panic!("{failure}");
+    }
+    let failure = run(Some(Bug::AllIsWell)).expect_err("it went unnoticed");
+    assert_eq!(failure.violation.rule, "contract", "{failure}");
+}

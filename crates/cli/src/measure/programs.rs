@@ -204,7 +204,11 @@ fn follow(
                     }
                 }
                 Event::Failed { reason } | Event::Disconnected { reason } => eprintln!("mez: {reason}"),
-                Event::Camera { .. } | Event::Waiting { .. } | Event::Reconnected | Event::Ended { .. } => {}
+                Event::Camera { .. }
+                | Event::Contract { .. }
+                | Event::Waiting { .. }
+                | Event::Reconnected
+                | Event::Ended { .. } => {}
             }
         }
     }))

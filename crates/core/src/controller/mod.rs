@@ -252,6 +252,12 @@ pub trait Policy: Send {
         None
     }
 
+    /// Whether, when it was last asked, no rung at or above the floor was expected to reach the on-time share; also where it then
+    /// said to wait.
+    fn is_infeasible(&self) -> bool {
+        false
+    }
+
     /// What the link carries, as far as the policy knows.
     fn link_rate(&self) -> Option<BitsPerSecond> {
         None

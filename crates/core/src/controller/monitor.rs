@@ -5,7 +5,6 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::contract::{Contract, ContractState};
-use crate::profile::Ladder;
 use crate::units::{BitsPerSecond, Instant};
 
 /// The span that a state is about.
@@ -14,27 +13,51 @@ pub const WINDOW: Duration = Duration::from_secs(1);
 const FRAMES_MAX: usize = 1024;
 /// The share of frames that must have been infeasible before the contract is called so: one doubtful frame is not news.
 const INFEASIBLE_SHARE: f64 = 0.5;
+/// Where no frames come to say so, the camera has to say it for this long; and no contract is given up sooner.
+const INFEASIBLE_LASTS: Duration = Duration::from_millis(300);
 
 /// What became of one frame that an application was due to get.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FrameOutcome {
-    /// It was handed over within the bound. A frame that was skipped or lost was not.
+    /// It was handed over within the bound. A frame that was lost or given up on its way was not. One that was passed over for a newer
+    /// one is no outcome at all: how often that may happen, [`Contract::min_fps`] says.
     pub on_time: bool,
-    /// The policy saw no rung at or above the floor that would be on time often enough.
+    /// It lies below the floor, or no rung at or above the floor was expected to be on time often enough.
     pub infeasible: bool,
     /// What the profile says of its rung. `None`: no profile, or a rung that is not in it.
     pub expected_accuracy: Option<f64>,
+    /// The application got it, or could have, had it been ready: it counts in the frame rate.
+    pub came: bool,
 }
 
-/// What the sentence is made of besides the frames.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Surroundings<'a> {
+/// What the cheapest rung that keeps the floor takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Need {
+    /// So many bytes.
+    Bytes(f64),
+    /// There is none: the best keeps this accuracy.
+    Best(f64),
+}
+
+/// What the sentence is made of besides the frames, and what is known where no frames come.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
     /// What the link carries, if it was measured.
     pub link_rate: Option<BitsPerSecond>,
-    /// The rungs of the contract's profile.
-    pub ladder: Option<&'a Ladder>,
-    /// The time between frames.
+    /// What the floor takes; `None`: not known.
+    pub need: Option<Need>,
+    /// The time between frames, if the camera publishes any.
     pub interval: Option<Duration>,
+    /// The path's own delay, one way.
+    pub one_way_delay: Option<Duration>,
+    /// The camera is not connected.
+    pub is_away: bool,
+    /// Since when the camera has seen no rung that keeps the contract.
+    pub infeasible_since: Option<Instant>,
+    /// Why nothing is known of accuracies; empty where something is.
+    pub unverified: String,
+    /// What stands against the contract besides the link; may be empty.
+    pub conflict: String,
 }
 
 /// Watches one contract on one camera.
@@ -42,6 +65,8 @@ pub struct Surroundings<'a> {
 pub struct Monitor {
     contract: Contract,
     frames: VecDeque<(Instant, FrameOutcome)>,
+    /// Frames that the application was too busy to take.
+    passed: VecDeque<(Instant, u64)>,
     /// Accuracies that were measured, where an application gives feedback.
     measured: VecDeque<(Instant, f64)>,
     began: Instant,
@@ -50,6 +75,8 @@ pub struct Monitor {
 /// The frames of the last second, counted.
 struct Counts {
     frames: usize,
+    came: usize,
+    passed: usize,
     on_time: usize,
     infeasible: usize,
     unverified: usize,
@@ -59,7 +86,13 @@ struct Counts {
 impl Monitor {
     /// Begins to watch.
     pub fn new(contract: Contract, now: Instant) -> Self {
-        Self { contract, frames: VecDeque::new(), measured: VecDeque::new(), began: now }
+        Self {
+            contract,
+            frames: VecDeque::new(),
+            passed: VecDeque::new(),
+            measured: VecDeque::new(),
+            began: now,
+        }
     }
 
     /// A frame was handed over, or it is known that it will not be.
@@ -69,6 +102,17 @@ impl Monitor {
             self.frames.pop_front();
         }
         self.frames.push_back((now, outcome));
+    }
+
+    /// So many frames came while the application was busy: they count in the frame rate alone.
+    pub fn handle_passed(&mut self, now: Instant, frames: u64) {
+        self.forget(now);
+        if frames > 0 {
+            if self.passed.len() == FRAMES_MAX {
+                self.passed.pop_front();
+            }
+            self.passed.push_back((now, frames));
+        }
     }
 
     /// An application says how accurate its result on a delivered frame was.
@@ -85,6 +129,9 @@ impl Monitor {
         while self.frames.front().is_some_and(|(at, _)| is_old(*at)) {
             self.frames.pop_front();
         }
+        while self.passed.front().is_some_and(|(at, _)| is_old(*at)) {
+            self.passed.pop_front();
+        }
         while self.measured.front().is_some_and(|(at, _)| is_old(*at)) {
             self.measured.pop_front();
         }
@@ -95,98 +142,135 @@ impl Monitor {
         let frames = || self.frames.iter().filter(|(at, _)| is_new(*at)).map(|(_, outcome)| outcome);
         let measured = || self.measured.iter().filter(|(at, _)| is_new(*at)).map(|(_, accuracy)| accuracy);
         let feedback = measured().count();
+        let passed = self.passed.iter().filter(|(at, _)| is_new(*at)).map(|(_, frames)| *frames as usize);
         Counts {
             frames: frames().count(),
+            came: frames().filter(|outcome| outcome.came).count(),
+            passed: passed.sum(),
             on_time: frames().filter(|outcome| outcome.on_time).count(),
             infeasible: frames().filter(|outcome| outcome.infeasible).count(),
-            unverified: frames().filter(|outcome| outcome.expected_accuracy.is_none()).count(),
+            unverified: frames()
+                .filter(|outcome| outcome.came && outcome.expected_accuracy.is_none())
+                .count(),
             measured: (feedback > 0).then(|| measured().sum::<f64>() / feedback as f64),
         }
     }
 
-    /// The state over the last second.
+    /// The state over the last second, and a sentence that says why.
     ///
-    /// Where several apply, the first of: infeasible, latency missed, accuracy missed, unverified. A second without any frame is
-    /// a missed latency, once a second has passed since the beginning.
-    pub fn state(&self, now: Instant) -> ContractState {
+    /// Where several apply, the first of: infeasible, latency missed, accuracy missed, unverified. A second without any frame of a
+    /// camera that publishes is a missed latency, once a second has passed since the beginning.
+    pub fn describe(&self, now: Instant, around: &Surroundings) -> (ContractState, String) {
         let counts = self.counts(now);
-        let bounded = self.contract.latency_bound.is_some();
-        if counts.frames == 0 {
-            let silent = bounded && now.saturating_since(self.began) >= WINDOW;
-            return if silent { ContractState::LatencyMiss } else { ContractState::Unverified };
+        let (state, mut text) = self.judge(now, &counts, around);
+        if matches!(state, ContractState::Infeasible | ContractState::LatencyMiss)
+            && !around.conflict.is_empty()
+        {
+            let _ = write!(text, "; {}", around.conflict);
         }
-        let frames = counts.frames as f64;
-        if counts.infeasible as f64 >= INFEASIBLE_SHARE * frames {
-            ContractState::Infeasible
-        } else if bounded && (counts.on_time as f64) < self.contract.on_time_share * frames {
-            ContractState::LatencyMiss
-        } else if self.accuracy_missed(&counts) {
-            ContractState::AccuracyMiss
-        } else if counts.unverified > 0 {
-            ContractState::Unverified
-        } else {
-            ContractState::Ok
-        }
-    }
-
-    fn accuracy_missed(&self, counts: &Counts) -> bool {
-        matches!((counts.measured, self.contract.accuracy_floor), (Some(measured), Some(floor)) if measured < floor)
-    }
-
-    /// The state, and a sentence that says why.
-    pub fn describe(&self, now: Instant, around: &Surroundings<'_>) -> (ContractState, String) {
-        let state = self.state(now);
-        let counts = self.counts(now);
-        let text = match state {
-            ContractState::Ok => self.on_time_text(&counts),
-            ContractState::Unverified if counts.frames == 0 => "no frame yet".to_owned(),
-            ContractState::Unverified => match self.contract.profile {
-                None => "there is no profile that says what is lost; profile the application".to_owned(),
-                Some(_) => format!(
-                    "{} of {} frames had a setting that the profile does not know",
-                    counts.unverified, counts.frames
-                ),
-            },
-            ContractState::LatencyMiss if counts.frames == 0 => "no frame in the last second".to_owned(),
-            ContractState::LatencyMiss => {
-                let mut text = self.on_time_text(&counts);
-                let _ = write!(text, ", {:.1} % asked", self.contract.on_time_share * 100.0);
-                if let Some(rate) = around.link_rate {
-                    let _ = write!(text, "; link carries {}", megabits(rate));
-                }
-                text
-            }
-            ContractState::Infeasible => self.infeasible_text(around),
-            ContractState::AccuracyMiss => format!(
-                "measured accuracy {:.3} is below the floor {}; the profile may not fit this scene",
-                counts.measured.unwrap_or_default(),
-                self.contract.accuracy_floor.unwrap_or_default()
-            ),
-        };
         (state, text)
+    }
+
+    fn judge(&self, now: Instant, counts: &Counts, around: &Surroundings) -> (ContractState, String) {
+        let contract = &self.contract;
+        let bounded = contract.latency_bound.is_some();
+        let watched = now.saturating_since(self.began) >= WINDOW;
+        if around.is_away && counts.came == 0 {
+            let state =
+                if bounded && watched { ContractState::LatencyMiss } else { ContractState::Unverified };
+            return (state, "the camera is not connected".to_owned());
+        }
+        // Frames that came since then count more than what the camera says.
+        let lasts = around.infeasible_since.is_some_and(|since| {
+            let came = self.frames.iter().filter(|(at, _)| *at >= since).map(|(_, outcome)| outcome);
+            let kept = came.clone().filter(|outcome| !outcome.infeasible).count();
+            now.saturating_since(since) >= INFEASIBLE_LASTS
+                && kept as f64 <= (1.0 - INFEASIBLE_SHARE) * came.count() as f64
+        });
+        let frames = counts.frames as f64;
+        let mostly = counts.frames > 0
+            && counts.infeasible as f64 >= INFEASIBLE_SHARE * frames
+            && now.saturating_since(self.began) >= INFEASIBLE_LASTS;
+        if let (Some(bound), Some(delay)) = (contract.latency_bound, around.one_way_delay)
+            && delay >= bound
+        {
+            let text = format!(
+                "no frame can arrive within {}: the path alone takes {}",
+                milliseconds(bound),
+                milliseconds(delay)
+            );
+            return (ContractState::Infeasible, text);
+        }
+        if mostly || lasts {
+            return (ContractState::Infeasible, self.infeasible_text(around));
+        }
+        if counts.frames == 0 {
+            return match around.interval {
+                Some(interval) if bounded && watched && interval < WINDOW => {
+                    (ContractState::LatencyMiss, "no frame in the last second".to_owned())
+                }
+                None if watched => (ContractState::Unverified, "the camera publishes nothing".to_owned()),
+                _ => (ContractState::Unverified, "no frame yet".to_owned()),
+            };
+        }
+        if bounded && (counts.on_time as f64) < contract.on_time_share * frames {
+            let mut text = self.on_time_text(counts);
+            let _ = write!(text, ", {:.1} % asked", contract.on_time_share * 100.0);
+            if let Some(rate) = around.link_rate {
+                let _ = write!(text, "; the link carries {}", megabits(rate));
+            }
+            return (ContractState::LatencyMiss, text);
+        }
+        // One frame more or less lies within the window by chance.
+        if watched && ((counts.came + counts.passed) as f64) < contract.min_fps * WINDOW.as_secs_f64() - 1.5 {
+            let published = around.interval.map_or(0.0, |interval| 1.0 / interval.as_secs_f64());
+            let text = format!(
+                "{} frames in the last second, {} asked; the camera publishes {published:.1} fps",
+                counts.came, contract.min_fps
+            );
+            return (ContractState::LatencyMiss, text);
+        }
+        if let (Some(measured), Some(floor)) = (counts.measured, contract.accuracy_floor)
+            && measured < floor
+        {
+            let text = format!(
+                "measured accuracy {measured:.3} is below the floor {floor}; the profile may not fit this scene"
+            );
+            return (ContractState::AccuracyMiss, text);
+        }
+        if contract.accuracy_floor.is_some() && counts.unverified > 0 {
+            let text = if around.unverified.is_empty() {
+                let Counts { unverified, came, .. } = counts;
+                format!("{unverified} of {came} frames had a setting that the profile does not know")
+            } else {
+                around.unverified.clone()
+            };
+            return (ContractState::Unverified, text);
+        }
+        (ContractState::Ok, self.on_time_text(counts))
     }
 
     fn on_time_text(&self, counts: &Counts) -> String {
         match self.contract.latency_bound {
             Some(bound) => {
-                format!("{} of {} frames within {} ms", counts.on_time, counts.frames, bound.as_millis())
+                format!("{} of {} frames within {}", counts.on_time, counts.frames, milliseconds(bound))
             }
-            None => format!("{} frames in the last second", counts.frames),
+            None => format!("{} frames in the last second", counts.came),
         }
     }
 
-    fn infeasible_text(&self, around: &Surroundings<'_>) -> String {
+    fn infeasible_text(&self, around: &Surroundings) -> String {
         let floor = self.contract.accuracy_floor;
         let wanted =
             floor.map_or_else(|| "the cheapest setting".to_owned(), |floor| format!("the floor {floor}"));
-        let Some(ladder) = around.ladder else {
-            return format!("{wanted} does not arrive in time often enough");
+        let bytes = match around.need {
+            None => return format!("{wanted} does not arrive in time often enough"),
+            Some(Need::Best(best)) => {
+                return format!("no setting of the profile keeps {wanted}; the best keeps {best:.3}");
+            }
+            Some(Need::Bytes(bytes)) => bytes,
         };
-        let Some(place) = ladder.lowest_at(floor) else {
-            let best = ladder.rungs()[ladder.len() - 1].accuracy;
-            return format!("no setting of the profile keeps {wanted}; the best keeps {best:.3}");
-        };
-        let bits = ladder.rungs()[place].bytes.mean * 8.0;
+        let bits = bytes * 8.0;
         // What has to pass in each interval between frames, or within the bound where that is shorter.
         let (bound, interval) = (self.contract.latency_bound, around.interval);
         let by_rate = interval.map(|interval| bits / interval.as_secs_f64());
@@ -196,15 +280,15 @@ impl Monitor {
             (Some(interval), _) if by_bound.unwrap_or(0.0) <= needed && by_rate == Some(needed) => {
                 format!("at {:.0} fps", 1.0 / interval.as_secs_f64())
             }
-            (_, Some(bound)) => format!("to arrive within {} ms", bound.as_millis()),
+            (_, Some(bound)) => format!("to arrive within {}", milliseconds(bound)),
             _ => String::from("for each frame"),
         };
         match around.link_rate {
             Some(rate) if rate.0 < needed => {
-                format!("link carries {}; {wanted} needs {:.1} {how}", megabits(rate), needed / 1e6)
+                format!("the link carries {}; {wanted} needs {:.1} {how}", megabits(rate), needed / 1e6)
             }
             Some(rate) => format!(
-                "link carries {} and {wanted} needs {:.1} {how}, but the link is too unsteady",
+                "the link carries {} and {wanted} needs {:.1} {how}, but the link is too unsteady",
                 megabits(rate),
                 needed / 1e6
             ),
@@ -217,13 +301,18 @@ fn megabits(rate: BitsPerSecond) -> String {
     format!("{:.1} Mbit/s", rate.0 / 1e6)
 }
 
+/// Whole milliseconds, and tenths of short times.
+fn milliseconds(duration: Duration) -> String {
+    let ms = duration.as_secs_f64() * 1e3;
+    if ms < 10.0 && ms.fract() > 0.05 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::tests::ladder;
 
     const GOOD: FrameOutcome =
-        FrameOutcome { on_time: true, infeasible: false, expected_accuracy: Some(0.96) };
+        FrameOutcome { on_time: true, infeasible: false, expected_accuracy: Some(0.96), came: true };
 
     fn contract() -> Contract {
         Contract {
@@ -249,28 +338,45 @@ mod tests {
 
     #[test]
     fn each_state_has_its_cause_and_its_sentence() {
-        let ladder = ladder();
         let around = Surroundings {
             link_rate: Some(BitsPerSecond(2.1e6)),
-            ladder: Some(&ladder),
+            need: Some(Need::Bytes(140e3)),
             interval: Some(Duration::from_secs(1) / 15),
+            ..Surroundings::default()
         };
         let describe = |monitor: &Monitor| monitor.describe(at(1000), &around);
         let (state, text) = describe(&after(contract(), |_| GOOD));
         assert_eq!((state, text.as_str()), (ContractState::Ok, "15 of 15 frames within 100 ms"));
 
         let late = after(contract(), |frame| FrameOutcome { on_time: frame != 3, ..GOOD });
-        let text = "14 of 15 frames within 100 ms, 98.0 % asked; link carries 2.1 Mbit/s";
+        let text = "14 of 15 frames within 100 ms, 98.0 % asked; the link carries 2.1 Mbit/s";
         assert_eq!(describe(&late), (ContractState::LatencyMiss, text.into()));
 
         let slow = after(contract(), |frame| FrameOutcome { infeasible: frame > 5, on_time: false, ..GOOD });
-        let text = "link carries 2.1 Mbit/s; the floor 0.9 needs 16.8 at 15 fps";
+        let text = "the link carries 2.1 Mbit/s; the floor 0.9 needs 16.8 at 15 fps";
         assert_eq!(describe(&slow), (ContractState::Infeasible, text.into()));
 
+        let best = Surroundings { need: Some(Need::Best(0.999)), ..around.clone() };
         let strict = Contract { accuracy_floor: Some(0.9995), ..contract() };
         let strict = after(strict, |_| FrameOutcome { infeasible: true, ..GOOD });
         let text = "no setting of the profile keeps the floor 0.9995; the best keeps 0.999";
-        assert_eq!(describe(&strict), (ContractState::Infeasible, text.into()));
+        assert_eq!(strict.describe(at(1000), &best), (ContractState::Infeasible, text.into()));
+
+        let hasty = Contract { latency_bound: Some(Duration::from_millis(4)), ..contract() };
+        let far = Surroundings { one_way_delay: Some(Duration::from_millis(12)), ..around.clone() };
+        let text = "no frame can arrive within 4 ms: the path alone takes 12 ms";
+        let said = after(hasty, |_| GOOD).describe(at(1000), &far);
+        assert_eq!(said, (ContractState::Infeasible, text.into()));
+
+        let brisk = after(Contract { min_fps: 20.0, ..contract() }, |_| GOOD);
+        let text = "14 frames in the last second, 20 asked; the camera publishes 15.0 fps";
+        assert_eq!(brisk.describe(at(1010), &around), (ContractState::LatencyMiss, text.into()));
+
+        let conflict = Surroundings { conflict: "subscription 7 goes first".into(), ..around.clone() };
+        let outdone = after(contract(), |_| FrameOutcome { on_time: false, ..GOOD });
+        let (state, text) = outdone.describe(at(1000), &conflict);
+        assert_eq!(state, ContractState::LatencyMiss);
+        assert!(text.ends_with("Mbit/s; subscription 7 goes first"), "{text}");
 
         let mut wrong = after(contract(), |_| GOOD);
         wrong.handle_accuracy(at(990), 0.8);
@@ -288,7 +394,7 @@ mod tests {
             let now = at(frame * 66);
             let bad = (30..60).contains(&frame);
             monitor.handle_frame(now, FrameOutcome { on_time: !bad, infeasible: bad, ..GOOD });
-            states.push(monitor.state(now));
+            states.push(monitor.describe(now, &around()).0);
         }
         let first = |state: ContractState, from: usize| {
             from + states[from..].iter().position(|known| *known == state).expect("it is told")
@@ -297,12 +403,26 @@ mod tests {
         assert!(first(ContractState::Ok, 60) <= 60 + 16);
     }
 
+    fn around() -> Surroundings {
+        Surroundings { interval: Some(Duration::from_secs(1) / 15), ..Surroundings::default() }
+    }
+
     #[test]
-    fn silence_is_a_missed_latency() {
+    fn silence_is_a_missed_latency_of_a_camera_that_publishes() {
         let monitor = after(contract(), |_| GOOD);
-        assert_eq!(monitor.state(at(1_500)), ContractState::Ok);
-        assert_eq!(monitor.state(at(3_000)), ContractState::LatencyMiss);
-        assert_eq!(Monitor::new(contract(), at(0)).state(at(500)), ContractState::Unverified);
+        let state = |monitor: &Monitor, ms, around: &Surroundings| monitor.describe(at(ms), around).0;
+        assert_eq!(state(&monitor, 1_500, &around()), ContractState::Ok);
+        assert_eq!(state(&monitor, 3_000, &around()), ContractState::LatencyMiss);
+        assert_eq!(state(&monitor, 3_000, &Surroundings::default()), ContractState::Unverified);
+        let slow = Surroundings { interval: Some(Duration::from_secs(2)), ..around() };
+        assert_eq!(state(&monitor, 3_000, &slow), ContractState::Unverified);
+        let away = Surroundings { is_away: true, ..Surroundings::default() };
+        assert_eq!(state(&monitor, 3_000, &away), ContractState::LatencyMiss);
+        let fresh = Monitor::new(contract(), at(0));
+        assert_eq!(state(&fresh, 500, &around()), ContractState::Unverified);
+        let stuck = Surroundings { infeasible_since: Some(at(0)), ..around() };
+        assert_eq!(state(&fresh, 200, &stuck), ContractState::Unverified);
+        assert_eq!(state(&fresh, 300, &stuck), ContractState::Infeasible);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use bytes::Bytes;
 
 use super::codec::{Reader, WireError, Write};
 use super::history::{HistoryEnd, HistoryRequest};
+use super::outlook::Outlook;
+use super::profile::{ProfilePart, ProfileRequest};
 use crate::contract::{Contract, OnInfeasible};
 use crate::frame::{Epoch, FrameId, Sequence};
 use crate::name::CameraName;
@@ -60,6 +62,12 @@ pub enum Message {
     Status(Status),
     /// Camera to edge: how its log on disk is doing, if it keeps one.
     DiskStatus(DiskStatus),
+    /// Camera to edge, with every [`Message::Status`] and when it matters: what it can do for the contracts that lead.
+    Outlook(Outlook),
+    /// Camera to edge: a contract names a profile that is not here.
+    ProfileRequest(ProfileRequest),
+    /// Edge to camera: a part of that profile.
+    ProfilePart(ProfilePart),
     /// Edge to camera: a reading lacks a frame of the past.
     HistoryRequest(HistoryRequest),
     /// Camera to edge: no frame answers a question for the past.
@@ -312,6 +320,18 @@ impl Message {
                 out.u8(24 | OPTIONAL);
                 frame_id(out, *frame);
             }
+            Self::Outlook(outlook) => {
+                out.u8(15 | OPTIONAL);
+                outlook.encode(out);
+            }
+            Self::ProfileRequest(request) => {
+                out.u8(16 | OPTIONAL);
+                request.encode(out);
+            }
+            Self::ProfilePart(part) => {
+                out.u8(17 | OPTIONAL);
+                part.encode(out);
+            }
             Self::Reply { frame, application, payload } => {
                 out.u8(10 | OPTIONAL);
                 frame_id(out, *frame);
@@ -410,6 +430,9 @@ impl Message {
             0x8d => Self::HistoryRequest(HistoryRequest::decode(&mut r)?),
             0x8e => Self::HistoryEnd(HistoryEnd::decode(&mut r)?),
             0x98 => Self::Refresh { frame: read_frame_id(&mut r)? },
+            0x8f => Self::Outlook(Outlook::decode(&mut r)?),
+            0x90 => Self::ProfileRequest(ProfileRequest::decode(&mut r)?),
+            0x91 => Self::ProfilePart(ProfilePart::decode(&mut r)?),
             0x8a => Self::Reply {
                 frame: read_frame_id(&mut r)?,
                 application: r.text("application", TEXT_BYTES_MAX)?.into(),

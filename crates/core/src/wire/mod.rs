@@ -8,6 +8,8 @@ pub(crate) mod codec;
 mod header;
 mod history;
 mod message;
+mod outlook;
+mod profile;
 mod record;
 
 pub use self::codec::WireError;
@@ -17,7 +19,8 @@ pub use self::message::{
     CONTRACTS_MAX, Demand, DiskStatus, Hello, MESSAGE_BYTES_MAX, Message, MessageBuffer, REPLY_BYTES_MAX,
     RefuseCode, Report, Status, TEXT_BYTES_MAX, Welcome,
 };
-
+pub use self::outlook::{Outlook, ProfileUse};
+pub use self::profile::{PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest};
 pub use self::record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, RecordHead, RecordKind};
 
 /// The version of the wire format that this code speaks.

@@ -4,29 +4,38 @@
 
 use std::time::Duration;
 
-use mez_core::broker::edge::CameraInfo;
-use mez_core::contract::Contract;
-use mez_core::frame::{Reference, Rung, SkipCounts, SkipReason};
+use mez_core::broker::edge::{CameraInfo, SubscriptionId};
+use mez_core::contract::ContractState;
+use mez_core::frame::{Reference, SkipCounts, SkipReason};
+use mez_core::keeping::Verdict;
 use mez_core::store::StoreStatus;
 use mez_core::subscription::{Delivery, NotHeld};
 use mez_core::units::{Instant, Timestamp};
 
 use super::pb;
+use crate::edge::Standing;
 
 /// A duration on the wire. What lasts longer than 584 years is cut.
 pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A frame for an application that handed in `contract`. `captured` is by this machine's monotonic clock, with the most by which it is wrong.
+/// A frame for an application. `captured` is by this machine's monotonic clock, with the most by which it is wrong. `verdict` is
+/// what the frame is for the contract; nothing for one of the past.
 pub fn frame(
     delivery: Delivery,
     captured: Option<(Instant, Duration)>,
-    contract: &Contract,
+    verdict: Option<Verdict>,
     now: Instant,
 ) -> pb::Frame {
     let Delivery { camera, record, skipped, not_held } = delivery;
-    let (meta, quality) = (record.frame.meta, record.quality);
+    let meta = record.frame.meta;
+    let verdict = verdict.unwrap_or_else(|| Verdict {
+        expected_accuracy: record.quality.expected_accuracy,
+        infeasible: record.quality.infeasible,
+        state: ContractState::Unverified,
+        reason: "read from a log: there are no bounds to keep".into(),
+    });
     let reference_sequence = match meta.chain.reference {
         Reference::Acknowledged(sequence) => Some(sequence.0),
         Reference::Independent | Reference::Previous => None,
@@ -45,32 +54,17 @@ pub fn frame(
         index_in_chain: meta.chain.index,
         reference: reference(meta.chain.reference) as i32,
         reference_sequence,
-        accuracy_expected: quality.expected_accuracy,
+        accuracy_expected: verdict.expected_accuracy,
         age_ns: captured.map(|(at, _)| nanos(now.saturating_since(at))),
         age_error_ns: captured.map(|(_, error)| nanos(error)),
         captured_monotonic_ns: captured.map(|(at, _)| at.as_nanos()),
         captured_monotonic_error_ns: captured.map(|(_, error)| nanos(error)),
-        contract_state: pb::ContractState::Unverified as i32,
-        contract_reason: unverified_because(contract, &meta.rung),
-        infeasible: quality.infeasible,
+        contract_state: verdict.state as i32,
+        contract_reason: verdict.reason,
+        infeasible: verdict.infeasible,
         skipped: skips(&skipped),
         not_held: not_held.map(self::not_held),
         payload: record.frame.payload,
-    }
-}
-
-/// Why nothing is known of the accuracy.
-fn unverified_because(contract: &Contract, rung: &Rung) -> String {
-    match (contract.profile, contract.accuracy_floor, *rung == Rung::original()) {
-        (_, None, true) => "the frame is as it was published".into(),
-        (None, Some(_), true) => "the frame is as it was published; without a profile nothing can be said about the floor".into(),
-        (Some(_), Some(_), true) => {
-            "the frame is as it was published; cameras do not fetch profiles yet, so nothing can be said about the floor".into()
-        }
-        (None, _, false) => format!("nobody has measured what {} does to accuracy; give a profile (mez profile)", rung.as_str()),
-        (Some(_), _, false) => {
-            format!("cameras do not fetch profiles yet, so nothing can be said about what {} does to accuracy", rung.as_str())
-        }
     }
 }
 
@@ -111,7 +105,11 @@ pub fn not_held_back(not_held: pb::NotHeld) -> NotHeld {
 }
 
 /// What is known of a camera.
-pub fn camera_info(info: CameraInfo, disk: Option<StoreStatus>) -> pb::CameraInfo {
+pub fn camera_info(
+    info: CameraInfo,
+    disk: Option<StoreStatus>,
+    standings: Vec<(SubscriptionId, Standing)>,
+) -> pb::CameraInfo {
     // An instant far from both ends of the clock, so that no offset runs into one.
     const SOME_TIME: Instant = Instant::from_nanos(1 << 62);
     let CameraInfo { status, counters, .. } = info;
@@ -149,6 +147,16 @@ pub fn camera_info(info: CameraInfo, disk: Option<StoreStatus>) -> pb::CameraInf
             bytes: disk.bytes,
             lost: disk.lost,
         }),
+        link_bits_per_second: info.outlook.link_rate.map(|rate| rate.0),
+        contracts: standings
+            .into_iter()
+            .map(|(id, standing)| pb::ContractStanding {
+                subscription_id: id.0,
+                application: standing.application,
+                state: standing.state as i32,
+                reason: standing.reason,
+            })
+            .collect(),
     }
 }
 

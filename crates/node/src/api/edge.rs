@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use mez_core::broker::edge::ReplyError;
+use mez_core::broker::edge::{CameraInfo, ReplyError};
+use mez_core::contract::Contract;
 use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::name::CameraPattern;
 use mez_core::units::Instant;
@@ -12,10 +13,12 @@ use tonic::Code;
 use super::connect::answer_connect;
 use super::feed::{Feed, Source, Subscriptions};
 use super::principal::Principal;
-use super::request::{Subscribe, application, parse_camera, parse_pattern};
+use super::request::{AskedProfile, Subscribe, application, parse_camera, parse_pattern, update};
 use super::{ApiError, ApiLimits, convert, pb};
 use crate::clock::wall_now;
 use crate::edge::{EdgeHandle, ReplyFailure, Stopped};
+use crate::profile::ReadProfileError;
+use crate::profiles::{HeldProfile, ProfileStoreError};
 
 /// The interface of an edge broker, for every way in. Cheap to clone.
 #[derive(Clone)]
@@ -49,7 +52,8 @@ impl EdgeApi {
         let cameras = self.edge.cameras().await?.into_iter().filter(|info| pattern.matches(&info.camera));
         let cameras = cameras.map(|info| {
             let disk = self.edge.log_on_disk(&info.camera);
-            convert::camera_info(info, disk)
+            let standings = self.edge.standings(&info.camera);
+            convert::camera_info(info, disk, standings)
         });
         Ok(pb::GetCameraInfoResponse { cameras: cameras.collect() })
     }
@@ -62,11 +66,15 @@ impl EdgeApi {
     ) -> Result<Feed, ApiError> {
         let subscribe = Subscribe::parse(request, wall_now())?;
         let place = self.subscriptions.enter(principal)?;
-        let Subscribe { pattern, contract, span, .. } = &subscribe;
-        let cameras = self.matching(pattern).await?;
-        let subscription = self.edge.subscribe(pattern.clone(), contract.clone(), *span).await?;
+        let Subscribe { pattern, contract, span, profile, application, .. } = &subscribe;
+        let profile = self.profile(profile.clone()).await?;
+        let cameras = self.matching(pattern, profile.as_deref()).await?;
+        let contract = Contract { profile: profile.as_ref().map(|held| held.sha256), ..contract.clone() };
+        let application = if application.is_empty() { principal.name() } else { application.clone() };
+        let subscription =
+            self.edge.subscribe_as(pattern.clone(), contract, *span, application, profile).await?;
         tracing::info!(%principal, application = subscribe.application, %pattern, "subscribed");
-        Ok(Feed::new(Source::Edge(subscription), place, &subscribe, cameras, self.stopping.clone()))
+        Ok(Feed::new(Source::Edge(Box::new(subscription)), place, &subscribe, cameras, self.stopping.clone()))
     }
 
     /// Ends a subscription of the same principal.
@@ -77,6 +85,46 @@ impl EdgeApi {
     ) -> Result<pb::UnsubscribeResponse, ApiError> {
         self.subscriptions.unsubscribe(principal, request.subscription_id)?;
         Ok(pb::UnsubscribeResponse {})
+    }
+
+    /// Changes the contract of a live subscription of the same principal.
+    pub async fn update_contract(
+        &self,
+        principal: &Principal,
+        request: pb::UpdateContractRequest,
+    ) -> Result<pb::UpdateContractResponse, ApiError> {
+        let id = request.subscription_id;
+        let (contract, profile) = update(request)?;
+        let profile = self.profile(profile).await?;
+        let contract = Contract { profile: profile.as_ref().map(|held| held.sha256), ..contract };
+        self.subscriptions.update(principal, id, (contract, profile))?;
+        Ok(pb::UpdateContractResponse {})
+    }
+
+    /// The profile that was asked for, read and held.
+    async fn profile(&self, asked: Option<AskedProfile>) -> Result<Option<Arc<HeldProfile>>, ApiError> {
+        let Some(asked) = asked else { return Ok(None) };
+        let (field, store) = (asked.field(), Arc::clone(self.edge.profiles()));
+        // A megabyte of JSON takes a while, and so may a disk.
+        let read = tokio::task::spawn_blocking(move || match asked {
+            AskedProfile::Inline(bytes) => store.take_in(bytes),
+            AskedProfile::Name(name) => store.named(&name),
+        });
+        let read = read.await.map_err(|_| ApiError::stopping())?;
+        read.map(Some).map_err(|error| {
+            let (code, reason) = match &error {
+                ProfileStoreError::Unknown { .. } | ProfileStoreError::Name { .. } => {
+                    (Code::InvalidArgument, "UNKNOWN_PROFILE")
+                }
+                ProfileStoreError::Read(ReadProfileError::TooLarge { .. }) => {
+                    (Code::InvalidArgument, "PROFILE_TOO_LARGE")
+                }
+                ProfileStoreError::Full => (Code::ResourceExhausted, "TOO_MANY_PROFILES"),
+                ProfileStoreError::System { .. } => (Code::Internal, "PROFILE_UNREADABLE"),
+                _ => (Code::InvalidArgument, "INVALID_PROFILE"),
+            };
+            ApiError::new(code, reason, error.to_string()).at(field)
+        })
     }
 
     /// Passes a result on to the camera.
@@ -95,9 +143,33 @@ impl EdgeApi {
         Ok(pb::ReplyResponse {})
     }
 
-    async fn matching(&self, pattern: &CameraPattern) -> Result<Vec<String>, ApiError> {
-        let cameras = self.edge.cameras().await?.into_iter().map(|info| info.camera);
-        Ok(cameras.filter(|camera| pattern.matches(camera)).map(|camera| camera.to_string()).collect())
+    /// The cameras that match. A profile that serves none of them, as far as their frames are known, is refused.
+    async fn matching(
+        &self,
+        pattern: &CameraPattern,
+        profile: Option<&HeldProfile>,
+    ) -> Result<Vec<String>, ApiError> {
+        let mut cameras = self.edge.cameras().await?;
+        cameras.retain(|info| pattern.matches(&info.camera));
+        if let Some(held) = profile {
+            let size = |info: &CameraInfo| (info.status.width, info.status.height);
+            let unknown = |info: &CameraInfo| size(info) == (0, 0);
+            let serves = cameras.iter().any(|info| unknown(info) || size(info) == held.profile.size);
+            if let (false, Some(first)) = (serves, cameras.first()) {
+                let ((width, height), (is_width, is_height)) = (held.profile.size, size(first));
+                return Err(ApiError::new(
+                    Code::FailedPrecondition,
+                    "PROFILE_SIZE",
+                    format!(
+                        "the profile was made with frames of {width}x{height}, and those of camera {} have \
+                         {is_width}x{is_height}; profile this camera",
+                        first.camera
+                    ),
+                )
+                .at("profile"));
+            }
+        }
+        Ok(cameras.iter().map(|info| info.camera.to_string()).collect())
     }
 }
 

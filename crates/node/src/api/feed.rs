@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mez_core::contract::Contract;
 use mez_core::frame::{ClockSource, Encoding};
+use mez_core::keeping::Change;
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, Next};
@@ -18,7 +19,8 @@ use super::principal::Principal;
 use super::request::Subscribe;
 use super::{ApiError, convert, pb};
 use crate::clock::{anchor, monotonic_now};
-use crate::edge::{EdgeSubscription, Served};
+use crate::edge::{EdgeSubscription, Served, Stopped};
+use crate::profiles::HeldProfile;
 use crate::reading::{PastPlaces, Reading};
 
 /// The open subscriptions of a broker.
@@ -31,8 +33,20 @@ pub struct Subscriptions {
 #[derive(Debug, Default)]
 struct Open {
     last_id: u64,
-    by_id: HashMap<u64, (Principal, Arc<Notify>)>,
+    by_id: HashMap<u64, (Principal, Arc<Calls>)>,
 }
+
+/// What others ask of a subscription from outside its stream.
+#[derive(Debug, Default)]
+struct Calls {
+    unsubscribed: Notify,
+    updated: Notify,
+    /// What its contract is to be; of several changes the last.
+    update: Mutex<Option<Update>>,
+}
+
+/// A contract, with the profile that it names.
+pub(super) type Update = (Contract, Option<Arc<HeldProfile>>);
 
 impl Subscriptions {
     /// None yet, and never more than `subscriptions_max`.
@@ -51,25 +65,37 @@ impl Subscriptions {
             ));
         }
         open.last_id += 1;
-        let (id, unsubscribed) = (open.last_id, Arc::new(Notify::new()));
-        open.by_id.insert(id, (principal.clone(), Arc::clone(&unsubscribed)));
-        Ok(Place { id, unsubscribed, all: Arc::clone(self) })
+        let (id, calls) = (open.last_id, Arc::<Calls>::default());
+        open.by_id.insert(id, (principal.clone(), Arc::clone(&calls)));
+        Ok(Place { id, calls, all: Arc::clone(self) })
     }
 
-    /// Ends a subscription of `principal`. Another's is not found: who has which is nobody else's business.
+    /// Ends a subscription of `principal`.
     pub fn unsubscribe(&self, principal: &Principal, id: u64) -> Result<(), ApiError> {
+        self.calls_of(principal, id)?.unsubscribed.notify_one();
+        Ok(())
+    }
+
+    /// Changes the contract of a subscription of `principal`.
+    pub(super) fn update(&self, principal: &Principal, id: u64, update: Update) -> Result<(), ApiError> {
+        let calls = self.calls_of(principal, id)?;
+        *calls.update.lock().unwrap_or_else(PoisonError::into_inner) = Some(update);
+        calls.updated.notify_one();
+        Ok(())
+    }
+
+    /// A subscription of `principal`. Another's is not found: who has which is nobody else's business.
+    fn calls_of(&self, principal: &Principal, id: u64) -> Result<Arc<Calls>, ApiError> {
         let open = self.lock();
         let entry = open.by_id.get(&id).filter(|(owner, _)| owner == principal);
-        let (_, unsubscribed) = entry.ok_or_else(|| {
+        entry.map(|(_, calls)| Arc::clone(calls)).ok_or_else(|| {
             ApiError::new(
                 Code::NotFound,
                 "UNKNOWN_SUBSCRIPTION",
                 format!("{principal} has no subscription {id}; it may have ended already"),
             )
             .at("subscription_id")
-        })?;
-        unsubscribed.notify_one();
-        Ok(())
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -82,7 +108,7 @@ impl Subscriptions {
 #[derive(Debug)]
 pub struct Place {
     id: u64,
-    unsubscribed: Arc<Notify>,
+    calls: Arc<Calls>,
     all: Arc<Subscriptions>,
 }
 
@@ -95,7 +121,7 @@ impl Drop for Place {
 /// Where a feed's frames come from.
 pub(super) enum Source {
     /// The replica logs of an edge broker.
-    Edge(EdgeSubscription),
+    Edge(Box<EdgeSubscription>),
     /// The log of the camera broker in this process.
     Camera(CameraLog),
 }
@@ -104,7 +130,6 @@ pub(super) enum Source {
 pub struct Feed {
     source: Source,
     place: Place,
-    contract: Contract,
     accepts: Vec<Encoding>,
     stopping: watch::Receiver<bool>,
     /// The first event.
@@ -128,7 +153,6 @@ impl Feed {
         Self {
             source,
             place,
-            contract: subscribe.contract.clone(),
             accepts: subscribe.accepts.clone(),
             stopping,
             started: Some(started),
@@ -145,11 +169,24 @@ impl Feed {
         if let Some(started) = self.started.take() {
             return Some(Ok(Event::Started(started)));
         }
-        let served = tokio::select! {
-            biased;
-            _ = self.stopping.wait_for(|stop| *stop) => Served::Stopped,
-            () = self.place.unsubscribed.notified() => Served::Ended { rest: Vec::new() },
-            served = self.source.next() => served,
+        let calls = Arc::clone(&self.place.calls);
+        let served = loop {
+            let served = tokio::select! {
+                biased;
+                _ = self.stopping.wait_for(|stop| *stop) => Some(Served::Stopped),
+                () = calls.unsubscribed.notified() => Some(Served::Ended { rest: Vec::new() }),
+                () = calls.updated.notified() => None,
+                served = self.source.next() => Some(served),
+            };
+            if let Some(served) = served {
+                break served;
+            }
+            let update = calls.update.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(update) = update
+                && self.source.update(update).await.is_err()
+            {
+                break Served::Stopped;
+            }
         };
         let event = self.event(served);
         self.over = matches!(event, Ok(Event::Ended(_)) | Err(_));
@@ -158,12 +195,20 @@ impl Feed {
 
     fn event(&self, served: Served) -> Result<Event, ApiError> {
         Ok(match served {
-            Served::Frame { delivery, captured } => {
+            Served::Frame { delivery, captured, verdict } => {
                 let encoding = delivery.record.frame.meta.encoding;
                 if !self.accepts.is_empty() && !self.accepts.contains(&encoding) {
                     return Err(not_accepted(&delivery.camera, encoding));
                 }
-                Event::Frame(Box::new(convert::frame(*delivery, captured, &self.contract, monotonic_now())))
+                Event::Frame(Box::new(convert::frame(*delivery, captured, verdict, monotonic_now())))
+            }
+            Served::Contract(change) if change.ends => return Err(infeasible(&change)),
+            Served::Contract(Change { camera, state, reason, .. }) => {
+                Event::ContractChange(pb::ContractChange {
+                    camera: camera.as_str().into(),
+                    state: state as i32,
+                    reason,
+                })
             }
             Served::Camera { camera, up, reason } => Event::CameraChange(pb::CameraChange {
                 camera: camera.as_str().into(),
@@ -188,6 +233,18 @@ impl Feed {
     }
 }
 
+/// The end of a subscription that asked to stop.
+fn infeasible(change: &Change) -> ApiError {
+    ApiError::new(
+        Code::FailedPrecondition,
+        "INFEASIBLE",
+        format!(
+            "camera {}: {}; this ends the subscription, which asked to stop (on_infeasible); ask for less, or to degrade",
+            change.camera, change.reason
+        ),
+    )
+}
+
 fn not_accepted(camera: &CameraName, encoding: Encoding) -> ApiError {
     let name = encoding.name();
     ApiError::new(
@@ -202,6 +259,14 @@ fn not_accepted(camera: &CameraName, encoding: Encoding) -> ApiError {
 }
 
 impl Source {
+    /// The camera's own log knows of no contracts.
+    async fn update(&mut self, (contract, profile): Update) -> Result<(), Stopped> {
+        match self {
+            Self::Edge(subscription) => subscription.update(contract, profile).await,
+            Self::Camera(_) => Ok(()),
+        }
+    }
+
     async fn next(&mut self) -> Served {
         match self {
             Self::Edge(subscription) => subscription.next().await,
@@ -246,7 +311,7 @@ impl CameraLog {
             match self.reading.next(self.clock.wall_at(looked)) {
                 Next::Frame(delivery) => {
                     let captured = captured_at(&delivery.record);
-                    return Served::Frame { delivery, captured };
+                    return Served::Frame { delivery, captured, verdict: None };
                 }
                 Next::Ended { rest } => return Served::Ended { rest },
                 Next::Pending => {}

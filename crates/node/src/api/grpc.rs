@@ -91,6 +91,14 @@ impl EdgeBroker for EdgeService {
         Ok(Response::new(self.0.unsubscribe(&principal(&request)?, request.get_ref())?))
     }
 
+    async fn update_contract(
+        &self,
+        request: Request<pb::UpdateContractRequest>,
+    ) -> Result<Response<pb::UpdateContractResponse>, Status> {
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.update_contract(&principal, request.into_inner()).await?))
+    }
+
     async fn reply(&self, request: Request<pb::ReplyRequest>) -> Result<Response<pb::ReplyResponse>, Status> {
         let principal = principal(&request)?;
         Ok(Response::new(self.0.reply(&principal, request.into_inner()).await?))

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use mez_core::broker::{PublishError, Published};
 use mez_core::contract::{Contract, ContractError, OnInfeasible};
 use mez_core::frame::Encoding;
@@ -11,18 +12,20 @@ use mez_core::subscription::{Deliver, Span};
 use mez_core::units::{Instant, Timestamp};
 use tonic::Code;
 
+use super::APPLICATION_BYTES_MAX;
 use super::error::ApiError;
 use super::image::{PayloadError, size_in_pixels};
 use super::pb;
-use super::{APPLICATION_BYTES_MAX, PROFILE_BYTES_MAX};
 
 /// What an application asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subscribe {
     /// Which cameras.
     pub pattern: CameraPattern,
-    /// Its demands.
+    /// Its demands. The profile is still to be looked up.
     pub contract: Contract,
+    /// The profile that it names or brings.
+    pub profile: Option<AskedProfile>,
     /// Which frames.
     pub span: Span,
     /// The encodings that it can decode; empty: all.
@@ -37,10 +40,59 @@ impl Subscribe {
         let pattern = parse_pattern(&request.pattern)?;
         let span = span(&request, now)?;
         let contract = contract(&request)?;
+        let profile = request.profile.clone().map(AskedProfile::from);
         let accepts = request.accept_encodings.iter().map(|code| encoding("accept_encodings", *code));
         let accepts = accepts.collect::<Result<_, _>>()?;
-        Ok(Self { pattern, contract, span, accepts, application: application(request.application)? })
+        Ok(Self { pattern, contract, profile, span, accepts, application: application(request.application)? })
     }
+}
+
+/// A profile as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AskedProfile {
+    /// Its bytes.
+    Inline(Bytes),
+    /// Its name at the edge.
+    Name(String),
+}
+
+impl AskedProfile {
+    /// The field of the request that it stands in.
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::Inline(_) => "profile_inline",
+            Self::Name(_) => "profile_name",
+        }
+    }
+}
+
+impl From<pb::subscribe_request::Profile> for AskedProfile {
+    fn from(profile: pb::subscribe_request::Profile) -> Self {
+        match profile {
+            pb::subscribe_request::Profile::ProfileInline(bytes) => Self::Inline(bytes),
+            pb::subscribe_request::Profile::ProfileName(name) => Self::Name(name),
+        }
+    }
+}
+
+/// What a live subscription asks for from now on.
+pub fn update(request: pb::UpdateContractRequest) -> Result<(Contract, Option<AskedProfile>), ApiError> {
+    use pb::subscribe_request::Profile;
+    use pb::update_contract_request::Profile as Changed;
+    let asked = pb::SubscribeRequest {
+        latency_bound_ns: request.latency_bound_ns,
+        accuracy_floor: request.accuracy_floor,
+        on_time_share: request.on_time_share,
+        profile: request.profile.map(|profile| match profile {
+            Changed::ProfileInline(bytes) => Profile::ProfileInline(bytes),
+            Changed::ProfileName(name) => Profile::ProfileName(name),
+        }),
+        min_fps: request.min_fps,
+        on_infeasible: request.on_infeasible,
+        priority: request.priority,
+        ..Default::default()
+    };
+    Ok((contract(&asked)?, asked.profile.map(AskedProfile::from)))
 }
 
 /// A pattern of camera names.
@@ -90,40 +142,12 @@ fn span(request: &pb::SubscribeRequest, now: Timestamp) -> Result<Span, ApiError
     Ok(span)
 }
 
-/// The most characters of an unknown profile's name that the error repeats.
-const PROFILE_NAME_SHOWN_MAX: usize = 256;
-
 fn contract(request: &pb::SubscribeRequest) -> Result<Contract, ApiError> {
-    use pb::subscribe_request::Profile;
-    let profile = match &request.profile {
-        None => None,
-        Some(Profile::ProfileInline(profile)) if profile.len() > PROFILE_BYTES_MAX => {
-            return Err(ApiError::invalid(
-                "profile_inline",
-                "PROFILE_TOO_LARGE",
-                format!("the profile has {} bytes; the limit is {PROFILE_BYTES_MAX}", profile.len()),
-            ));
-        }
-        Some(Profile::ProfileInline(profile)) => {
-            let digest = ring::digest::digest(&ring::digest::SHA256, profile);
-            Some(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
-        }
-        Some(Profile::ProfileName(name)) => {
-            return Err(ApiError::invalid(
-                "profile_name",
-                "UNKNOWN_PROFILE",
-                format!(
-                    "no profile {:?} is known: this broker has no profile folder; send the profile inline",
-                    name.chars().take(PROFILE_NAME_SHOWN_MAX).collect::<String>()
-                ),
-            ));
-        }
-    };
     let contract = Contract {
         latency_bound: request.latency_bound_ns.map(Duration::from_nanos),
         accuracy_floor: request.accuracy_floor,
         on_time_share: request.on_time_share.unwrap_or(Contract::default().on_time_share),
-        profile,
+        profile: None,
         min_fps: request.min_fps,
         on_infeasible: match request.on_infeasible {
             0 => OnInfeasible::default(),
@@ -230,7 +254,6 @@ mod tests {
 
     #[test]
     fn every_field_that_makes_no_sense_is_named() {
-        use pb::subscribe_request::Profile;
         let table = [
             (pb::SubscribeRequest { pattern: "dock/cam*".into(), ..request() }, "pattern"),
             (pb::SubscribeRequest { pattern: String::new(), ..request() }, "pattern"),
@@ -244,32 +267,11 @@ mod tests {
             (pb::SubscribeRequest { deliver: -4, ..request() }, "deliver"),
             (pb::SubscribeRequest { accept_encodings: vec![1, 77], ..request() }, "accept_encodings"),
             (pb::SubscribeRequest { application: "x".repeat(129), ..request() }, "application"),
-            (
-                pb::SubscribeRequest { profile: Some(Profile::ProfileName("people".into())), ..request() },
-                "profile_name",
-            ),
-            (
-                pb::SubscribeRequest {
-                    profile: Some(Profile::ProfileInline(vec![0; PROFILE_BYTES_MAX + 1].into())),
-                    ..request()
-                },
-                "profile_inline",
-            ),
         ];
         for (request, field) in table {
             let error = Subscribe::parse(request, NOW).expect_err(field);
             assert_eq!((error.code, error.field.as_deref()), (Code::InvalidArgument, Some(field)), "{error}");
         }
-    }
-
-    #[test]
-    fn an_inline_profile_is_known_by_its_digest() {
-        use pb::subscribe_request::Profile;
-        let request =
-            pb::SubscribeRequest { profile: Some(Profile::ProfileInline("abc".into())), ..request() };
-        let digest = Subscribe::parse(request, NOW).unwrap().contract.profile.unwrap();
-        // FIPS 180-4, the example of one block.
-        assert_eq!(digest[..4], [0xba, 0x78, 0x16, 0xbf]);
     }
 
     proptest! {

@@ -64,6 +64,12 @@ enum Way {
     },
 }
 
+impl std::fmt::Debug for Dialler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Dialler").field(self.address()).finish()
+    }
+}
+
 impl Dialler {
     pub(super) fn new(
         address: Address,
@@ -158,6 +164,14 @@ impl Dialler {
             Bytes::new()
         })
         .await
+    }
+
+    /// Changes the contract of a subscription.
+    pub(super) async fn update_contract(
+        &self,
+        request: pb::UpdateContractRequest,
+    ) -> Result<pb::UpdateContractResponse, ClientError> {
+        self.call(Kind::UpdateContract, "UpdateContract", request, |_| Bytes::new()).await
     }
 
     /// Sends a result back.

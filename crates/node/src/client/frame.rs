@@ -111,10 +111,7 @@ impl ReceivedFrame {
             received_at,
             age_at_broker: age.map(|(age, error)| (Duration::from_nanos(age), Duration::from_nanos(error))),
             accuracy_expected: frame.accuracy_expected,
-            contract_state: u8::try_from(frame.contract_state)
-                .ok()
-                .and_then(ContractState::from_code)
-                .unwrap_or(ContractState::Unverified),
+            contract_state: contract_state(frame.contract_state),
             contract_reason: frame.contract_reason,
             infeasible: frame.infeasible,
             skipped: convert::skips_back(&frame.skipped),
@@ -122,6 +119,24 @@ impl ReceivedFrame {
             payload: frame.payload,
         })
     }
+}
+
+/// A state that this version does not know is as good as none.
+pub(super) fn contract_state(code: i32) -> ContractState {
+    u8::try_from(code).ok().and_then(ContractState::from_code).unwrap_or(ContractState::Unverified)
+}
+
+/// How the contract of a subscription stands on a camera.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContractStanding {
+    /// The subscription's number at the edge.
+    pub subscription: u64,
+    /// The application's name, for people; may be empty.
+    pub application: String,
+    /// The state.
+    pub state: ContractState,
+    /// A sentence that says why.
+    pub reason: String,
 }
 
 /// What is known of a camera.
@@ -169,6 +184,10 @@ pub struct CameraSummary {
     pub edge_disk: Option<LogOnDisk>,
     /// How its log on its own disk is doing; `None` if none is kept, or nothing was heard of it.
     pub camera_disk: Option<LogOnDisk>,
+    /// What the link carries, in bits per second, as far as frames have measured it.
+    pub link_bits_per_second: Option<f64>,
+    /// How the contracts of its subscriptions stand; those that ask nothing are left out.
+    pub contracts: Vec<ContractStanding>,
 }
 
 /// How a log on disk is doing.
@@ -228,6 +247,17 @@ impl CameraSummary {
             link_bytes: info.link_bytes,
             edge_disk: info.edge_disk.map(LogOnDisk::from_message),
             camera_disk: info.camera_disk.map(LogOnDisk::from_message),
+            link_bits_per_second: info.link_bits_per_second,
+            contracts: info
+                .contracts
+                .into_iter()
+                .map(|standing| ContractStanding {
+                    subscription: standing.subscription_id,
+                    application: standing.application,
+                    state: contract_state(standing.state),
+                    reason: standing.reason,
+                })
+                .collect(),
             clock: clock.map(|((ahead_ns, error), round_trip_time)| ClockRelation {
                 ahead_ns,
                 error: Duration::from_nanos(error),
@@ -240,8 +270,8 @@ impl CameraSummary {
 #[cfg(test)]
 mod tests {
     use mez_core::clock::{ClockEstimator, Exchange};
-    use mez_core::contract::Contract;
     use mez_core::frame::{Frame, Quality, SkipReason};
+    use mez_core::keeping::Verdict;
     use mez_core::log::Record;
     use mez_core::subscription::Delivery;
     use proptest::prelude::*;
@@ -296,6 +326,9 @@ mod tests {
             let captured = captured
                 .map(|(at, error)| (Instant::from_nanos(at.into()), Duration::from_nanos(error.into())));
             let now = Instant::from_nanos(1 << 40);
+            let Quality { expected_accuracy, infeasible } = quality;
+            let (state, reason) = (ContractState::LatencyMiss, String::from("a sentence"));
+            let verdict = Verdict { expected_accuracy, infeasible, state, reason };
             let delivery = Delivery {
                 camera: "dock/cam1".parse().unwrap(),
                 record: Record {
@@ -307,7 +340,7 @@ mod tests {
                 skipped,
                 not_held,
             };
-            let message = convert::frame(delivery, captured, &Contract::default(), now);
+            let message = convert::frame(delivery, captured, Some(verdict), now);
             let received = ReceivedFrame::from_message(message, now, BrokerClock::Same).unwrap();
             prop_assert_eq!(received.meta, meta);
             prop_assert_eq!(&received.payload[..], &payload[..]);
@@ -316,8 +349,8 @@ mod tests {
             prop_assert_eq!(received.captured_at, captured);
             let age = captured.map(|(at, error)| (now.saturating_since(at), error));
             prop_assert_eq!(received.age_at_broker, age);
-            prop_assert_eq!(received.contract_state, ContractState::Unverified);
-            prop_assert!(!received.contract_reason.is_empty());
+            prop_assert_eq!(received.contract_state, ContractState::LatencyMiss);
+            prop_assert_eq!(received.contract_reason, "a sentence");
             prop_assert_eq!(received.accuracy_expected, quality.expected_accuracy);
             prop_assert_eq!(received.infeasible, quality.infeasible);
         }

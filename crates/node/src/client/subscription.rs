@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::{Encoding, SkipCounts};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Deliver, NotHeld};
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::dial::{Dialler, EventStream};
 use super::error::ClientError;
-use super::frame::ReceivedFrame;
+use super::frame::{ReceivedFrame, contract_state};
 use super::mailbox::Mailbox;
 use super::{OwnedTask, REDIAL_INTERVAL};
 use crate::api::pb::subscribe_event::Event as Message;
@@ -125,6 +125,15 @@ pub enum Event {
         /// Why it went, for people.
         reason: Option<String>,
     },
+    /// The contract stands otherwise than before on a camera. Also told where no frames come.
+    Contract {
+        /// The camera.
+        camera: CameraName,
+        /// The state.
+        state: ContractState,
+        /// A sentence that says why.
+        reason: String,
+    },
     /// Nothing that matches is connected; frames come as soon as it is.
     Waiting {
         /// How many cameras match that the edge knows.
@@ -159,6 +168,7 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Subscription {
     shared: Arc<Shared>,
+    dialler: Dialler,
     deliver: Deliver,
     cameras: Vec<CameraName>,
     _task: OwnedTask,
@@ -171,12 +181,19 @@ struct Shared {
     came: Notify,
     /// Something was taken out of it.
     went: Notify,
+    /// The broker's number for the subscription, and what was asked; both may change.
+    asked: Mutex<(u64, pb::SubscribeRequest)>,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Mailbox> {
         // Every call leaves it whole.
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn asked(&self) -> MutexGuard<'_, (u64, pb::SubscribeRequest)> {
+        // Every statement leaves it whole.
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put(&self, put: impl FnOnce(&mut Mailbox)) {
@@ -208,11 +225,14 @@ impl Subscription {
             mailbox: Mutex::new(Mailbox::new(deliver, options.waiting_frames_max)),
             came: Notify::new(),
             went: Notify::new(),
+            // Asked anew, it has to mean the same also when the beginning has passed meanwhile.
+            asked: Mutex::new((
+                started.subscription_id,
+                pb::SubscribeRequest { deliver: started.deliver, ..request },
+            )),
         });
         let reading = Reading {
-            dialler,
-            // Asked anew, it has to mean the same also when the beginning has passed meanwhile.
-            request: pb::SubscribeRequest { deliver: started.deliver, ..request },
+            dialler: dialler.clone(),
             deliver,
             reconnect: options.reconnect,
             shared: Arc::clone(&shared),
@@ -220,7 +240,7 @@ impl Subscription {
             newest: Vec::new(),
         };
         let cameras = started.cameras.iter().filter_map(|camera| camera.parse().ok()).collect();
-        Ok(Self { shared, deliver, cameras, _task: OwnedTask::spawn(reading.run(stream)) })
+        Ok(Self { shared, dialler, deliver, cameras, _task: OwnedTask::spawn(reading.run(stream)) })
     }
 
     /// The cameras that matched at the start, connected or not.
@@ -231,6 +251,16 @@ impl Subscription {
     /// Newest or every: what was asked for, or what the broker chose.
     pub fn deliver(&self) -> Deliver {
         self.deliver
+    }
+
+    /// Changes what it asks for, also while something waits for its next event.
+    pub fn terms(&self) -> Terms {
+        Terms { shared: Arc::clone(&self.shared), dialler: self.dialler.clone() }
+    }
+
+    /// See [`Terms::update`].
+    pub async fn update(&self, options: &SubscribeOptions) -> Result<(), ClientError> {
+        self.terms().update(options).await
     }
 
     /// What comes next; nothing after [`Event::Ended`] or [`Event::Failed`]. Cancelling this loses nothing.
@@ -254,10 +284,52 @@ impl Subscription {
     }
 }
 
+/// What a subscription asks for. Does not keep it open.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    shared: Arc<Shared>,
+    dialler: Dialler,
+}
+
+impl Terms {
+    /// Asks for something else from now on: the bounds, the profile, `min_fps`, `on_infeasible` and the priority of `options`; the rest
+    /// of them stays as it was. Also holds after the connection was lost.
+    pub async fn update(&self, options: &SubscribeOptions) -> Result<(), ClientError> {
+        use pb::subscribe_request::Profile as Message;
+        use pb::update_contract_request::Profile as Changed;
+        let message = options.message("");
+        let subscription_id = {
+            let mut asked = self.shared.asked();
+            let (id, before) = &mut *asked;
+            before.latency_bound_ns = message.latency_bound_ns;
+            before.accuracy_floor = message.accuracy_floor;
+            before.on_time_share = message.on_time_share;
+            before.profile.clone_from(&message.profile);
+            before.min_fps = message.min_fps;
+            before.on_infeasible = message.on_infeasible;
+            before.priority = message.priority;
+            *id
+        };
+        let request = pb::UpdateContractRequest {
+            subscription_id,
+            latency_bound_ns: message.latency_bound_ns,
+            accuracy_floor: message.accuracy_floor,
+            on_time_share: message.on_time_share,
+            profile: message.profile.map(|profile| match profile {
+                Message::ProfileInline(bytes) => Changed::ProfileInline(bytes),
+                Message::ProfileName(name) => Changed::ProfileName(name),
+            }),
+            min_fps: message.min_fps,
+            on_infeasible: message.on_infeasible,
+            priority: message.priority,
+        };
+        self.dialler.update_contract(request).await.map(|_| ())
+    }
+}
+
 /// The task behind a subscription.
 struct Reading {
     dialler: Dialler,
-    request: pb::SubscribeRequest,
     deliver: Deliver,
     reconnect: bool,
     shared: Arc<Shared>,
@@ -315,6 +387,12 @@ impl Reading {
                     let notice = Event::Camera { camera, up: change.up, reason };
                     self.shared.put(|mailbox| mailbox.put_notice(notice));
                 }
+                Message::ContractChange(change) => {
+                    let camera = self.camera(&change.camera)?;
+                    let state = contract_state(change.state);
+                    let notice = Event::Contract { camera, state, reason: change.reason };
+                    self.shared.put(|mailbox| mailbox.put_notice(notice));
+                }
                 Message::Waiting(waiting) => {
                     let notice = Event::Waiting { matching: waiting.matching as usize };
                     self.shared.put(|mailbox| mailbox.put_notice(notice));
@@ -344,7 +422,7 @@ impl Reading {
 
     /// Dials until the broker is back, or says something that will not pass.
     async fn redial(&self) -> Result<EventStream, ClientError> {
-        let mut request = self.request.clone();
+        let mut request = self.shared.asked().1.clone();
         if self.deliver == Deliver::Every {
             // Every frame: go on where we were. What comes twice is dropped.
             let from = self.newest.iter().map(|(_, captured)| captured.as_nanos()).min();
@@ -353,7 +431,10 @@ impl Reading {
         loop {
             tokio::time::sleep(REDIAL_INTERVAL).await;
             match self.dialler.subscribe(request.clone()).await {
-                Ok((stream, _)) => return Ok(stream),
+                Ok((stream, started)) => {
+                    self.shared.asked().0 = started.subscription_id;
+                    return Ok(stream);
+                }
                 Err(error) if error.is_passing() => tracing::trace!(%error, "the broker is still away"),
                 Err(error) => return Err(error),
             }

@@ -46,6 +46,8 @@ pub enum Kind {
     Memory = 10,
     /// The client has mapped the memory: its number.
     Mapped = 11,
+    /// [`pb::UpdateContractRequest`], [`pb::UpdateContractResponse`].
+    UpdateContract = 12,
 }
 
 impl Kind {
@@ -63,6 +65,7 @@ impl Kind {
             Error,
             Memory,
             Mapped,
+            UpdateContract,
         ];
         all.into_iter().find(|kind| *kind as u8 == code)
     }

@@ -86,6 +86,15 @@ async fn converse(
                 };
                 answer(writer, Kind::Unsubscribe, response).await?;
             }
+            Kind::UpdateContract => {
+                let response = match broker {
+                    Broker::Edge(api) => {
+                        api.update_contract(principal, packet.decode(Kind::UpdateContract)?).await
+                    }
+                    Broker::Camera(_) => Err(not_here("a camera broker keeps no contracts")),
+                };
+                answer(writer, Kind::UpdateContract, response).await?;
+            }
             Kind::GetCameraInfo => {
                 let response = match broker {
                     Broker::Edge(api) => api.camera_info(packet.decode(Kind::GetCameraInfo)?).await,

@@ -7,6 +7,8 @@
 //! | `gaps` | delivered + stated gaps = published (I5) | `deliveries.rs` |
 //! | `reasons` | a frame that was never sent has its own reason, not "late or lost" (I5, I7) | `deliveries.rs` |
 //! | `quality` | a frame says what was done to it, and comes with what its camera said of how good it is (I6) | `deliveries.rs` |
+//! | `floor` | a frame below the floor of a contract whose profile knows it is marked (I6) | `contracts.rs` |
+//! | `contract` | nobody is told that a contract is kept while too many frames are late, or none comes in time (I6, I7) | `contracts.rs` |
 //! | `clock` | the age that the edge states is right within the error that it states | `deliveries.rs` |
 //! | `one crossing` | no frame is given to a link twice, whatever the number of subscribers | `frames.rs` |
 //! | `one in flight` | at most one frame of a connection has bytes unsent | `frames.rs` |
@@ -25,6 +27,7 @@
 //! | `state` | what brokers say of a link is how it is | [`crate::world`], `world/watch.rs` |
 
 mod chains;
+mod contracts;
 mod deliveries;
 mod frames;
 mod past;
@@ -37,6 +40,7 @@ use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::name::CameraName;
 
+pub(crate) use self::contracts::Kept;
 pub(crate) use self::deliveries::Reading;
 use self::frames::Run;
 use crate::time::Moment;
@@ -72,6 +76,7 @@ pub(crate) struct Checks {
     /// Frames of chains that each run of an edge has decoded, and whose successors it can decode.
     decoded: BTreeMap<(u64, CameraName), BTreeSet<(FrameId, LinkId)>>,
     readings: BTreeMap<SubscriptionId, Reading>,
+    contracts: BTreeMap<SubscriptionId, Kept>,
     /// How many replies of an application to a frame are on their way.
     replies: BTreeMap<(CameraName, FrameId, String), u64>,
     /// Of each run of a camera, what it did for readings of the past.

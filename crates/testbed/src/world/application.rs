@@ -1,20 +1,24 @@
 //! Applications: each reads the replica logs through a subscription, at its own pace.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::edge::SubscriptionId;
-use mez_core::frame::{FrameId, SkipCounts};
+use mez_core::contract::ContractState;
+use mez_core::frame::{FrameId, Rung, SkipCounts};
+use mez_core::keeping::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Delivery, Next, NotHeld, Span, Subscription};
-use mez_core::units::{ClockAnchor, Timestamp};
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
+use super::camera::PROFILE_BYTES;
 use super::events::Event;
 use super::past::Asked;
 use super::{ApplicationId, ApplicationSpec, Bug, Node, World};
-use crate::check::Reading;
+use crate::check::{Kept, Reading};
 use crate::random::Random;
 use crate::time::{Moment, secs};
 use crate::trace::What;
@@ -43,6 +47,19 @@ pub struct Delivered {
     pub not_held: Option<NotHeld>,
     /// How many subscriptions the application has had before this one.
     pub subscription: u64,
+    /// What was said of it and of the contract, where the reading is live.
+    pub verdict: Option<Verdict>,
+    /// What was done to it.
+    pub rung: Rung,
+}
+
+/// An application was told how its contract fares.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// When.
+    pub at: Moment,
+    /// What.
+    pub change: Change,
 }
 
 impl Delivered {
@@ -62,6 +79,9 @@ pub(super) struct Application {
     pub(super) ready_since: Moment,
     pub(super) deliveries: Vec<Delivered>,
     pub(super) reading: Option<(SubscriptionId, Subscription)>,
+    /// Whether what it asked is kept, of a live reading.
+    keeping: Option<Keeping>,
+    changes: Vec<Told>,
     pub(super) random: Random,
     /// When its reading was last busy with the past.
     pub(super) past_until: Moment,
@@ -101,6 +121,7 @@ impl Application {
         self.reading = None;
         self.asked.clear();
         self.excused = false;
+        self.keeping = None;
         self.letters.clear();
     }
 }
@@ -123,6 +144,8 @@ impl World {
             ready_since: self.now,
             deliveries: Vec::new(),
             reading: None,
+            keeping: None,
+            changes: Vec::new(),
             random: self.random.split(),
             past_until: self.now,
             questions: 0,
@@ -144,6 +167,11 @@ impl World {
     /// What an application got so far, in order.
     pub fn deliveries(&self, application: ApplicationId) -> &[Delivered] {
         &self.applications[application.0].deliveries
+    }
+
+    /// What an application was told of its contract so far, in order.
+    pub fn contract_changes(&self, application: ApplicationId) -> &[Told] {
+        &self.applications[application.0].changes
     }
 
     /// What an application got since `moment`.
@@ -172,7 +200,12 @@ impl World {
         let (pattern, contract) = (application.pattern.clone(), application.spec.contract.clone());
         let (begin, end, deliver) =
             (application.spec.begin_before, application.spec.end_after_ms, application.spec.deliver);
+        let profile = contract.profile.and_then(|hash| self.profiles.get(&hash)).cloned();
+        let (asked, named) = (contract.clone(), contract.profile.filter(|_| profile.is_some()));
         let span = self.with_edge(edge, |process, now| {
+            if let Some(hash) = named {
+                process.broker.add_profile(hash, vec![hash[0]; PROFILE_BYTES].into());
+            }
             let wall = process.wall(now);
             let end = end.map(|end_ms| {
                 Timestamp::from_nanos(wall.as_nanos().saturating_add_signed(end_ms * 1_000_000))
@@ -194,6 +227,14 @@ impl World {
         application.reading = Some((id, Subscription::reaching(span, reach)));
         application.subscribed = self.now;
         application.subscriptions += 1;
+        if span.begin.is_none() {
+            let shared = profile.clone().map(Arc::new);
+            application.keeping = Some(Keeping::new(id, asked.clone(), shared));
+            if !asked.asks_nothing() {
+                self.checks.contracted(id, Kept::new(asked, profile, self.now));
+                self.events.push(self.now, Event::Contract { application: index, subscription: id });
+            }
+        }
         self.edges[edge].subscriptions_changed = self.now;
         if let Some(end_ms) = self.applications[index].spec.end_after_ms {
             // The edge's clock may be slow by its drift.
@@ -208,9 +249,11 @@ impl World {
         application.wants = false;
         let edge = application.spec.edge.0;
         application.letters.clear();
+        application.keeping = None;
         let reading = application.reading.take();
         self.drop_questions(index);
         if let Some((id, _)) = reading {
+            self.checks.released(id);
             self.with_edge(edge, |process, _| process.broker.handle_unsubscribe(id));
             self.edges[edge].subscriptions_changed = self.now;
         }
@@ -238,59 +281,140 @@ impl World {
             return;
         }
         let Some((id, reading)) = &mut application.reading else { return };
+        let edge = &self.edges[application.spec.edge.0];
+        let Some(process) = &edge.process else { return };
+        let now = edge.clock.monotonic(self.now);
         for letter in application.letters.extract_if(.., |letter| letter.arrives <= self.now) {
+            if let Some(keeping) = &mut application.keeping {
+                keeping.attach(now, letter.camera.clone());
+            }
             reading.attach_from(letter.camera, letter.log, letter.present);
         }
         if !application.letters.is_empty() && reading.cameras().next().is_none() {
             // The first logs are there before anybody looks.
             return;
         }
+        loop {
+            let mut delivery = match reading.next(process.wall(now)) {
+                Next::Pending => {
+                    self.tell_contract(index);
+                    return self.ask_past(index);
+                }
+                Next::Ended { .. } => {
+                    self.watch_end(index);
+                    self.applications[index].ended = true;
+                    self.trace.record(self.now, What::Ended { application: index });
+                    return self.unsubscribe(index);
+                }
+                Next::Frame(delivery) => delivery,
+            };
+            if self.bug == Some(Bug::Miscounted) && application.frames % 20 == 19 {
+                delivery.skipped.add(mez_core::frame::SkipReason::LinkBusy, 1);
+            }
+            let meta = &delivery.record.frame.meta;
+            let stated = process
+                .broker
+                .capture_clock(now, &delivery.camera)
+                .and_then(|clock| clock.captured_at(meta.id, meta.captured));
+            let mut verdict = None;
+            if let Some(keeping) = &mut application.keeping {
+                let view = process.broker.view(now, &delivery.camera);
+                match keeping.judge(now, delivery, stated.map(|(captured, _)| captured), &view) {
+                    Judged::Withheld => continue,
+                    Judged::Deliver(judged, said) => (delivery, verdict) = (judged, Some(said)),
+                }
+            }
+            if let (Some(verdict), Some(Bug::AllIsWell)) = (&mut verdict, self.bug) {
+                verdict.state = ContractState::Ok;
+            }
+            let id = *id;
+            return self.hand_over_frame(index, id, delivery, stated, verdict);
+        }
+    }
+
+    fn hand_over_frame(
+        &mut self,
+        index: usize,
+        id: SubscriptionId,
+        delivery: Box<Delivery>,
+        stated: Option<(Instant, Duration)>,
+        verdict: Option<Verdict>,
+    ) {
+        let application = &mut self.applications[index];
         let edge = &self.edges[application.spec.edge.0];
-        let Some(process) = &edge.process else { return };
-        let now = edge.clock.monotonic(self.now);
-        match reading.next(process.wall(now)) {
-            Next::Pending => self.ask_past(index),
-            Next::Ended { .. } => {
-                self.watch_end(index);
-                self.applications[index].ended = true;
-                self.trace.record(self.now, What::Ended { application: index });
-                self.unsubscribe(index);
-            }
-            Next::Frame(mut delivery) => {
-                if self.bug == Some(Bug::Miscounted) && application.frames % 20 == 19 {
-                    delivery.skipped.add(mez_core::frame::SkipReason::LinkBusy, 1);
-                }
-                let meta = &delivery.record.frame.meta;
-                let stated = process
-                    .broker
-                    .capture_clock(now, &delivery.camera)
-                    .and_then(|clock| clock.captured_at(meta.id, meta.captured));
-                let published = self.checks.delivered(*id, &delivery, stated, &edge.clock);
-                if self.bug == Some(Bug::FrameAgain) && application.frames == 30 {
-                    self.checks.delivered(*id, &delivery, stated, &edge.clock);
-                }
-                let frame = meta.id;
-                let skipped = delivery.skipped.total();
-                self.trace.record(self.now, What::Delivered { application: index, frame, skipped });
-                application.deliveries.extend(published.map(|published| Delivered {
-                    at: self.now,
-                    camera: delivery.camera.clone(),
-                    frame,
-                    published,
-                    skipped: delivery.skipped,
-                    not_held: delivery.not_held,
-                    subscription: application.subscriptions - 1,
-                }));
-                application.held = Some(*delivery);
-                application.frames += 1;
-                let done = self.now + application.spec.consumes.max(CONSUMES_MIN);
-                let frames = application.frames;
-                self.events.push(done, Event::Ready { application: index, frames });
-                self.watch_age(index);
-                self.watch_holes(index);
-                // Another camera may lack something meanwhile.
-                self.ask_past(index);
-            }
+        let published = self.checks.delivered(id, &delivery, stated, &edge.clock);
+        if self.bug == Some(Bug::FrameAgain) && application.frames == 30 {
+            self.checks.delivered(id, &delivery, stated, &edge.clock);
+        }
+        let meta = &delivery.record.frame.meta;
+        let frame = meta.id;
+        if let (Some(verdict), Some(published)) = (&verdict, published) {
+            self.checks.judged(
+                id,
+                &delivery.camera,
+                frame,
+                &meta.rung,
+                (self.now.since(published), stated.map(|(_, error)| error)),
+                verdict,
+            );
+        }
+        let skipped = delivery.skipped.total();
+        self.trace.record(self.now, What::Delivered { application: index, frame, skipped });
+        application.deliveries.extend(published.map(|published| Delivered {
+            at: self.now,
+            camera: delivery.camera.clone(),
+            frame,
+            published,
+            skipped: delivery.skipped,
+            not_held: delivery.not_held,
+            subscription: application.subscriptions - 1,
+            verdict,
+            rung: meta.rung.clone(),
+        }));
+        application.held = Some(*delivery);
+        application.frames += 1;
+        let done = self.now + application.spec.consumes.max(CONSUMES_MIN);
+        let frames = application.frames;
+        self.events.push(done, Event::Ready { application: index, frames });
+        self.watch_age(index);
+        self.watch_holes(index);
+        self.tell_contract(index);
+        // Another camera may lack something meanwhile.
+        self.ask_past(index);
+    }
+
+    /// Tells an application how its contract fares, if that has changed.
+    fn tell_contract(&mut self, index: usize) {
+        let application = &mut self.applications[index];
+        let edge = &self.edges[application.spec.edge.0];
+        let (Some(process), Some((id, _)), Some(keeping)) =
+            (&edge.process, &application.reading, &mut application.keeping)
+        else {
+            return;
+        };
+        if self.bug == Some(Bug::AllIsWell) {
+            return;
+        }
+        let (id, now) = (*id, edge.clock.monotonic(self.now));
+        keeping.look_again();
+        let mut ends = false;
+        while let Some(change) = keeping.poll(now, |camera| Arc::new(process.broker.view(now, camera))) {
+            self.checks.told(id, change.state);
+            ends |= change.ends;
+            application.changes.push(Told { at: self.now, change });
+        }
+        if ends {
+            application.ended = true;
+            self.unsubscribe(index);
+        }
+    }
+
+    /// Looks whether frames that did not come have broken a contract.
+    pub(super) fn look_at_contract(&mut self, index: usize, subscription: SubscriptionId) {
+        let application = &self.applications[index];
+        if application.reading.as_ref().is_some_and(|(id, _)| *id == subscription) {
+            self.tell_contract(index);
+            self.events.push(self.now + LOOK_INTERVAL, Event::Contract { application: index, subscription });
         }
     }
 

@@ -43,4 +43,6 @@ pub enum Bug {
     LossForgotten,
     /// An edge's decoder shows something of every frame, whether or not it can be decoded.
     UndecodableShown,
+    /// Applications are told that their contract is kept, whatever comes, and nothing else.
+    AllIsWell,
 }

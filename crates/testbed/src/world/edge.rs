@@ -208,6 +208,14 @@ impl World {
                 }
             }
             EdgeOutput::History { request, answer } => self.past_answered(index, request, answer),
+            EdgeOutput::ViewChanged { camera } => {
+                for application in 0..self.applications.len() {
+                    let known = &self.applications[application];
+                    if known.reads(index, &camera) && !known.spec.contract.asks_nothing() {
+                        self.touch(Node::Application(application));
+                    }
+                }
+            }
             EdgeOutput::CameraChanged { up, .. } => {
                 self.trace.record(now, What::CameraChanged { edge: index, up });
             }

@@ -36,6 +36,8 @@ pub(super) enum Event {
     Ready { application: usize, frames: u64 },
     /// A subscription's end may have passed.
     Look { application: usize, subscription: SubscriptionId },
+    /// A contract may have been broken by frames that did not come.
+    Contract { application: usize, subscription: SubscriptionId },
     /// Something that the scenario planned.
     Action(Action),
     /// The checks look around.

@@ -31,9 +31,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
+use mez_core::profile::{ProfileHash, SizedProfile};
+
 use self::application::Application;
-pub use self::application::Delivered;
 pub(crate) use self::application::reply_to;
+pub use self::application::{Delivered, Told};
 pub use self::bug::Bug;
 pub use self::camera::CameraCounts;
 use self::camera::CameraHost;
@@ -101,6 +103,8 @@ pub struct World {
     payloads: u64,
     actions: u64,
     wall_steps: u64,
+    /// Profiles that contracts may name.
+    profiles: BTreeMap<ProfileHash, SizedProfile>,
     checks: Checks,
     trace: Trace,
     bug: Option<Bug>,
@@ -153,6 +157,7 @@ impl World {
             payloads: 0,
             actions: 0,
             wall_steps: 0,
+            profiles: BTreeMap::new(),
             checks: Checks::default(),
             trace: Trace::default(),
             bug: None,
@@ -243,6 +248,13 @@ impl World {
         Some(Failure { seed: self.seed, violation, trace: self.trace.tail(60) })
     }
 
+    /// A profile that contracts may name; its hash.
+    pub fn profile(&mut self, profile: SizedProfile) -> ProfileHash {
+        let hash = [self.profiles.len() as u8 + 1; 32];
+        self.profiles.insert(hash, profile);
+        hash
+    }
+
     // ---- making -------------------------------------------------------------------------------------------
 
     fn draw_clock(&mut self) -> HostClock {
@@ -281,6 +293,7 @@ impl World {
             Event::Wake { application } => self.wake(application),
             Event::Ready { application, frames } => self.finish_frame(application, frames),
             Event::Look { application, subscription } => self.look(application, subscription),
+            Event::Contract { application, subscription } => self.look_at_contract(application, subscription),
             Event::Action(action) => self.apply(action),
             Event::Watch => {
                 self.watch();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mez_core::contract::OnInfeasible;
 use mez_core::subscription::Deliver;
 
 use super::{Node, World};
@@ -37,6 +38,7 @@ impl World {
             self.watch_presence(camera);
             for application in 0..self.applications.len() {
                 self.watch_resuming(application, camera);
+                self.watch_contract(application, camera);
             }
         }
         for index in 0..self.edges.len() {
@@ -175,7 +177,10 @@ impl World {
         let waits = process.told.is_some() && process.told != process.sent;
         let idle = well
             && self.now >= quiet_since + queue_time(&link.spec()) * 2
-            && process.broker.demand().is_some()
+            && process.broker.demand().is_some_and(|demand| {
+                // Who wants nothing below the bounds may have the link silent.
+                demand.contracts.iter().all(|contract| contract.on_infeasible == OnInfeasible::Degrade)
+            })
             && waits
             && link.is_idle(Side::Camera)
             && link.is_idle(Side::Edge)
@@ -215,6 +220,22 @@ impl World {
         });
     }
 
+    /// Who is told that all is well gets frames in time; after faults, while it is ready and its camera publishes.
+    pub(super) fn watch_contract(&mut self, application: usize, camera: usize) {
+        let (reader, host) = (&self.applications[application], &self.cameras[camera]);
+        // Of several cameras, another one may have been told of last.
+        let only = self.cameras.iter().filter(|other| reader.pattern.matches(&other.name)).count() == 1;
+        let watched = only
+            && reader.reads(host.spec.edge.0, &host.name)
+            && !reader.stalled
+            && !self.is_frozen(Node::Edge(host.spec.edge.0))
+            && host.publishing
+            && host.process.is_some()
+            && host.spec.interval < ms(500);
+        let Some((id, _)) = reader.reading.as_ref().filter(|_| watched) else { return };
+        self.checks.watch_contract(*id, reader.ready_since + reader.spec.consumes * 2);
+    }
+
     /// How long the largest frame of a camera takes on its link as it is now, with what else crosses.
     fn service_time(&self, camera: usize) -> Duration {
         let host = &self.cameras[camera];
@@ -227,6 +248,7 @@ impl World {
         let live = reader.reads(host.spec.edge.0, &host.name)
             && reader.spec.end_after_ms.is_none()
             && reader.asked.is_empty()
+            && reader.spec.contract.on_infeasible == OnInfeasible::Degrade
             && !reader.stalled
             && host.publishing
             && self.is_well(camera);

@@ -8,22 +8,21 @@
 //! Frames of a chain have a byte budget: what arrives in time with the probability that is asked for, as far as the policy knows. Rungs that
 //! leave frames out are passed over. After a codec of chains has failed, frames are stills for a while.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::profiles::Profiles;
 use super::rungs::{Basis, Ratios, Rungs, chains_take, coarsened, makeable};
-use crate::contract::{Contract, OnInfeasible};
+use crate::contract::Joint;
 use crate::controller::named::PolicyName;
 use crate::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
 use crate::frame::{ChainLink, Frame, FrameId, Reference, Rung};
-use crate::profile::{Profile, RungProfile};
+use crate::profile::{Profile, ProfileHash, RungProfile};
 use crate::setting::Setting;
-use crate::units::Instant;
+use crate::units::{BitsPerSecond, Instant};
+use crate::wire::ProfileUse;
 
 /// The latency bound where no contract gives one: frames are wanted as soon as possible.
 const BOUND_DEFAULT: Duration = Duration::from_secs(1);
-/// Profiles that are kept; beyond that the one that was given first is forgotten.
-pub const PROFILES_MAX: usize = 16;
 /// How long a rung may take before its frame is given up, where the bound allows more: an idle link with a frame to send is
 /// never silent for longer than a quarter of a second, also when a codec hangs.
 const MAKING_TIME_MAX: Duration = Duration::from_millis(200);
@@ -45,43 +44,6 @@ const STILLS_TIME_KEPT: f64 = 0.99;
 const LIFT_KEPT: f64 = 0.9;
 /// Budgets are never lifted by more.
 const LIFT_MAX: f64 = 64.0;
-
-/// What the applications that lead ask together.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Wish {
-    pub(super) bound: Duration,
-    floor: f64,
-    on_time_share: f64,
-    degrade: bool,
-    profile: Option<[u8; 32]>,
-}
-
-impl Wish {
-    /// What the contracts come to; `None` where frames go as they are.
-    pub(super) fn of(contracts: &[Contract]) -> Option<Self> {
-        let highest = contracts.iter().map(|contract| contract.priority).max()?;
-        let leading: Vec<&Contract> =
-            contracts.iter().filter(|contract| contract.priority == highest).collect();
-        let floor_of = |contract: &&&Contract| contract.accuracy_floor;
-        if leading.iter().any(|contract| contract.accuracy_floor.is_none()) {
-            return None;
-        }
-        let strictest = leading
-            .iter()
-            .max_by(|a, b| floor_of(a).partial_cmp(&floor_of(b)).unwrap_or(std::cmp::Ordering::Equal))?;
-        Some(Self {
-            bound: leading
-                .iter()
-                .filter_map(|contract| contract.latency_bound)
-                .min()
-                .unwrap_or(BOUND_DEFAULT),
-            floor: strictest.accuracy_floor?,
-            on_time_share: leading.iter().map(|contract| contract.on_time_share).fold(0.0, f64::max),
-            degrade: leading.iter().any(|contract| contract.on_infeasible == OnInfeasible::Degrade),
-            profile: strictest.profile,
-        })
-    }
-}
 
 /// What to do with the waiting frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,13 +79,22 @@ pub(super) struct Making {
     floor: Option<f64>,
 }
 
+/// What was seen when a frame last waited.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) at: Instant,
+    pub(super) profile_use: ProfileUse,
+    /// Bytes of the cheapest rung that keeps the floor.
+    pub(super) floor_bytes: Option<f64>,
+    pub(super) best_accuracy: Option<f64>,
+    pub(super) infeasible: bool,
+}
+
 /// Decides what is made of frames, and follows what becomes of them.
 pub(super) struct Adapter {
     policy: Box<dyn Policy>,
-    /// In the order in which they were given.
-    profiles: BTreeMap<u64, ([u8; 32], Profile)>,
-    profiles_given: u64,
     rungs: Option<Rungs>,
+    seen: Option<Seen>,
     ratios: Ratios,
     /// Frames are stills until then.
     stills_until: Instant,
@@ -137,9 +108,8 @@ impl Adapter {
     pub(super) fn new(policy: PolicyName) -> Self {
         Self {
             policy: policy.policy(),
-            profiles: BTreeMap::new(),
-            profiles_given: 0,
             rungs: None,
+            seen: None,
             ratios: Ratios::default(),
             stills_until: Instant::ZERO,
             stills_time: STILLS_TIME_MIN,
@@ -147,31 +117,39 @@ impl Adapter {
         }
     }
 
-    /// Takes in a profile under its SHA-256.
-    pub(super) fn add_profile(&mut self, hash: [u8; 32], profile: Profile) {
-        self.profiles.retain(|_, (known, _)| *known != hash);
-        if self.profiles.len() == PROFILES_MAX {
-            self.profiles.pop_first();
-        }
-        self.profiles_given += 1;
-        self.profiles.insert(self.profiles_given, (hash, profile));
-        // It may take the place of the default ladder.
+    /// The rungs have to be chosen anew.
+    pub(super) fn forget_rungs(&mut self) {
         self.rungs = None;
+    }
+
+    /// Something else is asked from now on.
+    pub(super) fn forget_seen(&mut self) {
+        self.seen = None;
+    }
+
+    pub(super) fn seen(&self) -> Option<&Seen> {
+        self.seen.as_ref()
+    }
+
+    pub(super) fn link_rate(&self) -> Option<BitsPerSecond> {
+        self.policy.link_rate()
     }
 
     /// What to do with a frame that waits while the link is free.
     pub(super) fn plan(
         &mut self,
         now: Instant,
-        wish: &Wish,
+        wish: &Joint,
+        profiles: &Profiles,
         frame: &Frame,
         before: Option<&Setting>,
         (captured, interval): (Instant, Duration),
     ) -> Plan {
         let pixels = (frame.meta.width, frame.meta.height);
         let chains = now >= self.stills_until && chains_take(pixels);
+        let (profile, profile_use) = usable(profiles, wish.profile, pixels, chains);
         let basis = Basis {
-            profile: wish.profile.filter(|hash| find(&self.profiles, *hash, pixels, chains).is_some()),
+            profile: wish.profile.filter(|_| profile.is_some()),
             pixels,
             encoding: frame.meta.encoding,
             original_bytes: frame.payload.len().max(1) as f64,
@@ -179,18 +157,18 @@ impl Adapter {
             ratios: self.ratios,
         };
         let rungs = self.rungs.take().filter(|rungs| rungs.basis.will_do_for(&basis));
-        let profile = basis.profile.and_then(|hash| find(&self.profiles, hash, pixels, chains));
         let rungs = &*self.rungs.insert(rungs.unwrap_or_else(|| Rungs::new(basis, profile)));
         let Rungs { basis, ladder, settings, .. } = rungs;
         let verified = basis.profile.is_some();
+        let bound = wish.latency_bound.unwrap_or(BOUND_DEFAULT);
         let mut offer = Offer {
             now,
             captured,
             interval,
             ladder,
-            latency_bound: wish.bound,
+            latency_bound: bound,
             result_latency_bound: None,
-            accuracy_floor: verified.then_some(wish.floor),
+            accuracy_floor: verified.then_some(wish.accuracy_floor),
             on_time_share: wish.on_time_share,
             degrade: wish.degrade,
             cap: None,
@@ -200,7 +178,16 @@ impl Adapter {
         let in_time = self.policy.bytes_in_time(&offer, rungs.chain_time());
         let costs = rungs.costs(before, in_time, self.lift);
         offer.coding = rungs.has_chains().then(|| costs.coding(rungs));
-        match self.policy.decide(&offer) {
+        let decision = self.policy.decide(&offer);
+        let floor = ladder.lowest_at(offer.accuracy_floor);
+        self.seen = Some(Seen {
+            at: now,
+            profile_use,
+            floor_bytes: floor.map(|place| ladder.rungs()[place].bytes.mean),
+            best_accuracy: verified.then(|| ladder.rungs()[ladder.len() - 1].accuracy),
+            infeasible: self.policy.is_infeasible(),
+        });
+        match decision {
             Decision::Wait { until } => Plan::Wait(until.max(now + Duration::from_millis(1))),
             Decision::Send(Choice { rung, infeasible, .. }) => {
                 let profile = &ladder.rungs()[rung];
@@ -208,8 +195,8 @@ impl Adapter {
                     setting: settings[rung],
                     expected_accuracy: verified.then_some(profile.accuracy),
                     infeasible,
-                    deadline: now + wish.bound.clamp(MAKING_TIME_MIN, MAKING_TIME_MAX),
-                    due: captured + wish.bound,
+                    deadline: now + bound.clamp(MAKING_TIME_MIN, MAKING_TIME_MAX),
+                    due: captured + bound,
                     captured,
                     begun: now,
                     rung,
@@ -328,14 +315,19 @@ impl Adapter {
     }
 }
 
-/// A profile that has a rung which can be made.
-fn find(
-    profiles: &BTreeMap<u64, ([u8; 32], Profile)>,
-    hash: [u8; 32],
+/// The profile that is wanted, if frames of this size can be made by it; and what has become of it.
+fn usable(
+    profiles: &Profiles,
+    wanted: Option<ProfileHash>,
     pixels: (u32, u32),
     chains: bool,
-) -> Option<&Profile> {
-    let (_, profile) = profiles.values().find(|(known, _)| *known == hash)?;
+) -> (Option<&Profile>, ProfileUse) {
+    let Some(hash) = wanted else { return (None, ProfileUse::None) };
     let makes = |rung: &RungProfile| makeable(&rung.rung, pixels, chains).is_some();
-    profile.rungs().iter().any(makes).then_some(profile)
+    match profiles.get(hash) {
+        None => (None, profiles.absent(hash)),
+        Some(known) if known.size != pixels => (None, ProfileUse::OtherSize),
+        Some(known) if !known.profile.rungs().iter().any(makes) => (None, ProfileUse::NoRung),
+        Some(known) => (Some(&known.profile), ProfileUse::InUse),
+    }
 }

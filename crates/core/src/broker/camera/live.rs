@@ -1,10 +1,10 @@
 //! The way of the newest frame: to the codec if it has to be made smaller, and onto the link.
 
-use super::adapt::{Making, Plan, Wish};
+use super::adapt::{Making, Plan};
 use super::{CameraBroker, CameraOutput, Transform, Transformed, Waiting};
+use crate::contract::Joint;
 use crate::controller::Arrival;
 use crate::frame::{Frame, FrameId, FrameMeta, SkipReason};
-use crate::profile::Profile;
 use crate::setting::Setting;
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Report};
@@ -50,10 +50,9 @@ impl CameraBroker {
         self.pump(now);
     }
 
-    /// A profile that an application names by its SHA-256.
-    pub fn handle_profile(&mut self, now: Instant, hash: [u8; 32], profile: Profile) {
-        self.adapter.add_profile(hash, profile);
-        self.pump(now);
+    /// What the contracts that lead ask; `None` where frames go as they are.
+    pub(super) fn joint(&self) -> Option<Joint> {
+        Joint::of(&self.active_link()?.demand.contracts)
     }
 
     pub(super) fn pump_live(&mut self, now: Instant) {
@@ -62,7 +61,7 @@ impl CameraBroker {
         if link.demand.contracts.is_empty() || self.making.is_some() || !link.is_free(now) {
             return;
         }
-        let (wish, bytes_max) = (Wish::of(&link.demand.contracts), link.frame_bytes_max);
+        let (wish, bytes_max) = (Joint::of(&link.demand.contracts), link.frame_bytes_max);
         let link = link.id;
         self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != self.config.epoch);
         let Some(Waiting { record, .. }) = &self.waiting else { return };
@@ -74,8 +73,16 @@ impl CameraBroker {
         let captured = self.config.anchor.instant_at(frame.meta.captured);
         let interval = self.interval(now);
         let before = self.chain.goes_on(link, frame.meta.captured);
-        match self.adapter.plan(now, &wish, &frame, before, (captured, interval)) {
-            Plan::Wait(until) => self.ask_again = Some(until),
+        match self.adapter.plan(now, &wish, &self.profiles, &frame, before, (captured, interval)) {
+            Plan::Wait(until) => {
+                self.ask_again = Some(until);
+                if !wish.degrade
+                    && self.adapter.seen().is_some_and(|seen| seen.infeasible)
+                    && let Some(waiting) = &mut self.waiting
+                {
+                    waiting.reason = SkipReason::Infeasible;
+                }
+            }
             Plan::Send(making) if making.setting == Setting::ORIGINAL => {
                 self.waiting = None;
                 self.send(now, frame, Some(&making));

@@ -8,6 +8,8 @@
 //! | when is a frame of the past sent? | `history.rs` |
 //! | what is made of it before? | `adapt.rs`, of which rungs: `rungs.rs` |
 //! | what may it refer to? | `chain.rs` |
+//! | which profile is that by, and how does it come here? | `profiles.rs` |
+//! | what does the edge learn of all this? | `outlook.rs` |
 //! | when is a frame on its way given up? | `CameraBroker::reset_stalled`, `link.rs` |
 
 mod adapt;
@@ -17,13 +19,14 @@ mod history;
 mod ledger;
 mod link;
 mod live;
+mod outlook;
+mod profiles;
 mod rungs;
 mod types;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-pub use self::adapt::PROFILES_MAX;
 use self::adapt::{Adapter, Making};
 use self::chain::Chain;
 use self::dialler::Dialler;
@@ -31,6 +34,9 @@ use self::history::History;
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
 use self::ledger::SkipLedger;
 use self::link::Link;
+use self::outlook::Told;
+pub use self::profiles::PROFILES_MAX;
+use self::profiles::Profiles;
 pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
 use super::{LinkId, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
 use crate::clock::{ClockEstimate, Exchange};
@@ -65,6 +71,8 @@ pub struct CameraBroker {
     waiting: Option<Waiting>,
     adapter: Adapter,
     chain: Chain,
+    profiles: Profiles,
+    told: Told,
     /// The frame that a codec is at work on.
     making: Option<(Frame, Making)>,
     /// When the policy wants to be asked again.
@@ -91,6 +99,8 @@ impl CameraBroker {
             waiting: None,
             adapter: Adapter::new(config.policy),
             chain: Chain::default(),
+            profiles: Profiles::default(),
+            told: Told::default(),
             making: None,
             ask_again: None,
             ledger: SkipLedger::default(),
@@ -203,7 +213,13 @@ impl CameraBroker {
                     self.chain.refresh(now, link, frame.sequence);
                 }
             }
-            Message::Hello(_) | Message::Status(_) | Message::DiskStatus(_) | Message::HistoryEnd(_) => {
+            Message::ProfilePart(part) => self.profile_part(now, &part),
+            Message::Hello(_)
+            | Message::Status(_)
+            | Message::DiskStatus(_)
+            | Message::Outlook(_)
+            | Message::ProfileRequest(_)
+            | Message::HistoryEnd(_) => {
                 let text = "an edge does not send this message".into();
                 self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
                 self.close(now, link);
@@ -299,6 +315,7 @@ impl CameraBroker {
                 if let Some(disk) = self.disk.clone() {
                     self.outputs.push_back(CameraOutput::Send { link, message: Message::DiskStatus(disk) });
                 }
+                self.send_outlook(now);
             }
         }
         self.reset_stalled(now);
@@ -325,6 +342,8 @@ impl CameraBroker {
         }
         let history = self.history.due().filter(|_| self.history_can_go());
         due = due.min(history.unwrap_or(due));
+        due = due.min(self.outlook_due().unwrap_or(due));
+        due = due.min(self.profiles.due().filter(|_| self.active.is_some()).unwrap_or(due));
         self.links.iter().map(|link| link.ping_due).fold(due, Instant::min)
     }
 
@@ -388,6 +407,7 @@ impl CameraBroker {
         if Some(link.id) != self.active {
             return;
         }
+        self.adapter.forget_seen();
         if !wanted
             && wants
             && let Some(waiting) = self.waiting.take_if(|waiting| waiting.reason == SkipReason::NotWanted)
@@ -412,8 +432,10 @@ impl CameraBroker {
 
     /// Sends the waiting frame if the link is free for it, or has it made ready; or else sends one of the past.
     fn pump(&mut self, now: Instant) {
+        self.fetch_profile(now);
         self.pump_live(now);
         self.pump_history(now);
+        self.tell_outlook(now);
     }
 
     /// Cancels what is on its way when nothing has got through for too long.

@@ -9,6 +9,7 @@ use crate::controller::named::PolicyName;
 use crate::frame::{ChainLink, Encoding, Epoch, Frame, FrameId, Reference, Rung, Sequence};
 use crate::history::PastQuery;
 use crate::name::CameraName;
+use crate::profile::ProfileHash;
 use crate::setting::Setting;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{FrameHeader, Message, RefuseCode};
@@ -90,6 +91,14 @@ pub enum CameraOutput {
         ticket: u64,
         /// The question.
         query: PastQuery,
+    },
+    /// A profile has come: see whether it is what its name says and whether it can be read; report with
+    /// [`CameraBroker::handle_profile`].
+    ReadProfile {
+        /// Its name.
+        hash: ProfileHash,
+        /// All of it.
+        bytes: Bytes,
     },
     /// An application replied to a frame.
     Reply {

@@ -7,6 +7,7 @@
 //! | what becomes of a frame that arrives? | `frames.rs` |
 //! | what becomes of one that needs others to be decoded? | `decoding.rs` |
 //! | how is a frame of the past fetched? | `history.rs` |
+//! | what bears on contracts, and where do cameras get profiles from? | `view.rs` |
 //! | how does an application get frames? | [`crate::subscription`], from the logs handed out by [`EdgeOutput::Attach`] |
 
 mod decoding;
@@ -14,6 +15,7 @@ mod frames;
 mod history;
 mod sessions;
 mod types;
+mod view;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -29,6 +31,8 @@ pub use self::types::{
     CameraCounters, CameraInfo, CaptureClock, EdgeConfig, EdgeOutput, FrameRefused, Peer, ReplyError,
     SubscriptionId,
 };
+use self::view::UPDATE_INTERVAL;
+pub use self::view::{CameraView, NamedContract};
 use super::{LinkId, PING_INTERVAL, SILENCE_MAX};
 use crate::clock::Exchange;
 use crate::contract::Contract;
@@ -36,6 +40,7 @@ use crate::frame::{Epoch, FrameId};
 use crate::history::FetchedFrames;
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
+use crate::profile::ProfileHash;
 use crate::subscription::Span;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{CONTRACTS_MAX, Demand, Message, REPLY_BYTES_MAX, RefuseCode};
@@ -51,8 +56,21 @@ pub const NAMELESS_LINKS_OF_IDENTITY_MAX: usize = 16;
 struct SubscriptionEntry {
     pattern: CameraPattern,
     contract: Contract,
+    /// Its application's name, for people.
+    application: String,
+    /// What it asks for as soon as that may change again.
+    pending: Option<Contract>,
+    /// When it last changed.
+    updated: Instant,
     /// When nothing that is published can be wanted any more.
     ends: Option<Instant>,
+}
+
+impl SubscriptionEntry {
+    /// When a change that waits takes effect.
+    fn update_due(&self) -> Option<Instant> {
+        self.pending.as_ref().map(|_| self.updated + UPDATE_INTERVAL)
+    }
 }
 
 /// An edge broker. See the [module](super) for how to drive it.
@@ -67,6 +85,7 @@ pub struct EdgeBroker {
     last_question: u64,
     last_fetch: u64,
     fetched: FetchedFrames,
+    profiles: BTreeMap<ProfileHash, Bytes>,
 }
 
 impl EdgeBroker {
@@ -82,6 +101,7 @@ impl EdgeBroker {
             cameras: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             outputs: VecDeque::new(),
+            profiles: BTreeMap::new(),
         }
     }
 
@@ -146,6 +166,7 @@ impl EdgeBroker {
             Message::Status(status) => {
                 if let Some(camera) = self.camera_of(id) {
                     camera.status = status;
+                    self.view_changed_of(id);
                 }
             }
             Message::DiskStatus(disk) => {
@@ -154,6 +175,8 @@ impl EdgeBroker {
                 }
             }
             Message::HistoryEnd(end) => self.history_end(now, id, end),
+            Message::Outlook(outlook) => self.note_outlook(now, id, outlook),
+            Message::ProfileRequest(request) => self.send_profile(id, request),
             _ => self.refuse(
                 id,
                 RefuseCode::Protocol,
@@ -188,7 +211,9 @@ impl EdgeBroker {
         }
         if span.is_live(clock.wall) {
             let ends = span.ends_at(&clock);
-            self.subscriptions.insert(id, SubscriptionEntry { pattern, contract, ends });
+            let (application, updated) = (String::new(), Instant::ZERO);
+            let entry = SubscriptionEntry { pattern, contract, application, pending: None, updated, ends };
+            self.subscriptions.insert(id, entry);
             self.update_all_demands();
         }
     }
@@ -252,9 +277,11 @@ impl EdgeBroker {
                     up: !silent,
                     reason,
                 });
+                self.outputs.push_back(EdgeOutput::ViewChanged { camera: name.clone() });
             }
         }
         self.expire_history(now);
+        self.update_contracts(now);
         let before = self.subscriptions.len();
         self.subscriptions.retain(|_, subscription| subscription.ends.is_none_or(|ends| now < ends));
         if self.subscriptions.len() != before {
@@ -274,7 +301,9 @@ impl EdgeBroker {
             .values()
             .map(|link| if link.session.is_some() { link.ping_due } else { link.opened + HELLO_TIME_MAX });
         let links = links.chain(self.fetches.values().map(|fetch| fetch.due));
-        links.chain(self.subscriptions.values().filter_map(|subscription| subscription.ends)).min()
+        let subscriptions = self.subscriptions.values();
+        let updates = subscriptions.clone().filter_map(SubscriptionEntry::update_due);
+        links.chain(subscriptions.filter_map(|subscription| subscription.ends)).chain(updates).min()
     }
 
     // ---- inside -------------------------------------------------------------------------------------------
@@ -297,10 +326,13 @@ impl EdgeBroker {
         contracts.sort_by_key(|contract| std::cmp::Reverse(contract.priority));
         contracts.truncate(CONTRACTS_MAX);
         let Some(camera) = self.cameras.get_mut(name) else { return };
+        // Also where the demand stays as it is: more than are sent may be wanted.
+        self.outputs.push_back(EdgeOutput::ViewChanged { camera: name.clone() });
         if camera.demand.contracts == contracts {
             return;
         }
         camera.demand = Demand { revision: camera.demand.revision + 1, contracts };
+        camera.infeasible_since = None;
         if let Some(link) = camera.link {
             let message = Message::Demand(camera.demand.clone());
             self.send(link, message);
@@ -320,6 +352,7 @@ impl EdgeBroker {
             identity: camera.identity.clone(),
             status: camera.status,
             disk: camera.disk.clone(),
+            outlook: camera.outlook,
             counters: camera.counters,
             newest: camera.log.last(),
             oldest: reader.get(reader.held().start).map(|record| record.frame.meta.captured),

@@ -7,7 +7,7 @@ use crate::frame::{Epoch, FrameId, Sequence};
 use crate::log::{LogConfig, LogWriter, Record, log};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{Demand, DiskStatus, Hello, Message, RefuseCode, Status, VERSION, Welcome};
+use crate::wire::{Demand, DiskStatus, Hello, Message, Outlook, RefuseCode, Status, VERSION, Welcome};
 use std::time::Duration;
 
 use super::decoding::Decoding;
@@ -68,6 +68,10 @@ pub(super) struct Camera {
     pub(super) status: Status,
     /// How its own log on disk is doing, if it said so on this connection.
     pub(super) disk: Option<DiskStatus>,
+    /// What it said that it can do.
+    pub(super) outlook: Outlook,
+    /// Since when it says that no rung keeps the contracts that lead.
+    pub(super) infeasible_since: Option<Instant>,
     pub(super) counters: CameraCounters,
 }
 
@@ -126,6 +130,7 @@ impl EdgeBroker {
         camera.newest_start = (epoch, anchor);
         camera.demand.contracts.clear();
         camera.disk = None;
+        (camera.outlook, camera.infeasible_since) = (Outlook::default(), None);
         let newest = camera.log.last().map(|(id, _)| id);
         if let Some(link) = self.links.get_mut(&id) {
             link.session = Some(Session { camera: name.clone(), epoch, attempt, anchor });
@@ -205,6 +210,8 @@ impl EdgeBroker {
             demand: Demand::default(),
             status: Status::default(),
             disk: None,
+            outlook: Outlook::default(),
+            infeasible_since: None,
             counters: CameraCounters::default(),
         };
         self.cameras.insert(name.clone(), camera);
@@ -233,7 +240,9 @@ impl EdgeBroker {
             camera.link = None;
             camera.silent = false;
             camera.counters.cancelled += cancelled;
+            (camera.outlook, camera.infeasible_since) = (Outlook::default(), None);
             let reason = Some(reason.into());
+            self.outputs.push_back(EdgeOutput::ViewChanged { camera: name.clone() });
             self.outputs.push_back(EdgeOutput::CameraChanged { camera: name, up: false, reason });
         }
     }

@@ -10,7 +10,7 @@ use crate::history::PastAnswer;
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
 use crate::units::{ClockAnchor, Instant, Timestamp};
-use crate::wire::{DiskStatus, Message, REPLY_BYTES_MAX, Status};
+use crate::wire::{DiskStatus, Message, Outlook, REPLY_BYTES_MAX, Status};
 
 /// How an edge broker is set up.
 #[derive(Clone, Debug)]
@@ -91,6 +91,11 @@ pub enum EdgeOutput {
         link: LinkId,
         /// The frame as it arrived.
         frame: Box<Frame>,
+    },
+    /// Something has changed that bears on the contracts of a camera: see [`EdgeBroker::view`](super::EdgeBroker::view).
+    ViewChanged {
+        /// The camera.
+        camera: CameraName,
     },
     /// The answer to a question for the past.
     History {
@@ -211,6 +216,8 @@ pub struct CameraInfo {
     pub status: Status,
     /// What it last said of its log on its own disk, if it keeps one.
     pub disk: Option<DiskStatus>,
+    /// What it last said that it can do for the contracts that lead.
+    pub outlook: Outlook,
     /// What became of its frames here.
     pub counters: CameraCounters,
     /// The newest frame here.

@@ -120,6 +120,8 @@ pub struct Quantile {
     on_time_share: f64,
     /// Nothing gets through.
     out: bool,
+    /// What was said of the floor when it was last decided on.
+    infeasible: bool,
     /// When the last frame was sent.
     tried: Option<Instant>,
     probed: Instant,
@@ -161,6 +163,7 @@ impl Quantile {
             late_cost_rise: 0.0,
             on_time_share: 1.0,
             out: false,
+            infeasible: false,
             tried: None,
             probed: Instant::ZERO,
             probed_blind: 0,
@@ -292,6 +295,7 @@ impl Quantile {
 
     fn send(&mut self, rung: usize, on_time_probability: Option<f64>, infeasible: bool) -> Decision {
         self.predicted = on_time_probability;
+        self.infeasible = infeasible;
         Decision::Send(Choice { rung, on_time_probability, infeasible, probe_bytes: 0 })
     }
 
@@ -386,6 +390,7 @@ impl Policy for Quantile {
             && let Some(due) = self.tried.map(|tried| tried + self.config.probe_interval)
             && offer.now < due
         {
+            self.infeasible = true;
             // Nothing is wanted below the bounds, but without any frame nobody would know when they can be kept again.
             return Decision::Wait { until: due };
         }
@@ -458,6 +463,10 @@ impl Policy for Quantile {
         let late = ((1.0 - offer.on_time_share) * known as f64) as usize;
         let (_, bytes, _) = bytes.select_nth_unstable_by(late.min(known - 1), f64::total_cmp);
         Some(*bytes)
+    }
+
+    fn is_infeasible(&self) -> bool {
+        self.infeasible
     }
 
     fn link_rate(&self) -> Option<BitsPerSecond> {

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::frame::{ChainLink, ClockSource, Encoding, FrameMeta, Reference, Rung, SkipRange, SkipReason};
 use crate::history::{PastQuery, Reach};
-use crate::wire::HistoryCode;
-use crate::wire::{FrameHeader, SKIP_RANGES_MAX};
+use crate::units::BitsPerSecond;
+use crate::wire::{FrameHeader, HistoryCode, ProfileUse, SKIP_RANGES_MAX};
 
 fn any_instant() -> impl Strategy<Value = Instant> {
     any::<u64>().prop_map(Instant::from_nanos)
@@ -100,6 +100,17 @@ fn any_message() -> impl Strategy<Value = Message> {
                     continues: newest,
                 })
             }),
+        any_outlook().prop_map(Message::Outlook),
+        any::<([u8; 32], u32)>()
+            .prop_map(|(hash, offset)| Message::ProfileRequest(ProfileRequest { hash, offset })),
+        (any::<([u8; 32], u32, u32)>(), prop::collection::vec(any::<u8>(), 0..100)).prop_map(
+            |((hash, total, offset), bytes)| Message::ProfilePart(ProfilePart {
+                hash,
+                total,
+                offset,
+                bytes: bytes.into()
+            })
+        ),
         (any::<(u64, Option<u64>)>(), 0..HistoryCode::ALL.len()).prop_map(|((request, held_from), code)| {
             let held_from = held_from.map(Timestamp::from_nanos);
             Message::HistoryEnd(HistoryEnd { request, code: HistoryCode::ALL[code], held_from })
@@ -109,6 +120,21 @@ fn any_message() -> impl Strategy<Value = Message> {
             |(frame, application, payload)| Message::Reply { frame, application, payload: payload.into() }
         ),
     ]
+}
+
+fn any_outlook() -> impl Strategy<Value = Outlook> {
+    let positive = || prop::option::of(1e-3..1e12f64);
+    let best = prop::option::of(0.0..=1.0f64);
+    (positive(), positive(), best, any::<(bool, Option<[u8; 32]>)>(), 0..ProfileUse::ALL.len()).prop_map(
+        |(rate, floor_bytes, best_accuracy, (infeasible, profile), code)| Outlook {
+            link_rate: rate.map(BitsPerSecond),
+            floor_bytes,
+            best_accuracy,
+            infeasible,
+            profile_use: ProfileUse::ALL[code],
+            profile,
+        },
+    )
 }
 
 fn any_header() -> impl Strategy<Value = FrameHeader> {

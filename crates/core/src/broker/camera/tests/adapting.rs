@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::frame::{ChainLink, Reference, Rung};
-use crate::profile::{ByteSizes, Profile, RungProfile};
+use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
 use crate::setting::{Form, Setting};
 
 /// What a codec says that is done.
@@ -46,6 +46,10 @@ fn profile() -> Profile {
         RungProfile { camera_time: Duration::ZERO, ..rung("original", ORIGINAL_BYTES as f64, 1.0) },
     ])
     .expect("a valid profile")
+}
+
+fn sized() -> SizedProfile {
+    SizedProfile { size: (1280, 960), profile: profile() }
 }
 
 #[derive(Debug)]
@@ -156,7 +160,7 @@ fn on_time(delivered: &[Delivered]) -> f64 {
 #[test]
 fn a_frame_is_made_as_large_as_the_link_carries_in_time() {
     let mut rig = rig(vec![contract(true)]);
-    rig.broker.handle_profile(rig.now, HASH, profile());
+    rig.broker.handle_profile(rig.now, HASH, Some(sized()));
     for (mbps, expected) in [(60.0, "original"), (12.0, "jpeg/w1280/q70/420"), (4.0, "jpeg/w640/q60/420")] {
         let delivered = run(&mut rig, 6, mbps * 125.0);
         let settled = &delivered[delivered.len() / 2..];
@@ -173,7 +177,7 @@ fn a_frame_is_made_as_large_as_the_link_carries_in_time() {
 #[test]
 fn where_nothing_keeps_the_floor_in_time_the_floor_goes_on_and_says_so() {
     let mut rig = rig(vec![contract(true)]);
-    rig.broker.handle_profile(rig.now, HASH, profile());
+    rig.broker.handle_profile(rig.now, HASH, Some(sized()));
     // 20 kB take 200 ms.
     let delivered = run(&mut rig, 6, 100.0);
     let settled = &delivered[delivered.len() / 2..];

@@ -4,7 +4,7 @@ use super::adapting::transformed;
 use super::*;
 use crate::broker::camera::News;
 use crate::frame::{ChainLink, Reference, Rung};
-use crate::profile::{ByteSizes, Profile, RungProfile};
+use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
 
 const HASH: [u8; 32] = [9; 32];
 
@@ -22,7 +22,8 @@ fn video() -> Rig {
         camera_time: 8 * MS,
         detector_time: None,
     };
-    rig.broker.handle_profile(rig.now, HASH, Profile::new(vec![rung]).unwrap());
+    let profile = Profile::new(vec![rung]).unwrap();
+    rig.broker.handle_profile(rig.now, HASH, Some(SizedProfile { size: (64, 48), profile }));
     rig
 }
 

@@ -1,0 +1,116 @@
+//! Profiles at a camera: which is wanted, how it is fetched from the edge, and what has become of it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{CameraBroker, CameraOutput};
+use crate::broker::LinkId;
+use crate::profile::{ProfileHash, SizedProfile};
+use crate::units::Instant;
+use crate::wire::{Message, PROFILE_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse};
+
+/// Profiles that are kept; beyond that the one that was given first is forgotten.
+pub const PROFILES_MAX: usize = 16;
+/// After this long without a part, it is asked for again; so is a profile that the edge did not have.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The profiles of one camera.
+#[derive(Default)]
+pub(super) struct Profiles {
+    /// In the order in which they came; `None`: it could not be read.
+    known: VecDeque<(ProfileHash, Option<SizedProfile>)>,
+    fetching: Option<Fetching>,
+}
+
+/// A profile on its way.
+struct Fetching {
+    hash: ProfileHash,
+    /// What of it is here.
+    bytes: Vec<u8>,
+    link: LinkId,
+    /// When to ask again; `None` while all of it is being read.
+    due: Option<Instant>,
+}
+
+impl Profiles {
+    pub(super) fn get(&self, hash: ProfileHash) -> Option<&SizedProfile> {
+        self.known.iter().find(|(known, _)| *known == hash)?.1.as_ref()
+    }
+
+    fn is_known(&self, hash: ProfileHash) -> bool {
+        self.known.iter().any(|(known, _)| *known == hash)
+    }
+
+    /// What has become of a profile before it was fit for use.
+    pub(super) fn absent(&self, hash: ProfileHash) -> ProfileUse {
+        if self.is_known(hash) { ProfileUse::Unreadable } else { ProfileUse::Fetching }
+    }
+
+    fn add(&mut self, hash: ProfileHash, profile: Option<SizedProfile>) {
+        self.known.retain(|(known, _)| *known != hash);
+        if self.known.len() == PROFILES_MAX {
+            self.known.pop_front();
+        }
+        self.known.push_back((hash, profile));
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.fetching.as_ref()?.due
+    }
+}
+
+impl CameraBroker {
+    /// A profile has been read, as [`CameraOutput::ReadProfile`] asked; `None` if it is none, or not what its name says.
+    pub fn handle_profile(&mut self, now: Instant, hash: ProfileHash, profile: Option<SizedProfile>) {
+        self.profiles.fetching.take_if(|fetching| fetching.hash == hash);
+        self.profiles.add(hash, profile);
+        // It may take the place of the default ladder.
+        self.adapter.forget_rungs();
+        self.pump(now);
+    }
+
+    /// Asks for the profile that is wanted and not here, if that is due.
+    pub(super) fn fetch_profile(&mut self, now: Instant) {
+        let wanted = self.joint().and_then(|joint| joint.profile);
+        let (Some(link), Some(hash)) = (self.active, wanted.filter(|hash| !self.profiles.is_known(*hash)))
+        else {
+            // What is being read will be of use another time.
+            self.profiles.fetching.take_if(|fetching| fetching.due.is_some());
+            return;
+        };
+        let again = self.profiles.fetching.take_if(|fetching| fetching.hash == hash);
+        let mut fetching = again.unwrap_or(Fetching { hash, bytes: Vec::new(), link, due: Some(now) });
+        if fetching.due.is_some_and(|due| fetching.link != link || now >= due) {
+            fetching.link = link;
+            fetching.due = Some(now + ASK_AGAIN);
+            let request = ProfileRequest { hash, offset: fetching.bytes.len() as u32 };
+            self.outputs.push_back(CameraOutput::Send { link, message: Message::ProfileRequest(request) });
+        }
+        self.profiles.fetching = Some(fetching);
+    }
+
+    /// A part of a profile has come. What was not asked for is passed over.
+    pub(super) fn profile_part(&mut self, now: Instant, part: &ProfilePart) {
+        let ProfilePart { hash, total, offset, bytes } = part;
+        let Some(fetching) = &mut self.profiles.fetching else { return };
+        if fetching.hash != *hash || fetching.due.is_none() || *offset as usize != fetching.bytes.len() {
+            return;
+        }
+        let whole = fetching.bytes.len() + bytes.len();
+        if bytes.is_empty() || *total > PROFILE_BYTES_MAX || whole > *total as usize {
+            // The edge does not have it, or not yet: it is asked again in a while.
+            fetching.bytes.clear();
+            return;
+        }
+        fetching.bytes.extend_from_slice(bytes);
+        if whole < *total as usize {
+            fetching.due = Some(now);
+            return self.fetch_profile(now);
+        }
+        fetching.due = None;
+        let bytes = Bytes::from(std::mem::take(&mut fetching.bytes));
+        self.outputs.push_back(CameraOutput::ReadProfile { hash: *hash, bytes });
+    }
+}

@@ -1,0 +1,346 @@
+//! Whether one subscription's contract is kept on each of its cameras, told with every frame and whenever it changes.
+//!
+//! Whoever serves a subscription asks [`Keeping::judge`] of every live frame before the application gets it, and [`Keeping::poll`] at
+//! least every [`LOOK_INTERVAL`], since a contract can be broken by frames that do not come. What bears on it besides the frames is
+//! the edge's [`CameraView`]. `controller/monitor.rs` has the rules of the states.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::broker::edge::{CameraView, NamedContract, SubscriptionId};
+use crate::contract::{Contract, ContractState, Joint, OnInfeasible};
+use crate::controller::monitor::{FrameOutcome, Monitor, Need, Surroundings, WINDOW};
+use crate::frame::{Rung, SkipCounts, SkipReason};
+use crate::name::CameraName;
+use crate::profile::SizedProfile;
+use crate::subscription::Delivery;
+use crate::units::Instant;
+use crate::wire::ProfileUse;
+
+/// How often a contract is to be looked at when no frame comes.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// The least time between two changes that are told of one camera.
+const TELL_INTERVAL: Duration = Duration::from_millis(100);
+/// Frames lost on their way that are looked at one by one; more of them say no more.
+const LOST_MAX: u64 = 256;
+
+/// What a frame is for the contract, and how the contract stands with it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// The accuracy to expect of it: by the subscription's own profile, else by what the camera said; 1 for a frame as it was
+    /// published. `None`: nobody knows.
+    pub expected_accuracy: Option<f64>,
+    /// It lies below the floor, or came because nothing better would have been on time.
+    pub infeasible: bool,
+    /// The state over the last second.
+    pub state: ContractState,
+    /// A sentence that says why.
+    pub reason: String,
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Debug)]
+pub enum Judged {
+    /// The application gets it.
+    Deliver(Box<Delivery>, Verdict),
+    /// It is not wanted ([`OnInfeasible::Skip`]), and is counted with the next one.
+    Withheld,
+}
+
+/// A contract's state on a camera is another than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The camera.
+    pub camera: CameraName,
+    /// The state.
+    pub state: ContractState,
+    /// A sentence that says why.
+    pub reason: String,
+    /// The contract wants the subscription to end with this ([`OnInfeasible::Stop`]).
+    pub ends: bool,
+}
+
+/// One camera.
+struct Kept {
+    monitor: Monitor,
+    /// The last frame that was judged.
+    last: Option<Instant>,
+    /// Frames that were withheld, and what was skipped before them.
+    withheld: SkipCounts,
+    told: Option<(ContractState, Instant)>,
+    /// A frame has come since it was looked at.
+    changed: bool,
+}
+
+/// One subscription's contract on all of its cameras.
+pub struct Keeping {
+    id: SubscriptionId,
+    contract: Contract,
+    profile: Option<Arc<SizedProfile>>,
+    /// As many as are attached, which the edge bounds.
+    cameras: BTreeMap<CameraName, Kept>,
+    /// When all cameras are looked at again.
+    look_due: Instant,
+}
+
+impl Keeping {
+    /// A contract without cameras.
+    pub fn new(id: SubscriptionId, contract: Contract, profile: Option<Arc<SizedProfile>>) -> Self {
+        Self { id, contract, profile, cameras: BTreeMap::new(), look_due: Instant::ZERO }
+    }
+
+    /// What is asked.
+    pub fn contract(&self) -> &Contract {
+        &self.contract
+    }
+
+    /// Something else is asked from now on. What was seen so far no longer counts.
+    pub fn update(&mut self, now: Instant, contract: Contract, profile: Option<Arc<SizedProfile>>) {
+        if contract == self.contract {
+            return;
+        }
+        (self.contract, self.profile) = (contract, profile);
+        for kept in self.cameras.values_mut() {
+            kept.monitor = Monitor::new(self.contract.clone(), now);
+            kept.told = None;
+        }
+    }
+
+    /// Something besides frames has changed that bears on the contract.
+    pub fn look_again(&mut self) {
+        self.look_due = Instant::ZERO;
+    }
+
+    /// The subscription reads a camera from now on.
+    pub fn attach(&mut self, now: Instant, camera: CameraName) {
+        let contract = self.contract.clone();
+        self.cameras.entry(camera).or_insert_with(|| Kept {
+            monitor: Monitor::new(contract, now),
+            last: None,
+            withheld: SkipCounts::default(),
+            told: None,
+            changed: false,
+        });
+    }
+
+    /// Judges a live frame that the application can take now. `captured` is when it was captured, by the clock of `now`, if that
+    /// is known.
+    pub fn judge(
+        &mut self,
+        now: Instant,
+        mut delivery: Box<Delivery>,
+        captured: Option<Instant>,
+        view: &CameraView,
+    ) -> Judged {
+        self.attach(now, delivery.camera.clone());
+        let verified = self.verified(&delivery);
+        let below =
+            verified.zip(self.contract.accuracy_floor).is_some_and(|(expected, floor)| expected < floor);
+        let own = self.leads(view);
+        let kept = self.cameras.get_mut(&delivery.camera).expect("attached above");
+        kept.note_lost(now, &delivery.skipped);
+        let on_time = match (captured, self.contract.latency_bound) {
+            (Some(captured), Some(bound)) => now.saturating_since(captured) <= bound,
+            _ => true,
+        };
+        // Where others ask for more, the mark is about theirs.
+        let quality = delivery.record.quality;
+        let marked = quality.infeasible && (own || !on_time) && self.contract.accuracy_floor.is_some();
+        let infeasible = below || marked;
+        let outcome = FrameOutcome { on_time, infeasible, expected_accuracy: verified, came: true };
+        kept.monitor.handle_frame(now, outcome);
+        kept.last = Some(now);
+        kept.changed = true;
+        delivery.skipped.merge(&std::mem::take(&mut kept.withheld));
+        if infeasible && self.contract.on_infeasible != OnInfeasible::Degrade {
+            kept.withheld = delivery.skipped;
+            kept.withheld.add(SkipReason::Infeasible, 1);
+            return Judged::Withheld;
+        }
+        let (state, reason) = self.describe(now, &delivery.camera, view);
+        let expected_accuracy = verified.or(quality.expected_accuracy);
+        Judged::Deliver(delivery, Verdict { expected_accuracy, infeasible, state, reason })
+    }
+
+    /// What was withheld of a camera and not told with a frame.
+    pub fn rest(&mut self, camera: &CameraName) -> SkipCounts {
+        self.cameras.get_mut(camera).map(|kept| std::mem::take(&mut kept.withheld)).unwrap_or_default()
+    }
+
+    /// How the contract stands on a camera.
+    pub fn describe(&self, now: Instant, camera: &CameraName, view: &CameraView) -> (ContractState, String) {
+        match self.cameras.get(camera) {
+            Some(kept) => kept.monitor.describe(now, &self.surroundings(view)),
+            None => (ContractState::Unverified, "no frame yet".into()),
+        }
+    }
+
+    /// The next change of a state that has not been told. Nothing for a contract that asks nothing.
+    pub fn poll(&mut self, now: Instant, view: impl Fn(&CameraName) -> Arc<CameraView>) -> Option<Change> {
+        if self.contract.asks_nothing() {
+            return None;
+        }
+        let all = now >= self.look_due;
+        let news = self.cameras.iter().find_map(|(camera, kept)| {
+            let early = kept.told.is_some_and(|(_, at)| now.saturating_since(at) < TELL_INTERVAL);
+            if early || !all && !kept.changed {
+                return None;
+            }
+            let (state, reason) = kept.monitor.describe(now, &self.surroundings(&view(camera)));
+            let told = kept.told.map(|(state, _)| state);
+            // That nothing is known before the first frame is no news.
+            let begins = told.is_none() && state == ContractState::Unverified && kept.last.is_none();
+            (told != Some(state) && !begins).then(|| (camera.clone(), state, reason))
+        });
+        if news.is_none() {
+            self.cameras.values_mut().for_each(|kept| kept.changed = false);
+            if all {
+                self.look_due = now + LOOK_INTERVAL;
+            }
+        }
+        let (camera, state, reason) = news?;
+        self.cameras.get_mut(&camera)?.told = Some((state, now));
+        let ends = state == ContractState::Infeasible && self.contract.on_infeasible == OnInfeasible::Stop;
+        Some(Change { camera, state, reason, ends })
+    }
+
+    /// What is known of a frame's accuracy.
+    fn verified(&self, delivery: &Delivery) -> Option<f64> {
+        let rung = &delivery.record.frame.meta.rung;
+        let by_profile = self.profile.as_ref().and_then(|known| known.profile.get(rung));
+        // Accuracy is agreement with the frame as it was published.
+        by_profile.map(|rung| rung.accuracy).or_else(|| (*rung == Rung::original()).then_some(1.0))
+    }
+
+    /// Whether what the camera says of the contracts that lead is said of this one.
+    fn leads(&self, view: &CameraView) -> bool {
+        let joint = Joint::of(view.demands.iter().map(|demand| &demand.contract));
+        joint.is_some_and(|joint| {
+            self.contract.accuracy_floor == Some(joint.accuracy_floor)
+                && self.contract.latency_bound == joint.latency_bound
+                && self.contract.profile == joint.profile
+        })
+    }
+
+    fn surroundings(&self, view: &CameraView) -> Surroundings {
+        let own = self.leads(view);
+        let outlook = &view.outlook;
+        // What no rung keeps by the profile, no camera can.
+        let best = self
+            .profile
+            .as_ref()
+            .map(|known| known.profile.rungs().iter().map(|rung| rung.accuracy).fold(0.0, f64::max));
+        let best = best.filter(|best| self.contract.accuracy_floor.is_some_and(|floor| *best < floor));
+        let need = match (own, outlook.floor_bytes, outlook.best_accuracy) {
+            _ if best.is_some() => best.map(Need::Best),
+            (true, Some(bytes), _) => Some(Need::Bytes(bytes)),
+            (true, None, Some(best)) => Some(Need::Best(best)),
+            _ => None,
+        };
+        Surroundings {
+            link_rate: outlook.link_rate,
+            need,
+            interval: (view.frames_per_second > 0.0)
+                .then(|| Duration::from_secs_f64(1.0 / view.frames_per_second.clamp(1e-3, 1e6))),
+            one_way_delay: view.one_way_delay,
+            is_away: !view.connected,
+            infeasible_since: view.infeasible_since.filter(|_| own),
+            unverified: self.why_unverified(own, view),
+            conflict: self.conflict(view).unwrap_or_default(),
+        }
+    }
+
+    fn why_unverified(&self, own: bool, view: &CameraView) -> String {
+        let Some(profile) = &self.profile else {
+            return match self.contract.profile {
+                None => "there is no profile that says what is lost; profile the application".into(),
+                Some(_) => "the profile is not here".into(),
+            };
+        };
+        let (width, height) = profile.size;
+        if view.size != (0, 0) && view.size != profile.size {
+            let (is_width, is_height) = view.size;
+            return format!(
+                "the profile was made with frames of {width}x{height}, the camera's have {is_width}x{is_height}; \
+                 profile this camera"
+            );
+        }
+        match view.outlook.profile_use {
+            ProfileUse::Fetching if own => "the camera is fetching the profile".into(),
+            ProfileUse::NoRung if own => "the camera can make none of the profile's settings".into(),
+            ProfileUse::Unreadable if own => "the camera cannot read the profile; update the camera".into(),
+            _ => String::new(),
+        }
+    }
+
+    /// Whose contract stands against this one.
+    fn conflict(&self, view: &CameraView) -> Option<String> {
+        let mine = &self.contract;
+        let floor = |contract: &Contract| contract.accuracy_floor.unwrap_or(f64::INFINITY);
+        let bound = |contract: &Contract| contract.latency_bound.unwrap_or(Duration::MAX);
+        let others = || view.demands.iter().filter(|other| other.subscription != self.id);
+        if let Some(first) = others().find(|other| other.contract.priority > mine.priority)
+            && (floor(&first.contract), bound(&first.contract)) != (floor(mine), bound(mine))
+        {
+            return Some(format!("{} goes first, with priority {}", name(first), first.contract.priority));
+        }
+        let peers = || others().filter(|other| other.contract.priority == mine.priority);
+        let strict = peers()
+            .filter(|other| floor(&other.contract) > floor(mine))
+            .max_by(|a, b| floor(&a.contract).total_cmp(&floor(&b.contract)));
+        if let Some(strict) = strict {
+            return Some(match strict.contract.accuracy_floor {
+                Some(floor) => format!("{} asks for the floor {floor}", name(strict)),
+                None => format!("{} asks for frames as they are", name(strict)),
+            });
+        }
+        let hasty = peers().filter(|other| bound(&other.contract) < bound(mine));
+        let hasty = hasty.min_by_key(|other| bound(&other.contract))?;
+        Some(format!("{} asks for {} ms", name(hasty), bound(&hasty.contract).as_millis()))
+    }
+}
+
+/// A subscription as people know it.
+fn name(demand: &NamedContract) -> String {
+    match demand.application.as_str() {
+        "" => format!("subscription {}", demand.subscription.0),
+        application => format!("subscription {} ({application})", demand.subscription.0),
+    }
+}
+
+impl Kept {
+    /// Frames that were skipped since the last one: those that were tried and lost are late for good.
+    fn note_lost(&mut self, now: Instant, skipped: &SkipCounts) {
+        let lost = [
+            SkipReason::Stalled,
+            SkipReason::LinkDown,
+            SkipReason::LateOrLost,
+            SkipReason::NotMade,
+            SkipReason::Refused,
+        ];
+        let lost: u64 = lost.into_iter().map(|reason| skipped.of(reason)).sum();
+        let infeasible = skipped.of(SkipReason::Infeasible);
+        let Some(last) = self.last else { return };
+        self.monitor.handle_passed(now, skipped.of(SkipReason::ApplicationBusy));
+        // When each of them was due is not known: evenly since the last frame.
+        let outcome =
+            |on_time, infeasible, came| FrameOutcome { on_time, infeasible, expected_accuracy: None, came };
+        let mut due: Vec<(Instant, FrameOutcome)> = Vec::new();
+        for (count, outcome) in
+            [(lost, outcome(false, false, false)), (infeasible, outcome(false, true, false))]
+        {
+            for place in count.saturating_sub(LOST_MAX)..count {
+                let share = (place + 1) as f64 / (count + 1) as f64;
+                let at = last + now.saturating_since(last).mul_f64(share);
+                if now.saturating_since(at) < WINDOW {
+                    due.push((at, outcome));
+                }
+            }
+        }
+        due.sort_by_key(|(at, _)| *at);
+        for (at, outcome) in due {
+            self.monitor.handle_frame(at, outcome);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What a camera can do for the contracts that lead.
+
+use super::codec::{Reader, WireError, Write};
+use crate::profile::ProfileHash;
+use crate::units::BitsPerSecond;
+
+/// What became of the profile that the contracts that lead name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ProfileUse {
+    /// They name none, or frames go as they are.
+    #[default]
+    None = 0,
+    /// It is not here yet. Rungs are those of the default ladder, whose accuracy nobody knows.
+    Fetching = 1,
+    /// Rungs are those of the profile.
+    InUse = 2,
+    /// It was made with frames of another size.
+    OtherSize = 3,
+    /// The camera can make none of its rungs.
+    NoRung = 4,
+    /// The edge does not have it, or it could not be read.
+    Unreadable = 5,
+}
+
+impl ProfileUse {
+    /// All of them, in the order of their codes.
+    pub const ALL: [Self; 6] =
+        [Self::None, Self::Fetching, Self::InUse, Self::OtherSize, Self::NoRung, Self::Unreadable];
+}
+
+/// What a camera can do for the contracts that lead; for the edge's people, and for the state of contracts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outlook {
+    /// What the link carries, if it was measured.
+    pub link_rate: Option<BitsPerSecond>,
+    /// Bytes of a frame of the cheapest rung that keeps the floor, as frames are now. `None`: there is no floor, or no rung keeps it.
+    pub floor_bytes: Option<f64>,
+    /// The accuracy of the best rung that the camera can make, by the profile.
+    pub best_accuracy: Option<f64>,
+    /// By the last frame that waited, no rung at or above the floor is on time often enough.
+    pub infeasible: bool,
+    /// What became of the profile.
+    pub profile_use: ProfileUse,
+    /// The profile.
+    pub profile: Option<ProfileHash>,
+}
+
+const FLAG_INFEASIBLE: u8 = 1;
+const FLAG_PROFILE: u8 = 2;
+
+impl Outlook {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.f64(self.link_rate.map_or(f64::NAN, |rate| rate.0));
+        out.f64(self.floor_bytes.unwrap_or(f64::NAN));
+        out.f64(self.best_accuracy.unwrap_or(f64::NAN));
+        let profile = if self.profile.is_some() { FLAG_PROFILE } else { 0 };
+        out.u8(profile | if self.infeasible { FLAG_INFEASIBLE } else { 0 });
+        out.u8(self.profile_use as u8);
+        out.extend_from_slice(&self.profile.unwrap_or_default());
+    }
+
+    /// What cannot be is taken for what is not known.
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        let positive = |value: f64| (value > 0.0 && value.is_finite()).then_some(value);
+        let link_rate = positive(r.f64("link_rate")?).map(BitsPerSecond);
+        let floor_bytes = positive(r.f64("floor_bytes")?);
+        let best_accuracy = Some(r.f64("best_accuracy")?).filter(|best| (0.0..=1.0).contains(best));
+        let flags = r.u8("flags")?;
+        let code = r.u8("profile_use")?;
+        let hash = r.fixed::<32>("profile")?;
+        Ok(Self {
+            link_rate,
+            floor_bytes,
+            best_accuracy,
+            infeasible: flags & FLAG_INFEASIBLE != 0,
+            profile_use: ProfileUse::ALL.into_iter().find(|known| *known as u8 == code).unwrap_or_default(),
+            profile: (flags & FLAG_PROFILE != 0).then_some(hash),
+        })
+    }
+}

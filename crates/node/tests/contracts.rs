@@ -1,0 +1,272 @@
+//! Contracts over real sockets: profiles that come to cameras, states that are told, and what is done when bounds cannot be held.
+
+mod api_support;
+
+use std::time::Duration;
+
+use api_support::{Site, frame, within};
+use mez_core::broker::Published;
+use mez_core::broker::edge::EdgeConfig;
+use mez_core::contract::{ContractState, OnInfeasible};
+use mez_core::frame::{Encoding, Rung, SkipReason};
+use mez_media::jpeg::{Encoder, Sampling};
+use mez_media::{ImageView, PixelFormat};
+use mez_node::camera::CameraHandle;
+use mez_node::client::{ClientError, Event, Profile, ReceivedFrame, SubscribeOptions, Subscription};
+use mez_node::edge::{EdgeBroker, EdgeOptions};
+use mez_node::identity::name::Role;
+use tonic::Code;
+
+const SIZE: (u32, u32) = (640, 480);
+
+/// A JPEG with enough in it that its quality matters.
+fn picture(number: u8) -> Published {
+    let (width, height) = SIZE;
+    let pixel = |at: u32| (at % width / 8 * 5 + at / width / 8 * 3) as u8 ^ number;
+    let pixels: Vec<u8> = (0..width * height).map(pixel).collect();
+    let view = ImageView::packed(&pixels, width, height, PixelFormat::Gray8).unwrap();
+    let payload = Encoder::new(95, Sampling::Yuv420).unwrap().encode(&view).unwrap();
+    Published { payload, encoding: Encoding::Jpeg, width, height, captured: None }
+}
+
+/// A profile of frames of a size: a small rung that keeps `small`, and the frame as it is, which keeps `original`.
+fn profile(size: (u32, u32), small: f64, original: f64) -> Profile {
+    let rung = |name: &str, bytes: u32, accuracy: f64| {
+        format!(
+            r#"{{"rung":"{name}","bytes":{{"mean":{bytes},"p05":{},"p50":{bytes},"p95":{}}},"accuracy_normalised":{{"value":{accuracy}}}}}"#,
+            bytes / 2,
+            bytes * 2,
+        )
+    };
+    let (width, height) = size;
+    let rungs = [rung("jpeg/w320/q44/420", 9_000, small), rung("original", 60_000, original)].join(",");
+    Profile::Inline(
+        format!(
+            r#"{{"format":"mez-profile","version":1,"app":"people","width":{width},"height":{height},"rungs":[{rungs}]}}"#
+        )
+        .into(),
+    )
+}
+
+fn asked(floor: f64, profile: Profile) -> SubscribeOptions {
+    SubscribeOptions {
+        latency_bound: Some(Duration::from_secs(1)),
+        accuracy_floor: Some(floor),
+        profile: Some(profile),
+        ..SubscribeOptions::new("dock/*".parse().unwrap())
+    }
+}
+
+/// Publishes pictures until something that is looked for happens.
+async fn until<T>(
+    camera: &CameraHandle,
+    subscription: &mut Subscription,
+    mut look: impl FnMut(Event) -> Option<T>,
+) -> T {
+    within(async {
+        for number in 0.. {
+            camera.publish(picture(number as u8)).unwrap();
+            let pause = tokio::time::sleep(Duration::from_millis(50));
+            tokio::pin!(pause);
+            loop {
+                tokio::select! {
+                    () = &mut pause => break,
+                    event = subscription.next() => {
+                        let event = event.expect("the subscription has not ended");
+                        if let Some(found) = look(event) {
+                            return found;
+                        }
+                    }
+                }
+            }
+        }
+        unreachable!()
+    })
+    .await
+}
+
+fn a_frame(wanted: impl Fn(&ReceivedFrame) -> bool) -> impl FnMut(Event) -> Option<Box<ReceivedFrame>> {
+    move |event| match event {
+        Event::Frame(frame) if wanted(&frame) => Some(frame),
+        Event::Failed { reason } => panic!("{reason}"),
+        _ => None,
+    }
+}
+
+fn a_state(wanted: ContractState) -> impl FnMut(Event) -> Option<String> {
+    move |event| match event {
+        Event::Contract { state, reason, .. } if state == wanted => Some(reason),
+        Event::Failed { reason } => panic!("{reason}"),
+        _ => None,
+    }
+}
+
+/// The application's profile takes the place of the default ladder: frames are of its rungs, say what it expects, and the contract is
+/// kept. Asked for frames as they are, they come as they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_profile_comes_to_the_camera_and_its_rungs_are_used() {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, _) = site.serve_edge(&edge).await;
+    let client = site.client(&unix).await;
+    // The original keeps less than the small one, so the small one is the best there is.
+    let options = asked(0.9, profile(SIZE, 0.93, 0.91));
+    let mut subscription = client.subscribe(options.clone()).await.unwrap();
+    let small = Rung::new("jpeg/w320/q44/420").unwrap();
+    let got = until(&camera, &mut subscription, a_frame(|frame| frame.meta.rung == small)).await;
+    assert_eq!((got.accuracy_expected, got.infeasible, got.meta.width), (Some(0.93), false, 320));
+    let kept = until(&camera, &mut subscription, a_frame(|frame| frame.contract_state == ContractState::Ok));
+    let kept = kept.await;
+    assert!(kept.contract_reason.ends_with("frames within 1000 ms"), "{}", kept.contract_reason);
+    let standing = client.cameras(None).await.unwrap().remove(0).contracts.remove(0);
+    assert_eq!((standing.application.as_str(), standing.state), ("viewer", ContractState::Ok));
+
+    let as_they_are = SubscribeOptions { accuracy_floor: None, profile: None, ..options };
+    subscription.update(&as_they_are).await.unwrap();
+    let original = a_frame(|frame| frame.meta.rung == Rung::original());
+    assert_eq!(until(&camera, &mut subscription, original).await.accuracy_expected, Some(1.0));
+}
+
+/// Without a profile nothing is known of what is lost, and that is said.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_profile_a_floor_is_unverified() {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, _) = site.serve_edge(&edge).await;
+    let options = SubscribeOptions { profile: None, ..asked(0.9, profile(SIZE, 0.9, 1.0)) };
+    let mut subscription = site.client(&unix).await.subscribe(options).await.unwrap();
+    let made = a_frame(|frame| frame.meta.rung != Rung::original());
+    let made = until(&camera, &mut subscription, made).await;
+    assert_eq!((made.contract_state, made.accuracy_expected), (ContractState::Unverified, None));
+    assert!(made.contract_reason.contains("profile the application"), "{}", made.contract_reason);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn profiles_that_serve_no_camera_are_refused_with_the_reason() {
+    let site = Site::new();
+    let folder = tempfile::tempdir().unwrap();
+    let Profile::Inline(bytes) = profile(SIZE, 0.92, 1.0) else { unreachable!() };
+    std::fs::write(folder.path().join("people.json"), &bytes).unwrap();
+    let (listen, credentials) = ("127.0.0.1:0".parse().unwrap(), site.credentials(Role::Edge, "edge"));
+    let mut options = EdgeOptions::new(listen, credentials, EdgeConfig::default());
+    options.profiles = Some(folder.path().into());
+    let edge = EdgeBroker::start(options).unwrap();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, _) = site.serve_edge(&edge).await;
+    let client = site.client(&unix).await;
+    let mut by_name = client.subscribe(asked(0.9, Profile::Name("people".into()))).await.unwrap();
+    until(&camera, &mut by_name, a_frame(|frame| frame.contract_state == ContractState::Ok)).await;
+    // The camera tells once a second what size its frames have.
+    within(async {
+        while client.cameras(None).await.unwrap()[0].width == 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    let newer = String::from_utf8(bytes.to_vec()).unwrap().replace("\"version\":1", "\"version\":2");
+    for (profile, reason, text) in [
+        (Profile::Name("faces".into()), "UNKNOWN_PROFILE", "no profile \"faces\""),
+        (Profile::Name("../people".into()), "UNKNOWN_PROFILE", "cannot be the name"),
+        (Profile::Inline(newer.into()), "INVALID_PROFILE", "has version 2"),
+        (profile((1280, 720), 0.92, 1.0), "PROFILE_SIZE", "those of camera dock/cam1 have 640x480"),
+    ] {
+        match client.subscribe(asked(0.9, profile)).await {
+            Err(ClientError::Refused(error)) => {
+                assert_eq!(error.reason, reason);
+                assert!(error.message.contains(text), "{error}");
+            }
+            other => panic!("{reason}: {:?}", other.map(|_| "accepted")),
+        }
+    }
+}
+
+/// A floor that no rung keeps: `degrade` sends what there is, marked; `skip` nothing; `stop` ends. Each says why.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_kept_is_said_and_done_as_asked() {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, _) = site.serve_edge(&edge).await;
+    let client = site.client(&unix).await;
+    let options = asked(0.95, profile(SIZE, 0.7, 0.9));
+    let mut degrade = client.subscribe(options.clone()).await.unwrap();
+    let reason = until(&camera, &mut degrade, a_state(ContractState::Infeasible)).await;
+    assert_eq!(reason, "no setting of the profile keeps the floor 0.95; the best keeps 0.900");
+    let marked = until(&camera, &mut degrade, a_frame(|frame| frame.infeasible)).await;
+    assert!(marked.accuracy_expected < Some(0.95));
+    drop(degrade);
+
+    let skip = SubscribeOptions { on_infeasible: OnInfeasible::Skip, ..options.clone() };
+    let mut skipping = client.subscribe(skip.clone()).await.unwrap();
+    until(&camera, &mut skipping, a_state(ContractState::Infeasible)).await;
+    // What it asks for can be had after all.
+    skipping.update(&SubscribeOptions { accuracy_floor: Some(0.6), ..skip }).await.unwrap();
+    let first =
+        until(&camera, &mut skipping, a_frame(|frame| frame.contract_state == ContractState::Ok)).await;
+    assert!(!first.infeasible);
+    drop(skipping);
+
+    let stop = SubscribeOptions { on_infeasible: OnInfeasible::Stop, ..options };
+    let mut stopping = client.subscribe(stop).await.unwrap();
+    let ended = |event| match event {
+        Event::Failed { reason } => Some(reason),
+        Event::Frame(frame) => panic!("{frame:?} lies below the floor"),
+        _ => None,
+    };
+    match until(&camera, &mut stopping, ended).await {
+        ClientError::Refused(error) => {
+            assert_eq!((error.code, error.reason.as_str()), (Code::FailedPrecondition, "INFEASIBLE"));
+            assert!(error.message.starts_with("camera dock/cam1: no setting of the profile"), "{error}");
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// A camera that goes breaks a contract by its silence.
+#[tokio::test(flavor = "multi_thread")]
+async fn silence_is_told() {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, _) = site.serve_edge(&edge).await;
+    let options = SubscribeOptions {
+        latency_bound: Some(Duration::from_secs(1)),
+        ..SubscribeOptions::new("dock/*".parse().unwrap())
+    };
+    let mut subscription = site.client(&unix).await.subscribe(options).await.unwrap();
+    until(&camera, &mut subscription, a_state(ContractState::Ok)).await;
+    drop(camera);
+    let reason = within(async {
+        loop {
+            let event = subscription.next().await.expect("it goes on");
+            if let Some(reason) = a_state(ContractState::LatencyMiss)(event) {
+                return reason;
+            }
+        }
+    });
+    assert!(["the camera is not connected", "no frame in the last second"].contains(&reason.await.as_str()));
+}
+
+/// A program that cannot decide what it wants holds up nobody, and gets what it asked for last.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_contract_may_flip_a_hundred_times() {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, _) = site.serve_edge(&edge).await;
+    let client = site.client(&unix).await;
+    let one = asked(0.9, profile(SIZE, 0.93, 0.91));
+    let other = SubscribeOptions { accuracy_floor: None, profile: None, ..one.clone() };
+    let mut flipping = client.subscribe(one.clone()).await.unwrap();
+    let mut steady = client.subscribe(SubscribeOptions::new("dock/*".parse().unwrap())).await.unwrap();
+    for flip in 0..100 {
+        camera.publish(picture(flip)).unwrap();
+        flipping.update(if flip % 2 == 0 { &other } else { &one }).await.unwrap();
+    }
+    assert!(frame(&mut steady).await.skipped.of(SkipReason::Infeasible) == 0);
+    drop(steady);
+    let small = Rung::new("jpeg/w320/q44/420").unwrap();
+    until(&camera, &mut flipping, a_frame(|frame| frame.meta.rung == small)).await;
+}

@@ -1,0 +1,105 @@
+//! What applications are told of their contracts, against what they got.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::contract::{Contract, ContractState};
+use mez_core::frame::{FrameId, Rung};
+use mez_core::keeping::Verdict;
+use mez_core::name::CameraName;
+use mez_core::profile::SizedProfile;
+
+use super::Checks;
+use crate::time::{Moment, ms, secs};
+
+/// Stamps are whole nanoseconds, and a frame is stamped a moment after it is published.
+const ROUNDING: Duration = Duration::from_micros(2);
+/// I6: who gets no frame in time is told within a second, looked at every 250 ms; and what is late by then is on its way.
+const TOLD_MAX: Duration = ms(1_500);
+
+/// What one application was promised and got.
+pub(crate) struct Kept {
+    contract: Contract,
+    profile: Option<SizedProfile>,
+    /// Frames of the last second of each camera: when they came, and whether they were clearly late.
+    frames: BTreeMap<CameraName, VecDeque<(Moment, bool)>>,
+    /// Since when no frame has come on time, and the last state it was told meanwhile.
+    unkept_since: Moment,
+    state: Option<ContractState>,
+}
+
+impl Kept {
+    pub(crate) fn new(contract: Contract, profile: Option<SizedProfile>, now: Moment) -> Self {
+        Self { contract, profile, frames: BTreeMap::new(), unkept_since: now, state: None }
+    }
+}
+
+impl Checks {
+    /// A contract is looked after from now on.
+    pub(crate) fn contracted(&mut self, id: SubscriptionId, kept: Kept) {
+        self.contracts.insert(id, kept);
+    }
+
+    /// Nobody looks after a contract any more.
+    pub(crate) fn released(&mut self, id: SubscriptionId) {
+        self.contracts.remove(&id);
+    }
+
+    /// A frame of this age was handed over, with what was said of it; and the most by which the edge may be wrong about the age, if it
+    /// knows it.
+    pub(crate) fn judged(
+        &mut self,
+        id: SubscriptionId,
+        camera: &CameraName,
+        frame: FrameId,
+        rung: &Rung,
+        (age, error): (Duration, Option<Duration>),
+        verdict: &Verdict,
+    ) {
+        let now = self.now;
+        let Some(kept) = self.contracts.get_mut(&id) else { return };
+        let (floor, bound) = (kept.contract.accuracy_floor, kept.contract.latency_bound);
+        let accuracy =
+            kept.profile.as_ref().and_then(|known| known.profile.get(rung)).map(|rung| rung.accuracy);
+        let below = accuracy.zip(floor).is_some_and(|(accuracy, floor)| accuracy < floor);
+        // Where the clocks were not compared yet, nobody at the edge knows.
+        let late = bound.zip(error).is_some_and(|(bound, error)| age > bound + error + ROUNDING);
+        let recent = kept.frames.entry(camera.clone()).or_default();
+        recent.push_back((now, late));
+        while recent.front().is_some_and(|(at, _)| now.since(*at) >= secs(1)) {
+            recent.pop_front();
+        }
+        let (frames, lates) = (recent.len(), recent.iter().filter(|(_, late)| *late).count());
+        if !late && !below {
+            kept.unkept_since = now;
+        }
+        kept.state = Some(verdict.state);
+        let too_late = lates as f64 > (1.0 - kept.contract.on_time_share) * frames as f64;
+        self.expect(!below || verdict.infeasible, "floor", || {
+            format!("{frame} lies below the floor {floor:?} and is not marked: {verdict:?}")
+        });
+        self.expect(!too_late || verdict.state != ContractState::Ok, "contract", || {
+            format!("{lates} of {frames} frames were late, and {frame} says that all is well: {verdict:?}")
+        });
+    }
+
+    /// An application was told of a change.
+    pub(crate) fn told(&mut self, id: SubscriptionId, state: ContractState) {
+        if let Some(kept) = self.contracts.get_mut(&id) {
+            kept.state = Some(state);
+        }
+    }
+
+    /// Looks for applications that do not know how they fare. `since` is from when on they should get frames.
+    pub(crate) fn watch_contract(&mut self, id: SubscriptionId, since: Moment) {
+        let now = self.now;
+        let Some(kept) = self.contracts.get(&id) else { return };
+        let (unkept, state, bounded) =
+            (kept.unkept_since.max(since), kept.state, kept.contract.latency_bound.is_some());
+        let silent = bounded && now.since(unkept) > TOLD_MAX;
+        self.expect(!silent || state != Some(ContractState::Ok), "contract", || {
+            format!("{id:?} has had no frame in time since {unkept}, and thinks that all is well")
+        });
+    }
+}

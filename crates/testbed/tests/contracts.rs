@@ -1,0 +1,150 @@
+//! What applications are told of their contracts, as stories on a virtual clock. While they run, every rule of
+//! `mez_testbed::check` is looked at with every event.
+
+use std::time::Duration;
+
+use mez_core::contract::{Contract, ContractState, OnInfeasible};
+use mez_core::frame::{Rung, SkipReason};
+use mez_core::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
+use mez_testbed::{
+    Action, ApplicationId, ApplicationSpec, CameraId, CameraSpec, Moment, World, mbps, ms, secs,
+};
+
+/// Frames of 60 kB at 15 fps, which a profile's rungs bring down to 20 kB above the floor of 0.9, and to 5 kB below it.
+fn contracted(world: &mut World, on_infeasible: OnInfeasible) -> (CameraId, ApplicationSpec) {
+    let rung = |name: &str, bytes: f64, accuracy: f64, ms: u64| RungProfile {
+        rung: Rung::new(name).expect("a valid rung"),
+        bytes: ByteSizes::around(bytes, 0.05),
+        accuracy,
+        camera_time: Duration::from_millis(ms),
+        detector_time: None,
+    };
+    let rungs = vec![
+        rung("jpeg/w16/q50/420", 5e3, 0.7, 8),
+        rung("jpeg/w32/q60/420", 20e3, 0.92, 8),
+        rung("original", 60e3, 1.0, 0),
+    ];
+    let profile = SizedProfile { size: (64, 48), profile: Profile::new(rungs).expect("a sound profile") };
+    let hash = world.profile(profile);
+    let contract = Contract {
+        latency_bound: Some(ms(100)),
+        accuracy_floor: Some(0.9),
+        profile: Some(hash),
+        on_time_share: 0.9,
+        on_infeasible,
+        ..Contract::default()
+    };
+    let camera = world.camera("dock/cam1", CameraSpec::frames(15, 60_000).at_rate(mbps(20)));
+    (camera, ApplicationSpec { contract, ..ApplicationSpec::newest("dock/*") })
+}
+
+/// The first time that an application was told of a state, from a moment on.
+fn told(
+    world: &World,
+    application: ApplicationId,
+    state: ContractState,
+    from: Moment,
+) -> Option<(Duration, String)> {
+    let changes = world.contract_changes(application).iter();
+    let first = changes.filter(|told| told.at >= from).find(|told| told.change.state == state)?;
+    Some((first.at.since(from), first.change.reason.clone()))
+}
+
+/// A contract that is kept, a link that becomes too slow for the floor and recovers: each is told within a second and a bit, and why.
+#[test]
+fn a_contract_says_within_a_second_when_it_breaks_and_when_it_holds_again() {
+    let mut world = World::seeded(40);
+    let (dock, spec) = contracted(&mut world, OnInfeasible::Degrade);
+    let application = world.application(spec);
+    world.run(secs(5));
+    assert!(told(&world, application, ContractState::Ok, Moment::START).is_some());
+    let settled = world.deliveries(application).last().unwrap().clone();
+    assert!(settled.verdict.unwrap().expected_accuracy >= Some(0.9));
+
+    let slow = world.now();
+    world.act(Action::Rate(dock, mbps(1))).run(secs(6));
+    let (after, reason) = told(&world, application, ContractState::Infeasible, slow).expect("it is told");
+    assert!(after < ms(1_600), "told after {after:?}");
+    assert!(reason.contains("the floor 0.9 needs"), "{reason}");
+    let got = world.deliveries_since(application, slow + secs(2));
+    assert!(got.len() > 5, "degrade sends what fits");
+    assert!(got.iter().all(|frame| frame.verdict.as_ref().is_some_and(|verdict| verdict.infeasible)));
+
+    let fast = world.now();
+    world.act(Action::Rate(dock, mbps(20))).run(secs(6));
+    let (after, _) = told(&world, application, ContractState::Ok, fast).expect("it is told");
+    assert!(after < secs(3), "told after {after:?}");
+}
+
+/// With `skip`, what would lie below the bounds does not come, is counted under its own reason, and the state says so meanwhile.
+#[test]
+fn who_wants_nothing_below_the_bounds_gets_nothing_and_is_told() {
+    let mut world = World::seeded(41);
+    let (dock, spec) = contracted(&mut world, OnInfeasible::Skip);
+    let application = world.application(spec);
+    world.run(secs(4));
+    let slow = world.now();
+    world.act(Action::Rate(dock, mbps(1))).run(secs(8));
+    let (after, _) = told(&world, application, ContractState::Infeasible, slow).expect("it is told");
+    assert!(after < ms(1_600), "told after {after:?}");
+    assert!(world.deliveries_since(application, slow + secs(2)).is_empty());
+    let fast = world.now();
+    world.act(Action::Rate(dock, mbps(20))).run(secs(6));
+    assert!(told(&world, application, ContractState::Ok, fast).is_some());
+    let skipped: u64 =
+        world.deliveries(application).iter().map(|got| got.skipped.of(SkipReason::Infeasible)).sum();
+    assert!(skipped > 60, "{skipped} skipped as infeasible");
+}
+
+/// With `stop`, the subscription ends when the bounds cannot both be held, and says why.
+#[test]
+fn who_wants_it_all_or_nothing_is_ended() {
+    let mut world = World::seeded(42);
+    let (dock, spec) = contracted(&mut world, OnInfeasible::Stop);
+    let application = world.application(spec);
+    world.run(secs(4));
+    assert!(!world.has_ended(application), "{:?}", world.contract_changes(application));
+    world.act(Action::Rate(dock, mbps(1))).run(secs(4));
+    assert!(world.has_ended(application));
+    let last = world.contract_changes(application).last().unwrap();
+    assert_eq!((last.change.state, last.change.ends), (ContractState::Infeasible, true));
+}
+
+/// A camera that is cut off breaks a contract by its silence alone.
+#[test]
+fn silence_breaks_a_contract() {
+    let mut world = World::seeded(43);
+    let (dock, spec) = contracted(&mut world, OnInfeasible::Degrade);
+    let application = world.application(spec);
+    world.run(secs(4));
+    let cut = world.now();
+    world.act(Action::Cut(dock)).run(secs(4));
+    let (after, reason) = told(&world, application, ContractState::LatencyMiss, cut).expect("it is told");
+    assert!(after < ms(1_600), "told after {after:?}");
+    assert!(reason.contains("not connected") || reason.contains("no frame"), "{reason}");
+    let back = world.now();
+    world.act(Action::Restore(dock)).run(secs(4));
+    let (after, _) = told(&world, application, ContractState::Ok, back).expect("it is told");
+    assert!(after < secs(3), "told after {after:?}");
+}
+
+/// Two that cannot both be satisfied: who loses is told whose contract stands against its own.
+#[test]
+fn who_loses_is_told_by_whom() {
+    let mut world = World::seeded(44);
+    let (_, spec) = contracted(&mut world, OnInfeasible::Degrade);
+    let hasty = world.application(spec.clone());
+    world.run(secs(3));
+    assert!(told(&world, hasty, ContractState::Ok, Moment::START).is_some());
+    let from = world.now();
+    let first = Contract {
+        accuracy_floor: Some(0.6),
+        latency_bound: Some(ms(20)),
+        priority: 1,
+        ..spec.contract.clone()
+    };
+    world.application(ApplicationSpec { contract: first, ..spec });
+    world.run(secs(4));
+    let (after, reason) = told(&world, hasty, ContractState::Infeasible, from).expect("it is told");
+    assert!(after < secs(3) && reason.contains("goes first, with priority 1"), "after {after:?}: {reason}");
+}

@@ -1,0 +1,92 @@
+"""What an application asks for, what comes of it, and what it is told."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mez
+from tests.support import picture, profile_of
+
+
+def until(camera: mez.Publisher, frames: mez.Subscription, found: Callable[[mez.Frame], bool]) -> mez.Frame:
+    """Publish until a frame comes that is looked for."""
+    camera.wait_connected(timeout=30)
+    for number in range(400):
+        camera.send(picture(number % 100))
+        try:
+            frame = frames.next(timeout=0.05)
+        except mez.WaitTimeoutError:
+            continue
+        if found(frame):
+            return frame
+    raise AssertionError(f"it never came; {frames.contracts}")
+
+
+def test_a_profile_says_what_frames_may_be_reduced_to(edge: mez.Edge) -> None:
+    """The camera fetches it, makes frames by it, and they say what it expects of them."""
+    with (
+        mez.publisher("cam", edge) as camera,
+        edge.subscribe("cam", latency_ms=1000, accuracy=0.92, profile=profile_of(64, 48)) as frames,
+    ):
+        frame = until(camera, frames, lambda frame: frame.rung == "jpeg/w32/q44/420")
+        assert (frame.expected_accuracy, frame.infeasible, frame.width) == (0.93, False, 32)
+        assert frame.contract.expected_accuracy == 0.93
+        until(camera, frames, lambda frame: frame.contract.state == "ok")
+        (standing,) = edge.cameras()[0].contracts
+        assert standing.contract.state in ("ok", "unverified")
+
+        frames.update(accuracy=None, profile=None)
+        assert until(camera, frames, lambda frame: frame.rung == "original").expected_accuracy == 1.0
+
+
+def test_profiles_are_named_at_the_edge_and_refused_where_they_serve_nobody(tmp_path: Path) -> None:
+    """By its file's name, with or without the ending; what is no profile is refused with the reason."""
+    (tmp_path / "people.json").write_text(json.dumps(profile_of(64, 48)))
+    with (
+        mez.edge(profiles=tmp_path) as edge,
+        mez.publisher("cam", edge) as camera,
+        edge.subscribe("cam", accuracy=0.92, profile="people") as frames,
+    ):
+        until(camera, frames, lambda frame: frame.expected_accuracy == 0.93)
+        with pytest.raises(mez.ArgumentError, match='no profile "faces" in'):
+            edge.subscribe("cam", accuracy=0.9, profile="faces")
+        with pytest.raises(mez.ArgumentError, match="this is no profile: missing field"):
+            edge.subscribe("cam", accuracy=0.9, profile={"rungs": []})
+
+
+def test_what_cannot_be_kept_is_told_as_an_event(edge: mez.Edge) -> None:
+    """A floor that no setting keeps: frames are marked, and the event says why."""
+    events: list[mez.Event] = []
+    with (
+        mez.publisher("cam", edge) as camera,
+        edge.subscribe("cam", accuracy=0.95, profile=profile_of(64, 48), on_event=events.append) as frames,
+    ):
+        until(camera, frames, lambda frame: frame.infeasible and frame.contract.state == "infeasible")
+        until(camera, frames, lambda _: any(event.state == "infeasible" for event in events))
+        told = next(event for event in events if event.state == "infeasible")
+        assert (told.kind, told.camera) == ("contract", "cam")
+        assert told.reason == "no setting of the profile keeps the floor 0.95; the best keeps 0.930"
+        assert frames.contracts["cam"].state == "infeasible"
+
+
+def test_a_subscription_that_wants_all_or_nothing_ends(edge: mez.Edge) -> None:
+    """Nothing below the floor comes, and the error says what stood against it."""
+    with (
+        mez.publisher("cam", edge) as camera,
+        edge.subscribe("cam", accuracy=0.95, profile=profile_of(64, 48), on_infeasible="stop") as frames,
+        pytest.raises(mez.InfeasibleError, match="the best keeps 0"),
+    ):
+        until(camera, frames, lambda frame: frame.infeasible)
+
+
+def test_a_running_subscription_refuses_what_makes_no_sense(edge: mez.Edge) -> None:
+    """And goes on as it was."""
+    with edge.subscribe("cam", accuracy=0.9) as frames:
+        with pytest.raises(mez.ArgumentError) as refused:
+            frames.update(accuracy=1.5)
+        assert refused.value.field == "accuracy"
+        frames.update(accuracy=0.8, latency_ms=100)
+    with pytest.raises(mez.EndedError):
+        frames.update(accuracy=0.7)
