@@ -52,10 +52,16 @@ pub(crate) struct Codec {
 impl Codec {
     /// Starts the thread that hands work to the codec and waits for it, no longer than it may take.
     pub(crate) fn start(camera: &str) -> io::Result<(Self, mpsc::Receiver<Made>)> {
+        Self::start_with(camera, Worker::new("mez encode", encoder))
+    }
+
+    fn start_with(camera: &str, worker: Work) -> io::Result<(Self, mpsc::Receiver<Made>)> {
         let (work, todo) = sync_channel(WAITING_MAX);
         let (done, made) = mpsc::channel(WAITING_MAX);
         let camera = camera.to_owned();
-        thread::Builder::new().name("mez codec".into()).spawn(move || serve(&camera, &todo, &done))?;
+        thread::Builder::new()
+            .name("mez codec".into())
+            .spawn(move || serve(&camera, worker, &todo, &done))?;
         Ok((Self { work }, made))
     }
 
@@ -67,8 +73,7 @@ impl Codec {
     }
 }
 
-fn serve(camera: &str, todo: &Receiver<Box<Transform>>, done: &mpsc::Sender<Made>) {
-    let mut worker = Worker::new("mez encode", encoder);
+fn serve(camera: &str, mut worker: Work, todo: &Receiver<Box<Transform>>, done: &mpsc::Sender<Made>) {
     let mut failures = 0u64;
     // What the encoder could not be told, because there was no time left for the frame.
     let mut news = News::default();
@@ -172,4 +177,109 @@ fn view(frame: &Frame, format: PixelFormat) -> Result<ImageView<'_>, MakeError> 
     let (width, height) = (frame.meta.width, frame.meta.height);
     ImageView::packed(&frame.payload, width, height, format)
         .map_err(|error| MakeError::Image(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput};
+    use mez_core::broker::{Intake, IntakeConfig, LinkId, Published};
+    use mez_core::contract::Contract;
+    use mez_core::frame::Epoch;
+    use mez_core::log::{LogConfig, log};
+    use mez_core::wire::{Demand, Message, VERSION, Welcome};
+    use mez_media::jpeg::{Encoder, Sampling};
+
+    use super::*;
+    use crate::clock::anchor;
+
+    /// An encoder that panics at the first frame of a chain, and hangs at the first after that.
+    fn unwell() -> Work {
+        let tried = Arc::new(AtomicUsize::new(0));
+        Worker::new("unwell", move || {
+            let (mut encode, tried) = (encoder(), Arc::clone(&tried));
+            move |transform: Box<Transform>| {
+                if transform.setting.is_chained() {
+                    match tried.fetch_add(1, Ordering::Relaxed) {
+                        0 => panic!("planned"),
+                        1 => thread::sleep(Duration::from_secs(2)),
+                        _ => {}
+                    }
+                }
+                encode(transform)
+            }
+        })
+    }
+
+    /// A codec of chains that panics or hangs costs its frame, by its deadline; the stream goes on as JPEG and then as video.
+    #[test]
+    fn a_codec_that_panics_or_hangs_costs_its_frame_and_the_stream_goes_on() {
+        let (anchor, epoch) = (anchor(), Epoch(1));
+        let (writer, reader) = log(LogConfig::default());
+        let camera: mez_core::name::CameraName = "dock/cam1".parse().unwrap();
+        let config = CameraConfig {
+            camera,
+            epoch,
+            anchor,
+            software: String::new(),
+            policy: mez_core::controller::named::PolicyName::default(),
+        };
+        let mut now = monotonic_now();
+        let mut broker = CameraBroker::new(config, &reader, now);
+        let mut intake = Intake::new(writer, IntakeConfig::new(epoch, anchor));
+        let link = LinkId(1);
+        broker.handle_dialled(now, link);
+        let welcome =
+            Welcome { version: VERSION, newest: None, frame_bytes_max: 1 << 20, software: String::new() };
+        broker.handle_message(now, link, Message::Welcome(welcome));
+        let contract = Contract { accuracy_floor: Some(0.5), ..Contract::default() };
+        broker.handle_message(now, link, Message::Demand(Demand { revision: 1, contracts: vec![contract] }));
+        let (codec, mut made) = Codec::start_with("dock/cam1", unwell()).unwrap();
+
+        let pixels = vec![90; 320 * 240];
+        let view = ImageView::packed(&pixels, 320, 240, PixelFormat::Gray8).unwrap();
+        let payload = Encoder::new(90, Sampling::Yuv420).unwrap().encode(&view).unwrap();
+        let mut sent = Vec::new();
+        for _ in 0..100 {
+            // The broker's time passes faster than the codec's.
+            now = now.max(monotonic_now()) + Duration::from_millis(200);
+            let payload = payload.clone();
+            let frame =
+                Published { payload, encoding: Encoding::Jpeg, width: 320, height: 240, captured: None };
+            let id = intake.publish(now, frame).unwrap();
+            broker.handle_message(now, link, Message::Ping { t1: now });
+            broker.handle_published(now);
+            broker.handle_timeout(now);
+            while let Some(output) = broker.poll_output() {
+                match output {
+                    CameraOutput::Transform(mut transform) => {
+                        transform.deadline = monotonic_now() + Duration::from_millis(400);
+                        codec.make(transform).unwrap();
+                        let (frame, transformed) = made.blocking_recv().unwrap();
+                        broker.handle_transformed(now, frame, transformed);
+                    }
+                    CameraOutput::SendFrame { header, .. } => {
+                        sent.push(header.meta.encoding);
+                        broker.handle_sent(now, link, id);
+                        let report = mez_core::wire::Report::Complete {
+                            frame: id,
+                            bytes: header.payload_bytes,
+                            first: now,
+                            last: now,
+                        };
+                        broker.handle_message(now, link, Message::Report(report));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let video = sent.iter().position(|encoding| *encoding == Encoding::H264);
+        assert!(sent.len() >= 90, "{} of 100 frames were sent", sent.len());
+        assert_eq!(sent[0], Encoding::Jpeg, "after a panic the stream goes on as JPEG");
+        let video = video.expect("video never came back");
+        assert!(video > 10, "after a hang it goes on as JPEG again: {sent:?}");
+        assert!(sent[video..].iter().all(|encoding| *encoding == Encoding::H264), "{sent:?}");
+    }
 }
