@@ -104,7 +104,7 @@ impl Decoding {
     }
 
     /// Takes in what a header says. Headers may come in another order than they were written, and a later one may know more.
-    fn note(&mut self, id: FrameId, told: &[SkipRange]) {
+    pub(super) fn note(&mut self, id: FrameId, told: &[SkipRange]) {
         if self.epoch.replace(id.epoch) != Some(id.epoch) {
             self.unshown.clear();
         }

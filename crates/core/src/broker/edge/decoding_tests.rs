@@ -112,6 +112,24 @@ fn frames_keep_their_order_and_none_is_lost_from_the_account() {
     assert_eq!(rig.info().counters.not_decoded, 2);
 }
 
+/// A frame that is whole waits for an older one of its chain, and one that needs neither overtakes both. The camera knows that the one
+/// that waits is here, so it says no more what became of those before it.
+#[test]
+fn what_a_waiting_frame_told_is_known_to_those_that_overtake_it() {
+    let mut rig = rig();
+    rig.frame(1, member(0, 0, vec![])).unwrap();
+    decoded(&mut rig, 0, still());
+    let older = member(0, 1, vec![]);
+    let frame = older.meta.id;
+    rig.broker.handle_frame_header(rig.now, LinkId(1), older).unwrap();
+    rig.frame(1, member(0, 3, vec![range(2, 1, SkipReason::LinkBusy)])).unwrap();
+    rig.frame(1, header(3, 4, 10, vec![])).unwrap();
+    assert_eq!(held(&rig), [0, 4]);
+    rig.broker.handle_frame_cancelled(rig.now, LinkId(1), frame);
+    let expected = counts(&[(SkipReason::LinkBusy, 1), (SkipReason::LateOrLost, 2)]);
+    assert_eq!(skipped(&rig), [(0, SkipCounts::default()), (4, expected)]);
+}
+
 /// A frame that comes late, after others that needed it were given up, takes nothing from the account of those.
 #[test]
 fn what_is_known_of_later_frames_outlives_an_earlier_one() {

@@ -153,8 +153,17 @@ impl EdgeBroker {
             let oldest = ready.min_by_key(|(_, known)| known.header.meta.id).map(|(position, _)| position);
             let Some(position) = oldest else { return };
             let Arriving { header, whole, .. } = link.arriving.swap_remove(position);
+            // What those that it overtakes say of others was said for the last time: the camera knows that they are here.
+            let is_overtaken =
+                |known: &&Arriving| known.whole.is_some() && known.header.meta.id < header.meta.id;
+            let overtaken = link.arriving.iter().filter(is_overtaken);
+            let told: Vec<_> =
+                overtaken.map(|known| (known.header.meta.id, known.header.skipped.clone())).collect();
             // One that has been replaced meanwhile has no say any more.
-            if let (Some(payload), Some(_)) = (whole, self.camera_of(id)) {
+            if let (Some(payload), Some(camera)) = (whole, self.camera_of(id)) {
+                for (overtaken, skipped) in told {
+                    camera.decoding.note(overtaken, &skipped);
+                }
                 self.take_whole(now, id, header, payload);
             }
         }
