@@ -30,6 +30,8 @@ pub(super) struct Feed {
     past: VecDeque<Range<u64>>,
     /// The next index of the present.
     live: u64,
+    /// The newest frame when reading began. What comes after it is the present, which is wanted whatever its capture time.
+    newest_before: Option<FrameId>,
     /// The present is being read.
     is_live: bool,
     /// What comes after the past that memory holds, up to the present, was asked for.
@@ -65,8 +67,11 @@ impl Feed {
         present: u64,
         (span, reach): (Span, Reach),
     ) -> Self {
+        let newest = present.checked_sub(1).and_then(|newest| reader.get(newest));
+        let newest_before = newest.map(|record| record.frame.meta.id);
         let mut feed = Self {
             camera,
+            newest_before,
             reach: if span.begin.is_some() { reach } else { reach.min(Reach::Disk) },
             past: VecDeque::new(),
             live: present,
@@ -94,8 +99,7 @@ impl Feed {
             let known = feed.reach == Reach::Memory || span.deliver == Deliver::Every || feed.past.is_empty();
             feed.not_held = (known && begin < held_from).then_some(NotHeld { begin, end: held_from });
         } else {
-            let newest = present.checked_sub(1).and_then(|newest| feed.reader.get(newest));
-            feed.floor = newest.map(|record| record.frame.meta.id);
+            feed.floor = newest_before;
         }
         feed
     }
@@ -182,9 +186,12 @@ impl Feed {
     }
 
     fn ask(&mut self, span: Span, before: Option<FrameId>) {
-        let begin = if self.is_live && self.begun { None } else { span.begin };
+        // Without a frame to begin the present at, its beginning in time has to do.
+        let whenever = self.is_live && self.begun && self.newest_before.is_some();
+        let begin = span.begin.filter(|_| !whenever);
+        let present = self.newest_before.filter(|_| self.is_live);
         self.question = Question::Due(PastQuery {
-            after: self.last.max(self.floor),
+            after: self.last.max(self.floor).max(present),
             before,
             begin: begin.unwrap_or(Timestamp::MIN),
             end: span.end.unwrap_or(Timestamp::MAX),
@@ -300,7 +307,9 @@ impl Feed {
             let held = self.reader.held();
             if self.live < held.start {
                 let bounded = span.begin.is_some() || self.last.max(self.floor).is_some();
-                let asks = self.reach > Reach::Memory && !self.asked_in_vain;
+                // With nothing in memory there is nothing to be missed by asking again.
+                let in_vain = self.asked_in_vain && !held.is_empty();
+                let asks = self.reach > Reach::Memory && !in_vain;
                 if asks && span.deliver == Deliver::Every && bounded {
                     let before = self.reader.get(held.start).map(|record| record.frame.meta.id);
                     if before.is_none() && !held.is_empty() {

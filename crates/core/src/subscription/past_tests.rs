@@ -228,8 +228,10 @@ proptest! {
         let span = Span { begin: Some(begin), end: None, deliver: Deliver::Every };
         let mut reading: Option<(Subscription, StoreReader)> = None;
         let mut got: Vec<FrameId> = Vec::new();
+        let mut newest_before = None;
         for (place, event) in before.iter().chain(&during).chain([&Event::Read(10_000)]).enumerate() {
             if place >= before.len() && reading.is_none() {
+                newest_before = rig.published.last().map(|meta| meta.id);
                 let mut subscription = Subscription::reaching(span, Reach::Disk);
                 subscription.attach(camera(), rig.writer.reader());
                 reading = Some((subscription, StoreReader::new(camera(), keys())));
@@ -260,6 +262,13 @@ proptest! {
                                 let last = got.last().copied();
                                 prop_assert!(last < Some(meta.id), "{} after {:?}", meta.id, last);
                                 prop_assert!(rig.published.contains(meta));
+                                // A chain that reaches into the span is read from its first frame on.
+                                let needs_it = |later: &FrameMeta| {
+                                    (later.id.epoch, later.chain.chain) == (meta.id.epoch, meta.chain.chain)
+                                        && later.captured >= begin
+                                };
+                                let is_wanted = Some(meta.id) > newest_before || rig.published.iter().any(needs_it);
+                                prop_assert!(is_wanted, "{} lies before {begin:?}", meta.id);
                                 prop_assert_eq!(delivery.record.frame.payload.first(), Some(&(meta.id.sequence.0 as u8)));
                                 if let Some(last) = last
                                     && last.epoch == meta.id.epoch
