@@ -288,7 +288,9 @@ def publisher(
 def _share(value: float) -> float:
     share = arguments.number("history_share", value)
     if not 0.01 <= share <= 1.0:
-        raise arguments.invalid("history_share", f"a share of the link's time lies between 0.01 and 1, not {share}")
+        raise arguments.invalid(
+            "history_share", f"a share of the link's time lies between 0.01 and 1, not {share}"
+        )
     return share
 
 

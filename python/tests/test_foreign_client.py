@@ -50,7 +50,8 @@ def test_it_receives_what_python_publishes(edge: mez.Edge) -> None:
             theirs = of_kind(said, "frame")
             assert (theirs["camera"], theirs["epoch"], theirs["sequence"]) == ("dock/cam1", *ours.id)
             assert theirs["payload_sha256"] == hashlib.sha256(ours.payload).hexdigest()
-            assert theirs["contract"] == "CONTRACT_STATE_UNVERIFIED"
+            # It asks for nothing, and that is kept.
+            assert theirs["contract"] == "CONTRACT_STATE_OK"
             assert isinstance(theirs["age_ms"], float)
             reply = camera.next_reply(timeout=30)
             assert (reply.frame, reply.application, reply.payload) == (sent, "foreign_client", b"seen")

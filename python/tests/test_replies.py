@@ -1,6 +1,7 @@
 """Results of applications on their way back to the camera."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -23,6 +24,10 @@ def test_a_reply_comes_back_by_frame(edge: mez.Edge) -> None:
         reply = camera.next_reply(timeout=30)
         assert reply.frame == frame_id
         assert reply.json() == [{"box": [1, 2, 3, 4], "score": 0.5, "label": "person"}]
+        # The edge's answer to the application and the reply itself take different ways.
+        deadline = time.monotonic() + 30
+        while frames.reply_counts.sent < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert frames.reply_counts == mez.ReplyCounts(queued=2, sent=2, dropped=0, failed=0)
 
 

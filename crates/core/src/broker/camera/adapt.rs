@@ -1,7 +1,7 @@
 //! What is made of a frame before it is sent: what the applications ask, the rungs that there are for it, and the policy's choice.
 //!
 //! A frame is made smaller where every application that leads gives an accuracy floor; where one of them gives none, frames go
-//! as they are ([`Contract::accuracy_floor`]). Those lead that have the highest priority. The rungs are those of the profile that the
+//! as they are ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)). Those lead that have the highest priority. The rungs are those of the profile that the
 //! strictest of them names; while that profile is not here, or where none is named, they are
 //! [`default_ladder`](crate::setting::default_ladder)'s, whose accuracy nobody knows, and the floor says nothing.
 //!
