@@ -1,4 +1,4 @@
-"""A picture of a scenario: latency, size and accuracy over time, beside what the links carried."""
+"""A picture of a scenario: latency, size as delivered and accuracy over time, beside what the links carried."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -64,7 +64,7 @@ def draw(results: "ScenarioResults", path: Path) -> None:
         sizes.set_yscale("log")
         carried.set_ylabel("link, Mbit/s")
         latency.set_ylabel("latency, ms\n(red: infeasible)")
-        sizes.set_ylabel("size, kB")
+        sizes.set_ylabel("as delivered, kB")
         scored.set_ylabel("accuracy")
         scored.set_xlabel("seconds")
         latency.legend(frameon=False, ncols=4, fontsize=7)
