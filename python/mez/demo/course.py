@@ -1,4 +1,4 @@
-"""A picture of a scenario: latency, size as delivered and accuracy over time, beside what the links carried."""
+"""A picture of a scenario over time: what links carried, latency, size as delivered, and accuracy."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
