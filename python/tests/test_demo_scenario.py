@@ -81,6 +81,15 @@ def test_faults_of_hosts_are_refused(tmp_path: Path) -> None:
         Channel(str(file), f"127.0.0.1:{free_port()}", tmp_path / "log")
 
 
+def test_more_cameras_than_the_demo_runs_are_refused(tmp_path: Path) -> None:
+    """Before anything is started."""
+    file = tmp_path / "many.toml"
+    cameras = "".join(f'[[camera]]\nname = "c{number}"\n' for number in range(17))
+    file.write_text(f'name = "many"\nseconds = 5\n{cameras}')
+    with pytest.raises(ProcessError, match="has 17 cameras; the demo runs at most 16"):
+        Channel(str(file), f"127.0.0.1:{free_port()}", tmp_path / "log")
+
+
 def test_the_demo_runs_a_scenario_and_says_what_became_of_it(tmp_path: Path) -> None:
     """Real brokers over the emulated channel: frames get smaller, and all of it is accounted for."""
     fetched = subprocess.run([CHECKOUT / "tools/demo-video"], capture_output=True, text=True, check=False)

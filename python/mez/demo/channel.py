@@ -21,6 +21,9 @@ from mez.demo.processes import LEASH, ProcessError, mez_command
 
 ANSWER_SECONDS_MAX: Final = 10.0
 
+LINKS_MAX: Final = 16
+"""Cameras of one demo: each is a process with a video decoder of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -114,6 +117,12 @@ class Channel:
         ).start()
         try:
             self.scenario = _scenario(json.loads(self._line()))
+            if len(self.scenario.links) > LINKS_MAX:
+                self.stop()
+                raise ProcessError(
+                    f"--scenario {scenario} has {len(self.scenario.links)} cameras; the demo runs at most "
+                    f"{LINKS_MAX}, each with a process of its own: leave some out"
+                )
         except queue.Empty:
             self.stop()
             said = log.read_text(errors="replace").strip()

@@ -38,7 +38,7 @@ class Kept:
 
 
 class Diary:
-    """Keeps every frame of a run that lasts minutes. Safe to use from several threads."""
+    """Keeps every frame of a scenario, which lasts an hour at most. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

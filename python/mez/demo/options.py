@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from mez.demo.channel import Scenario
+from mez.demo.channel import LINKS_MAX, Scenario
 
-CAMERAS_MAX: Final = 16
-"""Cameras of one demo: each is a process with a video decoder of its own."""
+CAMERAS_MAX: Final = LINKS_MAX
 
 FPS_MAX: Final = 120.0
 
