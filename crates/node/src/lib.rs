@@ -22,4 +22,3 @@ mod reading;
 pub mod runtime;
 pub mod source;
 pub mod state;
-mod transcode;

@@ -26,13 +26,13 @@ const ANSWERS_MAX: usize = 64;
 const LOGGED_ONCE_IN: u64 = 100;
 
 /// What became of a frame.
-pub(crate) type Answer = (CameraName, LinkId, FrameId, Decoded);
+pub(super) type Answer = (CameraName, LinkId, FrameId, Decoded);
 
 /// A frame for a decoder.
 type Work = (LinkId, Box<Frame>);
 
 /// The decoders of all cameras. They stop when this is dropped.
-pub(crate) struct Decoders {
+pub(super) struct Decoders {
     cameras: HashMap<CameraName, Decoder>,
     answers: mpsc::Sender<Answer>,
 }
@@ -45,13 +45,13 @@ struct Decoder {
 
 impl Decoders {
     /// No decoders yet; and where answers come.
-    pub(crate) fn new() -> (Self, mpsc::Receiver<Answer>) {
+    pub(super) fn new() -> (Self, mpsc::Receiver<Answer>) {
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
         (Self { cameras: HashMap::new(), answers }, receiver)
     }
 
     /// Begins to decode a frame, as soon as those before it are done. Gives the answer at once where there is no decoder.
-    pub(crate) fn decode(&mut self, camera: CameraName, link: LinkId, frame: Box<Frame>) -> Option<Answer> {
+    pub(super) fn decode(&mut self, camera: CameraName, link: LinkId, frame: Box<Frame>) -> Option<Answer> {
         let id = frame.meta.id;
         let decoder = match self.cameras.get(&camera) {
             Some(decoder) => Some(decoder),

@@ -1,0 +1,239 @@
+//! The loop that serves the link.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mez_core::broker::LinkId;
+use mez_core::broker::edge::{EdgeBroker as Broker, EdgeOutput, SubscriptionId};
+use mez_core::contract::Contract;
+use mez_core::history::PastAnswer;
+use mez_core::name::CameraName;
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{debug, info};
+
+use super::lock;
+use super::request::{Asked, Request};
+use super::subscribers::{Attached, SharedCamera, Subscribers};
+use super::transcode::{Answer, Decoders};
+use crate::clock::{monotonic_now, sleep_until};
+use crate::link::{Command, CommandSender, EdgeEvent, Listener};
+use crate::persist::replicas::Replicas;
+use crate::profiles::HeldProfile;
+
+pub(super) struct Driver {
+    broker: Broker,
+    /// Logs on disk, if they are kept.
+    replicas: Option<Replicas>,
+    /// Of cameras whose frames need others.
+    decoders: Decoders,
+    links: HashMap<LinkId, CommandSender>,
+    shared: HashMap<CameraName, Arc<SharedCamera>>,
+    subscribers: Subscribers,
+    /// Which cameras are connected.
+    up: HashMap<CameraName, bool>,
+    /// Who waits for frames of the past. At most as many as there are readings of cameras.
+    questions: HashMap<u64, oneshot::Sender<PastAnswer>>,
+}
+
+impl Driver {
+    pub(super) fn new(broker: Broker, replicas: Option<Replicas>, decoders: Decoders) -> Self {
+        Self {
+            broker,
+            replicas,
+            decoders,
+            links: HashMap::new(),
+            shared: HashMap::new(),
+            subscribers: Subscribers::default(),
+            up: HashMap::new(),
+            questions: HashMap::new(),
+        }
+    }
+
+    /// The whole loop: do what the broker wants, wait for what happens, tell the broker.
+    pub(super) async fn run(
+        mut self,
+        listener: Listener,
+        (mut events, mut decoded): (mpsc::Receiver<EdgeEvent>, mpsc::Receiver<Answer>),
+        mut requests: mpsc::Receiver<Request>,
+        mut stopped: watch::Receiver<bool>,
+    ) {
+        loop {
+            while let Some(output) = self.broker.poll_output() {
+                self.perform(output);
+            }
+            let due = self.broker.poll_timeout();
+            tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stop| *stop) => break,
+                Some(event) = events.recv() => self.handle(event),
+                Some((camera, link, frame, decoded)) = decoded.recv() => {
+                    self.broker.handle_decoded(monotonic_now(), &camera, link, frame, decoded);
+                }
+                request = requests.recv() => match request {
+                    Some(request) => self.serve(request),
+                    None => break,
+                },
+                () = sleep_until(due.unwrap_or_default()), if due.is_some() => {
+                    self.broker.handle_timeout(monotonic_now());
+                }
+            }
+        }
+        self.subscribers.stop();
+        listener.close().await;
+        debug!("the edge broker stopped");
+    }
+
+    fn handle(&mut self, event: EdgeEvent) {
+        let now = monotonic_now();
+        match event {
+            EdgeEvent::Connected(link, peer, commands) => {
+                self.links.insert(link, commands);
+                self.broker.handle_connected(now, link, peer);
+            }
+            EdgeEvent::Message(link, message) => self.broker.handle_message(now, link, message),
+            EdgeEvent::ProtocolError(link, error) => self.broker.handle_protocol_error(link, &error),
+            EdgeEvent::FrameHeader(link, header, answer) => {
+                let _ = answer.send(self.broker.handle_frame_header(now, link, *header));
+            }
+            EdgeEvent::FrameProgress(link, frame, bytes) => {
+                self.broker.handle_frame_progress(now, link, frame, bytes);
+            }
+            EdgeEvent::FrameComplete(link, frame, payload) => {
+                self.broker.handle_frame_complete(now, link, frame, payload);
+            }
+            EdgeEvent::FrameCancelled(link, frame) => self.broker.handle_frame_cancelled(now, link, frame),
+            EdgeEvent::HistoryComplete(link, request, payload) => {
+                self.broker.handle_history_complete(now, link, request, payload);
+            }
+            EdgeEvent::HistoryCancelled(link, request) => {
+                self.broker.handle_history_cancelled(now, link, request)
+            }
+            EdgeEvent::Closed(link, reason) => {
+                debug!(?link, reason, "a connection ended");
+                self.links.remove(&link);
+                self.broker.handle_closed(now, link);
+            }
+        }
+    }
+
+    fn serve(&mut self, request: Request) {
+        match request {
+            Request::Subscribe(id, asked, mailbox, answer) => {
+                let Asked { pattern, contract, span, clock, application, profile } = *asked;
+                let connected = self.up.iter().filter(|(camera, up)| **up && pattern.matches(camera)).count();
+                if let Some(held) = &profile {
+                    self.broker.add_profile(held.sha256, held.bytes.clone());
+                }
+                self.subscribers.add(id, pattern.clone(), mailbox, profile);
+                self.broker.handle_subscribe(clock, id, pattern, contract, span);
+                self.broker.name_subscription(id, &application);
+                // The logs that it reads are in the mailbox before the application looks.
+                while let Some(output) = self.broker.poll_output() {
+                    self.perform(output);
+                }
+                if answer.send(connected).is_err() {
+                    self.unsubscribe(id);
+                }
+            }
+            Request::Unsubscribe(id) => self.unsubscribe(id),
+            Request::Update(id, contract, profile) => self.update(id, *contract, profile),
+            Request::History(asked, answer) => {
+                let (camera, query) = *asked;
+                // Whoever no longer waits has closed the other end.
+                let dropped = self.questions.extract_if(|_, answer| answer.is_closed());
+                dropped.for_each(|(request, _)| self.broker.handle_history_dropped(request));
+                let request = self.broker.handle_history_query(monotonic_now(), &camera, query);
+                self.questions.insert(request, answer);
+            }
+            Request::Cameras(answer) => {
+                let _ = answer.send(self.broker.cameras(monotonic_now()));
+            }
+            Request::Reply(reply, answer) => {
+                let (camera, frame, application, payload) = *reply;
+                let _ = answer.send(self.broker.handle_reply(&camera, frame, &application, payload));
+            }
+        }
+    }
+
+    fn unsubscribe(&mut self, id: SubscriptionId) {
+        let unused = self.subscribers.remove(id);
+        self.broker.handle_unsubscribe(id);
+        self.let_go(unused);
+    }
+
+    fn update(&mut self, id: SubscriptionId, contract: Contract, profile: Option<Arc<HeldProfile>>) {
+        if !self.subscribers.knows(id) {
+            return;
+        }
+        if let Some(held) = &profile {
+            self.broker.add_profile(held.sha256, held.bytes.clone());
+        }
+        let unused = self.subscribers.set_profile(id, profile);
+        self.broker.handle_update(monotonic_now(), id, contract);
+        self.let_go(unused);
+    }
+
+    /// Nobody uses a profile any longer.
+    fn let_go(&mut self, profile: Option<Arc<HeldProfile>>) {
+        if let Some(held) = profile {
+            self.broker.remove_profile(held.sha256);
+        }
+    }
+
+    fn perform(&mut self, output: EdgeOutput) {
+        match output {
+            EdgeOutput::Send { link, message } => self.command(link, Command::Send(message)),
+            EdgeOutput::Close { link } => {
+                self.command(link, Command::Close);
+                self.links.remove(&link);
+            }
+            EdgeOutput::Attach { subscription, camera, log } => {
+                let shared = Arc::clone(self.shared.entry(camera.clone()).or_default());
+                *lock(&shared.view) = Arc::new(self.broker.view(monotonic_now(), &camera));
+                let attached = Attached { camera, present: log.held().end, log, shared };
+                self.subscribers.attach(subscription, attached);
+            }
+            EdgeOutput::Appended { camera } => {
+                if let Some(clock) = self.broker.capture_clock(monotonic_now(), &camera) {
+                    *lock(&self.shared.entry(camera.clone()).or_default().clock) = Some(clock);
+                }
+                self.subscribers.appended(&camera);
+            }
+            EdgeOutput::Decode { camera, link, frame } => {
+                if let Some((camera, link, frame, decoded)) = self.decoders.decode(camera, link, frame) {
+                    self.broker.handle_decoded(monotonic_now(), &camera, link, frame, decoded);
+                }
+            }
+            EdgeOutput::ViewChanged { camera } => {
+                let view = Arc::new(self.broker.view(monotonic_now(), &camera));
+                *lock(&self.shared.entry(camera.clone()).or_default().view) = view;
+                self.subscribers.view_changed(&camera);
+            }
+            EdgeOutput::History { request, answer } => {
+                if let Some(waiting) = self.questions.remove(&request) {
+                    let _ = waiting.send(answer);
+                }
+            }
+            EdgeOutput::CameraChanged { camera, up, reason } => {
+                match &reason {
+                    Some(reason) => info!(%camera, up, "{reason}"),
+                    None => info!(%camera, up, "the camera is connected"),
+                }
+                self.up.insert(camera.clone(), up);
+                if let (true, Some(replicas)) = (up, &mut self.replicas) {
+                    replicas.keep(&self.broker, &camera);
+                }
+                self.subscribers.camera_changed(&camera, up, reason.as_ref());
+            }
+        }
+    }
+
+    fn command(&mut self, link: LinkId, command: Command) {
+        if let Some(commands) = self.links.get(&link)
+            && !commands.send(command)
+        {
+            self.links.remove(&link);
+            self.broker.handle_closed(monotonic_now(), link);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A running edge broker, for those who use it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use mez_core::broker::edge::{CameraInfo, SubscriptionId};
+use mez_core::contract::{Contract, ContractState};
+use mez_core::frame::FrameId;
+use mez_core::keeping::Keeping;
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::store::StoreStatus;
+use mez_core::subscription::Span;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::request::{Asked, Request};
+use super::subscribers::Mailbox;
+use super::subscription::EdgeSubscription;
+use super::{ReplyFailure, Stopped, lock};
+use crate::clock::anchor;
+use crate::persist::{LogFiles, LogKeeper};
+use crate::profiles::{HeldProfile, ProfileStore};
+use crate::reading::{PastPlaces, Reading};
+
+/// An edge broker that runs. Cheap to clone.
+#[derive(Clone)]
+pub struct EdgeHandle {
+    pub(super) requests: mpsc::Sender<Request>,
+    pub(super) address: SocketAddr,
+    pub(super) frame_bytes_max: u32,
+    pub(super) next_subscription: Arc<AtomicU64>,
+    pub(super) stop: Arc<watch::Sender<bool>>,
+    pub(super) keeper: Option<LogKeeper<LogFiles>>,
+    /// Where frames of the past are.
+    pub(super) places: Arc<PastPlaces>,
+    pub(super) profiles: Arc<ProfileStore>,
+    pub(super) standings: Arc<Mutex<Standings>>,
+}
+
+/// How contracts stand, by camera: as many entries as subscriptions have cameras.
+pub(super) type Standings = HashMap<CameraName, BTreeMap<SubscriptionId, Standing>>;
+
+/// How one subscription's contract stands on a camera.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standing {
+    /// The application's name, for people; may be empty.
+    pub application: String,
+    /// The state.
+    pub state: ContractState,
+    /// A sentence that says why.
+    pub reason: String,
+}
+
+impl EdgeHandle {
+    /// The address that camera brokers connect to.
+    pub fn link_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The largest payload that is taken from a camera.
+    pub fn frame_bytes_max(&self) -> u32 {
+        self.frame_bytes_max
+    }
+
+    /// Stops the broker: applications are told, and connections are closed. Waits until that is done.
+    pub async fn stop(&self) {
+        self.stop.send_replace(true);
+        self.requests.closed().await;
+        if let Some(keeper) = self.keeper.clone() {
+            let _ = tokio::task::spawn_blocking(move || keeper.stop()).await;
+        }
+    }
+
+    /// How a camera's log on this disk is doing; `None` if there is none.
+    pub fn log_on_disk(&self, camera: &CameraName) -> Option<StoreStatus> {
+        self.keeper.as_ref()?.status(camera)
+    }
+
+    /// Subscribes to all cameras that match, present and future.
+    pub async fn subscribe(
+        &self,
+        pattern: CameraPattern,
+        contract: Contract,
+        span: Span,
+    ) -> Result<EdgeSubscription, Stopped> {
+        self.subscribe_as(pattern, contract, span, String::new(), None).await
+    }
+
+    /// The same for an application with a name, and with the profile that the contract names.
+    pub async fn subscribe_as(
+        &self,
+        pattern: CameraPattern,
+        contract: Contract,
+        span: Span,
+        application: String,
+        profile: Option<Arc<HeldProfile>>,
+    ) -> Result<EdgeSubscription, Stopped> {
+        let id = SubscriptionId(self.next_subscription.fetch_add(1, Ordering::Relaxed));
+        let (mailbox, clock) = (Arc::new(Mailbox::default()), anchor());
+        let (answer, connected) = oneshot::channel();
+        // A reading of the past is late by its nature.
+        let live = span.begin.is_none();
+        let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
+        let keeping = live.then(|| Keeping::new(id, contract.clone(), sized));
+        let asked = Asked { pattern, contract, span, clock, application: application.clone(), profile };
+        let request = Request::Subscribe(id, Box::new(asked), Arc::clone(&mailbox), answer);
+        self.requests.send(request).await.map_err(|_| Stopped)?;
+        // From here on dropping the subscription takes it back.
+        let mut subscription = EdgeSubscription {
+            id,
+            mailbox,
+            reading: Reading::new(span, Some(Arc::clone(&self.places))),
+            clock,
+            cameras: HashMap::new(),
+            keeping,
+            application,
+            standings: Arc::clone(&self.standings),
+            waiting: None,
+            requests: self.requests.clone(),
+        };
+        let connected = connected.await.map_err(|_| Stopped)?;
+        subscription.waiting = (connected == 0 && span.is_live(clock.wall)).then_some(connected);
+        Ok(subscription)
+    }
+
+    /// The profiles that applications name, or have sent.
+    pub fn profiles(&self) -> &Arc<ProfileStore> {
+        &self.profiles
+    }
+
+    /// How the contracts on a camera stand, as far as they ask anything.
+    pub fn standings(&self, camera: &CameraName) -> Vec<(SubscriptionId, Standing)> {
+        let standings = lock(&self.standings);
+        standings.get(camera).into_iter().flatten().map(|(id, standing)| (*id, standing.clone())).collect()
+    }
+
+    /// What is known of every camera.
+    pub async fn cameras(&self) -> Result<Vec<CameraInfo>, Stopped> {
+        let (answer, cameras) = oneshot::channel();
+        self.requests.send(Request::Cameras(answer)).await.map_err(|_| Stopped)?;
+        cameras.await.map_err(|_| Stopped)
+    }
+
+    /// Passes an application's result for a frame on to the camera.
+    pub async fn reply(
+        &self,
+        camera: CameraName,
+        frame: FrameId,
+        application: String,
+        payload: Bytes,
+    ) -> Result<(), ReplyFailure> {
+        let (answer, done) = oneshot::channel();
+        let request = Request::Reply(Box::new((camera, frame, application, payload)), answer);
+        self.requests.send(request).await.map_err(|_| Stopped)?;
+        Ok(done.await.map_err(|_| Stopped)??)
+    }
+}

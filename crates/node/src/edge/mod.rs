@@ -1,0 +1,147 @@
+//! An edge broker at work: the core's state machine between the link and the applications.
+//!
+//! [`EdgeBroker::start`] gives an [`EdgeHandle`]. The loop in `Driver::run` serves the link; every application
+//! reads the replica logs on a task of its own, through an [`EdgeSubscription`], and so holds up nobody.
+
+mod driver;
+mod handle;
+mod request;
+mod subscribers;
+mod subscription;
+mod transcode;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mez_core::broker::edge::{EdgeBroker as Broker, EdgeConfig, ReplyError};
+use mez_core::name::CameraName;
+use tokio::sync::{mpsc, watch};
+
+use self::driver::Driver;
+pub use self::handle::{EdgeHandle, Standing};
+pub(crate) use self::request::Cameras;
+pub use self::subscription::{EdgeSubscription, Served};
+use self::transcode::Decoders;
+use crate::identity::Credentials;
+pub use crate::link::ListenError;
+use crate::link::{EVENTS_MAX, listen};
+use crate::persist::replicas::Replicas;
+use crate::persist::{PersistError, PersistOptions};
+use crate::profiles::ProfileStore;
+use crate::reading::PastPlaces;
+use crate::state::{self, StateError, edge_folder};
+
+/// Requests of applications that may wait for the driver.
+const REQUESTS_MAX: usize = 64;
+
+/// How an edge broker is set up.
+#[derive(Clone, Debug)]
+pub struct EdgeOptions {
+    /// The UDP address for camera brokers. Default `[::]` with port [`crate::ports::LINK`].
+    pub listen: SocketAddr,
+    /// Who the edge is.
+    pub credentials: Credentials,
+    /// The broker's own settings.
+    pub config: EdgeConfig,
+    /// The folder for state. Default as in [`crate::state`]; only used for logs on disk, and for profiles.
+    pub state: Option<PathBuf>,
+    /// How replica logs are kept on disk as well. Default: not at all.
+    pub persist: Option<PersistOptions>,
+    /// The folder of profiles that applications name. Default: `profiles` in the folder for state.
+    pub profiles: Option<PathBuf>,
+}
+
+impl EdgeOptions {
+    /// The defaults: logs in memory only.
+    pub fn new(listen: SocketAddr, credentials: Credentials, config: EdgeConfig) -> Self {
+        Self { listen, credentials, config, state: None, persist: None, profiles: None }
+    }
+}
+
+/// Why an edge broker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum EdgeStartError {
+    /// The link's port.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The folder for state.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The logs on disk.
+    #[error(transparent)]
+    Persist(#[from] PersistError),
+}
+
+/// The edge broker has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the edge broker has stopped")]
+pub struct Stopped;
+
+/// Why a reply was not passed on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyFailure {
+    /// The broker refused it.
+    #[error(transparent)]
+    Refused(#[from] ReplyError),
+    /// The broker has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Starts edge brokers.
+pub struct EdgeBroker;
+
+impl EdgeBroker {
+    /// Opens the link's port and starts a broker on the current tokio runtime. It stops with
+    /// [`EdgeHandle::stop`], or when the last handle is dropped.
+    pub fn start(options: EdgeOptions) -> Result<EdgeHandle, EdgeStartError> {
+        let (events, event_receiver) = mpsc::channel(EVENTS_MAX);
+        let listener = listen(options.listen, &options.credentials, events)?;
+        let address = listener.address().map_err(|source| ListenError::Bind {
+            protocol: "UDP",
+            address: options.listen,
+            source,
+        })?;
+        let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
+        let frame_bytes_max = options.config.frame_bytes_max;
+        let mut broker = Broker::new(options.config);
+        let asks = requests.downgrade();
+        let (replicas, places) = match options.persist {
+            Some(persist) => {
+                let state = state::folder(options.state.as_deref())?;
+                let replicas = Replicas::take_up(persist.clone(), state.clone(), &mut broker)?;
+                let state_of = move |camera: &CameraName| edge_folder(&state, camera);
+                (Some(replicas), PastPlaces::new(Some((persist, Box::new(state_of))), Some(Cameras(asks))))
+            }
+            None => (None, PastPlaces::new(None, Some(Cameras(asks)))),
+        };
+        let profiles = match options.profiles {
+            Some(folder) => folder,
+            // Without a home there is no folder; then no name is known.
+            None => state::folder(options.state.as_deref())
+                .map_or_else(|_| PathBuf::new(), |s| s.join("profiles")),
+        };
+        let keeper = replicas.as_ref().map(Replicas::keeper);
+        let (decoders, decoded) = Decoders::new();
+        let driver = Driver::new(broker, replicas, decoders);
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(driver.run(listener, (event_receiver, decoded), request_receiver, stopped));
+        Ok(EdgeHandle {
+            requests,
+            address,
+            frame_bytes_max,
+            next_subscription: Arc::default(),
+            stop: Arc::new(stop),
+            keeper,
+            places,
+            profiles: Arc::new(ProfileStore::new(profiles)),
+            standings: Arc::default(),
+        })
+    }
+}
+
+/// What the mutex protects is whole after every statement, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,52 @@
+//! What applications ask of the driver.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use mez_core::broker::edge::{CameraInfo, ReplyError, SubscriptionId};
+use mez_core::contract::Contract;
+use mez_core::frame::FrameId;
+use mez_core::history::{PastAnswer, PastQuery};
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::subscription::Span;
+use mez_core::units::ClockAnchor;
+use tokio::sync::{mpsc, oneshot};
+
+use super::subscribers::Mailbox;
+use crate::profiles::HeldProfile;
+
+/// What an application asks for.
+pub(super) struct Asked {
+    pub(super) pattern: CameraPattern,
+    pub(super) contract: Contract,
+    pub(super) span: Span,
+    pub(super) clock: ClockAnchor,
+    pub(super) application: String,
+    pub(super) profile: Option<Arc<HeldProfile>>,
+}
+
+pub(super) enum Request {
+    Subscribe(SubscriptionId, Box<Asked>, Arc<Mailbox>, oneshot::Sender<usize>),
+    Update(SubscriptionId, Box<Contract>, Option<Arc<HeldProfile>>),
+    Unsubscribe(SubscriptionId),
+    History(Box<(CameraName, PastQuery)>, oneshot::Sender<PastAnswer>),
+    Cameras(oneshot::Sender<Vec<CameraInfo>>),
+    Reply(Box<(CameraName, FrameId, String, Bytes)>, oneshot::Sender<Result<(), ReplyError>>),
+}
+
+/// Asks cameras for frames of the past. Keeps no broker alive.
+pub(crate) struct Cameras(pub(super) mpsc::WeakSender<Request>);
+
+impl Cameras {
+    /// What a camera has; nothing if the broker has stopped.
+    pub(crate) async fn ask(&self, camera: &CameraName, query: PastQuery) -> PastAnswer {
+        let Some(requests) = self.0.upgrade() else { return PastAnswer::default() };
+        let (answer, answered) = oneshot::channel();
+        let request = Request::History(Box::new((camera.clone(), query)), answer);
+        if requests.send(request).await.is_err() {
+            return PastAnswer::default();
+        }
+        drop(requests);
+        answered.await.unwrap_or_default()
+    }
+}

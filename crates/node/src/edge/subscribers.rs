@@ -1,0 +1,146 @@
+//! Who reads at the edge, and what the driver tells them: which logs there are, which cameras come and go, that there is something new.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use mez_core::broker::edge::{CameraView, CaptureClock, SubscriptionId};
+use mez_core::log::LogReader;
+use mez_core::name::{CameraName, CameraPattern};
+use tokio::sync::Notify;
+
+use super::lock;
+use crate::profiles::HeldProfile;
+
+/// Camera changes that an application has not looked at; beyond that the oldest is dropped.
+const CHANGES_MAX: usize = 256;
+
+/// What the driver knows of a camera and subscribers need: the one is updated with every frame, the other when something
+/// changes that bears on contracts.
+#[derive(Default)]
+pub(super) struct SharedCamera {
+    pub(super) clock: Mutex<Option<CaptureClock>>,
+    pub(super) view: Mutex<Arc<CameraView>>,
+}
+
+/// What the driver has for a subscription. All but the notification is bounded: by the number of cameras, and by
+/// [`CHANGES_MAX`].
+#[derive(Default)]
+pub(super) struct Mailbox {
+    /// Something new is in one of the logs or here.
+    pub(super) changed: Notify,
+    pub(super) letters: Mutex<Letters>,
+}
+
+#[derive(Default)]
+pub(super) struct Letters {
+    pub(super) attached: Vec<Attached>,
+    pub(super) changes: VecDeque<(CameraName, bool, Option<String>)>,
+    /// Something has changed that bears on the contract.
+    pub(super) view_changed: bool,
+    pub(super) stopped: bool,
+}
+
+/// A camera's log that a subscription is to read.
+pub(super) struct Attached {
+    pub(super) camera: CameraName,
+    pub(super) log: LogReader,
+    /// The end of the log when the subscription began to want it, which is before the application looks.
+    pub(super) present: u64,
+    pub(super) shared: Arc<SharedCamera>,
+}
+
+struct Subscriber {
+    pattern: CameraPattern,
+    mailbox: Arc<Mailbox>,
+    /// Held for its cameras.
+    profile: Option<Arc<HeldProfile>>,
+}
+
+/// All subscriptions, as the driver knows them.
+#[derive(Default)]
+pub(super) struct Subscribers(HashMap<SubscriptionId, Subscriber>);
+
+impl Subscribers {
+    pub(super) fn add(
+        &mut self,
+        id: SubscriptionId,
+        pattern: CameraPattern,
+        mailbox: Arc<Mailbox>,
+        profile: Option<Arc<HeldProfile>>,
+    ) {
+        self.0.insert(id, Subscriber { pattern, mailbox, profile });
+    }
+
+    /// Gives the profile of the subscription that is gone, if nobody uses it any longer.
+    pub(super) fn remove(&mut self, id: SubscriptionId) -> Option<Arc<HeldProfile>> {
+        let gone = self.0.remove(&id);
+        self.unused(gone.and_then(|subscriber| subscriber.profile))
+    }
+
+    pub(super) fn knows(&self, id: SubscriptionId) -> bool {
+        self.0.contains_key(&id)
+    }
+
+    /// Gives the profile that the subscription had before, if nobody uses it any longer.
+    pub(super) fn set_profile(
+        &mut self,
+        id: SubscriptionId,
+        profile: Option<Arc<HeldProfile>>,
+    ) -> Option<Arc<HeldProfile>> {
+        let before = std::mem::replace(&mut self.0.get_mut(&id)?.profile, profile);
+        self.unused(before)
+    }
+
+    fn unused(&self, profile: Option<Arc<HeldProfile>>) -> Option<Arc<HeldProfile>> {
+        profile.filter(|held| {
+            let profiles = self.0.values().filter_map(|subscriber| subscriber.profile.as_ref());
+            !profiles.into_iter().any(|other| other.sha256 == held.sha256)
+        })
+    }
+
+    /// A subscription is to read a camera's log from now on.
+    pub(super) fn attach(&self, id: SubscriptionId, attached: Attached) {
+        if let Some(Subscriber { mailbox, .. }) = self.0.get(&id) {
+            lock(&mailbox.letters).attached.push(attached);
+            mailbox.changed.notify_one();
+        }
+    }
+
+    /// A frame has been appended to a camera's log.
+    pub(super) fn appended(&self, camera: &CameraName) {
+        self.of(camera).for_each(|mailbox| mailbox.changed.notify_one());
+    }
+
+    /// Something of a camera has changed that bears on contracts.
+    pub(super) fn view_changed(&self, camera: &CameraName) {
+        for mailbox in self.of(camera) {
+            lock(&mailbox.letters).view_changed = true;
+            mailbox.changed.notify_one();
+        }
+    }
+
+    /// A camera came or went.
+    pub(super) fn camera_changed(&self, camera: &CameraName, up: bool, reason: Option<&String>) {
+        for mailbox in self.of(camera) {
+            let mut letters = lock(&mailbox.letters);
+            if letters.changes.len() == CHANGES_MAX {
+                letters.changes.pop_front();
+            }
+            letters.changes.push_back((camera.clone(), up, reason.cloned()));
+            mailbox.changed.notify_one();
+        }
+    }
+
+    /// The broker stops.
+    pub(super) fn stop(&self) {
+        for Subscriber { mailbox, .. } in self.0.values() {
+            lock(&mailbox.letters).stopped = true;
+            mailbox.changed.notify_one();
+        }
+    }
+
+    fn of<'a>(&'a self, camera: &'a CameraName) -> impl Iterator<Item = &'a Arc<Mailbox>> {
+        let matching = self.0.values().filter(|subscriber| subscriber.pattern.matches(camera));
+        matching.map(|subscriber| &subscriber.mailbox)
+    }
+}

@@ -1,0 +1,213 @@
+//! An application's subscription: it reads the replica logs by itself, and is told of the rest by the driver.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::contract::Contract;
+use mez_core::frame::SkipCounts;
+use mez_core::keeping::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
+use mez_core::name::CameraName;
+use mez_core::subscription::{Delivery, Next, NotHeld};
+use mez_core::units::{ClockAnchor, Instant};
+use tokio::sync::mpsc;
+
+use super::handle::{Standing, Standings};
+use super::request::Request;
+use super::subscribers::{Attached, Mailbox, SharedCamera};
+use super::{Stopped, lock};
+use crate::clock::monotonic_now;
+use crate::profiles::HeldProfile;
+use crate::reading::Reading;
+
+/// What an edge broker serves to an application.
+#[derive(Debug)]
+pub enum Served {
+    /// A frame.
+    Frame {
+        /// The frame, and what was skipped before it.
+        delivery: Box<Delivery>,
+        /// When it was captured by this machine's monotonic clock, and the most by which that is wrong.
+        captured: Option<(Instant, Duration)>,
+        /// What it is for the contract, and how that stands; nothing in a reading of the past.
+        verdict: Option<Verdict>,
+    },
+    /// The contract stands otherwise than before on a camera.
+    Contract(Change),
+    /// A camera that matches came or went.
+    Camera {
+        /// The camera.
+        camera: CameraName,
+        /// Whether it is connected.
+        up: bool,
+        /// Why, if it went.
+        reason: Option<String>,
+    },
+    /// No camera that matches is connected; frames come as soon as one is. Told once, at the start.
+    Waiting {
+        /// How many cameras match, connected or not.
+        matching: usize,
+    },
+    /// The end of the subscription's span has passed.
+    Ended {
+        /// What was skipped since each camera's last frame, and what is not held.
+        rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
+    },
+    /// The broker stops.
+    Stopped,
+}
+
+/// An application's subscription at the edge. Dropping it unsubscribes.
+pub struct EdgeSubscription {
+    pub(super) id: SubscriptionId,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) reading: Reading,
+    /// Taken when the subscription began: what time it is for its beginning and end.
+    pub(super) clock: ClockAnchor,
+    pub(super) cameras: HashMap<CameraName, Arc<SharedCamera>>,
+    /// Whether what it asked is kept, of a live reading.
+    pub(super) keeping: Option<Keeping>,
+    pub(super) application: String,
+    pub(super) standings: Arc<Mutex<Standings>>,
+    pub(super) waiting: Option<usize>,
+    pub(super) requests: mpsc::Sender<Request>,
+}
+impl EdgeSubscription {
+    /// The subscription's identity at this broker.
+    pub fn id(&self) -> SubscriptionId {
+        self.id
+    }
+
+    /// What comes next. Cancelling this loses nothing.
+    pub async fn next(&mut self) -> Served {
+        loop {
+            let looked = monotonic_now();
+            if let Some(served) = self.try_next() {
+                return served;
+            }
+            let mailbox = Arc::clone(&self.mailbox);
+            let watched = self.keeping.as_ref().is_some_and(|keeping| !keeping.contract().asks_nothing());
+            let end = self.reading.end_passes(&self.clock, looked);
+            tokio::select! {
+                // A contract can be broken by frames that do not come.
+                () = tokio::time::sleep(LOOK_INTERVAL), if watched => {}
+                () = mailbox.changed.notified() => {}
+                () = self.reading.answered() => {}
+                () = end => {}
+            }
+        }
+    }
+
+    /// Asks for something else from now on, with the profile that the contract names. Readings of the past are left alone.
+    pub async fn update(
+        &mut self,
+        contract: Contract,
+        profile: Option<Arc<HeldProfile>>,
+    ) -> Result<(), Stopped> {
+        let Some(keeping) = &mut self.keeping else { return Ok(()) };
+        let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
+        keeping.update(monotonic_now(), contract.clone(), sized);
+        let request = Request::Update(self.id, Box::new(contract), profile);
+        self.requests.send(request).await.map_err(|_| Stopped)
+    }
+
+    /// What is there now, if anything.
+    pub fn try_next(&mut self) -> Option<Served> {
+        let now = monotonic_now();
+        {
+            let mut letters = lock(&self.mailbox.letters);
+            for Attached { camera, log, present, shared } in letters.attached.drain(..) {
+                self.cameras.insert(camera.clone(), shared);
+                if let Some(keeping) = &mut self.keeping {
+                    keeping.attach(now, camera.clone());
+                }
+                self.reading.attach_from(camera, log, present);
+            }
+            if std::mem::take(&mut letters.view_changed)
+                && let Some(keeping) = &mut self.keeping
+            {
+                keeping.look_again();
+            }
+            if let Some((camera, up, reason)) = letters.changes.pop_front() {
+                return Some(Served::Camera { camera, up, reason });
+            }
+            if letters.stopped {
+                return Some(Served::Stopped);
+            }
+        }
+        if self.waiting.take().is_some() {
+            return Some(Served::Waiting { matching: self.reading.cameras() });
+        }
+        if let Some(change) = self.contract_change(now) {
+            return Some(Served::Contract(change));
+        }
+        loop {
+            match self.reading.next(self.clock.wall_at(now)) {
+                Next::Frame(delivery) => {
+                    if let Some(served) = self.judge(now, delivery) {
+                        return Some(served);
+                    }
+                }
+                Next::Ended { mut rest } => {
+                    for (camera, skipped, _) in &mut rest {
+                        if let Some(keeping) = &mut self.keeping {
+                            skipped.merge(&keeping.rest(camera));
+                        }
+                    }
+                    return Some(Served::Ended { rest });
+                }
+                Next::Pending => return None,
+            }
+        }
+    }
+
+    /// What the contract makes of a frame; nothing if it does not want it.
+    fn judge(&mut self, now: Instant, delivery: Box<Delivery>) -> Option<Served> {
+        let meta = &delivery.record.frame.meta;
+        let shared = self.cameras.get(&delivery.camera);
+        let clock = shared.and_then(|shared| *lock(&shared.clock));
+        let captured = clock.and_then(|clock| clock.captured_at(meta.id, meta.captured));
+        let Some(keeping) = &mut self.keeping else {
+            return Some(Served::Frame { delivery, captured, verdict: None });
+        };
+        let view = shared.map(|shared| Arc::clone(&lock(&shared.view))).unwrap_or_default();
+        match keeping.judge(now, delivery, captured.map(|(at, _)| at), &view) {
+            Judged::Deliver(delivery, verdict) => {
+                Some(Served::Frame { delivery, captured, verdict: Some(verdict) })
+            }
+            Judged::Withheld => None,
+        }
+    }
+
+    fn contract_change(&mut self, now: Instant) -> Option<Change> {
+        let cameras = &self.cameras;
+        let change = self.keeping.as_mut()?.poll(now, |camera| {
+            cameras.get(camera).map(|shared| Arc::clone(&lock(&shared.view))).unwrap_or_default()
+        })?;
+        let Change { camera, state, reason, .. } = change.clone();
+        let standing = Standing { application: self.application.clone(), state, reason };
+        lock(&self.standings).entry(camera).or_default().insert(self.id, standing);
+        Some(change)
+    }
+}
+
+impl Drop for EdgeSubscription {
+    fn drop(&mut self) {
+        let (id, requests) = (self.id, self.requests.clone());
+        {
+            let mut standings = lock(&self.standings);
+            for camera in self.cameras.keys() {
+                if let Some(known) = standings.get_mut(camera) {
+                    known.remove(&id);
+                }
+            }
+            standings.retain(|_, known| !known.is_empty());
+        }
+        if let Err(mpsc::error::TrySendError::Full(request)) = requests.try_send(Request::Unsubscribe(id))
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { requests.send(request).await });
+        }
+    }
+}
