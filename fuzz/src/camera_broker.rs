@@ -560,6 +560,7 @@ impl World {
                 CameraOutput::Refused { .. }
                 | CameraOutput::LinkChanged { .. }
                 | CameraOutput::ReadHistory { .. }
+                | CameraOutput::TransformPast { .. }
                 | CameraOutput::Reply { .. } => {}
             }
         }

@@ -156,6 +156,8 @@ class Client:
         deliver: str | None,
         priority: int,
         reconnect: bool,
+        quality: str | None,
+        held_only: bool,
     ) -> Subscription: ...
 
 @final

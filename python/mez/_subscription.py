@@ -484,6 +484,8 @@ def subscribe(
         end_ns=arguments.optional_utc_ns(end_field, end),
         deliver=arguments.optional_text("deliver", deliver),
         reconnect=bool(reconnect),
+        quality=None,
+        held_only=False,
         **checked,
     )
     return Subscription(
@@ -501,6 +503,8 @@ def read(
     *,
     since: arguments.Time | None = None,
     until: arguments.Time | None = None,
+    quality: str | None = None,
+    held_only: bool = False,
     edge: "str | Edge | None" = None,
     keys: arguments.StrPath | None = None,
     timeout: float | None = None,
@@ -512,10 +516,18 @@ def read(
     log, behind live frames. What nobody holds any more is told by the `not_held` and `skipped` of the frame
     after it.
 
+    The edge holds frames as they crossed, which for applications with an accuracy floor may be less than what
+    was published; `frame.rung` says. `quality="original"` fetches what was published in their place.
+
     Args:
         camera: The camera's name, or a pattern; then cameras take turns.
         since: The first capture time wanted, as in `subscribe`. Default: from the oldest frame held.
-        until: The last capture time wanted. Default: up to the newest frame held now.
+        until: The last capture time wanted; a time to come counts as now. Default: up to now.
+        quality: The rung at which frames are wanted, one for which a frame needs no other: `"original"`,
+            `"jpeg/w640/q70/420"`, … A frame that the edge holds as anything else but this or the original is
+            made anew at its camera, and comes as the edge holds it only where the camera has it no more.
+            Default: as the edge holds them, and originals of what it does not.
+        held_only: Leave the camera alone: only what the edge holds comes.
         edge: As in `subscribe`.
         keys: As in `subscribe`.
         timeout: As in `subscribe`.
@@ -538,16 +550,19 @@ def read(
     if not known:
         names = ", ".join(record.camera for record in client.cameras()) or "none at all"
         raise NotFoundError(f"the edge knows no camera {camera}; it knows {names}")
-    # The end of a recording is its newest frame: waiting for a later one would be waiting for nothing.
-    newest_ns = max(
-        (record.newest[2] for record in known if record.newest is not None), default=time.time_ns()
+    # The past ends now, or with the newest frame of a camera whose clock is ahead of ours.
+    now_ns = max(
+        (record.newest[2] for record in known if record.newest is not None), default=0
     )
+    now_ns = max(now_ns, time.time_ns())
     native = client.subscribe(
         camera,
         begin_ns=begin_ns,
-        end_ns=max(begin_ns, newest_ns if end_ns is None else min(end_ns, max(newest_ns, begin_ns))),
+        end_ns=max(begin_ns, now_ns if end_ns is None else min(end_ns, now_ns)),
         deliver="every",
         reconnect=True,
+        quality=arguments.optional_text("quality", quality),
+        held_only=bool(held_only),
         **Terms().checked(),
     )
     return Subscription(

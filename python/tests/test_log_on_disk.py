@@ -49,6 +49,46 @@ def test_an_edge_keeps_what_crossed(tmp_path: Path) -> None:
     assert delivered.id in identities
 
 
+def test_the_past_comes_at_the_quality_asked_for(edge: mez.Edge) -> None:
+    """Nobody was subscribed. What is fetched smaller says so, and the original is still to be had."""
+    with mez.publisher("dock/cam1", edge, history_share=1.0) as camera:
+        camera.wait_connected(timeout=30)
+        for number in range(10, 16):
+            camera.send(picture(number, 320, 240))
+        with mez.read("dock/cam1", edge=edge, quality="jpeg/w160/q50/420") as past:
+            small = [(number_of(frame.image), frame.rung, frame.image.shape) for frame in past]
+        with mez.read("dock/cam1", edge=edge, held_only=True) as past:
+            held = list(past)
+        with mez.read("dock/cam1", edge=edge, quality="original") as past:
+            originals = [(number_of(frame.image), frame.rung, frame.image.shape) for frame in past]
+    assert small == [(number, "jpeg/w160/q50/420", (120, 160, 3)) for number in range(10, 16)]
+    assert held == [], "the edge holds what crossed live, and nothing did"
+    assert originals == [(number, "original", (240, 320, 3)) for number in range(10, 16)]
+
+
+@pytest.mark.parametrize(
+    ("quality", "word"),
+    [("h264/w640/q32", "by itself"), ("jpeg/w640", "quality"), ("small", "original, jpeg")],
+)
+def test_a_quality_that_frames_of_the_past_cannot_have_is_refused(
+    edge: mez.Edge, quality: str, word: str
+) -> None:
+    """With those that there are."""
+    with mez.publisher("cam", edge) as camera:
+        camera.wait_connected(timeout=30)
+        with pytest.raises(mez.ArgumentError, match=word) as refused:
+            mez.read("cam", edge=edge, quality=quality)
+    assert refused.value.field == "quality"
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5, float("nan")])
+def test_a_share_of_the_link_that_makes_no_sense_is_refused(edge: mez.Edge, share: float) -> None:
+    """By its name, with what it may be."""
+    with pytest.raises(mez.ArgumentError, match=r"0\.01 and 1") as refused:
+        mez.publisher("cam", edge, history_share=share)
+    assert refused.value.field == "history_share"
+
+
 @pytest.mark.parametrize(
     ("options", "field", "word"),
     [

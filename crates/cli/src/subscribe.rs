@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use mez_core::contract::OnInfeasible;
-use mez_core::frame::Encoding;
+use mez_core::frame::{Encoding, Rung};
+use mez_core::history::{QualityError, quality};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::Deliver;
 use mez_node::client::{Event, Profile, ReceivedFrame, SubscribeOptions, Subscription};
@@ -27,6 +28,7 @@ Examples:
   mez subscribe 'dock/*'                              every camera of the dock, newest frames
   mez subscribe dock/cam1 --save frames               write every frame that came as a file
   mez subscribe '**' --since -10m --until now --save frames
+  mez subscribe dock/cam1 --since -10m --until now --quality jpeg/w640/q70/420 --save frames
   mez subscribe 'dock/*' --edge edge.local --latency-ms 100 --accuracy 0.95 --profile people.json
 
 Patterns: * is one segment of a name, ** any number. Quote them, or the shell takes them for file names.
@@ -64,6 +66,12 @@ pub(crate) struct SubscribeArgs {
     /// End at this time: now, +30s, …
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: Option<String>,
+    /// Of the past: the rung at which frames come, such as original or jpeg/w640/q70/420; else as the edge holds them
+    #[arg(long, value_name = "RUNG", requires = "since", conflicts_with = "held_only", value_parser = parse_quality)]
+    quality: Option<Rung>,
+    /// Of the past: only frames that the edge holds; cameras are left alone
+    #[arg(long, requires = "since")]
+    held_only: bool,
     /// End after so long
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     seconds: Option<Duration>,
@@ -101,6 +109,10 @@ pub(crate) fn run(args: SubscribeArgs) -> Result<(), Failure> {
     })?
 }
 
+fn parse_quality(text: &str) -> Result<Rung, QualityError> {
+    quality(text).map(|setting| setting.rung())
+}
+
 fn options(args: &SubscribeArgs) -> Result<SubscribeOptions, Failure> {
     let now = wall_now();
     let time = |flag: &str, text: &Option<String>| {
@@ -128,6 +140,8 @@ fn options(args: &SubscribeArgs) -> Result<SubscribeOptions, Failure> {
         },
         deliver: args.every.then_some(Deliver::Every),
         priority: args.priority,
+        quality: args.quality.clone(),
+        held_only: args.held_only,
         ..SubscribeOptions::new(args.pattern.clone())
     })
 }

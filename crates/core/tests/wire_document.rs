@@ -17,10 +17,11 @@ use mez_core::frame::{
 use mez_core::history::{PastQuery, Reach};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
-    ALPN, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FrameHeader, Hello, HistoryCode,
-    HistoryEnd, HistoryRequest, MESSAGE_BYTES_MAX, Message, MessageBuffer, Outlook, PROFILE_BYTES_MAX,
-    PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse, RECORD_BYTES_MAX, REPLY_BYTES_MAX,
-    RecordHead, RecordKind, RefuseCode, Report, SKIP_RANGES_MAX, Status, TEXT_BYTES_MAX, VERSION, Welcome,
+    ALPN, Abilities, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FrameHeader, Hello,
+    HistoryCode, HistoryEnd, HistoryRequest, MESSAGE_BYTES_MAX, Message, MessageBuffer, Outlook,
+    PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse, RECORD_BYTES_MAX,
+    REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, Report, SKIP_RANGES_MAX, Status, TEXT_BYTES_MAX,
+    VERSION, Welcome,
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/wire.md");
@@ -136,6 +137,7 @@ fn messages() -> Vec<(&'static str, Message)> {
                     end: Timestamp::from_nanos(1_700_000_060_000_000_000),
                     newest: false,
                     reach: Reach::Disk,
+                    quality: None,
                 },
                 rung: Rung::original(),
                 count: 32,
@@ -150,6 +152,7 @@ fn messages() -> Vec<(&'static str, Message)> {
                 held_from: Some(Timestamp::from_nanos(1_700_000_030_000_000_000)),
             }),
         ),
+        ("abilities", Message::Abilities(Abilities::ALL)),
         ("refresh", Message::Refresh { frame: id(3, 42) }),
         (
             "reply",

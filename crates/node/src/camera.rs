@@ -187,6 +187,8 @@ impl CameraBroker {
             reads: JoinSet::new(),
             profiles: JoinSet::new(),
             codec: None,
+            past_codec: None,
+            past_ticket: 0,
         };
         tokio::spawn(driver.run(receiver, shared.appended.subscribe(), stopped));
         Ok(CameraHandle { shared, _stop: Arc::new(stop) })
@@ -367,6 +369,9 @@ struct Driver {
     profiles: JoinSet<(ProfileHash, Option<SizedProfile>)>,
     /// Started with the first frame that is to be made of another.
     codec: Option<(Codec, mpsc::Receiver<Made>)>,
+    /// The same for frames of the past, and which of them it is at work on.
+    past_codec: Option<(Codec, mpsc::Receiver<Made>)>,
+    past_ticket: u64,
 }
 
 impl Driver {
@@ -396,6 +401,9 @@ impl Driver {
                 }
                 Some((frame, transformed)) = made(&mut self.codec) => {
                     self.broker.handle_transformed(monotonic_now(), frame, transformed);
+                }
+                Some((_, transformed)) = made(&mut self.past_codec) => {
+                    self.broker.handle_past_transformed(monotonic_now(), self.past_ticket, transformed);
                 }
                 () = sleep_until(self.broker.poll_timeout()) => self.handle_timeout(),
             }
@@ -450,7 +458,18 @@ impl Driver {
                 self.dialler.dial(LinkId(self.next_link));
             }
             CameraOutput::Send { link, message } => self.command(link, Command::Send(message)),
-            CameraOutput::Transform(transform) => self.transform(transform),
+            CameraOutput::Transform(transform) => {
+                let frame = transform.frame.meta.id;
+                if !begin(&self.shared.camera, &mut self.codec, transform) {
+                    self.broker.handle_transformed(monotonic_now(), frame, Transformed::Failed);
+                }
+            }
+            CameraOutput::TransformPast { ticket, transform } => {
+                self.past_ticket = ticket;
+                if !begin(&self.shared.camera, &mut self.past_codec, transform) {
+                    self.broker.handle_past_transformed(monotonic_now(), ticket, Transformed::Failed);
+                }
+            }
             CameraOutput::SendFrame { link, header, payload } => {
                 self.command(link, Command::SendFrame(header, payload));
             }
@@ -503,20 +522,6 @@ impl Driver {
         }
     }
 
-    fn transform(&mut self, transform: Box<Transform>) {
-        let frame = transform.frame.meta.id;
-        if self.codec.is_none() {
-            match Codec::start(self.shared.camera.as_str()) {
-                Ok(codec) => self.codec = Some(codec),
-                Err(error) => error!(camera = %self.shared.camera, %error, "no thread for the codec"),
-            }
-        }
-        let begun = self.codec.as_ref().is_some_and(|(codec, _)| codec.make(transform).is_ok());
-        if !begun {
-            self.broker.handle_transformed(monotonic_now(), frame, Transformed::Failed);
-        }
-    }
-
     fn command(&mut self, link: LinkId, command: Command) {
         if let Some(commands) = self.links.get(&link)
             && !commands.send(command)
@@ -525,6 +530,21 @@ impl Driver {
             self.broker.handle_closed(monotonic_now(), link);
         }
     }
+}
+
+/// Gives work to a codec, which is started if there is none.
+fn begin(
+    camera: &CameraName,
+    codec: &mut Option<(Codec, mpsc::Receiver<Made>)>,
+    transform: Box<Transform>,
+) -> bool {
+    if codec.is_none() {
+        match Codec::start(camera.as_str()) {
+            Ok(started) => *codec = Some(started),
+            Err(error) => error!(%camera, %error, "no thread for the codec"),
+        }
+    }
+    codec.as_ref().is_some_and(|(codec, _)| codec.make(transform).is_ok())
 }
 
 /// What the codec has made next; never, if there is none.

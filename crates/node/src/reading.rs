@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mez_core::history::{PastAnswer, PastQuery, Reach};
+use mez_core::history::{PastAnswer, PastQuery, PastWish, Reach};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::store::{StorageErrorKind, StoreReader};
@@ -147,7 +147,10 @@ impl Past {
             Some(record) => PastAnswer { record: Some(record), ..PastAnswer::default() },
             None => self.disk.answer(query).await,
         };
-        let next = on_disk.record.as_ref().map(|record| record.frame.meta.id).or(query.before);
+        // What is held otherwise than it is wanted is asked of the camera too.
+        let held = on_disk.record.as_ref().map(|record| &record.frame.meta);
+        let next =
+            held.map(|meta| if query.is_served_by(meta) { meta.id } else { meta.id.next() }).or(query.before);
         let follows = query.after.is_some_and(|after| Some(after.next()) == next);
         let Some(cameras) = self.places.cameras.as_ref().filter(|_| query.reach == Reach::Camera && !follows)
         else {
@@ -184,11 +187,11 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// A reading of nothing yet.
-    pub(crate) fn new(span: Span, places: Option<Arc<PastPlaces>>) -> Self {
-        let reach = places.as_ref().map_or(Reach::Memory, |places| places.reach());
+    /// A reading of nothing yet, which reaches no further than it wishes and there are places.
+    pub(crate) fn new(span: Span, past: PastWish, places: Option<Arc<PastPlaces>>) -> Self {
+        let reach = places.as_ref().map_or(Reach::Memory, |places| places.reach()).min(past.reach);
         Self {
-            subscription: Subscription::reaching(span, reach),
+            subscription: Subscription::wishing(span, PastWish { reach, ..past }),
             places,
             waiting: HashMap::new(),
             asking: JoinSet::new(),

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::contract::{Contract, ContractError, OnInfeasible};
-use mez_core::frame::{Epoch, FrameId, Sequence};
+use mez_core::frame::{Epoch, FrameId, Rung, Sequence};
+use mez_core::history;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Deliver, Span};
 use mez_core::units::Timestamp;
@@ -81,7 +82,7 @@ impl Client {
 
     /// Subscribes.
     #[pyo3(signature = (pattern, *, begin_ns, end_ns, latency_ms, accuracy, on_time_share, profile, profile_name,
-        min_fps, on_infeasible, deliver, priority, reconnect))]
+        min_fps, on_infeasible, deliver, priority, reconnect, quality, held_only))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn subscribe(
         &self,
@@ -99,6 +100,8 @@ impl Client {
         deliver: Option<&str>,
         priority: i32,
         reconnect: bool,
+        quality: Option<&str>,
+        held_only: bool,
     ) -> PyResult<Subscription> {
         let terms = Terms {
             latency_ms,
@@ -120,6 +123,8 @@ impl Client {
                 Some(other) => return Err(choice(py, "deliver", other, r#""newest" or "every""#)),
             },
             reconnect,
+            quality: quality.map(|rung| self::quality(py, rung)).transpose()?,
+            held_only,
             ..SubscribeOptions::new(self::pattern(py, pattern)?)
         };
         let options = terms.apply(py, options)?;
@@ -260,6 +265,11 @@ impl From<CameraSummary> for CameraRecord {
 
 fn pattern(py: Python<'_>, text: &str) -> PyResult<CameraPattern> {
     text.parse().map_err(|failure: mez_core::name::NameError| error::argument(py, "pattern", failure))
+}
+
+fn quality(py: Python<'_>, rung: &str) -> PyResult<Rung> {
+    let setting = history::quality(rung).map_err(|failure| error::argument(py, "quality", failure))?;
+    Ok(setting.rung())
 }
 
 fn choice(py: Python<'_>, field: &str, given: &str, choices: &str) -> PyErr {

@@ -24,6 +24,11 @@ pub fn received(payload: &Bytes) -> Bytes {
     block().slice_ref(payload)
 }
 
+/// What is made of a frame of the past, at any rung but the original.
+pub fn reduced(payload: &Bytes) -> Bytes {
+    payload.slice(..payload.len().div_ceil(3))
+}
+
 fn block() -> &'static Bytes {
     static BLOCK: OnceLock<Bytes> = OnceLock::new();
     BLOCK.get_or_init(|| {

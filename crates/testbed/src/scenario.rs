@@ -121,6 +121,7 @@ fn application(random: &mut Random, variety: Variety) -> ApplicationSpec {
             end_after_ms: ends.then_some(end_after_ms.max(-(before.as_millis() as i64))),
             deliver: if every { Deliver::Newest } else { Deliver::Every },
             reach: Reach::Camera,
+            reduced: before.as_nanos() % 3 == 0,
             ..spec
         },
         true => ApplicationSpec {

@@ -60,15 +60,15 @@ impl FetchedFrames {
         self.frames.get(&(camera.clone(), id, rung.as_str().into()))
     }
 
-    /// The oldest frame of the camera that the question admits. Whether there are others before it that are not here, the
-    /// identities tell.
+    /// The oldest frame of the camera that answers the question: in the rung that it asks for, or the original. Whether there are
+    /// others before it that are not here, the identities tell.
     pub fn find(&self, camera: &CameraName, query: &PastQuery) -> Option<&Record> {
         let from = (camera.clone(), query.after.unwrap_or_default(), Arc::from(""));
         let frames = self
             .frames
             .range(from..)
             .take_while(|((of, id, _), _)| of == camera && query.before.is_none_or(|before| *id < before));
-        frames.map(|(_, record)| record).find(|record| query.admits(&record.frame.meta))
+        frames.map(|(_, record)| record).find(|record| query.is_answered_by(&record.frame.meta))
     }
 }
 
@@ -116,6 +116,7 @@ mod tests {
             end: Timestamp::MAX,
             newest: false,
             reach: Reach::Camera,
+            quality: None,
         };
         let mut held = Vec::new();
         while let Some(record) = fetched.find(&a, &query) {

@@ -15,8 +15,9 @@ mod fetched;
 
 pub use self::fetched::FetchedFrames;
 
-use crate::frame::{FrameId, FrameMeta};
+use crate::frame::{FrameId, FrameMeta, Rung};
 use crate::log::Record;
+use crate::setting::{Setting, SettingError};
 use crate::units::Timestamp;
 
 /// How far a subscription reaches for frames of the past that memory does not hold.
@@ -29,6 +30,47 @@ pub enum Reach {
     Disk,
     /// To the camera's log, also for frames that were skipped when they were new.
     Camera,
+}
+
+/// What a subscription asks of the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastWish {
+    /// How far it reaches.
+    pub reach: Reach,
+    /// As what it wants frames of the past: see [`PastQuery::quality`].
+    pub quality: Option<Setting>,
+}
+
+impl PastWish {
+    /// All that there is, as it is held, and as it was published where it is not.
+    pub const ALL: Self = Self { reach: Reach::Camera, quality: None };
+}
+
+/// Why a text says no quality that frames of the past can be had at.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QualityError {
+    /// It is no rung.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// A frame cannot be made so without others.
+    #[error(
+        "a frame of the past is made by itself, and the rung {} goes by other frames; take original, \
+         jpeg[/wWIDTH]/qQUALITY/gray|420|422|444, or knobs without moving, contours, diff and skip",
+        rung.as_str()
+    )]
+    NeedsOthers {
+        /// The rung.
+        rung: Rung,
+    },
+}
+
+/// The quality that a rung's name says, for frames of the past: one that a frame can be made to by itself.
+///
+/// # Errors
+/// [`QualityError`] with the rungs that there are.
+pub fn quality(rung: &str) -> Result<Setting, QualityError> {
+    let setting: Setting = rung.parse()?;
+    if setting.stands_alone() { Ok(setting) } else { Err(QualityError::NeedsOthers { rung: setting.rung() }) }
 }
 
 /// A question for a frame of the past.
@@ -46,9 +88,38 @@ pub struct PastQuery {
     pub newest: bool,
     /// Who is to be asked.
     pub reach: Reach,
+    /// As what the frame is wanted. `None`: as it is held here, and as it was published where it is not. Otherwise a frame that is held
+    /// here as anything else but this, or the original, is asked of its camera, and comes as it is held only where that has it no more.
+    pub quality: Option<Setting>,
 }
 
 impl PastQuery {
+    /// For every frame of the past that this broker holds, as it is held.
+    pub const EVERY: Self = Self {
+        after: None,
+        before: None,
+        begin: Timestamp::MIN,
+        end: Timestamp::MAX,
+        newest: false,
+        reach: Reach::Disk,
+        quality: None,
+    };
+
+    /// What a camera is asked to make of the frame.
+    pub fn rung(&self) -> Rung {
+        self.quality.as_ref().map_or_else(Rung::original, Setting::rung)
+    }
+
+    /// Whether a frame that is held is as good as was asked: what was published, which is never less, or the rung that is wanted.
+    pub fn is_served_by(&self, meta: &FrameMeta) -> bool {
+        self.quality.is_none() || is_original(&meta.rung) || self.rung() == meta.rung
+    }
+
+    /// Whether a frame that was fetched before answers. One that was fetched smaller, for another reading, is no original.
+    pub fn is_answered_by(&self, meta: &FrameMeta) -> bool {
+        self.admits(meta) && (is_original(&meta.rung) || self.rung() == meta.rung)
+    }
+
     /// Whether a frame of this identity lies where it is looked for.
     pub fn spans(&self, id: FrameId) -> bool {
         self.after.is_none_or(|after| id > after) && self.before.is_none_or(|before| id < before)
@@ -58,6 +129,10 @@ impl PastQuery {
     pub fn admits(&self, meta: &FrameMeta) -> bool {
         self.spans(meta.id) && (self.begin..=self.end).contains(&meta.captured)
     }
+}
+
+fn is_original(rung: &Rung) -> bool {
+    rung.as_str() == Rung::ORIGINAL
 }
 
 /// What is known of the past.

@@ -347,6 +347,17 @@ impl Setting {
     pub const fn is_chained(&self) -> bool {
         matches!(self.form, Form::Tiles(_) | Form::H264(_))
     }
+
+    /// Whether a frame can be made so by itself, whatever came before it: it needs no other frame, and which frames there are does not
+    /// depend on others either.
+    pub const fn stands_alone(&self) -> bool {
+        let alone = match self.form {
+            Form::Original | Form::Jpeg(_) => true,
+            Form::Tiles(_) | Form::H264(_) => false,
+            Form::Knobs(knobs) => matches!(knobs.artefacts, Artefacts::Keep) && knobs.difference.is_none(),
+        };
+        alone && self.skip == 0
+    }
 }
 
 /// The size of `source` brought to `width`, never enlarged, in the same shape.

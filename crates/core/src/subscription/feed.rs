@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::{Deliver, Delivery, NotHeld, Span};
 use crate::frame::{FrameId, Sequence, SkipCounts, SkipReason};
-use crate::history::{PastAnswer, PastQuery, Reach};
+use crate::history::{PastAnswer, PastQuery, PastWish, Reach};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
 use crate::units::Timestamp;
@@ -25,7 +25,7 @@ enum Question {
 pub(super) struct Feed {
     pub(super) camera: CameraName,
     reader: LogReader,
-    reach: Reach,
+    past_wish: PastWish,
     /// Indices of the past still to be read, in order.
     past: VecDeque<Range<u64>>,
     /// The next index of the present.
@@ -65,14 +65,17 @@ impl Feed {
         camera: CameraName,
         reader: LogReader,
         present: u64,
-        (span, reach): (Span, Reach),
+        (span, wish): (Span, PastWish),
     ) -> Self {
         let newest = present.checked_sub(1).and_then(|newest| reader.get(newest));
         let newest_before = newest.map(|record| record.frame.meta.id);
         let mut feed = Self {
             camera,
             newest_before,
-            reach: if span.begin.is_some() { reach } else { reach.min(Reach::Disk) },
+            past_wish: PastWish {
+                reach: if span.begin.is_some() { wish.reach } else { wish.reach.min(Reach::Disk) },
+                ..wish
+            },
             past: VecDeque::new(),
             live: present,
             is_live: span.begin.is_none(),
@@ -96,7 +99,9 @@ impl Feed {
             feed.past = feed.past_in_memory(span);
             let held_from = feed.reader.held_from().unwrap_or(end).min(end);
             // Where the newest frame of memory is enough, nobody is asked how far back others reach.
-            let known = feed.reach == Reach::Memory || span.deliver == Deliver::Every || feed.past.is_empty();
+            let known = feed.past_wish.reach == Reach::Memory
+                || span.deliver == Deliver::Every
+                || feed.past.is_empty();
             feed.not_held = (known && begin < held_from).then_some(NotHeld { begin, end: held_from });
         } else {
             feed.floor = newest_before;
@@ -196,14 +201,15 @@ impl Feed {
             begin: begin.unwrap_or(Timestamp::MIN),
             end: span.end.unwrap_or(Timestamp::MAX),
             newest: span.deliver == Deliver::Newest,
-            reach: if self.is_live { Reach::Disk } else { self.reach },
+            reach: if self.is_live { Reach::Disk } else { self.past_wish.reach },
+            quality: self.past_wish.quality.filter(|_| !self.is_live),
         });
     }
 
     /// Whether others may hold a frame between the last one and the one at `index`.
     fn may_lack_before(&self, index: u64, record: &Record, span: Span) -> bool {
         let id = record.frame.meta.id;
-        if self.reach == Reach::Memory
+        if self.past_wish.reach == Reach::Memory
             || span.deliver == Deliver::Newest
             || self.asked_before.is_some_and(|asked| id <= asked)
         {
@@ -216,11 +222,27 @@ impl Feed {
             Some(last) => before.id <= last,
             None => span.begin.is_none_or(|begin| before.captured < begin),
         });
-        match (self.reach, reaches) {
+        match (self.past_wish.reach, reaches) {
             (_, None) => true,
             (Reach::Camera, Some(before)) => self.last.unwrap_or(before.id).max(before.id).next() != id,
             (_, Some(_)) => false,
         }
+    }
+
+    /// Before which frame is to be asked, if the one that memory holds at `index` is not the next that there may be, or not as it is wanted.
+    fn to_ask_before(&self, index: u64, record: &Record, span: Span) -> Option<FrameId> {
+        let id = record.frame.meta.id;
+        let PastWish { reach, quality } = self.past_wish;
+        let at_hand = quality.is_none()
+            || reach < Reach::Camera
+            || span.deliver == Deliver::Newest
+            || self.asked_before.is_some_and(|asked| id < asked)
+            || PastQuery { quality, ..PastQuery::EVERY }.is_served_by(&record.frame.meta);
+        if !at_hand {
+            // The frame itself as well.
+            return Some(id.next());
+        }
+        self.may_lack_before(index, record, span).then_some(id)
     }
 
     /// Whether memory holds all of this broker's log between the last frame and the present.
@@ -266,15 +288,19 @@ impl Feed {
             }
             let index = range.start;
             match self.reader.get(index) {
-                Some(record) if self.may_lack_before(index, &record, span) => {
-                    self.ask(span, Some(record.frame.meta.id));
-                    return None;
+                Some(record) if self.last.is_some_and(|last| record.frame.meta.id <= last) => {
+                    // It came from elsewhere, as it was wanted.
+                    self.take_from_past();
                 }
                 Some(record) => {
+                    if let Some(before) = self.to_ask_before(index, &record, span) {
+                        self.ask(span, Some(before));
+                        return None;
+                    }
                     self.take_from_past();
                     return Some(record);
                 }
-                None if self.reach == Reach::Memory => {
+                None if self.past_wish.reach == Reach::Memory => {
                     self.take_from_past();
                     self.evicted += 1;
                 }
@@ -282,7 +308,7 @@ impl Feed {
                 None => self.past = self.past_in_memory(span),
             }
         }
-        let asks = match (self.reach, span.deliver) {
+        let asks = match (self.past_wish.reach, span.deliver) {
             (Reach::Memory, _) => false,
             (_, Deliver::Newest) => self.last.is_none(),
             (Reach::Disk, _) => !self.memory_reaches_present(),
@@ -309,7 +335,7 @@ impl Feed {
                 let bounded = span.begin.is_some() || self.last.max(self.floor).is_some();
                 // With nothing in memory there is nothing to be missed by asking again.
                 let in_vain = self.asked_in_vain && !held.is_empty();
-                let asks = self.reach > Reach::Memory && !in_vain;
+                let asks = self.past_wish.reach > Reach::Memory && !in_vain;
                 if asks && span.deliver == Deliver::Every && bounded {
                     let before = self.reader.get(held.start).map(|record| record.frame.meta.id);
                     if before.is_none() && !held.is_empty() {

@@ -5,7 +5,6 @@
 //! accounts for every frame between two deliveries: delivered + skipped = published, from the first frame delivered
 //! on. Only of the end of an epoch it knows no more than the log: frames that the camera published after the last that
 //! arrived, before it was started again, are known to nobody here.
-
 //!
 //! Frames of the past come from memory or, where that does not reach, from elsewhere: [`Subscription::poll_past`] says what
 //! is lacking, and [`Subscription::handle_past`] takes the answer ([`crate::history`]). `feed.rs` puts the two together.
@@ -17,12 +16,13 @@ use std::time::Duration;
 use self::feed::Feed;
 pub use self::feed::skipped_between;
 use crate::frame::SkipCounts;
-use crate::history::{PastAnswer, PastQuery, Reach};
+use crate::history::{PastAnswer, PastQuery, PastWish, Reach};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
-/// How long after its end a subscription still waits for frames on their way.
+/// How long after an end that lay in the future a subscription still waits for frames on their way. One whose end had passed when it
+/// began waits for none: it is over once everybody who holds frames has said that there are no more.
 const END_GRACE: Duration = Duration::from_secs(2);
 
 /// Which part of time, and which frames of it.
@@ -119,12 +119,12 @@ pub enum Next {
 /// One application's place in the logs that it reads.
 pub struct Subscription {
     span: Span,
-    reach: Reach,
+    past: PastWish,
     feeds: Vec<Feed>,
     /// The feed to look at first, so that every camera gets its turn.
     turn: usize,
-    /// Whether the beginning lay in the past when the first frame was asked for.
-    begun: Option<bool>,
+    /// Whether the beginning, and the end, lay in the past when the first frame was asked for.
+    passed: Option<(bool, bool)>,
 }
 
 impl Subscription {
@@ -135,7 +135,12 @@ impl Subscription {
 
     /// A subscription that asks others for what memory does not hold: see [`Subscription::poll_past`].
     pub fn reaching(span: Span, reach: Reach) -> Self {
-        Self { span, reach, feeds: Vec::new(), turn: 0, begun: None }
+        Self::wishing(span, PastWish { reach, quality: None })
+    }
+
+    /// The same for one that also says as what it wants frames of the past.
+    pub fn wishing(span: Span, past: PastWish) -> Self {
+        Self { span, past, feeds: Vec::new(), turn: 0, passed: None }
     }
 
     /// Begins to read a camera, from now on or as far back as was asked for. A camera that is attached already stays
@@ -149,7 +154,7 @@ impl Subscription {
     /// `present` is the end of the log at that moment, and what has been appended since is not missed.
     pub fn attach_from(&mut self, camera: CameraName, reader: LogReader, present: u64) {
         if self.feeds.iter().all(|feed| feed.camera != camera) {
-            self.feeds.push(Feed::new(camera, reader, present, (self.span, self.reach)));
+            self.feeds.push(Feed::new(camera, reader, present, (self.span, self.past)));
         }
     }
 
@@ -180,7 +185,9 @@ impl Subscription {
     /// The next delivery. `now` is the edge broker's wall clock, an anchor plus the monotonic clock; it only decides
     /// whether the beginning and the end have passed.
     pub fn next(&mut self, now: Timestamp) -> Next {
-        let begun = *self.begun.get_or_insert(self.span.begin.is_none_or(|begin| begin <= now));
+        let Span { begin, end, .. } = self.span;
+        let passed = (begin.is_none_or(|begin| begin <= now), end.is_some_and(|end| end < now));
+        let (begun, ended) = *self.passed.get_or_insert(passed);
         let feeds = self.feeds.len();
         for offset in 0..feeds {
             let index = (self.turn + offset) % feeds;
@@ -191,9 +198,10 @@ impl Subscription {
         }
         let waits = self.feeds.iter().any(Feed::waits_for_past);
         let over = !waits
-            && self.span.end.is_some_and(|end| {
-                !self.span.is_live(now)
-                    || (!self.feeds.is_empty() && self.feeds.iter().all(|feed| feed.beyond(end)))
+            && end.is_some_and(|end| {
+                // Every feed was just found to have nothing more.
+                let all_beyond = ended || self.feeds.iter().all(|feed| feed.beyond(end));
+                !self.span.is_live(now) || (!self.feeds.is_empty() && all_beyond)
             });
         if !over {
             return Next::Pending;
@@ -205,5 +213,7 @@ impl Subscription {
 
 #[cfg(all(test, not(loom)))]
 mod past_tests;
+#[cfg(all(test, not(loom)))]
+mod quality_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;

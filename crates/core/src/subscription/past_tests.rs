@@ -184,6 +184,7 @@ fn every() -> PastQuery {
         end: Timestamp::MAX,
         newest: false,
         reach: Reach::Disk,
+        quality: None,
     }
 }
 

@@ -19,7 +19,8 @@ pub struct HistoryRequest {
     pub request: u64,
     /// Which frame comes first; each further one is the next behind the one before. How far others are asked is not told: the camera asks its own memory and disk.
     pub query: PastQuery,
-    /// What the frame is to be made into. Version 0.1 knows `original` alone.
+    /// What the frames are to be made into: a rung for which a frame needs no other
+    /// ([`Setting::stands_alone`](crate::setting::Setting::stands_alone)). The query's own word of it is not told.
     pub rung: Rung,
     /// How many frames, at most. 0: nobody wants what is still to come of the request that this number belongs to.
     pub count: u16,
@@ -56,6 +57,7 @@ impl HistoryRequest {
             end: Timestamp::from_nanos(r.u64("end")?),
             newest: flags & FLAG_NEWEST != 0,
             reach: Reach::Disk,
+            quality: None,
         };
         let rung = Rung::new(r.text("rung", RUNG_BYTES_MAX)?).ok_or(WireError::Text { field: "rung" })?;
         let count = r.u16("count")?;
@@ -110,5 +112,29 @@ impl HistoryEnd {
         let held_from = Timestamp::from_nanos(r.u64("held from")?);
         let code = known.unwrap_or(HistoryCode::None);
         Ok(Self { request, code, held_from: holds.then_some(held_from) })
+    }
+}
+
+/// What a camera can do beyond what every camera of this version of the format does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// It answers every [`HistoryRequest`], with a frame or with [`HistoryEnd`].
+    pub past: bool,
+}
+
+const ABILITY_PAST: u64 = 1;
+
+impl Abilities {
+    /// All that there are.
+    pub const ALL: Self = Self { past: true };
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.u64(if self.past { ABILITY_PAST } else { 0 });
+    }
+
+    /// Abilities of a later version are passed over.
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        let flags = r.u64("abilities")?;
+        Ok(Self { past: flags & ABILITY_PAST != 0 })
     }
 }

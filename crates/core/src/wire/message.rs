@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::codec::{Reader, WireError, Write};
-use super::history::{HistoryEnd, HistoryRequest};
+use super::history::{Abilities, HistoryEnd, HistoryRequest};
 use super::outlook::Outlook;
 use super::profile::{ProfilePart, ProfileRequest};
 use crate::contract::{Contract, OnInfeasible};
@@ -72,6 +72,8 @@ pub enum Message {
     HistoryRequest(HistoryRequest),
     /// Camera to edge: no frame answers a question for the past.
     HistoryEnd(HistoryEnd),
+    /// Camera to edge, once, before its first [`Message::Status`]: what it can do. One that does not say so can do none of it.
+    Abilities(Abilities),
     /// Edge to camera: a frame cannot be decoded; the next one is to stand alone.
     Refresh {
         /// The frame.
@@ -320,6 +322,10 @@ impl Message {
                 out.u8(24 | OPTIONAL);
                 frame_id(out, *frame);
             }
+            Self::Abilities(abilities) => {
+                out.u8(25 | OPTIONAL);
+                abilities.encode(out);
+            }
             Self::Outlook(outlook) => {
                 out.u8(15 | OPTIONAL);
                 outlook.encode(out);
@@ -429,6 +435,7 @@ impl Message {
             }),
             0x8d => Self::HistoryRequest(HistoryRequest::decode(&mut r)?),
             0x8e => Self::HistoryEnd(HistoryEnd::decode(&mut r)?),
+            0x99 => Self::Abilities(Abilities::decode(&mut r)?),
             0x98 => Self::Refresh { frame: read_frame_id(&mut r)? },
             0x8f => Self::Outlook(Outlook::decode(&mut r)?),
             0x90 => Self::ProfileRequest(ProfileRequest::decode(&mut r)?),

@@ -14,7 +14,7 @@ mod record;
 
 pub use self::codec::WireError;
 pub use self::header::{FRAME_HEADER_BYTES_MAX, FrameHeader, SKIP_RANGES_MAX};
-pub use self::history::{HistoryCode, HistoryEnd, HistoryRequest};
+pub use self::history::{Abilities, HistoryCode, HistoryEnd, HistoryRequest};
 pub use self::message::{
     CONTRACTS_MAX, Demand, DiskStatus, Hello, MESSAGE_BYTES_MAX, Message, MessageBuffer, REPLY_BYTES_MAX,
     RefuseCode, Report, Status, TEXT_BYTES_MAX, Welcome,

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mez_core::name::CameraName;
+use mez_core::setting::Setting;
 use mez_core::units::Instant;
 use tokio::sync::{Notify, watch};
 use tonic::Code;
@@ -46,13 +47,18 @@ impl CameraApi {
     /// Subscribes to the camera's own log.
     pub fn subscribe(&self, principal: &Principal, request: pb::SubscribeRequest) -> Result<Feed, ApiError> {
         let subscribe = Subscribe::parse(request, wall_now())?;
+        if subscribe.past.quality.is_some_and(|quality| quality != Setting::ORIGINAL) {
+            let message =
+                "a camera broker gives frames as they were published; ask the edge broker for others";
+            return Err(ApiError::invalid("quality", "INVALID_QUALITY", message));
+        }
         let place = self.subscriptions.enter(principal)?;
         let name = self.camera.name();
         let matches = subscribe.pattern.matches(name);
         let log = matches.then(|| (name.clone(), self.camera.log()));
         let cameras = matches.then(|| name.to_string()).into_iter().collect();
-        let source =
-            Source::Camera(CameraLog::new(&subscribe, log, self.camera.past(), self.camera.appended()));
+        let source = CameraLog::new(&subscribe, log, self.camera.past(), self.camera.appended());
+        let source = Source::Camera(Box::new(source));
         Ok(Feed::new(source, place, &subscribe, cameras, self.stopping.clone()))
     }
 

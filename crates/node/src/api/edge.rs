@@ -66,13 +66,13 @@ impl EdgeApi {
     ) -> Result<Feed, ApiError> {
         let subscribe = Subscribe::parse(request, wall_now())?;
         let place = self.subscriptions.enter(principal)?;
-        let Subscribe { pattern, contract, span, profile, application, .. } = &subscribe;
+        let Subscribe { pattern, contract, span, past, profile, application, .. } = &subscribe;
         let profile = self.profile(profile.clone()).await?;
         let cameras = self.matching(pattern, profile.as_deref()).await?;
         let contract = Contract { profile: profile.as_ref().map(|held| held.sha256), ..contract.clone() };
         let application = if application.is_empty() { principal.name() } else { application.clone() };
         let subscription =
-            self.edge.subscribe_as(pattern.clone(), contract, *span, application, profile).await?;
+            self.edge.subscribe_as(pattern.clone(), contract, (*span, *past), application, profile).await?;
         tracing::info!(%principal, application = subscribe.application, %pattern, "subscribed");
         Ok(Feed::new(Source::Edge(Box::new(subscription)), place, &subscribe, cameras, self.stopping.clone()))
     }

@@ -123,7 +123,7 @@ pub(super) enum Source {
     /// The replica logs of an edge broker.
     Edge(Box<EdgeSubscription>),
     /// The log of the camera broker in this process.
-    Camera(CameraLog),
+    Camera(Box<CameraLog>),
 }
 
 /// The events of one subscription. Dropping it unsubscribes.
@@ -293,7 +293,7 @@ impl CameraLog {
         places: Option<Arc<PastPlaces>>,
         appended: watch::Receiver<u64>,
     ) -> Self {
-        let mut reading = Reading::new(subscribe.span, places);
+        let mut reading = Reading::new(subscribe.span, subscribe.past, places);
         let waiting = log.is_none();
         if let Some((camera, log)) = log {
             let present = log.held().end;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use mez_core::broker::{PublishError, Published};
 use mez_core::contract::{Contract, ContractError, OnInfeasible};
 use mez_core::frame::Encoding;
+use mez_core::history::{self, PastWish, Reach};
 use mez_core::log::AppendError;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Deliver, Span};
@@ -28,6 +29,8 @@ pub struct Subscribe {
     pub profile: Option<AskedProfile>,
     /// Which frames.
     pub span: Span,
+    /// What it asks of the past.
+    pub past: PastWish,
     /// The encodings that it can decode; empty: all.
     pub accepts: Vec<Encoding>,
     /// Its name, for people; may be empty.
@@ -39,11 +42,20 @@ impl Subscribe {
     pub fn parse(request: pb::SubscribeRequest, now: Timestamp) -> Result<Self, ApiError> {
         let pattern = parse_pattern(&request.pattern)?;
         let span = span(&request, now)?;
+        let past = past(&request, &span, now)?;
         let contract = contract(&request)?;
         let profile = request.profile.clone().map(AskedProfile::from);
         let accepts = request.accept_encodings.iter().map(|code| encoding("accept_encodings", *code));
         let accepts = accepts.collect::<Result<_, _>>()?;
-        Ok(Self { pattern, contract, profile, span, accepts, application: application(request.application)? })
+        Ok(Self {
+            pattern,
+            contract,
+            profile,
+            span,
+            past,
+            accepts,
+            application: application(request.application)?,
+        })
     }
 }
 
@@ -140,6 +152,25 @@ fn span(request: &pb::SubscribeRequest, now: Timestamp) -> Result<Span, ApiError
         return Err(invalid(format!("the end {end} has passed; give begin_utc_ns to read the past")));
     }
     Ok(span)
+}
+
+fn past(request: &pb::SubscribeRequest, span: &Span, now: Timestamp) -> Result<PastWish, ApiError> {
+    let reach = if request.held_only { Reach::Disk } else { Reach::Camera };
+    let invalid = |message| ApiError::invalid("quality", "INVALID_QUALITY", message);
+    let quality = match request.quality.as_str() {
+        "" => None,
+        rung => Some(history::quality(rung).map_err(|error| invalid(error.to_string()))?),
+    };
+    let reads_past = span.begin.is_some_and(|begin| begin < now) && span.deliver == Deliver::Every;
+    if quality.is_some() && !reads_past {
+        let message = "a quality is for frames of the past: give begin_utc_ns in the past, and every frame";
+        return Err(invalid(message.into()));
+    }
+    if quality.is_some() && request.held_only {
+        let message = "frames that the edge holds come as it holds them; leave out quality, or held_only";
+        return Err(invalid(message.into()));
+    }
+    Ok(PastWish { reach, quality })
 }
 
 fn contract(request: &pb::SubscribeRequest) -> Result<Contract, ApiError> {
@@ -267,6 +298,24 @@ mod tests {
             (pb::SubscribeRequest { deliver: -4, ..request() }, "deliver"),
             (pb::SubscribeRequest { accept_encodings: vec![1, 77], ..request() }, "accept_encodings"),
             (pb::SubscribeRequest { application: "x".repeat(129), ..request() }, "application"),
+            (pb::SubscribeRequest { quality: "original".into(), ..request() }, "quality"),
+            (
+                pb::SubscribeRequest { quality: "h264/q32".into(), begin_utc_ns: Some(5), ..request() },
+                "quality",
+            ),
+            (
+                pb::SubscribeRequest { quality: "jpeg:80".into(), begin_utc_ns: Some(5), ..request() },
+                "quality",
+            ),
+            (
+                pb::SubscribeRequest {
+                    quality: "original".into(),
+                    held_only: true,
+                    begin_utc_ns: Some(5),
+                    ..request()
+                },
+                "quality",
+            ),
         ];
         for (request, field) in table {
             let error = Subscribe::parse(request, NOW).expect_err(field);

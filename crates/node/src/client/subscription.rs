@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::contract::{Contract, ContractState, OnInfeasible};
-use mez_core::frame::{Encoding, SkipCounts};
+use mez_core::frame::{Encoding, Rung, SkipCounts};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Deliver, NotHeld};
 use mez_core::units::Timestamp;
@@ -47,6 +47,11 @@ pub struct SubscribeOptions {
     pub accept_encodings: Vec<Encoding>,
     /// Higher goes first where contracts conflict. Default 0.
     pub priority: i32,
+    /// Of the past: the rung at which frames are wanted, one for which a frame needs no other. Default: as the edge holds them, and as they
+    /// were published where it has to ask the camera.
+    pub quality: Option<Rung>,
+    /// Of the past: only frames that the edge holds; no camera is asked. Default false.
+    pub held_only: bool,
     /// Whether to dial again, every 250 ms and without end, when the broker is lost. Default true. Otherwise the loss is
     /// the last event.
     pub reconnect: bool,
@@ -71,6 +76,8 @@ impl SubscribeOptions {
             deliver: None,
             accept_encodings: Vec::new(),
             priority,
+            quality: None,
+            held_only: false,
             reconnect: true,
             waiting_frames_max: 8,
         }
@@ -98,6 +105,8 @@ impl SubscribeOptions {
             accept_encodings: self.accept_encodings.iter().map(|encoding| *encoding as i32).collect(),
             priority: self.priority,
             application: application.into(),
+            quality: self.quality.as_ref().map(|rung| rung.as_str().into()).unwrap_or_default(),
+            held_only: self.held_only,
         }
     }
 }

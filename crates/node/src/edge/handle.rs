@@ -9,6 +9,7 @@ use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
 use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::FrameId;
+use mez_core::history::PastWish;
 use mez_core::keeping::Keeping;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::store::StoreStatus;
@@ -85,15 +86,15 @@ impl EdgeHandle {
         contract: Contract,
         span: Span,
     ) -> Result<EdgeSubscription, Stopped> {
-        self.subscribe_as(pattern, contract, span, String::new(), None).await
+        self.subscribe_as(pattern, contract, (span, PastWish::ALL), String::new(), None).await
     }
 
-    /// The same for an application with a name, and with the profile that the contract names.
+    /// The same for an application with a name, with the profile that the contract names, and with what it asks of the past.
     pub async fn subscribe_as(
         &self,
         pattern: CameraPattern,
         contract: Contract,
-        span: Span,
+        (span, past): (Span, PastWish),
         application: String,
         profile: Option<Arc<HeldProfile>>,
     ) -> Result<EdgeSubscription, Stopped> {
@@ -111,7 +112,7 @@ impl EdgeHandle {
         let mut subscription = EdgeSubscription {
             id,
             mailbox,
-            reading: Reading::new(span, Some(Arc::clone(&self.places))),
+            reading: Reading::new(span, past, Some(Arc::clone(&self.places))),
             clock,
             cameras: HashMap::new(),
             keeping,

@@ -68,7 +68,15 @@ impl Frames {
         let mut files = LogFiles::read_only(&options.log_dir, &options.camera);
         check_keys(&mut files, &options.camera, &options.keys)?;
         let mut reader = StoreReader::new(options.camera.clone(), options.keys.clone());
-        let query = PastQuery { after: None, before: None, begin, end, newest: true, reach: Reach::Disk };
+        let query = PastQuery {
+            after: None,
+            before: None,
+            begin,
+            end,
+            newest: true,
+            reach: Reach::Disk,
+            quality: None,
+        };
         let newest = reader.find(&mut files, &query)?.record.map_or(end, |record| record.frame.meta.captured);
         let (stills, waiting) = mpsc::channel(WAITING_MAX);
         let mut reading = Reading { files, reader, maker: Maker::new(kind), stills };

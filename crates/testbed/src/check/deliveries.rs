@@ -15,7 +15,7 @@ use mez_core::wire::SKIP_RANGES_MAX;
 use super::Checks;
 use super::frames::NEVER_LIVE;
 use crate::time::{HostClock, Moment};
-use crate::world::reply_to;
+use crate::world::{PAST_RUNG, reply_to};
 
 /// Stamps are whole nanoseconds and may be moved on by a few where two would be equal.
 const ROUNDING: Duration = Duration::from_micros(2);
@@ -94,9 +94,9 @@ impl Checks {
         }
 
         let (at, quality) = self.published_frame(camera, run, id).map(|frame| (frame.at, frame.quality))?;
-        // Of the past come originals, and nobody appraised them.
-        let of_the_past =
-            asks && meta.rung == Rung::original() && delivery.record.quality == Quality::default();
+        // Of the past come originals, or what was asked for, and nobody appraised them.
+        let as_asked = meta.rung == Rung::original() || meta.rung.as_str() == PAST_RUNG;
+        let of_the_past = asks && as_asked && delivery.record.quality == Quality::default();
         self.expect(of_the_past || quality == delivery.record.quality, "quality", || {
             format!(
                 "the camera said {quality:?} of {id} of {camera}, and it came as {:?}",

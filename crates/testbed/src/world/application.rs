@@ -8,6 +8,7 @@ use bytes::Bytes;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::ContractState;
 use mez_core::frame::{FrameId, Rung, SkipCounts};
+use mez_core::history::PastWish;
 use mez_core::keeping::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
@@ -17,7 +18,7 @@ use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use super::camera::PROFILE_BYTES;
 use super::events::Event;
 use super::past::Asked;
-use super::{ApplicationId, ApplicationSpec, Bug, Node, World};
+use super::{ApplicationId, ApplicationSpec, Bug, Node, PAST_RUNG, World};
 use crate::check::{Kept, Reading};
 use crate::random::Random;
 use crate::time::{Moment, secs};
@@ -224,7 +225,8 @@ impl World {
         let reach = self.applications[index].spec.reach;
         self.checks.subscribed(id, Reading::new(edge_run, span, reach));
         let application = &mut self.applications[index];
-        application.reading = Some((id, Subscription::reaching(span, reach)));
+        let quality = application.spec.reduced.then(|| PAST_RUNG.parse().expect("it is a rung"));
+        application.reading = Some((id, Subscription::wishing(span, PastWish { reach, quality })));
         application.subscribed = self.now;
         application.subscriptions += 1;
         if span.begin.is_none() {

@@ -478,6 +478,9 @@ impl World {
                 }
             }
             CameraOutput::Transform(transform) => return self.make(index, &transform),
+            CameraOutput::TransformPast { ticket, transform } => {
+                return self.make_past(index, ticket, &transform);
+            }
             CameraOutput::SendFrame { link: connection, header, payload } if header.history > 0 => {
                 self.send_past(index, connection, &header, payload);
             }

@@ -24,6 +24,8 @@ pub(super) enum Event {
     Made { camera: usize, run: u64, frame: FrameId, made: Box<Transformed> },
     /// A camera's host has found a frame of the past, or none.
     Found { camera: usize, run: u64, ticket: u64, query: PastQuery },
+    /// A camera's codec is done with a frame of the past.
+    PastMade { camera: usize, run: u64, ticket: u64, made: Box<Transformed> },
     /// An application's question for the past is answered.
     Answered { application: usize, request: u64, answer: Box<PastAnswer> },
     /// An edge's decoder is done with the oldest frame of a camera that it was given.

@@ -42,7 +42,9 @@ use self::camera::CameraHost;
 use self::edge::EdgeHost;
 use self::events::{Event, EventQueue};
 pub use self::fault::{Action, Counter, Host};
-pub use self::spec::{ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, EdgeId, EdgeSpec};
+pub use self::spec::{
+    ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, EdgeId, EdgeSpec, PAST_RUNG,
+};
 use self::watch::WATCH_INTERVAL;
 use crate::check::{Checks, Violation};
 use crate::link::{Link, LinkOutput};
@@ -285,6 +287,7 @@ impl World {
             Event::Told { camera, run } => self.tell(camera, run),
             Event::Made { camera, run, frame, made } => self.made(camera, run, frame, *made),
             Event::Found { camera, run, ticket, query } => self.found(camera, run, ticket, query),
+            Event::PastMade { camera, run, ticket, made } => self.past_made(camera, run, ticket, made),
             Event::Answered { application, request, answer } => {
                 self.take_answer(application, request, *answer);
             }

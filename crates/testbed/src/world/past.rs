@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
+use mez_core::broker::camera::{Transform, Transformed};
 use mez_core::broker::edge::SubscriptionId;
-use mez_core::frame::{Epoch, FrameId};
+use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery, Reach};
 use mez_core::name::CameraName;
 use mez_core::subscription::Deliver;
@@ -18,7 +19,7 @@ use super::events::Event;
 use super::watch::RESUME_MAX;
 use super::{Bug, Node, World};
 use crate::link::past_stream;
-use crate::payload::received;
+use crate::payload::{received, reduced};
 use crate::time::ms;
 use crate::trace::What;
 
@@ -144,7 +145,8 @@ impl World {
         // Of other epochs the camera has nothing.
         let after = last.filter(|last| last.epoch == epoch);
         let end = span.end.unwrap_or(Timestamp::MAX);
-        let query = PastQuery { after, before: next, begin, end, newest: false, reach: Reach::Memory };
+        let query =
+            PastQuery { after, before: next, begin, end, newest: false, reach: Reach::Memory, quality: None };
         let Some(passed) = process.past(&query) else { return };
         let id = passed.frame.meta.id;
         let published = self.checks.published_at(&host.name, process.run, id);
@@ -182,6 +184,31 @@ impl World {
         }
         let answer = PastAnswer { record, broken: false, held_from: process.held_from() };
         process.broker.handle_history(host.clock.monotonic(self.now), ticket, answer);
+        self.touch(Node::Camera(index));
+    }
+
+    /// A camera makes a frame of the past smaller.
+    pub(super) fn make_past(&mut self, index: usize, ticket: u64, transform: &Transform) {
+        let host = &mut self.cameras[index];
+        let Some(process) = &host.process else { return };
+        let Transform { frame, setting, .. } = transform;
+        let payload = reduced(&received(&frame.payload));
+        let (width, height) = setting.size((frame.meta.width, frame.meta.height));
+        let (rung, chain) = (setting.rung(), ChainLink::still(frame.meta.id.sequence));
+        let encoding = Encoding::Jpeg;
+        let made = Box::new(Transformed::Made { payload, encoding, width, height, rung, chain });
+        let (run, done) = (process.run, self.now + ms(host.random.within(LOOKS_MS)));
+        self.events.push(done, Event::PastMade { camera: index, run, ticket, made });
+    }
+
+    pub(super) fn past_made(&mut self, index: usize, run: u64, ticket: u64, made: Box<Transformed>) {
+        if self.is_frozen(Node::Camera(index)) {
+            let later = self.now + ms(*LOOKS_MS.end());
+            return self.events.push(later, Event::PastMade { camera: index, run, ticket, made });
+        }
+        let host = &mut self.cameras[index];
+        let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
+        process.broker.handle_past_transformed(host.clock.monotonic(self.now), ticket, *made);
         self.touch(Node::Camera(index));
     }
 

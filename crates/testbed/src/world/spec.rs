@@ -117,6 +117,9 @@ impl CameraSpec {
     }
 }
 
+/// The rung at which applications want frames of the past, if at any.
+pub const PAST_RUNG: &str = "jpeg/w32/q50/420";
+
 /// An application, at an edge.
 #[derive(Clone, Debug)]
 pub struct ApplicationSpec {
@@ -135,6 +138,8 @@ pub struct ApplicationSpec {
     pub deliver: Deliver,
     /// How far back it reaches for what the edge's memory does not hold. Default no further.
     pub reach: Reach,
+    /// Whether it wants frames of the past at [`PAST_RUNG`]. Default no: as they are held, or were published.
+    pub reduced: bool,
     /// How long it works on a frame. Default 1 ms.
     pub consumes: Duration,
     /// Whether it replies to each frame when it has done with it. Default no.
@@ -152,6 +157,7 @@ impl ApplicationSpec {
             end_after_ms: None,
             deliver: Deliver::Newest,
             reach: Reach::Memory,
+            reduced: false,
             consumes: ms(1),
             replies: false,
         }

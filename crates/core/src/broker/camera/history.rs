@@ -1,15 +1,20 @@
 //! Frames of the past that the edge asks for: one at a time has unsent bytes, behind live frames, with a bounded share of the link.
-//! The next one is looked for meanwhile.
+//! The next one is looked for meanwhile, and made into what was asked for (`making.rs`).
+
+mod making;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use self::making::Making;
+use super::ledger::SkipLedger;
 use super::link::Link;
 use super::{CameraBroker, CameraOutput};
 use crate::broker::LinkId;
-use crate::frame::{Epoch, FrameId, Rung};
+use crate::frame::{Epoch, FrameId, SkipRange, SkipReason};
 use crate::history::PastAnswer;
 use crate::log::Record;
+use crate::setting::Setting;
 use crate::units::{Instant, Timestamp};
 use crate::wire::{FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message};
 
@@ -34,6 +39,25 @@ struct Asked {
     first: u64,
     /// What the next frame answers: its number, and what it comes behind.
     next: HistoryRequest,
+    /// What its rung says.
+    setting: Setting,
+    /// Frames behind the last one that was found that cannot be sent, all of one epoch.
+    skipped: (Epoch, SkipLedger),
+}
+
+impl Asked {
+    fn skip(&mut self, id: FrameId, reason: SkipReason) {
+        if self.skipped.0 != id.epoch {
+            self.skipped = (id.epoch, SkipLedger::default());
+        }
+        self.skipped.1.add(id.sequence, reason);
+    }
+
+    /// What was skipped before this frame.
+    fn take_skipped(&mut self, before: FrameId) -> Vec<SkipRange> {
+        let (epoch, skipped) = std::mem::take(&mut self.skipped);
+        if epoch == before.epoch { skipped.before(before.sequence) } else { Vec::new() }
+    }
 }
 
 impl Asked {
@@ -48,14 +72,16 @@ struct Ready {
     link: LinkId,
     request: u64,
     record: Box<Record>,
+    skipped: Vec<SkipRange>,
 }
 
 /// The edge's questions.
 pub(super) struct History {
     /// The oldest first, which is looked after until it is answered in full.
     asked: VecDeque<Asked>,
-    /// Whether the log is being looked at for the first of them.
+    /// Whether the log is being looked at for the first of them, or what was found is being made into something else.
     looking: bool,
+    making: Making,
     ready: VecDeque<Ready>,
     /// What requests that were answered in full ended with: the number after theirs, and their last frame.
     ends: VecDeque<(LinkId, u64, FrameId)>,
@@ -76,6 +102,7 @@ impl History {
         Self {
             asked: VecDeque::new(),
             looking: false,
+            making: Making::new(now),
             ready: VecDeque::new(),
             ends: VecDeque::new(),
             sending: None,
@@ -89,6 +116,11 @@ impl History {
     /// The epoch at hand turned out to be one that an earlier start had used.
     pub(super) fn epoch_raised(&mut self, used: Epoch) {
         self.doubtful_from = Some(self.doubtful_from.map_or(used, |from| from.min(used)));
+    }
+
+    /// When the next frame may be made, if nothing else keeps it.
+    pub(super) fn making_due(&self) -> Option<Instant> {
+        self.making.due()
     }
 
     /// When a frame that waits may be sent, if nothing else keeps it.
@@ -110,40 +142,64 @@ impl CameraBroker {
         if !self.history.looking || self.history.ticket != ticket {
             return;
         }
-        self.history.looking = false;
-        let Some(asked) = self.history.asked.front_mut() else { return };
-        let (link, request) = (asked.link, asked.next.request);
+        let Some(setting) = self.history.asked.front().map(|asked| asked.setting) else { return };
         let Some(record) = answer.record else {
-            self.end_history(HistoryCode::None, answer.held_from);
-            return;
+            return self.end_history(HistoryCode::None, answer.held_from);
         };
-        let frame_bytes_max = self.links.iter().find(|known| known.id == link).map(|l| l.frame_bytes_max);
         let id = record.frame.meta.id;
-        asked.next.query.after = Some(id);
         let is_doubtful =
             id.epoch < self.config.epoch && self.history.doubtful_from.is_some_and(|from| id.epoch >= from);
-        if is_doubtful || record.frame.payload.len() > frame_bytes_max.unwrap_or(0) as usize {
-            if asked.next.query.newest {
-                self.end_history(HistoryCode::TooLarge, answer.held_from);
-            } else {
-                // What cannot be sent keeps nobody from what comes behind it.
-                self.look_on();
-            }
-            return;
+        if is_doubtful {
+            self.pass_over(id, None);
+        } else if setting == Setting::ORIGINAL {
+            self.found(now, record);
+        } else {
+            self.history.making.found(ticket, record);
+            self.pump(now);
         }
-        asked.next.request = asked.next.request.saturating_add(1);
+    }
+
+    /// The next frame of the first request, as it is to be sent.
+    fn found(&mut self, now: Instant, record: Record) {
+        let Some(asked) = self.history.asked.front_mut() else { return };
+        let id = record.frame.meta.id;
+        let link = asked.link;
+        let bytes_max =
+            self.links.iter().find(|known| known.id == link).map_or(0, |known| known.frame_bytes_max);
+        if record.frame.payload.len() > bytes_max as usize {
+            return self.pass_over(id, Some(SkipReason::Refused));
+        }
+        let request = asked.next.request;
+        asked.next.query.after = Some(id);
+        asked.next.request = request.saturating_add(1);
         asked.next.count -= 1;
+        let skipped = asked.take_skipped(id);
         if asked.next.count == 0 {
-            let end = (link, asked.next.request, record.frame.meta.id);
+            let end = (link, asked.next.request, id);
             self.history.asked.pop_front();
             if self.history.ends.len() >= ENDS_MAX {
                 self.history.ends.pop_front();
             }
             self.history.ends.push_back(end);
         }
-        self.history.ready.push_back(Ready { link, request, record: Box::new(record) });
+        self.history.looking = false;
+        self.history.ready.push_back(Ready { link, request, record: Box::new(record), skipped });
         self.look_on();
         self.pump(now);
+    }
+
+    /// A frame cannot be sent. That keeps nobody from what comes behind it.
+    fn pass_over(&mut self, id: FrameId, reason: Option<SkipReason>) {
+        let Some(asked) = self.history.asked.front_mut() else { return };
+        if asked.next.query.newest {
+            return self.end_history(HistoryCode::TooLarge, None);
+        }
+        asked.next.query.after = Some(id);
+        if let Some(reason) = reason {
+            asked.skip(id, reason);
+        }
+        self.history.looking = false;
+        self.look_on();
     }
 
     /// The last byte of a frame of the past has left.
@@ -182,9 +238,10 @@ impl CameraBroker {
             request.query.after = end.map(|(.., last)| last);
             lost = end.is_none();
         }
+        let setting = request.rung.setting().ok().filter(Setting::stands_alone);
         let refused = if lost {
             Some(HistoryCode::None)
-        } else if request.rung != Rung::original() {
+        } else if setting.is_none() {
             Some(HistoryCode::Rung)
         } else if self.history.asked.len() >= HISTORY_REQUESTS_MAX {
             Some(HistoryCode::Busy)
@@ -196,8 +253,9 @@ impl CameraBroker {
             return self.outputs.push_back(CameraOutput::Send { link, message: Message::HistoryEnd(end) });
         }
         let count = if request.query.newest { 1 } else { request.count.min(HISTORY_FRAMES_MAX) };
-        let first = request.request;
-        self.history.asked.push_back(Asked { link, first, next: HistoryRequest { count, ..request } });
+        let (first, setting) = (request.request, setting.unwrap_or(Setting::ORIGINAL));
+        let next = HistoryRequest { count, ..request };
+        self.history.asked.push_back(Asked { link, first, next, setting, skipped: Default::default() });
         self.look_on();
     }
 
@@ -221,12 +279,13 @@ impl CameraBroker {
         !wants_live && self.history.sending.is_none() && self.links.iter().any(is_idle)
     }
 
-    /// Gives a frame of the past to the link, if that is free of live ones.
+    /// Gives a frame of the past to the link, if that is free of live ones, and the next one to its codec.
     pub(super) fn pump_history(&mut self, now: Instant) {
+        self.pump_making(now);
         if !self.history_can_go() || now < self.history.rests_until {
             return;
         }
-        let Some(Ready { link, request, record }) = self.history.ready.pop_front() else { return };
+        let Some(Ready { link, request, record, skipped }) = self.history.ready.pop_front() else { return };
         self.history.sending = Some((link, request, now));
         let frame = record.frame;
         let header = FrameHeader {
@@ -234,7 +293,7 @@ impl CameraBroker {
             sent: now,
             expected_accuracy: None,
             infeasible: false,
-            skipped: Vec::new(),
+            skipped,
             meta: frame.meta,
             history: request,
         };
@@ -257,6 +316,7 @@ impl CameraBroker {
 
     /// Ends the first request: no frame answers its next number, and so none the later ones.
     fn end_history(&mut self, code: HistoryCode, held_from: Option<Timestamp>) {
+        self.history.looking = false;
         if let Some(asked) = self.history.asked.pop_front() {
             let end = HistoryEnd { request: asked.next.request, code, held_from };
             self.outputs

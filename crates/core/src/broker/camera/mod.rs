@@ -5,7 +5,7 @@
 //! | when is a connection made, and given up? | [`CameraBroker::handle_timeout`], `dialler.rs` |
 //! | which frame is sent next? | `CameraBroker::pump`, `live.rs` |
 //! | what becomes of frames that are not sent? | `ledger.rs` |
-//! | when is a frame of the past sent? | `history.rs` |
+//! | when is a frame of the past sent, and as what? | `history.rs`, `history/making.rs` |
 //! | what is made of it before? | `adapt.rs`, of which rungs: `rungs.rs` |
 //! | what may it refer to? | `chain.rs` |
 //! | which profile is that by, and how does it come here? | `profiles.rs` |
@@ -43,7 +43,9 @@ use crate::clock::{ClockEstimate, Exchange};
 use crate::frame::{Epoch, Frame, FrameId, SkipReason};
 use crate::log::{Cursor, LogReader, Read, Record};
 use crate::units::Instant;
-use crate::wire::{Demand, DiskStatus, Hello, Message, RefuseCode, Report, Status, VERSION, Welcome};
+use crate::wire::{
+    Abilities, Demand, DiskStatus, Hello, Message, RefuseCode, Report, Status, VERSION, Welcome,
+};
 
 /// How long the edge may take to answer a connection's first message.
 const WELCOME_TIME_MAX: Duration = Duration::from_secs(3);
@@ -219,6 +221,7 @@ impl CameraBroker {
             | Message::DiskStatus(_)
             | Message::Outlook(_)
             | Message::ProfileRequest(_)
+            | Message::Abilities(_)
             | Message::HistoryEnd(_) => {
                 let text = "an edge does not send this message".into();
                 self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
@@ -342,6 +345,8 @@ impl CameraBroker {
         }
         let history = self.history.due().filter(|_| self.history_can_go());
         due = due.min(history.unwrap_or(due));
+        let making = self.history.making_due().filter(|_| self.history_can_be_made());
+        due = due.min(making.unwrap_or(due));
         due = due.min(self.outlook_due().unwrap_or(due));
         due = due.min(self.profiles.due().filter(|_| self.active.is_some()).unwrap_or(due));
         self.links.iter().map(|link| link.ping_due).fold(due, Instant::min)
@@ -394,6 +399,8 @@ impl CameraBroker {
         self.active = Some(link);
         self.dialler.welcomed(now);
         self.status_due = now;
+        let message = Message::Abilities(Abilities::ALL);
+        self.outputs.push_back(CameraOutput::Send { link, message });
         self.outputs.push_back(CameraOutput::LinkChanged { up: true });
     }
 

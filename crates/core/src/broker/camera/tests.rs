@@ -554,7 +554,7 @@ proptest! {
 mod past {
     use super::*;
     use crate::broker::camera::{HISTORY_REQUESTS_MAX, HISTORY_SHARE};
-    use crate::frame::Rung;
+    use crate::frame::{ChainLink, Reference, Rung};
     use crate::history::{PastAnswer, PastQuery, Reach};
     use crate::units::Timestamp;
     use crate::wire::{HistoryCode, HistoryRequest};
@@ -567,6 +567,7 @@ mod past {
             end: Timestamp::MAX,
             newest: false,
             reach: Reach::Disk,
+            quality: None,
         };
         Message::HistoryRequest(HistoryRequest {
             request,
@@ -707,6 +708,90 @@ mod past {
         assert!(ticket(&rig.take()).is_some(), "the one that was withdrawn is in nobody's way");
     }
 
+    /// What is asked for at a rung goes through a codec of its own, one at a time, while none of a live frame is at work; what cannot be made is
+    /// told by the next that can; and the codec has no more than the past's share of the time.
+    #[test]
+    fn frames_of_the_past_are_made_into_what_was_asked_for() {
+        const RUNG: &str = "jpeg/w32/q50/420";
+        let mut rig = Rig::connected(Contract::default());
+        rig.publish(500);
+        let record = rig.broker.cursor.reader().newest().unwrap();
+        rig.broker.handle_sent(rig.now, LinkId(1), record.frame.meta.id);
+        let Message::HistoryRequest(one) = question(5, RUNG) else { unreachable!() };
+        rig.broker.handle_message(
+            rig.now,
+            LinkId(1),
+            Message::HistoryRequest(HistoryRequest { count: 2, ..one }),
+        );
+        let work = |outputs: &[CameraOutput]| {
+            outputs.iter().find_map(|output| match output {
+                CameraOutput::TransformPast { ticket, transform } => Some((*ticket, transform.clone())),
+                _ => None,
+            })
+        };
+        let find = |rig: &mut Rig, outputs: &[CameraOutput], sequence: u64| {
+            let mut record = record.clone();
+            record.frame.meta.id.sequence = Sequence(sequence);
+            let answer = PastAnswer { record: Some(record), ..PastAnswer::default() };
+            rig.broker.handle_history(rig.now, ticket(outputs).expect("it looks into its log"), answer);
+            rig.take()
+        };
+        let made = |rung: &str| Transformed::Made {
+            payload: vec![1; 20].into(),
+            encoding: Encoding::Jpeg,
+            width: 32,
+            height: 24,
+            rung: Rung::new(rung).unwrap(),
+            chain: ChainLink::still(Sequence(1)),
+        };
+        let outputs = rig.take();
+        let outputs = find(&mut rig, &outputs, 1);
+        let (number, transform) = work(&outputs).expect("a codec is given the frame");
+        assert_eq!(
+            (transform.setting.to_string().as_str(), transform.reference),
+            (RUNG, Reference::Independent)
+        );
+        assert_eq!(sent_of_the_past(&outputs), None);
+
+        // The codec took 20 ms and made less of it than was asked: the frame is passed over, and the codec rests.
+        rig.now += Duration::from_millis(20);
+        rig.broker.handle_past_transformed(rig.now, number, made("jpeg/w32/q10/420"));
+        let outputs = rig.take();
+        let outputs = find(&mut rig, &outputs, 2);
+        assert!(work(&outputs).is_none(), "the codec rests");
+        rig.now += Duration::from_millis(60);
+        rig.broker.handle_timeout(rig.now);
+        let (number, _) = work(&rig.take()).expect("it has rested");
+        rig.broker.handle_past_transformed(rig.now, number + 1, made(RUNG));
+        assert_eq!(sent_of_the_past(&rig.take()), None, "nobody asked for that");
+        rig.broker.handle_past_transformed(rig.now, number, made(RUNG));
+        let outputs = rig.take();
+        let header = outputs.iter().find_map(|output| match output {
+            CameraOutput::SendFrame { header, .. } => Some(header),
+            _ => None,
+        });
+        let header = header.expect("the second frame goes");
+        assert_eq!((header.history, header.meta.rung.as_str(), header.meta.width), (5, RUNG, 32));
+        let not_made = SkipRange { first: Sequence(1), count: 1, reason: SkipReason::NotMade };
+        assert_eq!(header.skipped, [not_made]);
+
+        // Nobody wants the next one any more while it is made: the codec is given no other before it is done.
+        find(&mut rig, &outputs, 3);
+        let withdrawn = HistoryRequest { request: 6, count: 0, ..one_of(RUNG) };
+        rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryRequest(withdrawn));
+        rig.broker.handle_message(rig.now, LinkId(1), question(9, RUNG));
+        let outputs = rig.take();
+        let outputs = find(&mut rig, &outputs, 1);
+        assert!(work(&outputs).is_none(), "it is still at work");
+        rig.broker.handle_past_transformed(rig.now, number + 1, made(RUNG));
+        assert!(work(&rig.take()).is_some());
+    }
+
+    fn one_of(rung: &str) -> HistoryRequest {
+        let Message::HistoryRequest(one) = question(0, rung) else { unreachable!() };
+        one
+    }
+
     #[test]
     fn what_cannot_be_answered_is_said() {
         let mut rig = Rig::connected(Contract::default());
@@ -716,8 +801,11 @@ mod past {
                 _ => None,
             })
         };
-        rig.broker.handle_message(rig.now, LinkId(1), question(1, "jpeg/w640"));
-        assert_eq!(code(rig.take()), Some((1, HistoryCode::Rung)));
+        for rung in ["jpeg/w640", "h264/w640/q32", "tiles/q80/420", "knobs/moving/q80", "jpeg/q80/420/skip1"]
+        {
+            rig.broker.handle_message(rig.now, LinkId(1), question(1, rung));
+            assert_eq!(code(rig.take()), Some((1, HistoryCode::Rung)), "{rung}");
+        }
         for request in 2..2 + HISTORY_REQUESTS_MAX as u64 {
             rig.broker.handle_message(rig.now, LinkId(1), question(request, "original"));
         }

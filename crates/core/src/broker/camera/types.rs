@@ -44,6 +44,14 @@ pub enum CameraOutput {
     },
     /// Make of a frame what its rung says; report with [`CameraBroker::handle_transformed`], whatever came of it. One at a time.
     Transform(Box<Transform>),
+    /// The same for a frame of the past, by a codec of its own that knows no other frame; report with
+    /// [`CameraBroker::handle_past_transformed`], whatever came of it. One at a time.
+    TransformPast {
+        /// For the report.
+        ticket: u64,
+        /// The work.
+        transform: Box<Transform>,
+    },
     /// Send a frame on a stream of its own, ahead of older frames; report with [`CameraBroker::handle_sent`]
     /// once its last byte has left. One whose header names a question for the past goes behind all others, and is reported
     /// with [`CameraBroker::handle_history_sent`].

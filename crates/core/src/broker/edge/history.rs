@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::{EdgeBroker, EdgeOutput, FrameRefused};
 use crate::broker::LinkId;
-use crate::frame::{Frame, FrameId, Quality, Rung};
+use crate::frame::{Frame, FrameId, Quality};
 use crate::history::{PastAnswer, PastQuery};
 use crate::log::Record;
 use crate::name::CameraName;
@@ -90,7 +90,7 @@ impl Fetch {
             Slot::Begun(_) => None,
             Slot::Lost => Some(Some(PastAnswer { broken: true, ..PastAnswer::default() })),
             Slot::Arrived(frame) => {
-                let record = fetched.get(&self.camera, *frame, &Rung::original())?.clone();
+                let record = fetched.get(&self.camera, *frame, &self.query.rung())?.clone();
                 Some(Some(PastAnswer { record: Some(record), ..PastAnswer::default() }))
             }
         }
@@ -133,7 +133,7 @@ impl EdgeBroker {
         let withdrawn = HistoryRequest {
             request,
             query: fetch.query,
-            rung: Rung::original(),
+            rung: fetch.query.rung(),
             count: 0,
             continues: false,
         };
@@ -161,7 +161,12 @@ impl EdgeBroker {
             Some(FrameRefused::TooLarge { bytes: header.payload_bytes, bytes_max })
         } else if header.payload_bytes == 0 || header.meta.width == 0 || header.meta.height == 0 {
             Some(FrameRefused::Empty)
-        } else if !in_order || !fetch.query.spans(frame) || header.meta.captured > fetch.query.end {
+        } else if !in_order
+            || !fetch.query.spans(frame)
+            || header.meta.captured > fetch.query.end
+            || header.meta.rung != fetch.query.rung()
+            || header.meta.encoding.is_chained()
+        {
             Some(FrameRefused::NotAsked { frame })
         } else {
             None
@@ -198,7 +203,8 @@ impl EdgeBroker {
                 fetch.batch.min((BATCH_BYTES_MAX / bytes.max(1)).clamp(1, BATCH_FRAMES_MAX.into()) as u16);
             let (camera, quality) = (fetch.camera.clone(), Quality::default());
             let frame = Frame { meta: header.meta, payload };
-            self.fetched.insert(&camera, Record { frame, skipped: [].into(), quality, arrived: now });
+            let skipped = header.skipped.into();
+            self.fetched.insert(&camera, Record { frame, skipped, quality, arrived: now });
             if let Some(known) = self.cameras.get_mut(&camera) {
                 known.counters.bytes += bytes;
             }
@@ -224,6 +230,22 @@ impl EdgeBroker {
         self.serve_fetch(now, first);
     }
 
+    /// A camera has come to speak of other things without a word of what it can do: it is of a version that never answers.
+    pub(super) fn note_silence_about_abilities(&mut self, link: LinkId) {
+        let Some(known) = self.links.get_mut(&link) else { return };
+        if !known.abilities.get_or_insert_default().past {
+            let asked: Vec<u64> = self
+                .fetches
+                .iter()
+                .filter(|(_, fetch)| fetch.link == link)
+                .map(|(first, _)| *first)
+                .collect();
+            let fetches = asked.into_iter().filter_map(|first| self.fetches.remove(&first));
+            let waiters: Vec<u64> = fetches.filter_map(|fetch| fetch.waiter).collect();
+            waiters.into_iter().for_each(|question| self.answer_question(question, PastAnswer::default()));
+        }
+    }
+
     pub(super) fn forget_history(&mut self, link: LinkId) {
         self.give_up_fetches(|fetch| fetch.link == link);
     }
@@ -241,6 +263,11 @@ impl EdgeBroker {
     /// Begins to ask a camera.
     fn begin_fetch(&mut self, now: Instant, question: u64, camera: &CameraName, query: PastQuery) {
         let link = self.cameras.get(camera).and_then(|known| known.link.filter(|_| !known.silent));
+        // Before a camera has said what it can do it is asked, and this may be in vain.
+        let answers = |link: &LinkId| {
+            self.links.get(link).is_some_and(|link| link.abilities.is_none_or(|abilities| abilities.past))
+        };
+        let link = link.filter(answers);
         let open = self.fetches.values().filter(|fetch| fetch.camera == *camera);
         if open.count() >= HISTORY_QUESTIONS_MAX {
             // One that nobody waits for makes room.
@@ -277,7 +304,7 @@ impl EdgeBroker {
         fetch.next += u64::from(count);
         fetch.numbers.extend(request..fetch.next);
         let (link, query, continues) = (fetch.link, fetch.query, request > first);
-        let message = HistoryRequest { request, query, rung: Rung::original(), count, continues };
+        let message = HistoryRequest { request, query, rung: query.rung(), count, continues };
         self.send(link, Message::HistoryRequest(message));
     }
 
@@ -287,7 +314,7 @@ impl EdgeBroker {
         let number = fetch.numbers.front().copied();
         let missing = fetch.waiter.is_some()
             && number.and_then(|number| fetch.slots.get(&number)).is_some_and(|slot| {
-                matches!(slot, Slot::Arrived(frame) if self.fetched.get(&fetch.camera, *frame, &Rung::original()).is_none())
+                matches!(slot, Slot::Arrived(frame) if self.fetched.get(&fetch.camera, *frame, &fetch.query.rung()).is_none())
             });
         if missing {
             // It had to make room for others before it was taken: it is fetched again.

@@ -163,7 +163,9 @@ impl EdgeBroker {
             Message::Hello(hello) if link.session.is_none() => self.take_in(now, id, hello),
             Message::Ping { t1 } => self.send(id, Message::Pong { t1, t2: now, t3: now }),
             Message::Pong { t1, t2, t3 } => link.clock.record(Exchange { t1, t2, t3, t4: now }),
+            Message::Abilities(abilities) => link.abilities = Some(abilities),
             Message::Status(status) => {
+                self.note_silence_about_abilities(id);
                 if let Some(camera) = self.camera_of(id) {
                     camera.status = status;
                     self.view_changed_of(id);

@@ -7,7 +7,9 @@ use crate::frame::{Epoch, FrameId, Sequence};
 use crate::log::{LogConfig, LogWriter, Record, log};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{Demand, DiskStatus, Hello, Message, Outlook, RefuseCode, Status, VERSION, Welcome};
+use crate::wire::{
+    Abilities, Demand, DiskStatus, Hello, Message, Outlook, RefuseCode, Status, VERSION, Welcome,
+};
 use std::time::Duration;
 
 use super::decoding::Decoding;
@@ -24,6 +26,8 @@ pub(super) struct Link {
     pub(super) peer: Peer,
     /// Whom it has been taken in as.
     pub(super) session: Option<Session>,
+    /// What it can do, once it has said so or has come to speak of other things.
+    pub(super) abilities: Option<Abilities>,
     pub(super) opened: Instant,
     pub(super) heard: Instant,
     pub(super) ping_due: Instant,
@@ -36,6 +40,7 @@ impl Link {
         Self {
             peer,
             session: None,
+            abilities: None,
             opened: now,
             heard: now,
             ping_due: now,

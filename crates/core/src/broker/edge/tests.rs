@@ -489,6 +489,7 @@ proptest! {
                         end: Timestamp::MAX,
                         newest: false,
                         reach: crate::history::Reach::Camera,
+                        quality: None,
                     };
                     let camera = "dock/cam1".parse().unwrap();
                     asked.insert(rig.broker.handle_history_query(rig.now, &camera, query));
@@ -529,7 +530,7 @@ mod past {
 
     use super::*;
     use crate::history::{PastAnswer, PastQuery, Reach};
-    use crate::wire::{HistoryCode, HistoryEnd};
+    use crate::wire::{Abilities, HistoryCode, HistoryEnd};
 
     fn after(sequence: u64) -> PastQuery {
         PastQuery {
@@ -539,6 +540,7 @@ mod past {
             end: Timestamp::MAX,
             newest: false,
             reach: Reach::Camera,
+            quality: None,
         }
     }
 
@@ -586,6 +588,54 @@ mod past {
         // What is held does not follow directly, so what lies between is asked for.
         ask(&mut rig, 4);
         assert_eq!(answers(&mut rig).1.len(), 1);
+    }
+
+    /// What was fetched smaller answers readings that want it so, and no other: a later one that wants the original gets the original.
+    #[test]
+    fn what_was_fetched_smaller_is_no_original() {
+        const RUNG: &str = "jpeg/w32/q50/420";
+        let mut rig = Rig::new();
+        rig.hello(1, "a", 3, 1, 0);
+        let smaller = PastQuery { quality: Some(RUNG.parse().unwrap()), ..after(6) };
+        let camera = "dock/cam1".parse().unwrap();
+        let mut fetched = |query: PastQuery, answered_as: &str| {
+            rig.broker.handle_history_query(rig.now, &camera, query);
+            let asked = rig.take().into_iter().find_map(|output| match output {
+                EdgeOutput::Send { message: Message::HistoryRequest(asked), .. } => Some(asked),
+                _ => None,
+            });
+            let asked = asked?;
+            let rung = asked.rung.as_str().to_owned();
+            let mut header = FrameHeader { history: asked.request, ..header(2, 7, 10, Vec::new()) };
+            header.meta.rung = crate::frame::Rung::new(answered_as).unwrap();
+            let taken = rig.broker.handle_frame_header(rig.now, LinkId(1), header).is_ok();
+            rig.broker.handle_history_complete(rig.now, LinkId(1), asked.request, vec![1; 10].into());
+            let (found, _) = answers(&mut rig);
+            let found = found[0].1.record.as_ref().map(|record| record.frame.meta.rung.as_str().to_owned());
+            assert_eq!(taken.then(|| answered_as.to_owned()), found);
+            Some((rung, taken))
+        };
+        assert_eq!(fetched(smaller, "jpeg/w32/q10/420"), Some((RUNG.into(), false)), "another rung");
+        assert_eq!(fetched(smaller, RUNG), Some((RUNG.into(), true)));
+        assert_eq!(fetched(smaller, RUNG), None, "it is held");
+        assert_eq!(fetched(after(6), "original"), Some(("original".into(), true)));
+        assert_eq!(fetched(after(6), "original"), None);
+        let other = PastQuery { quality: Some("jpeg/w64/q50/420".parse().unwrap()), ..after(6) };
+        assert_eq!(fetched(other, RUNG), None, "the original is never less than what is asked for");
+    }
+
+    /// A camera of a version that answers no questions tells so by saying nothing of them: nobody waits for it.
+    #[test]
+    fn a_camera_that_never_answers_is_not_waited_for() {
+        let mut rig = Rig::new();
+        rig.hello(1, "a", 3, 1, 0);
+        let asked = ask(&mut rig, 6);
+        assert_eq!(answers(&mut rig).0.len(), 0, "nobody knows yet");
+        rig.broker.handle_message(rig.now, LinkId(1), Message::Status(Status::default()));
+        assert_eq!(answers(&mut rig).0[0].0, asked);
+        let again = ask(&mut rig, 6);
+        let (found, sent) = answers(&mut rig);
+        assert_eq!((found[0].0, sent.len()), (again, 0), "it is not even asked");
     }
 
     #[test]
@@ -654,6 +704,7 @@ mod past {
         let nobody = ask(&mut rig, 6);
         assert_eq!(answers(&mut rig).0[0].0, nobody);
         rig.hello(1, "a", 3, 1, 0);
+        rig.broker.handle_message(rig.now, LinkId(1), Message::Abilities(Abilities::ALL));
         let requests: Vec<u64> =
             (0..HISTORY_QUESTIONS_MAX as u64 + 1).map(|sequence| ask(&mut rig, sequence)).collect();
         let (found, asked) = answers(&mut rig);

@@ -91,7 +91,8 @@ fn any_message() -> impl Strategy<Value = Message> {
         )
             .prop_map(|((request, newest, begin, end), after, before, rung)| {
                 let (begin, end) = (Timestamp::from_nanos(begin), Timestamp::from_nanos(end));
-                let query = PastQuery { after, before, begin, end, newest, reach: Reach::Disk };
+                let query =
+                    PastQuery { after, before, begin, end, newest, reach: Reach::Disk, quality: None };
                 Message::HistoryRequest(HistoryRequest {
                     request,
                     query,
@@ -101,6 +102,7 @@ fn any_message() -> impl Strategy<Value = Message> {
                 })
             }),
         any_outlook().prop_map(Message::Outlook),
+        any::<bool>().prop_map(|past| Message::Abilities(Abilities { past })),
         any::<([u8; 32], u32)>()
             .prop_map(|(hash, offset)| Message::ProfileRequest(ProfileRequest { hash, offset })),
         (any::<([u8; 32], u32, u32)>(), prop::collection::vec(any::<u8>(), 0..100)).prop_map(
