@@ -270,6 +270,9 @@ impl CameraHandle {
         let plausible = captured <= now && now.saturating_since(captured) < Duration::from_secs(60);
         let id = lock(&self.shared.intake).publish(if plausible { captured } else { now }, frame)?;
         self.shared.appended.send_modify(|count| *count += 1);
+        if let Some(keeper) = &self.shared.keeper {
+            keeper.wake();
+        }
         Ok(id)
     }
 

@@ -411,3 +411,103 @@ fn frames_that_memory_cannot_keep_for_the_disk_are_counted() {
     let (_, lost) = degraded_by(Faults { full: true, ..Faults::default() }, small);
     assert!(lost > 10, "{lost}");
 }
+
+// ---- nothing to do ----------------------------------------------------------------------------------------
+
+impl Broker {
+    /// Steps only when the writer says so, until it has nothing to do for a minute; gives when that would be over, and the steps.
+    fn step_until_idle(&mut self, mut due: Instant) -> (Instant, usize) {
+        for steps in 1..1_000 {
+            if due > self.now + Duration::from_secs(60) {
+                return (due, steps - 1);
+            }
+            self.now = self.now.max(due);
+            let salt = &mut self.salt;
+            let mut draw = || {
+                *salt = salt.wrapping_add(16);
+                [*salt; 32]
+            };
+            due = self.writer.step(self.now, anchor().wall_at(self.now), &mut draw);
+        }
+        panic!("it never comes to rest: {:?}", self.writer.status());
+    }
+}
+
+/// While no frames come nothing is done. A frame that comes is written at once and made durable within the interval, and no time that
+/// was slept through is taken for a slow disk.
+#[test]
+fn a_writer_with_nothing_to_do_sleeps_and_is_woken() {
+    let mut broker = Broker::start(SimulatedDisk::seeded(4), CAMERA, keys(&[1]), 1);
+    let (now, mut total) = (broker.now, 0);
+    broker.step_until_idle(now);
+    for frame in 1..=20 {
+        broker.now += Duration::from_secs(3_000);
+        let came = broker.now;
+        broker.publish();
+        let due = broker.writer.wake(came);
+        assert!(due.saturating_since(came) <= Duration::from_millis(50), "it is called late");
+        let (_, steps) = broker.step_until_idle(due);
+        total += steps;
+        let status = broker.writer.status();
+        assert_eq!((status.records, status.degraded.clone()), (frame, None));
+        assert_eq!((broker.writer.durable_index(), broker.writer.is_settled()), (frame, true));
+        assert!(
+            broker.now.saturating_since(came) <= Duration::from_millis(1_100),
+            "it was made durable late"
+        );
+    }
+    assert!(total <= 20 * 20, "{total} steps for 20 frames");
+    assert_eq!(recovered(&mut broker.stop()).records.len(), 20);
+}
+
+/// What has to happen at a time happens at that time: what is amiss is looked at again, and what expires goes.
+#[test]
+fn a_writer_does_not_sleep_through_a_fault_or_an_expiry() {
+    let mut broker = Broker::start(SimulatedDisk::seeded(5), CAMERA, keys(&[1]), 1);
+    broker.writer.storage().set_faults(Faults { full: true, ..Faults::default() });
+    broker.publish();
+    let mut due = broker.writer.wake(broker.now);
+    for _ in 0..50 {
+        broker.now = due;
+        due = broker.writer.step(broker.now, anchor().wall_at(broker.now), &mut || [9; 32]);
+        assert!(
+            due.saturating_since(broker.now) <= Duration::from_millis(50),
+            "a full disk is slept through"
+        );
+    }
+    assert!(matches!(broker.writer.status().degraded, Some(Degraded::Full(_))));
+    broker.writer.storage().set_faults(Faults::default());
+    broker.step_until_idle(due);
+    assert_eq!((broker.writer.status().records, broker.writer.status().degraded.clone()), (1, None));
+
+    let (writer, reader) = log(LogConfig::default());
+    let age = Duration::from_secs(1_600);
+    let config = StoreConfig {
+        disk_age_max: Some(age),
+        ..StoreConfig::new(CAMERA.parse().unwrap(), keys(&[1]), 1 << 20)
+    };
+    let store = StoreWriter::new(
+        SimulatedDisk::seeded(6),
+        config,
+        Default::default(),
+        reader.cursor_at_end(),
+        BEGIN,
+        anchor().wall,
+    );
+    let intake = Intake::new(writer, IntakeConfig::new(Epoch(1), anchor()));
+    let mut broker = Broker { intake, writer: store, now: BEGIN, published: 0, salt: 1 };
+    broker.publish();
+    let mut due = broker.writer.wake(BEGIN);
+    let mut slept = 0;
+    while broker.writer.status().segments > 0 || slept == 0 {
+        due = broker.step_until_idle(due).0;
+        slept += 1;
+        assert!(slept < 10);
+        if broker.writer.status().segments > 0 {
+            assert!(due <= BEGIN + age * 2, "it sleeps until {due:?}");
+            broker.now = due;
+        }
+    }
+    assert!(broker.now >= BEGIN + age, "it went too early");
+    assert!(broker.writer.storage().segments().is_empty(), "what has expired is still there");
+}

@@ -34,7 +34,7 @@ pub use self::recovery::{
 pub use self::scan::{Damage, Scanned, SegmentScan, StoredRecord};
 pub use self::status::{Degraded, StoreStatus};
 pub use self::storage::{Bounds, Storage, StorageError, StorageErrorKind};
-pub use self::writer::{Durability, SLOW_AFTER, StoreConfig, StoreWriter};
+pub use self::writer::{BATCH_INTERVAL, Durability, SLOW_AFTER, StoreConfig, StoreWriter};
 use crate::log::Record;
 
 /// Numbers the segments of one camera's log, one up with each.

@@ -1,6 +1,7 @@
 //! Writes what is appended to a log in memory, behind its back: publishing and delivering wait for nothing here.
 //!
-//! [`StoreWriter::step`] is called every [`BATCH_INTERVAL`] and whenever it says so. Each step takes what is new in memory, seals
+//! [`StoreWriter::step`] says when it is to be called again: every [`BATCH_INTERVAL`] while there is something to do, and otherwise once
+//! records have come ([`StoreWriter::wake`]). Each step takes what is new in memory, seals
 //! it and hands it to the storage in one piece; the queue in front of the writer is the log itself. Whatever goes
 //! wrong, the segment at hand is given up, the writer goes back to the last record that is known to be durable, and goes on
 //! in a new segment that begins with the index of that record: the new segment cuts off whatever the old one has beyond.
@@ -22,6 +23,8 @@ use crate::units::{ClockAnchor, Instant, Timestamp};
 
 /// How often records are handed to the storage.
 pub const BATCH_INTERVAL: Duration = Duration::from_millis(40);
+/// A writer with nothing to do looks around this often all the same. Nothing depends on it.
+const IDLE_INTERVAL: Duration = Duration::from_secs(3600);
 /// How often is looked whether a sync that goes on has ended.
 const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How long after a failure the storage is tried again.
@@ -162,7 +165,8 @@ pub struct StoreWriter<S> {
     failure: Option<(Instant, StorageError)>,
     /// Since when there is more in memory than could be written.
     behind_since: Option<Instant>,
-    last_step: Option<Instant>,
+    /// When the next step is due.
+    due: Instant,
     closing: bool,
     status: StoreStatus,
 }
@@ -209,7 +213,7 @@ impl<S: Storage> StoreWriter<S> {
             sync_due: now,
             failure: None,
             behind_since: None,
-            last_step: None,
+            due: now,
             closing: false,
             status: StoreStatus::default(),
         }
@@ -237,6 +241,11 @@ impl<S: Storage> StoreWriter<S> {
         self.storage
     }
 
+    /// Whether there are records that were not taken yet.
+    pub fn has_news(&self) -> bool {
+        self.cursor.is_ready()
+    }
+
     /// Whether all that is in memory is on disk, and durable if that was asked for.
     pub fn is_settled(&self) -> bool {
         let durable =
@@ -256,7 +265,13 @@ impl<S: Storage> StoreWriter<S> {
         self.closing = true;
     }
 
-    /// Does what there is to do, and returns when to come again. `wall` labels segments; `salt` draws random bytes,
+    /// Records have come at this instant, while there was nothing to do. Returns when to step: a little later, so that more come together.
+    pub fn wake(&mut self, now: Instant) -> Instant {
+        self.due = self.due.min(now + BATCH_INTERVAL);
+        self.due
+    }
+
+    /// Does what there is to do, and returns when to come again; earlier if [`StoreWriter::wake`] says so. `wall` labels segments; `salt` draws random bytes,
     /// which must never be the same again.
     pub fn step(
         &mut self,
@@ -269,16 +284,33 @@ impl<S: Storage> StoreWriter<S> {
             self.fail(now, error);
         }
         self.note_status(now);
-        if self.failure.is_none() && self.cursor.is_ready() && self.syncing.is_none() {
-            now
-        } else if self.syncing.is_some() {
-            now + SYNC_POLL_INTERVAL
-        } else {
-            now + BATCH_INTERVAL
-        }
+        self.due = self.next_due(now);
+        self.due
     }
 
     // ---- inside -------------------------------------------------------------------------------------------
+
+    fn next_due(&self, now: Instant) -> Instant {
+        if self.syncing.is_some() {
+            return now + SYNC_POLL_INTERVAL;
+        }
+        if self.failure.is_none() && self.cursor.is_ready() {
+            return now;
+        }
+        // Whatever is amiss is looked at again soon, so that it is also told soon that it is over.
+        let unannounced = self.open.as_ref().is_some_and(|open| !open.announced);
+        if self.failure.is_some() || self.status.degraded.is_some() || unannounced || !self.batch.is_empty() {
+            return now + BATCH_INTERVAL;
+        }
+        let pending = self.durable.index != self.written.index && self.config.durability != Durability::Async;
+        let sync = pending.then(|| self.sync_due.min(now + self.config.sync_interval));
+        let expires = self.closed.front().and_then(|closed| closed.expires);
+        let outlives = self.open.as_ref().zip(self.config.disk_age_max);
+        let outlives = outlives.map(|(open, age_max)| open.opened + age_max / SEGMENT_AGE_PARTS);
+        let due = sync.into_iter().chain(expires).chain(outlives).min();
+        // What could not be done at its time is tried again, without haste.
+        due.map_or(now + IDLE_INTERVAL, |due| due.clamp(now + SYNC_POLL_INTERVAL, now + IDLE_INTERVAL))
+    }
 
     fn work(
         &mut self,
@@ -604,7 +636,7 @@ impl<S: Storage> StoreWriter<S> {
         let behind = self.behind_since.map_or(Duration::ZERO, |since| now.saturating_since(since));
         let syncing = self.syncing.as_ref().map_or(Duration::ZERO, |s| now.saturating_since(s.started));
         // A step that comes so late was kept by the storage, or by a machine that is as busy.
-        let step = self.last_step.replace(now).map_or(Duration::ZERO, |last| now.saturating_since(last));
+        let step = now.saturating_since(self.due);
         let slow = behind.max(syncing).max(step);
         let degraded = match &self.failure {
             Some((_, error)) => Some(match error.kind {

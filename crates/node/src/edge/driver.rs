@@ -194,6 +194,9 @@ impl Driver {
                 self.subscribers.attach(subscription, attached);
             }
             EdgeOutput::Appended { camera } => {
+                if let Some(replicas) = &self.replicas {
+                    replicas.wake();
+                }
                 if let Some(clock) = self.broker.capture_clock(monotonic_now(), &camera) {
                     *lock(&self.shared.entry(camera.clone()).or_default().clock) = Some(clock);
                 }

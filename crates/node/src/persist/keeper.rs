@@ -1,7 +1,7 @@
 //! The thread that writes logs to disk. Nobody else ever waits for a disk.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mez_core::frame::Epoch;
 use mez_core::name::CameraName;
-use mez_core::store::{Degraded, SALT_BYTES, SLOW_AFTER, Storage, StoreStatus, StoreWriter};
+use mez_core::store::{BATCH_INTERVAL, Degraded, SALT_BYTES, SLOW_AFTER, Storage, StoreStatus, StoreWriter};
 use mez_core::units::{ClockAnchor, Instant};
 use ring::rand::{SecureRandom, SystemRandom};
 use tracing::{error, info, warn};
@@ -27,6 +27,8 @@ enum Order<S> {
     Keep(CameraName, Box<StoreWriter<S>>),
     Refused(CameraName, Degraded),
     Start(CameraName, Epoch, ClockAnchor),
+    /// Records have come.
+    Wake,
     Stop,
 }
 
@@ -50,8 +52,11 @@ impl<S> Clone for LogKeeper<S> {
 #[derive(Default)]
 struct Shared {
     statuses: Mutex<BTreeMap<CameraName, StoreStatus>>,
-    /// Since when the thread has been busy with one step, in nanoseconds of the monotonic clock; 0: it waits for work.
+    /// Since when the thread has been busy with one step, or was called while it slept, in nanoseconds of the monotonic clock; 0: it waits
+    /// for work.
     busy_since: AtomicU64,
+    /// The thread sleeps for longer than records may wait.
+    asleep: AtomicBool,
 }
 
 impl Shared {
@@ -91,6 +96,17 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
     /// Tells that frames of this epoch belong to the camera broker's start with this anchor.
     pub fn set_start(&self, camera: CameraName, epoch: Epoch, anchor: ClockAnchor) {
         self.order(Order::Start(camera, epoch, anchor));
+    }
+
+    /// Records have come into a log that is kept. Waits for nothing, and costs no more than a look at a flag while the thread is at work.
+    pub fn wake(&self) {
+        // Either the thread sees the record when it has said that it sleeps, or this sees that it sleeps.
+        fence(Ordering::SeqCst);
+        if self.shared.asleep.load(Ordering::Relaxed) && self.shared.asleep.swap(false, Ordering::AcqRel) {
+            self.shared.busy_since.store(monotonic_now().as_nanos().max(1), Ordering::Release);
+            // Where as many orders wait as may, the thread is called already; and one that is gone writes nothing.
+            let _ = self.orders.try_send(Order::Wake);
+        }
     }
 
     /// How a camera's log on disk is doing; `None` if it is not kept.
@@ -161,7 +177,21 @@ fn run<S: Storage>(queue: &Receiver<Order<S>>, shared: &Shared) {
         let now = monotonic_now();
         let due = kept.values().map(|kept| kept.due).min();
         let wait = due.map_or(Duration::from_secs(3600), |due| due.saturating_since(now));
-        match queue.recv_timeout(wait) {
+        if wait > BATCH_INTERVAL {
+            shared.asleep.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+        }
+        // What came while its writer had nothing to do.
+        for kept in kept.values_mut().filter(|kept| kept.due > now + BATCH_INTERVAL && kept.writer.has_news())
+        {
+            kept.due = kept.writer.wake(now);
+        }
+        let due = kept.values().map(|kept| kept.due).min();
+        let wait = due.map_or(Duration::from_secs(3600), |due| due.saturating_since(now));
+        let order = queue.recv_timeout(wait);
+        shared.asleep.store(false, Ordering::Relaxed);
+        match order {
+            Ok(Order::Wake) => shared.busy_since.store(0, Ordering::Release),
             Ok(Order::Keep(camera, writer)) => {
                 lock(&shared.statuses).insert(camera.clone(), StoreStatus::default());
                 kept.insert(camera, Kept { writer: *writer, due: now });

@@ -70,6 +70,11 @@ impl Replicas {
         Ok(Self { options, state, keeper, kept })
     }
 
+    /// A frame was appended to one of the logs.
+    pub(crate) fn wake(&self) {
+        self.keeper.wake();
+    }
+
     /// Who writes them.
     pub(crate) fn keeper(&self) -> LogKeeper<LogFiles> {
         self.keeper.clone()

@@ -10,8 +10,9 @@ use mez_core::frame::{Encoding, Epoch, FrameId, Sequence, SkipReason};
 use mez_core::log::{LogConfig, Record, log};
 use mez_core::name::CameraName;
 use mez_core::store::{
-    DamageKind, Durability, HeaderError, KEY_BYTES, KeyRing, MasterKey, RecordHead, Recovery, RecoveryConfig,
-    Scanned, SegmentHeader, SegmentNumber, SegmentScan, Storage, StoreConfig, StoreWriter, checksum, recover,
+    BATCH_INTERVAL, DamageKind, Durability, HeaderError, KEY_BYTES, KeyRing, MasterKey, RecordHead, Recovery,
+    RecoveryConfig, Scanned, SegmentHeader, SegmentNumber, SegmentScan, Storage, StoreConfig, StoreWriter,
+    checksum, recover,
 };
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
@@ -161,6 +162,7 @@ impl DiskStory {
                 writer.storage().set_faults(faults);
             }
             self.publish(&mut intake)?;
+            due = due.min(writer.wake(self.now));
             self.now += self.random.duration(Duration::ZERO..=FRAME_INTERVAL * 2);
             // The writer's thread sometimes gets its turn late.
             while due <= self.now && !self.random.one_in(12) {
@@ -172,7 +174,7 @@ impl DiskStory {
             writer.storage().set_faults(Faults::default());
             writer.close();
             for _ in 0..200 {
-                due = self.step(&mut writer, due.max(self.now));
+                due = self.step(&mut writer, due.max(self.now)).min(self.now + BATCH_INTERVAL);
                 self.now = self.now.max(due);
             }
             if !writer.is_settled() {
