@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput, Transform, Transformed};
-use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
+use mez_core::broker::{EdgeIndex, Intake, IntakeConfig, LinkId, PublishError, Published};
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::controller::named::PolicyName;
 use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, Reference, Sequence};
@@ -34,6 +34,8 @@ const EPOCH: Epoch = Epoch(3);
 const OUTPUTS_MAX: usize = 100;
 /// Attempts that hang, connections that wait for a welcome, and the one in use.
 const LINKS_MAX: usize = 32;
+/// Edges that the camera may choose from.
+const EDGES: usize = 2;
 const ORIGIN: ClockAnchor = ClockAnchor {
     wall: Timestamp::from_nanos(1_700_000_000_000_000_000),
     monotonic: Instant::from_nanos(1_000_000_000_000),
@@ -68,7 +70,7 @@ struct World {
     /// Whether the log is large enough to hold everything that a script publishes.
     keeps_all: bool,
     /// Connections that the broker has asked for and that are neither made nor given up.
-    dials: u32,
+    dials: Vec<EdgeIndex>,
     links: BTreeMap<LinkId, Link>,
     next_link: u64,
     raise: Option<Epoch>,
@@ -144,6 +146,7 @@ impl World {
             anchor: ORIGIN,
             software: "fuzz".into(),
             policy: PolicyName::default(),
+            edges: EDGES,
         };
         Self {
             broker: CameraBroker::new(config, &reader, ORIGIN.monotonic),
@@ -153,7 +156,7 @@ impl World {
             ),
             now: ORIGIN.monotonic,
             keeps_all,
-            dials: 0,
+            dials: Vec::new(),
             links: BTreeMap::new(),
             next_link: 0,
             raise: None,
@@ -185,10 +188,10 @@ impl World {
                 None => self.broker.handle_published(now),
             },
             // An attempt to connect succeeds, or fails.
-            3 if self.dials > 0 => {
-                self.dials -= 1;
+            3 if !self.dials.is_empty() => {
+                let edge = self.dials.swap_remove(c as usize % self.dials.len());
                 if b % 4 == 3 {
-                    self.broker.handle_dial_failed(now);
+                    self.broker.handle_dial_failed(now, edge);
                 } else {
                     let link = LinkId(self.next_link);
                     self.next_link += 1;
@@ -204,7 +207,7 @@ impl World {
                             bytes: BTreeMap::new(),
                         },
                     );
-                    self.broker.handle_dialled(now, link);
+                    self.broker.handle_dialled(now, link, edge);
                 }
             }
             4 => self.welcome(a, b, c),
@@ -467,9 +470,8 @@ impl World {
         for link in std::mem::take(&mut self.links).into_keys() {
             self.broker.handle_closed(self.now, link);
         }
-        while self.dials > 0 {
-            self.dials -= 1;
-            self.broker.handle_dial_failed(self.now);
+        while let Some(edge) = self.dials.pop() {
+            self.broker.handle_dial_failed(self.now, edge);
         }
         self.drain();
         let sent = self.sent.len();
@@ -478,7 +480,7 @@ impl World {
             self.pause(250_000_000, 0);
             self.step(Step { what: 14, args: [0; 3] });
             self.drain();
-            while self.dials > 0 {
+            while !self.dials.is_empty() {
                 self.step(Step { what: 3, args: [0; 3] });
                 self.drain();
             }
@@ -528,7 +530,7 @@ impl World {
             outputs += 1;
             assert!(outputs <= OUTPUTS_MAX, "one event asks for more than {OUTPUTS_MAX} things");
             match output {
-                CameraOutput::Dial => self.dials += 1,
+                CameraOutput::Dial { edge } => self.dials.push(edge),
                 CameraOutput::Send { link, message } => {
                     assert!(self.links.contains_key(&link), "{message:?} on a connection that is closed");
                     crosses(message);
@@ -565,7 +567,7 @@ impl World {
             }
         }
         assert!(self.links.len() <= LINKS_MAX, "{} connections", self.links.len());
-        assert!(self.dials <= LINKS_MAX as u32, "{} attempts at once", self.dials);
+        assert!(self.dials.len() <= LINKS_MAX, "{} attempts at once", self.dials.len());
     }
 
     /// Checks a frame that the broker sends.

@@ -191,7 +191,7 @@ class Publisher:
         cls,
         camera: str,
         *,
-        edge: str | None,
+        edges: list[str],
         broker: str | None,
         keys: str | PathLike[str] | None,
         quality: int,
@@ -209,6 +209,8 @@ class Publisher:
     def connected(self) -> bool: ...
     @property
     def dropped(self) -> int: ...
+    @property
+    def edge(self) -> str | None: ...
     def next_reply(self, timeout: float | None = None) -> tuple[int, int, str, bytes] | None: ...
     @property
     def published(self) -> int: ...

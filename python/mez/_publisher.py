@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LOG_BYTES = 256 << 20
 FRAME_BYTES_MAX = 32 << 20
+EDGES_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,11 @@ class Publisher:
     def connected(self) -> bool:
         """Whether the edge has the camera connected. With `broker=`: whether that broker is there."""
         return self._native.connected
+
+    @property
+    def edge(self) -> str | None:
+        """The address of the edge that has the camera connected; `None` without one, and with `broker=`."""
+        return self._native.edge
 
     def wait_connected(self, timeout: float | None = None) -> None:
         """Wait until `connected`. Not needed before `send`: frames go into the log meanwhile.
@@ -184,7 +190,7 @@ class Publisher:
 
 def publisher(
     camera: str,
-    edge: "str | Edge | None" = None,
+    edge: "str | Edge | Sequence[str | Edge] | None" = None,
     *,
     broker: str | None = None,
     keys: arguments.StrPath | None = None,
@@ -210,7 +216,9 @@ def publisher(
         camera: The camera's name, such as `dock/cam1`: up to eight segments of letters, digits, `.`, `_`
             and `-`.
         edge: The edge: `"HOST"` or `"HOST:PORT"` (UDP, 7650 by default), or a `mez.edge()` of this process.
-            Else `MEZ_EDGE`, else this host.
+            Or up to eight of them, of one site, in order of preference: while one is gone the camera is
+            connected to the next, and returns when a better one is back. Else `MEZ_EDGE` (several with commas
+            between them), else this host.
         broker: A separate camera broker: `"unix:///run/mez/camera.sock"`, or `"unix:"` for the usual place.
             It has its own edge, keys and log.
         keys: The folder of keys. Else `MEZ_KEYS`, else `~/.config/mez/keys`.
@@ -263,15 +271,17 @@ def publisher(
             "broker",
             "a separate broker has its own link and log; give link and log_dir to `mez camera` instead",
         )
-    if isinstance(edge, Edge):
-        keys = edge.keys if keys is None else keys
-        state = edge._camera_state if state is None else state
-        edge = edge._open().address
-    elif edge is None and broker is None:
-        edge = _edge_of_environment()
+    edges: list[str] = []
+    for each in _edges(edge) if broker is None else ():
+        if isinstance(each, Edge):
+            keys = each.keys if keys is None else keys
+            state = each._camera_state if state is None else state
+            edges.append(each._open().address)
+        else:
+            edges.append(arguments.text("edge", each))
     native = _native.Publisher(
         camera,
-        edge=arguments.optional_text("edge", edge),
+        edges=edges,
         broker=arguments.optional_text("broker", broker),
         keys=arguments.optional_path("keys", keys),
         quality=arguments.whole("quality", quality, 1, 100),
@@ -294,7 +304,13 @@ def _share(value: float) -> float:
     return share
 
 
-def _edge_of_environment() -> str | None:
-    edge = os.environ.get("MEZ_EDGE", "")
-    # For applications it may be a Unix socket, which means this host.
-    return None if not edge or edge.startswith("unix:") else edge
+def _edges(edge: "str | Edge | Sequence[str | Edge] | None") -> "Sequence[str | Edge]":
+    """What was given for the edge, as a sequence of at least one."""
+    if edge is None:
+        # For applications it may be a Unix socket, which means this host.
+        named = [name.strip() for name in os.environ.get("MEZ_EDGE", "").split(",")]
+        return [name for name in named if name and not name.startswith("unix:")] or ["localhost"]
+    edges = list(edge) if isinstance(edge, list | tuple) else [edge]
+    if not 1 <= len(edges) <= EDGES_MAX:
+        raise arguments.invalid("edge", f"a camera needs one to {EDGES_MAX} edges, not {len(edges)}")
+    return edges

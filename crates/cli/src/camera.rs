@@ -11,7 +11,7 @@ use mez_node::api::socket::{Which, default_path};
 use mez_node::camera::{CameraOptions, Transport};
 use mez_node::feed::feed;
 use mez_node::identity::{KeyFolder, Name, Role};
-use mez_node::ports;
+use mez_node::ports::EdgeAddress;
 use mez_node::process::{CameraProcess, CameraProcessOptions};
 use mez_node::runtime::{block_on, stop_signal, until_stopped};
 use mez_node::source::{Source, SourceOptions, SourceSpec};
@@ -27,6 +27,7 @@ Examples:
   mez camera dock/cam1 --edge edge.local --source /dev/video0
   mez camera dock/cam1 --edge edge.local --source rtsp://user:secret@10.0.0.9/stream
   mez camera dock/cam1 --edge localhost --source recording.mp4 --loop --fps 10
+  mez camera dock/cam1 --edge edge1.local --edge edge2.local --source /dev/video0
   mez camera dock/cam1 --edge edge.local         frames come from other programs, through the Unix socket
   mez camera dock/cam1 --edge edge.local --log-dir /var/lib/mez/log --log-disk-age 72h
 
@@ -37,9 +38,9 @@ pub(crate) struct CameraArgs {
     /// The camera's name, such as dock/cam1
     #[arg(value_name = "NAME")]
     camera: CameraName,
-    /// The edge
-    #[arg(long, value_name = "HOST[:PORT]", env = "MEZ_EDGE")]
-    edge: String,
+    /// The edge; several, also separated by commas, in order of preference: while one is gone the next takes its place
+    #[arg(long, value_name = "HOST[:PORT]", env = "MEZ_EDGE", required = true, value_delimiter = ',', value_parser = parse_edge)]
+    edge: Vec<EdgeAddress>,
     /// What carries the frames: QUIC, TLS over TCP, or QUIC and TCP where UDP does not get through
     #[arg(long, value_name = "WAY", value_enum, default_value_t = LinkWay::Auto)]
     link: LinkWay,
@@ -95,6 +96,10 @@ impl From<LinkWay> for Transport {
     }
 }
 
+fn parse_edge(text: &str) -> Result<EdgeAddress, String> {
+    EdgeAddress::parse(text).ok_or_else(|| "write HOST or HOST:PORT".into())
+}
+
 fn parse_history_share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (HISTORY_SHARE_MIN..=1.0).contains(share));
     share.ok_or_else(|| format!("a share of the link's time lies between {HISTORY_SHARE_MIN} and 1"))
@@ -103,12 +108,10 @@ fn parse_history_share(text: &str) -> Result<f64, String> {
 pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
     mez_node::memory::give_large_blocks_back();
     let source = args.source.as_deref().map(SourceSpec::parse).transpose()?;
-    let (host, port) = ports::host_and_port(&args.edge, ports::LINK)
-        .ok_or_else(|| Failure::text(format!("--edge {}: write HOST or HOST:PORT", args.edge)))?;
     let keys = KeyFolder::find(args.keys.as_deref())?;
     let name: Name = args.camera.as_str().parse()?;
     let mut options =
-        CameraOptions::new(args.camera.clone(), host, port, keys.credentials(Role::Camera, Some(&name))?);
+        CameraOptions::new(args.camera.clone(), args.edge, keys.credentials(Role::Camera, Some(&name))?);
     options.log = LogConfig::with_bytes_max(args.log_bytes);
     options.frame_bytes_max = args.frame_bytes_max;
     options.transport = args.link.into();

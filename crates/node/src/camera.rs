@@ -32,6 +32,7 @@ use crate::identity::tls::TlsConfigError;
 pub use crate::link::Transport;
 use crate::link::{CameraEvent, Command, CommandSender, Dialler, EVENTS_MAX};
 use crate::persist::{LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX};
+use crate::ports::EdgeAddress;
 use crate::profile::NamedProfile;
 use crate::reading::{LocalPast, PastPlaces};
 use crate::state::{self, CameraState, StateError};
@@ -44,10 +45,9 @@ const REPLIES_MAX: usize = 64;
 pub struct CameraOptions {
     /// The camera's name.
     pub camera: CameraName,
-    /// The edge's host name or address.
-    pub edge_host: String,
-    /// The edge's link port. Default [`crate::ports::LINK`].
-    pub edge_port: u16,
+    /// The edges, in order of preference: the camera is connected to one at a time, moves to the next when that one is gone, and
+    /// returns when a better one is back. At least one, at most [`EDGES_MAX`]; all of one site.
+    pub edges: Vec<EdgeAddress>,
     /// Who the camera host is.
     pub credentials: Credentials,
     /// What carries the link. Default [`Transport::Auto`].
@@ -67,12 +67,11 @@ pub struct CameraOptions {
 }
 
 impl CameraOptions {
-    /// The defaults, for the edge at `host`.
-    pub fn new(camera: CameraName, host: &str, port: u16, credentials: Credentials) -> Self {
+    /// The defaults, for these edges, in order of preference.
+    pub fn new(camera: CameraName, edges: Vec<EdgeAddress>, credentials: Credentials) -> Self {
         Self {
             camera,
-            edge_host: host.into(),
-            edge_port: port,
+            edges,
             credentials,
             transport: Transport::default(),
             policy: PolicyName::default(),
@@ -85,9 +84,15 @@ impl CameraOptions {
     }
 }
 
+/// The most edges that a camera may choose from.
+pub const EDGES_MAX: usize = 8;
+
 /// Why a camera broker did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// No edge, or too many.
+    #[error("a camera broker needs one to {EDGES_MAX} edges, not {0}")]
+    Edges(usize),
     /// The identity may not publish this camera.
     #[error(
         "the identity {identity} may not publish camera {camera}; enrol one that may: mez keys token camera/{camera}"
@@ -126,7 +131,10 @@ pub struct CameraBroker;
 impl CameraBroker {
     /// Starts a broker on the current tokio runtime. It stops when the last handle is dropped.
     pub fn start(options: CameraOptions) -> Result<CameraHandle, StartError> {
-        let CameraOptions { camera, edge_host, edge_port, credentials, .. } = &options;
+        let CameraOptions { camera, edges, credentials, .. } = &options;
+        if !(1..=EDGES_MAX).contains(&edges.len()) {
+            return Err(StartError::Edges(edges.len()));
+        }
         if !credentials.identity().permits_camera(camera) {
             return Err(StartError::NotPermitted {
                 identity: credentials.identity().to_string(),
@@ -134,7 +142,7 @@ impl CameraBroker {
             });
         }
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
-        let dialler = Dialler::new(edge_host, *edge_port, options.transport, credentials, events)?;
+        let dialler = Dialler::new(options.transport, credentials, events)?;
         let folder = state::folder(options.state.as_deref())?;
         let mut state = CameraState::open(&folder, camera)?;
 
@@ -153,7 +161,14 @@ impl CameraBroker {
             IntakeConfig { frame_bytes_max: options.frame_bytes_max, ..IntakeConfig::new(epoch, anchor) },
         );
         let software = concat!("mez ", env!("CARGO_PKG_VERSION")).into();
-        let config = CameraConfig { camera: camera.clone(), epoch, anchor, software, policy: options.policy };
+        let config = CameraConfig {
+            camera: camera.clone(),
+            epoch,
+            anchor,
+            software,
+            policy: options.policy,
+            edges: edges.len(),
+        };
         let places = options.persist.clone().map(|persist| {
             let state = folder.clone();
             let state_of = move |camera: &CameraName| state::camera_folder(&state, camera);
@@ -165,7 +180,7 @@ impl CameraBroker {
             intake: Mutex::new(intake),
             reader: reader.clone(),
             appended: watch::Sender::new(0),
-            up: watch::Sender::new(false),
+            edge: watch::Sender::new(None),
             replies: Mutex::default(),
             replied: Notify::new(),
             keeper,
@@ -180,6 +195,7 @@ impl CameraBroker {
             state,
             anchor,
             dialler,
+            edges: options.edges.into(),
             links: HashMap::new(),
             next_link: 0,
             last_failure: String::new(),
@@ -202,7 +218,8 @@ struct Shared {
     reader: LogReader,
     /// Counts appended frames.
     appended: watch::Sender<u64>,
-    up: watch::Sender<bool>,
+    /// The edge that has the camera connected.
+    edge: watch::Sender<Option<EdgeAddress>>,
     replies: Mutex<VecDeque<Reply>>,
     replied: Notify,
     /// Writes the log to disk, if it is to be.
@@ -291,14 +308,14 @@ impl CameraHandle {
         self.shared.appended.subscribe()
     }
 
-    /// Whether the edge has the camera connected.
+    /// Whether an edge has the camera connected.
     pub fn is_up(&self) -> bool {
-        *self.shared.up.borrow()
+        self.shared.edge.borrow().is_some()
     }
 
-    /// Tells when the connection to the edge comes and goes.
-    pub fn up(&self) -> watch::Receiver<bool> {
-        self.shared.up.subscribe()
+    /// The edge that has the camera connected, and when it comes and goes.
+    pub fn edge(&self) -> watch::Receiver<Option<EdgeAddress>> {
+        self.shared.edge.subscribe()
     }
 
     /// Frames refused so far.
@@ -360,6 +377,8 @@ struct Driver {
     state: CameraState,
     anchor: ClockAnchor,
     dialler: Dialler,
+    /// In order of preference.
+    edges: Box<[EdgeAddress]>,
     links: HashMap<LinkId, CommandSender>,
     next_link: u64,
     /// The last failure to connect, so that the same one is not logged four times a second.
@@ -417,16 +436,16 @@ impl Driver {
     fn handle(&mut self, event: CameraEvent) {
         let now = monotonic_now();
         match event {
-            CameraEvent::Dialled(link, commands) => {
+            CameraEvent::Dialled(link, edge, commands) => {
                 self.links.insert(link, commands);
-                self.broker.handle_dialled(now, link);
+                self.broker.handle_dialled(now, link, edge);
             }
-            CameraEvent::DialFailed(reason) => {
+            CameraEvent::DialFailed(edge, reason) => {
                 if reason != self.last_failure {
                     warn!(camera = %self.shared.camera, "{reason}; trying again every 250 ms");
                     self.last_failure = reason;
                 }
-                self.broker.handle_dial_failed(now);
+                self.broker.handle_dial_failed(now, edge);
             }
             CameraEvent::Message(link, message) => self.broker.handle_message(now, link, message),
             CameraEvent::Sent(link, frame) => self.broker.handle_sent(now, link, frame),
@@ -456,9 +475,9 @@ impl Driver {
 
     fn perform(&mut self, output: CameraOutput) {
         match output {
-            CameraOutput::Dial => {
+            CameraOutput::Dial { edge } => {
                 self.next_link += 1;
-                self.dialler.dial(LinkId(self.next_link));
+                self.dialler.dial(LinkId(self.next_link), edge, self.edges[edge.0].clone());
             }
             CameraOutput::Send { link, message } => self.command(link, Command::Send(message)),
             CameraOutput::Transform(transform) => {
@@ -511,8 +530,12 @@ impl Driver {
             }
             CameraOutput::LinkChanged { up } => {
                 self.last_failure.clear();
-                info!(camera = %self.shared.camera, "{}", if up { "connected to the edge" } else { "lost the edge" });
-                self.shared.up.send_replace(up);
+                let edge = self.broker.edge().filter(|_| up).map(|edge| self.edges[edge.0].clone());
+                match &edge {
+                    Some(edge) => info!(camera = %self.shared.camera, %edge, "connected to the edge"),
+                    None => info!(camera = %self.shared.camera, "lost the edge"),
+                }
+                self.shared.edge.send_replace(edge);
             }
             CameraOutput::Reply { frame, application, payload } => {
                 let mut replies = lock(&self.shared.replies);

@@ -185,7 +185,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput};
-    use mez_core::broker::{Intake, IntakeConfig, LinkId, Published};
+    use mez_core::broker::{EdgeIndex, Intake, IntakeConfig, LinkId, Published};
     use mez_core::contract::Contract;
     use mez_core::frame::Epoch;
     use mez_core::log::{LogConfig, log};
@@ -225,12 +225,13 @@ mod tests {
             anchor,
             software: String::new(),
             policy: mez_core::controller::named::PolicyName::default(),
+            edges: 1,
         };
         let mut now = monotonic_now();
         let mut broker = CameraBroker::new(config, &reader, now);
         let mut intake = Intake::new(writer, IntakeConfig::new(epoch, anchor));
         let link = LinkId(1);
-        broker.handle_dialled(now, link);
+        broker.handle_dialled(now, link, EdgeIndex(0));
         let welcome =
             Welcome { version: VERSION, newest: None, frame_bytes_max: 1 << 20, software: String::new() };
         broker.handle_message(now, link, Message::Welcome(welcome));

@@ -1,6 +1,8 @@
 //! The ports that Mez listens on unless told otherwise: a block of four that no usual video or messaging
 //! server claims (1935, 1984, 4222, 5000, 7447, 7880, 8554, 8888 and 9997 are taken by those).
 
+use std::fmt;
+
 /// The link between camera brokers and an edge broker: UDP (QUIC), and TCP on the same number where UDP is blocked.
 pub const LINK: u16 = 7650;
 
@@ -34,6 +36,31 @@ pub fn host_and_port(text: &str, default_port: u16) -> Option<(&str, u16)> {
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
     (!host.is_empty() && host.chars().all(plain)).then_some((host, port))
+}
+
+/// Where an edge's link is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EdgeAddress {
+    /// Its host name or address.
+    pub host: String,
+    /// Its port: UDP and TCP.
+    pub port: u16,
+}
+
+impl EdgeAddress {
+    /// Reads `HOST` or `HOST:PORT` as [`host_and_port`] does, with [`LINK`] for the port.
+    pub fn parse(text: &str) -> Option<Self> {
+        host_and_port(text, LINK).map(|(host, port)| Self { host: host.into(), port })
+    }
+}
+
+impl fmt::Display for EdgeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
 use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeSubscription, Served};
 use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::Role;
+use mez_node::ports::EdgeAddress;
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
 
@@ -166,7 +167,11 @@ impl Site {
     fn camera(&self, edge: SocketAddr) -> CameraHandle {
         let name = "dock/cam1";
         let credentials = self.keys.keys().credentials(Role::Camera, Some(&name.parse().unwrap())).unwrap();
-        let mut options = CameraOptions::new(name.parse().unwrap(), "127.0.0.1", edge.port(), credentials);
+        let mut options = CameraOptions::new(
+            name.parse().unwrap(),
+            vec![EdgeAddress { host: "127.0.0.1".into(), port: edge.port() }],
+            credentials,
+        );
         options.state = Some(self.state.path().into());
         options.transport = Transport::Quic;
         // One that was just dropped lets go of its folder a moment later.
@@ -261,7 +266,7 @@ async fn every_frame_of_a_chain_is_shown_whole_or_not_at_all() {
     // Another encoder, and another epoch.
     drop(camera);
     let camera = site.camera(network);
-    camera.up().wait_for(|up| *up).await.unwrap();
+    camera.edge().wait_for(Option::is_some).await.unwrap();
     let after = watch(&camera, &mut subscription, Some(last), 10).await;
     assert!(after.epoch > last.epoch);
 }

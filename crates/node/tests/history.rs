@@ -17,6 +17,7 @@ use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, EdgeSu
 use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::{Role, SiteName};
 use mez_node::persist::{LogFiles, PersistOptions};
+use mez_node::ports::EdgeAddress;
 
 const CAMERA: &str = "dock/cam1";
 const FRAME_BYTES: usize = 100_000;
@@ -73,7 +74,11 @@ impl Site {
         let name = CAMERA.parse().unwrap();
         let credentials = self.keys.keys().credentials(Role::Camera, Some(&name)).unwrap();
         let port = edge.link_address().port();
-        let mut options = CameraOptions::new(CAMERA.parse().unwrap(), "127.0.0.1", port, credentials);
+        let mut options = CameraOptions::new(
+            CAMERA.parse().unwrap(),
+            vec![EdgeAddress { host: "127.0.0.1".into(), port }],
+            credentials,
+        );
         options.state = Some(self.path("camera/state"));
         options.transport = self.transport;
         options.log.bytes_max = MEMORY_BYTES;
@@ -140,8 +145,8 @@ fn past(from: Timestamp) -> Span {
 }
 
 async fn connected(camera: &CameraHandle) {
-    let mut up = camera.up();
-    tokio::time::timeout(Duration::from_secs(10), up.wait_for(|up| *up)).await.unwrap().unwrap();
+    let mut edge = camera.edge();
+    tokio::time::timeout(Duration::from_secs(10), edge.wait_for(Option::is_some)).await.unwrap().unwrap();
 }
 
 async fn live(edge: &EdgeHandle) -> EdgeSubscription {
@@ -312,8 +317,8 @@ async fn a_camera_that_was_cut_off_serves_what_it_kept(transport: Transport) {
     drop(subscription);
     let address = edge.link_address();
     edge.stop().await;
-    let mut up = camera.up();
-    tokio::time::timeout(Duration::from_secs(10), up.wait_for(|up| !*up)).await.unwrap().unwrap();
+    let mut up = camera.edge();
+    tokio::time::timeout(Duration::from_secs(10), up.wait_for(Option::is_none)).await.unwrap().unwrap();
     kept(&camera, published(&camera)).await;
     let before = published(&camera);
     keep(&camera, 100..112, before).await;

@@ -17,6 +17,7 @@ use mez_node::edge::{
 };
 use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::{Role, SiteName};
+use mez_node::ports::EdgeAddress;
 
 /// Runs a case over QUIC and over TCP.
 macro_rules! both_ways {
@@ -41,6 +42,7 @@ both_ways! {
     a_frame_that_the_edge_refuses_is_over;
     nothing_crosses_without_a_subscriber;
     an_edge_that_restarts_gets_its_cameras_back;
+    while_an_edge_is_gone_the_next_one_has_its_cameras;
     a_camera_that_restarts_begins_a_new_epoch;
     replies_reach_the_publisher;
     with_a_floor_frames_are_made_to_fit;
@@ -81,8 +83,14 @@ impl Site {
     }
 
     fn camera(&self, name: &str, edge: SocketAddr) -> CameraHandle {
+        self.camera_of(name, &[edge])
+    }
+
+    fn camera_of(&self, name: &str, edges: &[SocketAddr]) -> CameraHandle {
         let credentials = self.keys.keys().credentials(Role::Camera, Some(&name.parse().unwrap())).unwrap();
-        let mut options = CameraOptions::new(name.parse().unwrap(), "127.0.0.1", edge.port(), credentials);
+        let edges =
+            edges.iter().map(|edge| EdgeAddress { host: edge.ip().to_string(), port: edge.port() }).collect();
+        let mut options = CameraOptions::new(name.parse().unwrap(), edges, credentials);
         options.state = Some(self.state.path().into());
         options.transport = self.transport;
         CameraBroker::start(options).unwrap()
@@ -121,7 +129,7 @@ async fn frame(subscription: &mut EdgeSubscription) -> (u64, u32, Option<Duratio
 }
 
 async fn connected(camera: &CameraHandle) {
-    camera.up().wait_for(|up| *up).await.unwrap();
+    camera.edge().wait_for(Option::is_some).await.unwrap();
 }
 
 /// Publishes until something arrives: a subscription takes a moment to reach the camera.
@@ -206,6 +214,23 @@ async fn nothing_crosses_without_a_subscriber(transport: Transport) {
     assert!(got >= 100, "frame {got} was captured before anybody subscribed");
 }
 
+/// The camera moves by itself, and subscribers of the next edge get what is published from then on.
+async fn while_an_edge_is_gone_the_next_one_has_its_cameras(transport: Transport) {
+    let site = Site::new(transport);
+    let (first, second) = (site.edge(loopback()), site.edge(loopback()));
+    let places = [first.link_address(), second.link_address()];
+    let camera = site.camera_of("dock/cam1", &places);
+    connected(&camera).await;
+    assert_eq!(camera.edge().borrow().as_ref().map(|edge| edge.port), Some(places[0].port()));
+    let mut subscription =
+        second.subscribe("dock/cam1".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
+    first.stop().await;
+    let is_second =
+        |edge: &Option<EdgeAddress>| edge.as_ref().is_some_and(|edge| edge.port == places[1].port());
+    camera.edge().wait_for(is_second).await.unwrap();
+    publish_until_delivered(&camera, &mut subscription, 1).await;
+}
+
 async fn an_edge_that_restarts_gets_its_cameras_back(transport: Transport) {
     let site = Site::new(transport);
     let edge = site.edge(loopback());
@@ -239,8 +264,7 @@ async fn a_camera_that_restarts_begins_a_new_epoch(transport: Transport) {
             site.keys.keys().credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
         let mut options = CameraOptions::new(
             "dock/cam1".parse().unwrap(),
-            "127.0.0.1",
-            edge.link_address().port(),
+            vec![EdgeAddress { host: "127.0.0.1".into(), port: edge.link_address().port() }],
             credentials,
         );
         options.state = Some(site.state.path().into());

@@ -18,7 +18,7 @@ use mez_node::background::Background;
 use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Reply, StartError, Transport};
 use mez_node::clock::monotonic_now;
 use mez_node::identity::Role;
-use mez_node::ports;
+use mez_node::ports::EdgeAddress;
 use mez_node::state::StateError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -70,15 +70,15 @@ enum Unfit {
 
 #[pymethods]
 impl Publisher {
-    /// Starts a camera broker in this process, which sends to the edge at `edge`; or connects to one at
+    /// Starts a camera broker in this process, which sends to the first of `edges` that is there; or connects to one at
     /// `broker`.
     #[new]
-    #[pyo3(signature = (camera, *, edge, broker, keys, quality, log_bytes, frame_bytes_max, state, link, log_on_disk, history_share))]
+    #[pyo3(signature = (camera, *, edges, broker, keys, quality, log_bytes, frame_bytes_max, state, link, log_on_disk, history_share))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
         camera: &str,
-        edge: Option<&str>,
+        edges: Vec<String>,
         broker: Option<&str>,
         keys: Option<PathBuf>,
         quality: u8,
@@ -97,16 +97,16 @@ impl Publisher {
             let through = Through::connect(py, background, &name, broker, keys.as_deref())?;
             (Way::Through(Arc::new(through)), format!("the camera broker at {broker}"), background)
         } else {
-            let edge = edge.unwrap_or("localhost");
-            let (host, port) = ports::host_and_port(edge, ports::LINK).ok_or_else(|| {
-                error::argument(
-                    py,
-                    "edge",
-                    format!("{edge:?} is not an edge's address; write HOST or HOST:PORT"),
-                )
-            })?;
+            let edges = edges.iter().map(|edge| {
+                EdgeAddress::parse(edge).ok_or_else(|| {
+                    let text = format!("{edge:?} is not an edge's address; write HOST or HOST:PORT");
+                    error::argument(py, "edge", text)
+                })
+            });
+            let edges = edges.collect::<PyResult<Vec<_>>>()?;
+            let places: Vec<String> = edges.iter().map(|edge| format!("the edge at {edge}")).collect();
             let credentials = keys::credentials(py, keys.as_deref(), Role::Camera, Some(camera))?;
-            let mut options = CameraOptions::new(name, host, port, credentials);
+            let mut options = CameraOptions::new(name, edges, credentials);
             options.log = LogConfig::with_bytes_max(log_bytes);
             options.frame_bytes_max = frame_bytes_max;
             options.state = state;
@@ -114,7 +114,7 @@ impl Publisher {
             options.persist = persist::options(py, log_on_disk, keys.as_deref())?;
             options.history_share = history_share;
             let background = background(py)?;
-            (Way::Here(start(py, background, options)?), format!("the edge at {host}:{port}"), background)
+            (Way::Here(start(py, background, options)?), places.join(" or "), background)
         };
         Ok(Self {
             way: Owned::new(background, "publisher", Mutex::new(Some(way))),
@@ -161,6 +161,16 @@ impl Publisher {
         })
     }
 
+    /// The address of the edge that has the camera connected; `None` without one, and of a separate broker.
+    #[getter]
+    fn edge(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        log::hand_on(py);
+        Ok(match &*lock(self.way.get(py)?.0) {
+            Some(Way::Here(camera)) => camera.edge().borrow().as_ref().map(ToString::to_string),
+            Some(Way::Through(_)) | None => None,
+        })
+    }
+
     /// Waits until it is connected.
     #[pyo3(signature = (timeout=None))]
     fn wait_connected(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
@@ -168,8 +178,8 @@ impl Publisher {
         let background = self.way.get(py)?.1;
         let waited = match self.way(py)? {
             Way::Here(camera) => {
-                let mut up = camera.up();
-                let up = pin!(async { up.wait_for(|up| *up).await.is_ok() });
+                let mut edge = camera.edge();
+                let up = pin!(async { edge.wait_for(Option::is_some).await.is_ok() });
                 wait(py, background, deadline, Some(&self.closed), up)?
             }
             Way::Through(through) => {

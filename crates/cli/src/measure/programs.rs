@@ -18,7 +18,7 @@ use mez_node::client::{
     SubscribeOptions, Which,
 };
 use mez_node::identity::{Credentials, KeyFolder, Name, Role};
-use mez_node::ports::{self, host_and_port};
+use mez_node::ports::EdgeAddress;
 
 use super::stamp::{self, Receipt, now_ns};
 use crate::camera::LinkWay;
@@ -84,7 +84,7 @@ pub(crate) struct PublishWithinArgs {
 
 pub(crate) fn publish_within(args: PublishWithinArgs) -> Result<(), Failure> {
     let background = Background::start()?;
-    let (host, port) = host_and_port(&args.edge, ports::LINK)
+    let edge = EdgeAddress::parse(&args.edge)
         .ok_or_else(|| Failure::text(format!("--edge {}: write HOST:PORT", args.edge)))?;
     let name: Name = args.camera.as_str().parse()?;
     let credentials = KeyFolder::find(Some(&args.keys))?.credentials(Role::Camera, Some(&name))?;
@@ -92,7 +92,7 @@ pub(crate) fn publish_within(args: PublishWithinArgs) -> Result<(), Failure> {
         transport: args.link.into(),
         log: LogConfig::with_bytes_max(args.log_bytes),
         state: Some(args.state),
-        ..CameraOptions::new(args.camera, host, port, credentials)
+        ..CameraOptions::new(args.camera, vec![edge], credentials)
     };
     let camera = background.enter(|| CameraBroker::start(options))?;
     let send =

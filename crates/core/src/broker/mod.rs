@@ -20,6 +20,10 @@ pub use self::intake::{Intake, IntakeConfig, PublishError, Published};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
+/// Which of the edges that a camera may be connected to: the place in its order of preference, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EdgeIndex(pub usize);
+
 /// The last epoch and the last sequence that a camera may use. Beyond them arithmetic would wrap; at a start or a frame
 /// in each nanosecond nobody gets there, so whoever claims to have is wrong.
 pub const NUMBER_MAX: u64 = u64::MAX >> 1;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::{DIAL_TIME_MAX, LinkId};
+use mez_core::broker::{DIAL_TIME_MAX, EdgeIndex, LinkId};
 use mez_core::frame::FrameId;
 use mez_core::wire::FrameHeader;
 use quinn::crypto::rustls::QuicClientConfig;
@@ -27,6 +27,7 @@ use super::{CameraEvent, Command, CommandSender, sent_event, tcp};
 use crate::identity::explain::{explain_io, explain_quic};
 use crate::identity::tls::{TlsConfigError, link_client_config, quic_client_config};
 use crate::identity::{Credentials, EDGE_SERVER_NAME};
+use crate::ports::EdgeAddress;
 
 /// How long QUIC may try alone before TCP is tried beside it.
 const QUIC_ALONE_TIME: Duration = Duration::from_secs(1);
@@ -43,11 +44,9 @@ pub enum Transport {
     Tcp,
 }
 
-/// Makes connections to one edge.
+/// Makes connections to the edges of a site.
 #[derive(Clone)]
 pub(crate) struct Dialler {
-    host: Arc<str>,
-    port: u16,
     transport: Transport,
     crypto: Arc<QuicClientConfig>,
     tls: Arc<rustls::ClientConfig>,
@@ -61,70 +60,67 @@ enum Connected {
 }
 
 impl Dialler {
-    /// A dialler for the edge at `host:port`, as the camera that the credentials name.
+    /// A dialler for the camera that the credentials name.
     pub(crate) fn new(
-        host: &str,
-        port: u16,
         transport: Transport,
         credentials: &Credentials,
         events: mpsc::Sender<CameraEvent>,
     ) -> Result<Self, TlsConfigError> {
         let crypto = Arc::new(quic_client_config(credentials)?);
         let tls = Arc::new(link_client_config(credentials)?);
-        Ok(Self { host: host.into(), port, transport, crypto, tls, events })
+        Ok(Self { transport, crypto, tls, events })
     }
 
-    /// Tries to connect, and serves the connection for as long as it lives. Everything is told through events.
-    pub(crate) fn dial(&self, link: LinkId) {
+    /// Tries to connect to `edge`, which is at `place`, and serves the connection for as long as it lives. Everything is told
+    /// through events.
+    pub(crate) fn dial(&self, link: LinkId, edge: EdgeIndex, place: EdgeAddress) {
         let dialler = self.clone();
         tokio::spawn(async move {
-            match tokio::time::timeout(DIAL_TIME_MAX, dialler.connect()).await {
+            match tokio::time::timeout(DIAL_TIME_MAX, dialler.connect(&place)).await {
                 Ok(Ok(Connected::Quic(endpoint, connection, sent))) => {
-                    serve(link, &endpoint, connection, sent, dialler.events).await
+                    serve((link, edge), &endpoint, connection, sent, dialler.events).await
                 }
                 Ok(Ok(Connected::Tcp(stream))) => {
                     if dialler.transport == Transport::Auto {
                         warn!(
-                            "UDP does not get through to {}:{}, so the link uses TCP: frames that have become stale are \
-                             given up later",
-                            dialler.host, dialler.port
+                            "UDP does not get through to {place}, so the link uses TCP: frames that have become stale are \
+                             given up later"
                         );
                     }
-                    tcp::serve_camera(link, *stream, dialler.events).await;
+                    tcp::serve_camera((link, edge), *stream, dialler.events).await;
                 }
-                Ok(Err(error)) => dialler.failed(error).await,
+                Ok(Err(error)) => dialler.failed(edge, error).await,
                 Err(_) => {
-                    let text =
-                        format!("no answer from {}:{} within {DIAL_TIME_MAX:?}", dialler.host, dialler.port);
-                    dialler.failed(text).await;
+                    dialler.failed(edge, format!("no answer from {place} within {DIAL_TIME_MAX:?}")).await
                 }
             }
         });
     }
 
-    async fn failed(&self, text: String) {
-        let _ = self.events.send(CameraEvent::DialFailed(text)).await;
+    async fn failed(&self, edge: EdgeIndex, text: String) {
+        let _ = self.events.send(CameraEvent::DialFailed(edge, text)).await;
     }
 
-    async fn connect(&self) -> Result<Connected, String> {
-        let addresses: Vec<SocketAddr> = tokio::net::lookup_host((&*self.host, self.port))
+    async fn connect(&self, place: &EdgeAddress) -> Result<Connected, String> {
+        let EdgeAddress { host, port } = place;
+        let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), *port))
             .await
-            .map_err(|error| format!("cannot find the address of {}: {error}", self.host))?
+            .map_err(|error| format!("cannot find the address of {host}: {error}"))?
             .collect();
         if addresses.is_empty() {
-            return Err(format!("the name {} has no address", self.host));
+            return Err(format!("the name {host} has no address"));
         }
         match self.transport {
-            Transport::Quic => self.connect_quic(&addresses).await,
-            Transport::Tcp => self.connect_tcp(&addresses).await,
+            Transport::Quic => self.connect_quic(place, &addresses).await,
+            Transport::Tcp => self.connect_tcp(place, &addresses).await,
             Transport::Auto => {
-                let quic = self.connect_quic(&addresses);
+                let quic = self.connect_quic(place, &addresses);
                 tokio::pin!(quic);
                 // What QUIC fails with, such as a certificate that is refused, TCP would fail with too.
                 if let Ok(decided) = tokio::time::timeout(QUIC_ALONE_TIME, &mut quic).await {
                     return decided;
                 }
-                let tcp = self.connect_tcp(&addresses);
+                let tcp = self.connect_tcp(place, &addresses);
                 tokio::pin!(tcp);
                 tokio::select! {
                     Ok(connected) = &mut tcp => Ok(connected),
@@ -134,10 +130,10 @@ impl Dialler {
         }
     }
 
-    async fn connect_tcp(&self, addresses: &[SocketAddr]) -> Result<Connected, String> {
+    async fn connect_tcp(&self, place: &EdgeAddress, addresses: &[SocketAddr]) -> Result<Connected, String> {
         let failed = |error: std::io::Error| {
             let why = explain_io(&error).unwrap_or_else(|| error.to_string());
-            format!("cannot connect to the edge at {}:{} over TCP: {why}", self.host, self.port)
+            format!("cannot connect to the edge at {place} over TCP: {why}")
         };
         let socket = TcpStream::connect(addresses).await.map_err(failed)?;
         tcp::prepare(&socket).map_err(failed)?;
@@ -146,8 +142,7 @@ impl Dialler {
         Ok(Connected::Tcp(Box::new(stream)))
     }
 
-    async fn connect_quic(&self, addresses: &[SocketAddr]) -> Result<Connected, String> {
-        let place = format!("{}:{}", self.host, self.port);
+    async fn connect_quic(&self, place: &EdgeAddress, addresses: &[SocketAddr]) -> Result<Connected, String> {
         let mut failure = String::new();
         for &address in addresses {
             // A socket for each connection: a new one also gets past a path that has gone bad.
@@ -176,14 +171,14 @@ impl Dialler {
 
 /// Serves a connection until it ends.
 async fn serve(
-    link: LinkId,
+    (link, edge): (LinkId, EdgeIndex),
     endpoint: &Endpoint,
     connection: Connection,
     sent: SentBytes,
     events: mpsc::Sender<CameraEvent>,
 ) {
     let (commands, mut receiver) = CommandSender::channel();
-    if events.send(CameraEvent::Dialled(link, commands)).await.is_err() {
+    if events.send(CameraEvent::Dialled(link, edge, commands)).await.is_err() {
         return;
     }
     let reason = match connection.open_bi().await {

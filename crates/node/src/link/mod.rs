@@ -14,8 +14,8 @@ mod tcp;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::LinkId;
 use mez_core::broker::edge::{FrameRefused, Peer};
+use mez_core::broker::{EdgeIndex, LinkId};
 use mez_core::frame::FrameId;
 use mez_core::wire::{FrameHeader, Message};
 use tokio::sync::{mpsc, oneshot};
@@ -80,10 +80,10 @@ fn sent_event(link: LinkId, frame: FrameId, history: u64) -> CameraEvent {
 /// What happened on a camera's connection.
 #[derive(Debug)]
 pub(crate) enum CameraEvent {
-    /// A connection was made.
-    Dialled(LinkId, CommandSender),
-    /// A connection could not be made.
-    DialFailed(String),
+    /// A connection to an edge was made.
+    Dialled(LinkId, EdgeIndex, CommandSender),
+    /// A connection to an edge could not be made.
+    DialFailed(EdgeIndex, String),
     /// A message arrived.
     Message(LinkId, Message),
     /// The last byte of a frame has left.

@@ -17,6 +17,7 @@ use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions};
 use mez_node::identity::Credentials;
 use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::{Role, SiteName};
+use mez_node::ports::EdgeAddress;
 
 pub struct Site {
     pub keys: TemporarySite,
@@ -55,11 +56,15 @@ impl Site {
     ) -> CameraHandle {
         let credentials = self.credentials(Role::Camera, name);
         let port = edge.link_address().port();
-        let mut options = CameraOptions::new(name.parse().unwrap(), "127.0.0.1", port, credentials);
+        let mut options = CameraOptions::new(
+            name.parse().unwrap(),
+            vec![EdgeAddress { host: "127.0.0.1".into(), port }],
+            credentials,
+        );
         options.state = Some(self.folder.path().join("state"));
         change(&mut options);
         let camera = CameraBroker::start(options).unwrap();
-        within(camera.up().wait_for(|up| *up)).await.unwrap();
+        within(camera.edge().wait_for(Option::is_some)).await.unwrap();
         camera
     }
 

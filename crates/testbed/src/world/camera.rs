@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput, Transform, Transformed};
 use mez_core::broker::edge::CameraInfo;
-use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
+use mez_core::broker::{EdgeIndex, Intake, IntakeConfig, LinkId, PublishError, Published};
 use mez_core::controller::named::PolicyName;
 use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId};
 use mez_core::history::PastQuery;
@@ -241,6 +241,7 @@ impl World {
             anchor,
             software: "world".into(),
             policy: PolicyName::default(),
+            edges: 1,
         };
         host.process = Some(CameraProcess {
             run,
@@ -463,7 +464,7 @@ impl World {
         let Some(process) = &mut host.process else { return };
         let link = &mut self.links[host.link].link;
         match output {
-            CameraOutput::Dial => {
+            CameraOutput::Dial { .. } => {
                 self.trace.record(now, What::Dial { camera: index });
                 host.counts.dials += 1;
                 if self.bug == Some(Bug::NoRedial) && std::mem::replace(&mut process.dialled, true) {
@@ -581,13 +582,13 @@ impl World {
                 self.trace.record(self.now, What::Dialled { camera, link: connection });
                 self.with_camera(camera, |process, now| {
                     process.connections.insert(connection, Connection::default());
-                    process.broker.handle_dialled(now, connection);
+                    process.broker.handle_dialled(now, connection, EdgeIndex(0));
                 });
             }
             LinkOutput::DialFailed { owner } => {
                 let Some(camera) = self.dialler(owner) else { return };
                 self.trace.record(self.now, What::DialFailed { camera });
-                self.with_camera(camera, |process, now| process.broker.handle_dial_failed(now));
+                self.with_camera(camera, |process, now| process.broker.handle_dial_failed(now, EdgeIndex(0)));
             }
             LinkOutput::Message { to: Side::Camera, connection, bytes } => {
                 if let Some(camera) = self.camera_of(index, connection) {

@@ -1,65 +1,161 @@
-//! When to dial.
+//! When to dial, and which edge.
 
+use std::time::Duration;
+
+use super::super::EdgeIndex;
 use crate::broker::{DIAL_TIME_MAX, REDIAL_INTERVAL};
 use crate::units::Instant;
 
-/// The most connections that are being made at once: enough to begin one at every interval until the first is given
-/// up. With fewer there would be pauses, and a dial that began while the path was dead repeats its first message so
+/// The most connections to one edge that are being made at once: enough to begin one at every interval until the first is
+/// given up. With fewer there would be pauses, and a dial that began while the path was dead repeats its first message so
 /// seldom that it does not see the path come back.
 const DIALS_MAX: u32 = (DIAL_TIME_MAX.as_millis() / REDIAL_INTERVAL.as_millis()) as u32;
 
-/// Decides when the next connection is tried: at once, and then at regular intervals until one works.
+/// How often the edge that was in use is dialled alone, before others are dialled beside it: most losses are pauses of the
+/// path, after which the same edge is there again with all that it holds.
+const DIALS_ALONE: u32 = 3;
+
+/// How long the camera stays with an edge before one that stands before it in the order is tried: doubles each time that a
+/// return did not last for [`RETURN_LASTS`], up to [`RETURN_INTERVAL_MAX`].
+const RETURN_INTERVAL: Duration = Duration::from_secs(10);
+const RETURN_INTERVAL_MAX: Duration = Duration::from_secs(320);
+const RETURN_LASTS: Duration = Duration::from_secs(60);
+
+/// Decides when the next connection is tried, and to which of the edges: at once, and then at regular intervals until one
+/// works. While none does, the edge that was in use last is dialled each time, and after [`DIALS_ALONE`] times
+/// another beside it, in turn. From an edge that is not the first of the order the camera tries to return.
 #[derive(Debug)]
 pub(super) struct Dialler {
+    edges: Vec<Edge>,
     due: Instant,
+    /// The edge that was in use last; at first, the first of the order.
+    home: usize,
+    /// Rounds since an edge was in use.
+    rounds: u32,
+    /// What is to be dialled of this round.
+    queue: Vec<usize>,
+    /// Connections made so far; numbers them for the edges.
+    attempts: u64,
+    /// When a better edge is tried, while another is in use.
+    return_due: Instant,
+    return_interval: Duration,
+    /// When the camera last returned to a better edge.
+    returned: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Edge {
     /// Connections being made.
     dialling: u32,
-    /// Connections made so far; numbers them for the edge.
-    attempts: u64,
+    /// Not to be dialled before.
+    hold: Instant,
 }
 
 impl Dialler {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { due: now, dialling: 0, attempts: 0 }
+    pub(super) fn new(edges: usize, now: Instant) -> Self {
+        Self {
+            edges: vec![Edge { dialling: 0, hold: now }; edges.max(1)],
+            due: now,
+            home: 0,
+            rounds: 0,
+            queue: Vec::new(),
+            attempts: 0,
+            return_due: now,
+            return_interval: RETURN_INTERVAL,
+            returned: None,
+        }
     }
 
-    /// Whether to dial now; if so, the next dial is due an interval later.
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
-        if now < self.due {
-            return false;
+    /// The edge to dial now, while none is in use; to be asked again until there is none. The next ones are due an interval
+    /// later.
+    pub(super) fn next(&mut self, now: Instant) -> Option<EdgeIndex> {
+        if now >= self.due() {
+            self.due = now + REDIAL_INTERVAL;
+            self.queue = self.round(now);
+            self.rounds = self.rounds.saturating_add(1);
         }
-        self.due = now + REDIAL_INTERVAL;
-        if self.dialling >= DIALS_MAX {
-            return false;
-        }
-        self.dialling += 1;
-        true
+        let edge = self.queue.pop()?;
+        self.edges[edge].dialling += 1;
+        Some(EdgeIndex(edge))
     }
 
-    /// When [`Dialler::is_due`] is to be asked.
+    /// The edges that are dialled in a round, the last first.
+    fn round(&self, now: Instant) -> Vec<usize> {
+        let may = |edge: &usize| self.edges[*edge].hold <= now;
+        let home = Some(self.home).filter(may);
+        let mut others: Vec<usize> =
+            (0..self.edges.len()).filter(|edge| *edge != self.home).filter(may).collect();
+        let beside = self.rounds.checked_sub(DIALS_ALONE).or(home.is_none().then_some(self.rounds));
+        let other = match beside {
+            Some(round) if !others.is_empty() => Some(others.swap_remove(round as usize % others.len())),
+            _ => None,
+        };
+        let round = other.into_iter().chain(home);
+        round.filter(|edge| self.edges[*edge].dialling < DIALS_MAX).collect()
+    }
+
+    /// A better edge than the one in use, if it is time to try it.
+    pub(super) fn better(&mut self, now: Instant) -> Option<EdgeIndex> {
+        self.return_due().filter(|due| *due <= now)?;
+        self.return_due = now + self.return_interval;
+        let edge =
+            (0..self.home).find(|edge| self.edges[*edge].hold <= now && self.edges[*edge].dialling == 0)?;
+        self.edges[edge].dialling += 1;
+        Some(EdgeIndex(edge))
+    }
+
+    /// When [`Dialler::next`] is to be asked, while no edge is in use.
     pub(super) fn due(&self) -> Instant {
-        self.due
+        let free = self.edges.iter().map(|edge| edge.hold).min();
+        free.map_or(self.due, |free| self.due.max(free))
+    }
+
+    /// When [`Dialler::better`] is to be asked, while an edge is in use.
+    pub(super) fn return_due(&self) -> Option<Instant> {
+        (self.home > 0).then_some(self.return_due)
     }
 
     /// A connection was made. Returns its number, from 1.
-    pub(super) fn dialled(&mut self) -> u64 {
-        self.failed();
+    pub(super) fn dialled(&mut self, edge: EdgeIndex) -> u64 {
+        self.failed(edge);
         self.attempts += 1;
         self.attempts
     }
 
     /// A connection could not be made.
-    pub(super) fn failed(&mut self) {
-        self.dialling = self.dialling.saturating_sub(1);
+    pub(super) fn failed(&mut self, edge: EdgeIndex) {
+        let dialling = &mut self.edges[edge.0].dialling;
+        *dialling = dialling.saturating_sub(1);
     }
 
-    /// The edge has taken the camera in.
-    pub(super) fn welcomed(&mut self, now: Instant) {
-        self.due = now;
+    /// An edge has taken the camera in.
+    pub(super) fn welcomed(&mut self, now: Instant, edge: EdgeIndex) {
+        (self.due, self.rounds) = (now, 0);
+        self.queue.clear();
+        if edge.0 < self.home {
+            self.returned = Some(now);
+        } else if edge.0 > self.home
+            && let Some(returned) = self.returned.take()
+        {
+            let lasted = now.saturating_since(returned) >= RETURN_LASTS;
+            let doubled = (self.return_interval * 2).min(RETURN_INTERVAL_MAX);
+            self.return_interval = if lasted { RETURN_INTERVAL } else { doubled };
+        }
+        self.home = edge.0;
+        self.edges[edge.0].hold = now;
+        self.return_due = now + self.return_interval;
     }
 
-    /// Dial no earlier and, if that time has come, no later than `until`.
+    /// Dial no edge earlier and, if that time has come, none later than `until`.
     pub(super) fn hold_until(&mut self, until: Instant) {
         self.due = until;
+        for edge in &mut self.edges {
+            edge.hold = until;
+        }
+    }
+
+    /// Dial this edge no earlier than `until`; others as they are due.
+    pub(super) fn hold_edge_until(&mut self, edge: EdgeIndex, until: Instant) {
+        self.edges[edge.0].hold = until;
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::broker::LinkId;
+use crate::broker::{EdgeIndex, LinkId};
 use crate::clock::ClockEstimator;
 use crate::frame::FrameId;
 use crate::units::Instant;
@@ -30,6 +30,7 @@ const ROUND_TRIP_TIME_DEFAULT: Duration = Duration::from_millis(100);
 /// A connection on which the edge has welcomed the camera, or is about to.
 pub(super) struct Link {
     pub(super) id: LinkId,
+    pub(super) edge: EdgeIndex,
     pub(super) welcomed: bool,
     pub(super) heard: Instant,
     pub(super) ping_due: Instant,
@@ -62,9 +63,10 @@ struct InFlight {
 }
 
 impl Link {
-    pub(super) fn new(id: LinkId, now: Instant) -> Self {
+    pub(super) fn new(id: LinkId, edge: EdgeIndex, now: Instant) -> Self {
         Self {
             id,
+            edge,
             welcomed: false,
             heard: now,
             ping_due: now,

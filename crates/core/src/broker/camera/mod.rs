@@ -38,7 +38,7 @@ use self::outlook::Told;
 pub use self::profiles::PROFILES_MAX;
 use self::profiles::Profiles;
 pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
-use super::{LinkId, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
+use super::{EdgeIndex, LinkId, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
 use crate::clock::{ClockEstimate, Exchange};
 use crate::frame::{Epoch, Frame, FrameId, SkipReason};
 use crate::log::{Cursor, LogReader, Read, Record};
@@ -95,7 +95,7 @@ impl CameraBroker {
     pub fn new(config: CameraConfig, log: &LogReader, now: Instant) -> Self {
         Self {
             cursor: log.cursor_at_end(),
-            dialler: Dialler::new(now),
+            dialler: Dialler::new(config.edges, now),
             links: Vec::new(),
             active: None,
             waiting: None,
@@ -123,6 +123,11 @@ impl CameraBroker {
         self.active.is_some()
     }
 
+    /// The edge that has welcomed the camera.
+    pub fn edge(&self) -> Option<EdgeIndex> {
+        self.active_link().map(|link| link.edge)
+    }
+
     /// What the applications want; without a connection, nothing.
     pub fn demand(&self) -> Option<&Demand> {
         self.active_link().map(|link| &link.demand).filter(|demand| !demand.contracts.is_empty())
@@ -140,16 +145,17 @@ impl CameraBroker {
 
     // ---- what happened ------------------------------------------------------------------------------------
 
-    /// A connection was made, as [`CameraOutput::Dial`] asked.
-    pub fn handle_dialled(&mut self, now: Instant, link: LinkId) {
-        let attempt = self.dialler.dialled();
-        if !self.links.is_empty() && now < self.silent_from() {
+    /// A connection to `edge` was made, as [`CameraOutput::Dial`] asked.
+    pub fn handle_dialled(&mut self, now: Instant, link: LinkId, edge: EdgeIndex) {
+        let attempt = self.dialler.dialled(edge);
+        let better = self.active_link().is_some_and(|active| edge < active.edge);
+        if !self.links.is_empty() && now < self.silent_from() && !better {
             // Another connection has come back to life or was made meanwhile: taking this one would cost what is on
             // its way there.
             self.outputs.push_back(CameraOutput::Close { link });
             return;
         }
-        self.links.push(Link::new(link, now));
+        self.links.push(Link::new(link, edge, now));
         let hello = Hello {
             version: VERSION,
             camera: self.config.camera.clone(),
@@ -162,8 +168,8 @@ impl CameraBroker {
     }
 
     /// A connection could not be made.
-    pub fn handle_dial_failed(&mut self, _now: Instant) {
-        self.dialler.failed();
+    pub fn handle_dial_failed(&mut self, _now: Instant, edge: EdgeIndex) {
+        self.dialler.failed(edge);
     }
 
     /// A connection is gone.
@@ -181,8 +187,11 @@ impl CameraBroker {
             Message::Refuse { code, text } => {
                 // If there is a newer connection, it is that one which has replaced this one.
                 let newest = index + 1 == self.links.len();
-                if newest && (code.is_lasting() || code == RefuseCode::Replaced) {
+                if newest && code == RefuseCode::Replaced {
+                    // Another start of this camera is there. It would not help to meet it at another edge.
                     self.dialler.hold_until(now + REFUSED_INTERVAL);
+                } else if newest && code.is_lasting() {
+                    self.dialler.hold_edge_until(self.links[index].edge, now + REFUSED_INTERVAL);
                 }
                 self.outputs.push_back(CameraOutput::Refused { code, text });
                 self.close(now, link);
@@ -291,8 +300,15 @@ impl CameraBroker {
 
     /// The instant of [`CameraBroker::poll_timeout`] has come, or any other.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if now >= self.silent_from() && self.dialler.is_due(now) {
-            self.outputs.push_back(CameraOutput::Dial);
+        if now >= self.silent_from() {
+            while let Some(edge) = self.dialler.next(now) {
+                self.outputs.push_back(CameraOutput::Dial { edge });
+            }
+        }
+        if self.active.is_some()
+            && let Some(edge) = self.dialler.better(now)
+        {
+            self.outputs.push_back(CameraOutput::Dial { edge });
         }
         let unanswered: Vec<LinkId> = self
             .links
@@ -336,6 +352,7 @@ impl CameraBroker {
     pub fn poll_timeout(&self) -> Instant {
         let mut due = self.silent_from().max(self.dialler.due()).min(self.status_due);
         if let Some(link) = self.active_link() {
+            due = due.min(self.dialler.return_due().unwrap_or(due));
             due = due.min(link.stall_due().unwrap_or(due));
             if let (Some(_), None, Some(_)) = (&self.waiting, &self.making, self.demand()) {
                 // While the link is out both have to be over: its pause, and the policy's.
@@ -372,7 +389,7 @@ impl CameraBroker {
                 let text =
                     format!("the edge holds a frame of epoch {}, after which there is none", newest.epoch.0);
                 self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
-                self.dialler.hold_until(now + REFUSED_INTERVAL);
+                self.dialler.hold_edge_until(self.links[index].edge, now + REFUSED_INTERVAL);
                 self.close(now, link);
                 return;
             }
@@ -390,6 +407,7 @@ impl CameraBroker {
                 self.ledger.acknowledged(newest.sequence);
             }
         }
+        let edge = self.links[index].edge;
         self.links[index].welcomed = true;
         self.links[index].frame_bytes_max = welcome.frame_bytes_max;
         let older: Vec<LinkId> = self.links[..index].iter().map(|link| link.id).collect();
@@ -397,7 +415,7 @@ impl CameraBroker {
             self.close(now, link);
         }
         self.active = Some(link);
-        self.dialler.welcomed(now);
+        self.dialler.welcomed(now, edge);
         self.status_due = now;
         let message = Message::Abilities(Abilities::ALL);
         self.outputs.push_back(CameraOutput::Send { link, message });

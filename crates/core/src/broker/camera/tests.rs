@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 mod adapting;
 mod chains;
+mod edges;
 
 use proptest::prelude::*;
 
@@ -27,6 +28,10 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
+        Self::with_edges(1)
+    }
+
+    fn with_edges(edges: usize) -> Self {
         let now = Instant::from_nanos(1_000_000_000);
         let anchor = ClockAnchor { wall: Timestamp::from_nanos(1 << 60), monotonic: now };
         let (writer, reader) = log(LogConfig::default());
@@ -36,6 +41,7 @@ impl Rig {
             anchor,
             software: "".into(),
             policy: PolicyName::default(),
+            edges,
         };
         let broker = CameraBroker::new(config, &reader, now);
         let intake = Intake::new(writer, IntakeConfig::new(Epoch(3), anchor));
@@ -44,7 +50,11 @@ impl Rig {
 
     /// With a connection on which the camera is welcome and wanted.
     fn connected(contract: Contract) -> Self {
-        let mut rig = Self::new();
+        Self::connected_with(1, contract)
+    }
+
+    fn connected_with(edges: usize, contract: Contract) -> Self {
+        let mut rig = Self::with_edges(edges);
         rig.welcome(1, None);
         rig.demand(1, 1, vec![contract]);
         rig.take();
@@ -87,7 +97,11 @@ impl Rig {
     }
 
     fn welcome(&mut self, link: u64, newest: Option<FrameId>) {
-        self.broker.handle_dialled(self.now, LinkId(link));
+        self.welcome_at(0, link, newest);
+    }
+
+    fn welcome_at(&mut self, edge: usize, link: u64, newest: Option<FrameId>) {
+        self.broker.handle_dialled(self.now, LinkId(link), EdgeIndex(edge));
         let welcome = Welcome { version: VERSION, newest, frame_bytes_max: 1000, software: "".into() };
         self.message(link, Message::Welcome(welcome));
     }
@@ -135,7 +149,7 @@ fn resets(outputs: &[CameraOutput]) -> Vec<FrameId> {
 }
 
 fn dials(outputs: &[CameraOutput]) -> usize {
-    outputs.iter().filter(|output| matches!(output, CameraOutput::Dial)).count()
+    outputs.iter().filter(|output| matches!(output, CameraOutput::Dial { .. })).count()
 }
 
 fn skipped(first: u64, count: u64, reason: SkipReason) -> SkipRange {
@@ -152,7 +166,7 @@ fn a_connection_that_we_replaced_ourselves_does_not_hold_us_back() {
     let replaced = Message::Refuse { code: RefuseCode::Replaced, text: "".into() };
     let mut rig = Rig::connected(Contract::default());
     rig.pass(800 * MS, &[]);
-    rig.broker.handle_dialled(rig.now, LinkId(2));
+    rig.broker.handle_dialled(rig.now, LinkId(2), EdgeIndex(0));
     rig.message(1, replaced.clone());
     rig.broker.handle_closed(rig.now, LinkId(2));
     rig.take();
@@ -171,7 +185,7 @@ fn a_connection_that_we_replaced_ourselves_does_not_hold_us_back() {
 #[test]
 fn a_connection_is_not_taken_where_another_works() {
     let mut rig = Rig::connected(Contract::default());
-    rig.broker.handle_dialled(rig.now, LinkId(2));
+    rig.broker.handle_dialled(rig.now, LinkId(2), EdgeIndex(0));
     let outputs = rig.take();
     assert!(matches!(outputs[..], [CameraOutput::Close { link: LinkId(2) }]), "{outputs:?}");
     assert!(rig.broker.is_up());
@@ -185,7 +199,7 @@ fn dials_are_bounded_and_never_cease() {
     let begun = dials(&rig.take());
     assert_eq!(begun, 8, "nothing has answered yet");
     for _ in 0..begun {
-        rig.broker.handle_dial_failed(rig.now);
+        rig.broker.handle_dial_failed(rig.now, EdgeIndex(0));
     }
     rig.pass(Duration::from_secs(1), &[]);
     assert!((4..=5).contains(&dials(&rig.take())));
@@ -196,7 +210,7 @@ fn dials_are_bounded_and_never_cease() {
 fn a_new_epoch_leaves_no_connection_of_the_old_one() {
     let mut rig = Rig::new();
     rig.publish(10);
-    rig.broker.handle_dialled(rig.now, LinkId(1));
+    rig.broker.handle_dialled(rig.now, LinkId(1), EdgeIndex(0));
     rig.pass(760 * MS, &[]);
     let taken = FrameId { epoch: Epoch(5), sequence: Sequence(7) };
     rig.welcome(2, Some(taken));
@@ -444,7 +458,7 @@ proptest! {
     /// connection has bytes unsent, no frame is sent twice, and a header's account is in order.
     #[test]
     fn nothing_that_happens_breaks_the_broker(inputs in prop::collection::vec(any_input(), 1..120)) {
-        let mut rig = Rig::connected(bound(200 * MS));
+        let mut rig = Rig::connected_with(2, bound(200 * MS));
         let mut unsent: BTreeMap<LinkId, FrameId> = BTreeMap::new();
         let mut sent = std::collections::BTreeSet::new();
         let mut under_way: BTreeMap<LinkId, Vec<(FrameId, u32)>> = BTreeMap::new();
@@ -469,9 +483,9 @@ proptest! {
                     // Whoever makes connections numbers them anew.
                     rig.broker.handle_closed(rig.now, LinkId(link));
                     unsent.remove(&LinkId(link));
-                    rig.broker.handle_dialled(rig.now, LinkId(link));
+                    rig.broker.handle_dialled(rig.now, LinkId(link), EdgeIndex(link as usize % 2));
                 }
-                Input::DialFailed => rig.broker.handle_dial_failed(rig.now),
+                Input::DialFailed => rig.broker.handle_dial_failed(rig.now, EdgeIndex(0)),
                 Input::Closed(link) => {
                     rig.broker.handle_closed(rig.now, LinkId(link));
                     unsent.remove(&LinkId(link));

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::super::LinkId;
+use super::super::{EdgeIndex, LinkId};
 #[cfg(doc)]
 use super::CameraBroker;
 use crate::controller::named::PolicyName;
@@ -27,14 +27,19 @@ pub struct CameraConfig {
     pub software: String,
     /// What chooses the rungs of live frames.
     pub policy: PolicyName,
+    /// How many edges there are to be connected to, one at a time; at least one. They are named by their place in the order of preference.
+    pub edges: usize,
 }
 
 /// What a camera broker wants done.
 #[derive(Clone, Debug)]
 pub enum CameraOutput {
-    /// Connect to the edge, beside whatever connections there are; report with [`CameraBroker::handle_dialled`]
+    /// Connect to an edge, beside whatever connections there are; report with [`CameraBroker::handle_dialled`]
     /// or [`CameraBroker::handle_dial_failed`].
-    Dial,
+    Dial {
+        /// Which edge.
+        edge: EdgeIndex,
+    },
     /// Send a message on the control stream.
     Send {
         /// The connection.

@@ -6,7 +6,7 @@ use std::io;
 use std::pin::Pin;
 
 use bytes::Bytes;
-use mez_core::broker::LinkId;
+use mez_core::broker::{EdgeIndex, LinkId};
 use mez_core::frame::FrameId;
 use mez_core::wire::{MessageBuffer, RECORD_BYTES_MAX, RecordKind};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
@@ -26,12 +26,12 @@ const STOPPED_MAX: usize = 64;
 
 /// Serves a connection until it ends.
 pub(in crate::link) async fn serve(
-    link: LinkId,
+    (link, edge): (LinkId, EdgeIndex),
     stream: TlsStream<TcpStream>,
     events: mpsc::Sender<CameraEvent>,
 ) {
     let (commands, receiver) = CommandSender::channel();
-    if events.send(CameraEvent::Dialled(link, commands)).await.is_err() {
+    if events.send(CameraEvent::Dialled(link, edge, commands)).await.is_err() {
         return;
     }
     let (reader, writer) = split(stream);

@@ -143,7 +143,7 @@ fn default_share(rung: &Rung) -> f64 {
 
 fn rig(contracts: Vec<Contract>) -> Rig {
     let mut rig = Rig::new();
-    rig.broker.handle_dialled(rig.now, LinkId(1));
+    rig.broker.handle_dialled(rig.now, LinkId(1), EdgeIndex(0));
     let welcome = Welcome { version: VERSION, newest: None, frame_bytes_max: 1 << 20, software: "".into() };
     rig.message(1, Message::Welcome(welcome));
     // The two clocks agree.
