@@ -7,9 +7,9 @@ import operator
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, SupportsIndex, TypeAlias
+from typing import Final, SupportsIndex, TypeAlias, TypeVar
 
 from mez.errors import ArgumentError, ArgumentTypeError
 
@@ -76,6 +76,16 @@ def text(field: str, value: object) -> str:
     if not isinstance(value, str):
         raise wrong_type(field, f"{field} is {value!r}; give a text")
     return value
+
+
+def edges(value: _Edge | Sequence[_Edge] | None) -> list[_Edge]:
+    """What was given for `edge`, as a list of at most eight; an empty one where nothing was."""
+    if value is None:
+        return []
+    several = list(value) if isinstance(value, list | tuple) else [value]
+    if not 1 <= len(several) <= EDGES_MAX:
+        raise invalid("edge", f"give one to {EDGES_MAX} edges, not {len(several)}")
+    return several
 
 
 def optional_text(field: str, value: object | None) -> str | None:
@@ -191,6 +201,11 @@ def _text_ns(field: str, value: str, now_ns: Callable[[], int]) -> int:
         )
     return _duration_ns(when - _EPOCH)
 
+
+EDGES_MAX: Final = 8
+"""The most edges that can be given, in order of preference."""
+
+_Edge = TypeVar("_Edge")
 
 LOG_DISK_BYTES: Final = 4 << 30
 """How much disk the frames of a camera may take by default."""

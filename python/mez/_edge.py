@@ -3,6 +3,7 @@
 import datetime
 import os
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -260,7 +261,7 @@ def edge(
 
 
 def cameras(
-    edge: "str | Edge | None" = None,
+    edge: "str | Edge | Sequence[str | Edge] | None" = None,
     *,
     pattern: str | None = None,
     keys: arguments.StrPath | None = None,

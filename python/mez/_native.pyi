@@ -128,7 +128,7 @@ class Ending:
 class Client:
     def __new__(
         cls,
-        edge: str | None,
+        edges: list[str],
         *,
         keys: str | PathLike[str] | None,
         application: str | None,

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 LOG_BYTES = 256 << 20
 FRAME_BYTES_MAX = 32 << 20
-EDGES_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +271,7 @@ def publisher(
             "a separate broker has its own link and log; give link and log_dir to `mez camera` instead",
         )
     edges: list[str] = []
-    for each in _edges(edge) if broker is None else ():
+    for each in () if broker is not None else arguments.edges(edge) or _edges_of_environment():
         if isinstance(each, Edge):
             keys = each.keys if keys is None else keys
             state = each._camera_state if state is None else state
@@ -304,13 +303,7 @@ def _share(value: float) -> float:
     return share
 
 
-def _edges(edge: "str | Edge | Sequence[str | Edge] | None") -> "Sequence[str | Edge]":
-    """What was given for the edge, as a sequence of at least one."""
-    if edge is None:
-        # For applications it may be a Unix socket, which means this host.
-        named = [name.strip() for name in os.environ.get("MEZ_EDGE", "").split(",")]
-        return [name for name in named if name and not name.startswith("unix:")] or ["localhost"]
-    edges = list(edge) if isinstance(edge, list | tuple) else [edge]
-    if not 1 <= len(edges) <= EDGES_MAX:
-        raise arguments.invalid("edge", f"a camera needs one to {EDGES_MAX} edges, not {len(edges)}")
-    return edges
+def _edges_of_environment() -> list[str]:
+    # For applications it may be a Unix socket, which means this host.
+    named = [name.strip() for name in os.environ.get("MEZ_EDGE", "").split(",")]
+    return [name for name in named if name and not name.startswith("unix:")] or ["localhost"]

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypedDict
@@ -396,7 +396,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
 def subscribe(
     pattern: str,
     *,
-    edge: "str | Edge | None" = None,
+    edge: "str | Edge | Sequence[str | Edge] | None" = None,
     latency_ms: float | None = None,
     accuracy: float | None = None,
     on_time_share: float = 0.98,
@@ -428,7 +428,9 @@ def subscribe(
     Args:
         pattern: A camera's name in which a segment may be `*` (any one) or `**` (any number): `dock/*`.
         edge: The edge broker: `"HOST"` or `"HOST:PORT"` (TCP, 7651 by default), `"unix:///PATH"`, or a
-            `mez.edge()` of this process. Else `MEZ_EDGE`, else the edge broker of this host.
+            `mez.edge()` of this process. Or up to eight of them, of one site, in order of preference: while
+            one is gone, or has none of the cameras connected and another one has, frames come from that one.
+            Else `MEZ_EDGE` (several with commas between them), else the edge broker of this host.
         latency_ms: The most milliseconds from capture until the frame is in your hands. Default: as soon as
             possible.
         accuracy: The least accuracy that you accept, in 0..1. Default: frames go unmodified.
@@ -505,7 +507,7 @@ def read(
     until: arguments.Time | None = None,
     quality: str | None = None,
     held_only: bool = False,
-    edge: "str | Edge | None" = None,
+    edge: "str | Edge | Sequence[str | Edge] | None" = None,
     keys: arguments.StrPath | None = None,
     timeout: float | None = None,
     connect_timeout: float | None = 5.0,
@@ -575,7 +577,7 @@ def read(
 
 
 def connect(
-    edge: "str | Edge | None",
+    edge: "str | Edge | Sequence[str | Edge] | None",
     *,
     keys: arguments.StrPath | None,
     application: str | None = None,
@@ -586,7 +588,10 @@ def connect(
     from mez._edge import Edge
 
     return _native.Client(
-        f"unix://{edge._open().socket}" if isinstance(edge, Edge) else arguments.optional_text("edge", edge),
+        [
+            f"unix://{each._open().socket}" if isinstance(each, Edge) else arguments.text("edge", each)
+            for each in arguments.edges(edge)
+        ],
         keys=arguments.optional_path("keys", keys),
         application=arguments.optional_text("application", application),
         patience=arguments.timeout("connect_timeout", connect_timeout),

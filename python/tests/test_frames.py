@@ -315,6 +315,31 @@ def test_two_edges_in_one_process() -> None:
     assert not one.socket.exists()
 
 
+def test_a_camera_and_its_subscribers_move_to_the_next_edge() -> None:
+    """While the first edge is gone, frames come through the second one; nobody does anything for it."""
+    with (
+        mez.edge() as one,
+        mez.edge(keys=one.keys) as two,
+        mez.publisher("cam", edge=[one, two]) as camera,
+        mez.subscribe("cam", edge=[one, two]) as frames,
+    ):
+        before = deliver(camera, frames)
+        assert camera.edge == one.address
+        one.close()
+        after = deliver(camera, frames)
+        assert camera.edge == two.address
+        assert (after.epoch, before.sequence < after.sequence) == (before.epoch, True)
+        assert [info.camera for info in mez.cameras(two) if info.connected] == ["cam"]
+
+
+@pytest.mark.parametrize("edges", [[], ["edge"] * 9])
+def test_too_few_and_too_many_edges_are_refused(edges: list[str]) -> None:
+    """By publishers and by subscribers."""
+    for attempt in (lambda: mez.publisher("cam", edges), lambda: mez.subscribe("cam", edge=edges)):
+        with pytest.raises(mez.ArgumentError, match="one to 8 edges"):
+            attempt()
+
+
 def test_an_edge_over_tls(edge: mez.Edge) -> None:
     """As from another host: gRPC with the keys of the site."""
     assert edge.grpc_address is not None

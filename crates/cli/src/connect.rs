@@ -11,9 +11,10 @@ use crate::failure::Failure;
 /// Where the edge is, and who asks.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// The edge, by host name or address, or unix:///PATH [default: the Unix socket of the edge on this host]
-    #[arg(long, value_name = "EDGE", env = "MEZ_EDGE")]
-    edge: Option<String>,
+    /// The edge, by host name or address, or unix:///PATH; several, also separated by commas, in order of preference [default: the
+    /// Unix socket of the edge on this host]
+    #[arg(long, value_name = "EDGE", env = "MEZ_EDGE", value_delimiter = ',')]
+    edge: Vec<String>,
     /// Folder of keys, for an edge on another host [default: $MEZ_KEYS, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
@@ -22,15 +23,17 @@ pub(crate) struct ConnectArgs {
 impl ConnectArgs {
     /// Connects; keys are only looked for where the edge asks for a certificate.
     pub(crate) async fn connect(&self, application: &str) -> Result<EdgeClient, Failure> {
-        let address = match &self.edge {
-            Some(text) => Address::parse(text, Which::Edge)?,
-            None => Address::local(Which::Edge),
-        };
-        let credentials = match address {
-            Address::Unix(_) => None,
-            Address::Tcp { .. } => Some(KeyFolder::find(self.keys.as_deref())?.credentials(Role::App, None)?),
+        let given = self.edge.iter().map(|text| Address::parse(text, Which::Edge));
+        let mut addresses = given.collect::<Result<Vec<_>, _>>()?;
+        if addresses.is_empty() {
+            addresses.push(Address::local(Which::Edge));
+        }
+        let is_remote = addresses.iter().any(|address| address.as_unix().is_none());
+        let credentials = match is_remote {
+            true => Some(KeyFolder::find(self.keys.as_deref())?.credentials(Role::App, None)?),
+            false => None,
         };
         let options = ClientOptions { application: application.into(), ..ClientOptions::default() };
-        Ok(EdgeClient::connect(address, credentials.as_ref(), options).await?)
+        Ok(EdgeClient::connect(addresses, credentials.as_ref(), options).await?)
     }
 }

@@ -3,18 +3,21 @@
 
 mod api_support;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use api_support::{Site, frame, image, number, tcp, warm_up, within};
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::frame::SkipReason;
 use mez_core::subscription::Deliver;
+use mez_node::api::{ApiLimits, ApiServer};
 use mez_node::client::{
     Address, ClientError, ClientOptions, EdgeClient, Event, Profile, PublisherEvent, SendError,
     SubscribeOptions,
 };
 use mez_node::clock::{monotonic_now, wall_now};
 use mez_node::identity::name::Role;
+use mez_node::ports::EdgeAddress;
 use tonic::Code;
 
 fn all() -> SubscribeOptions {
@@ -452,24 +455,59 @@ async fn a_publisher_survives_a_restart_of_its_broker() {
     assert_eq!(number(&camera.log().newest().unwrap().frame.payload), 3);
 }
 
+/// Frames go on from wherever the camera is: when its edge is gone, and when it has left an edge that still serves.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_follows_its_camera_to_another_edge() {
+    let site = Site::new();
+    let (first, second) = (site.edge(), site.edge());
+    let (first_server, _, first_tls) = site.serve_edge(&first).await;
+    let mut second_server = ApiServer::edge(second.clone(), ApiLimits::default());
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let listening = second_server.listen_tls(any, &site.credentials(Role::Edge, "edge"), &[Role::App]).await;
+    let addresses = vec![first_tls.clone(), tcp(listening.unwrap())];
+    let credentials = site.credentials(Role::App, "viewer");
+    let connecting = EdgeClient::connect(addresses.clone(), Some(&credentials), ClientOptions::default());
+    let client = connecting.await.unwrap();
+    assert_eq!(*client.address(), addresses[0], "the first that answers is the first of the order");
+
+    let camera = site.camera("dock/cam1", &first).await;
+    let mut subscription = client.subscribe(all()).await.unwrap();
+    warm_up(&camera, &mut subscription).await;
+    drop(camera);
+    let both = [&first, &second].map(|edge| edge.link_address());
+    let both = both.map(|place| EdgeAddress { host: "127.0.0.1".into(), port: place.port() });
+    let camera = site.camera_with("dock/cam1", &second, |_| {}).await;
+    warm_up(&camera, &mut subscription).await;
+    assert_eq!(*client.address(), addresses[1]);
+
+    drop(camera);
+    let camera = site.camera_with("dock/cam1", &first, |options| options.edges = both.into()).await;
+    warm_up(&camera, &mut subscription).await;
+    assert_eq!(*client.address(), addresses[0]);
+    first_server.stop().await;
+    first.stop().await;
+    warm_up(&camera, &mut subscription).await;
+    assert_eq!(*client.address(), addresses[1]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_is_not_there_is_named_with_what_to_do() {
     let site = Site::new();
     let impatient = || ClientOptions { patience: Duration::ZERO, ..ClientOptions::default() };
     let missing = Address::Unix(site.socket("none.sock"));
-    let error = EdgeClient::connect(missing, None, impatient()).await.err().unwrap();
+    let error = EdgeClient::connect(vec![missing], None, impatient()).await.err().unwrap();
     assert!(
         error.to_string().contains("none.sock") && error.to_string().contains("is the broker running?"),
         "{error}"
     );
 
     let nobody = Address::Tcp { host: "127.0.0.1".into(), port: 1 };
-    let error = EdgeClient::connect(nobody.clone(), None, impatient()).await.err().unwrap();
+    let error = EdgeClient::connect(vec![nobody.clone()], None, impatient()).await.err().unwrap();
     assert!(
         matches!(error, ClientError::NoCredentials { .. }) && error.to_string().contains("mez keys enrol")
     );
     let credentials = site.credentials(Role::App, "viewer");
-    let error = EdgeClient::connect(nobody, Some(&credentials), impatient()).await.err().unwrap();
+    let error = EdgeClient::connect(vec![nobody], Some(&credentials), impatient()).await.err().unwrap();
     assert!(error.to_string().contains("nobody listens there"), "{error}");
 }
 
@@ -482,7 +520,8 @@ async fn strangers_and_cameras_are_not_served_over_tls() {
     let stranger = Site::new().credentials(Role::App, "viewer");
     let camera = site.credentials(Role::Camera, "dock/cam1");
     for credentials in [stranger, camera] {
-        let error = EdgeClient::connect(tls.clone(), Some(&credentials), impatient()).await.err().unwrap();
+        let error =
+            EdgeClient::connect(vec![tls.clone()], Some(&credentials), impatient()).await.err().unwrap();
         assert!(matches!(error, ClientError::Unreachable { .. }), "{error:?}");
     }
 }

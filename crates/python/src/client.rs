@@ -24,50 +24,40 @@ use crate::{error, keys};
 #[pyclass(frozen, module = "mez._native")]
 pub(crate) struct Client {
     client: Owned<EdgeClient>,
-    address: String,
 }
 
 #[pymethods]
 impl Client {
-    /// Connects to `edge`, else to `MEZ_EDGE`, else to the edge broker of this host, trying again for
-    /// `patience` seconds.
+    /// Connects to the first of `edges` that answers, else of `MEZ_EDGE`, else to the edge broker of this host, trying again
+    /// for `patience` seconds.
     #[new]
-    #[pyo3(signature = (edge, *, keys, application, patience))]
+    #[pyo3(signature = (edges, *, keys, application, patience))]
     fn new(
         py: Python<'_>,
-        edge: Option<&str>,
+        edges: Vec<String>,
         keys: Option<PathBuf>,
         application: Option<String>,
         patience: Option<f64>,
     ) -> PyResult<Self> {
-        let address = match (edge, env::var("MEZ_EDGE").ok().filter(|edge| !edge.is_empty())) {
-            (Some(edge), _) => {
-                Address::parse(edge, Which::Edge).map_err(|failure| error::argument(py, "edge", failure))?
-            }
-            (None, Some(edge)) => Address::parse(&edge, Which::Edge)
-                .map_err(|failure| error::argument(py, "edge", format!("MEZ_EDGE: {failure}")))?,
-            (None, None) => Address::local(Which::Edge),
-        };
-        let credentials = match address {
-            Address::Unix(_) => None,
-            Address::Tcp { .. } => Some(keys::credentials(py, keys.as_deref(), Role::App, None)?),
+        let addresses = addresses(py, &edges)?;
+        let is_remote = addresses.iter().any(|address| address.as_unix().is_none());
+        let credentials = match is_remote {
+            true => Some(keys::credentials(py, keys.as_deref(), Role::App, None)?),
+            false => None,
         };
         let patience = seconds(py, "connect_timeout", patience)?.unwrap_or(FOR_EVER);
         let options = ClientOptions { application: application.unwrap_or_default(), patience };
         let background = background(py)?;
         let connected =
-            finish(py, background, || EdgeClient::connect(address.clone(), credentials.as_ref(), options))?;
+            finish(py, background, || EdgeClient::connect(addresses, credentials.as_ref(), options))?;
         let client = connected.map_err(|failure| error::client(py, &failure))?;
-        Ok(Self {
-            client: Owned::new(background, "connection to an edge broker", client),
-            address: address.to_string(),
-        })
+        Ok(Self { client: Owned::new(background, "connection to an edge broker", client) })
     }
 
-    /// Where the broker is.
+    /// Where the broker is that is in use.
     #[getter]
-    fn address(&self) -> &str {
-        &self.address
+    fn address(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.client.get(py)?.0.address().to_string())
     }
 
     /// The cameras that match `pattern`; all of them where it is `None`.
@@ -155,6 +145,20 @@ impl Client {
         let flushed = wait(py, background, deadline, None, pin!(client.flush_replies()))?;
         Ok(matches!(flushed, Waited::Done(())))
     }
+}
+
+/// Where the edges are: those given, else those of `MEZ_EDGE`, else that of this host.
+fn addresses(py: Python<'_>, edges: &[String]) -> PyResult<Vec<Address>> {
+    let parse = |edge: &str| Address::parse(edge, Which::Edge);
+    if !edges.is_empty() {
+        let addresses = edges.iter().map(|edge| parse(edge));
+        return addresses.collect::<Result<_, _>>().map_err(|failure| error::argument(py, "edge", failure));
+    }
+    let named = env::var("MEZ_EDGE").unwrap_or_default();
+    let named = named.split(',').map(str::trim).filter(|edge| !edge.is_empty()).map(parse);
+    let named = named.collect::<Result<Vec<_>, _>>();
+    let named = named.map_err(|failure| error::argument(py, "edge", format!("MEZ_EDGE: {failure}")))?;
+    Ok(if named.is_empty() { vec![Address::local(Which::Edge)] } else { named })
 }
 
 /// What a subscription asks for, and may ask otherwise while it runs.

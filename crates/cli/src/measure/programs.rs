@@ -171,7 +171,7 @@ fn connect(
     address: &Address,
     credentials: Option<&Credentials>,
 ) -> Result<EdgeClient, String> {
-    let connecting = EdgeClient::connect(address.clone(), credentials, ClientOptions::default());
+    let connecting = EdgeClient::connect(vec![address.clone()], credentials, ClientOptions::default());
     wait(background, connecting).map_err(|failure| failure.to_string())?.map_err(|error| error.to_string())
 }
 

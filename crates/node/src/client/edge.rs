@@ -13,13 +13,12 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::address::Address;
-use super::dial::Dialler;
+use super::edges::Edges;
 use super::error::ClientError;
 use super::frame::CameraSummary;
 use super::subscription::{SubscribeOptions, Subscription};
 use super::{OwnedTask, persist};
 use crate::api::pb;
-use crate::api::socket::Which;
 use crate::identity::Credentials;
 
 /// Replies that wait to be sent; beyond that the oldest is dropped.
@@ -52,7 +51,7 @@ impl Default for ClientOptions {
 pub struct EdgeClient(Arc<Inner>);
 
 struct Inner {
-    dialler: Dialler,
+    edges: Edges,
     application: String,
     broker: String,
     replies: Arc<Replies>,
@@ -62,22 +61,24 @@ struct Inner {
 }
 
 impl EdgeClient {
-    /// Connects to the edge broker at `address`. `credentials` are needed for all but a Unix socket.
+    /// Connects to the first edge broker of `addresses` that answers: at least one, in order of preference, all of one site. While
+    /// it is gone, or has no camera of a subscription connected and another one has, subscriptions go on there.
+    /// `credentials` are needed for all but a Unix socket.
     pub async fn connect(
-        address: Address,
+        addresses: Vec<Address>,
         credentials: Option<&Credentials>,
         options: ClientOptions,
     ) -> Result<Self, ClientError> {
-        let dialler = Dialler::new(address, Which::Edge, credentials)?;
-        let answer = persist(options.patience, async || dialler.connect().await).await?;
+        let edges = Edges::new(addresses, credentials)?;
+        let answer = persist(options.patience, async || edges.connect().await).await?;
         let replies = Arc::<Replies>::default();
         let compare = Arc::new(Notify::new());
         let tasks = [
-            OwnedTask::spawn(send_replies(dialler.clone(), Arc::clone(&replies))),
-            OwnedTask::spawn(compare_clocks(dialler.clone(), Arc::clone(&compare))),
+            OwnedTask::spawn(send_replies(edges.clone(), Arc::clone(&replies))),
+            OwnedTask::spawn(compare_clocks(edges.clone(), Arc::clone(&compare))),
         ];
         Ok(Self(Arc::new(Inner {
-            dialler,
+            edges,
             application: options.application,
             broker: answer.software,
             replies,
@@ -86,9 +87,9 @@ impl EdgeClient {
         })))
     }
 
-    /// Where the broker is.
+    /// Where the broker is that is in use.
     pub fn address(&self) -> &Address {
-        self.0.dialler.address()
+        self.0.edges.current().address()
     }
 
     /// The broker's software, for people.
@@ -99,15 +100,16 @@ impl EdgeClient {
     /// What is known of the cameras that match, by name.
     pub async fn cameras(&self, pattern: Option<&CameraPattern>) -> Result<Vec<CameraSummary>, ClientError> {
         let pattern = pattern.map(ToString::to_string).unwrap_or_default();
-        let answer = self.0.dialler.camera_info(pattern).await?;
+        let edge = self.0.edges.current();
+        let answer = edge.camera_info(pattern).await?;
         let cameras = answer.cameras.into_iter().map(CameraSummary::from_message);
-        cameras.collect::<Result<_, _>>().map_err(|what| self.0.dialler.protocol(what))
+        cameras.collect::<Result<_, _>>().map_err(|what| edge.protocol(what))
     }
 
     /// Subscribes. The broker's refusal is an error here; what happens later is told by [`Subscription::next`].
     pub async fn subscribe(&self, options: SubscribeOptions) -> Result<Subscription, ClientError> {
-        let Inner { dialler, application, compare, .. } = &*self.0;
-        Subscription::open(dialler.clone(), options, application, Arc::clone(compare)).await
+        let Inner { edges, application, compare, .. } = &*self.0;
+        Subscription::open(edges.clone(), options, application, Arc::clone(compare)).await
     }
 
     /// Sends a result for a frame back to its camera, at most once. For any thread; does not wait. Replies that cannot be
@@ -218,9 +220,9 @@ impl Replies {
     }
 }
 
-async fn send_replies(dialler: Dialler, replies: Arc<Replies>) {
+async fn send_replies(edges: Edges, replies: Arc<Replies>) {
     // A local broker answers within microseconds, and one at a time keeps them in order.
-    let in_flight_max = if dialler.is_remote() { REPLIES_IN_FLIGHT_MAX } else { 1 };
+    let in_flight_max = if edges.any_remote() { REPLIES_IN_FLIGHT_MAX } else { 1 };
     let mut in_flight = JoinSet::new();
     loop {
         let reply = replies.take().await;
@@ -228,7 +230,7 @@ async fn send_replies(dialler: Dialler, replies: Arc<Replies>) {
             in_flight.join_next().await;
         }
         while in_flight.try_join_next().is_some() {}
-        let (dialler, replies) = (dialler.clone(), Arc::clone(&replies));
+        let (dialler, replies) = (edges.current().clone(), Arc::clone(&replies));
         in_flight.spawn(async move {
             let counter = match dialler.reply(reply).await {
                 Ok(_) => &replies.sent,
@@ -243,24 +245,24 @@ async fn send_replies(dialler: Dialler, replies: Arc<Replies>) {
     }
 }
 
-async fn compare_clocks(dialler: Dialler, compare: Arc<Notify>) {
-    if !dialler.is_remote() {
+async fn compare_clocks(edges: Edges, compare: Arc<Notify>) {
+    if !edges.any_remote() {
         return;
     }
     loop {
         for _ in 0..COMPARISONS_AT_FIRST {
             // A failure is told by the calls and subscriptions that matter to the program.
-            let _ = dialler.connect().await;
+            let _ = edges.current().connect().await;
             tokio::time::sleep(COMPARISON_PAUSE).await;
         }
         loop {
             tokio::select! {
                 () = compare.notified() => {
-                    dialler.forget_clock();
+                    edges.current().forget_clock();
                     break;
                 }
                 () = tokio::time::sleep(COMPARISON_INTERVAL) => {
-                    let _ = dialler.connect().await;
+                    let _ = edges.current().connect().await;
                 }
             }
         }

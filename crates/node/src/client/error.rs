@@ -21,6 +21,16 @@ pub enum ClientError {
         /// What went wrong, in words.
         reason: String,
     },
+    /// None of a subscription's cameras is connected to the edge in use, and one is to another.
+    #[error(
+        "no camera of the subscription is connected to the edge at {from}, and one is to the edge at {to}"
+    )]
+    Elsewhere {
+        /// The edge that was in use.
+        from: Address,
+        /// Where the camera is.
+        to: Address,
+    },
     /// The broker answered, and says no.
     #[error(transparent)]
     Refused(#[from] ApiError),
@@ -57,7 +67,7 @@ impl ClientError {
     /// Whether the same call may succeed later without anything being changed here.
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::TimedOut { .. } => true,
+            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Elsewhere { .. } => true,
             Self::Refused(error) => error.is_passing(),
             Self::NoCredentials { .. } | Self::Protocol { .. } => false,
         }

@@ -15,6 +15,7 @@
 mod address;
 mod dial;
 mod edge;
+mod edges;
 mod error;
 mod frame;
 mod mailbox;

@@ -12,6 +12,7 @@ use mez_core::units::Timestamp;
 use tokio::sync::Notify;
 
 use super::dial::{Dialler, EventStream};
+use super::edges::Edges;
 use super::error::ClientError;
 use super::frame::{ReceivedFrame, contract_state};
 use super::mailbox::Mailbox;
@@ -19,6 +20,10 @@ use super::{OwnedTask, REDIAL_INTERVAL};
 use crate::api::pb::subscribe_event::Event as Message;
 use crate::api::{convert, pb};
 use crate::clock::monotonic_now;
+
+/// How long no frame has to come before a program that knows several edges looks whether its cameras are at another one, and how
+/// often it looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What to subscribe to, and how.
 #[derive(Clone, Debug)]
@@ -177,7 +182,6 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Subscription {
     shared: Arc<Shared>,
-    dialler: Dialler,
     deliver: Deliver,
     cameras: Vec<CameraName>,
     _task: OwnedTask,
@@ -190,8 +194,16 @@ struct Shared {
     came: Notify,
     /// Something was taken out of it.
     went: Notify,
-    /// The broker's number for the subscription, and what was asked; both may change.
-    asked: Mutex<(u64, pb::SubscribeRequest)>,
+    asked: Mutex<Asked>,
+}
+
+/// What was asked, and of whom; all may change.
+#[derive(Debug)]
+struct Asked {
+    edge: Dialler,
+    /// The edge's number for the subscription.
+    id: u64,
+    request: pb::SubscribeRequest,
 }
 
 impl Shared {
@@ -200,7 +212,7 @@ impl Shared {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn asked(&self) -> MutexGuard<'_, (u64, pb::SubscribeRequest)> {
+    fn asked(&self) -> MutexGuard<'_, Asked> {
         // Every statement leaves it whole.
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -219,13 +231,13 @@ impl Shared {
 
 impl Subscription {
     pub(super) async fn open(
-        dialler: Dialler,
+        edges: Edges,
         options: SubscribeOptions,
         application: &str,
         compare: Arc<Notify>,
     ) -> Result<Self, ClientError> {
         let request = options.message(application);
-        let (stream, started) = dialler.subscribe(request.clone()).await?;
+        let (dialler, stream, started) = edges.subscribe(edges.place(), &request).await?;
         let deliver = match started.deliver() {
             pb::Deliver::Every => Deliver::Every,
             _ => Deliver::Newest,
@@ -235,13 +247,15 @@ impl Subscription {
             came: Notify::new(),
             went: Notify::new(),
             // Asked anew, it has to mean the same also when the beginning has passed meanwhile.
-            asked: Mutex::new((
-                started.subscription_id,
-                pb::SubscribeRequest { deliver: started.deliver, ..request },
-            )),
+            asked: Mutex::new(Asked {
+                edge: dialler.clone(),
+                id: started.subscription_id,
+                request: pb::SubscribeRequest { deliver: started.deliver, ..request },
+            }),
         });
         let reading = Reading {
-            dialler: dialler.clone(),
+            edges,
+            dialler,
             deliver,
             reconnect: options.reconnect,
             shared: Arc::clone(&shared),
@@ -249,7 +263,7 @@ impl Subscription {
             newest: Vec::new(),
         };
         let cameras = started.cameras.iter().filter_map(|camera| camera.parse().ok()).collect();
-        Ok(Self { shared, dialler, deliver, cameras, _task: OwnedTask::spawn(reading.run(stream)) })
+        Ok(Self { shared, deliver, cameras, _task: OwnedTask::spawn(reading.run(stream)) })
     }
 
     /// The cameras that matched at the start, connected or not.
@@ -264,7 +278,7 @@ impl Subscription {
 
     /// Changes what it asks for, also while something waits for its next event.
     pub fn terms(&self) -> Terms {
-        Terms { shared: Arc::clone(&self.shared), dialler: self.dialler.clone() }
+        Terms { shared: Arc::clone(&self.shared) }
     }
 
     /// See [`Terms::update`].
@@ -297,7 +311,6 @@ impl Subscription {
 #[derive(Clone, Debug)]
 pub struct Terms {
     shared: Arc<Shared>,
-    dialler: Dialler,
 }
 
 impl Terms {
@@ -307,9 +320,9 @@ impl Terms {
         use pb::subscribe_request::Profile as Message;
         use pb::update_contract_request::Profile as Changed;
         let message = options.message("");
-        let subscription_id = {
+        let (edge, subscription_id) = {
             let mut asked = self.shared.asked();
-            let (id, before) = &mut *asked;
+            let before = &mut asked.request;
             before.latency_bound_ns = message.latency_bound_ns;
             before.accuracy_floor = message.accuracy_floor;
             before.on_time_share = message.on_time_share;
@@ -317,7 +330,7 @@ impl Terms {
             before.min_fps = message.min_fps;
             before.on_infeasible = message.on_infeasible;
             before.priority = message.priority;
-            *id
+            (asked.edge.clone(), asked.id)
         };
         let request = pb::UpdateContractRequest {
             subscription_id,
@@ -332,12 +345,26 @@ impl Terms {
             on_infeasible: message.on_infeasible,
             priority: message.priority,
         };
-        self.dialler.update_contract(request).await.map(|_| ())
+        edge.update_contract(request).await.map(|_| ())
+    }
+}
+
+/// Why a subscription has to be opened anew, and where first; nowhere: where it was.
+struct Lost {
+    reason: ClientError,
+    preferred: Option<usize>,
+}
+
+impl From<ClientError> for Lost {
+    fn from(reason: ClientError) -> Self {
+        Self { reason, preferred: None }
     }
 }
 
 /// The task behind a subscription.
 struct Reading {
+    edges: Edges,
+    /// The edge that the stream is of.
     dialler: Dialler,
     deliver: Deliver,
     reconnect: bool,
@@ -350,9 +377,9 @@ struct Reading {
 impl Reading {
     async fn run(mut self, mut stream: EventStream) {
         loop {
-            let reason = match self.read(&mut stream).await {
+            let (reason, preferred) = match self.read(&mut stream).await {
                 Ok(rest) => return self.shared.put(|mailbox| mailbox.finish(Event::Ended { rest })),
-                Err(reason) => reason,
+                Err(Lost { reason, preferred }) => (reason, preferred),
             };
             if !self.reconnect || !reason.is_passing() {
                 return self.shared.put(|mailbox| mailbox.finish(Event::Failed { reason }));
@@ -361,7 +388,7 @@ impl Reading {
                 mailbox.put_notice(Event::Disconnected { reason });
                 mailbox.resume();
             });
-            stream = match self.redial().await {
+            stream = match self.redial(preferred).await {
                 Ok(stream) => stream,
                 Err(reason) => return self.shared.put(|mailbox| mailbox.finish(Event::Failed { reason })),
             };
@@ -374,15 +401,17 @@ impl Reading {
     async fn read(
         &mut self,
         stream: &mut EventStream,
-    ) -> Result<Vec<(CameraName, SkipCounts, Option<NotHeld>)>, ClientError> {
+    ) -> Result<Vec<(CameraName, SkipCounts, Option<NotHeld>)>, Lost> {
+        let mut look = tokio::time::Instant::now() + LOOK_INTERVAL;
         loop {
             let lost = || ClientError::Unreachable {
                 address: self.dialler.address().clone(),
                 reason: "the broker closed the connection".into(),
             };
-            match stream.next().await?.ok_or_else(lost)? {
+            match self.next(stream, &mut look).await?.ok_or_else(lost)? {
                 Message::Started(_) => {}
                 Message::Frame(frame) => {
+                    look = tokio::time::Instant::now() + LOOK_INTERVAL;
                     let clock = self.dialler.clock();
                     let frame = ReceivedFrame::from_message(*frame, monotonic_now(), clock);
                     let frame = Box::new(frame.map_err(|what| self.dialler.protocol(what))?);
@@ -411,7 +440,33 @@ impl Reading {
                         let skipped = convert::skips_back(&rest.skipped);
                         Ok((self.camera(&rest.camera)?, skipped, rest.not_held.map(convert::not_held_back)))
                     });
-                    return rest.collect();
+                    return rest.collect::<Result<_, ClientError>>().map_err(Lost::from);
+                }
+            }
+        }
+    }
+
+    /// What comes next. While no frame does, it looks whether a camera has moved to another edge.
+    async fn next(
+        &self,
+        stream: &mut EventStream,
+        look: &mut tokio::time::Instant,
+    ) -> Result<Option<Message>, Lost> {
+        let next = stream.next();
+        if !self.reconnect || !self.edges.are_several() {
+            return Ok(next.await?);
+        }
+        tokio::pin!(next);
+        loop {
+            tokio::select! {
+                message = &mut next => return Ok(message?),
+                () = tokio::time::sleep_until(*look) => {
+                    let pattern = self.shared.asked().request.pattern.clone();
+                    if let Some((place, to)) = self.edges.elsewhere(&self.dialler, &pattern).await {
+                        let (from, to) = (self.dialler.address().clone(), to.clone());
+                        return Err(Lost { reason: ClientError::Elsewhere { from, to }, preferred: Some(place) });
+                    }
+                    *look = tokio::time::Instant::now() + LOOK_INTERVAL;
                 }
             }
         }
@@ -429,19 +484,26 @@ impl Reading {
         }
     }
 
-    /// Dials until the broker is back, or says something that will not pass.
-    async fn redial(&self) -> Result<EventStream, ClientError> {
-        let mut request = self.shared.asked().1.clone();
+    /// Dials until the broker is back, or another one is there, or one says something that will not pass.
+    async fn redial(&mut self, preferred: Option<usize>) -> Result<EventStream, ClientError> {
+        let mut request = self.shared.asked().request.clone();
         if self.deliver == Deliver::Every {
             // Every frame: go on where we were. What comes twice is dropped.
             let from = self.newest.iter().map(|(_, captured)| captured.as_nanos()).min();
             request.begin_utc_ns = from.or(request.begin_utc_ns);
         }
+        let mut preferred = preferred;
         loop {
-            tokio::time::sleep(REDIAL_INTERVAL).await;
-            match self.dialler.subscribe(request.clone()).await {
-                Ok((stream, started)) => {
-                    self.shared.asked().0 = started.subscription_id;
+            if preferred.is_none() {
+                tokio::time::sleep(REDIAL_INTERVAL).await;
+            }
+            match self.edges.subscribe(preferred.take().unwrap_or_else(|| self.edges.place()), &request).await
+            {
+                Ok((edge, stream, started)) => {
+                    let mut asked = self.shared.asked();
+                    (asked.edge, asked.id) = (edge.clone(), started.subscription_id);
+                    drop(asked);
+                    self.dialler = edge;
                     return Ok(stream);
                 }
                 Err(error) if error.is_passing() => tracing::trace!(%error, "the broker is still away"),

@@ -9,7 +9,7 @@ use mez_core::broker::Published;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::frame::Encoding;
 use mez_node::api::{ApiLimits, ApiServer};
-use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions};
+use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, StartError};
 use mez_node::client::{
     Address, ClientOptions, EdgeClient, Event, PublisherClient, PublisherOptions, ReceivedFrame, Subscription,
 };
@@ -63,7 +63,14 @@ impl Site {
         );
         options.state = Some(self.folder.path().join("state"));
         change(&mut options);
-        let camera = CameraBroker::start(options).unwrap();
+        let camera = loop {
+            match CameraBroker::start(options.clone()) {
+                Ok(camera) => break camera,
+                // A broker of the same camera that was just dropped lets go of its state a moment later.
+                Err(StartError::State(_)) => within(tokio::time::sleep(Duration::from_millis(10))).await,
+                Err(error) => panic!("{error}"),
+            }
+        };
         within(camera.edge().wait_for(Option::is_some)).await.unwrap();
         camera
     }
@@ -94,7 +101,7 @@ impl Site {
     pub async fn client(&self, address: &Address) -> EdgeClient {
         let credentials = self.credentials(Role::App, "viewer");
         let options = ClientOptions { application: "viewer".into(), ..ClientOptions::default() };
-        EdgeClient::connect(address.clone(), Some(&credentials), options).await.unwrap()
+        EdgeClient::connect(vec![address.clone()], Some(&credentials), options).await.unwrap()
     }
 
     pub async fn publisher(&self, address: &Address) -> PublisherClient {
