@@ -15,6 +15,7 @@ use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
 use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, ListenError};
 use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::{Role, SiteName};
+use mez_node::ports::EdgeAddress;
 
 /// How long something may take that happens at once on a machine with nothing else to do.
 pub const TIME_MAX: Duration = Duration::from_secs(20);
@@ -82,7 +83,8 @@ impl Site {
 
     pub fn camera_options(&self, camera: &str, edge: SocketAddr) -> CameraOptions {
         let credentials = self.keys.keys().credentials(Role::Camera, Some(&camera.parse().unwrap())).unwrap();
-        let mut options = CameraOptions::new(camera.parse().unwrap(), "127.0.0.1", edge.port(), credentials);
+        let edges = vec![EdgeAddress { host: edge.ip().to_string(), port: edge.port() }];
+        let mut options = CameraOptions::new(camera.parse().unwrap(), edges, credentials);
         options.state = Some(self.path("camera/state"));
         options.transport = self.transport;
         options
@@ -99,8 +101,11 @@ pub fn loopback() -> SocketAddr {
 
 /// Waits until the edge has taken a camera in.
 pub async fn connected(camera: &CameraHandle) {
-    let mut up = camera.up();
-    tokio::time::timeout(TIME_MAX, up.wait_for(|up| *up)).await.expect("the edge takes it in").unwrap();
+    let mut edge = camera.edge();
+    tokio::time::timeout(TIME_MAX, edge.wait_for(Option::is_some))
+        .await
+        .expect("the edge takes it in")
+        .unwrap();
 }
 
 /// Waits until `is_so`, which is looked at every few milliseconds; `what` says what did not happen.
