@@ -7,9 +7,9 @@ import operator
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, SupportsIndex, TypeAlias, TypeVar
+from typing import Final, SupportsIndex, TypeAlias
 
 from mez.errors import ArgumentError, ArgumentTypeError
 
@@ -78,7 +78,7 @@ def text(field: str, value: object) -> str:
     return value
 
 
-def edges(value: _Edge | Sequence[_Edge] | None) -> list[_Edge]:
+def edges(value: object | None) -> list[object]:
     """What was given for `edge`, as a list of at most eight; an empty one where nothing was."""
     if value is None:
         return []
@@ -204,8 +204,6 @@ def _text_ns(field: str, value: str, now_ns: Callable[[], int]) -> int:
 
 EDGES_MAX: Final = 8
 """The most edges that can be given, in order of preference."""
-
-_Edge = TypeVar("_Edge")
 
 LOG_DISK_BYTES: Final = 4 << 30
 """How much disk the frames of a camera may take by default."""

@@ -553,9 +553,7 @@ def read(
         names = ", ".join(record.camera for record in client.cameras()) or "none at all"
         raise NotFoundError(f"the edge knows no camera {camera}; it knows {names}")
     # The past ends now, or with the newest frame of a camera whose clock is ahead of ours.
-    now_ns = max(
-        (record.newest[2] for record in known if record.newest is not None), default=0
-    )
+    now_ns = max((record.newest[2] for record in known if record.newest is not None), default=0)
     now_ns = max(now_ns, time.time_ns())
     native = client.subscribe(
         camera,

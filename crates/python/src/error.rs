@@ -37,6 +37,7 @@ pub(crate) fn argument(py: Python<'_>, field: &str, message: impl Display) -> Py
 /// A camera broker did not start.
 pub(crate) fn start(py: Python<'_>, failure: &StartError) -> PyErr {
     match failure {
+        StartError::Edges(_) => argument(py, "edge", failure),
         StartError::NotPermitted { .. } | StartError::Tls(_) => raise(py, "KeysError", failure),
         StartError::State(state @ StateError::Held { .. }) => raise(py, "CameraInUseError", state),
         StartError::State(state) => raise(py, "StateError", state),
@@ -108,7 +109,9 @@ pub(crate) fn too_large(py: Python<'_>, bytes: u64, bytes_max: u64) -> PyErr {
 /// A call to a broker came to nothing.
 pub(crate) fn client(py: Python<'_>, failure: &ClientError) -> PyErr {
     match failure {
-        ClientError::Unreachable { .. } | ClientError::TimedOut { .. } => raise(py, "ConnectError", failure),
+        ClientError::Unreachable { .. } | ClientError::TimedOut { .. } | ClientError::Elsewhere { .. } => {
+            raise(py, "ConnectError", failure)
+        }
         ClientError::NoCredentials { .. } => raise(py, "KeysError", failure),
         ClientError::Protocol { .. } => raise(py, "VersionError", failure),
         ClientError::Refused(refusal) => refused(py, refusal),
