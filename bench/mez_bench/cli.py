@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     options = parser.parse_args(arguments)
+    # Ended from outside it cleans up as after Ctrl-C: an experiment may have gigabytes of log in its folder.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Piped into a file, a table is not to be folded at the 80 columns of a terminal that is not there.
     console = Console(width=None if sys.stdout.isatty() else COLUMNS_WITHOUT_TERMINAL)
     if options.list:

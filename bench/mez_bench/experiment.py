@@ -49,6 +49,10 @@ class Target:
         holds = _RELATIONS[self.relation]
         return any(holds(value, self.bound) for value in (interval.low, interval.median, interval.high))
 
+    def is_met_by_median(self, interval: Interval) -> bool:
+        """Tell whether the figure itself, and not only its interval, reaches the bound."""
+        return _RELATIONS[self.relation](interval.median, self.bound)
+
     def __str__(self) -> str:
         """Say it as a condition."""
         return f"{self.relation} {self.bound:g}"

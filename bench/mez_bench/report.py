@@ -33,6 +33,7 @@ def document(
                 "metric": target.metric,
                 "target": str(target),
                 "met": target.is_met(outcome.metrics[target.metric]),
+                "met_by_median": target.is_met_by_median(outcome.metrics[target.metric]),
             }
             for target in outcome.targets
             if target.metric in outcome.metrics and not (quick and target.full_only)
@@ -93,8 +94,11 @@ def _interval(value: Interval) -> str:
 def _verdict(target: dict[str, Any] | None) -> Text:
     if target is None:
         return Text("")
-    met = bool(target["met"])
-    return Text(f"{target['target']}  {'met' if met else 'MISSED'}", style="green" if met else "bold red")
+    if not target["met"]:
+        return Text(f"{target['target']}  MISSED", style="bold red")
+    if not target["met_by_median"]:
+        return Text(f"{target['target']}  within the interval", style="yellow")
+    return Text(f"{target['target']}  met", style="green")
 
 
 def _rounded(value: float) -> float:

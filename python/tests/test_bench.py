@@ -88,6 +88,7 @@ def test_a_target_is_met_where_the_interval_reaches_it() -> None:
     """That is the rule for ratios; both ends count."""
     at_most, at_least, none = Target("r", "<=", 1.0), Target("r", ">=", 0.8), Target("lost", "==", 0)
     assert at_most.is_met(Interval(1.05, 0.98, 1.2))
+    assert not at_most.is_met_by_median(Interval(1.05, 0.98, 1.2))
     assert not at_most.is_met(Interval(1.05, 1.01, 1.2))
     assert at_least.is_met(Interval(0.75, 0.7, 0.81))
     assert not at_least.is_met(Interval(0.75, 0.7, 0.79))
