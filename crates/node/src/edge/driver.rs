@@ -27,6 +27,8 @@ pub(super) struct Driver {
     /// Of cameras whose frames need others.
     decoders: Decoders,
     links: HashMap<LinkId, CommandSender>,
+    /// Connections that ended since the broker's last output, which may be about frames of theirs.
+    gone: Vec<LinkId>,
     shared: HashMap<CameraName, Arc<SharedCamera>>,
     subscribers: Subscribers,
     /// Which cameras are connected.
@@ -42,6 +44,7 @@ impl Driver {
             replicas,
             decoders,
             links: HashMap::new(),
+            gone: Vec::new(),
             shared: HashMap::new(),
             subscribers: Subscribers::default(),
             up: HashMap::new(),
@@ -61,6 +64,7 @@ impl Driver {
             while let Some(output) = self.broker.poll_output() {
                 self.perform(output);
             }
+            self.gone.drain(..).for_each(|link| self.decoders.release(link));
             let due = self.broker.poll_timeout();
             tokio::select! {
                 biased;
@@ -110,7 +114,7 @@ impl Driver {
             }
             EdgeEvent::Closed(link, reason) => {
                 debug!(?link, reason, "a connection ended");
-                self.links.remove(&link);
+                self.forget(link);
                 self.broker.handle_closed(now, link);
             }
         }
@@ -185,7 +189,7 @@ impl Driver {
             EdgeOutput::Send { link, message } => self.command(link, Command::Send(message)),
             EdgeOutput::Close { link } => {
                 self.command(link, Command::Close);
-                self.links.remove(&link);
+                self.forget(link);
             }
             EdgeOutput::Attach { subscription, camera, log } => {
                 let shared = Arc::clone(self.shared.entry(camera.clone()).or_default());
@@ -231,11 +235,17 @@ impl Driver {
         }
     }
 
+    fn forget(&mut self, link: LinkId) {
+        if self.links.remove(&link).is_some() {
+            self.gone.push(link);
+        }
+    }
+
     fn command(&mut self, link: LinkId, command: Command) {
         if let Some(commands) = self.links.get(&link)
             && !commands.send(command)
         {
-            self.links.remove(&link);
+            self.forget(link);
             self.broker.handle_closed(monotonic_now(), link);
         }
     }

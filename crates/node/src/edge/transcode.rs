@@ -1,5 +1,5 @@
 //! Decoders of chains at the edge: one for each camera whose frames need others, on threads of its own, so that neither the broker nor other cameras
-//! wait for it; one that panics or hangs costs its frame and its chain ([`mez_media::worker`]).
+//! wait for it; it goes with the camera's connection. One that panics or hangs costs its frame and its chain ([`mez_media::worker`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub(super) struct Decoders {
 }
 
 struct Decoder {
+    /// Where its last frame came from.
+    link: LinkId,
     work: SyncSender<Work>,
     /// Frames that were given to it and that it has not begun with.
     waiting: Arc<AtomicUsize>,
@@ -53,10 +55,10 @@ impl Decoders {
     /// Begins to decode a frame, as soon as those before it are done. Gives the answer at once where there is no decoder.
     pub(super) fn decode(&mut self, camera: CameraName, link: LinkId, frame: Box<Frame>) -> Option<Answer> {
         let id = frame.meta.id;
-        let decoder = match self.cameras.get(&camera) {
+        let decoder = match self.cameras.get_mut(&camera) {
             Some(decoder) => Some(decoder),
-            None => match Decoder::start(&camera, self.answers.clone()) {
-                Ok(decoder) => Some(&*self.cameras.entry(camera.clone()).or_insert(decoder)),
+            None => match Decoder::start(&camera, link, self.answers.clone()) {
+                Ok(decoder) => Some(self.cameras.entry(camera.clone()).or_insert(decoder)),
                 Err(error) => {
                     warn!(%camera, "frames of this camera cannot be decoded: {error}");
                     None
@@ -64,6 +66,7 @@ impl Decoders {
             },
         };
         let taken = decoder.is_some_and(|decoder| {
+            decoder.link = link;
             decoder.waiting.fetch_add(1, Ordering::AcqRel);
             decoder.work.try_send((link, frame)).is_ok()
         });
@@ -74,16 +77,22 @@ impl Decoders {
         self.cameras.remove(&camera);
         Some((camera, link, id, Decoded::Failed))
     }
+
+    /// A connection is gone: what was given of it is still decoded, and then the decoder and its threads go. What a decoder holds is of
+    /// no use to frames of another connection.
+    pub(super) fn release(&mut self, link: LinkId) {
+        self.cameras.retain(|_, decoder| decoder.link != link);
+    }
 }
 
 impl Decoder {
-    fn start(camera: &CameraName, answers: mpsc::Sender<Answer>) -> std::io::Result<Self> {
+    fn start(camera: &CameraName, link: LinkId, answers: mpsc::Sender<Answer>) -> std::io::Result<Self> {
         let (work, todo) = sync_channel(DECODING_FRAMES_MAX);
         let waiting = Arc::new(AtomicUsize::new(0));
         let (left, camera) = (Arc::clone(&waiting), camera.clone());
         let serve = move || serve(&camera, &todo, &left, &answers);
         thread::Builder::new().name("mez decoder".into()).spawn(serve)?;
-        Ok(Self { work, waiting })
+        Ok(Self { link, work, waiting })
     }
 }
 
@@ -141,5 +150,53 @@ fn transcoder() -> impl FnMut(Job) -> Result<Option<Still>, TranscodeError> {
         }
         let place = (frame.meta.id.sequence, &frame.meta.chain);
         transcoder.transcode(frame.meta.encoding, place, &frame.payload, wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::frame::{ChainLink, ClockSource, Epoch, FrameMeta, Rung, Sequence};
+    use mez_core::units::Timestamp;
+
+    use super::*;
+
+    /// Bytes that no decoder takes: what becomes of them is an answer all the same.
+    fn frame(sequence: u64) -> Box<Frame> {
+        let id = FrameId { epoch: Epoch(1), sequence: Sequence(sequence) };
+        let meta = FrameMeta {
+            id,
+            captured: Timestamp::from_nanos(sequence),
+            clock_source: ClockSource::Broker,
+            width: 64,
+            height: 64,
+            encoding: Encoding::H264,
+            rung: Rung::original(),
+            chain: ChainLink::still(id.sequence),
+        };
+        Box::new(Frame { meta, payload: vec![0; 8].into() })
+    }
+
+    /// Cameras come and go for as long as an edge runs: their decoders must not stay. What they were given is answered.
+    #[tokio::test]
+    async fn a_decoder_goes_with_the_connection_of_its_camera() {
+        let (mut decoders, mut answers) = Decoders::new();
+        let (camera, other): (CameraName, CameraName) = ("a".parse().unwrap(), "b".parse().unwrap());
+        assert!(decoders.decode(camera.clone(), LinkId(1), frame(0)).is_none());
+        assert!(decoders.decode(other.clone(), LinkId(2), frame(0)).is_none());
+        decoders.release(LinkId(1));
+        assert_eq!(decoders.cameras.keys().collect::<Vec<_>>(), [&other]);
+        let mut answered = [answers.recv().await.unwrap().0, answers.recv().await.unwrap().0];
+        answered.sort();
+        assert_eq!(answered, [camera.clone(), other.clone()]);
+        // A camera that is back begins anew, and what is late of the connection before ends nothing.
+        assert!(decoders.decode(camera.clone(), LinkId(3), frame(1)).is_none());
+        decoders.release(LinkId(1));
+        assert_eq!(answers.recv().await.unwrap().0, camera);
+        assert_eq!(decoders.cameras.len(), 2);
+        // Every thread answers through a sender of its own: none is left when they are gone.
+        decoders.release(LinkId(2));
+        decoders.release(LinkId(3));
+        drop(decoders);
+        assert!(answers.recv().await.is_none());
     }
 }
