@@ -24,6 +24,7 @@ use mez_core::frame::{
 use mez_core::log::{LogReader, Read};
 use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, Next, Span, Subscription};
+use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
     Demand, DiskStatus, FrameHeader, Hello, Message, MessageBuffer, RefuseCode, Report, SKIP_RANGES_MAX,
@@ -458,6 +459,17 @@ fn captured(b: u8) -> Timestamp {
     }
 }
 
+/// Stamps of any order, before the camera's start and after the end of its clock.
+fn trace(b: u8, kind: u8) -> CameraTrace {
+    let mut trace = CameraTrace::default();
+    for (place, stage) in Stage::ALL.into_iter().enumerate().filter(|(place, _)| (b >> (place % 8)) & 1 == 1)
+    {
+        let at = (u64::from(kind) << (8 * (place % 8))).wrapping_mul(1_000_003);
+        trace.stamp(stage, Instant::from_nanos(if kind == 30 { u64::MAX } else { at }));
+    }
+    trace
+}
+
 fn header(id: FrameId, b: u8, kind: u8) -> FrameHeader {
     let range = |first: u64, count: u64, reason| SkipRange { first: Sequence(first), count, reason };
     let (chain, skipped) = match kind {
@@ -512,6 +524,7 @@ fn header(id: FrameId, b: u8, kind: u8) -> FrameHeader {
         expected_accuracy: None,
         infeasible: false,
         history: 0,
+        trace: trace(b, kind),
         skipped,
     }
 }

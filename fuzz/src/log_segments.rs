@@ -91,6 +91,7 @@ fn record(sequence: u64) -> Record {
         frame: Frame { meta, payload },
         skipped: [].into(),
         quality: Quality::default(),
+        trace: None,
         arrived: Instant::ZERO,
     }
 }

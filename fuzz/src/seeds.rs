@@ -13,6 +13,7 @@ use mez_core::frame::{
     SkipReason,
 };
 use mez_core::setting::{Jpeg, Quality};
+use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
     Demand, FrameHeader, Hello, Message, RefuseCode, Report, SKIP_RANGES_MAX, Status, VERSION, Welcome,
@@ -186,6 +187,7 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
         expected_accuracy: None,
         infeasible: false,
         history: 0,
+        trace: CameraTrace::default(),
         skipped: Vec::new(),
     };
     let range = |first, count, reason| SkipRange { first: Sequence(first), count, reason };
@@ -201,7 +203,10 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
     chained.meta.clock_source = ClockSource::Publisher;
     chained.expected_accuracy = Some(0.97);
     chained.infeasible = true;
-    vec![("still", still), ("gaps", gaps), ("full", full), ("chained", chained)]
+    let mut traced = still.clone();
+    traced.trace.stamp(Stage::Published, Instant::from_nanos(8_000));
+    traced.trace.stamp(Stage::Sent, Instant::from_nanos(11_000));
+    vec![("still", still), ("gaps", gaps), ("full", full), ("chained", chained), ("traced", traced)]
 }
 
 /// Requests of the applications' interface, by themselves and in packets.

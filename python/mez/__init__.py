@@ -21,7 +21,7 @@ Objects do not survive `os.fork`: they raise `ForkedError` there, and new ones c
 """
 
 from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge
-from mez._frame import Contract, Frame, FrameId, NotHeld
+from mez._frame import Contract, Frame, FrameId, NotHeld, Trace
 from mez._native import __version__
 from mez._publisher import Publisher, Reply, publisher
 from mez._subscription import Event, ReplyCounts, Subscription, read, subscribe
@@ -83,6 +83,7 @@ __all__ = [
     "ReplyTooLargeError",
     "StateError",
     "Subscription",
+    "Trace",
     "VersionError",
     "WaitTimeoutError",
     "__version__",

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -72,6 +73,52 @@ class NotHeld:
     end_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Where a frame was when, on its way from the camera into the application's hands.
+
+    The stages, of which a frame comes by those that concern it:
+
+    | stage | at the camera |
+    | --- | --- |
+    | `published` | its broker found the frame in its log |
+    | `considered`, `chosen` | the controller began to look at what to make of it, and had chosen |
+    | `encoding`, `encoded` | a codec began with it, and was done |
+    | `queued` | the broker gave it to the link |
+    | `sent` | the first byte was given to the transport |
+    | **stage** | **at the edge** |
+    | `arriving`, `arrived` | the header was there, and the last byte |
+    | `decoded` | it had been decoded and made a still, where it does not decode by itself |
+    | `logged` | it stood in the replica log |
+    | `handed` | it was taken from there for this subscription, and began to be handed over |
+    | **stage** | **in this program** |
+    | `received` | the client library had all of it |
+    | `taken` | the application had it |
+    | `opened` | `Frame.image` had been decoded, once it was used |
+
+    Attributes:
+        ms: Milliseconds since the capture, by stage, in the order of the way; they never decrease. Empty
+            until the clocks on the way have been compared, and for frames of the past.
+        error_ms: The most by which times after `sent` are wrong, because another clock measured them; those
+            before are by the camera's own. `None` where `ms` is empty.
+    """
+
+    ms: Mapping[str, float]
+    error_ms: float | None
+
+    def steps(self) -> list[tuple[str, float]]:
+        """Return, for each stage, the milliseconds since the one before; the first since the capture.
+
+        Together they are the frame's age at the last stage.
+        """
+        times = [0.0, *self.ms.values()]
+        return [(stage, now - before) for stage, before, now in zip(self.ms, times, times[1:], strict=False)]
+
+    def __str__(self) -> str:
+        """`published 0.1, sent 0.6, …, taken 4.2 ms`."""
+        return ", ".join(f"{stage} {ms:.1f}" for stage, ms in self.ms.items()) + (" ms" if self.ms else "")
+
+
 class Replier(Protocol):
     """Takes replies to frames."""
 
@@ -114,10 +161,12 @@ class Frame:
             frame of each epoch on.
         not_held: A part of the past that was asked for and is not held, told with the first frame of a
             camera.
+        trace: Where it was when, from the camera into the application's hands.
         payload: The coded image, read-only and without a copy. `bytes(frame.payload)` copies it.
     """
 
     __slots__ = (
+        "_captured_monotonic_ns",
         "_image",
         "_replier",
         "age_error_ms",
@@ -136,6 +185,7 @@ class Frame:
         "rung",
         "sequence",
         "skipped",
+        "trace",
         "width",
     )
 
@@ -155,6 +205,7 @@ class Frame:
     infeasible: bool
     skipped: Mapping[str, int]
     not_held: NotHeld | None
+    trace: Trace
     payload: memoryview
 
     def __init__(self) -> None:
@@ -181,11 +232,14 @@ class Frame:
         frame.infeasible = arrival.infeasible
         frame.skipped = dict(arrival.skipped)
         frame.not_held = NotHeld(*arrival.not_held) if arrival.not_held else None
+        frame.trace = Trace(dict(arrival.trace), arrival.age_error_ms if arrival.trace else None)
         frame.payload = memoryview(arrival.payload)
+        frame._captured_monotonic_ns = arrival.captured_monotonic_ns
         frame._image = None
         frame._replier = replier
         return frame
 
+    _captured_monotonic_ns: int | None
     _image: "NDArray[np.uint8] | None"
     _replier: Replier | None
 
@@ -217,7 +271,14 @@ class Frame:
         """
         if self._image is None:
             self._image = self._decode()
+            self._opened()
         return self._image
+
+    def _opened(self) -> None:
+        if self._captured_monotonic_ns is not None:
+            ms = (time.monotonic_ns() - self._captured_monotonic_ns) / 1e6
+            last_ms = max(self.trace.ms.values(), default=0.0)
+            self.trace = Trace({**self.trace.ms, "opened": max(ms, last_ms)}, self.trace.error_ms)
 
     def _decode(self) -> "NDArray[np.uint8]":
         # Here, so that a program that never looks at pixels does not load it.
@@ -294,6 +355,8 @@ def _restore(state: dict[str, Any], payload: bytes) -> Frame:
     for name, value in state.items():
         setattr(frame, name, value)
     frame.payload = memoryview(payload)
+    # The clock of another host would say nothing.
+    frame._captured_monotonic_ns = None
     frame._image = None
     frame._replier = None
     return frame

@@ -55,6 +55,7 @@ class Arrival:
     age_error_ms: Final[float | None]
     age_ms: Final[float | None]
     camera: Final[str]
+    captured_monotonic_ns: Final[int | None]
     captured_ns: Final[int]
     clock_source: Final[str]
     contract_reason: Final[str]
@@ -68,6 +69,7 @@ class Arrival:
     rung: Final[str]
     sequence: Final[int]
     skipped: Final[list[tuple[str, int]]]
+    trace: Final[list[tuple[str, float]]]
     width: Final[int]
 
 @final

@@ -37,6 +37,47 @@ def test_pixels_arrive_as_they_were_sent(edge: mez.Edge) -> None:
         assert not frame.infeasible
 
 
+def test_a_frame_says_where_it_was_when(edge: mez.Edge) -> None:
+    """From the camera into the application's hands, in order, and together they are its age."""
+    with mez.publisher("dock/cam1", edge) as camera, edge.subscribe("dock/*") as frames:
+        deliver(camera, frames)
+        frame = _traced(camera, frames)
+        stages = [
+            "published",
+            "queued",
+            "sent",
+            "arriving",
+            "arrived",
+            "logged",
+            "handed",
+            "received",
+            "taken",
+        ]
+        assert list(frame.trace.ms) == stages
+        assert list(frame.trace.ms.values()) == sorted(frame.trace.ms.values())
+        assert frame.trace.error_ms == frame.age_error_ms
+        assert frame.age_ms is not None
+        assert sum(ms for _, ms in frame.trace.steps()) == pytest.approx(frame.trace.ms["taken"])
+        assert frame.trace.ms["taken"] <= frame.age_ms
+        assert str(frame.trace).startswith("published ")
+        assert frame.image is not None
+        assert list(frame.trace.ms) == [*stages, "opened"]
+        assert frame.trace.ms["opened"] >= frame.age_ms
+        elsewhere = pickle.loads(pickle.dumps(frame))
+        assert elsewhere.trace == frame.trace
+        assert elsewhere.image is not None
+        assert elsewhere.trace == frame.trace
+
+
+def _traced(camera: mez.Publisher, frames: mez.Subscription) -> mez.Frame:
+    """A frame that came after the clocks had been compared."""
+    while True:
+        camera.send(picture(3))
+        frame = frames.next(timeout=30)
+        if frame.trace.ms:
+            return frame
+
+
 def test_a_jpeg_is_passed_on_untouched(edge: mez.Edge) -> None:
     """Byte by byte, whichever buffer it comes in."""
     jpeg = _native.encode_jpeg(picture(3), 80)

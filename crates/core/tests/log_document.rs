@@ -53,6 +53,7 @@ fn still() -> Record {
         frame: Frame { meta, payload },
         skipped: skipped.into(),
         quality: Quality::default(),
+        trace: None,
         arrived: Instant::ZERO,
     }
 }

@@ -15,6 +15,7 @@ use mez_core::frame::{
     Rung, Sequence, SkipRange, SkipReason,
 };
 use mez_core::history::{PastQuery, Reach};
+use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
     ALPN, Abilities, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FrameHeader, Hello,
@@ -183,6 +184,7 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
         expected_accuracy: None,
         infeasible: false,
         history: 0,
+        trace: CameraTrace::default(),
         skipped: vec![
             SkipRange { first: Sequence(0), count: 40, reason: SkipReason::NotWanted },
             SkipRange { first: Sequence(41), count: 1, reason: SkipReason::LinkBusy },
@@ -197,7 +199,13 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
     chained.infeasible = true;
     chained.skipped = Vec::new();
     let past = FrameHeader { history: 7, skipped: Vec::new(), ..still.clone() };
-    vec![("frame-still", still), ("frame-chained", chained), ("frame-past", past)]
+    let mut traced = FrameHeader { skipped: Vec::new(), ..still.clone() };
+    for (stage, micros) in
+        [(Stage::Published, 7_000_120), (Stage::Queued, 7_000_540), (Stage::Sent, 7_000_600)]
+    {
+        traced.trace.stamp(stage, Instant::from_nanos(micros * 1_000));
+    }
+    vec![("frame-still", still), ("frame-chained", chained), ("frame-past", past), ("frame-traced", traced)]
 }
 
 fn examples() -> Vec<(&'static str, Vec<u8>)> {
@@ -346,6 +354,12 @@ fn codes_are_those_of_the_code() {
     let named = |heading: &str, code: u16, name: &str| {
         assert_eq!(rows(heading).get(&code.to_string()).map(String::as_str), Some(name), "{heading}");
     };
+    let stages = rows("### Stages");
+    for code in 0..=u8::MAX {
+        let stage =
+            Stage::from_code(code).filter(|stage| (*stage as usize) <= Stage::AT_CAMERA).map(Stage::name);
+        assert_eq!(stages.get(&code.to_string()).map(String::as_str), stage, "stage {code}");
+    }
     for (code, name) in HistoryCode::ALL.into_iter().zip(["none", "rung", "busy", "too_large"]) {
         named("### HistoryEnd", code as u16, name);
     }

@@ -13,14 +13,15 @@ use mez_core::broker::camera::{
 };
 use mez_core::broker::{Intake, IntakeConfig, LinkId, PublishError, Published};
 use mez_core::controller::named::PolicyName;
-use mez_core::frame::{FRAME_BYTES_MAX, FrameId};
+use mez_core::frame::{FRAME_BYTES_MAX, FrameId, Rung};
 use mez_core::history::PastAnswer;
 use mez_core::log::{LogConfig, LogReader, LogWriter, log};
 use mez_core::name::CameraName;
 use mez_core::profile::{ProfileHash, SizedProfile};
 use mez_core::store::StoreStatus;
+use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{ClockAnchor, Instant};
-use mez_core::wire::DiskStatus;
+use mez_core::wire::{DiskStatus, FrameHeader};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
@@ -202,6 +203,7 @@ impl CameraBroker {
             past: None,
             reads: JoinSet::new(),
             profiles: JoinSet::new(),
+            trace: CameraTrace::default(),
             codec: None,
             past_codec: None,
             past_ticket: 0,
@@ -389,6 +391,8 @@ struct Driver {
     reads: JoinSet<(LocalPast, u64, PastAnswer)>,
     /// Profiles that are being read; one at a time, unless the contracts change meanwhile.
     profiles: JoinSet<(ProfileHash, Option<SizedProfile>)>,
+    /// When the codec's frame was where: there is one at a time.
+    trace: CameraTrace,
     /// Started with the first frame that is to be made of another.
     codec: Option<(Codec, mpsc::Receiver<Made>)>,
     /// The same for frames of the past, and which of them it is at work on.
@@ -421,10 +425,12 @@ impl Driver {
                 Some(Ok((hash, profile))) = self.profiles.join_next() => {
                     self.broker.handle_profile(monotonic_now(), hash, profile);
                 }
-                Some((frame, transformed)) = made(&mut self.codec) => {
+                Some((frame, transformed, [begun, done])) = made(&mut self.codec) => {
+                    self.trace.stamp(Stage::Encoding, begun);
+                    self.trace.stamp(Stage::Encoded, done);
                     self.broker.handle_transformed(monotonic_now(), frame, transformed);
                 }
-                Some((_, transformed)) = made(&mut self.past_codec) => {
+                Some((_, transformed, _)) = made(&mut self.past_codec) => {
                     self.broker.handle_past_transformed(monotonic_now(), self.past_ticket, transformed);
                 }
                 () = sleep_until(self.broker.poll_timeout()) => self.handle_timeout(),
@@ -482,6 +488,8 @@ impl Driver {
             CameraOutput::Send { link, message } => self.command(link, Command::Send(message)),
             CameraOutput::Transform(transform) => {
                 let frame = transform.frame.meta.id;
+                self.trace = CameraTrace::default();
+                self.trace.stamp(Stage::Chosen, monotonic_now());
                 if !begin(&self.shared.camera, &mut self.codec, transform) {
                     self.broker.handle_transformed(monotonic_now(), frame, Transformed::Failed);
                 }
@@ -492,7 +500,10 @@ impl Driver {
                     self.broker.handle_past_transformed(monotonic_now(), ticket, Transformed::Failed);
                 }
             }
-            CameraOutput::SendFrame { link, header, payload } => {
+            CameraOutput::SendFrame { link, mut header, payload } => {
+                if header.history == 0 {
+                    self.add_stamps(&mut header);
+                }
                 self.command(link, Command::SendFrame(header, payload));
             }
             CameraOutput::ReadProfile { hash, bytes } => {
@@ -546,6 +557,17 @@ impl Driver {
                 self.shared.replied.notify_one();
             }
         }
+    }
+
+    /// What the broker cannot know, which has no clock: when it was done with choosing, and what the codec took.
+    fn add_stamps(&mut self, header: &mut FrameHeader) {
+        let now = monotonic_now();
+        if header.meta.rung.as_str() != Rung::ORIGINAL {
+            self.trace.iter().for_each(|(stage, at)| header.trace.stamp(stage, at));
+        } else if header.trace.get(Stage::Considered).is_some() {
+            header.trace.stamp(Stage::Chosen, now);
+        }
+        header.trace.stamp(Stage::Queued, now);
     }
 
     fn command(&mut self, link: LinkId, command: Command) {

@@ -40,8 +40,8 @@ enum MakeError {
     NoTime,
 }
 
-/// What became of a frame.
-pub(crate) type Made = (FrameId, Transformed);
+/// What became of a frame, and when the codec began with it and was done.
+pub(crate) type Made = (FrameId, Transformed, [Instant; 2]);
 
 /// The codec of one camera. It stops when this is dropped.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ fn serve(camera: &str, mut worker: Work, todo: &Receiver<Box<Transform>>, done: 
     // What the encoder could not be told, because there was no time left for the frame.
     let mut news = News::default();
     while let Ok(mut transform) = todo.recv() {
-        let (frame, deadline) = (transform.frame.meta.id, transform.deadline);
+        let (frame, deadline, begun) = (transform.frame.meta.id, transform.deadline, monotonic_now());
         let newer = std::mem::replace(&mut transform.news, std::mem::take(&mut news));
         transform.news.arrived.extend(newer.arrived);
         transform.news.lost.extend(newer.lost);
@@ -95,7 +95,7 @@ fn serve(camera: &str, mut worker: Work, todo: &Receiver<Box<Transform>>, done: 
                 _ => Transformed::Failed,
             }
         });
-        if done.blocking_send((frame, transformed)).is_err() {
+        if done.blocking_send((frame, transformed, [begun, monotonic_now()])).is_err() {
             return;
         }
     }
@@ -258,7 +258,8 @@ mod tests {
                     CameraOutput::Transform(mut transform) => {
                         transform.deadline = monotonic_now() + Duration::from_millis(400);
                         codec.make(transform).unwrap();
-                        let (frame, transformed) = made.blocking_recv().unwrap();
+                        let (frame, transformed, [begun, done]) = made.blocking_recv().unwrap();
+                        assert!(begun <= done);
                         broker.handle_transformed(now, frame, transformed);
                     }
                     CameraOutput::SendFrame { header, .. } => {

@@ -9,9 +9,10 @@ use mez_core::broker::Published;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::{ContractState, OnInfeasible};
 use mez_core::frame::{Encoding, Rung, SkipReason};
+use mez_core::trace::Stage;
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::{ImageView, PixelFormat};
-use mez_node::camera::CameraHandle;
+use mez_node::camera::{CameraHandle, Transport};
 use mez_node::client::{ClientError, Event, Profile, ReceivedFrame, SubscribeOptions, Subscription};
 use mez_node::edge::{EdgeBroker, EdgeOptions};
 use mez_node::identity::name::Role;
@@ -269,4 +270,44 @@ async fn a_contract_may_flip_a_hundred_times() {
     drop(steady);
     let small = Rung::new("jpeg/w320/q44/420").unwrap();
     until(&camera, &mut flipping, a_frame(|frame| frame.meta.rung == small)).await;
+}
+
+/// A frame says where it was when: by which stages it came, in order, and they end with its age. Over both transports, made smaller and as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frame_says_where_it_was_when() {
+    use Stage::*;
+    for transport in [Transport::Quic, Transport::Tcp] {
+        let site = Site::new();
+        let edge = site.edge();
+        let camera = site.camera_with("dock/cam1", &edge, |options| options.transport = transport).await;
+        let (_server, unix, tls) = site.serve_edge(&edge).await;
+        let options = SubscribeOptions { profile: None, ..asked(0.9, profile(SIZE, 0.9, 1.0)) };
+        let mut subscription = site.client(&unix).await.subscribe(options.clone()).await.unwrap();
+        let video =
+            a_frame(|frame| frame.meta.rung.as_str().starts_with("h264") && frame.captured_at.is_some());
+        let frame = until(&camera, &mut subscription, video).await;
+        let stages: Vec<_> = frame.trace.iter().map(|(stage, _)| stage).collect();
+        assert_eq!(stages, Stage::ALL[..Taken as usize], "by all but the last, which is the program's own");
+        assert_eq!(frame.trace.get(Handed), frame.age_at_broker.map(|(age, _)| age));
+        let (captured, error) = frame.captured_at.unwrap();
+        assert_eq!(frame.trace.get(Received), Some(frame.received_at.saturating_since(captured)));
+        assert_eq!(frame.trace.error, Some(error));
+        let steps: Vec<_> = frame.trace.iter().map(|(_, since)| since).collect();
+        assert!(steps.is_sorted(), "{:?}", frame.trace);
+        assert!(frame.age().unwrap().0 >= steps[steps.len() - 1]);
+        let mut frame = frame;
+        frame.stamp(Opened);
+        assert!(frame.trace.get(Opened) >= frame.trace.get(Taken));
+
+        // As they are, and through gRPC.
+        let as_they_are = SubscribeOptions { accuracy_floor: None, ..options };
+        drop(subscription);
+        let mut subscription = site.client(&tls).await.subscribe(as_they_are).await.unwrap();
+        let original = a_frame(|frame| frame.meta.rung == Rung::original() && frame.captured_at.is_some());
+        let frame = until(&camera, &mut subscription, original).await;
+        let stages: Vec<_> = frame.trace.iter().map(|(stage, _)| stage).collect();
+        assert_eq!(stages, [Published, Queued, Sent, Arriving, Arrived, Logged, Handed, Received, Taken]);
+        // This machine has one clock: what two of its measurements make of it differs by less than they say.
+        assert!(frame.trace.get(Handed) <= frame.age_at_broker.map(|(age, _)| age));
+    }
 }

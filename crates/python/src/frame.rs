@@ -63,6 +63,10 @@ pub(crate) struct Arrival {
     skipped: Vec<(&'static str, u64)>,
     /// A part of the past that is not held: from and to, in nanoseconds.
     not_held: Option<(u64, u64)>,
+    /// Where it was when: milliseconds since its capture, by stage.
+    trace: Vec<(&'static str, f64)>,
+    /// When it was captured, by `CLOCK_MONOTONIC` of this machine, in nanoseconds.
+    captured_monotonic_ns: Option<u64>,
     payload: Py<Payload>,
 }
 
@@ -93,6 +97,8 @@ impl Arrival {
             infeasible: frame.infeasible,
             skipped: frame.skipped.iter().map(|(reason, count)| (reason.name(), count)).collect(),
             not_held: frame.not_held.map(|span| (span.begin.as_nanos(), span.end.as_nanos())),
+            trace: frame.trace.iter().map(|(stage, since)| (stage.name(), ms(since))).collect(),
+            captured_monotonic_ns: frame.captured_at.map(|(at, _)| at.as_nanos()),
             payload: Py::new(py, Payload(frame.payload))?,
         })
     }

@@ -301,6 +301,7 @@ fn seal(args: &StoreArgs, round: usize, frame_bytes: usize) {
         frame: frame(1, &payload),
         skipped: Arc::new([]),
         quality: Quality::default(),
+        trace: None,
         arrived: Instant::ZERO,
     };
     let frames = args.turn_bytes / frame_bytes as u64;

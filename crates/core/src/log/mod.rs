@@ -18,10 +18,13 @@ use self::ring::{RingConfig, RingReader, RingWriter, ring};
 use crate::buffer::memory_of;
 use crate::frame::{Epoch, Frame, FrameId, Quality, SkipRange};
 use crate::history::PastQuery;
+use crate::trace::FrameTrace;
 use crate::units::{Instant, Timestamp};
 
 /// What one record costs besides its payload, rounded up; it counts in the budget.
 const RECORD_OVERHEAD_BYTES: u64 = 256;
+/// What a record's stamps cost, where it has any; counted as well.
+const TRACE_BYTES: u64 = (size_of::<FrameTrace>() + 2 * size_of::<usize>()) as u64;
 /// The most live segments.
 const SEGMENTS_MAX: usize = 4096;
 /// The default size of segments in logs of 128 MiB and more. What is evicted at once serves the next frames
@@ -63,6 +66,8 @@ pub struct Record {
     pub skipped: Arc<[SkipRange]>,
     /// What its camera says of how good it is; nothing in a camera's own log, and after a restart.
     pub quality: Quality,
+    /// When it was at the stages of its way here; nothing in a camera's own log, and of frames that came from a disk or of the past.
+    pub trace: Option<Arc<FrameTrace>>,
     /// When the frame was appended, by the clock of the broker that holds the log; [`Instant::ZERO`] if an earlier start
     /// of that broker did it.
     pub arrived: Instant,
@@ -154,6 +159,12 @@ impl LogWriter {
         quality: Quality,
         now: Instant,
     ) -> Result<u64, AppendError> {
+        self.append_record(Record { frame, skipped, quality, trace: None, arrived: now })
+    }
+
+    /// The same with all that is known of the frame.
+    pub fn append_record(&mut self, record: Record) -> Result<u64, AppendError> {
+        let Record { frame, skipped, quality, trace, arrived } = record;
         let (id, captured) = (frame.meta.id, frame.meta.captured);
         if let Some((last, last_captured)) = self.last {
             if id <= last {
@@ -163,7 +174,8 @@ impl LogWriter {
                 return Err(AppendError::CaptureTime { last: last_captured, new: captured });
             }
         }
-        let bytes = memory_of(frame.payload.len()) as u64 + RECORD_OVERHEAD_BYTES;
+        let stamps = if trace.is_some() { TRACE_BYTES } else { 0 };
+        let bytes = memory_of(frame.payload.len()) as u64 + RECORD_OVERHEAD_BYTES + stamps;
         self.make_room(bytes)?;
 
         let Frame { meta, payload } = frame;
@@ -172,7 +184,7 @@ impl LogWriter {
         let chain_continues = meta.chain.index > 0;
         let new_segment = self.segment_bytes + bytes > self.config.segment_bytes;
         let segments = self.ring.segments();
-        let record = Record { frame: Frame { meta, payload }, skipped, quality, arrived: now };
+        let record = Record { frame: Frame { meta, payload }, skipped, quality, trace, arrived };
         let index = self.ring.push(record, new_segment);
         if self.ring.segments() != segments || new_segment {
             self.segment_bytes = 0;

@@ -283,7 +283,13 @@ impl Sealer {
         let mut sealed = stored[head.meta_range()].to_vec();
         let (meta, skipped) = self.open_meta(index, &mut sealed)?;
         let payload = self.open_payload(index, payload.to_vec())?;
-        Ok(Record { frame: Frame { meta, payload }, skipped, quality: Quality::default(), arrived })
+        Ok(Record {
+            frame: Frame { meta, payload },
+            skipped,
+            quality: Quality::default(),
+            trace: None,
+            arrived,
+        })
     }
 }
 

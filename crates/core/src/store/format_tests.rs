@@ -63,6 +63,7 @@ prop_compose! {
             frame: Frame { meta, payload: payload.into() },
             skipped: skipped.into(),
             quality: Quality::default(),
+            trace: None,
             arrived: Instant::ZERO,
         }
     }

@@ -415,5 +415,5 @@ impl StoreReader {
 fn into_record(record: StoredRecord) -> Option<Record> {
     let StoredRecord { meta, skipped, payload, .. } = record;
     let frame = Frame { meta, payload: payload? };
-    Some(Record { frame, skipped, quality: Quality::default(), arrived: Instant::ZERO })
+    Some(Record { frame, skipped, quality: Quality::default(), trace: None, arrived: Instant::ZERO })
 }

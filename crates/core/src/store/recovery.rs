@@ -361,8 +361,13 @@ impl<'a> Walk<'a> {
                     let StoredRecord { meta, skipped, payload, .. } = record;
                     let payload = payload.expect("the scan was asked for payloads");
                     let frame = Frame { meta, payload };
-                    let record =
-                        Record { frame, skipped, quality: Quality::default(), arrived: Instant::ZERO };
+                    let record = Record {
+                        frame,
+                        skipped,
+                        quality: Quality::default(),
+                        trace: None,
+                        arrived: Instant::ZERO,
+                    };
                     runs.last_mut().expect("pushed above").records.push(record);
                 }
                 Scanned::Damaged(damage) => {

@@ -5,6 +5,7 @@ use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, RUNG_BYTES_MAX, Reference, Rung, Sequence,
     SkipRange, SkipReason,
 };
+use crate::trace::{CameraTrace, Stage};
 use crate::units::{Instant, Timestamp};
 
 /// The most ranges of skipped frames in one header. A camera that has more to tell merges the oldest.
@@ -29,11 +30,15 @@ pub struct FrameHeader {
     pub skipped: Vec<SkipRange>,
     /// The edge's number of the question for the past that the frame answers; 0: a live frame.
     pub history: u64,
+    /// Where it was when at the camera, by the camera's monotonic clock. Crosses the link in whole microseconds.
+    pub trace: CameraTrace,
 }
 
 const FLAG_INFEASIBLE: u8 = 1;
 /// The number of a question for the past follows the payload's size.
 const FLAG_PAST: u8 = 2;
+/// Stamps follow that.
+const FLAG_TRACE: u8 = 4;
 
 impl FrameHeader {
     /// Appends the header, its length first.
@@ -56,7 +61,8 @@ impl FrameHeader {
         out.u64(self.sent.as_nanos());
         out.f64(self.expected_accuracy.unwrap_or(f64::NAN));
         let past = if self.history > 0 { FLAG_PAST } else { 0 };
-        out.u8(past | if self.infeasible { FLAG_INFEASIBLE } else { 0 });
+        let trace = if self.trace.is_empty() { 0 } else { FLAG_TRACE };
+        out.u8(past | trace | if self.infeasible { FLAG_INFEASIBLE } else { 0 });
         out.text(meta.rung.as_str(), RUNG_BYTES_MAX);
         let skipped = &self.skipped[..self.skipped.len().min(SKIP_RANGES_MAX)];
         out.u8(skipped.len() as u8);
@@ -68,6 +74,13 @@ impl FrameHeader {
         out.u32(self.payload_bytes);
         if self.history > 0 {
             out.u64(self.history);
+        }
+        if !self.trace.is_empty() {
+            out.u8(self.trace.iter().count() as u8);
+            for (stage, at) in self.trace.iter() {
+                out.u8(stage as u8);
+                out.i32(micros_between(self.sent, at));
+            }
         }
         let length = u16::try_from(out.len() - start - 2).expect("a header is below FRAME_HEADER_BYTES_MAX");
         out[start..start + 2].copy_from_slice(&length.to_le_bytes());
@@ -127,8 +140,31 @@ impl FrameHeader {
         }
         let payload_bytes = r.u32("payload_bytes")?;
         let history = if flags & FLAG_PAST != 0 { r.u64("history")? } else { 0 };
+        let mut trace = CameraTrace::default();
+        if flags & FLAG_TRACE != 0 {
+            for _ in 0..r.u8("stamps")? {
+                let (code, micros) = (r.u8("stage")?, r.i32("stamp")?);
+                // One of a later version is of no use here.
+                if let Some(stage) = Stage::from_code(code) {
+                    trace.stamp(stage, micros_after(sent, micros));
+                }
+            }
+        }
         let chain = ChainLink { chain, index, reference };
         let meta = FrameMeta { id, captured, clock_source, width, height, encoding, rung, chain };
-        Ok(Self { meta, payload_bytes, sent, expected_accuracy, infeasible, skipped, history })
+        Ok(Self { meta, payload_bytes, sent, expected_accuracy, infeasible, skipped, history, trace })
     }
+}
+
+/// Whole microseconds from `origin` to `at`, rounded down, so that the order of instants stays; at most 35 minutes either way.
+fn micros_between(origin: Instant, at: Instant) -> i32 {
+    let micros = (i128::from(at.as_nanos()) - i128::from(origin.as_nanos())).div_euclid(1_000);
+    micros.clamp(i32::MIN.into(), i32::MAX.into()) as i32
+}
+
+/// The instant so many microseconds after `origin`; no earlier than the clock's own.
+fn micros_after(origin: Instant, micros: i32) -> Instant {
+    let nanos = u64::from(micros.unsigned_abs()) * 1_000;
+    let origin = origin.as_nanos();
+    Instant::from_nanos(if micros < 0 { origin.saturating_sub(nanos) } else { origin.saturating_add(nanos) })
 }

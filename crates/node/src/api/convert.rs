@@ -10,6 +10,7 @@ use mez_core::frame::{Reference, SkipCounts, SkipReason};
 use mez_core::keeping::Verdict;
 use mez_core::store::StoreStatus;
 use mez_core::subscription::{Delivery, NotHeld};
+use mez_core::trace::{Stage, Trace};
 use mez_core::units::{Instant, Timestamp};
 
 use super::pb;
@@ -21,10 +22,11 @@ pub fn nanos(duration: Duration) -> u64 {
 }
 
 /// A frame for an application. `captured` is by this machine's monotonic clock, with the most by which it is wrong. `verdict` is
-/// what the frame is for the contract; nothing for one of the past.
+/// what the frame is for the contract; nothing for one of the past. `trace` says where it was when, before it is handed over now.
 pub fn frame(
     delivery: Delivery,
     captured: Option<(Instant, Duration)>,
+    trace: Option<&Trace>,
     verdict: Option<Verdict>,
     now: Instant,
 ) -> pb::Frame {
@@ -64,8 +66,28 @@ pub fn frame(
         infeasible: verdict.infeasible,
         skipped: skips(&skipped),
         not_held: not_held.map(self::not_held),
+        trace: captured.map(|(at, error)| handed(trace, now.saturating_since(at), error)).unwrap_or_default(),
         payload: record.frame.payload,
     }
+}
+
+/// The stages of a frame's way that is handed over now, so long after its capture.
+fn handed(trace: Option<&Trace>, age: Duration, error: Duration) -> Vec<pb::StageTime> {
+    let mut trace = trace.copied().unwrap_or(Trace::with_error(Some(error)));
+    trace.stamp(Stage::Handed, age);
+    let time = |(stage, since)| pb::StageTime { stage: stage as i32, since_capture_ns: nanos(since) };
+    trace.iter().map(time).collect()
+}
+
+/// The same back; stages that this version does not know are left out.
+pub fn trace_back(times: &[pb::StageTime], error: Option<Duration>) -> Trace {
+    let mut trace = Trace::with_error(error);
+    for time in times {
+        if let Some(stage) = u8::try_from(time.stage).ok().and_then(Stage::from_code) {
+            trace.stamp(stage, Duration::from_nanos(time.since_capture_ns));
+        }
+    }
+    trace
 }
 
 fn reference(reference: Reference) -> pb::Reference {

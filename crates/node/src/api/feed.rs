@@ -195,12 +195,13 @@ impl Feed {
 
     fn event(&self, served: Served) -> Result<Event, ApiError> {
         Ok(match served {
-            Served::Frame { delivery, captured, verdict } => {
+            Served::Frame { delivery, captured, trace, verdict } => {
                 let encoding = delivery.record.frame.meta.encoding;
                 if !self.accepts.is_empty() && !self.accepts.contains(&encoding) {
                     return Err(not_accepted(&delivery.camera, encoding));
                 }
-                Event::Frame(Box::new(convert::frame(*delivery, captured, verdict, monotonic_now())))
+                let frame = convert::frame(*delivery, captured, trace.as_deref(), verdict, monotonic_now());
+                Event::Frame(Box::new(frame))
             }
             Served::Contract(change) if change.ends => return Err(infeasible(&change)),
             Served::Contract(Change { camera, state, reason, .. }) => {
@@ -311,7 +312,7 @@ impl CameraLog {
             match self.reading.next(self.clock.wall_at(looked)) {
                 Next::Frame(delivery) => {
                     let captured = captured_at(&delivery.record);
-                    return Served::Frame { delivery, captured, verdict: None };
+                    return Served::Frame { delivery, captured, trace: None, verdict: None };
                 }
                 Next::Ended { rest } => return Served::Ended { rest },
                 Next::Pending => {}

@@ -10,6 +10,7 @@ use mez_core::frame::{
 };
 use mez_core::name::CameraName;
 use mez_core::subscription::NotHeld;
+use mez_core::trace::{Stage, Trace};
 use mez_core::units::{Instant, Timestamp};
 
 use crate::api::{convert, pb};
@@ -43,6 +44,8 @@ pub struct ReceivedFrame {
     pub skipped: SkipCounts,
     /// A part of the past that was asked for and is not held.
     pub not_held: Option<NotHeld>,
+    /// Where it was when since its capture, from the camera into this program's hands. Empty where `captured_at` is not known.
+    pub trace: Trace,
 }
 
 /// How instants of the broker's clock become ours.
@@ -59,6 +62,13 @@ impl ReceivedFrame {
     pub fn age(&self) -> Option<(Duration, Duration)> {
         let (at, error) = self.captured_at?;
         Some((monotonic_now().saturating_since(at), error))
+    }
+
+    /// Notes in its trace that the frame is at a stage now: that its pixels have been decoded, for example.
+    pub fn stamp(&mut self, stage: Stage) {
+        if let Some((age, _)) = self.age() {
+            self.trace.stamp(stage, age);
+        }
     }
 
     /// Reads a message; the error names what it does not understand.
@@ -78,6 +88,11 @@ impl ReceivedFrame {
             _ => None,
         };
         let age = frame.age_ns.zip(frame.age_error_ns);
+        let mut trace = Trace::default();
+        if let Some((at, error)) = captured_at {
+            trace = convert::trace_back(&frame.trace, Some(error));
+            trace.stamp(Stage::Received, received_at.saturating_since(at));
+        }
         Ok(Self {
             camera: frame.camera.parse().map_err(|_| "a camera's name")?,
             meta: FrameMeta {
@@ -116,6 +131,7 @@ impl ReceivedFrame {
             infeasible: frame.infeasible,
             skipped: convert::skips_back(&frame.skipped),
             not_held: frame.not_held.map(convert::not_held_back),
+            trace,
             payload: frame.payload,
         })
     }
@@ -314,6 +330,7 @@ mod tests {
             counts in proptest::collection::vec((0usize..9, 1u64..1000), 0..4),
             past in any::<Option<(u64, u64)>>(),
             captured in any::<Option<(u32, u32)>>(),
+            stages in proptest::collection::vec((0usize..11, any::<u32>()), 0..12),
             quality in (proptest::option::of(0.0f64..=1.0), any::<bool>())
                 .prop_map(|(expected_accuracy, infeasible)| Quality { expected_accuracy, infeasible }),
         ) {
@@ -335,12 +352,17 @@ mod tests {
                     frame: Frame { meta: meta.clone(), payload: payload.clone().into() },
                     skipped: [].into(),
                     quality,
+                    trace: None,
                     arrived: now,
                 },
                 skipped,
                 not_held,
             };
-            let message = convert::frame(delivery, captured, Some(verdict), now);
+            let mut trace = Trace::with_error(captured.map(|(_, error)| error));
+            for (stage, since) in stages.into_iter().collect::<std::collections::BTreeMap<_, _>>() {
+                trace.stamp(Stage::ALL[stage], Duration::from_nanos(since.into()));
+            }
+            let message = convert::frame(delivery, captured, Some(&trace), Some(verdict), now);
             let received = ReceivedFrame::from_message(message, now, BrokerClock::Same).unwrap();
             prop_assert_eq!(received.meta, meta);
             prop_assert_eq!(&received.payload[..], &payload[..]);
@@ -353,6 +375,13 @@ mod tests {
             prop_assert_eq!(received.contract_reason, "a sentence");
             prop_assert_eq!(received.accuracy_expected, quality.expected_accuracy);
             prop_assert_eq!(received.infeasible, quality.infeasible);
+            // What the broker knew is as it was; it ends with the age here.
+            let expected = captured.map(|_| trace.iter().collect::<Vec<_>>()).unwrap_or_default();
+            prop_assert_eq!(received.trace.iter().take(expected.len()).collect::<Vec<_>>(), expected);
+            prop_assert!(received.trace.iter().map(|(_, since)| since).is_sorted());
+            let last = received.trace.iter().last();
+            prop_assert_eq!(last.map(|(stage, _)| stage), captured.map(|_| Stage::Received));
+            prop_assert_eq!(received.trace.error, captured.map(|(_, error)| error));
         }
     }
 

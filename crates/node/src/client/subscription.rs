@@ -8,6 +8,7 @@ use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::{Encoding, Rung, SkipCounts};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Deliver, NotHeld};
+use mez_core::trace::Stage;
 use mez_core::units::Timestamp;
 use tokio::sync::Notify;
 
@@ -301,8 +302,11 @@ impl Subscription {
 
     /// What is there now.
     pub fn try_next(&mut self) -> Option<Event> {
-        let event = self.shared.lock().take();
+        let mut event = self.shared.lock().take();
         self.shared.went.notify_one();
+        if let Some(Event::Frame(frame)) = &mut event {
+            frame.stamp(Stage::Taken);
+        }
         event
     }
 }

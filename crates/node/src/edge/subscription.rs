@@ -10,6 +10,7 @@ use mez_core::frame::SkipCounts;
 use mez_core::keeping::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
 use mez_core::name::CameraName;
 use mez_core::subscription::{Delivery, Next, NotHeld};
+use mez_core::trace::Trace;
 use mez_core::units::{ClockAnchor, Instant};
 use tokio::sync::mpsc;
 
@@ -30,6 +31,8 @@ pub enum Served {
         delivery: Box<Delivery>,
         /// When it was captured by this machine's monotonic clock, and the most by which that is wrong.
         captured: Option<(Instant, Duration)>,
+        /// How long after that it was where on its way here, as far as that is known.
+        trace: Option<Box<Trace>>,
         /// What it is for the contract, and how that stands; nothing in a reading of the past.
         verdict: Option<Verdict>,
     },
@@ -168,13 +171,17 @@ impl EdgeSubscription {
         let shared = self.cameras.get(&delivery.camera);
         let clock = shared.and_then(|shared| *lock(&shared.clock));
         let captured = clock.and_then(|clock| clock.captured_at(meta.id, meta.captured));
+        let trace = clock
+            .zip(delivery.record.trace.as_deref())
+            .and_then(|(clock, stamps)| clock.trace(meta.id, meta.captured, stamps))
+            .map(Box::new);
         let Some(keeping) = &mut self.keeping else {
-            return Some(Served::Frame { delivery, captured, verdict: None });
+            return Some(Served::Frame { delivery, captured, trace, verdict: None });
         };
         let view = shared.map(|shared| Arc::clone(&lock(&shared.view))).unwrap_or_default();
         match keeping.judge(now, delivery, captured.map(|(at, _)| at), &view) {
             Judged::Deliver(delivery, verdict) => {
-                Some(Served::Frame { delivery, captured, verdict: Some(verdict) })
+                Some(Served::Frame { delivery, captured, trace, verdict: Some(verdict) })
             }
             Judged::Withheld => None,
         }

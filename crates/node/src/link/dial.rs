@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::{DIAL_TIME_MAX, EdgeIndex, LinkId};
 use mez_core::frame::FrameId;
+use mez_core::trace::Stage;
 use mez_core::wire::FrameHeader;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Connection, Endpoint, SendStream};
@@ -24,6 +25,7 @@ use super::quic::{
 };
 use super::sent::SentBytes;
 use super::{CameraEvent, Command, CommandSender, sent_event, tcp};
+use crate::clock::monotonic_now;
 use crate::identity::explain::{explain_io, explain_quic};
 use crate::identity::tls::{TlsConfigError, link_client_config, quic_client_config};
 use crate::identity::{Credentials, EDGE_SERVER_NAME};
@@ -257,7 +259,7 @@ impl Serving<'_> {
         "the camera broker has stopped".into()
     }
 
-    fn send_frame(&mut self, header: FrameHeader, payload: Bytes) {
+    fn send_frame(&mut self, mut header: FrameHeader, payload: Bytes) {
         self.resets.retain(|_, reset| !reset.is_closed());
         let (reset, cancelled) = oneshot::channel();
         self.resets.insert(header.meta.id, reset);
@@ -271,6 +273,7 @@ impl Serving<'_> {
             let _ = stream.set_priority((frame.sequence.0 % (i32::MAX as u64)) as i32);
             tokio::pin!(cancelled);
             let stopped = stream.stopped();
+            header.trace.stamp(Stage::Sent, monotonic_now());
             tokio::select! {
                 written = write_frame(sent.frame(), &mut stream, &header, payload) => {
                     if written.is_err() {

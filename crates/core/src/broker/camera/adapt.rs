@@ -65,7 +65,10 @@ pub(super) struct Making {
     /// When the frame has to be there.
     pub(super) due: Instant,
     captured: Instant,
-    begun: Instant,
+    /// When it was chosen.
+    pub(super) begun: Instant,
+    /// When the frame was found in the log.
+    pub(super) published: Instant,
     rung: usize,
     /// The most bytes that it may have.
     pub(super) bytes_max: Option<u32>,
@@ -199,6 +202,7 @@ impl Adapter {
                     due: captured + bound,
                     captured,
                     begun: now,
+                    published: now,
                     rung,
                     bytes_max: costs.bytes_max_at(rung),
                     expected_bytes: offer.bytes(rung).mean as u32,

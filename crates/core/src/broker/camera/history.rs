@@ -15,6 +15,7 @@ use crate::frame::{Epoch, FrameId, SkipRange, SkipReason};
 use crate::history::PastAnswer;
 use crate::log::Record;
 use crate::setting::Setting;
+use crate::trace::CameraTrace;
 use crate::units::{Instant, Timestamp};
 use crate::wire::{FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message};
 
@@ -296,6 +297,7 @@ impl CameraBroker {
             skipped,
             meta: frame.meta,
             history: request,
+            trace: CameraTrace::default(),
         };
         let payload = frame.payload;
         self.outputs.push_back(CameraOutput::SendFrame { link, header: Box::new(header), payload });

@@ -6,6 +6,7 @@ use crate::contract::Joint;
 use crate::controller::Arrival;
 use crate::frame::{Frame, FrameId, FrameMeta, SkipReason};
 use crate::setting::Setting;
+use crate::trace::{CameraTrace, Stage};
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Report};
 
@@ -27,7 +28,8 @@ impl CameraBroker {
                     self.chain.sent(link, sent, &chain, making.setting);
                 }
                 let meta = FrameMeta { encoding, width, height, rung, chain, ..source.meta };
-                self.send(now, Frame { meta, payload }, Some(&making));
+                let published = making.published;
+                self.send(now, Frame { meta, payload }, published, Some(&making));
                 return self.pump(now);
             }
             (Transformed::TooLarge { .. }, Some(_)) => {
@@ -64,11 +66,12 @@ impl CameraBroker {
         let (wish, bytes_max) = (Joint::of(&link.demand.contracts), link.frame_bytes_max);
         let link = link.id;
         self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != self.config.epoch);
-        let Some(Waiting { record, .. }) = &self.waiting else { return };
+        let Some(Waiting { record, published, .. }) = &self.waiting else { return };
+        let published = *published;
         let frame = record.frame.clone();
         let Some(wish) = wish else {
             self.waiting = None;
-            return self.send(now, frame, None);
+            return self.send(now, frame, published, None);
         };
         let captured = self.config.anchor.instant_at(frame.meta.captured);
         let interval = self.interval(now);
@@ -85,10 +88,11 @@ impl CameraBroker {
             }
             Plan::Send(making) if making.setting == Setting::ORIGINAL => {
                 self.waiting = None;
-                self.send(now, frame, Some(&making));
+                self.send(now, frame, published, Some(&making));
             }
-            Plan::Send(making) => {
+            Plan::Send(mut making) => {
                 self.waiting = None;
+                making.published = published;
                 let (setting, deadline) = (making.setting, making.deadline);
                 let bytes_max = making.bytes_max.unwrap_or(u32::MAX).min(bytes_max);
                 self.making = Some((frame.clone(), making));
@@ -100,8 +104,8 @@ impl CameraBroker {
         }
     }
 
-    /// Gives a frame to the link.
-    fn send(&mut self, now: Instant, frame: Frame, making: Option<&Making>) {
+    /// Gives a frame to the link, which was found in the log at `published`.
+    fn send(&mut self, now: Instant, frame: Frame, published: Instant, making: Option<&Making>) {
         let Some(link) = self.active.and_then(|id| self.links.iter_mut().find(|link| link.id == id)) else {
             return;
         };
@@ -111,6 +115,11 @@ impl CameraBroker {
         let payload_bytes = frame.payload.len() as u32;
         link.begin(now, frame.meta.id, frame.payload.len());
         self.adapter.handle_sent(now, frame.meta.id, payload_bytes, making);
+        let mut trace = CameraTrace::default();
+        trace.stamp(Stage::Published, published);
+        if let Some(making) = making {
+            trace.stamp(Stage::Considered, making.begun);
+        }
         let header = FrameHeader {
             payload_bytes,
             sent: now,
@@ -119,6 +128,7 @@ impl CameraBroker {
             skipped: self.ledger.before(frame.meta.id.sequence),
             meta: frame.meta,
             history: 0,
+            trace,
         };
         self.outputs.push_back(CameraOutput::SendFrame {
             link: link.id,

@@ -59,6 +59,8 @@ struct Waiting {
     record: Record,
     /// Why it was not sent at once, which becomes the reason if a newer frame takes its place.
     reason: SkipReason,
+    /// When it was found in the log.
+    published: Instant,
 }
 
 /// A camera broker. See the [module](super) for how to drive it.
@@ -254,7 +256,7 @@ impl CameraBroker {
                     (self.status.width, self.status.height) = (meta.width, meta.height);
                     self.note_rate(now);
                     let reason = self.reason_to_wait(now);
-                    if let Some(older) = self.waiting.replace(Waiting { record, reason }) {
+                    if let Some(older) = self.waiting.replace(Waiting { record, reason, published: now }) {
                         self.skip(older.record.frame.meta.id, older.reason);
                     }
                     self.pump(now);

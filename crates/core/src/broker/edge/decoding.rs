@@ -13,8 +13,9 @@ use crate::broker::LinkId;
 use crate::frame::{
     ChainLink, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Sequence, SkipRange, SkipReason,
 };
-use crate::log::AppendError;
+use crate::log::{AppendError, Record};
 use crate::name::CameraName;
+use crate::trace::FrameTrace;
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Message, SKIP_RANGES_MAX};
 
@@ -52,9 +53,20 @@ struct Pending {
     link: LinkId,
     header: FrameHeader,
     bytes: u32,
-    arrived: Instant,
+    times: Times,
     /// `None` while the decoder has it.
     outcome: Option<Decoded>,
+}
+
+/// When a frame was at the stages of its way here.
+#[derive(Clone, Copy)]
+struct Times {
+    /// Its header.
+    arriving: Instant,
+    /// All of it.
+    arrived: Instant,
+    /// When it had been decoded, if it had to be.
+    decoded: Option<Instant>,
 }
 
 /// The frames of one camera that are being decoded, and the account of those that were not shown.
@@ -153,26 +165,35 @@ impl EdgeBroker {
         let Some(pending) = known.decoding.queue.iter_mut().find(is_it) else { return };
         let lost = matches!(decoded, Decoded::NotHeld | Decoded::Failed);
         pending.outcome = Some(decoded);
+        pending.times.decoded = Some(now);
         if lost {
             self.ask_for_refresh(now, camera, link, frame);
         }
-        self.settle(camera);
+        self.settle(now, camera);
     }
 
-    /// All of a frame is here.
-    pub(super) fn take_whole(&mut self, now: Instant, link: LinkId, header: FrameHeader, payload: Bytes) {
+    /// All of a frame is here, whose header was at `arriving`.
+    pub(super) fn take_whole(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        header: FrameHeader,
+        payload: Bytes,
+        arriving: Instant,
+    ) {
         let Some(name) = self.session(link).map(|session| session.camera.clone()) else { return };
         let Some(camera) = self.cameras.get_mut(&name) else { return };
         let (id, bytes) = (header.meta.id, payload.len() as u32);
+        let times = Times { arriving, arrived: now, decoded: None };
         if !header.meta.encoding.is_chained() {
             if camera.decoding.is_empty() {
-                return self.append(&name, header, payload, now);
+                return self.append(now, &name, header, payload, times);
             }
             // Frames before it are being decoded; it waits for its turn.
             let FrameMeta { encoding, width, height, .. } = header.meta;
             let outcome = Some(Decoded::Still { payload, encoding, width, height });
             if camera.decoding.has_room_for(bytes) {
-                camera.decoding.queue.push_back(Pending { link, header, bytes, arrived: now, outcome });
+                camera.decoding.queue.push_back(Pending { link, header, bytes, times, outcome });
             } else {
                 camera.decoding.not_shown(&header, SkipReason::EdgeBusy);
                 camera.counters.not_decoded += 1;
@@ -181,7 +202,7 @@ impl EdgeBroker {
         }
         if camera.decoding.has_room_for(bytes) {
             let frame = Frame { meta: header.meta.clone(), payload };
-            camera.decoding.queue.push_back(Pending { link, header, bytes, arrived: now, outcome: None });
+            camera.decoding.queue.push_back(Pending { link, header, bytes, times, outcome: None });
             let camera = name.clone();
             self.outputs.push_back(EdgeOutput::Decode { camera, link, frame: Box::new(frame) });
         } else {
@@ -193,19 +214,19 @@ impl EdgeBroker {
     }
 
     /// Frames whose turn it is enter the log, or the account of those that do not.
-    fn settle(&mut self, name: &CameraName) {
+    fn settle(&mut self, now: Instant, name: &CameraName) {
         loop {
             let Some(camera) = self.cameras.get_mut(name) else { return };
             let Some(pending) = camera.decoding.queue.pop_front_if(|pending| pending.outcome.is_some())
             else {
                 return;
             };
-            let Pending { mut header, arrived, outcome, .. } = pending;
+            let Pending { mut header, times, outcome, .. } = pending;
             let reason = match outcome {
                 Some(Decoded::Still { payload, encoding, width, height }) if !encoding.is_chained() => {
                     let chain = ChainLink::still(header.meta.id.sequence);
                     header.meta = FrameMeta { encoding, width, height, chain, ..header.meta };
-                    self.append(name, header, payload, arrived);
+                    self.append(now, name, header, payload, times);
                     continue;
                 }
                 Some(Decoded::Passed) => SkipReason::EdgeBusy,
@@ -217,9 +238,9 @@ impl EdgeBroker {
     }
 
     /// Appends a frame that decodes by itself to its camera's replica log.
-    fn append(&mut self, name: &CameraName, header: FrameHeader, payload: Bytes, arrived: Instant) {
+    fn append(&mut self, now: Instant, name: &CameraName, header: FrameHeader, payload: Bytes, times: Times) {
         let Some(camera) = self.cameras.get_mut(name) else { return };
-        let FrameHeader { meta, skipped, expected_accuracy, infeasible, .. } = header;
+        let FrameHeader { meta, skipped, expected_accuracy, infeasible, trace: stamps, .. } = header;
         let newest = camera.log.last().map(|(id, _)| id);
         if newest.is_some_and(|newest| newest >= meta.id) {
             camera.counters.late += 1;
@@ -227,7 +248,10 @@ impl EdgeBroker {
         }
         let quality = Quality { expected_accuracy, infeasible };
         let skipped = skipped_since(newest, meta.id, &camera.decoding.shown(meta.id, &skipped));
-        match camera.log.append_appraised(Frame { meta, payload }, skipped, quality, arrived) {
+        let Times { arriving, arrived, decoded } = times;
+        let trace = Some(Arc::new(FrameTrace { camera: stamps, arriving, arrived, decoded, logged: now }));
+        let frame = Frame { meta, payload };
+        match camera.log.append_record(Record { frame, skipped, quality, trace, arrived }) {
             Ok(_) => {
                 camera.counters.received += 1;
                 self.outputs.push_back(EdgeOutput::Appended { camera: name.clone() });

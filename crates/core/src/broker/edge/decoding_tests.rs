@@ -76,11 +76,15 @@ fn a_frame_of_a_chain_enters_the_log_as_a_still_that_says_what_was_done() {
     let mut rig = rig();
     rig.frame(1, member(5, 5, vec![])).unwrap();
     assert_eq!((asked(&mut rig), held(&rig)), (vec![5], vec![]));
+    let arrived = rig.now;
+    rig.now += Duration::from_millis(8);
     decoded(&mut rig, 5, still());
     let (log, ..) = rig.broker.log(&"dock/cam1".parse().unwrap()).unwrap();
     let meta = log.get(0).unwrap().frame.meta;
     assert_eq!((meta.encoding, meta.chain), (Encoding::Jpeg, ChainLink::still(Sequence(5))));
     assert_eq!((meta.width, meta.height, meta.rung), (8, 6, member(5, 5, vec![]).meta.rung));
+    let stamps = log.get(0).unwrap().trace.expect("it came over the link");
+    assert_eq!((stamps.arrived, stamps.decoded, stamps.logged), (arrived, Some(rig.now), rig.now));
     decoded(&mut rig, 5, still());
     assert_eq!(held(&rig), [5], "it came once");
 }

@@ -152,7 +152,7 @@ impl EdgeBroker {
             let ready = link.arriving.iter().enumerate().filter(|(_, known)| is_ready(known));
             let oldest = ready.min_by_key(|(_, known)| known.header.meta.id).map(|(position, _)| position);
             let Some(position) = oldest else { return };
-            let Arriving { header, whole, .. } = link.arriving.swap_remove(position);
+            let Arriving { header, first, whole, .. } = link.arriving.swap_remove(position);
             // What those that it overtakes say of others was said for the last time: the camera knows that they are here.
             let is_overtaken =
                 |known: &&Arriving| known.whole.is_some() && known.header.meta.id < header.meta.id;
@@ -164,7 +164,7 @@ impl EdgeBroker {
                 for (overtaken, skipped) in told {
                     camera.decoding.note(overtaken, &skipped);
                 }
-                self.take_whole(now, id, header, payload);
+                self.take_whole(now, id, header, payload, first);
             }
         }
     }

@@ -204,7 +204,7 @@ impl EdgeBroker {
             let (camera, quality) = (fetch.camera.clone(), Quality::default());
             let frame = Frame { meta: header.meta, payload };
             let skipped = header.skipped.into();
-            self.fetched.insert(&camera, Record { frame, skipped, quality, arrived: now });
+            self.fetched.insert(&camera, Record { frame, skipped, quality, trace: None, arrived: now });
             if let Some(known) = self.cameras.get_mut(&camera) {
                 known.counters.bytes += bytes;
             }

@@ -188,8 +188,8 @@ impl EdgeBroker {
                 left_out += records.len() as u64;
                 continue;
             };
-            for Record { frame, skipped, quality, arrived } in records {
-                left_out += u64::from(known.log.append_appraised(frame, skipped, quality, arrived).is_err());
+            for record in records {
+                left_out += u64::from(known.log.append_record(record).is_err());
             }
         }
         left_out

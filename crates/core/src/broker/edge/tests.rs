@@ -7,6 +7,7 @@ use crate::broker::NUMBER_MAX;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Quality, Rung, Sequence, SkipRange, SkipReason,
 };
+use crate::trace::{CameraTrace, Stage};
 use crate::units::{ClockAnchor, Timestamp};
 use crate::wire::{DiskStatus, FrameHeader, Hello, Report, Status, VERSION, Welcome};
 
@@ -101,6 +102,7 @@ pub(super) fn header(epoch: u64, sequence: u64, bytes: u32, skipped: Vec<SkipRan
         expected_accuracy: None,
         infeasible: false,
         history: 0,
+        trace: CameraTrace::default(),
         skipped,
     }
 }
@@ -743,4 +745,47 @@ fn a_replica_keeps_what_was_expected_of_a_frame() {
     let quality = |index| log.get(index).unwrap().quality;
     assert_eq!(quality(0), Quality { expected_accuracy: Some(0.91), infeasible: true });
     assert_eq!(quality(1), Quality::default());
+}
+
+/// Where a frame was when reaches whoever reads the replica: the camera's stamps by its own clock, the edge's by ours.
+#[test]
+fn a_replica_knows_where_a_frame_was_when() {
+    let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+    let mut rig = Rig::new();
+    rig.now = at(2_000);
+    rig.hello(1, "a", 3, 1, 0);
+    // The camera's clock is a second behind; the question took 4 ms there and back.
+    let pong = Message::Pong { t1: at(2_000), t2: at(1_002), t3: at(1_002) };
+    rig.now = at(2_004);
+    rig.broker.handle_message(rig.now, LinkId(1), pong);
+    let mut header = header(3, 0, 10, vec![]);
+    header.meta.captured = Timestamp::from_nanos(at(1_010).as_nanos());
+    for (stage, ms) in [(Stage::Published, 1_011), (Stage::Queued, 1_013), (Stage::Sent, 9_999)] {
+        header.trace.stamp(stage, at(ms));
+    }
+    let id = header.meta.id;
+    rig.now = at(2_016);
+    rig.broker.handle_frame_header(rig.now, LinkId(1), header).unwrap();
+    rig.now = at(2_020);
+    rig.broker.handle_frame_complete(rig.now, LinkId(1), id, vec![0; 10].into());
+    let camera = "dock/cam1".parse().unwrap();
+    let (log, ..) = rig.broker.log(&camera).unwrap();
+    let record = log.get(0).unwrap();
+    let stamps = record.trace.expect("it came over the link");
+    let clock = rig.broker.capture_clock(rig.now, &camera).unwrap();
+    let trace = clock.trace(id, record.frame.meta.captured, &stamps).unwrap();
+    let ms: Vec<_> = trace.iter().map(|(stage, since)| (stage, since.as_millis())).collect();
+    let expected = [
+        (Stage::Published, 1),
+        (Stage::Queued, 3),
+        // It cannot have been sent later than it came.
+        (Stage::Sent, 6),
+        (Stage::Arriving, 6),
+        (Stage::Arrived, 10),
+        (Stage::Logged, 10),
+    ];
+    assert_eq!(ms, expected);
+    assert!(trace.error >= Some(Duration::from_millis(2)));
+    let other = FrameId { epoch: Epoch(2), ..id };
+    assert_eq!(clock.trace(other, record.frame.meta.captured, &stamps), None, "another start, another clock");
 }

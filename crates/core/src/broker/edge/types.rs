@@ -9,6 +9,7 @@ use crate::frame::{Epoch, FRAME_BYTES_MAX, Frame, FrameId};
 use crate::history::PastAnswer;
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
+use crate::trace::{FrameTrace, Trace};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 use crate::wire::{DiskStatus, Message, Outlook, REPLY_BYTES_MAX, Status};
 
@@ -245,6 +246,12 @@ pub struct CaptureClock {
 impl CaptureClock {
     pub(super) fn new(at: Instant, epoch: Epoch, anchor: ClockAnchor, estimate: ClockEstimate) -> Self {
         Self { at, epoch, anchor, estimate }
+    }
+
+    /// The times of a frame's stages since its capture. `None` for frames of another epoch.
+    pub fn trace(&self, frame: FrameId, captured: Timestamp, stamps: &FrameTrace) -> Option<Trace> {
+        let captured_here = self.captured_at(frame, captured)?;
+        Some(stamps.since(self.anchor.instant_at(captured), captured_here))
     }
 
     /// When a frame was captured, by our clock, and the most by which that is wrong. `None` for frames of

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::frame::{ChainLink, ClockSource, Encoding, FrameMeta, Reference, Rung, SkipRange, SkipReason};
 use crate::history::{PastQuery, Reach};
+use crate::trace::{CameraTrace, Stage};
 use crate::units::BitsPerSecond;
 use crate::wire::{FrameHeader, HistoryCode, ProfileUse, SKIP_RANGES_MAX};
 
@@ -151,11 +152,20 @@ fn any_header() -> impl Strategy<Value = FrameHeader> {
         prop::option::of(0.0..=1.0f64),
         "[!-~]{1,64}",
         prop::collection::vec(range, 0..=SKIP_RANGES_MAX),
+        prop::collection::vec((0..Stage::AT_CAMERA, any::<i32>()), 0..8),
     )
         .prop_map(
-            |(id, numbers, (encoding, kind, reference), sent, expected_accuracy, rung, skipped)| {
+            |(id, numbers, (encoding, kind, reference), sent, expected_accuracy, rung, skipped, stamps)| {
                 let (captured, broker, width, height, chain, index, payload_bytes, infeasible) = numbers;
                 let history = u64::from(chain % 2 == 0) * captured;
+                let mut trace = CameraTrace::default();
+                for (stage, micros) in stamps {
+                    // Whole microseconds, neither before the clock's origin nor beyond its end.
+                    let at = i128::from(sent.as_nanos()) + i128::from(micros) * 1_000;
+                    if let Ok(at) = u64::try_from(at) {
+                        trace.stamp(Stage::ALL[stage], Instant::from_nanos(at));
+                    }
+                }
                 FrameHeader {
                     meta: FrameMeta {
                         id,
@@ -180,6 +190,7 @@ fn any_header() -> impl Strategy<Value = FrameHeader> {
                     expected_accuracy,
                     infeasible,
                     history,
+                    trace,
                     skipped,
                 }
             },
@@ -251,6 +262,8 @@ fn a_message_above_the_limit_is_refused_before_it_is_gathered() {
 #[test]
 fn the_largest_header_stays_within_its_limit() {
     let skip = SkipRange { first: Sequence(0), count: 1, reason: SkipReason::LinkBusy };
+    let mut trace = CameraTrace::default();
+    Stage::ALL.into_iter().for_each(|stage| trace.stamp(stage, Instant::ZERO));
     let header = FrameHeader {
         meta: FrameMeta {
             id: FrameId::default(),
@@ -266,11 +279,61 @@ fn the_largest_header_stays_within_its_limit() {
         sent: Instant::ZERO,
         expected_accuracy: None,
         infeasible: false,
-        history: 0,
+        history: 1,
+        trace,
         skipped: vec![skip; SKIP_RANGES_MAX + 5],
     };
     let mut bytes = Vec::new();
     header.encode(&mut bytes);
     assert!(bytes.len() <= crate::wire::FRAME_HEADER_BYTES_MAX);
     assert_eq!(FrameHeader::decode(&bytes).unwrap().skipped.len(), SKIP_RANGES_MAX);
+}
+
+/// Stamps stand behind all that version 1 began with: whoever does not know their flag passes over them, and whoever does passes over stages of
+/// later versions.
+#[test]
+fn stamps_are_passed_over_by_whoever_does_not_know_them() {
+    let at = Instant::from_nanos;
+    let mut header = FrameHeader {
+        meta: FrameMeta {
+            id: FrameId::default(),
+            captured: Timestamp::MIN,
+            clock_source: ClockSource::Broker,
+            width: 1,
+            height: 1,
+            encoding: Encoding::Jpeg,
+            rung: Rung::original(),
+            chain: ChainLink::still(Sequence(0)),
+        },
+        payload_bytes: 9,
+        sent: at(5_000_000),
+        expected_accuracy: None,
+        infeasible: false,
+        history: 0,
+        trace: CameraTrace::default(),
+        skipped: Vec::new(),
+    };
+    let without = header.clone();
+    header.trace.stamp(Stage::Published, at(4_999_001));
+    header.trace.stamp(Stage::Sent, at(u64::MAX));
+    let mut bytes = Vec::new();
+    header.encode(&mut bytes);
+    let read = FrameHeader::decode(&bytes).unwrap();
+    // To the microsecond below, and no further from `sent` than a stamp reaches.
+    assert_eq!(read.trace.get(Stage::Published), Some(at(4_999_000)));
+    assert_eq!(read.trace.get(Stage::Sent), Some(at(5_000_000 + 1_000 * i32::MAX as u64)));
+
+    let mut old = bytes.clone();
+    let flags = 2 + 16 + 8 + 1 + 1 + 4 + 4 + 8 + 4 + 1 + 8 + 8 + 8;
+    assert_eq!(old[flags], 4);
+    old[flags] = 0;
+    assert_eq!(FrameHeader::decode(&old), Ok(without));
+
+    let stage = bytes.len() - 2 * 5;
+    assert_eq!(bytes[stage], Stage::Published as u8);
+    bytes[stage] = 200;
+    let read = FrameHeader::decode(&bytes).unwrap();
+    assert_eq!(read.trace.iter().map(|(stage, _)| stage).collect::<Vec<_>>(), [Stage::Sent]);
+    bytes.pop();
+    assert_eq!(FrameHeader::decode(&bytes), Err(WireError::Truncated { field: "stamp" }));
 }

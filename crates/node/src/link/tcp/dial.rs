@@ -8,13 +8,15 @@ use std::pin::Pin;
 use bytes::Bytes;
 use mez_core::broker::{EdgeIndex, LinkId};
 use mez_core::frame::FrameId;
-use mez_core::wire::{MessageBuffer, RECORD_BYTES_MAX, RecordKind};
+use mez_core::trace::Stage;
+use mez_core::wire::{FrameHeader, MessageBuffer, RECORD_BYTES_MAX, RecordKind};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::client::TlsStream;
 
 use super::{ReadRecordError, put_head, put_records, read_head};
+use crate::clock::monotonic_now;
 use crate::link::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender, sent_event};
 
 /// Records written at once while the connection takes them without waiting: fewer system calls.
@@ -105,7 +107,7 @@ struct Outgoing {
     /// The question that it answers, if it is of the past.
     history: u64,
     /// The header, until it is written.
-    header: Option<Vec<u8>>,
+    header: Option<Box<FrameHeader>>,
     rest: Bytes,
 }
 
@@ -186,10 +188,8 @@ impl Sender<'_> {
                 put_records(&mut self.out, RecordKind::Control, 0, &bytes);
             }
             Command::SendFrame(header, payload) => {
-                let mut bytes = Vec::with_capacity(256);
-                header.encode(&mut bytes);
                 let (frame, history) = (header.meta.id, header.history);
-                let frame = Outgoing { stream: 0, frame, history, header: Some(bytes), rest: payload };
+                let frame = Outgoing { stream: 0, frame, history, header: Some(header), rest: payload };
                 // What is written next is the last; the past comes behind every live frame.
                 let place = if history > 0 { 0 } else { self.frames.len() };
                 self.frames.insert(place, frame);
@@ -217,10 +217,15 @@ impl Sender<'_> {
     async fn write_some(&mut self) -> io::Result<()> {
         let mut written = None;
         if let Some(newest) = self.frames.last_mut() {
-            if let Some(header) = newest.header.take() {
+            if let Some(mut header) = newest.header.take() {
                 self.streams += 1;
                 newest.stream = self.streams;
-                put_records(&mut self.out, RecordKind::Data, newest.stream, &header);
+                if header.history == 0 {
+                    header.trace.stamp(Stage::Sent, monotonic_now());
+                }
+                let mut bytes = Vec::with_capacity(256);
+                header.encode(&mut bytes);
+                put_records(&mut self.out, RecordKind::Data, newest.stream, &bytes);
             }
             let bytes = newest.rest.len().min(self.records_at_once * RECORD_BYTES_MAX);
             let piece = newest.rest.split_to(bytes);

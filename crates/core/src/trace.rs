@@ -1,0 +1,244 @@
+//! Where a frame was when: stamps of monotonic clocks on its way from the camera to the application's hands.
+//!
+//! The camera's stamps cross the link in the frame's header ([`CameraTrace`]), the edge adds its own ([`FrameTrace`]), and for an
+//! application all become times since the capture ([`Trace`]), joined by what the two clocks were measured to be apart. Whatever a peer claims, such times
+//! never run backwards, and none of the camera's lies behind the frame's arrival.
+
+use std::time::Duration;
+
+use crate::units::Instant;
+
+/// A point on a frame's way. In the order of the way; not every frame comes by each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Stage {
+    /// The camera broker has found the frame in its log.
+    Published = 1,
+    /// The camera's controller began to look at what to make of it; before that the frame waited for the link.
+    Considered = 2,
+    /// It had chosen.
+    Chosen = 3,
+    /// A codec began to make of it what was chosen. Absent if the frame goes as it is.
+    Encoding = 4,
+    /// The codec was done.
+    Encoded = 5,
+    /// The camera broker gave it to the link.
+    Queued = 6,
+    /// The first byte was given to the transport.
+    Sent = 7,
+    /// The edge had its header.
+    Arriving = 8,
+    /// The edge had its last byte.
+    Arrived = 9,
+    /// The edge had decoded it and made a still of it. Absent if the frame decodes by itself.
+    Decoded = 10,
+    /// It stood in the edge's replica log.
+    Logged = 11,
+    /// The edge took it from there for this subscription, and began to hand it over.
+    Handed = 12,
+    /// The application's client library had all of it.
+    Received = 13,
+    /// The application had it.
+    Taken = 14,
+    /// The client library had decoded its pixels for the application.
+    Opened = 15,
+}
+
+impl Stage {
+    /// All stages, in the order of the way, which is that of their codes.
+    pub const ALL: [Self; 15] = [
+        Self::Published,
+        Self::Considered,
+        Self::Chosen,
+        Self::Encoding,
+        Self::Encoded,
+        Self::Queued,
+        Self::Sent,
+        Self::Arriving,
+        Self::Arrived,
+        Self::Decoded,
+        Self::Logged,
+        Self::Handed,
+        Self::Received,
+        Self::Taken,
+        Self::Opened,
+    ];
+    /// How many of them lie at the camera; they come first.
+    pub const AT_CAMERA: usize = Self::Sent as usize;
+
+    /// The stage of a wire code, if this version knows it.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|stage| *stage as u8 == code)
+    }
+
+    /// The name that users see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Published => "published",
+            Self::Considered => "considered",
+            Self::Chosen => "chosen",
+            Self::Encoding => "encoding",
+            Self::Encoded => "encoded",
+            Self::Queued => "queued",
+            Self::Sent => "sent",
+            Self::Arriving => "arriving",
+            Self::Arrived => "arrived",
+            Self::Decoded => "decoded",
+            Self::Logged => "logged",
+            Self::Handed => "handed",
+            Self::Received => "received",
+            Self::Taken => "taken",
+            Self::Opened => "opened",
+        }
+    }
+
+    /// Its place among all stages.
+    const fn place(self) -> usize {
+        self as usize - 1
+    }
+}
+
+/// The camera's stamps of a frame, by the camera's monotonic clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CameraTrace([Option<Instant>; Stage::AT_CAMERA]);
+
+impl CameraTrace {
+    /// Notes when the frame was at a stage; the last note counts. One that does not lie at the camera is left out.
+    pub fn stamp(&mut self, stage: Stage, at: Instant) {
+        if let Some(stamp) = self.0.get_mut(stage.place()) {
+            *stamp = Some(at);
+        }
+    }
+
+    /// When the frame was at a stage.
+    pub fn get(&self, stage: Stage) -> Option<Instant> {
+        self.0.get(stage.place()).copied().flatten()
+    }
+
+    /// The stages that were noted.
+    pub fn iter(&self) -> impl Iterator<Item = (Stage, Instant)> + '_ {
+        Stage::ALL.into_iter().filter_map(|stage| Some((stage, self.get(stage)?)))
+    }
+
+    /// Whether nothing was noted.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+}
+
+/// All stamps of a frame in an edge's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameTrace {
+    /// By the camera's clock.
+    pub camera: CameraTrace,
+    /// When its header was here, by the edge's clock; so are the others.
+    pub arriving: Instant,
+    /// When its last byte was here.
+    pub arrived: Instant,
+    /// When it had been decoded, if it had to be.
+    pub decoded: Option<Instant>,
+    /// When it was appended to the log.
+    pub logged: Instant,
+}
+
+impl FrameTrace {
+    /// The times since the capture, which was at `captured` by the camera's clock, and at `captured_here` by the edge's, wrong by at most
+    /// `error`.
+    pub fn since(&self, captured: Instant, (captured_here, error): (Instant, Duration)) -> Trace {
+        let here = |at: Instant| at.saturating_since(captured_here);
+        let mut trace = Trace::with_error(Some(error));
+        let arriving = here(self.arriving);
+        for (stage, at) in self.camera.iter() {
+            // What the camera claims cannot be later than what was seen here.
+            trace.stamp(stage, at.saturating_since(captured).min(arriving));
+        }
+        trace.stamp(Stage::Arriving, arriving);
+        trace.stamp(Stage::Arrived, here(self.arrived));
+        if let Some(decoded) = self.decoded {
+            trace.stamp(Stage::Decoded, here(decoded));
+        }
+        trace.stamp(Stage::Logged, here(self.logged));
+        trace
+    }
+}
+
+/// How long after its capture a frame was at each stage of its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    since_capture: [Option<Duration>; Stage::ALL.len()],
+    /// The most by which times after the camera's are wrong, since another clock measured them; those of the camera are not. `None`: nobody
+    /// knows.
+    pub error: Option<Duration>,
+}
+
+impl Trace {
+    /// Nothing known yet, with times that will be wrong by at most `error`.
+    pub fn with_error(error: Option<Duration>) -> Self {
+        Self { error, ..Self::default() }
+    }
+
+    /// Notes how long after its capture the frame was at a stage. In the order of the way: a time before that of an earlier stage, which the error of
+    /// the clocks can give, is taken for that time.
+    pub fn stamp(&mut self, stage: Stage, since_capture: Duration) {
+        let earlier = self.since_capture[..stage.place()].iter().flatten().max();
+        self.since_capture[stage.place()] = Some(since_capture.max(earlier.copied().unwrap_or_default()));
+    }
+
+    /// How long after its capture the frame was at a stage.
+    pub fn get(&self, stage: Stage) -> Option<Duration> {
+        self.since_capture[stage.place()]
+    }
+
+    /// The stages that are known, in the order of the way, with times that never decrease.
+    pub fn iter(&self) -> impl Iterator<Item = (Stage, Duration)> + '_ {
+        Stage::ALL.into_iter().filter_map(|stage| Some((stage, self.get(stage)?)))
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.since_capture.iter().all(Option::is_none)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn stages_have_dense_codes_in_the_order_of_the_way() {
+        for (place, stage) in Stage::ALL.into_iter().enumerate() {
+            assert_eq!(stage.place(), place);
+            assert_eq!(Stage::from_code(stage as u8), Some(stage));
+        }
+        assert_eq!((Stage::from_code(0), Stage::from_code(16)), (None, None));
+    }
+
+    fn at() -> impl Strategy<Value = Instant> {
+        prop_oneof![any::<u64>(), 0u64..1_000].prop_map(Instant::from_nanos)
+    }
+
+    proptest! {
+        /// Whatever a camera claims, times never run backwards, and its own end when the frame is here.
+        #[test]
+        fn times_run_forwards(
+            claims in proptest::collection::vec((0usize..Stage::ALL.len(), at()), 0..20),
+            captured in (at(), at()),
+            here in (at(), at(), proptest::option::of(at()), at()),
+        ) {
+            let mut camera = CameraTrace::default();
+            claims.iter().for_each(|(stage, at)| camera.stamp(Stage::ALL[*stage], *at));
+            let (arriving, arrived, decoded, logged) = here;
+            let stamps = FrameTrace { camera, arriving, arrived, decoded, logged };
+            let trace = stamps.since(captured.0, (captured.1, Duration::ZERO));
+            let times: Vec<_> = trace.iter().map(|(_, since)| since).collect();
+            prop_assert!(times.is_sorted(), "{trace:?}");
+            prop_assert_eq!(trace.get(Stage::Arriving), Some(arriving.saturating_since(captured.1)));
+            prop_assert_eq!(trace.get(Stage::Decoded).is_some(), decoded.is_some());
+            for (stage, _) in camera.iter() {
+                prop_assert!(trace.get(stage) <= trace.get(Stage::Arriving));
+            }
+        }
+    }
+}
