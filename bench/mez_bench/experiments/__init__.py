@@ -4,12 +4,15 @@ from typing import Final
 
 from mez_bench.experiment import Experiment
 from mez_bench.experiments.awstream import AWSTREAM_EXPERIMENT
+from mez_bench.experiments.breakdown import BREAKDOWN
+from mez_bench.experiments.camera import CAMERA_COST
 from mez_bench.experiments.channel import CHANNEL
 from mez_bench.experiments.flame import FLAME
 from mez_bench.experiments.knobs import KNOBS
 from mez_bench.experiments.log import LOG
 from mez_bench.experiments.loopback import LOOPBACK
 from mez_bench.experiments.memory import MEMORY
+from mez_bench.experiments.outage import OUTAGE
 from mez_bench.experiments.pareto import PARETO
 from mez_bench.experiments.policies import POLICIES
 from mez_bench.experiments.subscribers import SUBSCRIBERS
@@ -21,6 +24,9 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         LOG,
         LOOPBACK,
         SUBSCRIBERS,
+        BREAKDOWN,
+        CAMERA_COST,
+        OUTAGE,
         CHANNEL,
         FLAME,
         MEMORY,

@@ -25,14 +25,14 @@ from mez.profile.make import Made, ceiling_of, make
 from mez.profile.search import Plan
 from mez_bench import x264
 from mez_bench.experiment import Experiment, ExperimentError, Outcome, Target
-from mez_bench.run import CACHE, ROOT, Run
+from mez_bench.footage import demo_video
+from mez_bench.run import CACHE, Run
 from mez_bench.stats import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-VIDEO: Final = ROOT / ".cache" / "video" / "vtest.avi"
 APP: Final = "pedestrian-hog"
 
 FRAMES: Final = 120
@@ -103,7 +103,7 @@ class _Cheapest:
 
 
 def _run(run: Run) -> Outcome:
-    video = _video()
+    video = demo_video()
     missing = x264.available()
     notes = [
         f"accuracy: {APP} on the delivered frame against the same on the published one (JPEG "
@@ -138,14 +138,6 @@ def _run(run: Run) -> Outcome:
     outcome.notes = notes
     outcome.plot = lambda drawing: _plot(drawing, made, published)
     return outcome
-
-
-def _video() -> Path:
-    if not VIDEO.exists():
-        fetched = subprocess.run([ROOT / "tools" / "demo-video"], capture_output=True, text=True, check=False)
-        if fetched.returncode != 0:
-            raise ExperimentError(f"no video: {fetched.stderr.strip()}")
-    return VIDEO
 
 
 def _panning(video: Path, run: Run) -> Path:

@@ -5,6 +5,7 @@ from typing import Final
 from mez.demo.processes import run_to_end
 from mez_bench.bursts import System
 from mez_bench.children import Child, mez
+from mez_bench.footage import FPS
 from mez_bench.payload import HEIGHT, WIDTH
 from mez_bench.run import Run
 
@@ -31,11 +32,16 @@ class Brokers:
         self.folder.mkdir()
         self.keys = self.folder / "keys"
         run_to_end("mez keys init", mez("keys", "init", "--site", "bench", "--keys", str(self.keys)))
-        self.edge = run.children.start(
+        self.link_address = self.grpc_address = "127.0.0.1:0"
+        self.start_edge()
+
+    def start_edge(self) -> None:
+        """Start the edge broker, again where it was before."""
+        self.edge = self._run.children.start(
             "edge",
             mez(
-                *("edge", "--keys", str(self.keys), "--log-bytes", f"{log_bytes}"),
-                *("--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--enrol", "off"),
+                *("edge", "--keys", str(self.keys), "--log-bytes", f"{self._log_bytes}"),
+                *("--listen", self.link_address, "--grpc", self.grpc_address, "--enrol", "off"),
                 *("--socket", str(self.folder / "edge.sock")),
             ),
         )
@@ -54,6 +60,24 @@ class Brokers:
         )
         camera.ready()
         return camera
+
+    def dial_with(self, address: str, source: str, link: str = "quic", name: str = "camera") -> Child:
+        """Start the camera broker with a recording, again and again, and wait for its first frame."""
+        camera = self._run.children.start(
+            name,
+            mez(
+                *("camera", CAMERA, "--edge", address, "--link", link, "--keys", str(self.keys)),
+                *("--log-bytes", f"{self._log_bytes}", "--state", str(self.folder / "state")),
+                *("--source", source, "--loop", "--fps", f"{FPS}"),
+            ),
+        )
+        camera.ready()
+        return camera
+
+    @property
+    def socket(self) -> str:
+        """Where applications on this host reach the edge."""
+        return f"unix://{self.folder / 'edge.sock'}"
 
     def publisher(self) -> Child:
         """Start a publisher."""
@@ -83,7 +107,7 @@ class Brokers:
 
     def subscriber(self, *words: str, name: str = "subscriber") -> Child:
         """Start a subscriber, by default through the edge's socket."""
-        words = words or ("--edge", f"unix://{self.folder / 'edge.sock'}")
+        words = words or ("--edge", self.socket)
         child = self._run.children.start(name, mez("measure", "subscribe", "--pattern", CAMERA, *words))
         child.ready()
         return child
