@@ -2,6 +2,7 @@
 //! removed files back, runs full, fails, and takes its time.
 
 mod bug;
+mod ledger;
 mod story;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use mez_core::store::{Bounds, KeyRing, SegmentNumber, Storage, StorageError, StorageErrorKind};
 
 pub use self::bug::DiskBug;
+pub(crate) use self::ledger::Ledger;
 pub use self::story::{DiskStory, Played};
 use crate::random::Random;
 
@@ -83,6 +85,11 @@ impl SimulatedDisk {
     /// From now on the disk does this wrong.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
+    }
+
+    /// Whoever asked for a sync is gone. It may still end, but nobody has been told.
+    pub(crate) fn forget_sync(&mut self) {
+        self.syncing = None;
     }
 
     /// Cuts the power and brings it back. What was synced is there; of the rest, anything may be.

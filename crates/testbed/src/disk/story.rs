@@ -1,22 +1,21 @@
 //! A camera's log through several lives: frames come, the disk has its moods, the broker is killed, the power goes; and
 //! after every start what is recovered is held against all that was ever published.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::{Intake, IntakeConfig, Published};
-use mez_core::frame::{Encoding, Epoch, FrameId, Sequence, SkipReason};
+use mez_core::frame::{Encoding, Epoch, FrameId};
 use mez_core::log::{LogConfig, Record, log};
 use mez_core::name::CameraName;
 use mez_core::store::{
-    BATCH_INTERVAL, DamageKind, Durability, HeaderError, KEY_BYTES, KeyRing, MasterKey, RecordHead, Recovery,
-    RecoveryConfig, Scanned, SegmentHeader, SegmentNumber, SegmentScan, Storage, StoreConfig, StoreWriter,
-    checksum, recover,
+    BATCH_INTERVAL, Durability, KEY_BYTES, KeyRing, MasterKey, Recovery, RecoveryConfig, StoreConfig, StoreWriter,
+    recover,
 };
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
-use super::bug::records;
+use super::ledger::Ledger;
 use super::{DiskBug, Faults, SimulatedDisk};
 use crate::random::Random;
 
@@ -64,16 +63,7 @@ pub struct DiskStory {
     played: Played,
     /// All that was ever published.
     published: BTreeMap<FrameId, Bytes>,
-    /// Frames that were said to be durable: the newest, and all before it.
-    acknowledged: Option<FrameId>,
-    /// The frames that the disk had when the last life ended, in segments that had not expired, with their sizes.
-    held: Vec<(FrameId, u64)>,
-    /// Frames that a start has not brought back though older ones came, and those that expired: never to be seen again.
-    gone: BTreeSet<FrameId>,
-    /// The salts that were seen, and the segments that they belong to.
-    salts: BTreeMap<[u8; 32], SegmentNumber>,
-    /// What was sealed with which salt and nonce.
-    sealed: BTreeMap<([u8; 32], u64), u32>,
+    ledger: Ledger,
 }
 
 impl DiskStory {
@@ -81,11 +71,13 @@ impl DiskStory {
     pub fn seeded(seed: u64) -> Self {
         let mut random = Random::seeded(seed);
         let memory_bytes_max = random.within(20_000..=100_000);
+        let camera: CameraName = "dock/cam1".parse().expect("a good name");
         let keys = KeyRing::new(vec![MasterKey::new([42; KEY_BYTES])]).expect("one key is enough");
         Self {
             seed,
             disk: SimulatedDisk::seeded(random.next_u64()),
-            camera: "dock/cam1".parse().expect("a good name"),
+            ledger: Ledger::new(camera.clone(), keys.clone()),
+            camera,
             keys,
             bug: None,
             durability: *random.pick(&[Durability::Group, Durability::Sync, Durability::Async]),
@@ -96,11 +88,6 @@ impl DiskStory {
             epoch: 0,
             played: Played::default(),
             published: BTreeMap::new(),
-            acknowledged: None,
-            held: Vec::new(),
-            gone: BTreeSet::new(),
-            salts: BTreeMap::new(),
-            sealed: BTreeMap::new(),
             random,
         }
     }
@@ -118,7 +105,7 @@ impl DiskStory {
         for _ in 0..8 {
             let end =
                 *self.random.pick(&[End::PowerCut, End::PowerCut, End::PowerCut, End::Killed, End::Stopped]);
-            let result = self.live(end).and_then(|()| self.look_at_disk());
+            let result = self.live(end).and_then(|()| self.ledger.look_at(&mut self.disk, &[MARK]));
             result.map_err(|broken| format!("seed {}, life {}, {end:?}: {broken}", self.seed, self.epoch))?;
         }
         let seed = self.seed;
@@ -182,11 +169,11 @@ impl DiskStory {
             }
         }
         self.played.lost += writer.status().lost;
-        self.acknowledged = self.acknowledged.max(writer.status().durable);
+        self.ledger.acknowledged(writer.status().durable);
         self.disk = writer.into_storage();
         self.disk.set_faults(Faults::default());
         self.disk.syncing = None;
-        self.note_held();
+        self.ledger.ended(&mut self.disk);
         if end == End::PowerCut {
             self.played.power_cuts += 1;
             self.disk.cut_power();
@@ -223,6 +210,7 @@ impl DiskStory {
         };
         let id = intake.publish(self.now, frame).map_err(|error| format!("publishing failed: {error}"))?;
         self.published.insert(id, payload);
+        self.ledger.published(id);
         self.played.frames += 1;
         Ok(())
     }
@@ -258,26 +246,9 @@ impl DiskStory {
         let recovery = recover(&mut self.disk, config, || now).map_err(|error| error.to_string())?;
         self.played.recovered += recovery.report.records;
         self.played.damaged += recovery.report.damaged;
-        self.check_report(&recovery)?;
         self.check_content(&recovery.records)?;
-        self.check_gaps(&recovery.records)?;
-        self.check_promised(&recovery.records)?;
-        self.check_gone(&recovery.records)?;
+        self.ledger.recovered(&recovery, self.recovery_bytes_max)?;
         Ok(recovery)
-    }
-
-    fn check_report(&self, recovery: &Recovery) -> Result<(), String> {
-        let report = &recovery.report;
-        if let Some(forged) = report.damages.iter().find(|damage| damage.kind != DamageKind::Torn) {
-            return Err(format!("what a power cut tears passes its checksum: {forged}"));
-        }
-        if let Some(strange) = report.strange.iter().find(|s| s.why != HeaderError::Torn) {
-            return Err(format!("a segment of our own is taken for a strange one: {strange}"));
-        }
-        if report.missing > 0 {
-            return Err(format!("a log that nobody touched is taken for an older copy: {report:?}"));
-        }
-        Ok(())
     }
 
     /// I1: bytes are those that were published.
@@ -290,122 +261,6 @@ impl DiskStory {
                     return Err(format!("frame {id} has other bytes than were published"));
                 }
                 Some(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// I3: one piece, in order, and what is missing in it is stated.
-    fn check_gaps(&self, records: &[Record]) -> Result<(), String> {
-        for pair in records.windows(2) {
-            let (a, b) = (pair[0].frame.meta.id, pair[1].frame.meta.id);
-            if a >= b {
-                return Err(format!("frame {b} comes after frame {a}"));
-            }
-            if a.epoch == b.epoch {
-                let between = (a.sequence.0 + 1)..b.sequence.0;
-                let stated = |sequence: u64| {
-                    pair[1].skipped.iter().any(|range| {
-                        range.reason == SkipReason::Evicted
-                            && range.clipped(Sequence(sequence), Sequence(sequence + 1)).is_some()
-                    })
-                };
-                if let Some(hole) = between.clone().find(|sequence| !stated(*sequence)) {
-                    return Err(format!("between {a} and {b}, frame {hole} is missing without a word"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// I3: everything that was said to be durable and has not expired.
-    fn check_promised(&self, records: &[Record]) -> Result<(), String> {
-        let back: BTreeSet<FrameId> = records.iter().map(|record| record.frame.meta.id).collect();
-        let oldest = records.first().map(|record| record.frame.meta.id);
-        let bytes: u64 = records.iter().map(|record| record.frame.payload.len() as u64).sum();
-        // Only as many as there was room for in memory.
-        let before = self.held.iter().rev().find(|(id, _)| oldest.is_some_and(|oldest| *id < oldest));
-        let full = before.is_some_and(|(_, next)| bytes + next > self.recovery_bytes_max);
-        for (id, _) in self.held.iter().filter(|(id, _)| Some(*id) <= self.acknowledged) {
-            let excused = full && oldest.is_some_and(|oldest| *id < oldest);
-            if !excused && !back.contains(id) {
-                return Err(format!("frame {id} was said to be durable, and is gone"));
-            }
-        }
-        Ok(())
-    }
-
-    /// I4: nothing comes back that had expired, or that an earlier start had given up.
-    fn check_gone(&mut self, records: &[Record]) -> Result<(), String> {
-        if let Some(back) = records.iter().find(|record| self.gone.contains(&record.frame.meta.id)) {
-            return Err(format!("frame {} had gone, and is back", back.frame.meta.id));
-        }
-        let Some(oldest) = records.first().map(|record| record.frame.meta.id) else {
-            self.gone.extend(self.published.keys());
-            return Ok(());
-        };
-        let back: BTreeSet<FrameId> = records.iter().map(|record| record.frame.meta.id).collect();
-        self.gone.extend(self.published.range(oldest..).map(|(id, _)| *id).filter(|id| !back.contains(id)));
-        Ok(())
-    }
-
-    /// Notes what the disk holds when a life ends. What is older is gone.
-    fn note_held(&mut self) {
-        self.held = self.read_disk();
-        if let Some((oldest, _)) = self.held.first() {
-            self.gone.extend(self.published.range(..*oldest).map(|(id, _)| *id));
-        }
-    }
-
-    /// The frames on the disk as it stands, and their sizes, oldest first.
-    fn read_disk(&mut self) -> Vec<(FrameId, u64)> {
-        let oldest = self.disk.bounds.unwrap_or_default().oldest;
-        let mut held = Vec::new();
-        let mut limits: Vec<(SegmentNumber, u64)> = Vec::new();
-        for (segment, bytes) in self.disk.list().unwrap_or_default() {
-            if let Ok(scan) = SegmentScan::open(&mut self.disk, &self.camera, &self.keys, segment, bytes) {
-                limits.push((segment, scan.index()));
-            }
-        }
-        for (segment, bytes) in self.disk.list().unwrap_or_default() {
-            let scan = SegmentScan::open(&mut self.disk, &self.camera, &self.keys, segment, bytes);
-            let Ok(mut scan) = scan else { continue };
-            let limit = limits.iter().filter(|(other, _)| *other > segment).map(|(_, first)| *first).min();
-            while let Some(scanned) = scan.next(&mut self.disk, true) {
-                let Scanned::Record(record) = scanned else { continue };
-                if limit.is_some_and(|limit| record.index >= limit) {
-                    break;
-                }
-                if segment >= oldest {
-                    held.push((record.meta.id, record.payload.map_or(0, |payload| payload.len() as u64)));
-                }
-            }
-        }
-        held.sort_unstable();
-        held
-    }
-
-    /// I11, and the rule of nonces: nothing readable, and no key and nonce for two things.
-    fn look_at_disk(&mut self) -> Result<(), String> {
-        for segment in self.disk.segments() {
-            let bytes = self.disk.bytes(segment).cloned().unwrap_or_default();
-            if memchr::memmem::find(&bytes, MARK).is_some() {
-                return Err(format!("segment {} holds pixels in the clear", segment.0));
-            }
-            let Ok((header, _, length)) = SegmentHeader::decode(&bytes, &self.keys) else { continue };
-            if *self.salts.entry(header.salt).or_insert(segment) != segment {
-                return Err(format!("segment {} has the salt of another", segment.0));
-            }
-            for (head, stored) in records(&bytes[length..]) {
-                if RecordHead::decode(stored).is_none()
-                    || checksum(&stored[head.payload_range()]) != head.payload_checksum
-                {
-                    continue;
-                }
-                let content = checksum(stored);
-                if *self.sealed.entry((header.salt, head.index)).or_insert(content) != content {
-                    return Err(format!("segment {}: nonce {} was used twice", segment.0, head.index));
-                }
             }
         }
         Ok(())
