@@ -7,6 +7,7 @@
 //! | [`scenario`] | worlds drawn at random |
 //! | [`scenario_file`] | worlds written down in TOML, with what is expected of them |
 //! | [`check`] | what must hold in every world |
+//! | [`footage`] | what cameras see, and what codecs make of it |
 //! | [`disk`] | a disk that tears, fails and runs full under a camera's log, and stories that are played on it |
 //! | [`link`] | the model of a link and of the connections on it |
 //! | [`awstream`] | the experiment of AWStream, replayed from its published measurements |
@@ -20,6 +21,7 @@ mod chance;
 pub mod channel;
 pub mod check;
 pub mod disk;
+pub mod footage;
 pub mod link;
 mod payload;
 pub mod policies;
@@ -30,12 +32,13 @@ pub mod time;
 mod trace;
 pub mod world;
 
+pub use crate::footage::Footage;
 pub use crate::link::LinkSpec;
 pub use crate::payload::PAYLOAD_BYTES_MAX;
 pub use crate::time::{HostClock, Moment, ms, secs};
 pub use crate::world::{
     Action, ApplicationId, ApplicationSpec, Bug, CameraCounts, CameraId, CameraSpec, CaptureTimes, Counter,
-    Delivered, EdgeId, EdgeSpec, Failure, Host, Told, World,
+    Delivered, DiskSpec, EdgeId, EdgeSpec, Failure, Host, MediumId, MediumSpec, Told, World,
 };
 
 /// `mbps(20)` is 20,000,000 bits per second.

@@ -2,16 +2,21 @@
 
 use std::time::Duration;
 
-use mez_core::contract::Contract;
+use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::history::Reach;
+use mez_core::profile::ProfileHash;
+use mez_core::store::Durability;
 use mez_core::subscription::Deliver;
 
+use crate::channel::wifi::{Constants, Interferer, Load, Scene};
+use crate::disk::Faults;
+use crate::footage::Footage;
 use crate::link::LinkSpec;
 use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{
-    Action, ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, Counter, EdgeId, EdgeSpec,
-    Host, World,
+    Action, ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, Counter, DiskSpec, EdgeId,
+    EdgeSpec, Host, MediumSpec, World,
 };
 
 /// Nothing is disturbed before this.
@@ -43,20 +48,28 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let mut random = Random::seeded(seed ^ 0x7363_656e_6172_696f);
     let length = random.duration(secs(8)..=secs(16));
     let cameras_max = *random.pick(&[1, 1, 1, 2, 2, 3]);
-    let edge = EdgeSpec { log_bytes_max: random.within(6..=64) << 20, ..EdgeSpec::default() };
+    let specs: Vec<CameraSpec> = (0..cameras_max).map(|_| camera(&mut random)).collect();
+    let count = *random.pick(&[1, 1, 2, 3, 4, 32]);
+    // Every application may hold a frame for as long as it likes, and they count: below that, nothing is promised.
+    let most = specs.iter().map(|spec| u64::from(*spec.frame_bytes.end())).max().unwrap_or_default();
+    let needed = most * (count + 8) * 2 * cameras_max as u64;
+    let log_bytes_max = (random.within(6..=64) << 20).max(needed);
+    let disk = random.one_in(4).then(|| disk(&mut random));
+    let edge = EdgeSpec { log_bytes_max, disk, ..EdgeSpec::default() };
     let mut world = World::seeded_with(seed, edge);
-
-    let cameras: Vec<CameraId> = ["dock/cam1", "dock/cam2", "yard/cam1"][..cameras_max]
+    let medium = shared(&mut random, &specs).map(|spec| world.medium(spec));
+    let cameras: Vec<CameraId> = ["dock/cam1", "dock/cam2", "yard/cam1"]
         .iter()
-        .map(|name| world.camera(name, camera(&mut random)))
+        .zip(specs)
+        .map(|(name, spec)| world.camera(name, CameraSpec { medium, ..spec }))
         .collect();
     let rival = random.one_in(8).then(|| {
         let other = random.one_in(2).then_some("spiffe://world/camera/other");
         world.rival(cameras[0], other)
     });
-    let count = *random.pick(&[1, 1, 2, 3, 4, 32]);
+    let people = Footage::PEDESTRIANS.profile().map(|profile| world.profile(profile));
     let applications: Vec<ApplicationId> =
-        (0..count).map(|_| world.application(application(&mut random, variety))).collect();
+        (0..count).map(|_| world.application(application(&mut random, variety, people))).collect();
 
     let faults = random.within(0..=7);
     for _ in 0..faults {
@@ -66,9 +79,66 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     (world, length)
 }
 
+/// A log on disk, which keeps more or less than memory does.
+fn disk(random: &mut Random) -> DiskSpec {
+    DiskSpec {
+        durability: *random.pick(&[
+            Durability::Group,
+            Durability::Group,
+            Durability::Sync,
+            Durability::Async,
+        ]),
+        disk_bytes_max: random.within(1..=24) << 20,
+        segment_bytes: random.within(64..=2_048) << 10,
+    }
+}
+
+/// What all cameras share, if they share something.
+fn shared(random: &mut Random, cameras: &[CameraSpec]) -> Option<MediumSpec> {
+    match random.within(0..=5) {
+        0 => {
+            let most = cameras.iter().map(|camera| camera.link.bits_per_second).max().unwrap_or_default();
+            let bits_per_second = most * cameras.len() as u64;
+            let queue = cameras.iter().map(|camera| camera.link.queue_bytes_max).min().unwrap_or_default();
+            let queue_bytes_max = queue * cameras.len() as u64;
+            Some(MediumSpec::Queue { bits_per_second, queue_bytes_max, cameras: cameras.len() })
+        }
+        1 => Some(MediumSpec::Wifi(wifi(random, cameras.len()))),
+        _ => None,
+    }
+}
+
+/// A Wi-Fi medium with up to two cameras of others, two stations that do not hear each other, or an oven.
+fn wifi(random: &mut Random, cameras: usize) -> Scene {
+    let load = |bytes: u64| Load {
+        bytes: bytes as f64,
+        frames_per_second: 15.0,
+        size_noise: 0.1,
+        on_off_ms: Some((2_000.0, 2_000.0)),
+    };
+    let others: Vec<Load> =
+        (0..random.within(0..=2)).map(|_| load(random.within(20_000..=300_000))).collect();
+    let mut scene = Scene::new(&Constants::CALIBRATED, &others);
+    let stations = std::iter::repeat_n((Constants::CALIBRATED.station(), None), cameras);
+    scene.cameras = stations.chain(scene.cameras).collect();
+    if scene.cameras.len() > 1 && random.one_in(4) {
+        scene.hidden = vec![(0, 1)];
+        scene.constants.request_after_failures = 1;
+    }
+    if random.one_in(6) {
+        scene.interferers = vec![Interferer::oven(2_000.0, 4_000.0)];
+    }
+    scene
+}
+
 fn camera(random: &mut Random) -> CameraSpec {
+    let footage = *random.pick(&Footage::ALL);
+    let films = random.one_in(3);
     let interval = *random.pick(&[ms(16), ms(33), ms(66), ms(100), ms(100), ms(200), ms(500), secs(2)]);
     let (least, most) = *random.pick(&[(200, 2_000), (5_000, 20_000), (30_000, 60_000), (100_000, 200_000)]);
+    let spec = CameraSpec { footage, frame_bytes: least..=most, interval, ..CameraSpec::default() };
+    let spec = if films { CameraSpec::filming(footage) } else { spec };
+    let most = *spec.frame_bytes.end();
     let needed = u64::from(most) * 8 * 1_000_000_000 / SERVICE_TIME_MAX.as_nanos() as u64;
     let bits_per_second =
         (*random.pick(&[300_000, 1_000_000, 2_000_000, 5_000_000, 20_000_000, 100_000_000])).max(needed);
@@ -82,31 +152,43 @@ fn camera(random: &mut Random) -> CameraSpec {
         queue_bytes_max: u64::min(queue_bytes_max, queue_most),
         lost_once_in: *random.pick(&[0, 0, 0, 1000, 200, 30]),
     };
+    // What is written is sealed, which costs more than all the rest of a world.
+    let keeps = random.one_in(3) && most <= 60_000;
     CameraSpec {
         link,
-        interval,
+        disk: keeps.then(|| disk(random)),
+        codec_slowness: *random.pick(&[1, 1, 1, 4]),
         jitter: *random.pick(&[ms(0), ms(2), ms(30)]),
-        frame_bytes: least..=most,
         log_bytes_max: random.within(2..=16) << 20,
         capture_times: *random.pick(&[
             CaptureTimes::Broker,
             CaptureTimes::Broker,
             CaptureTimes::Publisher { wrong_once_in: 9 },
         ]),
-        ..CameraSpec::default()
+        ..spec
     }
 }
 
-fn application(random: &mut Random, variety: Variety) -> ApplicationSpec {
+fn application(random: &mut Random, variety: Variety, people: Option<ProfileHash>) -> ApplicationSpec {
     let pattern = *random.pick(&["**", "**", "dock/*", "dock/cam1", "*/cam1", "yard/**"]);
     let consumes = *random.pick(&[ms(0), ms(1), ms(20), ms(80), ms(300)]);
     let latency_bound = *random.pick(&[None, Some(ms(30)), Some(ms(100)), Some(secs(1))]);
     let accuracy_floor = random.one_in(2).then_some(0.9);
+    let profile = people.filter(|_| accuracy_floor.is_some() && random.one_in(2));
+    let (degrade, skip) = (OnInfeasible::Degrade, OnInfeasible::Skip);
+    let on_infeasible = *random.pick(&[degrade, degrade, degrade, degrade, skip, skip, OnInfeasible::Stop]);
     let priority = random.within(0..=2) as i32;
     let every = random.one_in(3);
     let spec = if every { ApplicationSpec::every(pattern) } else { ApplicationSpec::newest(pattern) };
     let spec = ApplicationSpec {
-        contract: Contract { latency_bound, accuracy_floor, priority, ..Contract::default() },
+        contract: Contract {
+            latency_bound,
+            accuracy_floor,
+            profile,
+            on_infeasible,
+            priority,
+            ..Contract::default()
+        },
         replies: random.one_in(4),
         ..spec.consuming(consumes)
     };
@@ -133,6 +215,18 @@ fn application(random: &mut Random, variety: Variety) -> ApplicationSpec {
     }
 }
 
+/// Something that a disk does wrong.
+fn disk_faults(random: &mut Random) -> Faults {
+    let fine = Faults::default();
+    match random.within(0..=4) {
+        0 => Faults { full: true, ..fine },
+        1 => Faults { failing_writes: true, ..fine },
+        2 => Faults { failing_syncs: true, ..fine },
+        3 => Faults { sync_polls: random.within(1..=100) as u32, ..fine },
+        _ => Faults { stuck: true, ..fine },
+    }
+}
+
 /// One fault, and its end.
 fn plan(
     world: &mut World,
@@ -151,7 +245,7 @@ fn plan(
     let counter =
         *random.pick(&[Counter::Kept, Counter::Kept, Counter::Kept, Counter::LastWriteLost, Counter::Lost]);
     let edge = EdgeId::default();
-    match random.within(0..=15) {
+    match random.within(0..=19) {
         0..=2 => {
             world.at(start, Action::Cut(camera)).at(start + long, Action::Restore(camera));
         }
@@ -198,6 +292,21 @@ fn plan(
         14 => {
             let host = Host::Edge(edge);
             world.at(start, Action::Freeze(host)).at(start + short, Action::Thaw(host));
+        }
+        16 | 17 => {
+            let host = *random.pick(&[Host::Camera(camera), Host::Edge(edge)]);
+            let faults = disk_faults(random);
+            world
+                .at(start, Action::Disk(host, faults))
+                .at(start + long, Action::Disk(host, Faults::default()));
+        }
+        18 => {
+            world
+                .at(start, Action::CutPower(Host::Camera(camera)))
+                .at(start + short, Action::StartCamera(camera, counter));
+        }
+        19 => {
+            world.at(start, Action::CutPower(Host::Edge(edge))).at(start + short, Action::StartEdge(edge));
         }
         _ => {
             if let Some(rival) = rival {

@@ -39,6 +39,12 @@ pub(crate) fn run(args: EmulateArgs) -> Result<(), Failure> {
             args.scenario
         )));
     }
+    if scenario.has_shared_links() {
+        return Err(Failure::text(format!(
+            "{}: its cameras share a link, which is emulated in virtual time only (mez bench world); give each a link of its own",
+            args.scenario
+        )));
+    }
     // The threads that are made from here on wake on time.
     wake_on_time();
     let seed = args.seed.unwrap_or(scenario.seed());

@@ -11,12 +11,16 @@ use mez_core::name::CameraName;
 use mez_core::profile::SizedProfile;
 
 use super::Checks;
-use crate::time::{Moment, ms, secs};
+use crate::time::{Moment, ms};
 
 /// Stamps are whole nanoseconds, and a frame is stamped a moment after it is published.
 const ROUNDING: Duration = Duration::from_micros(2);
 /// I6: who gets no frame in time is told within a second, looked at every 250 ms; and what is late by then is on its way.
 const TOLD_MAX: Duration = ms(1_500);
+
+/// The sliding second of contracts, less and more what clocks may differ by in it: a frame at its edge may count or not.
+const WINDOW_MIN: Duration = ms(999);
+const WINDOW_MAX: Duration = ms(1_001);
 
 /// What one application was promised and got.
 pub(crate) struct Kept {
@@ -67,10 +71,11 @@ impl Checks {
         let late = bound.zip(error).is_some_and(|(bound, error)| age > bound + error + ROUNDING);
         let recent = kept.frames.entry(camera.clone()).or_default();
         recent.push_back((now, late));
-        while recent.front().is_some_and(|(at, _)| now.since(*at) >= secs(1)) {
+        while recent.front().is_some_and(|(at, _)| now.since(*at) >= WINDOW_MAX) {
             recent.pop_front();
         }
-        let (frames, lates) = (recent.len(), recent.iter().filter(|(_, late)| *late).count());
+        let frames = recent.len();
+        let lates = recent.iter().filter(|(at, late)| *late && now.since(*at) < WINDOW_MIN).count();
         if !late && !below {
             kept.unkept_since = now;
         }
@@ -89,6 +94,11 @@ impl Checks {
         if let Some(kept) = self.contracts.get_mut(&id) {
             kept.state = Some(state);
         }
+    }
+
+    /// The state that an application was told last.
+    pub(crate) fn told_state(&self, id: SubscriptionId) -> Option<ContractState> {
+        self.contracts.get(&id)?.state
     }
 
     /// Looks for applications that do not know how they fare. `since` is from when on they should get frames.

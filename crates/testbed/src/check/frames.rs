@@ -23,6 +23,8 @@ pub(super) struct Run {
 
 pub(super) struct PublishedFrame {
     pub(super) payload: Bytes,
+    /// Its width and height.
+    pub(super) pixels: (u32, u32),
     /// What a codec made of it, under the name of the rung.
     pub(super) made: Option<(Rung, Bytes)>,
     /// How that is coded, and to which frame it refers.
@@ -45,7 +47,9 @@ impl PublishedFrame {
     fn is(&self, meta: &FrameMeta, payload: &Bytes) -> bool {
         let named = match &self.made {
             Some((rung, made)) if *rung == meta.rung => same(made, payload),
-            _ if meta.rung == Rung::original() => same(&self.payload, payload),
+            _ if meta.rung == Rung::original() => {
+                (meta.width, meta.height) == self.pixels && same(&self.payload, payload)
+            }
             // Of the past, or nobody made it.
             _ => meta.rung.as_str() == PAST_RUNG && same(&reduced(&self.payload), payload),
         };
@@ -81,7 +85,7 @@ impl Checks {
         camera: &CameraName,
         run: u64,
         id: FrameId,
-        payload: Bytes,
+        (payload, pixels): (Bytes, (u32, u32)),
         captured: Timestamp,
     ) {
         let at = self.now;
@@ -95,6 +99,7 @@ impl Checks {
         let quality = Quality::default();
         frames.push(PublishedFrame {
             payload,
+            pixels,
             made: None,
             encoding: Encoding::Jpeg,
             refers: None,
@@ -154,6 +159,11 @@ impl Checks {
         self.expect(!again, "one crossing", || format!("camera {camera} sends {id} again"));
     }
 
+    /// A replica log begins with these, which a disk gave back.
+    pub(crate) fn restored(&mut self, edge_run: u64, camera: &CameraName, ids: &[FrameId]) {
+        self.appended.entry((edge_run, camera.clone())).or_default().extend(ids);
+    }
+
     /// A replica log took a frame.
     pub(crate) fn appended(&mut self, edge_run: u64, camera: &CameraName, record: &Record) {
         let id = record.frame.meta.id;
@@ -187,7 +197,7 @@ impl Checks {
     }
 
     /// The runs that published exactly this frame; a breach if there is none.
-    pub(super) fn matching_runs(
+    pub(crate) fn matching_runs(
         &mut self,
         camera: &CameraName,
         meta: &FrameMeta,

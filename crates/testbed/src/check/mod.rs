@@ -12,6 +12,8 @@
 //! | `clock` | the age that the edge states is right within the error that it states | `deliveries.rs` |
 //! | `one crossing` | no frame is given to a link twice, whatever the number of subscribers | `frames.rs` |
 //! | `one in flight` | at most one frame of a connection has bytes unsent | `frames.rs` |
+//! | `recovery` | what a broker's disk gives back at a start is one piece with all that was durable; nothing that had gone or nobody published (I3, I4) | `world/storage.rs` |
+//! | `sealed` | no pixels lie on a disk in the clear, and no key and nonce sealed two things (I11) | `world/storage.rs` |
 //! | `holes` | a reading that asks the camera passes over no frame of the past that the camera holds (I5) | `world/past.rs` |
 //! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
 //! | `references` | no frame is sent that refers to one that the camera has given up, or that went over another connection | `chains.rs` |

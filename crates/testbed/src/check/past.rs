@@ -58,8 +58,9 @@ impl Checks {
         }
     }
 
-    /// When a process of a camera published a frame.
-    pub(crate) fn published_at(&self, camera: &CameraName, run: u64, id: FrameId) -> Option<Moment> {
-        self.published_frame(camera, run, id).map(|frame| frame.at)
+    /// When a camera published a frame; the last time, if a lost counter gave its name twice.
+    pub(crate) fn published_at(&self, camera: &CameraName, id: FrameId) -> Option<Moment> {
+        let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();
+        runs.filter_map(|run| run.frames.get(id.sequence.0 as usize)).map(|frame| frame.at).max()
     }
 }

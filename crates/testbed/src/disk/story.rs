@@ -10,8 +10,8 @@ use mez_core::frame::{Encoding, Epoch, FrameId};
 use mez_core::log::{LogConfig, Record, log};
 use mez_core::name::CameraName;
 use mez_core::store::{
-    BATCH_INTERVAL, Durability, KEY_BYTES, KeyRing, MasterKey, Recovery, RecoveryConfig, StoreConfig, StoreWriter,
-    recover,
+    BATCH_INTERVAL, Durability, KEY_BYTES, KeyRing, MasterKey, Recovery, RecoveryConfig, StoreConfig,
+    StoreWriter, recover,
 };
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 

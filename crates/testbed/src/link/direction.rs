@@ -66,6 +66,15 @@ struct Service {
     bits_left: u64,
 }
 
+/// What a shared medium has to know of a queue.
+#[derive(Default)]
+struct Shared {
+    /// Bytes of each piece of which the medium has not been told.
+    untold: VecDeque<u64>,
+    /// Bytes of each piece that is gone from the queue, but not from the medium's: it is transmitted in vain.
+    void: VecDeque<u64>,
+}
+
 pub(super) struct Direction {
     pub(super) bits_per_second: u64,
     pub(super) delay: Duration,
@@ -73,6 +82,8 @@ pub(super) struct Direction {
     queue: VecDeque<Chunk>,
     queued_bytes: u64,
     service: Option<Service>,
+    /// A medium that others are on as well says when the first of the queue has been transmitted.
+    shared: Option<Shared>,
     /// What has left the transmitter, with the moment of its arrival. Queue before propagation: bytes in flight
     /// do not occupy the router.
     travelling: VecDeque<(Moment, Chunk)>,
@@ -87,13 +98,36 @@ impl Direction {
             queue: VecDeque::new(),
             queued_bytes: 0,
             service: None,
+            shared: None,
             travelling: VecDeque::new(),
         }
     }
 
+    /// From now on a medium says when a piece has been transmitted. Before anything is sent.
+    pub(super) fn share(&mut self) {
+        self.shared = Some(Shared::default());
+    }
+
     /// Whether one more piece may enter the queue. The last one may reach beyond the bound.
     pub(super) fn has_room(&self) -> bool {
-        self.queued_bytes < self.queue_bytes_max
+        let void = self.shared.as_ref().map_or(0, |shared| shared.void.iter().sum());
+        self.queued_bytes + void < self.queue_bytes_max
+    }
+
+    /// Bytes of a piece that has entered the queue since this was last asked, for the shared medium.
+    pub(super) fn take_untold(&mut self) -> Option<u64> {
+        self.shared.as_mut()?.untold.pop_front()
+    }
+
+    /// The shared medium has transmitted the first piece; `None` if that was in vain.
+    pub(super) fn transmitted(&mut self) -> Option<Chunk> {
+        let shared = self.shared.as_mut()?;
+        if shared.void.pop_front().is_some() {
+            return None;
+        }
+        let chunk = self.queue.pop_front()?;
+        self.queued_bytes -= chunk.bytes();
+        Some(chunk)
     }
 
     /// Whether nothing is queued or being transmitted.
@@ -108,6 +142,9 @@ impl Direction {
 
     pub(super) fn push(&mut self, now: Moment, chunk: Chunk) {
         self.queued_bytes += chunk.bytes();
+        if let Some(shared) = &mut self.shared {
+            shared.untold.push_back(chunk.bytes());
+        }
         self.queue.push_back(chunk);
         self.serve(now);
     }
@@ -156,11 +193,15 @@ impl Direction {
     pub(super) fn lose_all(&mut self) -> Vec<Chunk> {
         self.service = None;
         self.queued_bytes = 0;
+        if let Some(shared) = &mut self.shared {
+            // The medium was told of them, or will be: it does not know better.
+            shared.void.extend(self.queue.iter().map(Chunk::bytes));
+        }
         self.travelling.drain(..).map(|(_, chunk)| chunk).chain(self.queue.drain(..)).collect()
     }
 
     fn serve(&mut self, now: Moment) {
-        if self.service.is_none() {
+        if self.service.is_none() && self.shared.is_none() {
             self.service =
                 self.queue.front().map(|chunk| Service { from: now, bits_left: chunk.bytes() * 8 });
         }

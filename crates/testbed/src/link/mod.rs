@@ -86,6 +86,14 @@ impl Link {
         }
     }
 
+    /// The same on a medium that others are on as well: it is told what enters the queues with [`Link::take_queued`], and says what has
+    /// been transmitted with [`Link::handle_transmitted`].
+    pub fn shared(spec: LinkSpec, random: Random, first_id: u64) -> Self {
+        let mut link = Self::new(spec, random, first_id);
+        link.directions.iter_mut().for_each(Direction::share);
+        link
+    }
+
     // ---- getters ------------------------------------------------------------------------------------------
 
     /// Whether nothing passes.
@@ -354,6 +362,22 @@ impl Link {
         self.connections.retain(|_, connection| !connection.is_over());
     }
 
+    /// Bytes of a piece that has entered the queue of a side since this was last asked.
+    pub fn take_queued(&mut self, from: Side) -> Option<u64> {
+        self.directions[from as usize].take_untold()
+    }
+
+    /// The shared medium has transmitted the first piece of a side's queue, or has given it up after trying again and again.
+    pub fn handle_transmitted(&mut self, now: Moment, from: Side, arrives: bool) {
+        if let Some(chunk) = self.directions[from as usize].transmitted() {
+            match arrives {
+                true => self.set_off(now, from, chunk),
+                false => self.lose(now, from, chunk),
+            }
+        }
+        self.pump(now, from);
+    }
+
     // ---- inside -------------------------------------------------------------------------------------------
 
     fn say(&mut self, now: Moment, from: Side, id: LinkId, kind: Kind) {
@@ -380,6 +404,11 @@ impl Link {
         if !lost {
             return self.directions[from as usize].travel(now, chunk);
         }
+        self.lose(now, from, chunk);
+    }
+
+    /// Something is lost on the way, as will be noticed.
+    fn lose(&mut self, now: Moment, from: Side, chunk: Chunk) {
         // RFC 9002, section 6.1.2: a packet is taken for lost 9/8 of a round trip after one that arrived.
         let noticed = now + self.spec.round_trip_time() * 9 / 8 + ACKNOWLEDGE_DELAY;
         if let Some(connection) = self.connections.get_mut(&chunk.connection) {

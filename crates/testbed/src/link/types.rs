@@ -23,7 +23,7 @@ pub enum Side {
 }
 
 impl Side {
-    pub(super) const BOTH: [Self; 2] = [Self::Camera, Self::Edge];
+    pub(crate) const BOTH: [Self; 2] = [Self::Camera, Self::Edge];
 
     pub(super) const fn other(self) -> Self {
         match self {

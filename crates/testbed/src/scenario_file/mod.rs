@@ -34,7 +34,9 @@ pub use self::real::Wanted;
 pub use self::run::{Report, Seen};
 pub use self::shipped::SHIPPED;
 use crate::channel::links::Kind;
-use crate::world::{ApplicationSpec, CameraSpec, Counter};
+use crate::disk::Faults;
+use crate::footage::Footage;
+use crate::world::{ApplicationSpec, CameraSpec, Counter, DiskSpec};
 
 /// A scenario that makes sense.
 #[derive(Clone, Debug)]
@@ -43,10 +45,16 @@ pub struct Scenario {
     about: String,
     seed: u64,
     length: Duration,
+    /// How the edge keeps its replicas.
+    edge_disk: Option<DiskSpec>,
     cameras: Vec<(String, CameraSpec)>,
     /// What each camera's link carries, where that is drawn anew for every seed.
     channels: Vec<Option<Kind>>,
+    /// What the links of some cameras share, and of which.
+    shared: Option<(Sharing, Vec<usize>)>,
     subscriptions: Vec<(String, ApplicationSpec)>,
+    /// The footage whose profile each subscription names.
+    profiles: Vec<Option<Footage>>,
     changes: Vec<Change>,
     expectations: Vec<Expectation>,
 }
@@ -73,6 +81,29 @@ impl Scenario {
     }
 }
 
+/// What cameras share on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sharing {
+    /// One queue in front of one bottleneck.
+    Queue,
+    /// A Wi-Fi medium on which all hear each other.
+    Wifi,
+    /// One on which the first two do not. Who fails asks for leave.
+    WifiHidden,
+    /// One beside a microwave oven, which is at work for half of the time.
+    WifiOven,
+}
+
+impl Sharing {
+    /// All of them, by the names that files use.
+    const ALL: [(&'static str, Self); 4] = [
+        ("queue", Self::Queue),
+        ("wifi", Self::Wifi),
+        ("wifi_hidden", Self::WifiHidden),
+        ("wifi_oven", Self::WifiOven),
+    ];
+}
+
 /// Something that happens at a moment.
 #[derive(Clone, Copy, Debug)]
 struct Change {
@@ -94,6 +125,9 @@ enum Happening {
     SilenceCamera(usize),
     PublishCamera(usize),
     StepWallOfCamera(usize, i64),
+    CutPowerOfCamera(usize),
+    DiskOfCamera(usize, Faults),
+    CutPowerOfEdge,
     KillEdge,
     StartEdge,
     FreezeEdge,

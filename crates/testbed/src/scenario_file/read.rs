@@ -7,10 +7,12 @@ use mez_core::contract::Contract;
 use mez_core::name::{CameraName, CameraPattern};
 use serde::Deserialize;
 
-use super::{Change, Expectation, Happening, Scenario};
+use super::{Change, Expectation, Happening, Scenario, Sharing};
 use crate::channel::links::Kind;
+use crate::disk::Faults;
+use crate::footage::Footage;
 use crate::link::LinkSpec;
-use crate::world::{ApplicationSpec, CameraSpec, Counter};
+use crate::world::{ApplicationSpec, CameraSpec, Counter, DiskSpec};
 
 /// The longest scenario: an hour of virtual time.
 const SECONDS_MAX: f64 = 3_600.0;
@@ -51,6 +53,7 @@ struct RawScenario {
     #[serde(default)]
     seed: u64,
     seconds: f64,
+    edge_disk_megabytes: Option<f64>,
     #[serde(default)]
     link: RawLink,
     #[serde(default)]
@@ -68,6 +71,7 @@ struct RawScenario {
 struct RawLink {
     megabits_per_second: Option<f64>,
     channel: Option<String>,
+    shared: Option<String>,
     one_way_delay_ms: Option<f64>,
     queue_kilobytes: Option<f64>,
     lost_once_in: Option<u64>,
@@ -77,10 +81,12 @@ struct RawLink {
 #[serde(deny_unknown_fields)]
 struct RawCamera {
     name: String,
+    footage: Option<String>,
     frames_per_second: Option<f64>,
     jitter_ms: Option<f64>,
     frame_kilobytes: Option<[f64; 2]>,
     log_megabytes: Option<f64>,
+    disk_megabytes: Option<f64>,
     #[serde(default)]
     link: RawLink,
 }
@@ -94,6 +100,7 @@ struct RawSubscription {
     consumes_ms: Option<f64>,
     latency_ms: Option<f64>,
     accuracy: Option<f64>,
+    profile: Option<String>,
     priority: Option<i32>,
     #[serde(default)]
     replies: bool,
@@ -118,6 +125,11 @@ enum RawFault {
     StartCameraWithoutCounter,
     FreezeCamera,
     ThawCamera,
+    CutPowerOfCamera,
+    FillDiskOfCamera,
+    BreakDiskOfCamera,
+    MendDiskOfCamera,
+    CutPowerOfEdge,
     Silence,
     Publish,
     KillEdge,
@@ -193,9 +205,12 @@ impl FromStr for Scenario {
             about: raw.about,
             seed: raw.seed,
             length,
+            edge_disk: disk("edge_disk_megabytes", raw.edge_disk_megabytes)?,
             cameras: Vec::new(),
             channels: Vec::new(),
+            shared: None,
             subscriptions: Vec::new(),
+            profiles: Vec::new(),
             changes: Vec::new(),
             expectations: Vec::new(),
         };
@@ -205,7 +220,9 @@ impl FromStr for Scenario {
                 return wrong(format!("{field}.name"), format!("{:?} is there twice", camera.name));
             }
             scenario.cameras.push((camera.name.clone(), camera.spec(&field, &raw.link)?));
-            scenario.channels.push(camera.link.channel(&format!("{field}.link"), &raw.link)?);
+            let field = format!("{field}.link");
+            scenario.channels.push(camera.link.channel(&field, &raw.link)?);
+            scenario.share(camera.link.sharing(&field, &raw.link)?, &field, index)?;
         }
         for (index, subscription) in raw.subscription.iter().enumerate() {
             let field = format!("subscription[{index}]");
@@ -213,6 +230,7 @@ impl FromStr for Scenario {
                 return wrong(format!("{field}.name"), format!("{:?} is there twice", subscription.name));
             }
             scenario.subscriptions.push((subscription.name.clone(), subscription.spec(&field)?));
+            scenario.profiles.push(subscription.profile(&field)?);
         }
         for (index, change) in raw.change.iter().enumerate() {
             let changes = change.happenings(&format!("change[{index}]"), &scenario)?;
@@ -224,6 +242,45 @@ impl FromStr for Scenario {
         }
         Ok(scenario)
     }
+}
+
+impl Scenario {
+    /// A camera's link is one of those that share something.
+    fn share(&mut self, sharing: Option<Sharing>, field: &str, camera: usize) -> Result<(), ScenarioError> {
+        let Some(sharing) = sharing else { return Ok(()) };
+        let (known, cameras) = self.shared.get_or_insert_with(|| (sharing, Vec::new()));
+        if *known != sharing {
+            return wrong(
+                format!("{field}.shared"),
+                "a scenario has one shared medium; another camera shares another",
+            );
+        }
+        let first = cameras.first().map_or(camera, |first| *first);
+        if sharing == Sharing::Queue
+            && self.cameras[first].1.link.bits_per_second != self.cameras[camera].1.link.bits_per_second
+        {
+            return wrong(
+                format!("{field}.megabits_per_second"),
+                "cameras that share a queue have one rate together; give it in [link]",
+            );
+        }
+        cameras.push(camera);
+        Ok(())
+    }
+}
+
+/// A log on disk of so many megabytes.
+fn disk(field: &str, megabytes: Option<f64>) -> Result<Option<DiskSpec>, ScenarioError> {
+    let Some(megabytes) = megabytes else { return Ok(None) };
+    let disk_bytes_max = (within(field, megabytes, 0.1, 1e3)? * 1e6) as u64;
+    Ok(Some(DiskSpec { disk_bytes_max, segment_bytes: disk_bytes_max / 16, ..DiskSpec::default() }))
+}
+
+/// Built-in footage by its name.
+fn footage(field: &str, name: &str) -> Result<Footage, ScenarioError> {
+    let known: Vec<&str> = Footage::ALL.iter().map(|footage| footage.name).collect();
+    Footage::named(name)
+        .map_or_else(|| wrong(field, format!("there is no {name}; there are {}", known.join(", "))), Ok)
 }
 
 impl RawLink {
@@ -251,12 +308,32 @@ impl RawLink {
         Ok(spec)
     }
 
+    /// What it shares with the links of other cameras. A link with a channel of its own shares nothing.
+    fn sharing(&self, field: &str, others: &Self) -> Result<Option<Sharing>, ScenarioError> {
+        if self.shared.is_some() && self.channel.is_some()
+            || others.shared.is_some() && others.channel.is_some()
+        {
+            return wrong(format!("{field}.shared"), "give either a channel of its own or something shared");
+        }
+        let others = others.shared.as_ref().filter(|_| self.channel.is_none());
+        let Some(name) = self.shared.as_ref().or(others) else { return Ok(None) };
+        let known: Vec<&str> = Sharing::ALL.iter().map(|(name, _)| *name).collect();
+        match Sharing::ALL.iter().find(|(known, _)| known == name) {
+            Some((_, sharing)) => Ok(Some(*sharing)),
+            None => wrong(
+                format!("{field}.shared"),
+                format!("there is no {name}; there are {}", known.join(", ")),
+            ),
+        }
+    }
+
     /// What it carries, if that is drawn. A rate of its own keeps a camera from the channel of the others.
     fn channel(&self, field: &str, others: &Self) -> Result<Option<Kind>, ScenarioError> {
         if self.megabits_per_second.is_some() && self.channel.is_some() {
             return wrong(format!("{field}.channel"), "give either a channel or megabits_per_second");
         }
-        let others = others.channel.as_ref().filter(|_| self.megabits_per_second.is_none());
+        let own = self.megabits_per_second.is_some() || self.shared.is_some();
+        let others = others.channel.as_ref().filter(|_| !own);
         let Some(name) = self.channel.as_ref().or(others) else { return Ok(None) };
         let known: Vec<&str> = Kind::ALL.iter().map(|(name, _)| *name).collect();
         match Kind::named(name) {
@@ -274,8 +351,11 @@ impl RawCamera {
         if let Err(error) = self.name.parse::<CameraName>() {
             return wrong(format!("{field}.name"), error.to_string());
         }
-        let mut spec =
-            CameraSpec { link: self.link.spec(&format!("{field}.link"), link)?, ..CameraSpec::default() };
+        let filmed = match &self.footage {
+            Some(name) => CameraSpec::filming(footage(&format!("{field}.footage"), name)?),
+            None => CameraSpec::default(),
+        };
+        let mut spec = CameraSpec { link: self.link.spec(&format!("{field}.link"), link)?, ..filmed };
         if let Some(rate) = self.frames_per_second {
             let rate = within(&format!("{field}.frames_per_second"), rate, 0.01, FRAMES_PER_SECOND_MAX)?;
             spec.interval = Duration::from_secs_f64(1.0 / rate);
@@ -293,11 +373,23 @@ impl RawCamera {
             let log = within(&format!("{field}.log_megabytes"), log, 1.0, 1e5)?;
             spec.log_bytes_max = (log * 1e6) as u64;
         }
+        spec.disk = disk(&format!("{field}.disk_megabytes"), self.disk_megabytes)?;
         Ok(spec)
     }
 }
 
 impl RawSubscription {
+    /// The footage whose profile it names.
+    fn profile(&self, field: &str) -> Result<Option<Footage>, ScenarioError> {
+        let field = format!("{field}.profile");
+        let Some(name) = &self.profile else { return Ok(None) };
+        let footage = footage(&field, name)?;
+        match footage.profile() {
+            Some(_) => Ok(Some(footage)),
+            None => wrong(field, format!("the accuracies of {name} were not measured, so it has no profile")),
+        }
+    }
+
     fn spec(&self, field: &str) -> Result<ApplicationSpec, ScenarioError> {
         if let Err(error) = self.cameras.parse::<CameraPattern>() {
             return wrong(format!("{field}.cameras"), error.to_string());
@@ -393,6 +485,17 @@ impl RawChange {
             }
             RawFault::FreezeCamera => of_cameras(&Happening::FreezeCamera),
             RawFault::ThawCamera => of_cameras(&Happening::ThawCamera),
+            RawFault::CutPowerOfCamera => of_cameras(&Happening::CutPowerOfCamera),
+            RawFault::FillDiskOfCamera => of_cameras(&|camera| {
+                Happening::DiskOfCamera(camera, Faults { full: true, ..Faults::default() })
+            }),
+            RawFault::BreakDiskOfCamera => of_cameras(&|camera| {
+                Happening::DiskOfCamera(camera, Faults { stuck: true, ..Faults::default() })
+            }),
+            RawFault::MendDiskOfCamera => {
+                of_cameras(&|camera| Happening::DiskOfCamera(camera, Faults::default()))
+            }
+            RawFault::CutPowerOfEdge => of_all(Happening::CutPowerOfEdge),
             RawFault::Silence => of_cameras(&Happening::SilenceCamera),
             RawFault::Publish => of_cameras(&Happening::PublishCamera),
             RawFault::KillEdge => of_all(Happening::KillEdge),
@@ -471,6 +574,26 @@ mod tests {
                 "camera[1].link.megabits_per_second",
             ),
             ("[[camera]]\nname = \"c\"\nfps = 3\n", "unknown field `fps`"),
+            (
+                "[[camera]]\nname = \"c\"\nfootage = \"cats\"\n",
+                "camera[1].footage: there is no cats; there are pedestrians",
+            ),
+            (
+                "[[camera]]\nname = \"c\"\nlink = { shared = \"string\" }\n",
+                "camera[1].link.shared: there is no string; there are queue",
+            ),
+            (
+                "[[camera]]\nname = \"c\"\nlink = { shared = \"wifi\", channel = \"calm\" }\n",
+                "camera[1].link.shared: give either a channel",
+            ),
+            (
+                "[[camera]]\nname = \"c\"\nlink = { shared = \"wifi\" }\n[[camera]]\nname = \"d\"\nlink = { shared = \"queue\" }\n",
+                "camera[2].link.shared: a scenario has one shared medium",
+            ),
+            (
+                "[[subscription]]\nname = \"t\"\ncameras = \"**\"\nprofile = \"panning_720p\"\n",
+                "subscription[1].profile: the accuracies of panning_720p were not measured",
+            ),
             (
                 "[[change]]\nat_s = 9\nfault = \"cut\"\ncamera = \"**\"\n",
                 "change[0].at_s: 9 is not between 0 and 5",

@@ -68,6 +68,11 @@ impl Scenario {
         Timetable::new(first, steps)
     }
 
+    /// Whether cameras share a link, which relays of their own cannot emulate.
+    pub fn has_shared_links(&self) -> bool {
+        self.shared.as_ref().is_some_and(|(_, cameras)| cameras.len() > 1)
+    }
+
     /// Whether something happens that is not of the links: hosts that stop or start, clocks that are set.
     pub fn has_faults_of_hosts(&self) -> bool {
         let of_links = |what: &Happening| {

@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-use super::{Expectation, Happening, Scenario};
+use super::{Expectation, Happening, Scenario, Sharing};
 use crate::channel::links::Kind;
+use crate::channel::wifi::{Constants, Interferer, Scene};
 use crate::random::Random;
 use crate::time::Moment;
-use crate::world::{Action, ApplicationId, CameraId, Delivered, EdgeId, Failure, Host, World};
+use crate::world::{
+    Action, ApplicationId, CameraId, CameraSpec, Delivered, EdgeId, EdgeSpec, Failure, Host, MediumId,
+    MediumSpec, World,
+};
 
 /// A link whose capacity is drawn has a new rate every so many milliseconds.
 const RATE_MS: usize = 5;
+/// An oven is at work for so long on average, and rests for as long.
+const OVEN_MS: f64 = 10_000.0;
 /// The lowest of them, in bits per second: nothing takes for ever.
 const RATE_MIN: u64 = 10_000;
 
@@ -58,11 +64,22 @@ impl Scenario {
     /// # Errors
     /// The first breach of a rule. What is expected and not met is no error: see [`Report::missed`].
     pub fn run(&self, seed: u64) -> Result<Report, Box<Failure>> {
-        let mut world = World::seeded(seed);
-        let cameras: Vec<CameraId> =
-            self.cameras.iter().map(|(name, spec)| world.camera(name, spec.clone())).collect();
-        let applications: Vec<ApplicationId> =
-            self.subscriptions.iter().map(|(_, spec)| world.application(spec.clone())).collect();
+        let edge = EdgeSpec { disk: self.edge_disk.clone(), ..EdgeSpec::default() };
+        let mut world = World::seeded_with(seed, edge);
+        let shared = self.medium(&mut world);
+        let cameras = self.cameras.iter().enumerate().map(|(index, (name, spec))| {
+            let medium =
+                shared.as_ref().filter(|(_, on_it)| on_it.contains(&index)).map(|(medium, _)| *medium);
+            world.camera(name, CameraSpec { medium, ..spec.clone() })
+        });
+        let cameras: Vec<CameraId> = cameras.collect();
+        let applications = self.subscriptions.iter().zip(&self.profiles).map(|((_, spec), footage)| {
+            let mut spec = spec.clone();
+            spec.contract.profile =
+                footage.and_then(|known| known.profile()).map(|known| world.profile(known));
+            world.application(spec)
+        });
+        let applications: Vec<ApplicationId> = applications.collect();
         for change in &self.changes {
             world.at(Moment::START + change.at, change.what.action(&cameras, &applications));
         }
@@ -82,6 +99,33 @@ impl Scenario {
             trace_hash: world.trace_hash(),
             trace_entries: world.trace_entries(),
         })
+    }
+}
+
+impl Scenario {
+    /// What cameras share, and which.
+    fn medium(&self, world: &mut World) -> Option<(MediumId, &[usize])> {
+        let (sharing, cameras) = self.shared.as_ref()?;
+        let mut scene = Scene::new(&Constants::CALIBRATED, &[]);
+        scene.cameras = vec![(Constants::CALIBRATED.station(), None); cameras.len()];
+        let spec = match sharing {
+            Sharing::Queue => MediumSpec::Queue {
+                bits_per_second: self.cameras[*cameras.first()?].1.link.bits_per_second,
+                queue_bytes_max: self.cameras[*cameras.first()?].1.link.queue_bytes_max,
+                cameras: cameras.len(),
+            },
+            Sharing::Wifi => MediumSpec::Wifi(scene),
+            Sharing::WifiHidden => {
+                scene.hidden = vec![(0, 1)];
+                scene.constants.request_after_failures = 1;
+                MediumSpec::Wifi(scene)
+            }
+            Sharing::WifiOven => {
+                scene.interferers = vec![Interferer::oven(OVEN_MS, OVEN_MS)];
+                MediumSpec::Wifi(scene)
+            }
+        };
+        Some((world.medium(spec), cameras))
     }
 }
 
@@ -117,6 +161,9 @@ impl Happening {
             Self::StepWallOfCamera(camera, seconds) => {
                 Action::StepWall(Host::Camera(cameras[camera]), seconds)
             }
+            Self::CutPowerOfCamera(camera) => Action::CutPower(Host::Camera(cameras[camera])),
+            Self::DiskOfCamera(camera, faults) => Action::Disk(Host::Camera(cameras[camera]), faults),
+            Self::CutPowerOfEdge => Action::CutPower(Host::Edge(edge)),
             Self::KillEdge => Action::KillEdge(edge),
             Self::StartEdge => Action::StartEdge(edge),
             Self::FreezeEdge => Action::Freeze(Host::Edge(edge)),

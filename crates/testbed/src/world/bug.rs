@@ -43,6 +43,8 @@ pub enum Bug {
     LossForgotten,
     /// An edge's decoder shows something of every frame, whether or not it can be decoded.
     UndecodableShown,
+    /// A shared medium forgets once in a while to say that a piece is through.
+    PieceForgotten,
     /// Applications are told that their contract is kept, whatever comes, and nothing else.
     AllIsWell,
 }

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput, Transform, Transformed};
 use mez_core::broker::edge::CameraInfo;
 use mez_core::broker::{EdgeIndex, Intake, IntakeConfig, LinkId, PublishError, Published};
+use mez_core::contract::Joint;
 use mez_core::controller::named::PolicyName;
 use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId};
-use mez_core::history::PastQuery;
+use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::log::{AppendError, LogConfig, LogReader, Record, log};
 use mez_core::name::CameraName;
 use mez_core::units::{ClockAnchor, Timestamp};
@@ -18,7 +19,9 @@ use mez_core::wire::{Message, MessageBuffer, Report};
 use super::chain::{Coded, Encoder};
 use super::events::Event;
 use super::past::request_of;
+use super::storage::{KeptLog, Owner, past_of};
 use super::{Bug, CameraId, CameraSpec, CaptureTimes, Counter, LinkNode, Node, Timer, World};
+use crate::footage::{Footage, Scene};
 use crate::link::{Link, LinkOutput, LinkSpec, Side};
 use crate::payload::{payload, received};
 use crate::random::Random;
@@ -29,8 +32,8 @@ use crate::trace::What;
 const PERSIST_MS_MAX: u64 = 20;
 /// How long it takes until the broker's thread learns that the log has grown, in nanoseconds.
 const TELL_NANOS_MAX: u64 = 100_000;
-/// How long a codec takes for a frame, and one that hangs until it is given up.
-const MAKING_MS: std::ops::RangeInclusive<u64> = 2..=15;
+/// How long something that a codec made waits where its host is frozen, until it is looked at again.
+const FROZEN_LOOK: Duration = ms(15);
 /// One frame in so many makes the codec fail, and one in so many makes it hang.
 const CODEC_FAILS_ONCE_IN: u64 = 150;
 const CODEC_HANGS_ONCE_IN: u64 = 400;
@@ -75,6 +78,10 @@ pub(super) struct CameraHost {
     pub(super) timer: Timer,
     pub(super) process: Option<CameraProcess>,
     pub(super) random: Random,
+    /// What it sees.
+    scene: Scene,
+    /// Its log on disk.
+    pub(super) kept: Option<KeptLog>,
     counts: CameraCounts,
     /// The counter on the disk.
     persisted: u64,
@@ -97,6 +104,8 @@ pub(super) struct CameraProcess {
     dialled: bool,
     captured: Option<Timestamp>,
     encoder: Encoder,
+    /// It told the edge last that no rung keeps the contracts that lead.
+    says_infeasible: bool,
 }
 
 #[derive(Default)]
@@ -112,14 +121,20 @@ impl CameraProcess {
         self.connections.len()
     }
 
-    /// The frame of the past that a question admits, as its log answers.
+    /// What it has of the past, in memory and on disk.
+    pub(super) fn whole_past(&self, kept: Option<&mut KeptLog>, query: PastQuery) -> PastAnswer {
+        past_of(&self.reader, kept, query)
+    }
+
+    /// The frame of the past that a question admits, as its log in memory answers.
     pub(super) fn past(&self, query: &PastQuery) -> Option<Record> {
         self.reader.find(query)
     }
 
-    /// The oldest capture time in its log.
-    pub(super) fn held_from(&self) -> Option<Timestamp> {
-        self.reader.held_from()
+    /// Whether those who lead want nothing below their bounds, and it has said that there is nothing else.
+    pub(super) fn is_silenced(&self) -> bool {
+        let joint = self.broker.demand().and_then(|demand| Joint::of(&demand.contracts));
+        self.says_infeasible && joint.is_some_and(|joint| !joint.degrade)
     }
 
     pub(super) fn open_connections(&self) -> impl Iterator<Item = LinkId> {
@@ -129,13 +144,23 @@ impl CameraProcess {
 
 impl World {
     /// A camera on a host and a link of its own, whose broker runs.
-    pub fn camera(&mut self, name: &str, spec: CameraSpec) -> CameraId {
+    ///
+    /// # Panics
+    /// The medium that it is to share has no place left.
+    pub fn camera(&mut self, name: &str, mut spec: CameraSpec) -> CameraId {
         let random = self.random.split();
         let link = self.links.len();
+        let medium = spec.medium.map(|medium| self.join(medium, link));
+        if let Some((medium, _)) = medium {
+            spec.link.bits_per_second = self.media[medium].share();
+            spec.link.queue_bytes_max = self.media[medium].queue_share().unwrap_or(spec.link.queue_bytes_max);
+        }
         let longer = if self.bug == Some(Bug::LongQueue) { 100 } else { 1 };
         let carries = LinkSpec { queue_bytes_max: spec.link.queue_bytes_max * longer, ..spec.link };
+        let make = if medium.is_some() { Link::shared } else { Link::new };
         self.links.push(LinkNode {
-            link: Link::new(carries, random, (link as u64 + 1) << 32),
+            link: make(carries, random, (link as u64 + 1) << 32),
+            medium,
             timer: Timer::new(),
             frozen: None,
         });
@@ -197,9 +222,13 @@ impl World {
     fn camera_on(&mut self, name: &str, spec: CameraSpec, link: usize, clock: HostClock) -> CameraId {
         let index = self.cameras.len();
         let identity = spec.identity.clone().unwrap_or_else(|| format!("spiffe://world/camera/{name}"));
-        let random = self.random.split();
+        let mut random = self.random.split();
+        let scene = Scene::new(&spec.footage, random.split());
+        let name: CameraName = name.parse().expect("scenarios give cameras valid names");
+        let kept = spec.disk.clone();
+        let kept = kept.map(|disk| KeptLog::new(&name, disk, random.split(), self.disk_bug));
         self.cameras.push(CameraHost {
-            name: name.parse().expect("scenarios give cameras valid names"),
+            name,
             identity,
             spec,
             link,
@@ -212,6 +241,8 @@ impl World {
             timer: Timer::new(),
             process: None,
             random,
+            scene,
+            kept,
             counts: CameraCounts::default(),
             // It has been started a few times before.
             persisted: 3,
@@ -225,16 +256,32 @@ impl World {
         self.kill_camera(index);
         let run = self.next_run();
         let now = self.now;
+        let recovery = self.recover_camera(index);
         let host = &mut self.cameras[index];
         match counter {
             Counter::Kept => host.persisted += 1,
             Counter::LastWriteLost => {}
             Counter::Lost => host.persisted = 1,
         }
+        let newest = recovery.as_ref().and_then(|recovery| recovery.resume.newest_epoch);
+        if let Some(newest) = newest.filter(|newest| newest.0 >= host.persisted) {
+            // The log on disk knows a later start.
+            host.persisted = newest.0 + 1;
+        }
         let epoch = Epoch(host.persisted);
         let anchor = host.clock.anchor(now);
         let log_bytes_max = host.spec.log_bytes_max * if self.bug == Some(Bug::LogTooLarge) { 4 } else { 1 };
-        let (writer, reader) = log(LogConfig::with_bytes_max(log_bytes_max));
+        let (mut writer, reader) = log(LogConfig::with_bytes_max(log_bytes_max));
+        if let Some(recovery) = recovery {
+            for record in recovery.records {
+                // What does not fit stays on disk.
+                let _ = writer.append(record.frame, record.skipped, record.arrived);
+            }
+            let clocks = (host.clock.monotonic(now), host.clock.wall(now));
+            if let Some(kept) = &mut host.kept {
+                kept.write(recovery.resume, reader.cursor_at_end(), (epoch, anchor), clocks);
+            }
+        }
         let config = CameraConfig {
             camera: host.name.clone(),
             epoch,
@@ -257,10 +304,12 @@ impl World {
             dialled: false,
             captured: None,
             encoder: Encoder::default(),
+            says_infeasible: false,
         });
         let first = host.random.duration(ms(0)..=host.spec.interval);
         self.events.push(now + first, Event::Publish { camera: index, run });
         self.owners.insert(run, index);
+        self.arm_log(Owner::Camera(index), run, now);
         self.disturb(index);
         self.touch(Node::Camera(index));
     }
@@ -269,6 +318,7 @@ impl World {
         if let Some(process) = self.cameras[index].process.take() {
             let link = self.cameras[index].link;
             self.links[link].link.lose_owner(process.run);
+            self.end_log(&Owner::Camera(index));
             self.thaw_camera_host(link);
             self.disturb(index);
             self.touch(Node::Link(link));
@@ -286,10 +336,9 @@ impl World {
         if !host.publishing || self.links[host.link].frozen.is_some() {
             return;
         }
-        let bytes = host
-            .random
-            .within(u64::from(*host.spec.frame_bytes.start())..=u64::from(*host.spec.frame_bytes.end()))
-            as u32;
+        host.scene.pass(host.spec.interval);
+        let within = (*host.spec.frame_bytes.start(), *host.spec.frame_bytes.end());
+        let bytes = Footage::published_bytes(within, &mut host.scene);
         let (captured, wrong) = match host.spec.capture_times {
             CaptureTimes::Broker => (None, false),
             CaptureTimes::Publisher { wrong_once_in } => {
@@ -301,20 +350,22 @@ impl World {
         };
         self.payloads += 1;
         let payload = payload(self.payloads, bytes);
-        let frame =
-            Published { payload: payload.clone(), encoding: Encoding::Jpeg, width: 64, height: 48, captured };
+        let (width, height) = host.spec.pixels;
+        let frame = Published { payload: payload.clone(), encoding: Encoding::Jpeg, width, height, captured };
         match process.intake.publish(host.clock.monotonic(self.now), frame) {
             Ok(id) => {
                 let record = process.reader.newest().expect("a frame was just appended");
                 let captured = record.frame.meta.captured;
                 process.captured = Some(captured);
                 host.counts.published += 1;
-                self.checks.published(&host.name, run, id, payload, captured);
+                let entered = payload.clone();
+                self.checks.published(&host.name, run, id, (payload, host.spec.pixels), captured);
                 self.checks
                     .expect(!wrong, "order", || format!("{id} was taken with the capture time of the last"));
                 self.trace.record(self.now, What::Published { camera: index, frame: id, bytes });
                 let told = self.now + Duration::from_nanos(host.random.within(0..=TELL_NANOS_MAX));
                 self.events.push(told, Event::Told { camera: index, run });
+                self.enter_log(&Owner::Camera(index), id, &entered);
             }
             Err(error) => {
                 let expected = match error {
@@ -339,7 +390,11 @@ impl World {
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
         // A frame that is too large for the edge need not be sent.
         let bytes_max = self.edges[host.spec.edge.0].spec.frame_bytes_max as usize;
-        let newest = process.reader.newest().filter(|record| record.frame.payload.len() <= bytes_max);
+        let epoch = process.broker.epoch();
+        let newest = process
+            .reader
+            .newest()
+            .filter(|record| record.frame.meta.id.epoch == epoch && record.frame.payload.len() <= bytes_max);
         process.told = newest.map(|record| record.frame.meta.id).or(process.told);
         if self.bug == Some(Bug::FramesKeptBack) && process.told.is_some_and(|id| id.sequence.0 % 50 > 40) {
             return;
@@ -353,52 +408,63 @@ impl World {
     fn make(&mut self, index: usize, transform: &Transform) {
         let host = &mut self.cameras[index];
         let Some(process) = &mut host.process else { return };
-        let Transform { frame, setting, bytes_max, deadline, .. } = transform;
+        let (frame, setting) = (&transform.frame, &transform.setting);
         let id = frame.meta.id;
         let (fails, hangs) =
             (host.random.one_in(CODEC_FAILS_ONCE_IN), host.random.one_in(CODEC_HANGS_ONCE_IN));
-        let done = if hangs {
-            host.clock.moment_of(*deadline).max(self.now)
-        } else {
-            self.now + ms(host.random.within(MAKING_MS))
-        };
         process.encoder.heed(transform, self.bug);
-        let published = frame.payload.len() as u64;
-        let coded = if fails || hangs {
-            // Whatever it held is gone.
-            process.encoder = Encoder::default();
-            Err(Transformed::Failed)
-        } else if setting.is_chained() {
-            let coded = process.encoder.encode(transform, published, &mut host.random);
-            coded.map_err(|bytes| Transformed::TooLarge { bytes })
-        } else {
-            let bytes = (published * host.random.within(3..=60) / 100).max(1);
-            let known = self.profiles.values().find_map(|known| known.profile.get(&setting.rung()));
-            let bytes = known.map_or(bytes, |rung| (rung.bytes.mean as u64).min(published));
-            if bytes > u64::from(*bytes_max) {
-                Err(Transformed::TooLarge { bytes: bytes as u32 })
-            } else {
-                Ok(Coded { link: ChainLink::still(id.sequence), refers: None, bytes })
+        let (takes, mut coded) = process.encoder.encode(transform, &host.spec.footage, &mut host.scene);
+        self.follow_profile(index, transform, &mut coded);
+        let host = &mut self.cameras[index];
+        let Some(process) = &mut host.process else { return };
+        let deadline = host.clock.moment_of(transform.deadline).max(self.now);
+        let done = self.now + takes * host.spec.codec_slowness;
+        let (done, late) = if hangs || done > deadline { (deadline, true) } else { (done, false) };
+        let made = match coded {
+            _ if fails || late => {
+                // Whatever it held is gone.
+                process.encoder = Encoder::default();
+                Transformed::Failed
             }
-        };
-        let made = coded.map_or_else(
-            |failed| failed,
-            |Coded { link: chain, refers, bytes }| {
+            Err(bytes) => Transformed::TooLarge { bytes },
+            Ok(Coded { link: chain, refers, setting: made, bytes }) => {
                 let (width, height) = setting.size((frame.meta.width, frame.meta.height));
                 // Memory of its own: the log's frame is let go of.
                 let payload = received(&frame.payload).slice(..bytes as usize);
-                let (rung, encoding) = (setting.rung(), Encoder::encoding(setting));
+                let (rung, encoding) = (made.rung(), Encoder::encoding(setting));
                 self.checks.made(&host.name, process.run, id, (&rung, payload.clone()), (encoding, refers));
                 Transformed::Made { payload, encoding, width, height, rung, chain }
-            },
-        );
+            }
+        };
         let (run, made) = (process.run, Box::new(made));
         self.events.push(done, Event::Made { camera: index, run, frame: id, made });
     }
 
+    /// Where a contract's profile knows the rung of a still, it is right about its size.
+    fn follow_profile(&self, index: usize, transform: &Transform, coded: &mut Result<Coded, u32>) {
+        let Transform { frame, setting, bytes_max, .. } = transform;
+        let (pixels, rung) = ((frame.meta.width, frame.meta.height), setting.rung());
+        let host = &self.cameras[index];
+        let profiles = self.profiles.values().filter(|known| known.size == pixels && !setting.is_chained());
+        let Some(known) = profiles.filter_map(|known| known.profile.get(&rung)).next() else { return };
+        if host.spec.footage.knows(&rung) {
+            return;
+        }
+        let bytes = (known.bytes.mean as u64).min(frame.payload.len() as u64);
+        *coded = match bytes <= u64::from(*bytes_max) {
+            true => Ok(Coded {
+                link: ChainLink::still(frame.meta.id.sequence),
+                refers: None,
+                setting: *setting,
+                bytes,
+            }),
+            false => Err(bytes as u32),
+        };
+    }
+
     pub(super) fn made(&mut self, index: usize, run: u64, frame: FrameId, made: Transformed) {
         if self.is_frozen(Node::Camera(index)) {
-            let later = self.now + ms(*MAKING_MS.end());
+            let later = self.now + FROZEN_LOOK;
             return self.events.push(later, Event::Made { camera: index, run, frame, made: Box::new(made) });
         }
         let host = &mut self.cameras[index];
@@ -420,6 +486,9 @@ impl World {
         host.persisted = epoch.0;
         process.intake.raise_epoch(epoch);
         process.captured = None;
+        if let Some(kept) = &mut host.kept {
+            kept.set_start(epoch, process.anchor);
+        }
         process.broker.handle_epoch(host.clock.monotonic(self.now), epoch);
         self.trace.record(self.now, What::EpochRaised { camera: index, epoch: epoch.0 });
         self.disturb(index);
@@ -473,6 +542,9 @@ impl World {
                 link.dial(now, process.run);
             }
             CameraOutput::Send { link: connection, message } => {
+                if let Message::Outlook(outlook) = &message {
+                    process.says_infeasible = outlook.infeasible;
+                }
                 if process.connections.contains_key(&connection) {
                     host.counts.greetings += u64::from(matches!(message, Message::Hello(_)));
                     link.send(now, Side::Camera, connection, encoded(&message));

@@ -1,6 +1,7 @@
 //! Models of the codecs of chains: what a frame refers to, and what can be decoded, without any pixels.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
@@ -9,10 +10,11 @@ use mez_core::broker::edge::Decoded;
 use mez_core::frame::{ChainLink, Encoding, Epoch, Frame, Reference, Sequence};
 use mez_core::name::CameraName;
 use mez_core::setting::{Form, Setting};
+use mez_core::units::Timestamp;
 
 use super::events::Event;
 use super::{Bug, Node, World};
-use crate::random::Random;
+use crate::footage::{Footage, Order, Scene};
 use crate::time::{Moment, ms};
 use crate::trace::What;
 
@@ -22,25 +24,27 @@ const HANG_MS: u64 = 250;
 /// One frame in so many makes a decoder fail, and one in so many makes it hang.
 const DECODER_FAILS_ONCE_IN: u64 = 500;
 const DECODER_HANGS_ONCE_IN: u64 = 1_000;
-/// An encoder keeps to any budget above this.
-const BYTES_MIN: u64 = 100;
 
 /// What an encoder says of a frame that it made.
 pub(super) struct Coded {
     pub(super) link: ChainLink,
     /// The frame that it refers to.
     pub(super) refers: Option<Sequence>,
-    /// The part of the published frame's bytes that it keeps to.
+    /// What was done; coarser than asked for where the budget forced it.
+    pub(super) setting: Setting,
+    /// So many of the published frame's bytes stand for it.
     pub(super) bytes: u64,
 }
 
-/// A camera's encoder of chains.
+/// A camera's encoder.
 #[derive(Default)]
 pub(super) struct Encoder {
     /// The first frame of the chain, the index of the last, and what was asked for it.
     chain: Option<(Sequence, u32, Setting)>,
     /// The last frame, if it was not lost.
     last: Option<Sequence>,
+    /// When the frame that was made last was captured.
+    captured: Option<Timestamp>,
     /// The newest frame that has arrived.
     arrived: Option<Sequence>,
 }
@@ -59,14 +63,15 @@ impl Encoder {
         }
     }
 
-    /// Makes of a frame of `published` bytes one of a chain; the error is the least that it takes.
+    /// Makes of a frame what is asked, and says how long that takes; the error is the fewest bytes that it came down to.
     pub(super) fn encode(
         &mut self,
         transform: &Transform,
-        published: u64,
-        random: &mut Random,
-    ) -> Result<Coded, u32> {
-        let (sequence, setting) = (transform.frame.meta.id.sequence, transform.setting);
+        footage: &Footage,
+        scene: &mut Scene,
+    ) -> (Duration, Result<Coded, u32>) {
+        let (meta, setting) = (&transform.frame.meta, transform.setting);
+        let sequence = meta.id.sequence;
         let chain = self.chain.filter(|(.., before)| {
             transform.reference != Reference::Independent && same_chain(before, &setting)
         });
@@ -76,17 +81,28 @@ impl Encoder {
             (Some(_), None, Some(arrived)) => (Reference::Acknowledged(arrived), Some(arrived)),
             _ => (Reference::Independent, None),
         };
-        let share = if refers.is_none() { 20..=60 } else { 2..=12 };
-        let bytes = (published * random.within(share) / 100).clamp(1, u64::from(transform.bytes_max).max(1));
-        if u64::from(transform.bytes_max) < BYTES_MIN.min(published) {
-            return Err(BYTES_MIN as u32);
-        }
+        let gap = self.captured.map(|before| meta.captured.saturating_since(before));
+        let order = Order {
+            setting,
+            pixels: (meta.width, meta.height),
+            published: transform.frame.payload.len() as u64,
+            bytes_max: transform.bytes_max.into(),
+            gap: gap.filter(|_| refers.is_some()),
+        };
+        let takes = footage.making_time(&order, scene);
+        let cooked = match footage.make(&order, scene) {
+            Ok(cooked) => cooked,
+            Err(bytes) => return (takes, Err(u32::try_from(bytes).unwrap_or(u32::MAX))),
+        };
         let link = match chain.filter(|_| refers.is_some()) {
             Some((first, index, _)) => ChainLink { chain: first, index: index + 1, reference },
             None => ChainLink::still(sequence),
         };
-        (self.chain, self.last) = (Some((link.chain, link.index, setting)), Some(sequence));
-        Ok(Coded { link, refers, bytes })
+        if setting.is_chained() {
+            (self.chain, self.last) = (Some((link.chain, link.index, setting)), Some(sequence));
+            self.captured = Some(meta.captured);
+        }
+        (takes, Ok(Coded { link, refers, setting: cooked.setting, bytes: cooked.bytes }))
     }
 
     /// How its frames are coded.

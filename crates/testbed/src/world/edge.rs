@@ -5,14 +5,17 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::{EdgeBroker, EdgeConfig, EdgeOutput, Peer};
+use mez_core::frame::FrameId;
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
+use mez_core::store::Resume;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{FrameHeader, Message, MessageBuffer};
 
 use super::camera::encoded;
 use super::chain::Decoders;
 use super::past::request_of;
+use super::storage::{KeptLog, Owner};
 use super::{Bug, EdgeId, EdgeSpec, Node, Timer, World};
 use crate::link::{LinkOutput, Side, past_stream};
 use crate::payload::received;
@@ -28,6 +31,8 @@ pub(super) struct EdgeHost {
     /// What arrived and was not looked at, while the host is frozen, and on which link.
     pub(super) frozen: Option<VecDeque<(usize, LinkOutput)>>,
     pub(super) process: Option<EdgeProcess>,
+    /// Its logs on disk.
+    pub(super) kept: BTreeMap<CameraName, KeptLog>,
 }
 
 pub(super) struct EdgeProcess {
@@ -61,6 +66,7 @@ impl World {
             subscriptions_changed: self.now,
             frozen: None,
             process: None,
+            kept: BTreeMap::new(),
         });
         self.start_edge(index);
         self.settle();
@@ -87,6 +93,7 @@ impl World {
             appended: BTreeMap::new(),
             decoders: Decoders::new(),
         });
+        self.take_up_logs(index, run);
         for link in self.links_of(index) {
             self.links[link].link.edge_listens();
             self.touch(Node::Link(link));
@@ -105,6 +112,8 @@ impl World {
             return;
         }
         self.edges[index].frozen = None;
+        let kept: Vec<CameraName> = self.edges[index].kept.keys().cloned().collect();
+        kept.into_iter().for_each(|camera| self.end_log(&Owner::Edge(index, camera)));
         for link in self.links_of(index) {
             self.links[link].link.lose_edge();
             self.touch(Node::Link(link));
@@ -113,6 +122,69 @@ impl World {
             application.lose_subscription();
         }
         self.disturb_edge(index);
+    }
+
+    /// Gives a broker that starts what its disk holds, and begins to write all of it.
+    fn take_up_logs(&mut self, index: usize, run: u64) {
+        let count = self.edges[index].kept.len().max(1) as u64;
+        let now = self.edges[index].clock.monotonic(self.now);
+        let bytes_max = self.edges[index].spec.log_bytes_max / count;
+        let cameras: Vec<CameraName> = self.edges[index].kept.keys().cloned().collect();
+        let (mut found, mut resumes) = (Vec::new(), Vec::new());
+        for camera in cameras {
+            let Some(kept) = self.edges[index].kept.get_mut(&camera) else { continue };
+            let recovered = kept.recover(now, bytes_max);
+            let Some(recovery) = self.check_recovered(&camera, recovered) else { return };
+            let Some(newest) = recovery.resume.newest_epoch else { continue };
+            // Of a start whose anchor nobody knows, the camera is asked to begin another epoch.
+            let anchor = ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO };
+            let start = recovery.start.filter(|(epoch, _)| *epoch >= newest).unwrap_or((newest, anchor));
+            found.push((camera.clone(), start, recovery.records));
+            resumes.push((camera, recovery.resume));
+        }
+        let Some(process) = &mut self.edges[index].process else { return };
+        process.broker.restore(found);
+        for (camera, resume) in resumes {
+            self.write_log(index, run, &camera, resume);
+        }
+    }
+
+    /// Begins to write a camera's log from what its replica in memory holds now on.
+    fn write_log(&mut self, index: usize, run: u64, camera: &CameraName, resume: Resume) {
+        let host = &mut self.edges[index];
+        let clocks = (host.clock.monotonic(self.now), host.clock.wall(self.now));
+        let Some(process) = &mut host.process else { return };
+        let Some((reader, epoch, anchor)) = process.broker.log(camera) else { return };
+        let held = reader.held();
+        let restored: Vec<FrameId> =
+            held.clone().filter_map(|place| reader.get(place)).map(|record| record.frame.meta.id).collect();
+        process.appended.insert(camera.clone(), held.end);
+        self.checks.restored(run, camera, &restored);
+        if let Some(kept) = host.kept.get_mut(camera) {
+            kept.write(resume, reader.cursor_at_end(), (epoch, anchor), clocks);
+            let now = self.now;
+            self.arm_log(Owner::Edge(index, camera.clone()), run, now);
+        }
+    }
+
+    /// A camera has connected: its log is written from now on.
+    fn keep_log(&mut self, index: usize, camera: &CameraName) {
+        let Some(disk) = self.edges[index].spec.disk.clone() else { return };
+        let host = &mut self.edges[index];
+        let Some(process) = &host.process else { return };
+        let (run, now) = (process.run, host.clock.monotonic(self.now));
+        let Some((_, epoch, anchor)) = process.broker.log(camera) else { return };
+        if let Some(kept) = host.kept.get_mut(camera).filter(|kept| kept.is_written()) {
+            return kept.set_start(epoch, anchor);
+        }
+        if !host.kept.contains_key(camera) {
+            let random = self.random.split();
+            host.kept.insert(camera.clone(), KeptLog::new(camera, disk, random, self.disk_bug));
+        }
+        let Some(kept) = host.kept.get_mut(camera) else { return };
+        let recovered = kept.recover(now, 0);
+        let Some(recovery) = self.check_recovered(camera, recovered) else { return };
+        self.write_log(index, run, camera, recovery.resume);
     }
 
     fn links_of(&self, edge: usize) -> Vec<usize> {
@@ -200,6 +272,8 @@ impl World {
                         .fail("demand", format!("a frame of {camera} came, but nobody ever asked"));
                 };
                 self.trace.record(now, What::Appended { edge: index, frame: record.frame.meta.id });
+                let owner = Owner::Edge(index, camera.clone());
+                self.enter_log(&owner, record.frame.meta.id, &record.frame.payload);
                 self.checks.appended(run, &camera, &record);
                 for application in 0..self.applications.len() {
                     if self.applications[application].reads(index, &camera) {
@@ -216,8 +290,11 @@ impl World {
                     }
                 }
             }
-            EdgeOutput::CameraChanged { up, .. } => {
+            EdgeOutput::CameraChanged { camera, up, .. } => {
                 self.trace.record(now, What::CameraChanged { edge: index, up });
+                if up {
+                    self.keep_log(index, &camera);
+                }
             }
         }
     }

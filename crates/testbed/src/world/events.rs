@@ -9,6 +9,7 @@ use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::name::CameraName;
 
+use super::storage::Owner;
 use super::{Action, Node};
 use crate::time::Moment;
 
@@ -32,6 +33,8 @@ pub(super) enum Event {
     Decoded { edge: usize, run: u64, camera: CameraName, fails: bool },
     /// The counter above `above` is on the disk.
     EpochPersisted { camera: usize, run: u64, above: Epoch },
+    /// The writer of a log on disk has something to do.
+    Store { owner: Owner, run: u64 },
     /// An application's thread may look at what it is to read.
     Wake { application: usize },
     /// An application has done with its frame.

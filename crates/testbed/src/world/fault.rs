@@ -1,7 +1,8 @@
 //! What can be done to a world while it runs.
 
 use super::events::Event;
-use super::{ApplicationId, CameraId, EdgeId, Node, World};
+use super::{ApplicationId, CameraId, EdgeId, Failure, Node, World};
+use crate::disk::Faults;
 use crate::link::{LinkOutput, Side};
 use crate::time::{Moment, secs};
 use crate::trace::What;
@@ -33,7 +34,7 @@ pub enum Action {
     Cut(CameraId),
     /// The link carries again.
     Restore(CameraId),
-    /// The link carries so many bits per second from now on.
+    /// The link carries so many bits per second from now on; or what it shares with others: a queue all together, a Wi-Fi station at most.
     Rate(CameraId, u64),
     /// The link carries that part of what its specification says; 1 is all of it.
     Slow(CameraId, u64),
@@ -53,6 +54,10 @@ pub enum Action {
     Freeze(Host),
     /// They go on.
     Thaw(Host),
+    /// The host loses its power: its process is gone, and of what its disk was not told to keep anything may be left.
+    CutPower(Host),
+    /// The host's disk does this wrong from now on, or nothing any more.
+    Disk(Host, Faults),
     /// The application takes no more frames.
     Stall(ApplicationId),
     /// It goes on.
@@ -77,11 +82,21 @@ impl World {
     }
 
     /// Does something now.
+    ///
+    /// # Panics
+    /// At the first breach of a rule, with a [`Failure`].
     pub fn act(&mut self, action: Action) -> &mut Self {
+        if let Err(failure) = self.act_or_fail(action) {
+            panic!("{failure}");
+        }
+        self
+    }
+
+    /// Does something now, unless that breaks a rule.
+    pub fn act_or_fail(&mut self, action: Action) -> Result<(), Box<Failure>> {
         self.apply(action);
         self.settle();
-        self.report();
-        self
+        self.failure().map_or(Ok(()), |failure| Err(Box::new(failure)))
     }
 
     pub(super) fn apply(&mut self, action: Action) {
@@ -107,10 +122,10 @@ impl World {
                 self.links[link].link.restore(now);
                 self.touch(Node::Link(link));
             }
-            Action::Rate(camera, bits_per_second) => self.apply_rate(camera.0, bits_per_second),
+            Action::Rate(camera, bits_per_second) => self.set_link_rate(camera.0, bits_per_second),
             Action::Slow(camera, divisor) => {
-                let bits_per_second = self.cameras[camera.0].spec.link.bits_per_second;
-                self.apply_rate(camera.0, bits_per_second / divisor.max(1));
+                let bits_per_second = self.made_with_rate(camera.0);
+                self.set_link_rate(camera.0, bits_per_second / divisor.max(1));
             }
             Action::Break(camera) => {
                 self.disturb(camera.0);
@@ -143,6 +158,8 @@ impl World {
                 self.thaw_camera_host(self.cameras[camera.0].link);
             }
             Action::Thaw(Host::Edge(edge)) => self.thaw_edge(edge.0),
+            Action::CutPower(host) => self.cut_power(host),
+            Action::Disk(host, faults) => self.set_disk_faults(host, faults),
             Action::Stall(application) => self.applications[application.0].stalled = true,
             Action::Resume(application) => {
                 let application = application.0;
@@ -161,18 +178,11 @@ impl World {
         }
     }
 
-    fn apply_rate(&mut self, camera: usize, bits_per_second: u64) {
-        self.disturb(camera);
-        let link = self.cameras[camera].link;
-        self.links[link].link.set_rate(self.now, bits_per_second);
-        self.touch(Node::Link(link));
-    }
-
     pub(super) fn is_frozen(&self, node: Node) -> bool {
         match node {
             Node::Camera(index) => self.links[self.cameras[index].link].frozen.is_some(),
             Node::Edge(index) => self.edges[index].frozen.is_some(),
-            Node::Link(_) | Node::Application(_) => false,
+            Node::Link(_) | Node::Medium(_) | Node::Application(_) => false,
         }
     }
 
@@ -217,18 +227,19 @@ impl World {
 
     fn heal(&mut self) {
         for index in 0..self.edges.len() {
+            self.set_disk_faults(Host::Edge(EdgeId(index)), Faults::default());
             self.thaw_edge(index);
             if self.edges[index].process.is_none() {
                 self.start_edge(index);
             }
         }
         for index in 0..self.cameras.len() {
+            self.set_disk_faults(Host::Camera(CameraId(index)), Faults::default());
             if self.cameras[index].is_rival {
                 self.kill_camera(index);
                 continue;
             }
-            let bits_per_second = self.cameras[index].spec.link.bits_per_second;
-            self.apply_rate(index, bits_per_second);
+            self.set_link_rate(index, self.made_with_rate(index));
             self.thaw_camera_host(self.cameras[index].link);
             self.links[self.cameras[index].link].link.restore(self.now);
             self.cameras[index].publishing = true;

@@ -23,8 +23,10 @@ mod chain;
 mod edge;
 mod events;
 mod fault;
+mod medium;
 mod past;
 mod spec;
+mod storage;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -42,11 +44,15 @@ use self::camera::CameraHost;
 use self::edge::EdgeHost;
 use self::events::{Event, EventQueue};
 pub use self::fault::{Action, Counter, Host};
+use self::medium::MediumNode;
 pub use self::spec::{
-    ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, EdgeId, EdgeSpec, PAST_RUNG,
+    ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, EdgeId, EdgeSpec, MediumId,
+    MediumSpec, PAST_RUNG,
 };
+pub use self::storage::DiskSpec;
 use self::watch::WATCH_INTERVAL;
 use crate::check::{Checks, Violation};
+use crate::disk::DiskBug;
 use crate::link::{Link, LinkOutput};
 use crate::random::Random;
 use crate::time::{HostClock, Moment, WALL_START_NANOS};
@@ -63,12 +69,15 @@ enum Node {
     Camera(usize),
     Edge(usize),
     Link(usize),
+    Medium(usize),
     /// Has no timer of its own, but may have frames to take.
     Application(usize),
 }
 
 struct LinkNode {
     link: Link,
+    /// What it shares with others, and its place there.
+    medium: Option<(usize, usize)>,
     timer: Timer,
     /// What the camera's host has not looked at, while it is frozen.
     frozen: Option<VecDeque<LinkOutput>>,
@@ -93,6 +102,7 @@ pub struct World {
     random: Random,
     events: EventQueue,
     links: Vec<LinkNode>,
+    media: Vec<MediumNode>,
     cameras: Vec<CameraHost>,
     edges: Vec<EdgeHost>,
     applications: Vec<Application>,
@@ -110,6 +120,7 @@ pub struct World {
     checks: Checks,
     trace: Trace,
     bug: Option<Bug>,
+    disk_bug: Option<DiskBug>,
 }
 
 /// A rule did not hold: everything that is needed to look into it.
@@ -149,6 +160,7 @@ impl World {
             random: Random::seeded(seed),
             events: EventQueue::default(),
             links: Vec::new(),
+            media: Vec::new(),
             cameras: Vec::new(),
             edges: Vec::new(),
             applications: Vec::new(),
@@ -163,6 +175,7 @@ impl World {
             checks: Checks::default(),
             trace: Trace::default(),
             bug: None,
+            disk_bug: None,
         };
         world.edge(edge);
         world.events.push(Moment::START, Event::Watch);
@@ -293,6 +306,7 @@ impl World {
             }
             Event::Decoded { edge, run, camera, fails } => self.decoded(edge, run, camera, fails),
             Event::EpochPersisted { camera, run, above } => self.raise_epoch(camera, run, above),
+            Event::Store { owner, run } => self.step_log(owner, run),
             Event::Wake { application } => self.wake(application),
             Event::Ready { application, frames } => self.finish_frame(application, frames),
             Event::Look { application, subscription } => self.look(application, subscription),
@@ -320,7 +334,7 @@ impl World {
             Node::Camera(index) => self.camera_timeout(index),
             Node::Edge(index) => self.edge_timeout(index),
             Node::Link(index) => self.links[index].link.handle_timeout(now),
-            Node::Application(_) => {}
+            Node::Medium(_) | Node::Application(_) => {}
         }
         self.touch(node);
     }
@@ -334,7 +348,9 @@ impl World {
                     while let Some(output) = self.links[index].link.poll_output() {
                         self.hand_over(index, output);
                     }
+                    self.announce(index);
                 }
+                Node::Medium(index) => self.drain_medium(index),
                 Node::Camera(index) => self.drain_camera(index),
                 Node::Edge(index) => self.drain_edge(index),
                 Node::Application(index) => self.serve_application(index),
@@ -357,6 +373,7 @@ impl World {
             Node::Camera(index) => self.camera_due(index),
             Node::Edge(index) => self.edge_due(index),
             Node::Link(index) => self.links[index].link.poll_timeout(),
+            Node::Medium(index) => self.media[index].due(),
             Node::Application(_) => return,
         };
         let now = self.now;
@@ -385,6 +402,7 @@ impl World {
             Node::Camera(index) => Some(&mut self.cameras[index].timer),
             Node::Edge(index) => Some(&mut self.edges[index].timer),
             Node::Link(index) => Some(&mut self.links[index].timer),
+            Node::Medium(index) => Some(&mut self.media[index].timer),
             Node::Application(_) => None,
         }
     }

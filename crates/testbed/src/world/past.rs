@@ -138,18 +138,15 @@ impl World {
         let host = &self.cameras[camera];
         let Some(process) = host.process.as_ref().filter(|_| asks && !application.excused) else { return };
         let settled = self.quiet_since(camera) + RESUME_MAX * 2;
-        if host.rivals || settled > since || !process.broker.is_up() {
+        if host.rivals || settled > since || !process.broker.is_up() || !self.is_brisk(camera) {
             return;
         }
-        let epoch = process.broker.epoch();
-        // Of other epochs the camera has nothing.
-        let after = last.filter(|last| last.epoch == epoch);
         let end = span.end.unwrap_or(Timestamp::MAX);
-        let query =
-            PastQuery { after, before: next, begin, end, newest: false, reach: Reach::Memory, quality: None };
+        let reach = Reach::Memory;
+        let query = PastQuery { after: last, before: next, begin, end, newest: false, reach, quality: None };
         let Some(passed) = process.past(&query) else { return };
         let id = passed.frame.meta.id;
-        let published = self.checks.published_at(&host.name, process.run, id);
+        let published = self.checks.published_at(&host.name, id);
         let fits =
             passed.frame.payload.len() <= self.edges[application.spec.edge.0].spec.frame_bytes_max as usize;
         let was_past = published.is_some_and(|published| published + ms(100) < since);
@@ -175,14 +172,14 @@ impl World {
         }
         let host = &mut self.cameras[index];
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
-        let mut record = process.past(&query);
+        let mut answer = process.whole_past(host.kept.as_mut(), query);
         if self.bug == Some(Bug::PastWithHoles)
-            && let Some(found) = record.as_ref().filter(|record| record.frame.meta.id.sequence.0 % 5 == 4)
+            && let Some(found) =
+                answer.record.as_ref().filter(|record| record.frame.meta.id.sequence.0 % 5 == 4)
         {
             let after = Some(found.frame.meta.id);
-            record = process.past(&PastQuery { after, ..query });
+            answer = process.whole_past(host.kept.as_mut(), PastQuery { after, ..query });
         }
-        let answer = PastAnswer { record, broken: false, held_from: process.held_from() };
         process.broker.handle_history(host.clock.monotonic(self.now), ticket, answer);
         self.touch(Node::Camera(index));
     }

@@ -7,6 +7,9 @@ use mez_core::contract::Contract;
 use mez_core::history::Reach;
 use mez_core::subscription::Deliver;
 
+use super::storage::DiskSpec;
+use crate::channel::wifi::Scene;
+use crate::footage::Footage;
 use crate::link::LinkSpec;
 use crate::time::{HostClock, ms};
 
@@ -22,6 +25,27 @@ pub struct CameraId(pub(crate) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApplicationId(pub(crate) usize);
 
+/// Names what cameras of a world share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MediumId(pub(crate) usize);
+
+/// What several cameras share.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MediumSpec {
+    /// One queue in front of one bottleneck, each way, first come, first served. Each camera may have as much in it as the others.
+    Queue {
+        /// What all have together.
+        bits_per_second: u64,
+        /// What may wait in the queue, in bytes, of all together.
+        queue_bytes_max: u64,
+        /// How many cameras there will be.
+        cameras: usize,
+    },
+    /// A Wi-Fi medium. Its first stations, those without a load, are the cameras of the world, in the order in which they are made; others are
+    /// there beside them.
+    Wifi(Scene),
+}
+
 /// An edge broker on a host of its own.
 #[derive(Clone, Debug)]
 pub struct EdgeSpec {
@@ -29,6 +53,8 @@ pub struct EdgeSpec {
     pub log_bytes_max: u64,
     /// The largest payload that it takes, in bytes. Default 32 MiB.
     pub frame_bytes_max: u32,
+    /// How it keeps its replica logs on disk. Default: not at all.
+    pub disk: Option<DiskSpec>,
     /// The most cameras. Default 64.
     pub cameras_max: usize,
     /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
@@ -37,7 +63,7 @@ pub struct EdgeSpec {
 
 impl Default for EdgeSpec {
     fn default() -> Self {
-        Self { log_bytes_max: 256 << 20, frame_bytes_max: 32 << 20, cameras_max: 64, clock: None }
+        Self { log_bytes_max: 256 << 20, frame_bytes_max: 32 << 20, cameras_max: 64, disk: None, clock: None }
     }
 }
 
@@ -60,14 +86,25 @@ pub struct CameraSpec {
     pub edge: EdgeId,
     /// The link to it. Default 20 Mbit/s, 5 ms each way.
     pub link: LinkSpec,
+    /// What its link shares with those of other cameras, which then decides on the rate. Default: nothing.
+    pub medium: Option<MediumId>,
     /// The time between two frames. Default 100 ms.
     pub interval: Duration,
     /// By how much that varies, up and down. Default 2 ms.
     pub jitter: Duration,
-    /// The size of a frame, in bytes, drawn evenly. Default 30,000 to 40,000.
+    /// The size of a frame as it is published, in bytes; neighbours are alike. Default 30,000 to 40,000.
     pub frame_bytes: RangeInclusive<u32>,
+    /// What it sees: how large frames are when codecs are done with them, against their size as published, and how long that takes. Default: people
+    /// who walk by.
+    pub footage: Footage,
+    /// Width and height of its frames, in pixels. Default 64 × 48.
+    pub pixels: (u32, u32),
+    /// Its codecs take so many times as long as those that the footage was measured with. Default 1.
+    pub codec_slowness: u32,
     /// The budget of its log, in bytes. Default 32 MiB.
     pub log_bytes_max: u64,
+    /// How it keeps its log on disk. Default: not at all, so that it forgets when it is killed.
+    pub disk: Option<DiskSpec>,
     /// Where capture times come from. Default: the broker.
     pub capture_times: CaptureTimes,
     /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
@@ -81,10 +118,15 @@ impl Default for CameraSpec {
         Self {
             edge: EdgeId(0),
             link: LinkSpec::default(),
+            medium: None,
             interval: ms(100),
             jitter: ms(2),
             frame_bytes: 30_000..=40_000,
+            footage: Footage::PEDESTRIANS,
+            pixels: (64, 48),
+            codec_slowness: 1,
             log_bytes_max: 32 << 20,
+            disk: None,
             capture_times: CaptureTimes::Broker,
             clock: None,
             identity: None,
@@ -98,6 +140,18 @@ impl CameraSpec {
         Self {
             interval: Duration::from_nanos(1_000_000_000 / fps),
             frame_bytes: bytes..=bytes,
+            ..Self::default()
+        }
+    }
+
+    /// A camera that sees this, at the rate and in the sizes at which it was measured.
+    pub fn filming(footage: Footage) -> Self {
+        let [least, _, most] = footage.published;
+        Self {
+            interval: Duration::from_secs_f64(1.0 / footage.frames_per_second),
+            frame_bytes: least as u32..=most as u32,
+            footage,
+            pixels: footage.pixels,
             ..Self::default()
         }
     }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use mez_core::contract::OnInfeasible;
+use mez_core::contract::{ContractState, OnInfeasible};
 use mez_core::subscription::Deliver;
 
+use super::camera::CameraProcess;
 use super::{Node, World};
 use crate::link::{LinkSpec, Side};
 use crate::time::{Moment, ms, secs};
@@ -28,8 +29,6 @@ const DIALS_MAX: usize = 8;
 const CONNECTIONS_MAX: usize = 8;
 /// Connections of one link that may be open at the edge, also of processes that are gone without a word.
 const EDGE_CONNECTIONS_MAX: usize = 48;
-/// The most that a codec takes for a frame, unless it hangs.
-const CODEC_TIME_MAX: Duration = ms(15);
 
 impl World {
     pub(super) fn watch(&mut self) {
@@ -52,6 +51,19 @@ impl World {
                 format!("the replica logs of edge {index} hold {bytes} of {} bytes", edge.spec.log_bytes_max)
             });
         }
+    }
+
+    /// How long a camera's link may take beside what its rate says: where stations contend for a medium, some have bad luck.
+    fn bad_luck(&self, camera: usize) -> Duration {
+        let medium = self.links[self.cameras[camera].link].medium;
+        medium.map_or(Duration::ZERO, |(medium, _)| self.media[medium].bad_luck())
+    }
+
+    /// Whether a camera that works is never silent for so long that the edge takes it for gone: where what is lost waits in a full queue
+    /// again, both sides may well be.
+    pub(super) fn is_brisk(&self, camera: usize) -> bool {
+        let spec = self.links[self.cameras[camera].link].link.spec();
+        queue_time(&spec) * 2 + spec.round_trip_time() * 2 + self.bad_luck(camera) < ms(400)
     }
 
     /// Whether everything on a camera's path works; the camera itself may not publish.
@@ -130,7 +142,7 @@ impl World {
         if !self.is_well(index) || self.an_end_is_near(edge) {
             return;
         }
-        let settled = self.quiet_since(index) + RESUME_MAX;
+        let settled = self.quiet_since(index) + RESUME_MAX + self.bad_luck(index);
         let settled = settled.max(self.edges[edge].subscriptions_changed + DEMAND_MAX);
         if self.now < settled + queue_time(&self.links[camera.link].link.spec()) * 2 {
             return;
@@ -161,8 +173,7 @@ impl World {
         if camera.rivals || self.now < since + RESUME_MAX + secs(1) + queue_time(&spec) * 2 {
             return;
         }
-        // Where what is lost waits in a full queue again, both sides may well be silent for longer than they should.
-        let brisk = queue_time(&spec) * 2 + spec.round_trip_time() * 2 < ms(400);
+        let brisk = self.is_brisk(index);
         let right = if gone { !says } else { !well || !brisk || (says && process.broker.is_up()) };
         self.checks.expect(right, "state", || {
             format!("the edge says of camera {index} that it is connected: {says}; cut: {gone}, well: {well}")
@@ -172,17 +183,15 @@ impl World {
     /// A link that could carry the newest frame has to.
     fn watch_silence(&mut self, index: usize) {
         let well = self.is_well(index);
-        let quiet_since = self.quiet_since(index) + RESUME_MAX;
+        let quiet_since = self.quiet_since(index) + RESUME_MAX + self.bad_luck(index);
         let camera = &mut self.cameras[index];
         let link = &self.links[camera.link].link;
         let Some(process) = &mut camera.process else { return };
         let waits = process.told.is_some() && process.told != process.sent;
         let idle = well
             && self.now >= quiet_since + queue_time(&link.spec()) * 2
-            && process.broker.demand().is_some_and(|demand| {
-                // Who wants nothing below the bounds may have the link silent.
-                demand.contracts.iter().all(|contract| contract.on_infeasible == OnInfeasible::Degrade)
-            })
+            && process.broker.demand().is_some_and(|demand| !demand.contracts.is_empty())
+            && !process.is_silenced()
             && waits
             && link.is_idle(Side::Camera)
             && link.is_idle(Side::Edge)
@@ -207,8 +216,10 @@ impl World {
         let host = &self.cameras[camera];
         let rate = self.links[host.link].link.spec().bits_per_second;
         let spec = LinkSpec { bits_per_second: rate, ..host.spec.link };
-        let settled =
-            self.quiet_since(camera) + RESUME_MAX + (queue_time(&spec) + self.service_time(camera)) * 2;
+        let settled = self.quiet_since(camera)
+            + RESUME_MAX
+            + self.bad_luck(camera)
+            + (queue_time(&spec) + self.service_time(camera)) * 2;
         let exempt = reader.spec.deliver == Deliver::Every
             || spec.lost_once_in > 0
             || host.rivals
@@ -220,8 +231,10 @@ impl World {
             .applications
             .iter()
             .any(|other| other.spec.contract.accuracy_floor.is_some() && other.pattern.matches(&host.name));
-        let making = if adapted { host.spec.interval + host.spec.jitter + CODEC_TIME_MAX * 2 } else { ms(0) };
-        let age_max = carried * 21 / 20 + turns + making + ms(20);
+        let making_time_max = host.spec.footage.making_time_max() * host.spec.codec_slowness;
+        let making =
+            if adapted { host.spec.interval + host.spec.jitter + making_time_max * 2 } else { ms(0) };
+        let age_max = carried * 21 / 20 + turns + making + self.bad_luck(camera) + ms(20);
         let (frame, age) = (got.frame, got.age());
         self.checks.expect(exempt || age <= age_max, "backlog", || {
             format!("application {application} got {frame} of camera {camera} {age:?} old; {age_max:?} were allowed")
@@ -251,12 +264,22 @@ impl World {
         time_for(&spec, u64::from(*host.spec.frame_bytes.end()) * 21 / 20 + 2_000)
     }
 
+    /// Whether an application may get nothing of a camera: it wants nothing below its bounds, and was told that they do not hold; or those
+    /// who go first want nothing below theirs, and the camera has said that nothing would keep them.
+    fn is_withheld(&self, application: usize, camera: usize) -> bool {
+        let reader = &self.applications[application];
+        let told = reader.reading.as_ref().and_then(|(id, _)| self.checks.told_state(*id));
+        let own = reader.spec.contract.on_infeasible != OnInfeasible::Degrade
+            && matches!(told, Some(ContractState::Infeasible | ContractState::LatencyMiss));
+        own || self.cameras[camera].process.as_ref().is_some_and(CameraProcess::is_silenced)
+    }
+
     fn watch_resuming(&mut self, application: usize, camera: usize) {
         let (reader, host) = (&self.applications[application], &self.cameras[camera]);
         let live = reader.reads(host.spec.edge.0, &host.name)
             && reader.spec.end_after_ms.is_none()
             && reader.asked.is_empty()
-            && reader.spec.contract.on_infeasible == OnInfeasible::Degrade
+            && !self.is_withheld(application, camera)
             && !reader.stalled
             && host.publishing
             && self.is_well(camera);
@@ -270,12 +293,18 @@ impl World {
         // One frame may be on its way when the next is published, and each camera has its turn at the application.
         let spec = self.links[host.link].link.spec();
         let service = self.service_time(camera);
+        let told = reader.reading.as_ref().and_then(|(id, _)| self.checks.told_state(*id));
         let turns = reader.spec.consumes * (self.cameras.len() as u32 + 1);
-        let allowed = RESUME_MAX + host.spec.interval * 2 + (service + queue_time(&spec)) * 3 + turns;
+        let allowed = RESUME_MAX
+            + host.spec.interval * 2
+            + (service + queue_time(&spec)) * 3
+            + self.bad_luck(camera)
+            + turns;
         self.checks.expect(self.now.since(since) <= allowed, "resumes", || {
             format!(
                 "application {application} got nothing of camera {camera} since {last}, though nothing has disturbed \
-                 them since {since}; {allowed:?} were allowed"
+                 them since {since}; {allowed:?} were allowed; it was told {told:?}, and asks {:?}",
+                reader.spec.contract
             )
         });
     }

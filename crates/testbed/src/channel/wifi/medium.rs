@@ -17,6 +17,17 @@ const ANSWER_BYTES: f64 = 104.0;
 /// An access point drops no answers: they are few, and smaller than what they answer.
 const NANOS_PER_MS: u64 = 1_000_000;
 
+/// What became of a packet of a station whose packets come from elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Through {
+    /// One from this station has arrived at the access point.
+    Up(usize),
+    /// One from this station was given up by the radio.
+    GivenUp(usize),
+    /// One of the access point has arrived at this station.
+    Down(usize),
+}
+
 /// A medium with cameras, on its own clock.
 pub struct Medium {
     constants: Constants,
@@ -27,10 +38,14 @@ pub struct Medium {
     flows: Vec<Flow>,
     /// The camera that always has something to send, if there is one.
     backlogged: Option<usize>,
+    /// Stations whose packets come from elsewhere: the first so many.
+    live: usize,
+    /// What became of those.
+    through: VecDeque<Through>,
     /// Bytes of it that arrived in each millisecond.
     arrived_by_ms: Vec<f64>,
     changes: VecDeque<Change>,
-    /// Answers that wait at the access point: for whom, and for how many packets.
+    /// Answers that wait at the access point: for whom, and for how many packets; for none, it is a packet from elsewhere.
     answers: VecDeque<(usize, u32)>,
     /// Answers on their way beside the medium: when they are there, for whom, for how many packets.
     returning: VecDeque<(u64, usize, u32)>,
@@ -71,6 +86,8 @@ impl Medium {
             stations: scene.cameras.iter().map(|(station, _)| *station).collect(),
             flows: scene.cameras.iter().map(|(_, load)| Flow::new(*load, frames)).collect(),
             backlogged: None,
+            live: 0,
+            through: VecDeque::new(),
             arrived_by_ms: Vec::new(),
             changes: scene.changes.iter().copied().collect(),
             answers: VecDeque::new(),
@@ -78,15 +95,63 @@ impl Medium {
         }
     }
 
-    /// The next event. False once all frames have arrived.
-    pub fn step(&mut self) -> bool {
+    /// A medium whose first `live` stations send what they are given with [`Medium::offer`]; the others send frames of their own.
+    pub fn live(scene: &Scene, live: usize, seed: u64) -> Self {
+        let mut medium = Self::new(scene, usize::MAX, seed);
+        medium.flows[..live].iter_mut().for_each(|flow| flow.load = None);
+        medium.live = live;
+        medium
+    }
+
+    /// Packets of a station for the access point, at an instant that no event lies before.
+    pub fn offer(&mut self, now: u64, station: usize, packets: usize) {
+        self.now = self.now.max(now);
+        self.air.queue(self.now, station, packets);
+    }
+
+    /// The same from the access point, for a station.
+    pub fn offer_down(&mut self, now: u64, station: usize, bytes: u64) -> usize {
+        self.now = self.now.max(now);
+        let packets = bytes.div_ceil(ANSWER_BYTES as u64).max(1) as usize;
+        self.answer(station, &vec![0; packets]);
+        packets
+    }
+
+    /// Packets that so many bytes take from a station.
+    pub fn packets(bytes: u64) -> usize {
+        bytes.div_ceil(PAYLOAD_BYTES as u64).max(1) as usize
+    }
+
+    /// What became of the next packet that came from elsewhere.
+    pub fn poll_through(&mut self) -> Option<Through> {
+        self.through.pop_front()
+    }
+
+    /// When something happens next, on its own clock.
+    pub fn due(&mut self) -> Option<u64> {
         self.fill_queues();
+        self.other_due().into_iter().chain(self.air.due()).min().map(|due| due.max(self.now))
+    }
+
+    /// A station becomes different.
+    pub fn alter(&mut self, station: usize, to: Station) {
+        self.air.alter(station, to);
+        self.stations[station] = to;
+    }
+
+    fn other_due(&self) -> Option<u64> {
         let captures = self.flows.iter().filter_map(Flow::due);
         let answer = self.returning.front().map(|(at, ..)| *at);
         let change = self.changes.front().map(|change| nanos(change.at_ms * 1e3));
-        let Some(other) = captures.chain(answer).chain(change).min() else {
+        captures.chain(answer).chain(change).min()
+    }
+
+    /// The next event. False once all frames have arrived.
+    pub fn step(&mut self) -> bool {
+        self.fill_queues();
+        let Some(other) = self.other_due() else {
             // Only the air is left, on which interferers go on for ever.
-            let is_over = self.backlogged.is_none() && self.flows.iter().all(Flow::is_over);
+            let is_over = self.backlogged.is_none() && self.live == 0 && self.flows.iter().all(Flow::is_over);
             return !is_over && self.step_air();
         };
         if self.air.due().is_some_and(|due| due < other) {
@@ -95,7 +160,7 @@ impl Medium {
         self.now = self.now.max(other);
         self.change();
         while let Some((_, flow, packets)) = self.returning.pop_front_if(|(at, ..)| *at <= self.now) {
-            if Some(flow) != self.backlogged {
+            if Some(flow) != self.backlogged && flow >= self.live {
                 self.flows[flow].answered(packets, self.stations[flow].queue_packets_max as f64);
             }
         }
@@ -111,6 +176,11 @@ impl Medium {
         if let Some(Passed { from, arrived, dropped }) = self.air.step() {
             if from == self.flows.len() {
                 self.return_answers(arrived, dropped);
+            } else if from < self.live {
+                self.through.extend((0..arrived).map(|_| Through::Up(from)));
+                self.through.extend((0..dropped).map(|_| Through::GivenUp(from)));
+                // What came together is acknowledged together.
+                self.answer(from, &[1]);
             } else if Some(from) == self.backlogged {
                 self.count(from, arrived);
             } else {
@@ -155,6 +225,10 @@ impl Medium {
     fn return_answers(&mut self, arrived: usize, dropped: usize) {
         for _ in 0..arrived + dropped {
             let Some((flow, packets)) = self.answers.pop_front() else { break };
+            if packets == 0 {
+                self.through.push_back(Through::Down(flow));
+                continue;
+            }
             let at = self.delayed();
             self.returning.push_back((at, flow, packets));
         }
@@ -163,7 +237,13 @@ impl Medium {
     fn fill_queues(&mut self) {
         for index in 0..self.flows.len() {
             let room = self.stations[index].queue_packets_max.saturating_sub(self.air.queued(index));
-            let packets = if Some(index) == self.backlogged { room } else { self.flows[index].release(room) };
+            let packets = if index < self.live {
+                0
+            } else if Some(index) == self.backlogged {
+                room
+            } else {
+                self.flows[index].release(room)
+            };
             if packets > 0 {
                 self.air.queue(self.now, index, packets);
             }

@@ -22,7 +22,7 @@ pub mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use self::medium::{Medium, capacity, latencies_ms};
+pub use self::medium::{Medium, Through, capacity, latencies_ms};
 pub use self::scene::{Change, Interferer, Load, Scene, Station, What};
 
 /// The constants of a medium.

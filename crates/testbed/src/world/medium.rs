@@ -1,0 +1,331 @@
+//! What several cameras share on their way to the edge: one queue in front of one bottleneck, or a Wi-Fi medium.
+//!
+//! Each camera keeps a [`Link`](crate::link::Link) of its own, with its connections, its bounded queues and its delays; what enters
+//! its queues is announced here, and here is said when it has been transmitted.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Bug, MediumId, MediumSpec, Node, Timer, World};
+use crate::channel::wifi::{Medium as Air, Station, Through};
+use crate::link::Side;
+use crate::random::Random;
+use crate::time::{Moment, ms, secs};
+
+/// The part of the highest rate of a Wi-Fi medium that all stations together have at least, at which rules are looked at: preambles,
+/// acknowledgements, collisions and the fall of rates after them take the rest.
+const WIFI_SHARE: f64 = 0.2;
+/// The same where stations are hidden from each other, or something disturbs them.
+const WIFI_SHARE_DISTURBED: f64 = 0.02;
+/// Stations that do not hear each other and never ask for leave may get nothing through at all.
+const WIFI_SHARE_HIDDEN: f64 = 0.000_2;
+/// What a station may lack luck for: one attempt after the other fails, or others always come first. The same where stations are hidden or
+/// something disturbs them.
+const BAD_LUCK: Duration = ms(250);
+const BAD_LUCK_DISTURBED: Duration = secs(1);
+
+pub(super) struct MediumNode {
+    pub(super) timer: Timer,
+    /// The links of its cameras, by their places on it.
+    pub(super) members: Vec<usize>,
+    medium: Medium,
+}
+
+enum Medium {
+    Queue(Bottleneck),
+    Wifi(Box<Wifi>),
+}
+
+/// First come, first served, each way at one rate.
+struct Bottleneck {
+    spec_bits_per_second: u64,
+    bits_per_second: u64,
+    queue_bytes_max: u64,
+    cameras: usize,
+    /// Each way: who has a piece in it, and its bits.
+    queues: [VecDeque<(usize, u64)>; 2],
+    /// Each way: since when the bits that are left of the first are those.
+    serving: [Option<(Moment, u64)>; 2],
+}
+
+/// Stations that contend.
+struct Wifi {
+    air: Air,
+    /// As they are made, and as they are.
+    stations: Vec<(Station, Station)>,
+    /// How many there are with those that the world does not know of.
+    contenders: usize,
+    is_disturbed: bool,
+    never_asks: bool,
+    /// Of each station and each way: pieces with the packets of each that are not through, and whether one was given up.
+    pieces: Vec<[VecDeque<(usize, bool)>; 2]>,
+}
+
+/// A piece is through, or was given up.
+struct Passed {
+    member: usize,
+    from: Side,
+    arrives: bool,
+}
+
+impl Bottleneck {
+    fn time_for(&self, bits: u64) -> Duration {
+        let nanos = (u128::from(bits) * 1_000_000_000).div_ceil(u128::from(self.bits_per_second.max(1)));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    fn due(&self) -> Moment {
+        let due = self.serving.iter().flatten().map(|(from, bits)| *from + self.time_for(*bits));
+        due.min().unwrap_or(Moment::NEVER)
+    }
+
+    fn serve(&mut self, now: Moment, side: usize) {
+        if self.serving[side].is_none() {
+            self.serving[side] = self.queues[side].front().map(|(_, bits)| (now, *bits));
+        }
+    }
+
+    fn pass(&mut self, now: Moment) -> Option<Passed> {
+        for from in Side::BOTH {
+            let side = from as usize;
+            if let Some((since, bits)) = self.serving[side]
+                && since + self.time_for(bits) <= now
+                && let Some((member, _)) = self.queues[side].pop_front()
+            {
+                self.serving[side] = None;
+                self.serve(now, side);
+                return Some(Passed { member, from, arrives: true });
+            }
+        }
+        None
+    }
+
+    fn set_rate(&mut self, now: Moment, bits_per_second: u64) {
+        for (since, bits) in self.serving.iter_mut().flatten() {
+            let done = now.since(*since).as_nanos() * u128::from(self.bits_per_second) / 1_000_000_000;
+            (*since, *bits) = (now, bits.saturating_sub(done as u64));
+        }
+        self.bits_per_second = bits_per_second;
+    }
+}
+
+impl Wifi {
+    fn pass(&mut self, now: Moment) -> Option<Passed> {
+        loop {
+            while let Some(through) = self.air.poll_through() {
+                let (member, from, arrives) = match through {
+                    Through::Up(member) => (member, Side::Camera, true),
+                    Through::GivenUp(member) => (member, Side::Camera, false),
+                    Through::Down(member) => (member, Side::Edge, true),
+                };
+                let Some((left, lost)) = self.pieces[member][from as usize].front_mut() else { continue };
+                *left -= 1;
+                *lost |= !arrives;
+                let (done, arrives) = (*left == 0, !*lost);
+                if done {
+                    self.pieces[member][from as usize].pop_front();
+                    return Some(Passed { member, from, arrives });
+                }
+            }
+            if self.air.due().is_none_or(|due| due > now.as_nanos()) || !self.air.step() {
+                return None;
+            }
+        }
+    }
+}
+
+impl MediumNode {
+    pub(super) fn new(spec: MediumSpec, mut random: Random) -> Self {
+        let medium = match spec {
+            MediumSpec::Queue { bits_per_second, queue_bytes_max, cameras } => Medium::Queue(Bottleneck {
+                spec_bits_per_second: bits_per_second,
+                bits_per_second,
+                queue_bytes_max,
+                cameras,
+                queues: Default::default(),
+                serving: [None; 2],
+            }),
+            MediumSpec::Wifi(scene) => {
+                let stations = scene.cameras.iter().take_while(|(_, load)| load.is_none());
+                let stations: Vec<_> = stations.map(|(station, _)| (*station, *station)).collect();
+                Medium::Wifi(Box::new(Wifi {
+                    air: Air::live(&scene, stations.len(), random.next_u64()),
+                    pieces: vec![Default::default(); stations.len()],
+                    contenders: scene.cameras.len(),
+                    never_asks: !scene.hidden.is_empty()
+                        && scene.constants.request_after_failures == u32::MAX,
+                    is_disturbed: !scene.hidden.is_empty() || !scene.interferers.is_empty(),
+                    stations,
+                }))
+            }
+        };
+        Self { timer: Timer::new(), members: Vec::new(), medium }
+    }
+
+    /// How many cameras it has places for.
+    pub(super) fn places(&self) -> usize {
+        match &self.medium {
+            Medium::Queue(queue) => queue.cameras,
+            Medium::Wifi(wifi) => wifi.stations.len(),
+        }
+    }
+
+    /// What each camera can count on, in bits per second.
+    pub(super) fn share(&self) -> u64 {
+        match &self.medium {
+            Medium::Queue(queue) => queue.bits_per_second / queue.cameras.max(1) as u64,
+            Medium::Wifi(wifi) => {
+                let share = match (wifi.is_disturbed, wifi.never_asks) {
+                    (_, true) => WIFI_SHARE_HIDDEN,
+                    (true, false) => WIFI_SHARE_DISTURBED,
+                    (false, false) => WIFI_SHARE,
+                };
+                // Whoever is slow holds up everybody.
+                let slowest = wifi.stations.iter().map(|(_, now)| now.phy_mbps).fold(f64::MAX, f64::min);
+                (slowest * 1e6 * share / wifi.contenders as f64) as u64
+            }
+        }
+    }
+
+    /// How long a camera may wait beside what its share takes.
+    pub(super) fn bad_luck(&self) -> Duration {
+        match &self.medium {
+            Medium::Queue(_) => Duration::ZERO,
+            Medium::Wifi(wifi) if wifi.is_disturbed => BAD_LUCK_DISTURBED,
+            Medium::Wifi(_) => BAD_LUCK,
+        }
+    }
+
+    /// What each camera may have waiting, in bytes, where the medium says.
+    pub(super) fn queue_share(&self) -> Option<u64> {
+        match &self.medium {
+            Medium::Queue(queue) => Some(queue.queue_bytes_max / queue.cameras.max(1) as u64),
+            // Every station has a queue of its own.
+            Medium::Wifi(_) => None,
+        }
+    }
+
+    /// A member is given so many bits per second: on a queue, all of them together; on Wi-Fi, its station at most.
+    pub(super) fn set_rate(&mut self, now: Moment, member: usize, bits_per_second: u64) {
+        match &mut self.medium {
+            Medium::Queue(queue) => queue.set_rate(now, bits_per_second),
+            Medium::Wifi(wifi) => {
+                let to = Station { phy_mbps: bits_per_second as f64 / 1e6, ..wifi.stations[member].1 };
+                wifi.stations[member].1 = to;
+                wifi.air.alter(member, to);
+            }
+        }
+    }
+
+    /// What a member's rate is as it was made, in bits per second.
+    pub(super) fn made_with(&self, member: usize) -> u64 {
+        match &self.medium {
+            Medium::Queue(queue) => queue.spec_bits_per_second,
+            Medium::Wifi(wifi) => (wifi.stations[member].0.phy_mbps * 1e6) as u64,
+        }
+    }
+
+    fn queue(&mut self, now: Moment, member: usize, from: Side, bytes: u64) {
+        match &mut self.medium {
+            Medium::Queue(queue) => {
+                queue.queues[from as usize].push_back((member, bytes * 8));
+                queue.serve(now, from as usize);
+            }
+            Medium::Wifi(wifi) => {
+                let packets = match from {
+                    Side::Camera => {
+                        let packets = Air::packets(bytes);
+                        wifi.air.offer(now.as_nanos(), member, packets);
+                        packets
+                    }
+                    Side::Edge => wifi.air.offer_down(now.as_nanos(), member, bytes),
+                };
+                wifi.pieces[member][from as usize].push_back((packets, false));
+            }
+        }
+    }
+
+    fn pass(&mut self, now: Moment) -> Option<Passed> {
+        match &mut self.medium {
+            Medium::Queue(queue) => queue.pass(now),
+            Medium::Wifi(wifi) => wifi.pass(now),
+        }
+    }
+
+    pub(super) fn due(&mut self) -> Moment {
+        match &mut self.medium {
+            Medium::Queue(queue) => queue.due(),
+            Medium::Wifi(wifi) => wifi.air.due().map_or(Moment::NEVER, Moment::from_nanos),
+        }
+    }
+}
+
+impl World {
+    /// Something that cameras can share; see [`CameraSpec::medium`](super::CameraSpec::medium).
+    pub fn medium(&mut self, spec: MediumSpec) -> MediumId {
+        let random = self.random.split();
+        self.media.push(MediumNode::new(spec, random));
+        MediumId(self.media.len() - 1)
+    }
+
+    /// A link takes a place on a medium.
+    pub(super) fn join(&mut self, medium: MediumId, link: usize) -> (usize, usize) {
+        let known = &mut self.media[medium.0];
+        let member = known.members.len();
+        assert!(member < known.places(), "the medium has places for {} cameras", known.places());
+        known.members.push(link);
+        (medium.0, member)
+    }
+
+    /// Tells the medium of a link, if there is one, what has entered the link's queues.
+    pub(super) fn announce(&mut self, link: usize) {
+        let Some((medium, member)) = self.links[link].medium else { return };
+        for from in Side::BOTH {
+            while let Some(bytes) = self.links[link].link.take_queued(from) {
+                self.media[medium].queue(self.now, member, from, bytes);
+            }
+        }
+        self.touch(Node::Medium(medium));
+    }
+
+    /// Passes on what a medium has transmitted by now.
+    pub(super) fn drain_medium(&mut self, medium: usize) {
+        while let Some(Passed { member, from, arrives }) = self.media[medium].pass(self.now) {
+            if self.bug == Some(Bug::PieceForgotten) && self.trace.entries() % 20 == 19 {
+                continue;
+            }
+            let link = self.media[medium].members[member];
+            self.links[link].link.handle_transmitted(self.now, from, arrives);
+            self.announce(link);
+            self.touch(Node::Link(link));
+        }
+    }
+
+    /// A link's rate becomes another; or the rate of what it shares with others, who then are disturbed as well.
+    pub(super) fn set_link_rate(&mut self, camera: usize, bits_per_second: u64) {
+        let (now, link) = (self.now, self.cameras[camera].link);
+        let Some((medium, member)) = self.links[link].medium else {
+            self.disturb(camera);
+            self.links[link].link.set_rate(now, bits_per_second);
+            return self.touch(Node::Link(link));
+        };
+        self.media[medium].set_rate(now, member, bits_per_second);
+        let share = self.media[medium].share();
+        for link in self.media[medium].members.clone() {
+            self.links[link].link.set_rate(now, share);
+            let on_it = (0..self.cameras.len()).filter(|camera| self.cameras[*camera].link == link);
+            on_it.collect::<Vec<_>>().into_iter().for_each(|camera| self.disturb(camera));
+            self.touch(Node::Link(link));
+        }
+        self.touch(Node::Medium(medium));
+    }
+
+    /// The rate that a camera's link, or what it shares with others, was made with.
+    pub(super) fn made_with_rate(&self, camera: usize) -> u64 {
+        let host = &self.cameras[camera];
+        match self.links[host.link].medium {
+            Some((medium, member)) => self.media[medium].made_with(member),
+            None => host.spec.link.bits_per_second,
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Logs on disk under the brokers of a world: the real writer and the real recovery, on a disk that tears, fails, runs full and takes its time.
+//!
+//! A process that is killed leaves what it has handed over; a power cut leaves what was synced, and of the rest anything. What comes
+//! back at the next start is held against all that was promised (rule `recovery`), and the bytes on the disk are looked at (rule `sealed`).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::frame::{Epoch, FrameId};
+use mez_core::history::{PastAnswer, PastQuery};
+use mez_core::log::{Cursor, LogReader};
+use mez_core::name::CameraName;
+use mez_core::store::{
+    Durability, KEY_BYTES, KeyRing, MasterKey, Recovery, RecoveryConfig, Resume, StoreConfig, StoreReader,
+    StoreWriter, recover,
+};
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
+
+use super::events::Event;
+use super::{Host, Node, World};
+use crate::disk::{DiskBug, Faults, Ledger, SimulatedDisk};
+use crate::random::Random;
+use crate::time::{HostClock, Moment, ms};
+
+/// How long a recovery may take by the host's clock, which stands still meanwhile.
+const RECOVERY_TIME_MAX: Duration = Duration::from_secs(1);
+/// How much of a payload is looked for in the clear.
+const LOOKED_FOR_BYTES: usize = 32;
+/// How many payloads of each life are looked for: the newest, but of a few only one.
+const LOOKED_FOR_ONCE_IN: u64 = 4;
+const LOOKED_FOR_MAX: usize = 16;
+/// A writer that wants to go on at once does after this.
+const AT_ONCE: Duration = Duration::from_micros(10);
+/// A frozen host's log is looked at again after this.
+const FROZEN_LOOK: Duration = ms(40);
+
+/// How a broker of a world keeps a camera's log on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskSpec {
+    /// When records are made durable.
+    pub durability: Durability,
+    /// The most bytes on disk.
+    pub disk_bytes_max: u64,
+    /// The size at which a segment is closed.
+    pub segment_bytes: u64,
+}
+
+impl Default for DiskSpec {
+    fn default() -> Self {
+        Self { durability: Durability::Group, disk_bytes_max: 8 << 20, segment_bytes: 1 << 20 }
+    }
+}
+
+/// Whose log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Camera(usize),
+    /// An edge's, of this camera.
+    Edge(usize, CameraName),
+}
+
+/// One camera's log on one host's disk, over all lives of its broker.
+pub(super) struct KeptLog {
+    camera: CameraName,
+    spec: DiskSpec,
+    keys: KeyRing,
+    random: Random,
+    ledger: Ledger,
+    state: State,
+    reader: StoreReader,
+    faults: Faults,
+    same_salt: bool,
+    /// When the writer is next looked at.
+    armed: Moment,
+    /// The beginnings of some payloads of this life.
+    plain: VecDeque<Bytes>,
+}
+
+enum State {
+    /// Nobody writes.
+    AtRest(SimulatedDisk),
+    Written(Box<StoreWriter<SimulatedDisk>>),
+    /// Between the two.
+    Nowhere,
+}
+
+impl KeptLog {
+    pub(super) fn new(camera: &CameraName, spec: DiskSpec, mut random: Random, bug: Option<DiskBug>) -> Self {
+        let keys = KeyRing::new(vec![MasterKey::new([42; KEY_BYTES])]).expect("one key is enough");
+        let mut disk = SimulatedDisk::seeded(random.next_u64());
+        if let Some(bug) = bug {
+            disk.plant(bug, keys.clone());
+        }
+        Self {
+            camera: camera.clone(),
+            spec,
+            ledger: Ledger::new(camera.clone(), keys.clone()),
+            reader: StoreReader::new(camera.clone(), keys.clone()),
+            keys,
+            random,
+            state: State::AtRest(disk),
+            faults: Faults::default(),
+            same_salt: bug == Some(DiskBug::SameSalt),
+            armed: Moment::NEVER,
+            plain: VecDeque::new(),
+        }
+    }
+
+    fn disk(&mut self) -> Option<&mut SimulatedDisk> {
+        match &mut self.state {
+            State::AtRest(disk) => Some(disk),
+            State::Written(writer) => Some(writer.storage()),
+            State::Nowhere => None,
+        }
+    }
+
+    pub(super) fn is_written(&self) -> bool {
+        matches!(self.state, State::Written(_))
+    }
+
+    /// From now on the disk does this wrong.
+    pub(super) fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
+        if let Some(disk) = self.disk() {
+            disk.set_faults(faults);
+        }
+    }
+
+    /// A broker starts and reads what is there, as much as memory has room for.
+    pub(super) fn recover(&mut self, now: Instant, bytes_max: u64) -> Result<Recovery, String> {
+        let State::AtRest(disk) = &mut self.state else {
+            return Err("a log is read that is being written".into());
+        };
+        let config =
+            RecoveryConfig { camera: &self.camera, keys: &self.keys, bytes_max, time_max: RECOVERY_TIME_MAX };
+        // What fails at that moment fails the start of a real broker; the next one has better luck.
+        disk.set_faults(Faults::default());
+        let recovery = recover(disk, config, || now).map_err(|error| error.to_string())?;
+        disk.set_faults(self.faults);
+        self.ledger.recovered(&recovery, bytes_max)?;
+        Ok(recovery)
+    }
+
+    /// Begins to write what `cursor` finds.
+    pub(super) fn write(
+        &mut self,
+        resume: Resume,
+        cursor: Cursor,
+        (epoch, anchor): (Epoch, ClockAnchor),
+        (now, wall): (Instant, Timestamp),
+    ) {
+        let State::AtRest(disk) = std::mem::replace(&mut self.state, State::Nowhere) else { return };
+        let DiskSpec { durability, disk_bytes_max, segment_bytes } = self.spec;
+        let config = StoreConfig {
+            durability,
+            segment_bytes,
+            ..StoreConfig::new(self.camera.clone(), self.keys.clone(), disk_bytes_max)
+        };
+        let mut writer = StoreWriter::new(disk, config, resume, cursor, now, wall);
+        writer.set_start(epoch, anchor);
+        self.state = State::Written(Box::new(writer));
+        self.plain.clear();
+    }
+
+    /// Frames of this epoch belong to the start with this anchor.
+    pub(super) fn set_start(&mut self, epoch: Epoch, anchor: ClockAnchor) {
+        if let State::Written(writer) = &mut self.state {
+            writer.set_start(epoch, anchor);
+        }
+    }
+
+    /// A frame entered the log in memory.
+    fn entered(&mut self, id: FrameId, payload: &Bytes) {
+        self.ledger.published(id);
+        if id.sequence.0.is_multiple_of(LOOKED_FOR_ONCE_IN) && payload.len() >= LOOKED_FOR_BYTES {
+            self.plain.push_back(payload.slice(..LOOKED_FOR_BYTES));
+            if self.plain.len() > LOOKED_FOR_MAX {
+                self.plain.pop_front();
+            }
+        }
+    }
+
+    /// When the writer wants to look at what has entered.
+    fn wake(&mut self, now: Instant) -> Option<Instant> {
+        let State::Written(writer) = &mut self.state else { return None };
+        Some(writer.wake(now))
+    }
+
+    fn step(&mut self, now: Instant, wall: Timestamp) -> Option<Instant> {
+        let State::Written(writer) = &mut self.state else { return None };
+        let (random, same) = (&mut self.random, self.same_salt);
+        let mut salt = || {
+            let mut bytes = [7; 32];
+            if !same {
+                bytes.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&random.next_u64().to_le_bytes()));
+            }
+            bytes
+        };
+        let due = writer.step(now, wall, &mut salt);
+        self.ledger.acknowledged(writer.status().durable);
+        Some(due)
+    }
+
+    /// The broker is gone without a word.
+    pub(super) fn end(&mut self) -> Result<(), String> {
+        match std::mem::replace(&mut self.state, State::Nowhere) {
+            State::Written(writer) => {
+                let mut disk = writer.into_storage();
+                // What was being synced is known to nobody any more.
+                disk.forget_sync();
+                self.ledger.ended(&mut disk);
+                let plain: Vec<&[u8]> = self.plain.iter().map(Bytes::as_ref).collect();
+                let looked = self.ledger.look_at(&mut disk, &plain);
+                self.reader = StoreReader::new(self.camera.clone(), self.keys.clone());
+                self.state = State::AtRest(disk);
+                self.armed = Moment::NEVER;
+                looked
+            }
+            other => {
+                self.state = other;
+                Ok(())
+            }
+        }
+    }
+
+    /// The power is cut while nobody writes.
+    pub(super) fn cut_power(&mut self) {
+        if let State::AtRest(disk) = &mut self.state {
+            disk.cut_power();
+        }
+    }
+
+    /// What it has of the past.
+    fn find(&mut self, query: &PastQuery) -> PastAnswer {
+        let Self { state, reader, .. } = self;
+        let State::Written(writer) = state else { return PastAnswer::default() };
+        let broken = PastAnswer { broken: true, ..PastAnswer::default() };
+        reader.find(writer.storage(), query).unwrap_or(broken)
+    }
+}
+
+/// What a camera broker has of its own past, in memory and on disk: as its driver looks for it.
+pub(super) fn past_of(memory: &LogReader, kept: Option<&mut KeptLog>, query: PastQuery) -> PastAnswer {
+    let in_memory = memory.find(&query);
+    let held_from = memory.held_from();
+    let oldest = memory.get(memory.held().start).map(|record| record.frame.meta);
+    let reaches = oldest.is_some_and(|oldest| {
+        oldest.captured < query.begin || query.after.is_some_and(|after| oldest.id <= after.next())
+    });
+    let Some(kept) = kept.filter(|_| !reaches && (!query.newest || in_memory.is_none())) else {
+        return PastAnswer { record: in_memory, broken: false, held_from };
+    };
+    let before = in_memory.as_ref().map(|record| record.frame.meta.id).or(query.before);
+    let on_disk = kept.find(&PastQuery { before, ..query });
+    let held_from = held_from.into_iter().chain(on_disk.held_from).min();
+    PastAnswer { record: on_disk.record.or(in_memory), broken: on_disk.broken, held_from }
+}
+
+impl World {
+    /// Plants a bug in whoever writes and reads logs on disks that are made from now on.
+    pub fn plant_on_disk(&mut self, bug: DiskBug) -> &mut Self {
+        self.disk_bug = Some(bug);
+        self
+    }
+
+    fn kept_log(&mut self, owner: &Owner) -> Option<&mut KeptLog> {
+        match owner {
+            Owner::Camera(index) => self.cameras[*index].kept.as_mut(),
+            Owner::Edge(index, camera) => self.edges[*index].kept.get_mut(camera),
+        }
+    }
+
+    /// A frame has entered a log in memory; who writes it to disk, if anybody does, will look at it.
+    pub(super) fn enter_log(&mut self, owner: &Owner, id: FrameId, payload: &Bytes) {
+        let Some((_, clock, Some(run))) = self.writer_of(owner) else { return };
+        let now = clock.monotonic(self.now);
+        let Some(kept) = self.kept_log(owner) else { return };
+        kept.entered(id, payload);
+        if let Some(due) = kept.wake(now) {
+            self.arm_log(owner.clone(), run, clock.moment_of(due));
+        }
+    }
+
+    /// Whose log this is: the host, its clock, and the process that runs there.
+    fn writer_of(&self, owner: &Owner) -> Option<(Node, HostClock, Option<u64>)> {
+        match owner {
+            Owner::Camera(index) => {
+                let host = &self.cameras[*index];
+                host.kept.as_ref()?;
+                Some((Node::Camera(*index), host.clock, host.process.as_ref().map(|process| process.run)))
+            }
+            Owner::Edge(index, camera) => {
+                let host = &self.edges[*index];
+                host.kept.get(camera)?;
+                Some((Node::Edge(*index), host.clock, host.process.as_ref().map(|process| process.run)))
+            }
+        }
+    }
+
+    /// The writer of a log is looked at then, unless it is sooner anyway.
+    pub(super) fn arm_log(&mut self, owner: Owner, run: u64, due: Moment) {
+        let due = due.max(self.now);
+        let Some(kept) = self.kept_log(&owner) else { return };
+        if due < kept.armed {
+            kept.armed = due;
+            self.events.push(due, Event::Store { owner, run });
+        }
+    }
+
+    /// Whoever writes a log has something to do.
+    pub(super) fn step_log(&mut self, owner: Owner, run: u64) {
+        let now = self.now;
+        let Some((node, clock, runs)) = self.writer_of(&owner) else { return };
+        let frozen = self.is_frozen(node);
+        let Some(kept) = self.kept_log(&owner) else { return };
+        if kept.armed != now || runs != Some(run) {
+            // It was set anew since.
+            return;
+        }
+        kept.armed = Moment::NEVER;
+        if frozen {
+            return self.arm_log(owner, run, now + FROZEN_LOOK);
+        }
+        let Some(due) = kept.step(clock.monotonic(now), clock.wall(now)) else { return };
+        // A writer that wants to go on at once does so in a moment, so that every moment ends.
+        self.arm_log(owner, run, clock.moment_of(due).max(now + AT_ONCE));
+    }
+
+    /// A host's disk does this wrong from now on, or nothing.
+    pub(super) fn set_disk_faults(&mut self, host: Host, faults: Faults) {
+        match host {
+            Host::Camera(camera) => {
+                if let Some(kept) = &mut self.cameras[camera.0].kept {
+                    kept.set_faults(faults);
+                }
+            }
+            Host::Edge(edge) => self.edges[edge.0].kept.values_mut().for_each(|kept| kept.set_faults(faults)),
+        }
+    }
+
+    /// A host loses its power: its processes are gone, and of what was not synced anything may be left.
+    pub(super) fn cut_power(&mut self, host: Host) {
+        match host {
+            Host::Camera(camera) => {
+                self.kill_camera(camera.0);
+                if let Some(kept) = &mut self.cameras[camera.0].kept {
+                    kept.cut_power();
+                }
+            }
+            Host::Edge(edge) => {
+                self.kill_edge(edge.0);
+                self.edges[edge.0].kept.values_mut().for_each(KeptLog::cut_power);
+            }
+        }
+    }
+
+    /// A camera's broker starts: what its disk holds, if it has one, and where the writer goes on.
+    pub(super) fn recover_camera(&mut self, index: usize) -> Option<Recovery> {
+        let host = &mut self.cameras[index];
+        let (now, bytes_max) = (host.clock.monotonic(self.now), host.spec.log_bytes_max);
+        let recovered = host.kept.as_mut()?.recover(now, bytes_max);
+        let name = host.name.clone();
+        self.check_recovered(&name, recovered)
+    }
+
+    /// What came back has to be what was promised, and what was published.
+    pub(super) fn check_recovered(
+        &mut self,
+        camera: &CameraName,
+        recovered: Result<Recovery, String>,
+    ) -> Option<Recovery> {
+        let recovery = match recovered {
+            Ok(recovery) => recovery,
+            Err(broken) => {
+                self.checks.fail("recovery", format!("the log of {camera} on disk: {broken}"));
+                return None;
+            }
+        };
+        for record in &recovery.records {
+            self.checks.matching_runs(camera, &record.frame.meta, &record.frame.payload, "a disk gives back");
+        }
+        Some(recovery)
+    }
+
+    /// A log's writer is gone.
+    pub(super) fn end_log(&mut self, owner: &Owner) {
+        if let Some(Err(broken)) = self.kept_log(owner).map(KeptLog::end) {
+            self.checks.fail("sealed", broken);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Brokers that keep their logs on disk, as stories on a virtual clock; and bugs of such logs, which the rules notice.
+
+use mez_core::store::Durability;
+use mez_testbed::disk::{DiskBug, Faults};
+use mez_testbed::{
+    Action, ApplicationSpec, CameraId, CameraSpec, Counter, DiskSpec, EdgeId, EdgeSpec, Failure, Host,
+    HostClock, World, ms, secs,
+};
+
+/// Times of the past are the same for camera and edge.
+const SAME_CLOCK: Option<HostClock> =
+    Some(HostClock { origin_nanos: 1_000_000_000, drift_ppb: 0, wall_nanos: 1_700_000_000_000_000_000 });
+
+fn world(seed: u64, disk: Option<DiskSpec>) -> World {
+    World::seeded_with(seed, EdgeSpec { clock: SAME_CLOCK, disk, ..EdgeSpec::default() })
+}
+
+/// Twenty small frames a second, kept on disk.
+fn keeper(world: &mut World, disk: DiskSpec) -> CameraId {
+    let spec = CameraSpec { clock: SAME_CLOCK, disk: Some(disk), ..CameraSpec::frames(20, 10_000) };
+    world.camera("dock/cam1", spec)
+}
+
+/// Frames of the last `since` seconds, up to one second ago, that the camera can still give.
+fn held(world: &mut World, since: u64) -> usize {
+    let reader = world.application(ApplicationSpec::read("dock/*", secs(since), secs(1)));
+    world.run(secs(20));
+    assert!(world.has_ended(reader));
+    world.deliveries(reader).len()
+}
+
+/// A camera broker that is killed loses what it had not handed over in the last 200 ms, and nothing else.
+#[test]
+fn a_camera_that_was_killed_remembers() {
+    let mut world = world(70, None);
+    let dock = keeper(&mut world, DiskSpec::default());
+    world.run(secs(6)).restart_camera(dock, Counter::Kept).run(secs(3));
+    // Nine seconds less the last one, and up to four frames.
+    let held = held(&mut world, 10);
+    assert!((155..=161).contains(&held), "{held} frames");
+    assert_eq!(world.epoch(dock), Some(5));
+}
+
+/// A power cut costs no more than the time between two syncs, and a counter that is lost with it is mended by the log itself.
+#[test]
+fn a_power_cut_costs_no_more_than_a_sync_interval() {
+    let mut world = world(71, None);
+    let dock = keeper(&mut world, DiskSpec::default());
+    world.run(secs(6)).act(Action::CutPower(Host::Camera(dock))).run(ms(100));
+    world.act(Action::StartCamera(dock, Counter::Lost)).run(secs(3));
+    let held = held(&mut world, 10);
+    assert!((132..=161).contains(&held), "{held} frames");
+    assert_eq!(world.epoch(dock), Some(5), "the log knows the fourth");
+}
+
+/// A disk that is full, or that never answers, holds up no frame.
+#[test]
+fn a_broken_disk_holds_up_nothing() {
+    let fine = Faults::default();
+    for faults in [
+        Faults { full: true, ..fine },
+        Faults { stuck: true, ..fine },
+        Faults { failing_writes: true, ..fine },
+    ] {
+        let mut world = world(72, Some(DiskSpec::default()));
+        let dock = keeper(&mut world, DiskSpec::default());
+        let live = world.application(ApplicationSpec::every("dock/*"));
+        world.run(secs(2));
+        world.act(Action::Disk(Host::Camera(dock), faults));
+        world.act(Action::Disk(Host::Edge(EdgeId::default()), faults));
+        let from = world.now();
+        world.run(secs(5));
+        assert!(world.deliveries_since(live, from).len() >= 98, "{faults:?}");
+    }
+}
+
+/// An edge that was killed has its replicas again, also while the camera is away.
+#[test]
+fn an_edge_that_was_killed_has_its_replicas_again() {
+    let mut world = world(73, Some(DiskSpec::default()));
+    let dock = world.camera("dock/cam1", CameraSpec { clock: SAME_CLOCK, ..CameraSpec::frames(20, 10_000) });
+    let live = world.application(ApplicationSpec::every("dock/*"));
+    world.run(secs(6)).cut(dock);
+    let crossed = world.deliveries(live).len();
+    world.restart_edge(EdgeId::default()).run(secs(1));
+    let reader = world.application(ApplicationSpec::since("dock/*", secs(10)));
+    world.run(secs(2));
+    let back = world.deliveries(reader).len();
+    assert!(back + 6 >= crossed && back <= crossed, "{back} of {crossed} frames");
+}
+
+/// What expired on a small disk does not come back, whatever the power does.
+#[test]
+fn what_expired_stays_away() {
+    let mut world = world(74, None);
+    let disk = DiskSpec { disk_bytes_max: 400 << 10, segment_bytes: 64 << 10, ..DiskSpec::default() };
+    let dock = keeper(&mut world, disk);
+    for _ in 0..4 {
+        world.run(secs(5)).act(Action::CutPower(Host::Camera(dock))).run(ms(300));
+        world.act(Action::StartCamera(dock, Counter::Kept));
+    }
+    world.run(secs(3));
+    let held = held(&mut world, 30);
+    // 400 KiB are two seconds of it, and memory has those since the last start.
+    assert!((40..=110).contains(&held), "{held} frames");
+}
+
+/// A camera and an edge on disks, cuts of their power, and kills.
+fn rough(bug: Option<DiskBug>, seed: u64) -> Result<(), Box<Failure>> {
+    let small =
+        DiskSpec { durability: Durability::Group, disk_bytes_max: 400 << 10, segment_bytes: 64 << 10 };
+    let mut world = World::seeded(seed);
+    if let Some(bug) = bug {
+        world.plant_on_disk(bug);
+    }
+    let dock = world.camera("dock/cam1", CameraSpec { disk: Some(small), ..CameraSpec::frames(20, 10_000) });
+    world.application(ApplicationSpec::newest("**"));
+    for _ in 0..4 {
+        world.try_run(ms(3_700))?;
+        world.act_or_fail(Action::CutPower(Host::Camera(dock)))?;
+        world.try_run(ms(300))?;
+        world.act_or_fail(Action::StartCamera(dock, Counter::Kept))?;
+        world.try_run(secs(2))?;
+        world.act_or_fail(Action::KillCamera(dock))?;
+        world.act_or_fail(Action::StartCamera(dock, Counter::Kept))?;
+    }
+    world.try_run(secs(3))
+}
+
+fn assert_noticed(bug: DiskBug, rule: &str) {
+    let noticed = (80..90).find_map(|seed| rough(Some(bug), seed).err());
+    let failure = noticed.unwrap_or_else(|| panic!("{bug:?} goes unnoticed"));
+    assert_eq!(failure.violation.rule, rule, "{bug:?} is taken for something else: {failure}");
+}
+
+#[test]
+fn nothing_is_noticed_on_disks_where_nothing_is_planted() {
+    for seed in 80..84 {
+        rough(None, seed).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
+#[test]
+fn a_sync_that_is_skipped_is_noticed() {
+    assert_noticed(DiskBug::SkippedSync, "recovery");
+}
+
+#[test]
+fn pixels_in_the_clear_are_noticed() {
+    assert_noticed(DiskBug::Plaintext, "sealed");
+}
+
+#[test]
+fn a_salt_that_is_used_again_is_noticed() {
+    assert_noticed(DiskBug::SameSalt, "sealed");
+}
+
+#[test]
+fn an_index_that_is_off_by_one_is_noticed() {
+    assert_noticed(DiskBug::IndexOffByOne, "recovery");
+}
+
+#[test]
+fn a_wrong_nonce_is_noticed() {
+    assert_noticed(DiskBug::WrongNonce, "recovery");
+}
