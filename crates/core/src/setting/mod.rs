@@ -147,6 +147,19 @@ pub struct Jpeg {
     pub sampling: Sampling,
 }
 
+/// The most pixels of a side of an H.264 picture: what the codec takes.
+pub const H264_SIDE_MAX: u32 = 3840;
+/// The fewest.
+pub const H264_SIDE_MIN: u32 = 16;
+/// The most pixels of an H.264 picture (level 5.2: 36,864 macroblocks).
+pub const H264_PIXELS_MAX: u64 = 36_864 * 256;
+
+/// Whether a picture of this width and height can be coded as H.264, once its sides are even.
+pub fn h264_takes((width, height): (u32, u32)) -> bool {
+    let sides = [width, height].iter().all(|side| (H264_SIDE_MIN..=H264_SIDE_MAX).contains(side));
+    sides && u64::from(width) * u64::from(height) <= H264_PIXELS_MAX
+}
+
 /// How an image is scaled and coded as H.264.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct H264 {

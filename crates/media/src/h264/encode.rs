@@ -1,21 +1,19 @@
 //! The encoder of one stream of pictures of one size.
 
 use bytes::Bytes;
-use mez_core::setting::Quantiser;
+use mez_core::setting::{Quantiser, h264_takes};
 
+use super::H264Error;
 use super::bits::units;
 use super::native::NativeEncoder;
 use super::rate::{Model, QUANTISER_MAX};
 use super::slice::{self, Kind, Mark, Place, SLOTS};
-use super::{H264Error, SIDE_MAX, SIDE_MIN};
 use crate::image::Yuv420View;
 
 /// How often a picture is coded to fit its budget; the last time at the coarsest quantiser.
 const ATTEMPTS_MAX: u32 = 5;
 /// A header of ours may be longer than openh264's by this.
 const HEADER_BYTES_MORE: usize = 4;
-/// The most pixels of level 5.2.
-const PIXELS_MAX: u64 = 36_864 * 256;
 
 /// What a picture is to be predicted from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,8 +129,8 @@ impl H264Encoder {
     /// # Errors
     /// [`H264Error::Size`], or [`H264Error::Codec`] without memory.
     pub fn new(width: u32, height: u32) -> Result<Self, H264Error> {
-        let sides = [width, height].iter().all(|side| (SIDE_MIN..=SIDE_MAX).contains(side) && side % 2 == 0);
-        if !sides || u64::from(width) * u64::from(height) > PIXELS_MAX {
+        let even = width.is_multiple_of(2) && height.is_multiple_of(2);
+        if !even || !h264_takes((width, height)) {
             return Err(H264Error::Size { width, height });
         }
         Ok(Self {

@@ -26,10 +26,7 @@ pub use encode::{H264Encoder, H264Frame, Wanted};
 
 use thiserror::Error;
 
-/// The longest side that is coded: the library's limit at level 5.2.
-pub const SIDE_MAX: u32 = 3840;
-/// The shortest.
-pub const SIDE_MIN: u32 = 16;
+pub use mez_core::setting::{H264_SIDE_MAX as SIDE_MAX, H264_SIDE_MIN as SIDE_MIN};
 
 /// A picture could not be coded or decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

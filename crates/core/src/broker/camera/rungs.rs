@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::controller::Coding;
 use crate::frame::{Encoding, Rung};
 use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
-use crate::setting::{Form, H264, Setting, default_ladder};
+use crate::setting::{Form, H264, H264_SIDE_MIN, Setting, default_ladder, h264_takes};
 
 /// What making a JPEG takes for each pixel of the source, before it was measured: about 10 ms at 1080p.
 const NANOS_PER_PIXEL: f64 = 5.0;
@@ -30,8 +30,6 @@ const BUDGET_BYTES_MIN: f64 = 1_000.0;
 const BUDGET_BYTES_PER_PIXEL: f64 = 0.004;
 /// The share of its budget that a frame has where the budget binds.
 const BUDGET_USE: f64 = 0.8;
-/// Codecs of chains take no picture with a smaller side.
-const CHAIN_SIDE_MIN: u32 = 16;
 /// The logarithm of the bytes of frames of a chain falls by so much with every step of the quantiser: of those that refer to others, and of
 /// those that stand alone.
 const QUANTISER_SLOPES: (f64, f64) = (0.2, 0.125);
@@ -85,14 +83,16 @@ impl Basis {
 
 /// Whether codecs of chains take frames of this size.
 pub(super) fn chains_take((width, height): (u32, u32)) -> bool {
-    width >= CHAIN_SIDE_MIN && height >= CHAIN_SIDE_MIN
+    width >= H264_SIDE_MIN && height >= H264_SIDE_MIN
 }
 
 /// The setting of a rung that can be made of frames of so many pixels: it leaves no frame out, and refers to others only where it may.
 pub(super) fn makeable(rung: &Rung, pixels: (u32, u32), chains: bool) -> Option<Setting> {
     let setting: Setting = rung.as_str().parse().ok()?;
     let leaves_out = matches!(setting.form, Form::Knobs(knobs) if knobs.difference.is_some());
-    let takes = !setting.is_chained() || chains && chains_take(setting.size(pixels));
+    let size = setting.size(pixels);
+    let takes = !setting.is_chained()
+        || chains && chains_take(size) && (!matches!(setting.form, Form::H264(_)) || h264_takes(size));
     (takes && !leaves_out && setting.skip == 0).then_some(setting)
 }
 
@@ -262,12 +262,16 @@ fn assumed(basis: &Basis) -> Vec<RungProfile> {
     let area = f64::from(pixels.0) * f64::from(pixels.1);
     // Published JPEGs are mostly of quality 95; pixels would have about a tenth of their bytes as such a JPEG.
     let jpeg_bytes = if encoding == Encoding::Jpeg { original_bytes } else { area * 0.3 };
+    // Of frames that are very wide and low, none at all.
+    let is_video =
+        |setting: &Setting| setting.is_chained() && makeable(&setting.rung(), pixels, true).is_some();
+    let video = basis.chains && default_ladder(pixels, true).iter().any(is_video);
     let mut rungs: Vec<RungProfile> = Vec::new();
-    for setting in default_ladder(pixels, basis.chains) {
+    for setting in default_ladder(pixels, video) {
         // Video keeps nearly all that the original does, at a tenth of its bytes or less. Between the two the ladder would have a gap so wide that a try
         // of the original holds up the link for many frames.
-        let too_far = basis.chains && setting == Setting::ORIGINAL;
-        if too_far || makeable(&setting.rung(), pixels, basis.chains).is_none() {
+        let too_far = video && setting == Setting::ORIGINAL;
+        if too_far || makeable(&setting.rung(), pixels, video).is_none() {
             continue;
         }
         let (width, height) = setting.size(pixels);
@@ -312,4 +316,33 @@ fn quality_share(quality: u8) -> f64 {
 /// The bytes of a picture of H.264 that stands alone against a JPEG of quality 95: half at 24, a quarter at 29.
 fn quantiser_share(quantiser: u8) -> f64 {
     0.5 * (-QUANTISER_SLOPES.1 * (f64::from(quantiser) - 24.0)).exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A picture too wide for the codec gets video at the widths that it takes, and one too low none at all.
+    #[test]
+    fn video_has_the_sizes_that_the_codec_takes() {
+        let widths = |pixels: (u32, u32)| -> Vec<u32> {
+            let basis = Basis {
+                profile: None,
+                pixels,
+                encoding: Encoding::Jpeg,
+                original_bytes: 1e6,
+                chains: chains_take(pixels),
+                ratios: Ratios::default(),
+            };
+            let rungs = Rungs::new(basis, None);
+            assert!(!rungs.settings.is_empty());
+            let video = rungs.settings.iter().filter(|setting| setting.is_chained());
+            video.map(|setting| setting.size(pixels).0).collect()
+        };
+        assert!(widths((1280, 720)).contains(&1280));
+        let wide = widths((4000, 3000));
+        assert!(!wide.is_empty() && wide.iter().all(|width| *width < 3840), "{wide:?}");
+        assert!(widths((4000, 12)).is_empty());
+        assert!(widths((4000, 20)).is_empty(), "no width that the codec takes leaves it 16 rows");
+    }
 }
