@@ -7,7 +7,7 @@ import operator
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, SupportsIndex, TypeAlias
 
@@ -91,6 +91,13 @@ def edges(value: object | None) -> list[object]:
 def optional_text(field: str, value: object | None) -> str | None:
     """A text, or `None`."""
     return None if value is None else text(field, value)
+
+
+def texts(field: str, value: object) -> list[str]:
+    """Several texts. One text by itself is none, though it is a sequence of them."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise wrong_type(field, f"{field} is {value!r}; give a list of texts")
+    return [text(field, item) for item in value]
 
 
 def optional_path(field: str, value: object | None) -> str | None:

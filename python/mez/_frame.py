@@ -263,11 +263,11 @@ class Frame:
         """The pixels: 8 bits each, of shape (height, width, 3), in the order blue, green, red, as in OpenCV.
 
         Decoded at the first use, in Rust and without holding up other Python threads, and kept. The array
-        is the frame's own and may be drawn on. A grey image has three equal channels.
+        is the frame's own and may be drawn on. A grey image has three equal channels; of a PNG, alpha is
+        dropped, and 16 bits become 8.
 
         Raises:
-            ImageError: It is damaged, too large (above 67 megapixels), or in an encoding that Mez does not
-                decode (PNG); `payload` is there all the same.
+            ImageError: It is damaged, or too large (above 67 megapixels); `payload` is there all the same.
         """
         if self._image is None:
             self._image = self._decode()
@@ -284,27 +284,16 @@ class Frame:
         # Here, so that a program that never looks at pixels does not load it.
         import numpy as np
 
-        if self.encoding not in ("jpeg", "bgr8", "gray8"):
-            raise ImageError(
-                f"{self!r} is {self.encoding}, which is not decoded here; decode its payload yourself: "
-                "cv2.imdecode(numpy.frombuffer(frame.payload, numpy.uint8), cv2.IMREAD_COLOR)"
-            )
         if self.width * self.height > _native.PIXELS_MAX:
             raise ImageError(
                 f"{self!r} has more than the {_native.PIXELS_MAX} pixels that are decoded; "
                 "publish smaller images"
             )
         image = np.empty((self.height, self.width, 3), np.uint8)
-        if self.encoding == "jpeg":
-            _native.decode_jpeg_into(self.payload, image)
-            return image
-        channels = 3 if self.encoding == "bgr8" else 1
-        pixels = np.frombuffer(self.payload, np.uint8)
-        if pixels.size != self.height * self.width * channels:
-            raise ImageError(
-                f"{self!r} has {pixels.size} bytes, which make no image of its size; publish whole images"
-            )
-        image[...] = pixels.reshape(self.height, self.width, channels)
+        try:
+            _native.decode_into(self.encoding, self.payload, image)
+        except ImageError as error:
+            raise ImageError(f"{self!r}: {error}") from None
         return image
 
     def reply(self, result: object) -> None:

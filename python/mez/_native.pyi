@@ -4,6 +4,7 @@ Everything here is described where the package uses it. Arguments are checked th
 type's range is a plain `OverflowError` or `TypeError` here.
 """
 
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
@@ -26,7 +27,7 @@ __all__ = [
     "Subscription",
     "__version__",
     "cli_main",
-    "decode_jpeg_into",
+    "decode_into",
     "encode_jpeg",
     "rung_facts",
 ]
@@ -35,13 +36,13 @@ __version__: Final[str]
 """Version of Mez, the same for the Rust crates and the Python package."""
 
 PIXELS_MAX: Final[int]
-"""The most pixels that a JPEG may have in order to be decoded."""
+"""The most pixels that an image may have in order to be decoded."""
 
 # NumPy's own types say that arrays have the buffer protocol only from Python 3.12 on.
 _Buffer: TypeAlias = Buffer | np.ndarray[Any, Any]
 
 def cli_main(arguments: list[str]) -> int: ...
-def decode_jpeg_into(jpeg: _Buffer, image: _Buffer) -> None: ...
+def decode_into(encoding: str, payload: _Buffer, image: _Buffer) -> None: ...
 def encode_jpeg(image: _Buffer, quality: int) -> bytes: ...
 def rung_facts(rung: str, width: int, height: int) -> tuple[tuple[int, int], bool, int]: ...
 
@@ -88,6 +89,7 @@ class Stream:
     def __new__(cls, rung: str) -> Stream: ...
     def decode_into(self, coded: Coded, image: _Buffer) -> None: ...
     def encode(self, image: _Buffer, captured_ns: int, bytes_max: int | None = None) -> Coded: ...
+    def pass_over(self, coded: Coded) -> None: ...
 
 @final
 class CameraRecord:
@@ -156,6 +158,7 @@ class Client:
         min_fps: float,
         on_infeasible: str,
         deliver: str | None,
+        accept: Sequence[str],
         priority: int,
         reconnect: bool,
         quality: str | None,

@@ -408,6 +408,7 @@ def subscribe(
     end: arguments.Time | None = None,
     since: arguments.Time | None = None,
     until: arguments.Time | None = None,
+    accept: Sequence[str] = (),
     priority: int = 0,
     application: str | None = None,
     keys: arguments.StrPath | None = None,
@@ -449,6 +450,9 @@ def subscribe(
         end: The last capture time wanted. Default: none.
         since: Another name for `begin`.
         until: Another name for `end`.
+        accept: The encodings that you take, such as `["jpeg"]`, for programs that decode `payload` by
+            themselves. Of frames in others the edge makes JPEG of quality 95. Default: all, which `image`
+            decodes. Video (`"h264"`, `"tiles"`) always ends at the edge and comes as JPEG.
         priority: Higher goes first where contracts conflict.
         application: Your name, for people; at most 128 bytes.
         keys: The folder of keys, for an edge on another host. Else `MEZ_KEYS`, else `~/.config/mez/keys`.
@@ -485,6 +489,7 @@ def subscribe(
         begin_ns=arguments.optional_utc_ns(begin_field, begin),
         end_ns=arguments.optional_utc_ns(end_field, end),
         deliver=arguments.optional_text("deliver", deliver),
+        accept=arguments.texts("accept", accept),
         reconnect=bool(reconnect),
         quality=None,
         held_only=False,
@@ -560,6 +565,7 @@ def read(
         begin_ns=begin_ns,
         end_ns=max(begin_ns, now_ns if end_ns is None else min(end_ns, now_ns)),
         deliver="every",
+        accept=(),
         reconnect=True,
         quality=arguments.optional_text("quality", quality),
         held_only=bool(held_only),

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import cv2
 import numpy as np
 import pytest
 
@@ -36,7 +37,12 @@ def _encodes(_: mez.Edge) -> Callable[[], object]:
 
 def _decodes(_: mez.Edge) -> Callable[[], object]:
     jpeg, image = _native.encode_jpeg(_large(), 95), np.empty((1080, 1920, 3), np.uint8)
-    return lambda: _native.decode_jpeg_into(jpeg, image)
+    return lambda: _native.decode_into("jpeg", jpeg, image)
+
+
+def _decodes_png(_: mez.Edge) -> Callable[[], object]:
+    png, image = cv2.imencode(".png", _large())[1], np.empty((1080, 1920, 3), np.uint8)
+    return lambda: _native.decode_into("png", png.tobytes(), image)
 
 
 def _sends(edge: mez.Edge) -> Callable[[], object]:
@@ -54,7 +60,7 @@ def _waits(edge: mez.Edge) -> Callable[[], object]:
     return wait
 
 
-@pytest.mark.parametrize("prepare", [_encodes, _decodes, _sends, _waits])
+@pytest.mark.parametrize("prepare", [_encodes, _decodes, _decodes_png, _sends, _waits])
 def test_other_threads_run_meanwhile(
     edge: mez.Edge, prepare: Callable[[mez.Edge], Callable[[], object]]
 ) -> None:

@@ -85,6 +85,11 @@ impl Encoding {
         }
     }
 
+    /// The encoding of a name that users see, if there is one.
+    pub fn from_name(name: &str) -> Option<Self> {
+        (1..=6).filter_map(Self::from_code).find(|encoding| encoding.name() == name)
+    }
+
     /// Whether frames of this encoding may need others in order to be decoded.
     pub const fn is_chained(self) -> bool {
         matches!(self, Self::H264 | Self::Tiles)

@@ -235,7 +235,7 @@ async fn ending_the_stream_unsubscribes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_encoding_that_is_not_accepted_ends_the_stream_and_says_so() {
     let Served { camera, edge, .. } = &mut served().await;
-    let accept_encodings = vec![pb::Encoding::Jpeg as i32];
+    let accept_encodings = vec![pb::Encoding::Png as i32];
     let asked = pb::SubscribeRequest { accept_encodings, ..request("**") };
     let mut events = edge.subscribe(asked).await.unwrap().into_inner();
     let status = within(async {
@@ -251,6 +251,38 @@ async fn an_encoding_that_is_not_accepted_ends_the_stream_and_says_so() {
     let error = ApiError::from_status(&status);
     assert_eq!((error.code, error.reason.as_str()), (Code::FailedPrecondition, "ENCODING_NOT_ACCEPTED"));
     assert!(error.message.contains("gray8"), "{error}");
+}
+
+/// An application that takes nothing but JPEG gets JPEG of whatever is published, of the same size and under the same number.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_nothing_but_jpeg_gets_jpeg_of_everything() {
+    let Served { camera, edge, .. } = &mut served().await;
+    let accept_encodings = vec![pb::Encoding::H264 as i32, pb::Encoding::Jpeg as i32];
+    let asked = pb::SubscribeRequest { accept_encodings, ..request("**") };
+    let mut events = edge.subscribe(asked).await.unwrap().into_inner();
+    let published = image(7, 100);
+    let frame = within(async {
+        loop {
+            camera.publish(published.clone()).unwrap();
+            let wait = tokio::time::timeout(Duration::from_millis(50), events.message());
+            if let Ok(Ok(Some(pb::SubscribeEvent { event: Some(Event::Frame(frame)) }))) = wait.await {
+                return frame;
+            }
+        }
+    })
+    .await;
+    assert_eq!((frame.encoding, frame.rung.as_str()), (pb::Encoding::Jpeg as i32, "original"));
+    let info = mez_media::jpeg::check(&frame.payload).unwrap();
+    assert_eq!((info.width, info.height), (published.width, published.height));
+    assert_eq!((frame.width, frame.height), (published.width, published.height));
+
+    // Chains are not handed on, and whoever takes nothing else is told so at once.
+    let accept_encodings = vec![pb::Encoding::H264 as i32, pb::Encoding::Tiles as i32];
+    let status =
+        edge.subscribe(pb::SubscribeRequest { accept_encodings, ..request("**") }).await.unwrap_err();
+    let error = ApiError::from_status(&status);
+    assert_eq!((error.code, error.reason.as_str()), (Code::InvalidArgument, "CHAINS_END_AT_THE_EDGE"));
+    assert_eq!(error.field.as_deref(), Some("accept_encodings"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

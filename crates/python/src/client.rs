@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::contract::{Contract, ContractError, OnInfeasible};
-use mez_core::frame::{Epoch, FrameId, Rung, Sequence};
+use mez_core::frame::{Encoding, Epoch, FrameId, Rung, Sequence};
 use mez_core::history;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Deliver, Span};
@@ -19,6 +19,9 @@ use pyo3::prelude::*;
 use crate::runtime::{Deadline, Owned, Waited, background, finish, wait};
 use crate::subscription::Subscription;
 use crate::{error, keys};
+
+/// What frames may come as.
+const ENCODINGS: &str = r#""jpeg", "png", "bgr8", "gray8", "h264" or "tiles""#;
 
 /// A connection to an edge broker: cameras, subscriptions, replies.
 #[pyclass(frozen, module = "mez._native")]
@@ -72,7 +75,7 @@ impl Client {
 
     /// Subscribes.
     #[pyo3(signature = (pattern, *, begin_ns, end_ns, latency_ms, accuracy, on_time_share, profile, profile_name,
-        min_fps, on_infeasible, deliver, priority, reconnect, quality, held_only))]
+        min_fps, on_infeasible, deliver, accept, priority, reconnect, quality, held_only))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn subscribe(
         &self,
@@ -88,6 +91,7 @@ impl Client {
         min_fps: f64,
         on_infeasible: &str,
         deliver: Option<&str>,
+        accept: Vec<String>,
         priority: i32,
         reconnect: bool,
         quality: Option<&str>,
@@ -112,6 +116,13 @@ impl Client {
                 Some("every") => Some(Deliver::Every),
                 Some(other) => return Err(choice(py, "deliver", other, r#""newest" or "every""#)),
             },
+            accept_encodings: accept
+                .iter()
+                .map(|name| {
+                    let known = Encoding::from_name(name);
+                    known.ok_or_else(|| choice(py, "accept", name, ENCODINGS))
+                })
+                .collect::<PyResult<_>>()?,
             reconnect,
             quality: quality.map(|rung| self::quality(py, rung)).transpose()?,
             held_only,

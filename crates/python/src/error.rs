@@ -144,6 +144,7 @@ fn in_python(field: &str) -> &str {
         "begin_utc_ns" => "begin",
         "end_utc_ns" => "end",
         "latency_bound_ns" => "latency_ms",
+        "accept_encodings" => "accept",
         "accuracy_floor" => "accuracy",
         "profile_inline" | "profile_name" => "profile",
         "captured_utc_ns" => "captured",

@@ -47,7 +47,7 @@ mod _native {
     #[pymodule_export]
     use crate::frame::{Arrival, Payload};
     #[pymodule_export]
-    use crate::pixels::{decode_jpeg_into, encode_jpeg};
+    use crate::pixels::{decode_into, encode_jpeg};
     #[pymodule_export]
     use crate::publisher::Publisher;
     #[pymodule_export]
@@ -60,7 +60,7 @@ mod _native {
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
-    /// The most pixels that a JPEG may have in order to be decoded.
+    /// The most pixels that an image may have in order to be decoded.
     #[pymodule_export]
     const PIXELS_MAX: u64 = mez_media::jpeg::PIXELS_MAX_DEFAULT;
 }

@@ -5,8 +5,9 @@ use std::slice;
 
 use bytes::Bytes;
 use mez_core::frame::Encoding;
-use mez_media::jpeg::{Decoder, Encoder, JpegInfo, Sampling};
-use mez_media::{Image, ImageView, ImageViewMut, PixelFormat};
+use mez_media::jpeg::{Encoder, Sampling};
+use mez_media::stream::{StreamDecodeError, show};
+use mez_media::{ImageView, ImageViewMut, PixelFormat};
 use mez_node::api::image::{PayloadError, size_in_pixels};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
@@ -137,31 +138,36 @@ impl Encoded {
     }
 }
 
-/// An array of Python that pixels are written to.
-pub(crate) struct Target(PyUntypedBuffer);
+/// An array of Python that pixels are written to: new, and shown to nobody yet.
+pub(crate) struct Target {
+    buffer: PyUntypedBuffer,
+    size: (u32, u32),
+}
 
 impl Target {
-    /// Looks at `image`, which has to be of shape (height, width, 3) for `size` (width, height), without gaps.
-    pub(crate) fn read(image: &Bound<'_, PyAny>, size: (u32, u32)) -> PyResult<Self> {
+    /// Looks at `image`, which has to be of shape (height, width, 3), without gaps.
+    pub(crate) fn read(image: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = contiguous(image, true)?;
-        if buffer.shape() != [size.1 as usize, size.0 as usize, 3] {
-            let message = format!(
-                "the frame has the shape ({}, {}, 3), and the image is {}; pass one of that shape",
-                size.1,
-                size.0,
-                describe(image)
-            );
-            return Err(error::raise(image.py(), "ImageError", message));
-        }
-        Ok(Self(buffer))
+        let [height, width, 3] = *buffer.shape() else { return Err(wrong_shape(image)) };
+        let (Ok(width), Ok(height)) = (u32::try_from(width), u32::try_from(height)) else {
+            return Err(wrong_shape(image));
+        };
+        Ok(Self { buffer, size: (width, height) })
     }
 
-    /// Copies a BGR image of the size that was asked for at `read`. Not to be called while attached to the interpreter.
-    pub(crate) fn fill(&mut self, image: &Image) {
+    /// Pixels in a row, and rows.
+    pub(crate) fn size(&self) -> (u32, u32) {
+        self.size
+    }
+
+    /// The pixels, blue, green and red. Not to be written to while attached to the interpreter.
+    pub(crate) fn view(&mut self) -> Result<ImageViewMut<'_>, mez_media::ImageError> {
+        let (pointer, bytes) = (self.buffer.buf_ptr().cast::<u8>(), self.buffer.len_bytes());
         // SAFETY: `contiguous` has made sure that the memory has no gaps and may be written to, and the buffer protocol keeps it in
-        // place for as long as the buffer lives. The array is new and its caller has shown it to nobody yet.
-        let data = unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast::<u8>(), self.0.len_bytes()) };
-        data.copy_from_slice(image.data());
+        // place for as long as the buffer lives, which is borrowed for as long. The array is new and its caller has shown it to nobody
+        // yet.
+        let data = unsafe { slice::from_raw_parts_mut(pointer, bytes) };
+        ImageViewMut::packed(data, self.size.0, self.size.1, PixelFormat::Bgr8)
     }
 }
 
@@ -249,52 +255,25 @@ pub(crate) fn encode_jpeg<'py>(image: &Bound<'py, PyAny>, quality: u8) -> PyResu
     Ok(PyBytes::new(py, &jpeg))
 }
 
-/// Decodes a JPEG into `image`, an array of shape (height, width, 3) whose memory has no gaps, as BGR.
+/// Decodes an image that needs no other into `image`, an array of shape (height, width, 3) of its size whose memory has no gaps, as
+/// BGR. `encoding`: `jpeg`, `png`, `bgr8` or `gray8`. Does not hold the interpreter.
 #[pyfunction]
-pub(crate) fn decode_jpeg_into(jpeg: &Bound<'_, PyAny>, image: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = jpeg.py();
-    let jpeg = contiguous(jpeg, false)?;
-    let pixels = contiguous(image, true)?;
-    let [height, width, 3] = *pixels.shape() else { return Err(wrong_shape(image)) };
-    let (Ok(width), Ok(height)) = (u32::try_from(width), u32::try_from(height)) else {
-        return Err(wrong_shape(image));
-    };
-    let decode = || -> Result<JpegInfo, PyErrLater> {
-        // SAFETY: as in `Pixels::view`, for reading; for writing, `contiguous` has made sure that the
-        // memory may be written to. The array is new and the caller, `mez.Frame.image`, has shown it to
-        // nobody yet.
-        let (jpeg, data) = unsafe {
-            (
-                slice::from_raw_parts(jpeg.buf_ptr().cast::<u8>(), jpeg.len_bytes()),
-                slice::from_raw_parts_mut(pixels.buf_ptr().cast::<u8>(), pixels.len_bytes()),
-            )
-        };
-        let mut view = ImageViewMut::packed(data, width, height, PixelFormat::Bgr8)?;
-        Ok(Decoder::default().decode_into(jpeg, &mut view)?)
-    };
-    match py.detach(decode) {
-        Ok(_) => Ok(()),
-        Err(PyErrLater::Decode(failure)) => Err(error::raise(py, "ImageError", failure)),
-        Err(PyErrLater::Image(failure)) => Err(error::raise(py, "ImageError", failure)),
-    }
-}
-
-/// An error that waits until the thread is attached again.
-enum PyErrLater {
-    Decode(mez_media::jpeg::DecodeError),
-    Image(mez_media::ImageError),
-}
-
-impl From<mez_media::jpeg::DecodeError> for PyErrLater {
-    fn from(failure: mez_media::jpeg::DecodeError) -> Self {
-        Self::Decode(failure)
-    }
-}
-
-impl From<mez_media::ImageError> for PyErrLater {
-    fn from(failure: mez_media::ImageError) -> Self {
-        Self::Image(failure)
-    }
+pub(crate) fn decode_into(
+    encoding: &str,
+    payload: &Bound<'_, PyAny>,
+    image: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let py = payload.py();
+    let encoding = Encoding::from_name(encoding)
+        .ok_or_else(|| error::argument(py, "encoding", format!("there is no encoding {encoding:?}")))?;
+    let payload = contiguous(payload, false)?;
+    let mut target = Target::read(image)?;
+    py.detach(|| {
+        // SAFETY: as in `Pixels::view`; the buffer is contiguous and holds single bytes.
+        let payload = unsafe { slice::from_raw_parts(payload.buf_ptr().cast::<u8>(), payload.len_bytes()) };
+        show(encoding, payload, &mut target.view()?)
+    })
+    .map_err(|failure: StreamDecodeError| error::raise(py, "ImageError", failure))
 }
 
 /// A non-empty buffer of single bytes without gaps.

@@ -7,10 +7,11 @@ use bytes::Bytes;
 use mez_core::frame::{ChainLink, Encoding, Sequence};
 use mez_core::setting::Setting;
 use mez_core::units::Instant;
-use mez_media::image::{Image, ImageError};
+use mez_media::image::ImageError;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{
-    Outcome, Predict, Request, Source, StreamDecodeError, StreamDecoder, StreamEncodeError, StreamEncoder,
+    Outcome, Predict, Request, Source, StreamDecodeError, StreamEncodeError, StreamEncoder, TranscodeError,
+    Transcoder, show,
 };
 use mez_node::api::image::PayloadError;
 use pyo3::prelude::*;
@@ -85,11 +86,12 @@ impl Coded {
 /// Both ends of a stream.
 struct Ends {
     encoder: StreamEncoder,
-    decoder: StreamDecoder,
+    /// The edge's: what it makes of frames that need others is what applications get.
+    transcoder: Transcoder,
     next: u64,
 }
 
-/// One camera's frames at one rung: what is sent, and what an application sees of it. Every frame is taken to arrive.
+/// One camera's frames at one rung: what is sent, and what an application sees of it, by way of the edge. Every frame is taken to arrive.
 #[pyclass(frozen, module = "mez._native")]
 pub(crate) struct Stream {
     setting: Setting,
@@ -103,8 +105,9 @@ impl Stream {
         let setting = parse(py, rung)?;
         let encoder =
             StreamEncoder::new(PIXELS_MAX_DEFAULT).map_err(|failure| Unmade::from(failure).raise(py))?;
-        let decoder = StreamDecoder::new(PIXELS_MAX_DEFAULT);
-        Ok(Self { setting, ends: Mutex::new(Ends { encoder, decoder, next: 0 }) })
+        let transcoder =
+            Transcoder::new(PIXELS_MAX_DEFAULT).map_err(|failure| error::raise(py, "ImageError", failure))?;
+        Ok(Self { setting, ends: Mutex::new(Ends { encoder, transcoder, next: 0 }) })
     }
 
     /// Makes of the next published frame what the rung says. `image`: pixels, or the bytes of a JPEG. `captured_ns`: on any clock
@@ -126,24 +129,47 @@ impl Stream {
         py.detach(|| self.make(&given, captured_ns, bytes_max)).map_err(|failure| failure.raise(py))
     }
 
-    /// Decodes a frame into `image`, an array of shape (height, width, 3) of the frame's size, as BGR. Frames of one stream in their
-    /// order, all of them. Does not hold the interpreter.
+    /// Decodes a frame into `image`, an array of shape (height, width, 3) of the frame's size, as BGR: what an application sees of it. Frames
+    /// of one stream in their order, all of them. Does not hold the interpreter.
     fn decode_into(&self, coded: &Coded, image: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = image.py();
-        let Some(link) = &coded.link else {
-            let message =
-                format!("there is no frame: it was {}; show the frame before it again", coded.outcome);
-            return Err(error::raise(py, "ImageError", message));
-        };
-        let mut target = Target::read(image, coded.size)?;
+        let link = coded.link(py)?;
+        let mut target = Target::read(image)?;
+        if target.size() != coded.size {
+            let (is, stated) = (coded.size, target.size());
+            return Err(error::raise(py, "ImageError", StreamDecodeError::Size { is, stated }));
+        }
         py.detach(|| {
-            let mut ends = self.ends();
-            let decoded =
-                ends.decoder.decode(coded.encoding, coded.sequence, link, coded.size, &coded.payload);
-            decoded.map(|image: &Image| target.fill(image))
+            let still = match coded.encoding.is_chained() {
+                true => self.transcode(coded, link, true)?.map(|still| (Encoding::Jpeg, still)),
+                false => Some((coded.encoding, coded.payload.clone())),
+            };
+            let Some((encoding, payload)) = still else { return Ok(()) };
+            Ok(show(encoding, &payload, &mut target.view()?)?)
         })
-        .map_err(|failure: StreamDecodeError| error::raise(py, "ImageError", failure))?;
-        Ok(())
+        .map_err(|failure: TranscodeError| error::raise(py, "ImageError", failure))
+    }
+
+    /// Takes in a frame that nobody wants to see, as the edge does when a newer one waits. Does not hold the interpreter.
+    fn pass_over(&self, py: Python<'_>, coded: &Coded) -> PyResult<()> {
+        let link = coded.link(py)?;
+        if !coded.encoding.is_chained() {
+            return Ok(());
+        }
+        py.detach(|| self.transcode(coded, link, false))
+            .map(|_| ())
+            .map_err(|failure| error::raise(py, "ImageError", failure))
+    }
+}
+
+impl Coded {
+    /// The frame's place in its chain.
+    fn link(&self, py: Python<'_>) -> PyResult<&ChainLink> {
+        self.link.as_ref().ok_or_else(|| {
+            let message =
+                format!("there is no frame: it was {}; show the frame before it again", self.outcome);
+            error::raise(py, "ImageError", message)
+        })
     }
 }
 
@@ -173,6 +199,17 @@ impl Stream {
             ends.encoder.acknowledge(sequence);
         }
         Ok(coded(outcome, sequence))
+    }
+
+    fn transcode(
+        &self,
+        coded: &Coded,
+        link: &ChainLink,
+        wanted: bool,
+    ) -> Result<Option<Bytes>, TranscodeError> {
+        let place = (coded.sequence, link);
+        let still = self.ends().transcoder.transcode(coded.encoding, place, &coded.payload, wanted)?;
+        Ok(still.map(|still| still.payload))
     }
 
     /// A panic of a codec poisons the lock; the codecs' own state says what can still be decoded.

@@ -1,7 +1,8 @@
 """Makes of published frames what a rung makes of them on a live link, and what an application sees of it.
 
-It is the same compiled code: encoder, payload, decoder. Every frame is taken to arrive. What a rung leaves
-out (frame differencing, frame skip) an application does not get: it then still has the frame before.
+It is the same compiled code: the camera's encoder; the edge's decoder, and its JPEG where frames need others;
+the application's decoder. Every frame is taken to arrive. What a rung leaves out (frame differencing, frame
+skip) an application does not get: it then still has the frame before.
 """
 
 import importlib
@@ -84,11 +85,13 @@ def code(rung: str, footage: Footage, wanted: Sequence[int]) -> Iterator[Shown]:
             if coded.outcome != "frame":
                 yield Shown(place, None, camera_ms, None)
                 continue
-            # The decoder needs every frame of a chain; of others those that are looked at, or held on to.
             image: Image | None = None
-            if remembers or place in seen:
+            # What an application holds on to, because the next frames are left out, is seen with them.
+            if place in seen or skip or (not chained and remembers):
                 image = np.empty((coded.height, coded.width, 3), dtype=np.uint8)
                 stream.decode_into(coded, image)
+            elif chained:
+                stream.pass_over(coded)
             yield Shown(place, coded.size_bytes, camera_ms, image)
 
 

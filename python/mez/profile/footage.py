@@ -74,7 +74,7 @@ class Footage:
     def image(self, place: int) -> Image:
         """Decode a frame, as an application without any rung would get it."""
         image = np.empty((self.height, self.width, 3), dtype=np.uint8)
-        _native.decode_jpeg_into(self.jpegs[place], image)
+        _native.decode_into("jpeg", self.jpegs[place], image)
         return image
 
     def pieces(self, places: Iterable[int]) -> list[range]:

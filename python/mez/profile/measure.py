@@ -20,6 +20,9 @@ NOISE: Final = "ceiling/noise"
 
 NOISE_SEED: Final = 1
 
+WAY: Final = "decoded at the edge, JPEG of quality 95"
+"""How frames that need others come to applications; another way makes what was measured worthless."""
+
 
 @dataclass
 class Measurement:
@@ -173,4 +176,4 @@ def _numbers(box: Box) -> tuple[float, float, float, float, float]:
 
 def version() -> dict[str, Any]:
     """Return what besides video and application decides a measurement."""
-    return {"mez": _native.__version__, "noise_seed": NOISE_SEED}
+    return {"mez": _native.__version__, "noise_seed": NOISE_SEED, "way": WAY}

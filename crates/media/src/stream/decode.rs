@@ -40,6 +40,28 @@ pub enum StreamDecodeError {
         /// The place.
         index: u32,
     },
+    /// Its encoding is one whose frames need others.
+    #[error("{} frames need others to be decoded; decode the whole stream", encoding.name())]
+    NotStill {
+        /// The encoding.
+        encoding: Encoding,
+    },
+    /// It has another size than stated.
+    #[error("the image has {}x{} pixels, not {}x{}", is.0, is.1, stated.0, stated.1)]
+    Size {
+        /// Pixels in a row, and rows.
+        is: (u32, u32),
+        /// What was said of it.
+        stated: (u32, u32),
+    },
+    /// More bytes than its pixels have.
+    #[error("{bytes} bytes are more than the {expected} of an image of the stated size")]
+    Bytes {
+        /// Bytes that there are.
+        bytes: usize,
+        /// Bytes that there should be.
+        expected: usize,
+    },
     /// JPEG.
     #[error(transparent)]
     Jpeg(#[from] DecodeError),

@@ -6,8 +6,10 @@ use mez_core::setting::Sampling;
 use thiserror::Error;
 
 use super::decode::{Picture, StreamDecodeError, StreamDecoder};
+use super::show::raw;
 use crate::image::{Image, ImageError, PixelFormat};
-use crate::jpeg::{EncodeError, Encoder};
+use crate::jpeg::{EncodeError, Encoder, PIXELS_MAX_DEFAULT};
+use crate::png;
 
 /// The JPEG quality of what is made: what it adds to the loss of the frame itself is below what a detector notices
 /// (`docs/decisions/0009-chains-end-at-the-edge.md`).
@@ -101,6 +103,36 @@ impl Transcoder {
     pub fn forget(&mut self) {
         self.decoder.forget();
     }
+}
+
+/// Makes a JPEG of quality [`TRANSCODED_QUALITY`] of a still in another encoding, for those who decode nothing else.
+///
+/// # Errors
+/// [`TranscodeError`]; also for encodings whose frames need others, which [`Transcoder`] is for.
+pub fn jpeg_of(encoding: Encoding, payload: &Bytes, size: (u32, u32)) -> Result<Bytes, TranscodeError> {
+    let (width, height) = size;
+    let mut jpeg = Encoder::new(TRANSCODED_QUALITY, Sampling::Yuv420)?;
+    let image;
+    let view = match encoding {
+        Encoding::Jpeg => return Ok(payload.clone()),
+        Encoding::Png => {
+            image = decoded(payload)?;
+            image.view().ok_or(ImageError::ZeroSized { width, height })?
+        }
+        Encoding::Bgr8 => raw(payload, size, PixelFormat::Bgr8)?,
+        Encoding::Gray8 => raw(payload, size, PixelFormat::Gray8)?,
+        Encoding::H264 | Encoding::Tiles => return Err(StreamDecodeError::NotStill { encoding }.into()),
+    };
+    if (view.width(), view.height()) != size {
+        return Err(StreamDecodeError::Size { is: (view.width(), view.height()), stated: size }.into());
+    }
+    Ok(jpeg.encode(&view)?)
+}
+
+fn decoded(png: &[u8]) -> Result<Image, StreamDecodeError> {
+    let mut image = Image::empty();
+    png::decode(png, PIXELS_MAX_DEFAULT, &mut image)?;
+    Ok(image)
 }
 
 fn sampling_of(image: &Image) -> Sampling {

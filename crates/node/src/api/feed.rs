@@ -4,15 +4,21 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use mez_core::contract::Contract;
-use mez_core::frame::{ClockSource, Encoding};
-use mez_core::keeping::Change;
+use mez_core::frame::{ClockSource, Encoding, Frame, SkipCounts, SkipReason};
+use mez_core::keeping::{Change, Verdict};
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
-use mez_core::subscription::{Deliver, Next};
+use mez_core::subscription::{Deliver, Delivery, Next, NotHeld};
+use mez_core::trace::Trace;
 use mez_core::units::{ClockAnchor, Instant};
+use mez_media::stream::{TranscodeError, jpeg_of};
 use tokio::sync::{Notify, watch};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 use tonic::Code;
+use tracing::warn;
 
 use super::pb::subscribe_event::Event;
 use super::principal::Principal;
@@ -22,6 +28,9 @@ use crate::clock::{anchor, monotonic_now};
 use crate::edge::{EdgeSubscription, Served, Stopped};
 use crate::profiles::HeldProfile;
 use crate::reading::{PastPlaces, Reading};
+
+/// How long a frame may take to be made into a JPEG. A 4K frame takes a tenth of a second.
+const CONVERTING_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The open subscriptions of a broker.
 #[derive(Debug)]
@@ -134,7 +143,20 @@ pub struct Feed {
     stopping: watch::Receiver<bool>,
     /// The first event.
     started: Option<pb::Started>,
+    /// A frame that is being made into a JPEG.
+    converting: Option<Converting>,
+    /// Frames that could not be, with what was skipped before them: of each camera, until its next frame.
+    owed: HashMap<CameraName, SkipCounts>,
     over: bool,
+}
+
+/// A frame in an encoding that the application does not take, on its way to one that it does.
+struct Converting {
+    task: JoinHandle<Result<Bytes, TranscodeError>>,
+    delivery: Box<Delivery>,
+    captured: Option<(Instant, Duration)>,
+    trace: Option<Box<Trace>>,
+    verdict: Option<Verdict>,
 }
 
 impl Feed {
@@ -156,6 +178,8 @@ impl Feed {
             accepts: subscribe.accepts.clone(),
             stopping,
             started: Some(started),
+            converting: None,
+            owed: HashMap::new(),
             over: false,
         }
     }
@@ -169,8 +193,23 @@ impl Feed {
         if let Some(started) = self.started.take() {
             return Some(Ok(Event::Started(started)));
         }
+        loop {
+            let served = match self.converted().await {
+                Some(served) => served,
+                None => self.served().await,
+            };
+            let event = self.event(served);
+            self.over = matches!(event, Some(Ok(Event::Ended(_)) | Err(_)));
+            if event.is_some() {
+                return event;
+            }
+        }
+    }
+
+    /// What the source has next.
+    async fn served(&mut self) -> Served {
         let calls = Arc::clone(&self.place.calls);
-        let served = loop {
+        loop {
             let served = tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stop| *stop) => Some(Served::Stopped),
@@ -179,31 +218,51 @@ impl Feed {
                 served = self.source.next() => Some(served),
             };
             if let Some(served) = served {
-                break served;
+                return served;
             }
             let update = calls.update.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(update) = update
                 && self.source.update(update).await.is_err()
             {
-                break Served::Stopped;
+                return Served::Stopped;
             }
-        };
-        let event = self.event(served);
-        self.over = matches!(event, Ok(Event::Ended(_)) | Err(_));
-        Some(event)
+        }
     }
 
-    fn event(&self, served: Served) -> Result<Event, ApiError> {
-        Ok(match served {
-            Served::Frame { delivery, captured, trace, verdict } => {
-                let encoding = delivery.record.frame.meta.encoding;
-                if !self.accepts.is_empty() && !self.accepts.contains(&encoding) {
-                    return Err(not_accepted(&delivery.camera, encoding));
-                }
-                let frame = convert::frame(*delivery, captured, trace.as_deref(), verdict, monotonic_now());
-                Event::Frame(Box::new(frame))
+    /// The frame that was being made into a JPEG, if there is one and that went well.
+    async fn converted(&mut self) -> Option<Served> {
+        let converting = self.converting.as_mut()?;
+        // Given up after a while: native code may hang. Cancelling this leaves the task where it is.
+        let jpeg = tokio::select! {
+            biased;
+            _ = self.stopping.wait_for(|stop| *stop) => return Some(Served::Stopped),
+            jpeg = timeout(CONVERTING_TIME_MAX, &mut converting.task) => jpeg,
+        };
+        let Converting { mut delivery, captured, trace, verdict, .. } = self.converting.take()?;
+        let failure = match jpeg {
+            Ok(Ok(Ok(jpeg))) => {
+                let frame = &mut delivery.record.frame;
+                (frame.payload, frame.meta.encoding) = (jpeg, Encoding::Jpeg);
+                return Some(Served::Frame { delivery, captured, trace, verdict });
             }
-            Served::Contract(change) if change.ends => return Err(infeasible(&change)),
+            Ok(Ok(Err(error))) => error.to_string(),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        warn!(camera = %delivery.camera, frame = %delivery.record.frame.meta.id, "a frame was not made into a JPEG: {failure}");
+        let owed = self.owed.entry(delivery.camera).or_default();
+        owed.merge(&delivery.skipped);
+        owed.add(SkipReason::NotDecoded, 1);
+        None
+    }
+
+    /// `None`: a frame has to be made into a JPEG first.
+    fn event(&mut self, served: Served) -> Option<Result<Event, ApiError>> {
+        Some(Ok(match served {
+            Served::Frame { delivery, captured, trace, verdict } => {
+                return self.frame(delivery, captured, trace, verdict);
+            }
+            Served::Contract(change) if change.ends => return Some(Err(infeasible(&change))),
             Served::Contract(Change { camera, state, reason, .. }) => {
                 Event::ContractChange(pb::ContractChange {
                     camera: camera.as_str().into(),
@@ -219,18 +278,48 @@ impl Feed {
             Served::Waiting { matching } => {
                 Event::Waiting(pb::Waiting { matching: u32::try_from(matching).unwrap_or(u32::MAX) })
             }
-            Served::Ended { rest } => Event::Ended(pb::Ended {
-                rest: rest
-                    .into_iter()
-                    .map(|(camera, skipped, not_held)| pb::CameraRest {
-                        camera: camera.as_str().into(),
-                        skipped: convert::skips(&skipped),
-                        not_held: not_held.map(convert::not_held),
-                    })
-                    .collect(),
-            }),
-            Served::Stopped => return Err(ApiError::stopping()),
-        })
+            Served::Ended { rest } => self.ended(rest),
+            Served::Stopped => return Some(Err(ApiError::stopping())),
+        }))
+    }
+
+    fn frame(
+        &mut self,
+        mut delivery: Box<Delivery>,
+        captured: Option<(Instant, Duration)>,
+        trace: Option<Box<Trace>>,
+        verdict: Option<Verdict>,
+    ) -> Option<Result<Event, ApiError>> {
+        let encoding = delivery.record.frame.meta.encoding;
+        if self.accepts.is_empty() || self.accepts.contains(&encoding) {
+            if let Some(owed) = self.owed.remove(&delivery.camera) {
+                delivery.skipped.merge(&owed);
+            }
+            let frame = convert::frame(*delivery, captured, trace.as_deref(), verdict, monotonic_now());
+            return Some(Ok(Event::Frame(Box::new(frame))));
+        }
+        if !self.accepts.contains(&Encoding::Jpeg) {
+            return Some(Err(not_accepted(&delivery.camera, encoding)));
+        }
+        let Frame { meta, payload } = delivery.record.frame.clone();
+        let task = spawn_blocking(move || jpeg_of(encoding, &payload, (meta.width, meta.height)));
+        self.converting = Some(Converting { task, delivery, captured, trace, verdict });
+        None
+    }
+
+    fn ended(&mut self, mut rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>) -> Event {
+        for (camera, owed) in std::mem::take(&mut self.owed) {
+            match rest.iter_mut().find(|(name, ..)| *name == camera) {
+                Some((_, skipped, _)) => skipped.merge(&owed),
+                None => rest.push((camera, owed, None)),
+            }
+        }
+        let told = rest.into_iter().map(|(camera, skipped, not_held)| pb::CameraRest {
+            camera: camera.as_str().into(),
+            skipped: convert::skips(&skipped),
+            not_held: not_held.map(convert::not_held),
+        });
+        Event::Ended(pb::Ended { rest: told.collect() })
     }
 }
 

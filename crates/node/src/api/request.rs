@@ -46,7 +46,14 @@ impl Subscribe {
         let contract = contract(&request)?;
         let profile = request.profile.clone().map(AskedProfile::from);
         let accepts = request.accept_encodings.iter().map(|code| encoding("accept_encodings", *code));
-        let accepts = accepts.collect::<Result<_, _>>()?;
+        let accepts: Vec<Encoding> = accepts.collect::<Result<_, _>>()?;
+        if !accepts.is_empty() && accepts.iter().all(|encoding| encoding.is_chained()) {
+            return Err(ApiError::invalid(
+                "accept_encodings",
+                "CHAINS_END_AT_THE_EDGE",
+                "brokers decode frames that need others, and hand on stills; accept jpeg as well, or leave the list empty",
+            ));
+        }
         Ok(Self {
             pattern,
             contract,

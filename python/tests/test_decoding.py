@@ -1,0 +1,75 @@
+"""What an application sees of each encoding, and which it may ask for."""
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import mez
+from mez import _native
+from tests.support import deliver, picture
+
+
+def decode(encoding: str, payload: bytes, width: int = 64, height: int = 48) -> NDArray[np.uint8]:
+    """Decode as `Frame.image` does."""
+    image = np.empty((height, width, 3), np.uint8)
+    _native.decode_into(encoding, payload, image)
+    return image
+
+
+def png(image: NDArray[np.uint8] | NDArray[np.uint16]) -> bytes:
+    """Encode as PNG."""
+    return cv2.imencode(".png", image)[1].tobytes()
+
+
+def test_every_still_is_decoded_to_colour() -> None:
+    """Raw pixels and PNG to the last bit; grey in three channels, without alpha, 16 bits as 8."""
+    colour = picture(20)
+    grey = np.ascontiguousarray(colour[:, :, 1])
+    three = np.dstack([grey] * 3)
+    alpha = np.dstack([colour, np.full((48, 64), 9, np.uint8)])
+    for encoding, payload, expected in [
+        ("bgr8", colour.tobytes(), colour),
+        ("gray8", grey.tobytes(), three),
+        ("png", png(colour), colour),
+        ("png", png(grey), three),
+        ("png", png(alpha), colour),
+        ("png", png(colour.astype(np.uint16) * 257), colour),
+    ]:
+        assert np.array_equal(decode(encoding, payload), expected), encoding
+    assert np.abs(decode("jpeg", _native.encode_jpeg(colour, 95)).astype(int) - colour).max() <= 3
+    odd = picture(7, 33, 17)
+    assert np.array_equal(decode("png", png(odd), 33, 17), odd)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "payload", "reason"),
+    [
+        ("jpeg", b"\xff\xd8", "cut off|damaged"),
+        ("jpeg", _native.encode_jpeg(picture(1, 32, 32), 80), "32x32"),
+        ("png", b"\x89PNG\r\n\x1a\n nothing", "PNG is damaged"),
+        ("png", png(picture(1, 32, 32)), "32x32 pixels, not 64x48"),
+        ("bgr8", bytes(10), "10 bytes"),
+        ("gray8", bytes(64 * 48 + 1), "3073 bytes are more than the 3072"),
+        ("h264", bytes(10), "need others"),
+        ("tiles", bytes(10), "need others"),
+    ],
+)
+def test_what_cannot_be_decoded_is_named(encoding: str, payload: bytes, reason: str) -> None:
+    """With what is wrong, and never as a picture."""
+    with pytest.raises(mez.ImageError, match=reason):
+        decode(encoding, payload)
+
+
+def test_an_application_says_which_encodings_it_takes(edge: mez.Edge) -> None:
+    """Stills that it takes come; a list without one, or with something unknown, is refused at once."""
+    with mez.publisher("cam", edge) as camera, edge.subscribe("cam", accept=["jpeg", "h264"]) as frames:
+        assert deliver(camera, frames).encoding == "jpeg"
+    with pytest.raises(mez.ArgumentError, match="accept jpeg as well") as caught:
+        edge.subscribe("cam", accept=["h264", "tiles"])
+    assert caught.value.field == "accept"
+    with pytest.raises(mez.ArgumentError, match='"avif"') as caught:
+        edge.subscribe("cam", accept=["avif"])
+    assert caught.value.field == "accept"
+    with pytest.raises(mez.ArgumentTypeError, match="list of texts"):
+        edge.subscribe("cam", accept="jpeg")
