@@ -49,7 +49,9 @@ test-python: build ## run the tests of the Python package
 prove: export MEZ_SEEDS ?= 10000
 prove: export MEZ_POWER_CUTS ?= 5000
 prove: export MEZ_KILLS ?= 50
-prove: setup ## run the random tests at length: 10,000 worlds, 5,000 power cuts, 50 kills of each broker
+prove: export MEZ_ROUND_TRIPS ?= 10000
+prove: setup ## run the random tests at length: 10,000 worlds and streams, 5,000 power cuts, 50 kills of each broker
+	cargo test --release -p mez-media --test stream $(LOCKED)
 	cargo test --release -p mez-testbed --test seeds --test power_cuts --test damaged_logs --test planted $(LOCKED) -- --nocapture
 	cargo test -p mez-cli --all-features --test logs $(LOCKED) -- --nocapture
 
@@ -59,9 +61,16 @@ demo: build $(if $(findstring --video,$(ARGS)),,demo-video) ## run cameras, edge
 demo-video: ## fetch the video of the demo into .cache/video
 	@tools/demo-video
 
-# Written where it is shipped: a change of the detector asks for a new one.
-profile: build demo-video ## profile the people detector on the video of the demo, which takes about half an hour
+# What searches of the families found (make profile ARGS="--families h264,tiles,jpeg" searches anew), with finer video above it.
+PROFILE_RUNGS := h264/w320/q40 h264/w384/q40 h264/w512/q36 h264/w640/q34 h264/w640/q30 h264/q30 h264/q26 h264/q22 \
+	tiles/w384/q20/gray tiles/w512/q30/gray jpeg/w384/q20/gray jpeg/w512/q30/gray
+empty :=
+comma := ,
+
+# Written where it is shipped: a change of the detector, or of what a rung does to pixels, asks for a new one.
+profile: build demo-video ## profile the people detector on the video of the demo: about 2 minutes on two cores
 	.venv/bin/mez profile run --app pedestrian-hog --video .cache/video/vtest.avi --cache .cache/profile \
+		--families '' --rungs $(subst $(empty) $(empty),$(comma),$(strip $(PROFILE_RUNGS))) \
 		--out python/mez/profiles/pedestrian-hog-vtest.json --report out/profile $(ARGS)
 
 bench: build ## run the experiments

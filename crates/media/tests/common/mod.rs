@@ -1,6 +1,8 @@
 //! Pictures and JPEGs that the tests share.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub mod declared;
+
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::{ImageView, PixelFormat};
 
