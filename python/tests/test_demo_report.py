@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 
 from mez.apps import pedestrian_hog
 from mez.demo.account import Delivery, Ledger, Totals
-from mez.demo.application import Replies
+from mez.demo.application import Asked, Replies
 from mez.demo.detector import DetectorTotals, Finding
 from mez.demo.options import Options, parse
 from mez.demo.pictures import PICTURES_PER_CAMERA, Gallery, annotate
@@ -34,6 +34,7 @@ OPTIONS = Options(
     camera_names=("dock/cam1", "dock/cam2"),
     fps=10,
     video=Path("people.avi"),
+    profile=None,
     scenario=None,
     score=0,
     policy="quantile",
@@ -84,6 +85,8 @@ RESULTS = Results(
     totals=books(),
     detector=DETECTOR,
     replies=Replies(sent=80, lost=1),
+    asked=Asked(100.0, 0.95, Path("people.json")),
+    states={"ok": 190, "latency_miss": 8},
     edge=Process("edge", 1, 40.0, 1.5, stopped=True),
     cameras=[Process(f"dock/cam{number}", 1, 50.0 + number, 3.0, stopped=True) for number in (1, 2)],
     incidents=[],
@@ -113,6 +116,7 @@ def test_figures_have_the_names_that_programs_rely_on() -> None:
         "edge_rss_mb": 40.0,
         "camera_rss_mb_max": 52.0,
         "balanced": True,
+        "contract_states": {"ok": 190, "latency_miss": 8},
         "restarts": [],
         "problems": [],
     }
@@ -178,6 +182,8 @@ def test_summary_says_what_a_person_wants_to_know() -> None:
     assert "95 % within 13.4 ms" in said
     assert "searched 81 frames (2.7 a second, median 100 ms each" in said
     assert "sent 80 results back to the cameras (1 more were lost)" in said
+    assert "asked for 100 ms and an accuracy of 0.95 by the profile people. " in said
+    assert "96.0 % ok, 4.0 % latency_miss" in said
     assert "The edge took 40 MB" in said
     rows = shown(RESULTS.table()).splitlines()
     assert [row.split()[:3] for row in rows[1:]] == [
@@ -200,6 +206,7 @@ def test_summary_of_nothing_says_no_figures() -> None:
         RESULTS,
         totals=books(cameras=0),
         detector=DetectorTotals({}, {}, {}, None),
+        states={},
         edge=Process("edge", 1, None, 0.0, stopped=True),
         elapsed_s=0.0,
     )

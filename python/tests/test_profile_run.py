@@ -16,7 +16,7 @@ from mez import _native
 from mez.apps.boxes import Box
 from mez.errors import Error
 from mez.profile import app as apps
-from mez.profile import coding, document, footage, main
+from mez.profile import coding, document, footage, main, shipped
 from mez.profile.crew import Crew, Job
 from mez.profile.errors import AppError, FormatError, ProfileError, RungError, VideoError
 from mez.profile.families import DEFAULT, NAMES, family
@@ -499,3 +499,40 @@ def test_the_profile_that_comes_with_mez_is_sound() -> None:
     cheapest = profile.cheapest(0.96)
     assert cheapest is not None
     assert cheapest.bytes_per_published_frame < 2000
+
+
+def test_without_families_the_rungs_asked_for_are_measured(
+    video: Path, app_file: Path, tmp_path: Path
+) -> None:
+    """And no others: the ceiling's rung says what a floor may be, not what to send."""
+    rungs = ["h264/q30", "jpeg/w80/q60/gray"]
+    with Crew(Job(video, f"{app_file}:bright", None, None, tmp_path), 1) as crew:
+        made = make(crew, [], Quiet(), FRAMES, rungs)
+    assert sorted(rung.rung for rung in made.profile.rungs) == rungs
+    assert made.profile.about.ceiling_jpeg is not None
+
+
+def test_frames_that_nobody_looks_at_change_nothing(video: Path) -> None:
+    """What is seen of a chain is the same whether the edge makes stills of all of it or of one in five."""
+    scene = footage.read(video)
+    for rung in ("h264/q30", "tiles/q80/420"):
+        whole = {one.place: one.image for one in coding.code(rung, scene, range(20))}
+        some = {one.place: one.image for one in coding.code(rung, scene, range(4, 20, 5))}
+        for place in range(4, 20, 5):
+            assert np.array_equal(whole[place], some[place]), (rung, place)  # type: ignore[arg-type]
+        assert some[5] is None
+
+
+def test_the_profile_that_comes_with_mez_is_found_by_its_video(tmp_path: Path) -> None:
+    """By what the video holds; for any other there is none."""
+    other = tmp_path / "vtest.avi"
+    other.write_bytes(b"another video of that name")
+    assert shipped.find("pedestrian-hog", other) is None
+    assert shipped.find("no such application", other) is None
+    video = Path(__file__).parents[2] / ".cache/video/vtest.avi"
+    if not video.exists():
+        pytest.skip("the demo's video is not here")
+    path = shipped.find("pedestrian-hog", video)
+    assert path is not None
+    about = document.load(path).about
+    assert (about.app, about.width, about.height) == ("pedestrian-hog", 768, 576)

@@ -36,6 +36,8 @@ class Accuracy:
     Attributes:
         normalised: With hysteresis, what contracts mean; `None` if nobody was there to be found.
         strict: With one threshold.
+        expected: What the profile says of the forms that those frames came in, on average; `None` where it
+            says nothing of some.
         frames: How many frames were scored.
         by_frame: Per frame of each camera, in order: its camera, when it was delivered (by
             `time.monotonic`), and its own score with hysteresis; `None` where nobody was there.
@@ -43,6 +45,7 @@ class Accuracy:
 
     normalised: float | None
     strict: float | None
+    expected: float | None
     frames: int
     by_frame: Sequence[tuple[str, float, float | None]]
 
@@ -113,6 +116,7 @@ def score(
     cv2.setNumThreads(1)
     scores: list[FrameScore] = []
     by_frame: list[tuple[str, float, float | None]] = []
+    expected: list[float | None] = []
     for pair in pairs:
         if give_up():
             break
@@ -122,15 +126,23 @@ def score(
         found = app.find(delivered.image, size, what)
         scored = score_frame(reference, found, app.thresholds)
         scores.append(scored)
+        expected.append(delivered.expected_accuracy)
         by_frame.append((published.camera, pair.at_s, f1(scored.hysteresis)))
         seen(delivered, [box for box in found if box.score >= app.thresholds.strong])
     nothing = Counts(0, 0, 0)
     return Accuracy(
         normalised=f1(sum((scored.hysteresis for scored in scores), nothing)),
         strict=f1(sum((scored.strict for scored in scores), nothing)),
+        expected=_mean(expected),
         frames=len(scores),
         by_frame=by_frame,
     )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean of what is known completely."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 class Originals:

@@ -2,8 +2,10 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -29,18 +31,29 @@ class Replies:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """What a scenario asks for, and who keeps what became of it.
+class Asked:
+    """What the application asks for.
 
     Attributes:
         latency_ms: The latency bound; `None` for none.
         accuracy: The accuracy floor; `None` for none.
+        profile: What tells the floor; `None` for none.
+    """
+
+    latency_ms: float | None = None
+    accuracy: float | None = None
+    profile: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Who keeps what became of a scenario.
+
+    Attributes:
         diary: Keeps every frame beside the contract.
         samples: Keeps some frames, for the accuracy.
     """
 
-    latency_ms: float | None
-    accuracy: float | None
     diary: Diary
     samples: Samples
 
@@ -71,8 +84,8 @@ class Application:
         detector: Gets every frame that is whole.
         noted: Called, on the application's thread, with the camera of every frame and the time by
             `time.monotonic`.
-        watched: Where a scenario runs: what it asks for, and who keeps what became of it. Then nobody is
-            searched for meanwhile.
+        asked: What it asks for.
+        watched: Where a scenario runs: who keeps what became of it. Then nobody is searched for meanwhile.
     """
 
     def __init__(
@@ -82,7 +95,8 @@ class Application:
         ledger: Ledger,
         detector: Detector,
         noted: Callable[[str, float], None],
-        watched: "Watched | None" = None,
+        asked: Asked,
+        watched: Watched | None = None,
     ) -> None:
         self._ledger = ledger
         self._detector = detector
@@ -92,9 +106,11 @@ class Application:
             pattern,
             edge=edge,
             application="mez demo",
-            latency_ms=watched.latency_ms if watched else None,
-            accuracy=watched.accuracy if watched else None,
+            latency_ms=asked.latency_ms,
+            accuracy=asked.accuracy,
+            profile=asked.profile,
         )
+        self._states: Counter[str] = Counter()
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="application", daemon=True)
 
@@ -111,6 +127,13 @@ class Application:
         """Return what became of the detector's results so far."""
         counts = self._subscription.reply_counts
         return Replies(sent=counts.sent, lost=counts.dropped + counts.failed)
+
+    def states(self) -> dict[str, int]:
+        """Return how many frames came so far at each state of the contract, the most frequent first.
+
+        Once the application has stopped; before, it may lack the newest.
+        """
+        return dict(self._states.most_common())
 
     def _run(self) -> None:
         try:
@@ -137,6 +160,7 @@ class Application:
             )
         )
         self._noted(frame.camera, at_s)
+        self._states[frame.contract.state] += 1
         if self._watched is not None:
             self._watched.take(frame, age_ms, at_s)
         elif image is not None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
+import mez
 from mez.demo.channel import LINKS_MAX, Scenario
+from mez.profile import document, shipped
 
 CAMERAS_MAX: Final = LINKS_MAX
 
@@ -25,6 +27,12 @@ EDGE_LOG_MIB: Final = 256
 CAMERA_LOG_MIB: Final = 64
 """Memory that the frames of all cameras may take at the edge, and those of one at its own broker, in MiB."""
 
+APP: Final = "pedestrian-hog"
+"""The detector of the demo, as profiles name it."""
+
+LATENCY_MS: Final = 100.0
+"""The latency bound that the demo asks for where no scenario does. Frames then go as they are."""
+
 VIDEO: Final = Path(".cache/video/vtest.avi")
 """Where `make demo-video` leaves the video, below the checkout."""
 
@@ -33,12 +41,13 @@ Shows Mez at work on this machine. Starts one edge broker and several camera
 brokers as processes of their own, connected over QUIC with mutual TLS (with keys
 made for the occasion), and an application that takes the newest frame of every
 camera, checks that it is whole, and finds people in as many as the processor
-allows (OpenCV's HOG detector, one thread at the lowest priority). A table shows
-what happens; at the end come a summary, which accounts for every frame that was
+allows (OpenCV's HOG detector, one thread at the lowest priority). It asks for frames
+within 100 ms. A table shows what happens; at the end come a summary, which accounts for every frame that was
 published, and pictures of the people found.
 
 With --scenario the cameras' links are an emulated radio channel, and the application
-asks for what the scenario says: a latency bound and an accuracy floor. The table then
+asks for what the scenario says: a latency bound and an accuracy floor, which the
+profile of the demo's video tells that comes with Mez (--profile). The table then
 shows what each link carries, what was done to the frames, and whether the contract is
 kept, and why; people are searched for afterwards, on frames kept from both ends, which
 tells what was left of the accuracy.
@@ -77,6 +86,7 @@ class Options:
         camera_names: Names of the cameras, in order; each has a broker.
         fps: Frames per second of each; in a scenario, of the fastest.
         video: What they show, in a loop.
+        profile: What the detector loses of each form that frames may take; `None` for none.
         scenario: File or name of the scenario whose links lie between cameras and edge; `None` for none.
         score: Frames of each camera on which the accuracy is scored after a scenario.
         policy: What chooses how frames are made smaller.
@@ -91,6 +101,7 @@ class Options:
     camera_names: tuple[str, ...]
     fps: float
     video: Path
+    profile: Path | None
     scenario: str | None
     score: int
     policy: str
@@ -148,6 +159,12 @@ def parse(arguments: Sequence[str]) -> Options:
     )
     add("--video", type=Path, metavar="FILE", help=f"what the cameras show, in a loop [{VIDEO}]")
     add(
+        "--profile",
+        metavar="FILE|none",
+        help="what the detector loses of each form that frames may take [of the demo's own video, the one "
+        "that comes with Mez]",
+    )
+    add(
         "--headless", action="store_true", help="no table, a line now and then [if the output is no terminal]"
     )
     add("--json", type=Path, metavar="FILE", help="write the figures there")
@@ -168,6 +185,10 @@ def parse(arguments: Sequence[str]) -> Options:
         )
     if not video.is_file():
         parser.error(f"--video {video}: there is no such file")
+    try:
+        profile = _profile(words.profile, video)
+    except (mez.Error, OSError) as error:
+        parser.error(f"--profile: {error}")
     for name in ("cameras", "fps"):
         if words.scenario is not None and getattr(words, name) is not None:
             parser.error(f"--{name} does not go with --scenario, which says it itself")
@@ -176,6 +197,7 @@ def parse(arguments: Sequence[str]) -> Options:
         camera_names=tuple(f"dock/cam{number}" for number in range(1, (words.cameras or CAMERAS) + 1)),
         fps=words.fps or FPS,
         video=video.resolve(),
+        profile=profile,
         scenario=words.scenario,
         score=words.score,
         policy=words.policy,
@@ -185,6 +207,17 @@ def parse(arguments: Sequence[str]) -> Options:
         out=words.out,
         keep=words.keep,
     )
+
+
+def _profile(word: str | None, video: Path) -> Path | None:
+    """Return the profile that was asked for, or the one that comes with Mez, if that is of this video."""
+    if word is None:
+        return shipped.find(APP, video)
+    if word == "none":
+        return None
+    path = Path(word).resolve()
+    document.load(path)  # says now what is wrong with it
+    return path
 
 
 def find_video() -> Path | None:

@@ -15,7 +15,7 @@ from rich.table import Table
 import mez
 from mez.demo.account import Totals
 from mez.demo.accuracy import Accuracy
-from mez.demo.application import Replies
+from mez.demo.application import Asked, Replies
 from mez.demo.channel import Scenario
 from mez.demo.contract import Account, Kept
 from mez.demo.detector import DetectorTotals
@@ -82,6 +82,7 @@ class ScenarioResults:
             "infeasible_notice_ms": _rounded(account.infeasible_notice_ms),
             "accuracy_normalised": _rounded(accuracy.normalised) if accuracy else None,
             "accuracy_normalised_strict": _rounded(accuracy.strict) if accuracy else None,
+            "accuracy_expected": _rounded(accuracy.expected) if accuracy else None,
             "accuracy_frames": accuracy.frames if accuracy else 0,
             "frames_by_rung": account.rungs,
             "channel_late_ms_max": _rounded(self.late_ms_max),
@@ -102,9 +103,12 @@ class ScenarioResults:
             said.append(f"After the link became slower, late frames came for {account.settle_ms:.0f} ms.")
         if accuracy is not None and accuracy.normalised is not None and accuracy.strict is not None:
             floor = "" if scenario.accuracy is None else f" (asked for: {scenario.accuracy:g})"
+            expected = (
+                "" if accuracy.expected is None else f"; by the profile {accuracy.expected:.3f} was expected"
+            )
             said.append(
                 f"Accuracy on {accuracy.frames} of them, against the frames as published: "
-                f"{accuracy.normalised:.3f}{floor}; strict {accuracy.strict:.3f}."
+                f"{accuracy.normalised:.3f}{floor}; strict {accuracy.strict:.3f}{expected}."
             )
         most = ", ".join(f"{rung} {count}" for rung, count in list(account.rungs.items())[:4])
         said.append(f"Frames by rung: {most}{' and others' * (len(account.rungs) > 4)}.")
@@ -126,6 +130,8 @@ class Results:
         totals: The books.
         detector: What the detector did.
         replies: What became of its results.
+        asked: What the application asked for.
+        states: Frames that came at each state of the contract.
         edge: The edge broker.
         cameras: The camera brokers.
         incidents: Deaths of brokers.
@@ -139,6 +145,8 @@ class Results:
     totals: Totals
     detector: DetectorTotals
     replies: Replies
+    asked: Asked
+    states: Mapping[str, int]
     edge: Process
     cameras: Sequence[Process]
     incidents: Sequence[Incident]
@@ -202,6 +210,7 @@ class Results:
             "balanced": totals.unexplained == 0 and totals.discrepancy_count == 0,
             "unexplained": totals.unexplained,
             "latency_unknown": sum(camera.ages_unknown for camera in totals.cameras.values()),
+            "contract_states": dict(self.states),
             "replies": self.replies.sent,
             "replies_lost": self.replies.lost,
             "restarts": [
@@ -222,6 +231,7 @@ class Results:
                 "cameras": self.options.cameras,
                 "fps": self.options.fps,
                 "video": str(self.options.video),
+                "profile": None if self.asked.profile is None else self.asked.profile.name,
                 "edge_log_bytes_max": EDGE_LOG_MIB << 20,
                 "camera_log_bytes_max": CAMERA_LOG_MIB << 20,
             },
@@ -293,6 +303,7 @@ class Results:
                 self._about_frames(),
                 self._about_latency(),
                 *(self.scenario.sentences() if self.scenario else ()),
+                self._about_contract(),
                 self._about_people(),
                 self._about_brokers(),
                 *(f"{incident}." for incident in self.incidents[:INCIDENTS_DETAILED_MAX]),
@@ -325,6 +336,20 @@ class Results:
             f"From capture to the application's hands: half of the frames within {p50:.1f} ms, "
             f"95 % within {p95:.1f} ms, 99 % within {p99:.1f} ms."
         )
+
+    def _about_contract(self) -> str:
+        asked, frames = self.asked, sum(self.states.values())
+        if frames == 0 or (asked.latency_ms is None and asked.accuracy is None):
+            return ""
+        wants = [
+            *([f"{asked.latency_ms:g} ms"] if asked.latency_ms is not None else []),
+            *([f"an accuracy of {asked.accuracy:g}"] if asked.accuracy is not None else []),
+        ]
+        by = ""
+        if asked.accuracy is not None:
+            by = ", without a profile" if asked.profile is None else f" by the profile {asked.profile.stem}"
+        shares = ", ".join(f"{100 * count / frames:.1f} % {state}" for state, count in self.states.items())
+        return f"The contract asked for {' and '.join(wants)}{by}. Frames by its state: {shares}."
 
     def _about_people(self) -> str:
         detector = self.detector

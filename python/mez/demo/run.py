@@ -21,12 +21,12 @@ import mez
 from mez.apps.boxes import Box
 from mez.demo.account import Ledger
 from mez.demo.accuracy import Accuracy, Originals, Samples, score
-from mez.demo.application import Application, Watched
+from mez.demo.application import Application, Asked, Watched
 from mez.demo.channel import Channel
 from mez.demo.contract import Diary, account
 from mez.demo.detector import Detector, Finding
 from mez.demo.interrupt import EndedEarlyError, Interrupt
-from mez.demo.options import CAMERA_LOG_MIB, EDGE_LOG_MIB, Options, parse
+from mez.demo.options import CAMERA_LOG_MIB, EDGE_LOG_MIB, LATENCY_MS, Options, parse
 from mez.demo.pictures import Gallery
 from mez.demo.processes import Broker, ProcessError, free_port, mez_command, run_to_end
 from mez.demo.report import Process, Results, ScenarioResults
@@ -176,7 +176,8 @@ class Demo:
             self._ledger,
             self._detector,
             self._supervisor.frame_arrived,
-            self._watched(),
+            self._asked(),
+            None if self._channel is None else Watched(self._diary, self._samples),
         )
         self._detector.start()
         application.start()
@@ -217,6 +218,8 @@ class Demo:
             totals=self._ledger.totals(),
             detector=self._detector.totals(),
             replies=application.replies(),
+            asked=self._asked(),
+            states=application.states(),
             edge=self._process(self._edge),
             cameras=[self._process(camera) for camera in self._cameras.values()],
             incidents=self._supervisor.incidents,
@@ -235,12 +238,13 @@ class Demo:
         if self._channel is not None:
             self._channel.stop()
 
-    def _watched(self) -> Watched | None:
-        """Return what the scenario asks for, if there is one."""
-        if self._channel is None:
-            return None
-        scenario = self._channel.scenario
-        return Watched(scenario.latency_ms, scenario.accuracy, self._diary, self._samples)
+    def _asked(self) -> Asked:
+        """Return what the scenario asks for. Without one, the links carry frames as they are, in time."""
+        profile = self.options.profile
+        if self._channel is not None:
+            scenario = self._channel.scenario
+            return Asked(scenario.latency_ms, scenario.accuracy, profile)
+        return Asked(latency_ms=LATENCY_MS, profile=profile)
 
     def _scenario_results(
         self, channel: Channel, begins_s: float, elapsed_s: float, late_ms_max: float

@@ -69,6 +69,8 @@ def run(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, console: Console) -> None:
     out: Path = options.out or Path(f"{_stem(options.app)}-{options.video.stem}.json")
     report: Path = options.report or out.with_name(f"{out.stem}-report")
+    if not options.families and not options.rungs:
+        raise ProfileError("there is nothing to measure; name families (--families) or rungs (--rungs)")
     job = Job(options.video, options.app, options.strong, options.weak, options.cache)
     with Crew(job, options.workers) as crew, Bar(Console(stderr=True)) as bar:
         footage, app = crew.lead.footage, crew.lead.app

@@ -137,7 +137,8 @@ def make(
             search.tell(
                 point, Screened(measurement.bytes_per_published_frame, judge.screen(measurement, few))
             )
-    chosen: dict[str, str | None] = {CEILING_JPEG: None, **dict.fromkeys(rungs)}
+    # The ceiling's rung only where it was found or asked for: it says what a floor may be, not what to send.
+    chosen: dict[str, str | None] = dict.fromkeys(rungs)
     for search in searches:
         chosen |= dict.fromkeys(search.finalists(), search.family.name)
     progress.expect(len(chosen) * (len(places) - len(few)))
@@ -214,7 +215,7 @@ def _estimate(
     if seconds > 0.002:
         minutes = searched * seconds * 1.3 / crew.workers / 60
         progress.say(
-            f"{rungs} rungs, {len(places)} frames: about {max(minutes, 1):.0f} min at "
+            f"{rungs + more} rungs, {len(places)} frames: about {max(minutes, 1):.0f} min at "
             f"{seconds * 1000:.0f} ms a frame on "
             f"{crew.workers} {'process' if crew.workers == 1 else 'processes'}; what is in the "
             "cache takes no time"
