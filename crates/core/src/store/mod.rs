@@ -7,10 +7,11 @@
 //! | --- | --- |
 //! | which bytes stand on disk? | `format.rs`, `meta.rs` |
 //! | which key, which nonce? | `key.rs` |
-//! | when is a record written, made durable, removed? | `writer.rs` |
+//! | when is a record written, made durable, removed? | `writer/` |
 //! | which frame of the past comes next? | `reader.rs` |
 //! | what is believed of a disk after a crash? | `scan.rs` (one segment), `recovery.rs` (all of them) |
 
+mod config;
 mod format;
 mod key;
 mod meta;
@@ -21,6 +22,7 @@ mod status;
 mod storage;
 mod writer;
 
+pub use self::config::{Durability, StoreConfig};
 pub use self::format::{
     DamageKind, FORMAT_VERSION, HeaderError, MAGIC, RECORD_HEAD_BYTES, RecordHead, SALT_BYTES,
     SEGMENT_HEADER_BYTES_MAX, Sealer, SegmentHeader, checksum,
@@ -34,7 +36,7 @@ pub use self::recovery::{
 pub use self::scan::{Damage, Scanned, SegmentScan, StoredRecord};
 pub use self::status::{Degraded, StoreStatus};
 pub use self::storage::{Bounds, Storage, StorageError, StorageErrorKind};
-pub use self::writer::{BATCH_INTERVAL, Durability, SLOW_AFTER, StoreConfig, StoreWriter};
+pub use self::writer::{BATCH_INTERVAL, SLOW_AFTER, StoreWriter};
 use crate::log::Record;
 
 /// Numbers the segments of one camera's log, one up with each.

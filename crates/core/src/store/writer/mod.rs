@@ -6,19 +6,23 @@
 //! wrong, the segment at hand is given up, the writer goes back to the last record that is known to be durable, and goes on
 //! in a new segment that begins with the index of that record: the new segment cuts off whatever the old one has beyond.
 
+mod durability;
+mod retention;
+mod status;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::format::{SALT_BYTES, Sealer, SegmentHeader};
-use super::key::{KeyRing, TAG_BYTES};
-use super::recovery::Resume;
-use super::status::{Degraded, StoreStatus};
-use super::storage::{Bounds, Storage, StorageError, StorageErrorKind};
-use super::{Record, SegmentNumber};
 use crate::frame::{Epoch, FrameId, Sequence, SkipRange, SkipReason};
 use crate::log::{Cursor, Read};
-use crate::name::CameraName;
+use crate::store::config::{Durability, StoreConfig};
+use crate::store::format::{SALT_BYTES, Sealer, SegmentHeader};
+use crate::store::key::TAG_BYTES;
+use crate::store::recovery::Resume;
+use crate::store::status::StoreStatus;
+use crate::store::storage::{Bounds, Storage, StorageError, StorageErrorKind};
+use crate::store::{Record, SegmentNumber};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
 /// How often records are handed to the storage.
@@ -36,57 +40,6 @@ const SEGMENT_AGE_PARTS: u32 = 16;
 
 /// The largest payload that can be stored: its sealed length is a field of 32 bits.
 const PAYLOAD_BYTES_MAX: usize = u32::MAX as usize - TAG_BYTES;
-
-/// When records are made durable against a power cut. A killed broker loses no more than the records of the last
-/// 200 ms in any case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// When the operating system thinks fit: cheapest, and a power cut may cost half a minute.
-    Async,
-    /// Every [`StoreConfig::sync_interval`]: a power cut costs no more than that.
-    #[default]
-    Group,
-    /// As soon as they are written, before the next ones are: a power cut costs about 200 ms.
-    Sync,
-}
-
-/// How a log is kept on disk.
-#[derive(Clone, Debug)]
-pub struct StoreConfig {
-    /// The camera.
-    pub camera: CameraName,
-    /// The keys; the newest one writes.
-    pub keys: KeyRing,
-    /// When records are made durable. Default: every second.
-    pub durability: Durability,
-    /// The time between two syncs with [`Durability::Group`]. Default 1 s, which a power cut may cost.
-    pub sync_interval: Duration,
-    /// The most bytes on disk. Default 4 GiB. The oldest segments make room for the newest frames.
-    pub disk_bytes_max: u64,
-    /// How long after it was written a frame is removed, at the latest; a sixteenth of it later at most.
-    /// Default: only to make room.
-    pub disk_age_max: Option<Duration>,
-    /// The size at which a segment is closed: what is removed at once, and what is read at once when the broker starts.
-    pub segment_bytes: u64,
-    /// The most bytes that are sealed and not yet handed over, unless a single record has more. Default 4 MiB.
-    pub batch_bytes_max: usize,
-}
-
-impl StoreConfig {
-    /// The defaults for a log of `disk_bytes_max` bytes: segments of 1/256 of it, from 1 MiB to 32 MiB.
-    pub fn new(camera: CameraName, keys: KeyRing, disk_bytes_max: u64) -> Self {
-        Self {
-            camera,
-            keys,
-            durability: Durability::default(),
-            sync_interval: Duration::from_secs(1),
-            disk_bytes_max,
-            disk_age_max: None,
-            segment_bytes: (disk_bytes_max / 256).clamp(1 << 20, 32 << 20),
-            batch_bytes_max: 4 << 20,
-        }
-    }
-}
 
 /// A point that both logs share: `index` on disk is `cursor` in memory, and `frame` came before it.
 #[derive(Clone, Copy, Debug)]
@@ -510,152 +463,6 @@ impl<S: Storage> StoreWriter<S> {
         if let Some(syncing) = &mut self.syncing {
             syncing.upto = Upto::Nothing;
         }
-    }
-
-    // ---- durability ---------------------------------------------------------------------------------------
-
-    fn sync(&mut self, now: Instant) -> Result<(), StorageError> {
-        let Some(open) = &self.open else { return Ok(()) };
-        let pending = self.durable.index != self.written.index;
-        let wanted = match self.config.durability {
-            _ if !open.announced => true,
-            Durability::Async => false,
-            Durability::Group => pending && (self.closing || now >= self.sync_due),
-            Durability::Sync => pending,
-        };
-        if wanted && self.syncing.is_none() {
-            self.storage.start_sync(open.number)?;
-            self.syncing = Some(Syncing { started: now, upto: Upto::Mark(self.written) });
-            self.sync_due = now + self.config.sync_interval;
-            self.look_after_sync()?;
-        }
-        Ok(())
-    }
-
-    fn look_after_sync(&mut self) -> Result<(), StorageError> {
-        if self.syncing.is_none() {
-            return Ok(());
-        }
-        let Some(result) = self.storage.finish_sync() else { return Ok(()) };
-        let mark = match self.syncing.take().map(|syncing| syncing.upto) {
-            // How that went no longer matters.
-            Some(Upto::Nothing) | None => return Ok(()),
-            Some(Upto::Before) => {
-                result?;
-                self.before = None;
-                return Ok(());
-            }
-            Some(Upto::Mark(mark)) => mark,
-        };
-        result?;
-        self.durable = mark;
-        self.failure = None;
-        if let Some(open) = &mut self.open
-            && !open.announced
-        {
-            let bounds = Bounds { next: open.number.next(), ..self.bounds };
-            self.storage.write_bounds(bounds)?;
-            self.bounds = bounds;
-            open.announced = true;
-        }
-        Ok(())
-    }
-
-    /// Gives up the segment at hand and goes back to what is certain.
-    fn fail(&mut self, now: Instant, error: StorageError) {
-        self.batch.clear();
-        self.batch_payload_bytes = 0;
-        let certain = if self.config.durability == Durability::Async { self.written } else { self.durable };
-        let useless = self.open.take_if(|open| open.first_index >= certain.index);
-        if let Some(open) = useless
-            && self.storage.remove(open.number).is_err()
-        {
-            // Kept in the account, and removed when its turn comes. Without this a full disk would fill with beginnings.
-            self.closed.push_back(Closed { number: open.number, bytes: open.bytes, expires: None });
-        }
-        self.give_up_segment(now);
-        (self.sealed, self.written) = (certain, certain);
-        self.cursor = self.cursor.reader().cursor(certain.cursor);
-        self.failure = Some((now + RETRY_INTERVAL, error));
-    }
-
-    // ---- retention ----------------------------------------------------------------------------------------
-
-    fn expire(&mut self, now: Instant) -> Result<(), StorageError> {
-        let expired = |closed: &Closed| closed.expires.is_some_and(|expires| now >= expires);
-        let count = self.closed.iter().take_while(|closed| expired(closed)).count();
-        self.remove_oldest(count)
-    }
-
-    fn make_room(&mut self, bytes: u64) -> Result<(), StorageError> {
-        let mut total = self.disk_bytes() + bytes;
-        let mut count = 0;
-        for closed in &self.closed {
-            if total <= self.config.disk_bytes_max {
-                break;
-            }
-            total -= closed.bytes;
-            count += 1;
-        }
-        self.remove_oldest(count)
-    }
-
-    fn remove_oldest(&mut self, count: usize) -> Result<(), StorageError> {
-        let Some(newest) = count.checked_sub(1).and_then(|last| self.closed.get(last)) else { return Ok(()) };
-        // First, so that what is removed stays removed even if a power cut brings the file back.
-        let bounds = Bounds { oldest: newest.number.next().max(self.bounds.oldest), ..self.bounds };
-        if bounds != self.bounds {
-            self.storage.write_bounds(bounds)?;
-            self.bounds = bounds;
-        }
-        for _ in 0..count {
-            if let Some(closed) = self.closed.front() {
-                match self.storage.remove(closed.number) {
-                    Err(error) if error.kind != StorageErrorKind::Missing => return Err(error),
-                    _ => self.closed.pop_front(),
-                };
-            }
-        }
-        Ok(())
-    }
-
-    fn disk_bytes(&self) -> u64 {
-        let open = self.open.as_ref().map_or(0, |open| open.bytes);
-        self.closed.iter().map(|closed| closed.bytes).sum::<u64>() + open
-    }
-
-    // ---- status -------------------------------------------------------------------------------------------
-
-    fn note_status(&mut self, now: Instant) {
-        if self.failure.is_some() && !self.cursor.is_ready() {
-            // Nothing is at stake until the next frame comes.
-            self.failure = None;
-        }
-        let behind = self.cursor.is_ready();
-        self.behind_since = self.behind_since.filter(|_| behind).or(behind.then_some(now));
-        let behind = self.behind_since.map_or(Duration::ZERO, |since| now.saturating_since(since));
-        let syncing = self.syncing.as_ref().map_or(Duration::ZERO, |s| now.saturating_since(s.started));
-        // A step that comes so late was kept by the storage, or by a machine that is as busy.
-        let step = now.saturating_since(self.due);
-        let slow = behind.max(syncing).max(step);
-        let degraded = match &self.failure {
-            Some((_, error)) => Some(match error.kind {
-                StorageErrorKind::Full => Degraded::Full(error.text.clone()),
-                StorageErrorKind::Denied => Degraded::Denied(error.text.clone()),
-                StorageErrorKind::Missing | StorageErrorKind::Io => Degraded::Failing(error.text.clone()),
-            }),
-            None => (slow > SLOW_AFTER).then_some(Degraded::Slow(slow)),
-        };
-        if degraded.is_some() && self.status.degraded.is_none() {
-            self.status.degradations += 1;
-        }
-        self.status.degraded = degraded;
-        self.status.written = self.written.frame.or(self.status.written);
-        if self.config.durability != Durability::Async {
-            self.status.durable = self.durable.frame.or(self.status.durable);
-        }
-        self.status.disk_bytes = self.disk_bytes();
-        self.status.segments = self.closed.len() as u64 + u64::from(self.open.is_some());
     }
 }
 

@@ -1,0 +1,73 @@
+//! Syncs: what is durable, and what becomes of the segment at hand where that fails.
+
+use super::{Closed, RETRY_INTERVAL, StoreWriter, Syncing, Upto};
+use crate::store::config::Durability;
+use crate::store::storage::{Bounds, Storage, StorageError};
+use crate::units::Instant;
+
+impl<S: Storage> StoreWriter<S> {
+    pub(super) fn sync(&mut self, now: Instant) -> Result<(), StorageError> {
+        let Some(open) = &self.open else { return Ok(()) };
+        let pending = self.durable.index != self.written.index;
+        let wanted = match self.config.durability {
+            _ if !open.announced => true,
+            Durability::Async => false,
+            Durability::Group => pending && (self.closing || now >= self.sync_due),
+            Durability::Sync => pending,
+        };
+        if wanted && self.syncing.is_none() {
+            self.storage.start_sync(open.number)?;
+            self.syncing = Some(Syncing { started: now, upto: Upto::Mark(self.written) });
+            self.sync_due = now + self.config.sync_interval;
+            self.look_after_sync()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn look_after_sync(&mut self) -> Result<(), StorageError> {
+        if self.syncing.is_none() {
+            return Ok(());
+        }
+        let Some(result) = self.storage.finish_sync() else { return Ok(()) };
+        let mark = match self.syncing.take().map(|syncing| syncing.upto) {
+            // How that went no longer matters.
+            Some(Upto::Nothing) | None => return Ok(()),
+            Some(Upto::Before) => {
+                result?;
+                self.before = None;
+                return Ok(());
+            }
+            Some(Upto::Mark(mark)) => mark,
+        };
+        result?;
+        self.durable = mark;
+        self.failure = None;
+        if let Some(open) = &mut self.open
+            && !open.announced
+        {
+            let bounds = Bounds { next: open.number.next(), ..self.bounds };
+            self.storage.write_bounds(bounds)?;
+            self.bounds = bounds;
+            open.announced = true;
+        }
+        Ok(())
+    }
+
+    /// Gives up the segment at hand and goes back to what is certain.
+    pub(super) fn fail(&mut self, now: Instant, error: StorageError) {
+        self.batch.clear();
+        self.batch_payload_bytes = 0;
+        let certain = if self.config.durability == Durability::Async { self.written } else { self.durable };
+        let useless = self.open.take_if(|open| open.first_index >= certain.index);
+        if let Some(open) = useless
+            && self.storage.remove(open.number).is_err()
+        {
+            // Kept in the account, and removed when its turn comes. Without this a full disk would fill with beginnings.
+            self.closed.push_back(Closed { number: open.number, bytes: open.bytes, expires: None });
+        }
+        self.give_up_segment(now);
+        (self.sealed, self.written) = (certain, certain);
+        self.cursor = self.cursor.reader().cursor(certain.cursor);
+        self.failure = Some((now + RETRY_INTERVAL, error));
+    }
+}

@@ -1,0 +1,50 @@
+//! What is removed from disk, and when: what has expired, and the oldest to make room.
+
+use super::{Closed, StoreWriter};
+use crate::store::storage::{Bounds, Storage, StorageError, StorageErrorKind};
+use crate::units::Instant;
+
+impl<S: Storage> StoreWriter<S> {
+    pub(super) fn expire(&mut self, now: Instant) -> Result<(), StorageError> {
+        let expired = |closed: &Closed| closed.expires.is_some_and(|expires| now >= expires);
+        let count = self.closed.iter().take_while(|closed| expired(closed)).count();
+        self.remove_oldest(count)
+    }
+
+    pub(super) fn make_room(&mut self, bytes: u64) -> Result<(), StorageError> {
+        let mut total = self.disk_bytes() + bytes;
+        let mut count = 0;
+        for closed in &self.closed {
+            if total <= self.config.disk_bytes_max {
+                break;
+            }
+            total -= closed.bytes;
+            count += 1;
+        }
+        self.remove_oldest(count)
+    }
+
+    pub(super) fn remove_oldest(&mut self, count: usize) -> Result<(), StorageError> {
+        let Some(newest) = count.checked_sub(1).and_then(|last| self.closed.get(last)) else { return Ok(()) };
+        // First, so that what is removed stays removed even if a power cut brings the file back.
+        let bounds = Bounds { oldest: newest.number.next().max(self.bounds.oldest), ..self.bounds };
+        if bounds != self.bounds {
+            self.storage.write_bounds(bounds)?;
+            self.bounds = bounds;
+        }
+        for _ in 0..count {
+            if let Some(closed) = self.closed.front() {
+                match self.storage.remove(closed.number) {
+                    Err(error) if error.kind != StorageErrorKind::Missing => return Err(error),
+                    _ => self.closed.pop_front(),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn disk_bytes(&self) -> u64 {
+        let open = self.open.as_ref().map_or(0, |open| open.bytes);
+        self.closed.iter().map(|closed| closed.bytes).sum::<u64>() + open
+    }
+}

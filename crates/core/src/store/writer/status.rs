@@ -1,0 +1,44 @@
+//! How the log on disk is doing, looked at after every step.
+
+use std::time::Duration;
+
+use super::{SLOW_AFTER, StoreWriter};
+use crate::store::config::Durability;
+use crate::store::status::Degraded;
+use crate::store::storage::{Storage, StorageErrorKind};
+use crate::units::Instant;
+
+impl<S: Storage> StoreWriter<S> {
+    /// Sets down how the log is doing, as of this step.
+    pub(super) fn note_status(&mut self, now: Instant) {
+        if self.failure.is_some() && !self.cursor.is_ready() {
+            // Nothing is at stake until the next frame comes.
+            self.failure = None;
+        }
+        let behind = self.cursor.is_ready();
+        self.behind_since = self.behind_since.filter(|_| behind).or(behind.then_some(now));
+        let behind = self.behind_since.map_or(Duration::ZERO, |since| now.saturating_since(since));
+        let syncing = self.syncing.as_ref().map_or(Duration::ZERO, |s| now.saturating_since(s.started));
+        // A step that comes so late was kept by the storage, or by a machine that is as busy.
+        let step = now.saturating_since(self.due);
+        let slow = behind.max(syncing).max(step);
+        let degraded = match &self.failure {
+            Some((_, error)) => Some(match error.kind {
+                StorageErrorKind::Full => Degraded::Full(error.text.clone()),
+                StorageErrorKind::Denied => Degraded::Denied(error.text.clone()),
+                StorageErrorKind::Missing | StorageErrorKind::Io => Degraded::Failing(error.text.clone()),
+            }),
+            None => (slow > SLOW_AFTER).then_some(Degraded::Slow(slow)),
+        };
+        if degraded.is_some() && self.status.degraded.is_none() {
+            self.status.degradations += 1;
+        }
+        self.status.degraded = degraded;
+        self.status.written = self.written.frame.or(self.status.written);
+        if self.config.durability != Durability::Async {
+            self.status.durable = self.durable.frame.or(self.status.durable);
+        }
+        self.status.disk_bytes = self.disk_bytes();
+        self.status.segments = self.closed.len() as u64 + u64::from(self.open.is_some());
+    }
+}
