@@ -1,5 +1,7 @@
 //! `docs/log-format.md` says what the code does: its worked examples are written here, and its tables of numbers compared.
 
+mod document;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -13,6 +15,8 @@ use mez_core::store::{
     SEGMENT_HEADER_BYTES_MAX, STORED_SKIP_RANGES_MAX, Sealer, SegmentHeader, SegmentNumber, TAG_BYTES,
 };
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
+
+use self::document::{blocks, hex};
 
 const DOCUMENT: &str = include_str!("../../../docs/log-format.md");
 
@@ -86,35 +90,9 @@ fn examples() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// The blocks of the document that begin with ` ```hex NAME `. What follows a `#` is for people.
-fn blocks() -> BTreeMap<&'static str, Vec<u8>> {
-    let mut blocks = BTreeMap::new();
-    let mut open: Option<(&str, Vec<u8>)> = None;
-    for line in DOCUMENT.lines() {
-        if let Some(name) = line.strip_prefix("```hex ") {
-            open = Some((name.trim(), Vec::new()));
-        } else if line.starts_with("```") {
-            if let Some((name, bytes)) = open.take() {
-                assert!(blocks.insert(name, bytes).is_none(), "two examples are called {name}");
-            }
-        } else if let Some((name, bytes)) = &mut open {
-            for word in line.split('#').next().unwrap_or("").split_whitespace() {
-                let byte = u8::from_str_radix(word, 16);
-                bytes.push(byte.unwrap_or_else(|_| panic!("{word:?} in the example {name}")));
-            }
-        }
-    }
-    blocks
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let row = |row: &[u8]| row.iter().map(|byte| format!("{byte:02x} ")).collect::<String>() + "\n";
-    bytes.chunks(16).map(row).collect()
-}
-
 #[test]
 fn the_worked_examples_are_what_the_code_writes() {
-    let documented = blocks();
+    let documented = blocks(DOCUMENT);
     for (name, bytes) in examples() {
         let block = documented.get(name);
         let block = block.unwrap_or_else(|| panic!("docs/log-format.md lacks {name}:\n{}", hex(&bytes)));
@@ -125,7 +103,7 @@ fn the_worked_examples_are_what_the_code_writes() {
 
 #[test]
 fn the_worked_examples_are_read_as_what_they_are_said_to_be() {
-    let documented = blocks();
+    let documented = blocks(DOCUMENT);
     let keys = KeyRing::new(vec![master()]).unwrap();
     let (read, _, length) = SegmentHeader::decode(&documented["header"], &keys).unwrap();
     assert_eq!((read, length), (header(), documented["header"].len()));

@@ -1,5 +1,7 @@
 //! `docs/wire.md` says what the code does: its worked examples are encoded here, and its tables of numbers compared.
 
+mod document;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -24,6 +26,8 @@ use mez_core::wire::{
     REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, Report, SKIP_RANGES_MAX, Status, TEXT_BYTES_MAX,
     VERSION, Welcome,
 };
+
+use self::document::{blocks, hex};
 
 const DOCUMENT: &str = include_str!("../../../docs/wire.md");
 
@@ -232,35 +236,9 @@ fn records() -> [(&'static str, RecordHead); 2] {
     ]
 }
 
-/// The blocks of the document that begin with ` ```hex NAME `. What follows a `#` is for people.
-fn blocks() -> BTreeMap<&'static str, Vec<u8>> {
-    let mut blocks = BTreeMap::new();
-    let mut open: Option<(&str, Vec<u8>)> = None;
-    for line in DOCUMENT.lines() {
-        if let Some(name) = line.strip_prefix("```hex ") {
-            open = Some((name.trim(), Vec::new()));
-        } else if line.starts_with("```") {
-            if let Some((name, bytes)) = open.take() {
-                assert!(blocks.insert(name, bytes).is_none(), "docs/wire.md has two examples called {name}");
-            }
-        } else if let Some((name, bytes)) = &mut open {
-            for word in line.split('#').next().unwrap_or("").split_whitespace() {
-                let byte = u8::from_str_radix(word, 16);
-                bytes.push(byte.unwrap_or_else(|_| panic!("{word:?} in the example {name}")));
-            }
-        }
-    }
-    blocks
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let row = |row: &[u8]| row.iter().map(|byte| format!("{byte:02x} ")).collect::<String>() + "\n";
-    bytes.chunks(16).map(row).collect()
-}
-
 #[test]
 fn the_worked_examples_are_what_the_code_writes() {
-    let documented = blocks();
+    let documented = blocks(DOCUMENT);
     let mut names = BTreeSet::new();
     for (name, bytes) in examples() {
         let block = documented.get(name);
@@ -274,7 +252,7 @@ fn the_worked_examples_are_what_the_code_writes() {
 
 #[test]
 fn the_worked_examples_are_read_as_what_they_are_said_to_be() {
-    let documented = blocks();
+    let documented = blocks(DOCUMENT);
     for (name, message) in messages() {
         let mut buffer = MessageBuffer::default();
         buffer.push(&documented[name]);
