@@ -471,6 +471,10 @@ impl World {
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
         // If it is not sent now, it need not be any more.
         process.sent = process.sent.max(Some(frame));
+        if made == Transformed::Failed {
+            // A codec that fails or hangs costs its frame; one that does so twice in a row is not the broker's silence.
+            process.idle_since = None;
+        }
         process.broker.handle_transformed(host.clock.monotonic(self.now), frame, made);
         self.touch(Node::Camera(index));
     }
