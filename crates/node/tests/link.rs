@@ -1,116 +1,33 @@
 //! Camera broker, QUIC link, edge broker and subscriptions over real sockets on loopback.
 
+mod link_support;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::Published;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::Contract;
-use mez_core::frame::{Encoding, SkipReason};
+use mez_core::frame::SkipReason;
 use mez_core::subscription::{Deliver, Delivery, Span};
-use mez_media::jpeg::{Encoder, Sampling};
-use mez_media::{ImageView, PixelFormat};
-use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
-use mez_node::edge::{
-    EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, EdgeSubscription, ListenError, Served,
-};
-use mez_node::identity::folder::TemporarySite;
-use mez_node::identity::name::{Role, SiteName};
-use mez_node::ports::EdgeAddress;
+use mez_node::camera::{CameraBroker, CameraHandle, Transport};
+use mez_node::edge::{EdgeHandle, EdgeSubscription, Served};
 
-/// Runs a case over QUIC and over TCP.
-macro_rules! both_ways {
-    ($($case:ident;)*) => { $(
-        mod $case {
-            use super::Transport;
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn over_quic() {
-                super::$case(Transport::Quic).await;
-            }
-            #[tokio::test(flavor = "multi_thread")]
-            async fn over_tcp() {
-                super::$case(Transport::Tcp).await;
-            }
-        }
-    )* };
-}
+use self::link_support::{Site, both_ways, connected, image, loopback, number, picture};
 
 both_ways! {
     frames_cross_whole_in_order_and_with_their_age;
     a_frame_that_the_edge_refuses_is_over;
     nothing_crosses_without_a_subscriber;
     an_edge_that_restarts_gets_its_cameras_back;
-    while_an_edge_is_gone_the_next_one_has_its_cameras;
     a_camera_that_restarts_begins_a_new_epoch;
     replies_reach_the_publisher;
     with_a_floor_frames_are_made_to_fit;
     an_image_that_no_codec_can_read_costs_itself;
 }
 
-/// A site with an edge, and what it takes to start cameras.
-struct Site {
-    transport: Transport,
-    keys: TemporarySite,
-    state: tempfile::TempDir,
-}
-
-impl Site {
-    fn new(transport: Transport) -> Self {
-        let site: SiteName = "test".parse().unwrap();
-        Self { transport, keys: TemporarySite::create(&site).unwrap(), state: tempfile::tempdir().unwrap() }
-    }
-
-    fn edge(&self, listen: SocketAddr) -> EdgeHandle {
-        self.edge_with(listen, EdgeConfig::default())
-    }
-
-    fn edge_with(&self, listen: SocketAddr, config: EdgeConfig) -> EdgeHandle {
-        let credentials = self.keys.keys().credentials(Role::Edge, None).unwrap();
-        let options = EdgeOptions::new(listen, credentials, config);
-        for _ in 0..1000 {
-            match EdgeBroker::start(options.clone()) {
-                Ok(edge) => return edge,
-                // An edge that was just stopped lets go of its socket a moment later.
-                Err(EdgeStartError::Listen(ListenError::Bind { .. })) => {
-                    std::thread::sleep(Duration::from_millis(10))
-                }
-                Err(error) => panic!("{error}"),
-            }
-        }
-        panic!("{listen} stays in use")
-    }
-
-    fn camera(&self, name: &str, edge: SocketAddr) -> CameraHandle {
-        self.camera_of(name, &[edge])
-    }
-
-    fn camera_of(&self, name: &str, edges: &[SocketAddr]) -> CameraHandle {
-        let credentials = self.keys.keys().credentials(Role::Camera, Some(&name.parse().unwrap())).unwrap();
-        let edges =
-            edges.iter().map(|edge| EdgeAddress { host: edge.ip().to_string(), port: edge.port() }).collect();
-        let mut options = CameraOptions::new(name.parse().unwrap(), edges, credentials);
-        options.state = Some(self.state.path().into());
-        options.transport = self.transport;
-        CameraBroker::start(options).unwrap()
-    }
-}
-
-fn loopback() -> SocketAddr {
-    "127.0.0.1:0".parse().unwrap()
-}
-
-fn image(number: u32, bytes: usize) -> Published {
-    let mut payload = vec![number as u8; bytes];
-    payload[..4].copy_from_slice(&number.to_le_bytes());
-    Published { payload: payload.into(), encoding: Encoding::Jpeg, width: 64, height: 48, captured: None }
-}
-
-fn number(payload: &Bytes) -> u32 {
-    let number = u32::from_le_bytes(payload[..4].try_into().unwrap());
-    assert!(payload[4..].iter().all(|byte| *byte == number as u8), "the payload was altered");
-    number
+async fn edge_at(site: &Site, listen: SocketAddr) -> EdgeHandle {
+    site.edge(site.edge_options(listen, EdgeConfig::default())).await
 }
 
 async fn frame(subscription: &mut EdgeSubscription) -> (u64, u32, Option<Duration>) {
@@ -126,10 +43,6 @@ async fn frame(subscription: &mut EdgeSubscription) -> (u64, u32, Option<Duratio
             other => panic!("no frame: {other:?}"),
         }
     }
-}
-
-async fn connected(camera: &CameraHandle) {
-    camera.edge().wait_for(Option::is_some).await.unwrap();
 }
 
 /// Publishes until something arrives: a subscription takes a moment to reach the camera.
@@ -150,7 +63,7 @@ async fn publish_until_delivered(
 
 async fn frames_cross_whole_in_order_and_with_their_age(transport: Transport) {
     let site = Site::new(transport);
-    let edge = site.edge(loopback());
+    let edge = edge_at(&site, loopback()).await;
     let camera = site.camera("dock/cam1", edge.link_address());
     let span = Span { deliver: Deliver::Every, ..Span::LIVE };
     let mut subscription =
@@ -172,7 +85,9 @@ async fn frames_cross_whole_in_order_and_with_their_age(transport: Transport) {
 /// frame is refused, whether it is still being sent then or is there already, and the one after that goes at once.
 async fn a_frame_that_the_edge_refuses_is_over(transport: Transport) {
     let site = Site::new(transport);
-    let edge = site.edge_with(loopback(), EdgeConfig { log_bytes_max: 1 << 20, ..EdgeConfig::default() });
+    let edge = site
+        .edge(site.edge_options(loopback(), EdgeConfig { log_bytes_max: 1 << 20, ..EdgeConfig::default() }))
+        .await;
     let camera = site.camera("dock/cam1", edge.link_address());
     let mut subscription =
         edge.subscribe("dock/cam1".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
@@ -201,7 +116,7 @@ async fn a_frame_that_the_edge_refuses_is_over(transport: Transport) {
 
 async fn nothing_crosses_without_a_subscriber(transport: Transport) {
     let site = Site::new(transport);
-    let edge = site.edge(loopback());
+    let edge = edge_at(&site, loopback()).await;
     let camera = site.camera("dock/cam1", edge.link_address());
     connected(&camera).await;
     for value in 0..20 {
@@ -214,26 +129,9 @@ async fn nothing_crosses_without_a_subscriber(transport: Transport) {
     assert!(got >= 100, "frame {got} was captured before anybody subscribed");
 }
 
-/// The camera moves by itself, and subscribers of the next edge get what is published from then on.
-async fn while_an_edge_is_gone_the_next_one_has_its_cameras(transport: Transport) {
-    let site = Site::new(transport);
-    let (first, second) = (site.edge(loopback()), site.edge(loopback()));
-    let places = [first.link_address(), second.link_address()];
-    let camera = site.camera_of("dock/cam1", &places);
-    connected(&camera).await;
-    assert_eq!(camera.edge().borrow().as_ref().map(|edge| edge.port), Some(places[0].port()));
-    let mut subscription =
-        second.subscribe("dock/cam1".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
-    first.stop().await;
-    let is_second =
-        |edge: &Option<EdgeAddress>| edge.as_ref().is_some_and(|edge| edge.port == places[1].port());
-    camera.edge().wait_for(is_second).await.unwrap();
-    publish_until_delivered(&camera, &mut subscription, 1).await;
-}
-
 async fn an_edge_that_restarts_gets_its_cameras_back(transport: Transport) {
     let site = Site::new(transport);
-    let edge = site.edge(loopback());
+    let edge = edge_at(&site, loopback()).await;
     let address = edge.link_address();
     let camera = site.camera("dock/cam1", address);
     let mut subscription =
@@ -243,7 +141,7 @@ async fn an_edge_that_restarts_gets_its_cameras_back(transport: Transport) {
     while !matches!(subscription.next().await, Served::Stopped) {}
     drop(subscription);
 
-    let edge = site.edge(address);
+    let edge = edge_at(&site, address).await;
     let mut subscription =
         edge.subscribe("**".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
     let got = publish_until_delivered(&camera, &mut subscription, 500).await;
@@ -252,7 +150,7 @@ async fn an_edge_that_restarts_gets_its_cameras_back(transport: Transport) {
 
 async fn a_camera_that_restarts_begins_a_new_epoch(transport: Transport) {
     let site = Site::new(transport);
-    let edge = site.edge(loopback());
+    let edge = edge_at(&site, loopback()).await;
     let camera = site.camera("dock/cam1", edge.link_address());
     let mut subscription =
         edge.subscribe("**".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
@@ -260,14 +158,7 @@ async fn a_camera_that_restarts_begins_a_new_epoch(transport: Transport) {
     drop(camera);
     // The lock goes with the driver, which stops as soon as it runs.
     let camera = loop {
-        let credentials =
-            site.keys.keys().credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
-        let mut options = CameraOptions::new(
-            "dock/cam1".parse().unwrap(),
-            vec![EdgeAddress { host: "127.0.0.1".into(), port: edge.link_address().port() }],
-            credentials,
-        );
-        options.state = Some(site.state.path().into());
+        let options = site.camera_options("dock/cam1", edge.link_address());
         match CameraBroker::start(options) {
             Ok(camera) => break camera,
             Err(_) => tokio::task::yield_now().await,
@@ -288,7 +179,7 @@ async fn a_camera_that_restarts_begins_a_new_epoch(transport: Transport) {
 
 async fn replies_reach_the_publisher(transport: Transport) {
     let site = Site::new(transport);
-    let edge = site.edge(loopback());
+    let edge = edge_at(&site, loopback()).await;
     let camera = site.camera("dock/cam1", edge.link_address());
     connected(&camera).await;
     let id = camera.publish(image(1, 100)).unwrap();
@@ -323,7 +214,7 @@ async fn without_udp(edge: SocketAddr) -> SocketAddr {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_udp_does_not_get_through_the_link_uses_tcp() {
     let site = Site::new(Transport::Auto);
-    let edge = site.edge(loopback());
+    let edge = edge_at(&site, loopback()).await;
     let camera = site.camera("dock/cam1", without_udp(edge.link_address()).await);
     let mut subscription =
         edge.subscribe("dock/cam1".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
@@ -331,16 +222,6 @@ async fn where_udp_does_not_get_through_the_link_uses_tcp() {
     publish_until_delivered(&camera, &mut subscription, 0).await;
     camera.publish(image(1000, 2_000_000)).unwrap();
     while frame(&mut subscription).await.1 != 1000 {}
-}
-
-/// A picture with some structure, as a camera publishes it.
-fn picture(number: u8) -> Published {
-    let (width, height) = (640, 480);
-    let pixel = |at: u32| (at % width / 8 * 5 + at / width / 8 * 3) as u8 ^ number;
-    let pixels: Vec<u8> = (0..width * height).map(pixel).collect();
-    let view = ImageView::packed(&pixels, width, height, PixelFormat::Gray8).unwrap();
-    let payload = Encoder::new(95, Sampling::Yuv420).unwrap().encode(&view).unwrap();
-    Published { payload, encoding: Encoding::Jpeg, width, height, captured: None }
 }
 
 async fn next_frame(subscription: &mut EdgeSubscription) -> Delivery {
@@ -361,7 +242,7 @@ fn floor() -> Contract {
 /// Whatever their size, they are pictures of the size that they state.
 async fn with_a_floor_frames_are_made_to_fit(transport: Transport) {
     let site = Site::new(transport);
-    let edge = site.edge(loopback());
+    let edge = edge_at(&site, loopback()).await;
     let camera = site.camera("dock/cam1", edge.link_address());
     let mut subscription = edge.subscribe("dock/*".parse().unwrap(), floor(), Span::LIVE).await.unwrap();
     connected(&camera).await;
@@ -385,7 +266,7 @@ async fn with_a_floor_frames_are_made_to_fit(transport: Transport) {
 
 async fn an_image_that_no_codec_can_read_costs_itself(transport: Transport) {
     let site = Site::new(transport);
-    let edge = site.edge(loopback());
+    let edge = edge_at(&site, loopback()).await;
     let camera = site.camera("dock/cam1", edge.link_address());
     let mut subscription = edge.subscribe("dock/*".parse().unwrap(), floor(), Span::LIVE).await.unwrap();
     connected(&camera).await;
