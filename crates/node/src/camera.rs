@@ -458,6 +458,11 @@ impl Driver {
             CameraEvent::HistorySent(link, request) => self.broker.handle_history_sent(now, link, request),
             CameraEvent::Closed(link, reason) => {
                 debug!(camera = %self.shared.camera, ?link, reason, "a connection ended");
+                // One that worked is told of when it no longer does. Of others nobody would hear.
+                if !self.broker.is_up() && self.links.contains_key(&link) && reason != self.last_failure {
+                    warn!(camera = %self.shared.camera, "the edge did not take the camera in: {reason}; trying again every 250 ms");
+                    self.last_failure = reason;
+                }
                 self.links.remove(&link);
                 self.broker.handle_closed(now, link);
             }

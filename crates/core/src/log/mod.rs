@@ -16,7 +16,7 @@ use bytes::Bytes;
 pub use self::cursor::{Cursor, Read};
 use self::ring::{RingConfig, RingReader, RingWriter, ring};
 use crate::buffer::memory_of;
-use crate::frame::{Epoch, Frame, FrameId, Quality, SkipRange};
+use crate::frame::{Frame, FrameId, Quality, SkipRange};
 use crate::history::PastQuery;
 use crate::trace::FrameTrace;
 use crate::units::{Instant, Timestamp};
@@ -383,8 +383,7 @@ impl LogReader {
                 start = self.held().start.max(start + 1);
                 continue;
             };
-            let after = FrameId { epoch: Epoch(epoch.0 + 1), ..FrameId::default() };
-            let end = self.partition_point(start..held.end, |record| record.frame.meta.id < after);
+            let end = self.partition_point(start..held.end, |record| record.frame.meta.id.epoch <= epoch);
             runs.push(start..end);
             start = end.max(start + 1);
         }

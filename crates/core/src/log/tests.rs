@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::{ChainLink, ClockSource, Encoding, FrameMeta, Reference, Rung, Sequence};
+use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Reference, Rung, Sequence};
 
 fn frame(epoch: u64, sequence: u64, captured: u64, bytes: usize) -> Frame {
     Frame {
@@ -130,6 +130,18 @@ fn time_queries_work_across_a_clock_that_was_set_back() {
         FrameId { epoch: Epoch(1), sequence: Sequence(4) }
     );
     assert!(reader.at(at(999)).is_none());
+}
+
+/// The last number that an epoch can have is like any other.
+#[test]
+fn time_queries_work_in_the_last_epoch_that_there_is() {
+    let (mut writer, reader) = log(LogConfig::default());
+    for (epoch, sequence) in [(1, 0), (u64::MAX, 0), (u64::MAX, 1)] {
+        append(&mut writer, frame(epoch, sequence, 1000 + 10 * sequence, 5)).unwrap();
+    }
+    let at = Timestamp::from_nanos;
+    assert_eq!(reader.between(at(1000), at(1010)), [0..1, 1..3]);
+    assert_eq!(reader.at(at(1010)).unwrap().frame.meta.id.epoch, Epoch(u64::MAX));
 }
 
 #[test]

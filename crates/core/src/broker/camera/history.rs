@@ -28,6 +28,9 @@ pub const HISTORY_SHARE: f64 = 0.25;
 /// The least that this part may be: a hundredth.
 pub const HISTORY_SHARE_MIN: f64 = 0.01;
 
+/// The past never waits longer for its turn. What took so long that it should was not working but standing still.
+const REST_MAX: Duration = Duration::from_secs(60);
+
 /// Requests that were answered in full and may yet be continued.
 const ENDS_MAX: usize = HISTORY_REQUESTS_MAX;
 /// Frames that are looked for while another one leaves.
@@ -218,10 +221,14 @@ impl CameraBroker {
         if self.demand().is_none() {
             return Duration::ZERO;
         }
-        took.mul_f64(1.0 / self.history.share - 1.0)
+        took.mul_f64(1.0 / self.history.share - 1.0).min(REST_MAX)
     }
 
     pub(super) fn ask_history(&mut self, link: LinkId, mut request: HistoryRequest) {
+        if request.request == 0 {
+            // A frame with this number would be taken for a live one.
+            return;
+        }
         if request.count == 0 {
             return self.withdraw_history(link, request.request);
         }

@@ -16,8 +16,12 @@ impl CameraBroker {
         let Some((source, mut making)) = self.making.take_if(|(source, _)| source.meta.id == frame) else {
             return;
         };
+        if frame.epoch != self.config.epoch {
+            // It was being made when a later epoch began, of which the edge takes frames from now on.
+            return self.pump(now);
+        }
         let link = self.active_link().map(|link| (link.id, link.demand.contracts.is_empty()));
-        let chained = making.setting.is_chained() && frame.epoch == self.config.epoch;
+        let chained = making.setting.is_chained();
         let reason = match (transformed, link) {
             (Transformed::Made { payload, encoding, width, height, rung, chain }, Some((link, false)))
                 if !chained || self.chain.holds(link, &chain) =>

@@ -185,7 +185,9 @@ impl CameraBroker {
         let Some(index) = self.links.iter().position(|known| known.id == link) else { return };
         self.links[index].heard = now;
         match message {
-            Message::Welcome(welcome) => self.handle_welcome(now, index, &welcome),
+            Message::Welcome(welcome) if !self.links[index].welcomed => {
+                self.handle_welcome(now, index, &welcome);
+            }
             Message::Refuse { code, text } => {
                 // If there is a newer connection, it is that one which has replaced this one.
                 let newest = index + 1 == self.links.len();
@@ -220,21 +222,25 @@ impl CameraBroker {
             Message::Reply { frame, application, payload } => {
                 self.outputs.push_back(CameraOutput::Reply { frame, application, payload });
             }
-            Message::HistoryRequest(request) => self.ask_history(link, request),
+            Message::HistoryRequest(request) if self.links[index].welcomed => {
+                self.ask_history(link, request);
+            }
             Message::Refresh { frame } => {
                 if frame.epoch == self.config.epoch {
                     self.chain.refresh(now, link, frame.sequence);
                 }
             }
             Message::ProfilePart(part) => self.profile_part(now, &part),
-            Message::Hello(_)
+            Message::Welcome(_)
+            | Message::HistoryRequest(_)
+            | Message::Hello(_)
             | Message::Status(_)
             | Message::DiskStatus(_)
             | Message::Outlook(_)
             | Message::ProfileRequest(_)
             | Message::Abilities(_)
             | Message::HistoryEnd(_) => {
-                let text = "an edge does not send this message".into();
+                let text = "an edge does not send this message, or not now".into();
                 self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
                 self.close(now, link);
             }
@@ -386,6 +392,16 @@ impl CameraBroker {
 
     fn handle_welcome(&mut self, now: Instant, index: usize, welcome: &Welcome) {
         let link = self.links[index].id;
+        if welcome.version != VERSION {
+            let theirs = welcome.version;
+            let text = format!(
+                "the edge speaks version {theirs} of the wire format, the camera version {VERSION}; update the older one"
+            );
+            self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Version, text });
+            self.dialler.hold_edge_until(self.links[index].edge, now + REFUSED_INTERVAL);
+            self.close(now, link);
+            return;
+        }
         if let Some(newest) = welcome.newest {
             if newest.epoch.0 >= NUMBER_MAX {
                 let text =

@@ -239,6 +239,66 @@ fn a_new_epoch_leaves_no_connection_of_the_old_one() {
     assert_eq!(frames_sent(&rig.take()), [(first, vec![])]);
 }
 
+/// Its messages may mean something else.
+#[test]
+fn an_edge_of_another_version_is_named_and_left_alone_for_a_while() {
+    let mut rig = Rig::new();
+    rig.broker.handle_dialled(rig.now, LinkId(1), EdgeIndex(0));
+    rig.message(
+        1,
+        Message::Welcome(Welcome {
+            version: 77,
+            newest: None,
+            frame_bytes_max: 1000,
+            software: String::new(),
+        }),
+    );
+    let outputs = rig.take();
+    let named = |output: &CameraOutput| matches!(output, CameraOutput::Refused { code: RefuseCode::Version, text } if text.contains("77"));
+    assert!(outputs.iter().any(named), "{outputs:?}");
+    assert!(!rig.broker.is_up());
+    rig.pass(4 * REFUSED_INTERVAL / 5, &[]);
+    assert_eq!(dials(&rig.take()), 0);
+}
+
+/// What was agreed on would no longer hold for frames on their way.
+#[test]
+fn an_edge_that_welcomes_twice_makes_no_sense() {
+    let mut rig = Rig::connected(Contract::default());
+    rig.message(
+        1,
+        Message::Welcome(Welcome {
+            version: VERSION,
+            newest: None,
+            frame_bytes_max: 5,
+            software: String::new(),
+        }),
+    );
+    let outputs = rig.take();
+    assert!(
+        outputs.iter().any(|output| matches!(output, CameraOutput::Close { link: LinkId(1) })),
+        "{outputs:?}"
+    );
+    assert!(!rig.broker.is_up());
+}
+
+/// The edge would refuse it on a connection of the new epoch, and count a frame refused that nobody misses.
+#[test]
+fn a_frame_that_is_being_made_does_not_survive_its_epoch() {
+    let mut rig = Rig::connected(Contract { accuracy_floor: Some(0.9), ..bound(100 * MS) });
+    let old = rig.publish_image(100_000, (1280, 960));
+    assert!(rig.take().iter().any(|output| matches!(output, CameraOutput::Transform(_))));
+    rig.intake.raise_epoch(Epoch(6));
+    rig.broker.handle_epoch(rig.now, Epoch(6));
+    rig.welcome(2, None);
+    rig.demand(2, 1, vec![Contract::default()]);
+    rig.take();
+    rig.broker.handle_transformed(rig.now, old, adapting::transformed(old, Some(100)));
+    assert_eq!(frames_sent(&rig.take()), []);
+    let new = rig.publish(10);
+    assert_eq!(frames_sent(&rig.take()), [(new, vec![])]);
+}
+
 #[test]
 fn an_epoch_after_which_there_is_none_is_not_believed() {
     let mut rig = Rig::new();
@@ -590,6 +650,33 @@ mod past {
             count: 1,
             continues: false,
         })
+    }
+
+    /// Before it is known how large a frame the edge takes, none is looked for.
+    #[test]
+    fn who_has_not_welcomed_the_camera_asks_for_nothing() {
+        let mut rig = Rig::new();
+        rig.publish(10);
+        rig.broker.handle_dialled(rig.now, LinkId(1), EdgeIndex(0));
+        rig.message(1, question(1, Rung::ORIGINAL));
+        let outputs = rig.take();
+        assert!(
+            outputs.iter().any(|output| matches!(output, CameraOutput::Close { link: LinkId(1) })),
+            "{outputs:?}"
+        );
+        assert_eq!(ticket(&outputs), None);
+    }
+
+    /// As number 0 a frame would be taken for a live one.
+    #[test]
+    fn a_question_without_a_number_is_passed_over() {
+        let mut rig = Rig::connected(Contract::default());
+        rig.publish(10);
+        rig.take();
+        rig.message(1, question(0, Rung::ORIGINAL));
+        assert_eq!(ticket(&rig.take()), None);
+        rig.message(1, question(1, Rung::ORIGINAL));
+        assert!(ticket(&rig.take()).is_some());
     }
 
     fn several(request: u64, count: u16) -> Message {

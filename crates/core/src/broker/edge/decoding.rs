@@ -271,7 +271,8 @@ impl EdgeBroker {
         let Camera { link: present, decoding, .. } = camera;
         let due = decoding.refreshed.is_none_or(|last| now.saturating_since(last) >= REFRESH_INTERVAL);
         // Another connection begins with a frame that stands alone anyway.
-        if due && *present == Some(link) {
+        let is_over = self.links.get(&link).is_none_or(|known| known.over);
+        if due && *present == Some(link) && !is_over {
             decoding.refreshed = Some(now);
             self.send(link, Message::Refresh { frame });
         }

@@ -211,3 +211,24 @@ fn what_waits_for_a_decoder_is_bounded() {
     let (newest, told) = skipped(&rig).pop().unwrap();
     assert_eq!((newest, told.of(SkipReason::EdgeBusy)), (100, 2 * DECODING_FRAMES_MAX as u64));
 }
+
+/// Whoever carries messages has forgotten the connection by then.
+#[test]
+fn nothing_is_said_on_a_connection_that_is_over() {
+    let mut rig = rig();
+    // The first never comes whole. The others wait for it, more of them than the decoder takes.
+    let link = LinkId(1);
+    rig.broker.handle_frame_header(rig.now, link, member(0, 0, vec![])).unwrap();
+    for sequence in 1..=DECODING_FRAMES_MAX as u64 + 1 {
+        let header = member(0, sequence, vec![]);
+        let (id, payload) = (header.meta.id, vec![0; header.payload_bytes as usize]);
+        rig.broker.handle_frame_header(rig.now, link, header).unwrap();
+        rig.broker.handle_frame_complete(rig.now, link, id, payload.into());
+    }
+    rig.take();
+    rig.broker.handle_closed(rig.now, link);
+    let outputs = rig.take();
+    let decode = |output: &&EdgeOutput| matches!(output, EdgeOutput::Decode { .. });
+    assert_eq!(outputs.iter().filter(decode).count(), DECODING_FRAMES_MAX);
+    assert!(!outputs.iter().any(|output| matches!(output, EdgeOutput::Send { .. })), "{outputs:?}");
+}

@@ -128,6 +128,7 @@ impl EdgeBroker {
     /// rest will not come.
     pub(super) fn take_last(&mut self, id: LinkId) -> u64 {
         let Some(link) = self.links.get_mut(&id) else { return 0 };
+        link.over = true;
         let (heard, arriving) = (link.heard, link.arriving.len());
         link.arriving.retain(|arriving| arriving.whole.is_some());
         let cancelled = arriving - link.arriving.len();

@@ -33,6 +33,8 @@ pub(super) struct Link {
     pub(super) ping_due: Instant,
     pub(super) clock: ClockEstimator,
     pub(super) arriving: Vec<Arriving>,
+    /// It is over, and its last frames are being taken: nothing more can be said on it.
+    pub(super) over: bool,
 }
 
 impl Link {
@@ -46,6 +48,7 @@ impl Link {
             ping_due: now,
             clock: ClockEstimator::default(),
             arriving: Vec::new(),
+            over: false,
         }
     }
 }
@@ -87,8 +90,9 @@ impl EdgeBroker {
         let Some(link) = self.links.get(&id) else { return };
         let peer = link.peer.clone();
         if version != VERSION {
-            let text =
-                format!("the edge speaks version {VERSION} of the wire format, the camera version {version}");
+            let text = format!(
+                "the edge speaks version {VERSION} of the wire format, the camera version {version}; update the older one"
+            );
             return self.refuse(id, RefuseCode::Version, text);
         }
         if epoch.0 > NUMBER_MAX {
@@ -102,7 +106,9 @@ impl EdgeBroker {
         let holder = self.cameras.get(&name).and_then(|camera| camera.link);
         if let Some(holder_link) = holder.and_then(|link| self.links.get(&link)) {
             if holder_link.peer.identity != peer.identity {
-                let text = format!("camera {name} is held by {}", holder_link.peer.identity);
+                let holder = &holder_link.peer.identity;
+                let text =
+                    format!("camera {name} is held by {holder}; stop that one, or choose another name");
                 return self.refuse(id, RefuseCode::NameHeld, text);
             }
             let newer = holder_link.session.as_ref().is_some_and(|held| {
@@ -120,7 +126,10 @@ impl EdgeBroker {
                 return self.ask_for_later_epoch(id, newest);
             }
         } else if self.cameras.len() >= self.config.cameras_max {
-            let text = format!("the edge has {} cameras, as many as it may", self.config.cameras_max);
+            let text = format!(
+                "the edge knows {} cameras, as many as it may; raise its --cameras-max",
+                self.config.cameras_max
+            );
             return self.refuse(id, RefuseCode::Full, text);
         }
         if let Some(holder) = holder {
