@@ -59,6 +59,7 @@ pub(crate) fn publish(py: Python<'_>, failure: &PublishError) -> PyErr {
     match failure {
         PublishError::Empty { .. } => raise(py, "ImageError", failure),
         PublishError::TooLarge { bytes, bytes_max } => too_large(py, *bytes as u64, u64::from(*bytes_max)),
+        PublishError::TooFarAhead { .. } => argument(py, "captured", failure),
         PublishError::Log(AppendError::LargerThanLog { bytes, bytes_max }) => {
             let error = raise(py, "FrameTooLargeError", failure);
             with(py, with(py, error, "size_bytes", *bytes), "size_bytes_max", *bytes_max)

@@ -4,11 +4,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::NUMBER_MAX;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FRAME_BYTES_MAX, Frame, FrameId, FrameMeta, Rung, Sequence,
 };
 use crate::log::{AppendError, LogWriter};
 use crate::units::{ClockAnchor, Instant, Timestamp};
+
+/// The last capture time that a publisher may give, in the year 2262. Frames follow at least a nanosecond apart, so a time near the
+/// end of the range would let none follow, and a slip in a unit would stop the camera for good.
+pub const CAPTURED_MAX: Timestamp = Timestamp::from_nanos(NUMBER_MAX);
 
 /// What an [`Intake`] needs to know.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +72,14 @@ pub enum PublishError {
         bytes: usize,
         /// The limit.
         bytes_max: u32,
+    },
+    /// A capture time beyond the last one.
+    #[error(
+        "the capture time {captured} lies beyond {CAPTURED_MAX}, so that no frame could follow; give nanoseconds since 1970, or no time"
+    )]
+    TooFarAhead {
+        /// What was given.
+        captured: Timestamp,
     },
     /// The log refused it.
     #[error(transparent)]
@@ -130,6 +143,9 @@ impl Intake {
                 bytes: payload.len(),
                 bytes_max: self.config.frame_bytes_max,
             });
+        }
+        if let Some(captured) = captured.filter(|captured| *captured > CAPTURED_MAX) {
+            return Err(PublishError::TooFarAhead { captured });
         }
         let id = FrameId { epoch: self.config.epoch, sequence: self.next };
         let (captured, clock_source) = match captured {
@@ -213,5 +229,20 @@ mod tests {
         let again = intake.publish(now, Published { captured: Some(Timestamp::from_nanos(9)), ..image(4) });
         assert!(matches!(again, Err(PublishError::Log(AppendError::CaptureTime { .. }))));
         assert_eq!((intake.refused(), reader.held()), (4, 0..1));
+    }
+
+    /// Once such a time stopped the camera until its broker was started again.
+    #[test]
+    fn no_capture_time_keeps_frames_from_following() {
+        let (mut intake, reader) = intake();
+        let now = Instant::from_nanos(200);
+        let at = |captured| Published { captured: Some(captured), ..image(4) };
+        let refused = intake.publish(now, at(Timestamp::MAX)).unwrap_err();
+        assert_eq!(refused, PublishError::TooFarAhead { captured: Timestamp::MAX });
+        intake.publish(now, at(CAPTURED_MAX)).unwrap();
+        intake.publish(now, image(4)).unwrap();
+        let again = intake.publish(now, at(CAPTURED_MAX));
+        assert!(matches!(again, Err(PublishError::Log(AppendError::CaptureTime { .. }))));
+        assert_eq!(reader.held(), 0..2);
     }
 }

@@ -14,7 +14,7 @@ mod intake;
 
 use std::time::Duration;
 
-pub use self::intake::{Intake, IntakeConfig, PublishError, Published};
+pub use self::intake::{CAPTURED_MAX, Intake, IntakeConfig, PublishError, Published};
 
 /// Identifies a connection between a camera broker and an edge broker, given by whoever makes connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -248,6 +248,7 @@ impl From<PublishError> for ApiError {
         match error {
             PublishError::Empty { .. } => Self::invalid("payload", "EMPTY_FRAME", message),
             PublishError::TooLarge { .. } => Self::invalid("payload", "FRAME_TOO_LARGE", message),
+            PublishError::TooFarAhead { .. } => Self::invalid("captured_utc_ns", "CAPTURE_TIME", message),
             PublishError::Log(AppendError::CaptureTime { .. } | AppendError::OutOfOrder { .. }) => {
                 Self::invalid("captured_utc_ns", "CAPTURE_TIME", message)
             }
