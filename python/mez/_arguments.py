@@ -46,10 +46,16 @@ def wrong_type(field: str, message: str) -> ArgumentTypeError:
     return error
 
 
+def _shown(value: object) -> str:
+    """What was given, for an error: as Python writes it, and not more of it than helps."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
 def whole(field: str, value: object, low: int, high: int) -> int:
     """A whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-        raise wrong_type(field, f"{field} is {value!r}; give a whole number from {low} to {high}")
+        raise wrong_type(field, f"{field} is {_shown(value)}; give a whole number from {low} to {high}")
     number = operator.index(value)
     if not low <= number <= high:
         raise invalid(field, f"{field} is {number}; give a whole number from {low} to {high}")
@@ -59,11 +65,11 @@ def whole(field: str, value: object, low: int, high: int) -> int:
 def number(field: str, value: object) -> float:
     """A number; infinities and NaN are left to those who know what they mean."""
     if isinstance(value, str | bytes | bool):
-        raise wrong_type(field, f"{field} is {value!r}; give a number")
+        raise wrong_type(field, f"{field} is {_shown(value)}; give a number")
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise wrong_type(field, f"{field} is {value!r}; give a number") from None
+        raise wrong_type(field, f"{field} is {_shown(value)}; give a number") from None
 
 
 def optional_number(field: str, value: object | None) -> float | None:
@@ -74,7 +80,7 @@ def optional_number(field: str, value: object | None) -> float | None:
 def text(field: str, value: object) -> str:
     """A text."""
     if not isinstance(value, str):
-        raise wrong_type(field, f"{field} is {value!r}; give a text")
+        raise wrong_type(field, f"{field} is {_shown(value)}; give a text")
     return value
 
 
@@ -108,7 +114,7 @@ def optional_path(field: str, value: object | None) -> str | None:
         path = os.fspath(value)
         if isinstance(path, str):
             return str(Path(path).expanduser())
-    raise wrong_type(field, f"{field} is {value!r}; give a path")
+    raise wrong_type(field, f"{field} is {_shown(value)}; give a path")
 
 
 def utc_ns(field: str, value: Time, now_ns: Callable[[], int] = time.time_ns) -> int:
@@ -118,7 +124,7 @@ def utc_ns(field: str, value: Time, now_ns: Callable[[], int] = time.time_ns) ->
         if value.tzinfo is None:
             raise invalid(
                 field,
-                f"{field} is {value!r}, which does not say in which time zone; give an aware datetime, such "
+                f"{field} is {_shown(value)}, which does not say in which time zone; give an aware datetime, such "
                 "as datetime.now(timezone.utc), or value.astimezone() if it is local time",
             )
         ns = _duration_ns(value - _EPOCH)
@@ -132,9 +138,9 @@ def utc_ns(field: str, value: Time, now_ns: Callable[[], int] = time.time_ns) ->
         remedy = (
             'give an aware datetime, a timedelta, a text such as "-10m", or whole nanoseconds since 1970 UTC'
         )
-        raise wrong_type(field, f"{field} is {value!r}; {remedy}")
+        raise wrong_type(field, f"{field} is {_shown(value)}; {remedy}")
     if not 0 <= ns <= NS_MAX:
-        raise invalid(field, f"{field} is {value!r}; give a time between 1970 and 2554")
+        raise invalid(field, f"{field} is {_shown(value)}; give a time between 1970 and 2554")
     return ns
 
 
@@ -163,7 +169,7 @@ def profile(value: StrPath | Mapping[str, object] | None) -> tuple[bytes | None,
             ) from error
     if not isinstance(value, str | os.PathLike):
         raise wrong_type(
-            "profile", f"profile is {value!r}; give a path, a dict, or the name of a profile at the edge"
+            "profile", f"profile is {_shown(value)}; give a path, a dict, or the name of a profile at the edge"
         )
     # A name has neither a folder nor an ending; the edge keeps it under one.
     if isinstance(value, str) and not value.endswith(".json") and os.sep not in value:
@@ -181,7 +187,7 @@ def timeout(field: str, value: object | None) -> float | None:
     """Seconds to wait; `None`: for ever."""
     seconds = optional_number(field, value)
     if seconds is not None and (math.isnan(seconds) or seconds < 0):
-        raise invalid(field, f"{field} is {value!r}; give seconds, 0 or more, or None to wait for ever")
+        raise invalid(field, f"{field} is {_shown(value)}; give seconds, 0 or more, or None to wait for ever")
     return seconds
 
 
@@ -201,10 +207,10 @@ def _text_ns(field: str, value: str, now_ns: Callable[[], int]) -> int:
         when = datetime.datetime.fromisoformat(value)
     except ValueError:
         remedy = 'give "now", "-10m" (units ms, s, m, h, d), or a time such as "2026-11-20T21:38:46Z"'
-        raise invalid(field, f"{field} is {value!r}; {remedy}") from None
+        raise invalid(field, f"{field} is {_shown(value)}; {remedy}") from None
     if when.tzinfo is None:
         raise invalid(
-            field, f"{field} is {value!r}, which does not say in which time zone; add Z for UTC, or +02:00"
+            field, f"{field} is {_shown(value)}, which does not say in which time zone; add Z for UTC, or +02:00"
         )
     return _duration_ns(when - _EPOCH)
 

@@ -560,10 +560,13 @@ def read(
     # The past ends now, or with the newest frame of a camera whose clock is ahead of ours.
     now_ns = max((record.newest[2] for record in known if record.newest is not None), default=0)
     now_ns = max(now_ns, time.time_ns())
+    # An end before the beginning goes as it is: the edge refuses it.
+    if end_ns is None or end_ns >= begin_ns:
+        end_ns = max(begin_ns, now_ns if end_ns is None else min(end_ns, now_ns))
     native = client.subscribe(
         camera,
         begin_ns=begin_ns,
-        end_ns=max(begin_ns, now_ns if end_ns is None else min(end_ns, now_ns)),
+        end_ns=end_ns,
         deliver="every",
         accept=(),
         reconnect=True,

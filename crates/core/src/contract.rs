@@ -93,13 +93,13 @@ pub enum ContractError {
     #[error("the latency bound is 0; give a bound above 0 ms, or leave it out")]
     LatencyBound,
     /// A floor outside 0..=1.
-    #[error("the accuracy floor {floor} is not between 0 and 1")]
+    #[error("the accuracy floor {floor} is not between 0 and 1; give one such as 0.95, or leave it out")]
     AccuracyFloor {
         /// The floor that was refused.
         floor: f64,
     },
     /// A share outside 0..=1, or 0.
-    #[error("the on-time share {share} is not above 0 and at most 1")]
+    #[error("the on-time share {share} is not above 0 and at most 1; give one such as 0.98, or leave it out")]
     OnTimeShare {
         /// The share that was refused.
         share: f64,

@@ -15,6 +15,17 @@ pub const ENROL: u16 = 7652;
 /// Health and metrics over plain HTTP: TCP. The only port without TLS, so it is bound to loopback unless configured.
 pub const HTTP: u16 = 7653;
 
+/// What can be done where an address cannot be listened on; `option` of the command says where.
+pub(crate) fn bind_remedy(error: &std::io::Error, option: &str) -> String {
+    use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
+    match error.kind() {
+        AddrInUse => format!("is another broker running? Stop it, or choose another port with {option}"),
+        AddrNotAvailable => format!("this host has no such address; choose one of its own with {option}"),
+        PermissionDenied => format!("ports below 1024 need root; choose a higher one with {option}"),
+        _ => format!("choose another address with {option}"),
+    }
+}
+
 /// Splits `HOST` or `HOST:PORT` as people type it: a name, an IPv4 address, or an IPv6 address, which is put in
 /// brackets where a port follows (`[::1]:7650`). Nothing where it is neither.
 pub fn host_and_port(text: &str, default_port: u16) -> Option<(&str, u16)> {
@@ -66,6 +77,17 @@ impl fmt::Display for EdgeAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_can_be_done_depends_on_why_an_address_cannot_be_listened_on() {
+        use std::net::{TcpListener, UdpSocket};
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let in_use = TcpListener::bind(taken.local_addr().unwrap()).unwrap_err();
+        assert!(bind_remedy(&in_use, "--grpc").contains("another port with --grpc"));
+        // An address of documentation, which no host has (RFC 5737).
+        let foreign = UdpSocket::bind("192.0.2.1:0").unwrap_err();
+        assert!(bind_remedy(&foreign, "--listen").contains("no such address"), "{foreign}");
+    }
 
     #[test]
     fn hosts_and_ports_are_read_as_people_type_them() {

@@ -17,6 +17,7 @@ use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError};
 use crate::identity::authority::AuthorityError;
 use crate::identity::{Credentials, EnrolmentServer, KeyFolder, Role};
 use crate::persist::PersistOptions;
+use crate::ports::bind_remedy;
 
 /// How an edge broker's process is set up.
 #[derive(Clone, Debug)]
@@ -57,7 +58,8 @@ pub enum EdgeProcessError {
     Authority(#[from] AuthorityError),
     /// The enrolment port.
     #[error(
-        "cannot listen on {address} for enrolment: {source}; choose another port with --enrol, or --enrol off"
+        "cannot listen on {address} for enrolment: {source}; {}, or --enrol off",
+        bind_remedy(source, "--enrol")
     )]
     Enrol {
         /// The address.

@@ -28,6 +28,7 @@ use crate::edge::EdgeHandle;
 use crate::identity::tls::{TlsConfigError, grpc_server_config};
 use crate::identity::{Credentials, Role, TlsIncoming, peer_identity};
 use crate::local::{self, MAGIC};
+use crate::ports::bind_remedy;
 
 /// How long a client may take to send its first bytes on the Unix socket.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,7 +51,7 @@ pub enum ServeError {
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// No TCP port.
-    #[error("cannot listen on {address}: {source}; is another broker running there?")]
+    #[error("cannot listen on {address}: {source}; {}", bind_remedy(source, "--grpc"))]
     Bind {
         /// The address.
         address: SocketAddr,

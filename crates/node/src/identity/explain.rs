@@ -57,6 +57,10 @@ pub fn explain_quic(error: &quinn::ConnectionError) -> Option<String> {
 
 /// Explains an I/O error that wraps an error of TLS, as tokio-rustls returns it.
 pub fn explain_io(error: &io::Error) -> Option<String> {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        // What rustls says of it is for programmers.
+        return Some("the other side closed the connection".into());
+    }
     error.get_ref()?.downcast_ref::<Error>().map(explain)
 }
 
@@ -121,6 +125,11 @@ fn explain_certificate(error: &CertificateError) -> String {
             moment(not_after.as_secs()),
             clock(time)
         ),
+        CertificateError::Expired => {
+            "the certificate of the other side has expired by this host's clock; it has to enrol anew with `mez keys enrol`, \
+             unless the clock is wrong"
+                .into()
+        }
         CertificateError::NotValidYetContext { time, not_before } => format!(
             "the certificate of the other side is valid only from {}, and this host's clock says {}; set the clock",
             moment(not_before.as_secs()),

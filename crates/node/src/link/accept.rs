@@ -29,6 +29,7 @@ use crate::identity::name::{Identity, SiteName};
 use crate::identity::tls::{TlsConfigError, link_server_config, quic_server_config};
 use crate::identity::{Credentials, peer_identity};
 use crate::memory::buffer;
+use crate::ports::bind_remedy;
 
 /// How long a handshake may take.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
@@ -72,9 +73,7 @@ pub enum ListenError {
     #[error(transparent)]
     Tls(#[from] TlsConfigError),
     /// The port is in use, or the address is not of this machine.
-    #[error(
-        "cannot listen on {protocol} {address}: {source}; is another edge broker running? choose another port with --listen"
-    )]
+    #[error("cannot listen on {protocol} {address}: {source}; {}", bind_remedy(source, "--listen"))]
     Bind {
         /// `UDP` or `TCP`: the link needs the same port of both.
         protocol: &'static str,
