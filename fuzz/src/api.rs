@@ -5,16 +5,18 @@ use std::task::{Context, Poll, Waker};
 
 use mez_core::frame::FRAME_BYTES_MAX;
 use mez_core::name::CameraPattern;
+use mez_core::profile::{LADDER_RUNGS_MAX, RungProfile};
 use mez_core::units::Timestamp;
-use mez_node::api::request::{Subscribe, parse_camera, published};
+use mez_node::api::request::{Subscribe, parse_camera, published, update};
 use mez_node::api::{APPLICATION_BYTES_MAX, ApiError, MESSAGE_BYTES_MAX, pb};
 use mez_node::local::{Kind, PacketReader};
+use mez_node::profile::NamedProfile;
 use prost::Message;
 
 const NOW: Timestamp = Timestamp::from_nanos(1_700_000_000_000_000_000);
 
-/// A request. The first byte says which: to subscribe, to publish, or packets of the local socket, which hold the same
-/// messages and others.
+/// A request. The first byte says which: to subscribe, to publish, packets of the local socket, which hold the same
+/// messages and others, to change a contract; or a profile.
 pub fn api_request(bytes: &[u8]) {
     taken(bytes);
 }
@@ -22,12 +24,47 @@ pub fn api_request(bytes: &[u8]) {
 /// Checks requests and gives the number of those that a broker would take.
 pub fn taken(bytes: &[u8]) -> usize {
     let Some((&which, bytes)) = bytes.split_first() else { return 0 };
-    let taken = match which % 3 {
+    let taken = match which % 5 {
         0 => pb::SubscribeRequest::decode(bytes).is_ok_and(subscribe),
         1 => pb::PublishRequest::decode(bytes).is_ok_and(publish),
-        _ => return packets(bytes),
+        2 => return packets(bytes),
+        3 => pb::UpdateContractRequest::decode(bytes).is_ok_and(change),
+        _ => profile(bytes),
     };
     usize::from(taken)
+}
+
+fn change(request: pb::UpdateContractRequest) -> bool {
+    match update(request) {
+        Ok((contract, _)) => {
+            assert_eq!(contract.validate(), Ok(()));
+            true
+        }
+        Err(error) => {
+            helps(&error);
+            false
+        }
+    }
+}
+
+/// A profile, as a subscription brings one.
+fn profile(bytes: &[u8]) -> bool {
+    match NamedProfile::read(bytes) {
+        Ok(read) => {
+            let ladder = read.profile.ladder();
+            assert!((1..=LADDER_RUNGS_MAX).contains(&ladder.len()));
+            let ascends = |pair: &[RungProfile]| {
+                pair[0].bytes.mean <= pair[1].bytes.mean && pair[0].accuracy < pair[1].accuracy
+            };
+            assert!(ladder.rungs().windows(2).all(ascends));
+            true
+        }
+        Err(error) => {
+            let text = error.to_string();
+            assert!(!text.is_empty() && text.len() <= 4096, "{} bytes", text.len());
+            false
+        }
+    }
 }
 
 fn subscribe(request: pb::SubscribeRequest) -> bool {
@@ -78,6 +115,7 @@ fn packets(bytes: &[u8]) -> usize {
                 request.payload = packet.payload;
                 publish(request)
             }),
+            Kind::UpdateContract => packet.decode(Kind::UpdateContract).is_ok_and(change),
             kind => packet.decode::<pb::ReplyRequest>(kind).is_ok(),
         };
         taken += usize::from(valid);

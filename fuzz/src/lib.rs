@@ -22,6 +22,7 @@ pub mod edge_broker;
 mod jpeg;
 pub mod log_segments;
 mod pattern;
+mod profiles;
 pub mod script;
 pub mod seeds;
 pub mod stream;

@@ -12,11 +12,14 @@ use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
     SkipReason,
 };
+use mez_core::history::{PastQuery, Reach};
 use mez_core::setting::{Jpeg, Quality};
 use mez_core::trace::{CameraTrace, Stage};
-use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
-    Demand, FrameHeader, Hello, Message, RefuseCode, Report, SKIP_RANGES_MAX, Status, VERSION, Welcome,
+    Abilities, Demand, DiskStatus, FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest, Message,
+    Outlook, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, Status, VERSION,
+    Welcome,
 };
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::stream::{Outcome, Predict, Request, Source, StreamEncoder};
@@ -167,7 +170,58 @@ fn messages() -> Vec<(&'static str, Message)> {
                 payload: Bytes::from_static(b"{\"boxes\":[]}"),
             },
         ),
+        (
+            "disk-status",
+            Message::DiskStatus(DiskStatus { bytes: 5_000_000, lost: 2, degraded: "no space".into() }),
+        ),
+        (
+            "outlook",
+            Message::Outlook(Outlook {
+                link_rate: Some(BitsPerSecond(8e6)),
+                floor_bytes: Some(20_000.0),
+                best_accuracy: Some(0.98),
+                infeasible: true,
+                profile_use: ProfileUse::InUse,
+                profile: Some([7; 32]),
+            }),
+        ),
+        ("profile-request", Message::ProfileRequest(ProfileRequest { hash: [7; 32], offset: 8192 })),
+        (
+            "profile-part",
+            Message::ProfilePart(ProfilePart {
+                hash: [7; 32],
+                total: 8200,
+                offset: 8192,
+                bytes: Bytes::from_static(b"{\"rungs\"}"),
+            }),
+        ),
+        ("history-request", Message::HistoryRequest(history(3, false))),
+        ("history-goes-on", Message::HistoryRequest(history(8, true))),
+        ("history-withdrawn", Message::HistoryRequest(history(0, false))),
+        (
+            "history-end",
+            Message::HistoryEnd(HistoryEnd {
+                request: 1 << 32,
+                code: HistoryCode::None,
+                held_from: Some(Timestamp::from_nanos(1_700_000_000_000_000_000)),
+            }),
+        ),
+        ("abilities", Message::Abilities(Abilities::ALL)),
+        ("refresh", Message::Refresh { frame: id(3, 42) }),
     ]
+}
+
+fn history(count: u16, continues: bool) -> HistoryRequest {
+    let query = PastQuery {
+        after: Some(id(3, 12)),
+        before: Some(id(3, 40)),
+        begin: Timestamp::from_nanos(1_700_000_000_000_000_000),
+        end: Timestamp::MAX,
+        newest: false,
+        reach: Reach::Disk,
+        quality: None,
+    };
+    HistoryRequest { request: 1 << 32, query, rung: Rung::original(), count, continues }
 }
 
 fn headers() -> Vec<(&'static str, FrameHeader)> {
@@ -237,15 +291,35 @@ fn requests(image: &Bytes) -> Vec<(&'static str, Vec<u8>)> {
         let length = |bytes: &[u8]| (bytes.len() as u32).to_le_bytes();
         [&[kind as u8, 0, 0, 0][..], &length(&message), &length(payload), &message, payload].concat()
     };
+    let update = pb::UpdateContractRequest {
+        subscription_id: 1,
+        latency_bound_ns: Some(50_000_000),
+        accuracy_floor: Some(0.9),
+        priority: 2,
+        ..Default::default()
+    };
+    let rung = |name: &str, bytes: u32, accuracy: f64| {
+        format!(
+            r#"{{"rung":"{name}","bytes":{{"mean":{bytes},"p05":{bytes},"p50":{bytes},"p95":{bytes}}},"accuracy_normalised":{{"value":{accuracy}}}}}"#
+        )
+    };
+    let profile = format!(
+        r#"{{"format":"mez-profile","version":1,"app":"people","width":64,"height":48,"rungs":[{},{}]}}"#,
+        rung("h264/q40", 300, 0.9),
+        rung("original", 4000, 1.0)
+    );
     let inline = pb::PublishRequest { payload: Bytes::new(), ..publish.clone() };
     let packets = [
         packet(Kind::Subscribe, subscribe.encode_to_vec(), &[]),
         packet(Kind::Publish, inline.encode_to_vec(), image),
+        packet(Kind::UpdateContract, update.encode_to_vec(), &[]),
     ];
     vec![
         ("subscribe", [&[0][..], &subscribe.encode_to_vec()].concat()),
         ("publish", [&[1][..], &publish.encode_to_vec()].concat()),
         ("packets", [&[2][..], &packets.concat()].concat()),
+        ("update", [&[3][..], &update.encode_to_vec()].concat()),
+        ("profile", [&[4][..], profile.as_bytes()].concat()),
     ]
 }
 
@@ -264,7 +338,7 @@ fn images() -> Vec<(&'static str, Bytes)> {
 }
 
 /// Steps as `edge_broker.rs` reads them.
-const EDGE_STORIES: [(&str, &[[u8; 4]]); 3] = [
+const EDGE_STORIES: [(&str, &[[u8; 4]]); 7] = [
     (
         "frames-for-two",
         &[
@@ -332,10 +406,97 @@ const EDGE_STORIES: [(&str, &[[u8; 4]]); 3] = [
             [14, 1, 0, 0],
         ],
     ),
+    (
+        "the-past",
+        &[
+            [0, 0, 1, 0],
+            [1, 0, 0, 1],
+            [7, 0, 1, 1],
+            [3, 0, 100, 0],
+            [3, 0, 101, 0],
+            [9, 0, 2, 0],
+            [18, 0, 0, 0],    // a reading asks for the oldest
+            [21, 0, 5, 0x20], // it comes
+            [18, 0, 0, 0x40], // the next
+            [21, 0x40, 6, 0x60],
+            [22, 0, 0, 0],
+            [18, 0, 0, 0x40],
+            [19, 0, 0, 0], // nobody waits any more
+            [18, 0, 7, 0xc0],
+            [21, 0, 0, 0x07], // there is none
+            [18, 0, 7, 0x20], // the newest
+            [14, 0, 0, 0],    // the camera goes
+            [9, 0, 2, 0],
+        ],
+    ),
+    (
+        "contracts-that-change",
+        &[
+            [0, 0, 1, 0],
+            [1, 0, 0, 1],
+            [7, 0, 1, 0x18],
+            [7, 1, 1, 0],
+            [24, 0, 1, 40], // a profile
+            [20, 0, 2, 0],  // that a contract names
+            [12, 0, 13, 1], // the camera fetches it
+            [12, 0, 13, 9],
+            [12, 0, 11, 0x91], // what it can do
+            [12, 0, 1, 0],
+            [3, 0, 0, 6],
+            [9, 0, 0, 0],
+            [15, 6, 0, 0],
+            [20, 0, 0x80, 4],
+            [20, 0, 3, 12],
+            [20, 0, 4, 0],
+            [3, 0, 3, 6],
+            [9, 0, 0, 0],
+            [15, 9, 0, 0],
+            [9, 0, 0, 0],
+            [3, 0, 4, 0],
+            [9, 0, 0, 0],
+            [9, 1, 0, 0],
+            [24, 0, 1, 0xff],
+        ],
+    ),
+    (
+        "chains",
+        &[
+            [0, 0, 1, 0],
+            [1, 0, 0, 1],
+            [7, 0, 1, 1],
+            [3, 0, 0, 24],
+            [3, 0, 1, 24],
+            [23, 0, 1, 4], // decoded, the second first
+            [23, 0, 0, 4],
+            [9, 0, 2, 0],
+            [2, 0, 2, 24], // the third arrives behind the fourth
+            [3, 0, 3, 24],
+            [5, 0, 2, 24],
+            [23, 0, 0, 4],
+            [23, 0, 0, 0], // the fourth needs what is not held
+            [3, 0, 4, 26],
+            [3, 0, 5, 0], // a still waits for its turn
+            [23, 0, 0, 4],
+            [9, 0, 2, 0],
+        ],
+    ),
+    (
+        "cameras-of-an-earlier-run",
+        &[
+            [0xff, 2, 40, 1],
+            [7, 0, 2, 0x81],
+            [9, 0, 7, 0],
+            [0, 0, 1, 0],
+            [1, 0, 0, 1],
+            [1, 0, 0, 0x61],
+            [3, 0, 60, 0x60],
+            [9, 0, 7, 0],
+        ],
+    ),
 ];
 
 /// Steps as `camera_broker.rs` reads them.
-const CAMERA_STORIES: [(&str, &[[u8; 4]]); 3] = [
+const CAMERA_STORIES: [(&str, &[[u8; 4]]); 5] = [
     (
         "frames-on-demand",
         &[
@@ -389,6 +550,54 @@ const CAMERA_STORIES: [(&str, &[[u8; 4]]); 3] = [
             [5, 0, 1, 0],
             [0, 60, 2, 0],
             [8, 0, 0, 0],
+        ],
+    ),
+    (
+        "the-past",
+        &[
+            [3, 0, 0, 0],
+            [4, 0, 0, 0],
+            [0, 10, 7, 0],
+            [20, 0, 2, 0], // two frames are asked for
+            [21, 0, 0, 0], // found
+            [21, 0, 0, 0],
+            [22, 0, 0, 0],    // and the first has left
+            [20, 0, 0x13, 0], // three more
+            [5, 0, 1, 0],
+            [0, 60, 0, 0], // a live one goes first
+            [21, 0, 0, 0],
+            [8, 0, 0, 0],
+            [22, 0, 0, 0],
+            [12, 9, 0, 0],
+            [22, 0, 0, 0],
+            [21, 0, 3, 0],    // there is none
+            [20, 0, 5, 0x30], // the newest
+            [20, 0, 0xa0, 0], // it is not wanted any more
+            [21, 0, 0, 0],
+        ],
+    ),
+    (
+        "a-profile",
+        &[
+            [3, 0, 0, 0],
+            [4, 0, 0, 0],
+            [10, 0, 2, 5],
+            [17, 0, 0, 1],
+            [5, 0x7c, 1, 0x60], // a floor, by a profile that is fetched
+            [0, 60, 0, 0],
+            [2, 0, 4, 9],
+            [19, 0, 0, 2], // it comes
+            [19, 0, 0, 0x80],
+            [8, 0, 0, 0],
+            [6, 0, 0x40, 9],
+            [0, 60, 0, 0],
+            [2, 0, 4, 9],
+            [8, 0, 0, 0],
+            [15, 0, 3, 0], // it cannot be decoded
+            [0, 60, 0, 0],
+            [2, 0, 0, 0], // the codec fails
+            [18, 0, 2, 0],
+            [0, 60, 0, 0],
         ],
     ),
 ];

@@ -1,0 +1,441 @@
+//! The camera broker against an edge that says anything at any time, and a link that does what it likes.
+//!
+//! Besides that nothing panics:
+//! - every event has few outputs, and the next deadline lies after the one that was handled;
+//! - nothing is said on a connection that the broker has closed, and connections do not pile up;
+//! - frames are sent only where the edge has welcomed the camera and somebody wants them, one at a time, each once, in
+//!   order, and of the epoch in which the connection was opened;
+//! - a frame refers to none that was lost, nor to one of another connection;
+//! - a frame's header fits on the wire, and its ranges are in order, without overlap;
+//! - with every frame, each earlier one of the epoch is on its way, acknowledged, or accounted for in the header;
+//! - frames of the past are those that were asked for, one at a time, none while a live one has bytes not yet sent, and none
+//!   that the edge does not take;
+//! - no part of a profile is asked for that no contract names, and none is read that is larger than the limit;
+//! - whatever happened, an edge that behaves gets frames again, and an answer to a question for the past.
+//!
+//! | step | what happens |
+//! | --- | --- |
+//! | 0, 1, 2, 18 | frames are published, made smaller, or not; the picture changes |
+//! | 3, 8, 9, 14, 16 | the link: connections come and go, frames leave or are stopped, epochs are raised |
+//! | 4–7, 10, 11, 15 | what an edge says: `said.rs` |
+//! | 12, 13 | time passes |
+//! | 17, 19 | contracts that differ, and profiles: `said.rs` |
+//! | 20–23 | questions for the past, and their answers: `said.rs` |
+
+mod checks;
+mod codec;
+mod said;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+use mez_core::broker::camera::{CameraBroker, CameraConfig, Transform};
+use mez_core::broker::{EdgeIndex, Intake, IntakeConfig, LinkId, PublishError, Published};
+use mez_core::contract::Contract;
+use mez_core::controller::named::PolicyName;
+use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
+use mez_core::history::PastQuery;
+use mez_core::log::{AppendError, LogConfig, LogReader, log};
+use mez_core::profile::ProfileHash;
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_core::wire::{Demand, DiskStatus, Message, Report, TEXT_BYTES_MAX};
+
+use self::codec::Codec;
+use crate::script::{NUMBERS, PAUSES, Step, pick, steps};
+
+const EPOCH: Epoch = Epoch(3);
+/// Far above what any one event asks for.
+const OUTPUTS_MAX: usize = 100;
+/// Edges that the camera may choose from.
+const EDGES: usize = 2;
+/// Attempts that hang, connections that wait for a welcome, and the one in use.
+const LINKS_MAX: usize = 32;
+/// Looks for frames of the past, and readings of profiles, that a script leaves undone.
+const LOOKS_MAX: usize = 64;
+/// More questions for the past than a script can hold.
+const ASKED_MAX: usize = crate::script::STEPS_MAX + 8;
+const PICTURES: [(u32, u32, Encoding); 8] = [
+    (64, 48, Encoding::Jpeg),
+    (64, 48, Encoding::Bgr8),
+    (1920, 1080, Encoding::Jpeg),
+    (15, 400, Encoding::Png),
+    (1, 1, Encoding::Gray8),
+    (u32::MAX, u32::MAX, Encoding::Jpeg),
+    (64, 48, Encoding::H264),
+    (16, 16, Encoding::Tiles),
+];
+const ORIGIN: ClockAnchor = ClockAnchor {
+    wall: Timestamp::from_nanos(1_700_000_000_000_000_000),
+    monotonic: Instant::from_nanos(1_000_000_000_000),
+};
+
+/// Runs a script. The first byte says how large the camera's log is (bit 0: small enough to evict, else large enough that
+/// every frame can be accounted for), how the script ends (bit 1: at once, which is quicker, else with a recovery), and
+/// which policy chooses rungs (bits 2 and 3).
+pub fn run(bytes: &[u8]) {
+    play(bytes);
+}
+
+/// Runs a script and gives the number of frames that were sent.
+pub fn play(bytes: &[u8]) -> usize {
+    let Some((&size, script)) = bytes.split_first() else { return 0 };
+    let mut world = World::new(size % 2 == 0, pick(&PolicyName::ALL, size >> 2));
+    world.timeout(ORIGIN.monotonic);
+    for step in steps(script) {
+        world.step(step);
+        world.drain();
+    }
+    let sent = world.sent.len();
+    if size & 2 == 0 {
+        world.recover();
+    }
+    sent
+}
+
+struct World {
+    broker: CameraBroker,
+    intake: Intake,
+    now: Instant,
+    /// Whether the log is large enough to hold everything that a script publishes.
+    keeps_all: bool,
+    /// Connections that the broker has asked for and that are neither made nor given up.
+    dials: Vec<EdgeIndex>,
+    links: BTreeMap<LinkId, Link>,
+    next_link: u64,
+    raise: Option<Epoch>,
+    reader: LogReader,
+    /// How the frames look that are published.
+    picture: (u32, u32, Encoding),
+    /// How the contracts of a demand differ, and which profiles they name.
+    contracts: (u8, u8),
+    /// Where the next part of a profile is wanted.
+    profile_offset: u32,
+    /// Profiles that have come and are not read yet.
+    reading: VecDeque<ProfileHash>,
+    /// Looks for frames of the past that are not done.
+    looks: VecDeque<(u64, PastQuery)>,
+    /// The numbers of the frames that were asked for on connections that are there.
+    asked: Vec<(LinkId, Range<u64>)>,
+    last_request: u64,
+    /// The frame of the past that has bytes not yet sent.
+    past: Option<(LinkId, u64)>,
+    /// How often a question for the past was answered.
+    answers: u64,
+    /// What the codec is at work on.
+    making: Option<Box<Transform>>,
+    /// The same for a frame of the past.
+    making_past: Option<(u64, Box<Transform>)>,
+    /// As what frames of the past were asked for.
+    rungs: BTreeSet<&'static str>,
+    /// Frames that were sent, whatever became of them, and the last of them.
+    sent: BTreeSet<FrameId>,
+    last_sent: Option<FrameId>,
+    /// The newest frame of the present epoch that the edge has acknowledged.
+    told: Option<Sequence>,
+    codec: Codec,
+    /// Frames that were reset or refused, or whose connection is gone.
+    lost: BTreeSet<FrameId>,
+    /// The frame of a chain that was sent last, and where.
+    chained: Option<(LinkId, FrameId)>,
+}
+
+/// A connection as the link sees it.
+struct Link {
+    epoch: Epoch,
+    welcomed: bool,
+    demand: Demand,
+    frame_bytes_max: u32,
+    sending: Option<FrameId>,
+    unacknowledged: VecDeque<FrameId>,
+    newest_sent: Option<FrameId>,
+    /// For the frames that were sent here: how many bytes they have, and how many the edge has reported.
+    bytes: BTreeMap<FrameId, (u32, u32)>,
+}
+
+impl World {
+    fn new(keeps_all: bool, policy: PolicyName) -> Self {
+        let bytes_max = if keeps_all { 64 << 20 } else { 24 << 10 };
+        let (writer, reader) = log(LogConfig::with_bytes_max(bytes_max));
+        let config = CameraConfig {
+            camera: "dock/cam1".parse().unwrap(),
+            edges: EDGES,
+            epoch: EPOCH,
+            anchor: ORIGIN,
+            software: "fuzz".into(),
+            policy,
+        };
+        Self {
+            broker: CameraBroker::new(config, &reader, ORIGIN.monotonic),
+            intake: Intake::new(
+                writer,
+                IntakeConfig { frame_bytes_max: 4096, ..IntakeConfig::new(EPOCH, ORIGIN) },
+            ),
+            now: ORIGIN.monotonic,
+            keeps_all,
+            dials: Vec::new(),
+            links: BTreeMap::new(),
+            next_link: 0,
+            raise: None,
+            reader,
+            picture: PICTURES[0],
+            contracts: (0, 0),
+            profile_offset: 0,
+            reading: VecDeque::new(),
+            looks: VecDeque::new(),
+            asked: Vec::new(),
+            last_request: 0,
+            past: None,
+            answers: 0,
+            making: None,
+            making_past: None,
+            rungs: BTreeSet::new(),
+            sent: BTreeSet::new(),
+            last_sent: None,
+            told: None,
+            codec: Codec::default(),
+            lost: BTreeSet::new(),
+            chained: None,
+        }
+    }
+
+    fn step(&mut self, Step { what, args: [a, b, c] }: Step) {
+        let now = self.now;
+        match what % 24 {
+            // Frames are published: a says how large, b how many; the broker hears of them now, unless c is odd.
+            0 | 1 => {
+                // The publisher may give a time of its own.
+                let captured = (b >= 0xf0).then(|| self.wall() - Duration::from_nanos(pick(&PAUSES, b)));
+                for _ in 0..=b % 8 {
+                    self.publish(a, captured);
+                }
+                if c & 1 == 0 {
+                    self.broker.handle_published(now);
+                }
+            }
+            // The codec is done: b says whether it failed, c how many bytes came out. Otherwise the broker looks at the log.
+            2 => match self.making.take() {
+                Some(transform) => self.transformed(&transform, b, c),
+                None => self.broker.handle_published(now),
+            },
+            // An attempt to connect succeeds, or fails.
+            3 if !self.dials.is_empty() => {
+                let edge = self.dials.swap_remove(c as usize % self.dials.len());
+                if b % 4 == 3 {
+                    self.broker.handle_dial_failed(now, edge);
+                } else {
+                    let link = LinkId(self.next_link);
+                    self.next_link += 1;
+                    self.links.insert(
+                        link,
+                        Link {
+                            epoch: self.broker.epoch(),
+                            welcomed: false,
+                            demand: Demand::default(),
+                            frame_bytes_max: 0,
+                            sending: None,
+                            unacknowledged: VecDeque::new(),
+                            newest_sent: None,
+                            bytes: BTreeMap::new(),
+                        },
+                    );
+                    self.broker.handle_dialled(now, link, edge);
+                }
+            }
+            4 => self.welcome(a, b, c),
+            5 => self.demand(a, b, c),
+            6 | 7 => self.report(a, b, c),
+            // The last byte of a frame has left.
+            8 => {
+                let link = self.link(a);
+                let Some(known) = self.links.get_mut(&link) else { return };
+                let Some(frame) = known.sending.take() else { return };
+                known.unacknowledged.push_back(frame);
+                self.broker.handle_sent(now, link, frame);
+            }
+            9 => {
+                let link = self.link(a);
+                self.gone(link);
+                self.broker.handle_closed(now, link);
+            }
+            10 => self.ping(a, b, c),
+            11 => self.refuse(a, b),
+            // Time passes, with the deadlines in it, or unnoticed.
+            12 | 13 => self.pause(pick(&PAUSES, a), b),
+            // A later epoch begins, as the broker has asked, or the intake's numbers come.
+            14 => match self.raise.take() {
+                Some(above) => {
+                    let epoch = Epoch(above.0.max(self.broker.epoch().0).saturating_add(1));
+                    self.intake.raise_epoch(epoch);
+                    self.broker.handle_epoch(now, epoch);
+                    self.told = None;
+                }
+                None if b & 0x80 == 0 => self.broker.handle_intake(pick(&NUMBERS, b), pick(&NUMBERS, c)),
+                // The disk has news, or the part of the link that the past may have is another.
+                None if b & 0x40 == 0 => {
+                    let bytes = pick(&NUMBERS, c);
+                    let degraded = if c & 0x40 == 0 { String::new() } else { "x".repeat(TEXT_BYTES_MAX) };
+                    let disk = DiskStatus { bytes, lost: bytes, degraded };
+                    self.broker.handle_disk((c & 0x80 == 0).then_some(disk));
+                }
+                None => self.broker.set_history_share(f64::from(c) / 64.0 - 0.5),
+            },
+            // The edge stops the stream of a frame that is on its way.
+            16 => {
+                let link = self.link(a);
+                let Some(known) = self.links.get_mut(&link) else { return };
+                let frame = known.unacknowledged.iter().copied().chain(known.sending).nth(usize::from(b % 8));
+                let Some(frame) = frame else { return };
+                known.sending.take_if(|sending| *sending == frame);
+                known.unacknowledged.retain(|other| *other != frame);
+                self.lost.insert(frame);
+                self.broker.handle_message(now, link, Message::Report(Report::Refused { frame }));
+            }
+            15 => self.aside(a, b, c),
+            // The contracts of the next demands differ, and name profiles.
+            17 => self.contracts = (b, c),
+            // The camera's picture is another from now on.
+            18 => self.picture = pick(&PICTURES, b),
+            19 if c & 0x80 != 0 && !self.reading.is_empty() => self.profile_read(b),
+            19 => self.profile_part(a, b, c),
+            20 => self.asks(a, b, c),
+            21 => self.looked(b),
+            22 => self.past_left(),
+            23 => self.past_transformed(b, c),
+            _ => {}
+        }
+    }
+
+    /// One of the connections there are, counted from the newest; or one that there is not.
+    fn link(&self, a: u8) -> LinkId {
+        let unknown = LinkId(u64::MAX);
+        self.links.keys().rev().nth(usize::from(a) % 4).copied().unwrap_or(unknown)
+    }
+
+    /// The wall clock, which nobody sets.
+    fn wall(&self) -> Timestamp {
+        ORIGIN.wall_at(self.now)
+    }
+
+    fn publish(&mut self, a: u8, captured: Option<Timestamp>) {
+        let (width, height, encoding) = self.picture;
+        let payload = vec![a; 1 + usize::from(a) * 16].into();
+        let frame = Published { payload, encoding, width, height, captured };
+        match self.intake.publish(self.now, frame) {
+            Ok(_) => {}
+            Err(PublishError::Log(AppendError::CaptureTime { .. })) => assert!(captured.is_some()),
+            // A small log may be held by the frame that waits.
+            Err(PublishError::Log(_)) => assert!(!self.keeps_all),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Lets time pass, as a driver does: to the deadlines one after the other, and to the end of the pause. Where b is
+    /// odd the driver is late, and only the end is noticed.
+    fn pause(&mut self, nanos: u64, b: u8) {
+        let end = Instant::from_nanos(self.now.as_nanos().saturating_add(nanos));
+        if b & 1 == 0 {
+            for _ in 0..16 {
+                let due = self.broker.poll_timeout();
+                if due > end {
+                    break;
+                }
+                self.timeout(due.max(self.now));
+            }
+        }
+        self.timeout(end);
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        self.now = now;
+        self.broker.handle_timeout(now);
+        self.drain();
+        let due = self.broker.poll_timeout();
+        assert!(due > now, "the deadline {due:?} has passed at {now:?}: a driver would spin");
+    }
+
+    /// All connections are lost, and from then on everybody behaves.
+    fn recover(&mut self) {
+        for link in self.links.keys().copied().collect::<Vec<_>>() {
+            self.gone(link);
+            self.broker.handle_closed(self.now, link);
+        }
+        while let Some(edge) = self.dials.pop() {
+            self.broker.handle_dial_failed(self.now, edge);
+        }
+        self.drain();
+        let sent = self.sent.len();
+        // Longer than a camera waits after a refusal, and then two seconds.
+        for _ in 0..32 {
+            self.pause(250_000_000, 0);
+            self.step(Step { what: 14, args: [0; 3] });
+            self.drain();
+            while !self.dials.is_empty() {
+                self.step(Step { what: 3, args: [0; 3] });
+                self.drain();
+            }
+            for link in self.links.keys().copied().collect::<Vec<_>>() {
+                self.serve(link);
+            }
+            self.publish(1, None);
+            self.broker.handle_published(self.now);
+            self.drain();
+        }
+        assert!(self.sent.len() > sent, "no frame is sent though everything works again");
+        let answers = self.answers;
+        self.asks(0, 1, 0);
+        // Longer than the past has to rest in favour of live frames.
+        for _ in 0..320 {
+            if self.answers > answers {
+                return;
+            }
+            self.drain();
+            // There may be many frames that are not given.
+            while !self.looks.is_empty() {
+                self.looked(0);
+                self.drain();
+            }
+            self.past_transformed(1, 1);
+            self.drain();
+            self.past_left();
+            for link in self.links.keys().copied().collect::<Vec<_>>() {
+                self.serve(link);
+            }
+            self.pause(250_000_000, 0);
+        }
+        panic!("a question for the past has no answer though everything works");
+    }
+
+    /// What an edge that behaves has to say on a connection.
+    fn serve(&mut self, link: LinkId) {
+        let Some(known) = self.links.get(&link) else { return };
+        let (welcomed, wanted, sending) = (known.welcomed, !known.demand.contracts.is_empty(), known.sending);
+        if !welcomed {
+            let position = self.links.keys().rev().position(|other| *other == link).unwrap_or(0);
+            self.welcome(position as u8, 0, 0);
+        }
+        if !wanted {
+            let demand = Demand { revision: 1, contracts: vec![Contract::default()] };
+            if let Some(known) = self.links.get_mut(&link) {
+                known.demand = demand.clone();
+            }
+            self.broker.handle_message(self.now, link, Message::Demand(demand));
+        }
+        self.broker.handle_message(self.now, link, Message::Ping { t1: self.now });
+        self.drain();
+        if let Some(transform) = self.making.take() {
+            self.transformed(&transform, 2, 1);
+            self.drain();
+        }
+        if let Some(frame) = sending
+            && let Some(known) = self.links.get_mut(&link)
+        {
+            known.sending = None;
+            let bytes = known.bytes[&frame].0;
+            self.told = self.told.max(Some(frame.sequence));
+            self.broker.handle_sent(self.now, link, frame);
+            let report = Report::Complete { frame, bytes, first: self.now, last: self.now };
+            self.broker.handle_message(self.now, link, Message::Report(report));
+        }
+    }
+}

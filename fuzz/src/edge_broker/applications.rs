@@ -1,0 +1,211 @@
+//! What applications ask of an edge, and what they get.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::contract::{Contract, ContractState, OnInfeasible};
+use mez_core::frame::{Epoch, FrameId};
+use mez_core::history::{PastQuery, Reach};
+use mez_core::keeping::{Judged, Keeping};
+use mez_core::log::Read;
+use mez_core::name::CameraName;
+use mez_core::subscription::{Deliver, Next, Span, Subscription};
+use mez_core::units::Timestamp;
+
+use super::{EPOCHS, NAMES, PATTERNS, Reader, SUBSCRIPTIONS, World, captured, sequence};
+use crate::profiles::{PROFILES, profile};
+use crate::script::pick;
+
+impl World {
+    /// An application subscribes: a is its number, b the pattern, c the span and the contract.
+    pub(super) fn subscribe(&mut self, a: u8, b: u8, c: u8) {
+        let id = SubscriptionId(u64::from(a % SUBSCRIPTIONS));
+        self.broker.handle_unsubscribe(id);
+        self.drain();
+        let span = span(c);
+        assert_eq!(span.validate(), Ok(()));
+        self.readers.insert(id, Reader::new(id, span, contract(c)));
+        let pattern = pick(&PATTERNS, b).parse().unwrap();
+        self.broker.handle_subscribe(self.clock(), id, pattern, contract(c), span);
+        self.broker.name_subscription(id, if b & 0x80 == 0 { "people" } else { "" });
+    }
+
+    /// An application asks for something else: b and c say for what.
+    pub(super) fn update(&mut self, a: u8, b: u8, c: u8) {
+        let id = SubscriptionId(u64::from(a % SUBSCRIPTIONS));
+        let contract = Contract {
+            accuracy_floor: (b & 1 == 0).then(|| f64::from(b) / 255.0),
+            profile: pick(&PROFILES, b >> 1),
+            min_fps: if b & 0x80 == 0 { 0.0 } else { 1000.0 },
+            ..contract(c)
+        };
+        assert_eq!(contract.validate(), Ok(()));
+        if let Some(reader) = self.readers.get_mut(&id) {
+            let profile = contract.profile.map(|_| Arc::new(profile(b)));
+            reader.keeping.update(self.now, contract.clone(), profile);
+        }
+        self.broker.handle_update(self.now, id, contract);
+    }
+
+    /// The edge gets a profile, or loses one.
+    pub(super) fn profiles(&mut self, b: u8, c: u8) {
+        let Some(hash) = pick(&PROFILES, b) else { return };
+        match c {
+            0xf0.. => self.broker.remove_profile(hash),
+            _ => self.broker.add_profile(hash, vec![b; usize::from(c) << 8].into()),
+        }
+    }
+
+    /// A reading asks for the past: a says of which camera, b behind which frame, c for what of it.
+    pub(super) fn ask(&mut self, a: u8, b: u8, c: u8) {
+        let camera: CameraName = pick(&NAMES, a).parse().unwrap();
+        let id = |byte: u8| FrameId { epoch: Epoch(pick(&EPOCHS, c)), sequence: sequence(byte) };
+        // Often what follows the last answer, as a reading has it.
+        let after = match c >> 6 {
+            0 => None,
+            1 | 2 => self.last_past.or(Some(id(b))),
+            _ => Some(id(b)),
+        };
+        let span = if c & 0x08 == 0 { (Timestamp::MIN, Timestamp::MAX) } else { (captured(3), captured(b)) };
+        let query = PastQuery {
+            quality: (c & 1 != 0).then(|| "jpeg/q50/420".parse().expect("a rung")),
+            ..past_query((after, (c & 0x10 != 0).then(|| id(b))), span, c & 0x20 != 0)
+        };
+        let question = self.broker.handle_history_query(self.now, &camera, query);
+        assert_eq!(self.questions.insert(question, query), None, "a number is given twice");
+    }
+
+    /// Nobody waits for an answer any more.
+    pub(super) fn drop_question(&mut self, b: u8) {
+        let Some(question) = self.questions.keys().nth(usize::from(b)).copied() else { return };
+        self.questions.remove(&question);
+        self.broker.handle_history_dropped(question);
+    }
+
+    pub(super) fn read(&mut self, id: SubscriptionId, times: u8) {
+        let (now, wall) = (self.now, self.wall());
+        let Some(reader) = self.readers.get_mut(&id) else { return };
+        for _ in 0..=times {
+            let delivery = match reader.subscription.next(wall) {
+                Next::Frame(delivery) => delivery,
+                Next::Pending => return,
+                Next::Ended { .. } => break,
+            };
+            let view = self.broker.view(now, &delivery.camera);
+            let id = delivery.record.frame.meta.id;
+            let clock = self.broker.capture_clock(now, &delivery.camera);
+            let captured = clock.and_then(|clock| clock.captured_at(id, delivery.record.frame.meta.captured));
+            let captured = captured.map(|(captured, _)| captured);
+            let delivery = match reader.keeping.judge(now, delivery, captured, &view) {
+                Judged::Deliver(delivery, verdict) => {
+                    assert!(!verdict.reason.is_empty() || verdict.state == ContractState::Ok);
+                    delivery
+                }
+                Judged::Withheld => continue,
+            };
+            self.delivered += 1;
+            let skipped = delivery.skipped.total();
+            if let Some(last) = reader.last.insert(delivery.camera.clone(), id) {
+                assert!(id > last, "{}: frame {id} after {last}", delivery.camera);
+                if id.epoch == last.epoch {
+                    let missing = id.sequence.0 - last.sequence.0 - 1;
+                    assert_eq!(skipped, missing, "{}: frame {id} after {last}", delivery.camera);
+                }
+            }
+            for range in delivery.record.skipped.iter() {
+                assert!(range.count > 0 && range.end() <= id.sequence, "{range:?} with frame {id}");
+            }
+        }
+        let broker = &self.broker;
+        let mut changes = 0;
+        while reader.keeping.poll(now, |camera| Arc::new(broker.view(now, camera))).is_some() {
+            changes += 1;
+            assert!(changes <= NAMES.len(), "the state of a contract changes without end");
+        }
+    }
+
+    /// Looks into a log in every way that there is.
+    pub(super) fn query(&self, a: u8, b: u8, c: u8) {
+        let camera: CameraName = pick(&NAMES, a).parse().unwrap();
+        let captured = captured(b);
+        if let Some(clock) = self.broker.capture_clock(self.now, &camera) {
+            let frame = FrameId { epoch: Epoch(pick(&EPOCHS, c)), sequence: sequence(b) };
+            let _ = clock.captured_at(frame, captured);
+        }
+        let Some(log) = self.logs.get(&camera) else { return };
+        if let Some(found) = log.at(captured) {
+            assert!(found.frame.meta.captured <= captured);
+        }
+        let mut records = 0;
+        for range in log.between(captured, captured + Duration::from_nanos(u64::from(c) << 20)) {
+            assert!(range.start < range.end && log.held().start <= range.start);
+            for index in range {
+                records += u64::from(log.get(index).is_some());
+            }
+        }
+        let held = log.held();
+        assert!(records <= held.end - held.start, "a range of times has more frames than the log");
+        let index = log.index_of(FrameId { epoch: Epoch(pick(&EPOCHS, c)), sequence: sequence(b) });
+        assert!((held.start..=held.end).contains(&index));
+        let (mut cursor, mut last) = (log.cursor(u64::from(c)), None);
+        loop {
+            match cursor.next() {
+                Read::Record(record) => {
+                    let id = record.frame.meta.id;
+                    assert!(last.replace(id).is_none_or(|last| last < id));
+                }
+                Read::Evicted { records } => assert!(records > 0),
+                Read::Pending => break,
+            }
+        }
+    }
+}
+
+impl Reader {
+    pub(super) fn new(id: SubscriptionId, span: Span, contract: Contract) -> Self {
+        Self {
+            subscription: Subscription::new(span),
+            keeping: Keeping::new(id, contract, None),
+            last: BTreeMap::new(),
+        }
+    }
+}
+
+pub(super) fn past_query(
+    (after, before): (Option<FrameId>, Option<FrameId>),
+    (begin, end): (Timestamp, Timestamp),
+    newest: bool,
+) -> PastQuery {
+    PastQuery { after, before, begin, end, newest, reach: Reach::Camera, quality: None }
+}
+
+fn span(c: u8) -> Span {
+    let deliver = if c & 1 == 0 { Deliver::Newest } else { Deliver::Every };
+    let (begin, end) = match c >> 5 {
+        0..=2 => (None, None),
+        3 => (Some(captured(c)), None),
+        4 => (Some(Timestamp::MIN), Some(captured(c))),
+        5 => (Some(captured(3)), Some(captured(200))),
+        6 => (None, Some(captured(c))),
+        _ => (Some(Timestamp::MIN), Some(Timestamp::MAX)),
+    };
+    Span { begin, end, deliver }
+}
+
+fn contract(c: u8) -> Contract {
+    let contract = Contract {
+        latency_bound: (c & 2 == 0).then_some(Duration::from_millis(100)),
+        priority: i32::from(c) - 128,
+        on_infeasible: match c & 12 {
+            0 | 8 => OnInfeasible::Degrade,
+            4 => OnInfeasible::Stop,
+            _ => OnInfeasible::Skip,
+        },
+        accuracy_floor: (c & 0x10 != 0).then_some(0.5),
+        ..Contract::default()
+    };
+    assert_eq!(contract.validate(), Ok(()));
+    contract
+}
