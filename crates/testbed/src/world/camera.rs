@@ -469,8 +469,10 @@ impl World {
         }
         let host = &mut self.cameras[index];
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
-        // If it is not sent now, it need not be any more.
-        process.sent = process.sent.max(Some(frame));
+        // If it is not sent now, it need not be any more; but a budget that was not kept is no reason for silence.
+        if !matches!(made, Transformed::TooLarge { .. }) {
+            process.sent = process.sent.max(Some(frame));
+        }
         if made == Transformed::Failed {
             // A codec that fails or hangs costs its frame; one that does so twice in a row is not the broker's silence.
             process.idle_since = None;
