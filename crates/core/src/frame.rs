@@ -253,7 +253,7 @@ pub struct Frame {
 pub enum SkipReason {
     /// A newer frame was published while the link was still busy with an older one.
     LinkBusy = 1,
-    /// Its transfer made no progress and was cancelled.
+    /// Its transfer was cancelled: it made no progress, or the frame would have been too late, and a newer one waited.
     Stalled = 2,
     /// It was published while there was no link.
     LinkDown = 3,

@@ -208,9 +208,9 @@ impl Keeping {
     /// What is known of a frame's accuracy.
     fn verified(&self, delivery: &Delivery) -> Option<f64> {
         let rung = &delivery.record.frame.meta.rung;
-        let by_profile = self.profile.as_ref().and_then(|known| known.profile.get(rung));
+        let by_profile = self.profile.as_ref().and_then(|known| known.profile.accuracy_of(rung));
         // Accuracy is agreement with the frame as it was published.
-        by_profile.map(|rung| rung.accuracy).or_else(|| (*rung == Rung::original()).then_some(1.0))
+        by_profile.or_else(|| (*rung == Rung::original()).then_some(1.0))
     }
 
     /// Whether what the camera says of the contracts that lead is said of this one.

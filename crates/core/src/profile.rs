@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::frame::Rung;
+use crate::setting::Setting;
 
 /// The most rungs in a profile. The authors of Mez profiled 935 settings, those of AWStream 180.
 pub const RUNGS_MAX: usize = 4096;
@@ -143,6 +144,19 @@ impl Profile {
     /// What the profile says of a rung.
     pub fn get(&self, rung: &Rung) -> Option<&RungProfile> {
         self.rungs.iter().find(|profile| profile.rung == *rung)
+    }
+
+    /// The accuracy that is known of frames of a rung: that of the rung, or else at least that of the best one which differs from it in
+    /// nothing but a lower quality.
+    pub fn accuracy_of(&self, rung: &Rung) -> Option<f64> {
+        if let Some(known) = self.get(rung) {
+            return Some(known.accuracy);
+        }
+        let made: Setting = rung.as_str().parse().ok()?;
+        let lower = |known: &&RungProfile| {
+            known.rung.as_str().parse().is_ok_and(|known: Setting| made.keeps_at_least(&known))
+        };
+        self.rungs.iter().filter(lower).map(|known| known.accuracy).reduce(f64::max)
     }
 
     /// The rungs that are the best for some size.

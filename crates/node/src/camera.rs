@@ -455,6 +455,7 @@ impl Driver {
             }
             CameraEvent::Message(link, message) => self.broker.handle_message(now, link, message),
             CameraEvent::Sent(link, frame) => self.broker.handle_sent(now, link, frame),
+            CameraEvent::Unsent(link, frame, bytes) => self.broker.handle_unsent(now, link, frame, bytes),
             CameraEvent::HistorySent(link, request) => self.broker.handle_history_sent(now, link, request),
             CameraEvent::Closed(link, reason) => {
                 debug!(camera = %self.shared.camera, ?link, reason, "a connection ended");

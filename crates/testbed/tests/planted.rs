@@ -217,6 +217,57 @@ fn a_frame_that_could_not_be_decoded_is_noticed() {
     assert_noticed_in_chains(Bug::UndecodableShown, "decodable");
 }
 
+/// A camera whose link becomes slow again and again, so that what is on its way is too late and gives way to newer frames. Gives how
+/// many did.
+fn run_cancelling(bug: Option<Bug>) -> Result<u64, Box<Failure>> {
+    let mut world = World::seeded(6);
+    if let Some(bug) = bug {
+        world.plant(bug);
+    }
+    let camera = world.camera("dock/cam1", CameraSpec::frames(15, 400_000).at_rate(mbps(40)));
+    let contract =
+        Contract { latency_bound: Some(ms(100)), accuracy_floor: Some(0.9), ..Contract::default() };
+    world.application(ApplicationSpec { contract, ..ApplicationSpec::newest("**") });
+    for step in 0..10 {
+        let from = Moment::START + secs(5) + ms(3_030) * step;
+        world.at(from, Action::Rate(camera, mbps(1))).at(from + secs(1), Action::Rate(camera, mbps(40)));
+    }
+    world.try_run(secs(36))?;
+    Ok(world.camera_counts(camera).cancelled)
+}
+
+fn assert_noticed_among_cancelled(bug: Bug, rule: &str) {
+    match run_cancelling(Some(bug)) {
+        Ok(cancelled) => panic!("{bug:?} went unnoticed, with {cancelled} frames cancelled"),
+        Err(failure) => {
+            assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_noticed_among_cancelled_frames_where_nothing_is_planted() {
+    match run_cancelling(None) {
+        Ok(cancelled) => assert!(cancelled >= 5, "only {cancelled} frames gave way to newer ones"),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn a_link_that_goes_on_with_a_cancelled_frame_is_noticed() {
+    assert_noticed_among_cancelled(Bug::CancelIgnored, "one in flight");
+}
+
+#[test]
+fn a_frame_that_is_cancelled_although_it_has_left_is_noticed() {
+    assert_noticed_among_cancelled(Bug::LeftUntold, "cancels");
+}
+
+#[test]
+fn a_codec_that_is_not_told_what_was_cancelled_is_noticed() {
+    assert_noticed_among_cancelled(Bug::LossForgotten, "references");
+}
+
 /// A contract that cannot be kept and is said to be.
 #[test]
 fn a_broken_contract_that_is_called_kept_is_noticed() {

@@ -135,6 +135,8 @@ pub struct Coding<'a> {
     pub alone: &'a [ByteSizes],
     /// By place in the ladder: of so many frames that are captured one is sent, the others are left out. At least 1.
     pub every: &'a [u32],
+    /// Whether a frame that goes on can be made larger than its rung says ([`Choice::stretch_bytes`]).
+    pub stretches: bool,
 }
 
 impl Offer<'_> {
@@ -195,12 +197,14 @@ pub struct Choice {
     /// Bytes without meaning to send after the frame, to see whether the link carries more. Only [`awstream`] asks for any; whoever
     /// owns the link may leave them out.
     pub probe_bytes: u32,
+    /// Make the frame about so large, by a finer quantiser, to measure the link by it. Asked for only where [`Coding::stretches`].
+    pub stretch_bytes: Option<f64>,
 }
 
 impl Choice {
     /// A rung, without a prediction.
     pub const fn plain(rung: usize, infeasible: bool) -> Self {
-        Self { rung, on_time_probability: None, infeasible, probe_bytes: 0 }
+        Self { rung, on_time_probability: None, infeasible, probe_bytes: 0, stretch_bytes: None }
     }
 }
 

@@ -338,6 +338,21 @@ impl Setting {
         Self { form, skip: 0 }
     }
 
+    /// Whether frames of it keep at least what those of `other` do: it differs in nothing but a quantiser that is no coarser, or a quality
+    /// that is no lower.
+    pub fn keeps_at_least(&self, other: &Self) -> bool {
+        let alike = match (self.form, other.form) {
+            (Form::H264(own), Form::H264(other)) => {
+                own.width == other.width && own.quantiser <= other.quantiser
+            }
+            (Form::Jpeg(own), Form::Jpeg(other)) | (Form::Tiles(own), Form::Tiles(other)) => {
+                (own.width, own.sampling) == (other.width, other.sampling) && own.quality >= other.quality
+            }
+            (own, other) => own == other,
+        };
+        alike && self.skip == other.skip
+    }
+
     /// Its canonical name.
     pub fn rung(&self) -> Rung {
         Rung::new(&self.to_string()).expect("the longest name of a setting has 55 bytes of printable ASCII")

@@ -24,7 +24,7 @@ use super::quic::{
     transport_config, write_frame, write_history, write_message,
 };
 use super::sent::SentBytes;
-use super::{CameraEvent, Command, CommandSender, sent_event, tcp};
+use super::{CameraEvent, Command, CommandSender, UNSENT_INTERVAL, sent_event, tcp};
 use crate::clock::monotonic_now;
 use crate::identity::explain::{explain_io, explain_quic};
 use crate::identity::tls::{TlsConfigError, link_client_config, quic_client_config};
@@ -267,15 +267,21 @@ impl Serving<'_> {
         let sent = self.sent.clone();
         let sending = Sending::begin(&self.live);
         tokio::spawn(async move {
-            let frame = header.meta.id;
+            let (frame, payload_bytes) = (header.meta.id, payload.len() as u64);
             let Ok(mut stream) = connection.open_uni().await else { return };
             // Newest first; wraps after 2^31 frames, which is four years at 15 frames per second.
             let _ = stream.set_priority((frame.sequence.0 % (i32::MAX as u64)) as i32);
             tokio::pin!(cancelled);
             let stopped = stream.stopped();
             header.trace.stamp(Stage::Sent, monotonic_now());
+            let sent = sent.frame();
+            let watched = sent.clone();
+            let tell = |bytes| {
+                let told = events.send(CameraEvent::Unsent(link, frame, bytes));
+                async { drop(told.await) }
+            };
             tokio::select! {
-                written = write_frame(sent.frame(), &mut stream, &header, payload) => {
+                written = write_frame(sent, &mut stream, &header, payload) => {
                     if written.is_err() {
                         return;
                     }
@@ -284,6 +290,7 @@ impl Serving<'_> {
                     let _ = stream.reset(RESET_STALE);
                     return;
                 }
+                () = watched.tell_unsent(payload_bytes, UNSENT_INTERVAL, tell) => return,
                 // Looked at beside the writing, which waits for bytes to leave: those of a stopped stream never do. That
                 // the frame was refused, and so is over, the edge says on the control stream.
                 Ok(Some(_)) = stopped => return,

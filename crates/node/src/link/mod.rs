@@ -10,6 +10,7 @@ mod dial;
 mod quic;
 mod sent;
 mod tcp;
+mod window;
 
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub use self::dial::Transport;
 /// Commands that may wait for a connection. Reports come at most every 10 ms for each frame, so a connection that
 /// has this many waiting has been dead for seconds.
 const COMMANDS_MAX: usize = 1024;
+/// The least time between two events that tell how much of a frame has not left.
+const UNSENT_INTERVAL: Duration = Duration::from_millis(4);
 /// How long saying goodbye may take.
 const CLOSE_TIME_MAX: Duration = Duration::from_millis(500);
 /// Events that may wait for a broker's driver. Senders wait beyond that, which holds back their streams.
@@ -88,6 +91,8 @@ pub(crate) enum CameraEvent {
     Message(LinkId, Message),
     /// The last byte of a frame has left.
     Sent(LinkId, FrameId),
+    /// Of a frame's payload, so many bytes have not left.
+    Unsent(LinkId, FrameId, u64),
     /// The last byte of a frame of the past has left, which answers this question.
     HistorySent(LinkId, u64),
     /// The connection is gone.

@@ -8,11 +8,13 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics, CubicConfig};
 use quinn_proto::RttEstimator;
 use tokio::sync::Notify;
+
+use super::window::Bound;
 
 /// The least and the most that may be written ahead of the sending; in between, a quarter of the window.
 const AHEAD_BYTES_MIN: u64 = 16 << 10;
@@ -49,6 +51,7 @@ impl SentBytes {
 }
 
 /// How much of one frame has left. Counting begins anew with every frame, so that errors do not add up.
+#[derive(Clone)]
 pub(super) struct FrameSent {
     counters: SentBytes,
     base: u64,
@@ -72,14 +75,43 @@ impl FrameSent {
         self.unsent_at_most(UNSENT_BYTES_MIN.max(self.written / 100)).await;
     }
 
+    /// Tells how many of `payload_bytes` have not left, whenever that has changed and no more often than in every `interval`, until
+    /// all have. Never ends by itself otherwise.
+    pub(super) async fn tell_unsent<F: Future<Output = ()>>(
+        &self,
+        payload_bytes: u64,
+        interval: Duration,
+        mut tell: impl FnMut(u64) -> F,
+    ) {
+        let mut told = payload_bytes;
+        while told > 0 {
+            let changed = self.counters.0.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let unsent = payload_bytes.saturating_sub(self.left());
+            if unsent >= told {
+                changed.await;
+                continue;
+            }
+            told = unsent;
+            tell(told).await;
+            tokio::time::sleep(interval).await;
+        }
+        std::future::pending().await
+    }
+
+    /// Bytes of the frame that have left, with its header.
+    fn left(&self) -> u64 {
+        self.counters.total().saturating_sub(self.base)
+    }
+
     async fn unsent_at_most(&self, bytes: u64) {
         loop {
             let changed = self.counters.0.changed.notified();
             tokio::pin!(changed);
             // From here on no change is missed, so look after this and not before.
             changed.as_mut().enable();
-            let sent = self.counters.total().saturating_sub(self.base);
-            if self.written.saturating_sub(sent) <= bytes {
+            if self.written.saturating_sub(self.left()) <= bytes {
                 return;
             }
             changed.await;
@@ -106,16 +138,18 @@ impl ControllerFactory for CountingCubic {
         Box::new(Counting {
             inner,
             counters: self.counters.clone(),
+            bound: Bound::new(),
             newest_packet: 0,
             mtu: current_mtu.into(),
         })
     }
 }
 
-/// Passes everything on and counts.
+/// Passes everything on, counts, and bounds the window.
 struct Counting {
     inner: Box<dyn Controller>,
     counters: SentBytes,
+    bound: Bound,
     newest_packet: u64,
     mtu: u64,
 }
@@ -123,6 +157,7 @@ struct Counting {
 impl Controller for Counting {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.inner.on_sent(now, bytes, last_packet_number);
+        self.bound.on_sent(now, bytes);
         let packets = last_packet_number.saturating_sub(self.newest_packet).clamp(1, PACKETS_AT_ONCE_MAX);
         self.newest_packet = self.newest_packet.max(last_packet_number);
         let payload = bytes.saturating_sub(packets * PACKET_OVERHEAD_BYTES);
@@ -132,6 +167,7 @@ impl Controller for Counting {
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
+        self.bound.on_ack(now, sent, bytes);
     }
 
     fn on_end_acks(
@@ -142,7 +178,7 @@ impl Controller for Counting {
         largest_packet_num_acked: Option<u64>,
     ) {
         self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
-        self.counters.0.window.store(self.inner.window(), Ordering::Relaxed);
+        self.counters.0.window.store(self.window(), Ordering::Relaxed);
     }
 
     fn on_congestion_event(
@@ -153,9 +189,10 @@ impl Controller for Counting {
         lost_bytes: u64,
     ) {
         self.inner.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
+        self.bound.on_lost(lost_bytes);
         let payload = lost_bytes.saturating_sub(lost_bytes.div_ceil(self.mtu) * PACKET_OVERHEAD_BYTES);
         self.counters.0.lost.fetch_add(payload, Ordering::Relaxed);
-        self.counters.0.window.store(self.inner.window(), Ordering::Relaxed);
+        self.counters.0.window.store(self.window(), Ordering::Relaxed);
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
@@ -164,7 +201,8 @@ impl Controller for Counting {
     }
 
     fn window(&self) -> u64 {
-        self.inner.window()
+        let inner = self.inner.window();
+        self.bound.bytes_max(self.mtu).map_or(inner, |most| inner.min(most))
     }
 
     fn metrics(&self) -> ControllerMetrics {
@@ -172,7 +210,8 @@ impl Controller for Counting {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Self { inner: self.inner.clone_box(), counters: self.counters.clone(), ..*self })
+        let (inner, counters, bound) = (self.inner.clone_box(), self.counters.clone(), self.bound.clone());
+        Box::new(Self { inner, counters, bound, ..*self })
     }
 
     fn initial_window(&self) -> u64 {

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::frame::{Epoch, FrameId};
 
-use super::Side;
 use super::direction::{Chunk, Kind};
 use super::incoming::Incoming;
+use super::{LinkOutput, Side};
 use crate::time::Moment;
 
 pub(super) struct Connection {
@@ -85,8 +85,19 @@ impl OutFrame {
 pub(super) struct Taken {
     pub(super) number: Option<u64>,
     pub(super) kind: Kind,
-    /// The frame of which this was the last byte.
-    pub(super) finished: Option<FrameId>,
+    /// The frame of which this was a piece, and how much of it is left to be taken.
+    pub(super) of: Option<(FrameId, u64)>,
+}
+
+impl Taken {
+    /// What the camera learns of it.
+    pub(super) fn told(&self, connection: LinkId) -> Option<LinkOutput> {
+        let (frame, unsent) = self.of?;
+        Some(match unsent {
+            0 => LinkOutput::FrameSent { connection, frame },
+            _ => LinkOutput::FrameLeft { connection, frame, unsent },
+        })
+    }
 }
 
 impl End {
@@ -116,6 +127,11 @@ impl End {
 
     pub(super) fn unsent_frames(&self) -> usize {
         self.frames.iter().filter(|out| !out.is_past()).count()
+    }
+
+    pub(super) fn unsent_bytes(&self, frame: FrameId) -> u64 {
+        let out = self.frames.iter().find(|out| out.frame == frame);
+        out.map_or(0, |out| out.payload.len() as u64 - u64::from(out.sent))
     }
 
     pub(super) fn unsent_past(&self) -> usize {
@@ -205,7 +221,7 @@ impl End {
     /// The next thing that has not been sent yet; of a frame at most `piece_bytes`.
     pub(super) fn take(&mut self, piece_bytes: u32) -> Option<Taken> {
         if let Some((number, kind)) = self.control.pop_front() {
-            return Some(Taken { number, kind, finished: None });
+            return Some(Taken { number, kind, of: None });
         }
         let out = self.frames.last_mut()?;
         let bytes = piece_bytes.min(out.payload.len() as u32 - out.sent);
@@ -217,10 +233,10 @@ impl End {
             end: out.sent,
             payload: out.payload.clone(),
         };
-        let finished = (out.sent as usize == out.payload.len()).then_some(out.frame);
-        if finished.is_some() {
+        let of = (out.frame, u64::from(out.payload.len() as u32 - out.sent));
+        if of.1 == 0 {
             self.frames.pop();
         }
-        Some(Taken { number: None, kind, finished })
+        Some(Taken { number: None, kind, of: Some(of) })
     }
 }

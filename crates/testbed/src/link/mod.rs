@@ -111,6 +111,11 @@ impl Link {
         self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_frames())
     }
 
+    /// Bytes of a frame's payload that have not left.
+    pub fn unsent_bytes(&self, connection: LinkId, frame: FrameId) -> u64 {
+        self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_bytes(frame))
+    }
+
     /// How many frames of the past of a connection have bytes that have not left; they are not among the others.
     pub fn unsent_past(&self, connection: LinkId) -> usize {
         self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_past())
@@ -438,8 +443,7 @@ impl Link {
                 Some(chunk) => chunk,
                 None => {
                     let taken = end.take(piece_bytes).expect("an end that is not idle has something");
-                    self.outputs
-                        .extend(taken.finished.map(|frame| LinkOutput::FrameSent { connection: id, frame }));
+                    self.outputs.extend(taken.told(id));
                     Chunk { connection: id, number: taken.number, kind: taken.kind }
                 }
             };
@@ -452,8 +456,7 @@ impl Link {
             while end.resend_bytes() < self.spec.queue_bytes_max
                 && let Some(taken) = end.take(piece_bytes)
             {
-                self.outputs
-                    .extend(taken.finished.map(|frame| LinkOutput::FrameSent { connection: id, frame }));
+                self.outputs.extend(taken.told(id));
                 end.lost_at_once(Chunk { connection: id, number: taken.number, kind: taken.kind });
             }
         }

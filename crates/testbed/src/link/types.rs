@@ -137,6 +137,15 @@ pub enum LinkOutput {
         /// The frame.
         frame: FrameId,
     },
+    /// Bytes of a frame have left the camera, and so many of its payload have not.
+    FrameLeft {
+        /// The connection.
+        connection: LinkId,
+        /// The frame.
+        frame: FrameId,
+        /// Bytes that have not left.
+        unsent: u64,
+    },
     /// The camera learns that the edge does not want a frame.
     FrameStopped {
         /// The connection.
@@ -160,6 +169,7 @@ impl LinkOutput {
             Self::Dialled { .. }
             | Self::DialFailed { .. }
             | Self::FrameSent { .. }
+            | Self::FrameLeft { .. }
             | Self::FrameStopped { .. } => Side::Camera,
             Self::Accepted { .. }
             | Self::FrameOpened { .. }

@@ -41,6 +41,10 @@ pub enum Bug {
     PastNotAsked,
     /// A camera's codec is not told which frames were lost.
     LossForgotten,
+    /// A camera's link goes on with a frame that the broker has cancelled.
+    CancelIgnored,
+    /// A camera learns a tenth of a second late that the last byte of a frame has left.
+    LeftUntold,
     /// An edge's decoder shows something of every frame, whether or not it can be decoded.
     UndecodableShown,
     /// A shared medium forgets once in a while to say that a piece is through.

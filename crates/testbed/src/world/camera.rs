@@ -37,6 +37,10 @@ const FROZEN_LOOK: Duration = ms(15);
 /// One frame in so many makes the codec fail, and one in so many makes it hang.
 const CODEC_FAILS_ONCE_IN: u64 = 150;
 const CODEC_HANGS_ONCE_IN: u64 = 400;
+/// Frames are not given up as stalled while something has got through within this.
+const STALLED_MIN: Duration = ms(75);
+/// How late [`Bug::LeftUntold`] is.
+const LEFT_UNTOLD_MS: u64 = 100;
 /// How long before its publishing a frame was exposed, as publishers say who give capture times.
 const EXPOSED_BEFORE: Duration = ms(7);
 
@@ -58,6 +62,8 @@ pub struct CameraCounts {
     pub greetings: u64,
     /// Replies of applications that came back.
     pub replies: u64,
+    /// Frames that it cancelled for newer ones.
+    pub cancelled: u64,
 }
 
 pub(super) struct CameraHost {
@@ -113,6 +119,8 @@ struct Connection {
     buffer: MessageBuffer,
     /// Frames that were sent and not reported as complete.
     under_way: BTreeSet<FrameId>,
+    /// When the edge last reported bytes, or a frame was sent after a rest.
+    progress: Moment,
 }
 
 impl CameraProcess {
@@ -583,6 +591,9 @@ impl World {
                 process.sent = Some(id);
                 process.idle_since = None;
                 if let Some(known) = process.connections.get_mut(&connection) {
+                    if known.under_way.is_empty() {
+                        known.progress = now;
+                    }
                     known.under_way.insert(id);
                 }
                 host.counts.sent += 1;
@@ -599,6 +610,24 @@ impl World {
             CameraOutput::Reset { link: connection, frame } => {
                 self.trace.record(now, What::Resets { camera: index, link: connection, frame });
                 self.checks.gives_up(&host.name, process.run, frame);
+                let unsent = link.unsent_bytes(connection, frame);
+                let gives_way = unsent > 0 && process.told > Some(frame);
+                let progress =
+                    process.connections.get(&connection).map_or(Moment::START, |known| known.progress);
+                // What makes no progress may be cancelled at any time, and what nobody wants.
+                let stalled = now.since(progress) >= STALLED_MIN || process.broker.demand().is_none();
+                self.checks.expect(gives_way || stalled, "cancels", || {
+                    format!(
+                        "camera {index} cancels {frame}, of which {unsent} bytes are unsent, for no newer one"
+                    )
+                });
+                host.counts.cancelled += u64::from(gives_way && !stalled);
+                if self.bug == Some(Bug::CancelIgnored) && unsent > 0 {
+                    return;
+                }
+                if let Some(known) = process.connections.get_mut(&connection) {
+                    known.under_way.remove(&frame);
+                }
                 link.reset(now, connection, frame);
             }
             CameraOutput::Close { link: connection } => {
@@ -679,9 +708,19 @@ impl World {
                 let Some(camera) = self.camera_of(index, connection) else { return };
                 self.past_left(camera, connection, request_of(frame).unwrap_or_default());
             }
+            LinkOutput::FrameLeft { connection, frame, unsent } => {
+                let Some(camera) = self.camera_of(index, connection) else { return };
+                self.with_camera(camera, |process, now| {
+                    process.broker.handle_unsent(now, connection, frame, unsent);
+                });
+            }
             LinkOutput::FrameSent { connection, frame } => {
                 let Some(camera) = self.camera_of(index, connection) else { return };
                 self.trace.record(self.now, What::Left { camera, link: connection, frame });
+                if self.bug == Some(Bug::LeftUntold) {
+                    let later = self.now + ms(LEFT_UNTOLD_MS);
+                    return self.events.push(later, Event::LeftTold { camera, connection, frame });
+                }
                 self.with_camera(camera, |process, now| process.broker.handle_sent(now, connection, frame));
             }
             LinkOutput::Closed { to: Side::Camera, connection } => {
@@ -699,6 +738,10 @@ impl World {
             }
             to_edge => self.on_link_at_edge(index, to_edge),
         }
+    }
+
+    pub(super) fn left_told(&mut self, index: usize, connection: LinkId, frame: FrameId) {
+        self.with_camera(index, |process, now| process.broker.handle_sent(now, connection, frame));
     }
 
     fn with_camera(&mut self, index: usize, f: impl FnOnce(&mut CameraProcess, mez_core::units::Instant)) {
@@ -722,8 +765,11 @@ impl World {
                     self.trace.record(self.now, What::ToCamera { camera: index, link: connection, kind });
                     let lost = self.bug == Some(Bug::DemandKept)
                         && matches!(&message, Message::Demand(demand) if demand.contracts.is_empty());
-                    if let Message::Report(Report::Complete { frame, .. }) = message {
-                        known.under_way.remove(&frame);
+                    if let Message::Report(report) = message {
+                        known.progress = self.now;
+                        if let Report::Complete { frame, .. } = report {
+                            known.under_way.remove(&frame);
+                        }
                     }
                     if !lost {
                         let wanted = process.broker.demand().is_some();

@@ -363,6 +363,7 @@ impl World {
             LinkOutput::Dialled { .. }
             | LinkOutput::DialFailed { .. }
             | LinkOutput::FrameSent { .. }
+            | LinkOutput::FrameLeft { .. }
             | LinkOutput::FrameStopped { .. } => {}
         }
     }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use mez_core::broker::LinkId;
 use mez_core::broker::camera::Transformed;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{Epoch, FrameId};
@@ -23,6 +24,8 @@ pub(super) enum Event {
     Told { camera: usize, run: u64 },
     /// A camera's codec is done with a frame.
     Made { camera: usize, run: u64, frame: FrameId, made: Box<Transformed> },
+    /// A camera learns that the last byte of a frame has left.
+    LeftTold { camera: usize, connection: LinkId, frame: FrameId },
     /// A camera's host has found a frame of the past, or none.
     Found { camera: usize, run: u64, ticket: u64, query: PastQuery },
     /// A camera's codec is done with a frame of the past.

@@ -298,6 +298,7 @@ impl World {
             Event::Timer(node) => self.handle_timer(node),
             Event::Publish { camera, run } => self.publish(camera, run),
             Event::Told { camera, run } => self.tell(camera, run),
+            Event::LeftTold { camera, connection, frame } => self.left_told(camera, connection, frame),
             Event::Made { camera, run, frame, made } => self.made(camera, run, frame, *made),
             Event::Found { camera, run, ticket, query } => self.found(camera, run, ticket, query),
             Event::PastMade { camera, run, ticket, made } => self.past_made(camera, run, ticket, made),

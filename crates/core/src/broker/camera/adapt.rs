@@ -10,8 +10,9 @@
 
 use std::time::Duration;
 
+use super::chain::Before;
 use super::profiles::Profiles;
-use super::rungs::{Basis, Ratios, Rungs, chains_take, coarsened, makeable};
+use super::rungs::{Basis, Ratios, Rungs, chains_take, coarsened, finer, makeable};
 use crate::contract::Joint;
 use crate::controller::named::PolicyName;
 use crate::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
@@ -42,6 +43,8 @@ const STILLS_TIME_MAX: Duration = Duration::from_secs(64);
 const STILLS_TIME_KEPT: f64 = 0.99;
 /// What is left with every frame of what was added to budgets that could not be kept.
 const LIFT_KEPT: f64 = 0.9;
+/// A frame that is made larger to measure the link by may be larger than was asked for by this.
+const STRETCHED_MAX: f64 = 1.25;
 /// Budgets are never lifted by more.
 const LIFT_MAX: f64 = 64.0;
 
@@ -57,7 +60,10 @@ pub(super) enum Plan {
 /// A rung for a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Making {
+    /// What is asked of the codec.
     pub(super) setting: Setting,
+    /// The setting of the rung: a frame may be made larger to measure the link by it.
+    pub(super) at: Setting,
     pub(super) expected_accuracy: Option<f64>,
     pub(super) infeasible: bool,
     /// When the codec is given up.
@@ -145,39 +151,15 @@ impl Adapter {
         wish: &Joint,
         profiles: &Profiles,
         frame: &Frame,
-        before: Option<&Setting>,
+        before: Option<Before<'_>>,
         (captured, interval): (Instant, Duration),
     ) -> Plan {
-        let pixels = (frame.meta.width, frame.meta.height);
-        let chains = now >= self.stills_until && chains_take(pixels);
-        let (profile, profile_use) = usable(profiles, wish.profile, pixels, chains);
-        let basis = Basis {
-            profile: wish.profile.filter(|_| profile.is_some()),
-            pixels,
-            encoding: frame.meta.encoding,
-            original_bytes: frame.payload.len().max(1) as f64,
-            chains,
-            ratios: self.ratios,
-        };
-        let rungs = self.rungs.take().filter(|rungs| rungs.basis.will_do_for(&basis));
-        let rungs = &*self.rungs.insert(rungs.unwrap_or_else(|| Rungs::new(basis, profile)));
+        let profile_use = self.renew_rungs(now, wish, profiles, frame);
+        let Some(rungs) = &self.rungs else { unreachable!("they were just renewed") };
         let Rungs { basis, ladder, settings, .. } = rungs;
         let verified = basis.profile.is_some();
-        let bound = wish.latency_bound.unwrap_or(BOUND_DEFAULT);
-        let mut offer = Offer {
-            now,
-            captured,
-            interval,
-            ladder,
-            latency_bound: bound,
-            result_latency_bound: None,
-            accuracy_floor: verified.then_some(wish.accuracy_floor),
-            on_time_share: wish.on_time_share,
-            degrade: wish.degrade,
-            cap: None,
-            unsent_bytes: 0,
-            coding: None,
-        };
+        let mut offer = offer(now, wish, rungs, (captured, interval));
+        let bound = offer.latency_bound;
         let in_time = self.policy.bytes_in_time(&offer, rungs.chain_time());
         let costs = rungs.costs(before, in_time, self.lift);
         offer.coding = rungs.has_chains().then(|| costs.coding(rungs));
@@ -192,10 +174,14 @@ impl Adapter {
         });
         match decision {
             Decision::Wait { until } => Plan::Wait(until.max(now + Duration::from_millis(1))),
-            Decision::Send(Choice { rung, infeasible, .. }) => {
+            Decision::Send(Choice { rung, infeasible, stretch_bytes, .. }) => {
                 let profile = &ladder.rungs()[rung];
+                let usual_bytes = rungs.bytes_at(rung);
+                let setting = settings[rung];
+                let setting = stretch_bytes.map_or(setting, |bytes| finer(setting, bytes / usual_bytes.0));
                 Plan::Send(Making {
-                    setting: settings[rung],
+                    setting,
+                    at: settings[rung],
                     expected_accuracy: verified.then_some(profile.accuracy),
                     infeasible,
                     deadline: now + bound.clamp(MAKING_TIME_MIN, MAKING_TIME_MAX),
@@ -204,15 +190,58 @@ impl Adapter {
                     begun: now,
                     published: now,
                     rung,
-                    bytes_max: costs.bytes_max_at(rung),
-                    expected_bytes: offer.bytes(rung).mean as u32,
-                    usual_bytes: rungs.bytes_at(rung),
+                    bytes_max: match stretch_bytes {
+                        Some(bytes) => Some((bytes * STRETCHED_MAX) as u32),
+                        None => costs.bytes_max_at(rung),
+                    },
+                    expected_bytes: stretch_bytes.unwrap_or(offer.bytes(rung).mean) as u32,
+                    // What is made of one that was made larger says nothing of the others.
+                    usual_bytes: if stretch_bytes.is_some() { (0.0, usual_bytes.1) } else { usual_bytes },
                     expected_time: profile.camera_time,
                     ratios: basis.ratios,
                     floor: offer.accuracy_floor,
                 })
             }
         }
+    }
+
+    /// Whether the frame that is being sent should be cancelled for one that waits, which could go on after `before` then. Of the
+    /// former, so many bytes have not left.
+    pub(super) fn gives_up(
+        &mut self,
+        now: Instant,
+        wish: &Joint,
+        profiles: &Profiles,
+        frame: &Frame,
+        before: Option<Before<'_>>,
+        (captured, interval, unsent): (Instant, Duration, u64),
+    ) -> bool {
+        self.renew_rungs(now, wish, profiles, frame);
+        let Some(rungs) = &self.rungs else { return false };
+        let mut offer = offer(now, wish, rungs, (captured, interval));
+        offer.unsent_bytes = unsent;
+        let in_time = self.policy.bytes_in_time(&offer, rungs.chain_time());
+        let costs = rungs.costs(before, in_time, self.lift);
+        offer.coding = rungs.has_chains().then(|| costs.coding(rungs));
+        self.policy.gives_up(&offer)
+    }
+
+    /// Sees to it that there are rungs for a frame; says what has become of the profile that is wanted.
+    fn renew_rungs(&mut self, now: Instant, wish: &Joint, profiles: &Profiles, frame: &Frame) -> ProfileUse {
+        let pixels = (frame.meta.width, frame.meta.height);
+        let chains = now >= self.stills_until && chains_take(pixels);
+        let (profile, profile_use) = usable(profiles, wish.profile, pixels, chains);
+        let basis = Basis {
+            profile: wish.profile.filter(|_| profile.is_some()),
+            pixels,
+            encoding: frame.meta.encoding,
+            original_bytes: frame.payload.len().max(1) as f64,
+            chains,
+            ratios: self.ratios,
+        };
+        let rungs = self.rungs.take().filter(|rungs| rungs.basis.will_do_for(&basis));
+        self.rungs = Some(rungs.unwrap_or_else(|| Rungs::new(basis, profile)));
+        profile_use
     }
 
     /// A frame was made. What it took, and how large it became, is remembered; and what is expected of it is set right, where a budget
@@ -316,6 +345,29 @@ impl Adapter {
     /// A frame was cancelled although the link works.
     pub(super) fn handle_cancelled(&mut self, now: Instant, frame: FrameId, left_bytes: u64) {
         self.policy.handle_cancelled(now, frame, left_bytes);
+    }
+}
+
+/// What is offered to the policy, but for what its choice would change.
+fn offer<'a>(
+    now: Instant,
+    wish: &Joint,
+    rungs: &'a Rungs,
+    (captured, interval): (Instant, Duration),
+) -> Offer<'a> {
+    Offer {
+        now,
+        captured,
+        interval,
+        ladder: &rungs.ladder,
+        latency_bound: wish.latency_bound.unwrap_or(BOUND_DEFAULT),
+        result_latency_bound: None,
+        accuracy_floor: rungs.basis.profile.is_some().then_some(wish.accuracy_floor),
+        on_time_share: wish.on_time_share,
+        degrade: wish.degrade,
+        cap: None,
+        unsent_bytes: 0,
+        coding: None,
     }
 }
 

@@ -24,6 +24,19 @@ struct Begun {
     captured: Timestamp,
     /// What was asked for its last frame.
     setting: Setting,
+    /// The newest of its frames that has arrived.
+    arrived: Option<Sequence>,
+    /// Frames that were lost since the last one that was sent and not lost.
+    lost: u32,
+}
+
+/// What the next frame may go on after.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Before<'a> {
+    /// What was asked for the last frame.
+    pub(super) setting: &'a Setting,
+    /// Frames that were lost since the one that it would refer to.
+    pub(super) lost: u32,
 }
 
 /// The account of the chain that is being sent.
@@ -48,11 +61,30 @@ impl Chain {
         }
     }
 
-    /// What was asked for the frame before, if the next one may refer to it.
-    pub(super) fn goes_on(&self, link: LinkId, captured: Timestamp) -> Option<&Setting> {
+    /// What the next frame may go on after, if it need not stand alone.
+    pub(super) fn goes_on(&self, link: LinkId, captured: Timestamp) -> Option<Before<'_>> {
+        self.goes_on_after(link, captured, 0)
+    }
+
+    /// The same once `frame` is lost.
+    pub(super) fn goes_on_without(
+        &self,
+        link: LinkId,
+        captured: Timestamp,
+        frame: Sequence,
+    ) -> Option<Before<'_>> {
+        let begins = self.begun.as_ref().is_some_and(|begun| begun.first == frame);
+        let lost = u32::from(self.open.contains(&frame));
+        self.goes_on_after(link, captured, lost).filter(|_| !begins)
+    }
+
+    fn goes_on_after(&self, link: LinkId, captured: Timestamp, lost: u32) -> Option<Before<'_>> {
         let begun = self.begun.as_ref().filter(|_| self.link == Some(link))?;
+        let lost = begun.lost + lost;
         let young = captured.saturating_since(begun.captured) < CHAIN_DURATION_MAX;
-        young.then_some(&begun.setting)
+        // Around a loss only a frame that has arrived can be referred to.
+        let refers = lost == 0 || begun.arrived.is_some();
+        (young && refers).then_some(Before { setting: &begun.setting, lost })
     }
 
     /// What happened to frames since this was last asked.
@@ -84,9 +116,10 @@ impl Chain {
         if made.reference == Reference::Independent {
             self.link = Some(link);
             self.open.clear();
-            self.begun = Some(Begun { first: sequence, last: sequence, captured, setting });
+            self.begun =
+                Some(Begun { first: sequence, last: sequence, captured, setting, arrived: None, lost: 0 });
         } else if let Some(begun) = &mut self.begun {
-            (begun.last, begun.setting) = (sequence, setting);
+            (begun.last, begun.setting, begun.lost) = (sequence, setting, 0);
         }
         self.open.push_back(sequence);
         if self.open.len() > OPEN_MAX {
@@ -100,12 +133,18 @@ impl Chain {
         if self.begun.as_ref().is_some_and(|begun| begun.first == sequence) {
             self.begun = None;
         }
+        if let Some(begun) = &mut self.begun {
+            begun.lost += 1;
+        }
     }
 
     /// The edge has all of a frame.
     pub(super) fn arrived(&mut self, sequence: Sequence) {
         if self.forget(sequence) {
             self.note(|news| news.arrived.push(sequence));
+            if let Some(begun) = self.begun.as_mut().filter(|begun| begun.first <= sequence) {
+                begun.arrived = begun.arrived.max(Some(sequence));
+            }
         }
     }
 

@@ -58,6 +58,8 @@ pub(super) struct Link {
 struct InFlight {
     frame: FrameId,
     bytes: u64,
+    /// Bytes of it that have not left, as far as was said.
+    unsent: u64,
     /// Payload bytes that the edge has reported.
     arrived: u32,
 }
@@ -106,6 +108,18 @@ impl Link {
         self.sending.is_some()
     }
 
+    /// The frame that has bytes not yet sent: all of its bytes, and those that have not left.
+    pub(super) fn sending(&self) -> Option<(FrameId, u64, u64)> {
+        self.sending.map(|sending| (sending.frame, sending.bytes, sending.unsent))
+    }
+
+    /// So many bytes of the frame that is being sent have not left. What has left does not come back, whatever is said.
+    pub(super) fn unsent(&mut self, frame: FrameId, bytes: u64) {
+        if let Some(sending) = self.sending.as_mut().filter(|sending| sending.frame == frame) {
+            sending.unsent = sending.unsent.min(bytes);
+        }
+    }
+
     /// A frame is given to the link.
     pub(super) fn begin(&mut self, now: Instant, frame: FrameId, bytes: usize) {
         if self.unacknowledged.is_empty() {
@@ -117,7 +131,7 @@ impl Link {
             *retry = now + OUTAGE_INTERVAL;
         }
         self.newest_sent = self.newest_sent.max(Some(frame));
-        self.sending = Some(InFlight { frame, bytes: bytes as u64, arrived: 0 });
+        self.sending = Some(InFlight { frame, bytes: bytes as u64, unsent: bytes as u64, arrived: 0 });
     }
 
     /// The last byte of a frame has left.

@@ -29,7 +29,7 @@ impl CameraBroker {
                 self.adapter.made(now, &mut making, (&rung, &chain), payload.len());
                 if encoding.is_chained() {
                     let sent = (frame.sequence, source.meta.captured);
-                    self.chain.sent(link, sent, &chain, making.setting);
+                    self.chain.sent(link, sent, &chain, making.at);
                 }
                 let meta = FrameMeta { encoding, width, height, rung, chain, ..source.meta };
                 let published = making.published;
@@ -61,8 +61,35 @@ impl CameraBroker {
         Joint::of(&self.active_link()?.demand.contracts)
     }
 
+    /// Cancels the frame that is being sent where it will be late whatever happens and the one that waits would not be. Frames that go as
+    /// they are only stall: where each of them takes longer than the bound, none would ever arrive.
+    fn cancel_late(&mut self, now: Instant) {
+        let Some((wish, link)) = self.joint().zip(self.active_link()) else { return };
+        let Some((sending, bytes, unsent)) = link.sending() else { return };
+        if unsent == 0 || link.is_out() || self.making.is_some() {
+            return;
+        }
+        let Some(Waiting { record, .. }) = &self.waiting else { return };
+        if record.frame.meta.id.epoch != self.config.epoch || sending.epoch != self.config.epoch {
+            return;
+        }
+        let (link, frame) = (link.id, record.frame.clone());
+        let times = (self.config.anchor.instant_at(frame.meta.captured), self.interval(now));
+        let before = self.chain.goes_on_without(link, frame.meta.captured, sending.sequence);
+        if !self.adapter.gives_up(now, &wish, &self.profiles, &frame, before, (times.0, times.1, unsent)) {
+            return;
+        }
+        self.adapter.handle_cancelled(now, sending, bytes - unsent);
+        if let Some(known) = self.links.iter_mut().find(|known| known.id == link) {
+            known.give_up(sending);
+        }
+        self.outputs.push_back(CameraOutput::Reset { link, frame: sending });
+        self.skip(sending, SkipReason::Stalled);
+    }
+
     pub(super) fn pump_live(&mut self, now: Instant) {
         self.ask_again = None;
+        self.cancel_late(now);
         let Some(link) = self.active_link() else { return };
         if link.demand.contracts.is_empty() || self.making.is_some() || !link.is_free(now) {
             return;

@@ -10,7 +10,7 @@
 //! | what may it refer to? | `chain.rs` |
 //! | which profile is that by, and how does it come here? | `profiles.rs` |
 //! | what does the edge learn of all this? | `outlook.rs` |
-//! | when is a frame on its way given up? | `CameraBroker::reset_stalled`, `link.rs` |
+//! | when is a frame on its way given up? | `CameraBroker::reset_stalled`, `link.rs`; for a newer one: `CameraBroker::cancel_late`, `live.rs` |
 
 mod adapt;
 mod chain;
@@ -279,6 +279,15 @@ impl CameraBroker {
         let Some(known) = self.links.iter_mut().find(|known| known.id == link) else { return };
         known.sent(frame);
         self.adapter.handle_left(now, frame);
+        self.pump(now);
+    }
+
+    /// Of the payload of a frame that is being sent, so many bytes have not left: cancelled now, they never will. To be told whenever
+    /// bytes have left, though not more often than every few milliseconds; until then none has. Decides whether a frame that will be late
+    /// is cancelled for a newer one.
+    pub fn handle_unsent(&mut self, now: Instant, link: LinkId, frame: FrameId, bytes: u64) {
+        let Some(known) = self.links.iter_mut().find(|known| known.id == link) else { return };
+        known.unsent(frame, bytes);
         self.pump(now);
     }
 

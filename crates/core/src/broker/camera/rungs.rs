@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use super::chain::Before;
 use crate::controller::Coding;
 use crate::frame::{Encoding, Rung};
 use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
-use crate::setting::{Form, H264, H264_SIDE_MIN, Setting, default_ladder, h264_takes};
+use crate::setting::{Form, H264, H264_SIDE_MIN, Quantiser, Setting, default_ladder, h264_takes};
 
 /// What making a JPEG takes for each pixel of the source, before it was measured: about 10 ms at 1080p.
 const NANOS_PER_PIXEL: f64 = 5.0;
@@ -30,6 +31,8 @@ const BUDGET_BYTES_MIN: f64 = 1_000.0;
 const BUDGET_BYTES_PER_PIXEL: f64 = 0.004;
 /// The share of its budget that a frame has where the budget binds.
 const BUDGET_USE: f64 = 0.8;
+/// No frame is made larger by a finer quantiser than this.
+const QUANTISER_MIN: u8 = 18;
 /// The logarithm of the bytes of frames of a chain falls by so much with every step of the quantiser: of those that refer to others, and of
 /// those that stand alone.
 const QUANTISER_SLOPES: (f64, f64) = (0.2, 0.125);
@@ -113,6 +116,8 @@ pub(super) struct Rungs {
 pub(super) struct Costs {
     /// The place of the rung that the chain goes on at.
     continues: Option<usize>,
+    /// Frames that were lost since the one that it would refer to.
+    lost: u32,
     /// By place in the ladder: what a frame has at any other rung than that.
     sizes: Vec<ByteSizes>,
     /// By place in the ladder: the most bytes that a frame may have.
@@ -162,10 +167,12 @@ impl Rungs {
         self.settings.iter().any(Setting::is_chained)
     }
 
-    /// What each rung costs with a frame that may go on after one of setting `before`, where so many bytes are there in time.
-    pub(super) fn costs(&self, before: Option<&Setting>, in_time: Option<f64>, lift: f64) -> Costs {
+    /// What each rung costs with a frame that may go on after `before`, where so many bytes are there in time.
+    pub(super) fn costs(&self, before: Option<Before<'_>>, in_time: Option<f64>, lift: f64) -> Costs {
+        let lost = before.map_or(0, |before| before.lost);
+        let before = before.map(|before| before.setting);
         let continues = before.and_then(|before| self.settings.iter().position(|setting| setting == before));
-        let mut costs = Costs { continues, sizes: Vec::new(), bytes_max: Vec::new() };
+        let mut costs = Costs { continues, lost, sizes: Vec::new(), bytes_max: Vec::new() };
         for (place, setting) in self.settings.iter().enumerate() {
             let sizes = self.ladder.rungs()[place].bytes;
             if !setting.is_chained() {
@@ -196,15 +203,7 @@ impl Rungs {
     /// The accuracy that is known of what was made: that of the rung, or at least that of the next lower one that differs in
     /// nothing else.
     pub(super) fn accuracy_of(&self, made: &Setting) -> Option<f64> {
-        let lower = |setting: &&(usize, &Setting)| match (made.form, setting.1.form) {
-            (Form::H264(made), Form::H264(known)) => {
-                known.width == made.width && known.quantiser >= made.quantiser
-            }
-            (Form::Jpeg(made), Form::Jpeg(known)) | (Form::Tiles(made), Form::Tiles(known)) => {
-                (known.width, known.sampling) == (made.width, made.sampling) && known.quality <= made.quality
-            }
-            _ => *setting.1 == *made,
-        };
+        let lower = |setting: &&(usize, &Setting)| made.keeps_at_least(setting.1);
         let known: Vec<(usize, &Setting)> = self.settings.iter().enumerate().collect();
         known.iter().filter(lower).map(|(place, _)| self.ladder.rungs()[*place].accuracy).reduce(f64::max)
     }
@@ -213,7 +212,13 @@ impl Rungs {
 impl Costs {
     /// For the policy.
     pub(super) fn coding<'a>(&'a self, rungs: &'a Rungs) -> Coding<'a> {
-        Coding { continues: self.continues, left_out: 0, alone: &self.sizes, every: &rungs.every }
+        Coding {
+            continues: self.continues,
+            left_out: self.lost,
+            alone: &self.sizes,
+            every: &rungs.every,
+            stretches: true,
+        }
     }
 
     /// The most bytes that a frame may have there; `None`: any.
@@ -242,6 +247,14 @@ fn within(sizes: ByteSizes, most: f64) -> ByteSizes {
     let usual = most * BUDGET_USE;
     let ByteSizes { mean, p05, p50, .. } = sizes;
     ByteSizes { mean: mean.min(usual), p05: p05.min(usual), p50: p50.min(usual), p95: most }
+}
+
+/// The setting whose frames that go on are so many times as large; no finer than what serves anybody.
+pub(super) fn finer(setting: Setting, times: f64) -> Setting {
+    let Form::H264(h264) = setting.form else { return setting };
+    let steps = (times.max(1.0).ln() / QUANTISER_SLOPES.0) as u8;
+    let quantiser = h264.quantiser.get().saturating_sub(steps).max(QUANTISER_MIN.min(h264.quantiser.get()));
+    Setting { form: Form::H264(H264 { quantiser: Quantiser::clamped(quantiser), ..h264 }), ..setting }
 }
 
 /// How many times as many bytes a frame would have at the quantiser that was asked for, where the budget forced a coarser one.

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 mod adapting;
 mod chains;
 mod edges;
+mod settling;
 
 use proptest::prelude::*;
 

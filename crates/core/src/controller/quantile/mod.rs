@@ -96,6 +96,18 @@ impl Default for Config {
 
 /// The share of the largest recent frame that is left of it with every frame: a second's worth is remembered.
 const LARGEST_KEPT: f64 = 0.97;
+/// What is on its way holds back a frame for so long after it was last heard of, at least.
+const HEARD_MAX: Duration = Duration::from_millis(150);
+/// A frame that is made larger to measure the link by is at most as large as what gives a full measurement,
+const STRETCH_BYTES_MAX: f64 = 14e3;
+/// and at least so large: two packets.
+const STRETCH_BYTES_MIN: f64 = 2.4e3;
+/// Of the bytes that are there in time, it takes this share.
+const STRETCH_SHARE: f64 = 0.6;
+/// Where it cannot be on time, and others can, so long passes between two.
+const STRETCH_LATE_INTERVAL: Duration = Duration::from_secs(5);
+/// After one that showed that the link is faster, the next comes after this.
+const STRETCH_AGAIN: Duration = Duration::from_millis(150);
 /// With own bytes on their way, a frame that is less probable than this to be on time waits for them: it would only make
 /// the next one late as well.
 const WORTH_QUEUEING: f64 = 0.5;
@@ -124,7 +136,11 @@ pub struct Quantile {
     infeasible: bool,
     /// When the last frame was sent.
     tried: Option<Instant>,
+    /// When the receiver last reported bytes.
+    heard: Option<Instant>,
     probed: Instant,
+    /// When a frame may be made larger to measure the link by.
+    stretch_due: Instant,
     /// The rung that was tried last while frames were too small to measure the link by.
     probed_blind: usize,
     /// What was predicted for the frame that was chosen last.
@@ -165,7 +181,9 @@ impl Quantile {
             out: false,
             infeasible: false,
             tried: None,
+            heard: None,
             probed: Instant::ZERO,
+            stretch_due: Instant::ZERO,
             probed_blind: 0,
             predicted: None,
         }
@@ -280,7 +298,8 @@ impl Quantile {
         // As long as nothing is measured each try goes above the last, or it would never be.
         let tried = if self.rate.blind { self.probed_blind } else { 0 };
         let rung = best.rung.max(tried) + 1;
-        let due = (self.rate.window_limited || self.rate.blind)
+        let stretches = offer.coding.is_some_and(|coding| coding.stretches);
+        let due = (self.rate.window_limited || self.rate.blind && !stretches)
             && offer.now >= self.probed + self.config.probe_interval;
         if !due || rung >= offer.ladder.len() {
             return best;
@@ -293,10 +312,26 @@ impl Quantile {
         higher
     }
 
+    /// While frames are too small to measure the link by, and can be made larger at the rung that they go on at: so many bytes for
+    /// this one, from time to time. A rung more may be a hundred times as large, where video ends and stills begin.
+    fn stretch(&mut self, offer: &Offer<'_>, best: Prospect, infeasible: bool) -> Option<f64> {
+        let stretches =
+            offer.coding.is_some_and(|coding| coding.stretches && coding.continues == Some(best.rung));
+        if !stretches || !self.rate.is_dull || offer.now < self.stretch_due {
+            return None;
+        }
+        let camera_time = offer.ladder.rungs()[best.rung].camera_time;
+        let in_time = self.bytes_in_time(offer, camera_time)? * STRETCH_SHARE;
+        let bytes = in_time.clamp(STRETCH_BYTES_MIN, STRETCH_BYTES_MAX);
+        let late = bytes > in_time && !infeasible;
+        self.stretch_due = offer.now + if late { STRETCH_LATE_INTERVAL } else { self.config.probe_interval };
+        (bytes > offer.bytes(best.rung).mean * self.size_ratio).then_some(bytes)
+    }
+
     fn send(&mut self, rung: usize, on_time_probability: Option<f64>, infeasible: bool) -> Decision {
         self.predicted = on_time_probability;
         self.infeasible = infeasible;
-        Decision::Send(Choice { rung, on_time_probability, infeasible, probe_bytes: 0 })
+        Decision::Send(Choice { rung, on_time_probability, infeasible, probe_bytes: 0, stretch_bytes: None })
     }
 
     /// A frame was on time, or it was not.
@@ -332,6 +367,7 @@ impl Policy for Quantile {
     }
 
     fn handle_arrival(&mut self, now: Instant, arrival: &Arrival) {
+        self.heard = Some(now);
         if std::mem::take(&mut self.out) {
             self.rate.renew(&self.config);
         }
@@ -344,6 +380,10 @@ impl Policy for Quantile {
             cancelled: false,
         };
         self.rate.record(&self.config, &sample);
+        if self.rate.is_faster {
+            // The link carries more than was thought: how much more is to be known soon.
+            self.stretch_due = self.stretch_due.min(now + STRETCH_AGAIN);
+        }
         let on_time = arrival.last <= landed.flight.due;
         if !self.rate.blind || !on_time {
             self.probed_blind = 0;
@@ -378,10 +418,15 @@ impl Policy for Quantile {
         let going_on = going_on.map_or(0.0, |rung| self.on_time_probability(offer, &outlook, rung));
         let safest = lowest.on_time.max(going_on);
         let infeasible = !reaches_floor || safest < offer.on_time_share;
-        let silent_until = self.tried.map_or(offer.now, |tried| tried + SILENCE_MAX);
+        // While the receiver reports bytes the link is not silent.
+        let heard_until = self.heard.map_or(offer.now, |heard| heard + HEARD_MAX);
+        let silent_until = self.tried.map_or(offer.now, |tried| tried + SILENCE_MAX).max(heard_until);
         // What is still on its way but through the link, as far as is known, holds nothing back.
         let is_busy = outlook.backlog.drained_in_ms(1.0 / outlook.rate) > 0.0;
         if safest < WORTH_QUEUEING && is_busy && offer.now < silent_until {
+            // What is on its way holds it up; whether the link is too slow is another question.
+            self.infeasible =
+                !reaches_floor || self.foresee_going_on(offer, &outlook, floor).0 < WORTH_QUEUEING;
             // Reports of what is on its way wake us; if none comes, the link is out and will be tried.
             return Decision::Wait { until: silent_until };
         }
@@ -395,6 +440,11 @@ impl Policy for Quantile {
             return Decision::Wait { until: due };
         }
         let best = self.best(offer, &outlook, lowest);
+        if let Some(bytes) = self.stretch(offer, best, infeasible) {
+            let decision = self.send(best.rung, Some(best.on_time), infeasible);
+            let Decision::Send(choice) = decision else { return decision };
+            return Decision::Send(Choice { stretch_bytes: Some(bytes), ..choice });
+        }
         let best = self.probe(offer, &outlook, best);
         if offer.coding.is_some() && best.on_time < WORTH_QUEUEING && is_busy && offer.now < silent_until {
             // It stands alone for the sake of those that follow, and goes when it delays nothing else.
@@ -420,15 +470,20 @@ impl Policy for Quantile {
             return false;
         }
         let (floor, _) = offer.floor_rung();
-        // The next frame would have to stand alone. At the rung of this one that must not cost more than is saved.
+        // The next frame may have to stand alone. At the rung of this one that must not cost more than is saved.
         let rung = sending.rung.min(offer.ladder.len() - 1);
         if (offer.unsent_bytes as f64) < offer.bytes(rung).mean - offer.ladder.rungs()[rung].bytes.mean {
             return false;
         }
-        // Only if that helps the frame that waits.
+        // Only if that helps the frame that waits,
         let backlog = backlog.without(offer.unsent_bytes as f64);
         let outlook = Outlook { left_ms: self.left_ms(offer), backlog, rate };
-        self.on_time_probability(offer, &outlook, floor) >= WORTH_QUEUEING
+        if self.on_time_probability(offer, &outlook, floor) >= WORTH_QUEUEING {
+            return true;
+        }
+        // or some that come after it, where what has left takes longer. On a link on which none would be on time nothing is gained.
+        let unsent_ms = offer.unsent_bytes as f64 / rate;
+        unsent_ms >= ms(offer.interval) && self.foresee_going_on(offer, &outlook, floor).0 >= WORTH_QUEUEING
     }
 
     fn handle_cancelled(&mut self, now: Instant, frame: FrameId, left_bytes: u64) {

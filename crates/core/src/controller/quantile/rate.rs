@@ -7,6 +7,8 @@ use super::Config;
 pub(super) const PAIRS_MAX: usize = 120;
 /// Before so many pairs it is not known what an error of usual size is.
 const SHIFT_PAIRS_MIN: usize = 20;
+/// Errors above this, in logarithms, are not the usual: half as fast again.
+const FASTER: f64 = 0.4;
 /// What is assumed of errors before any was seen: the link may be half as fast as the first frame showed.
 const UNKNOWN: [Pair; 2] = [Pair::waiting(0.0, 1.0, 1.0), Pair::waiting(0.0, 1.0, 2.0)];
 
@@ -64,6 +66,10 @@ pub(super) struct Rate {
     deviations: f64,
     /// The last frame was too small to measure anything by.
     pub(super) blind: bool,
+    /// The last frame told nothing of the link's rate: it was too small, or it was over too soon.
+    pub(super) is_dull: bool,
+    /// The last frame showed that the link is much faster than was thought.
+    pub(super) is_faster: bool,
     /// The last sample was held back by the congestion window.
     pub(super) window_limited: bool,
 }
@@ -77,6 +83,8 @@ impl Rate {
             renewed: 0,
             deviations: 0.0,
             blind: false,
+            is_dull: false,
+            is_faster: false,
             window_limited: false,
         }
     }
@@ -86,6 +94,7 @@ impl Rate {
         self.window_limited = sample.window_limited;
         // A frame of one packet has no duration.
         self.blind = sample.bytes < 1.0;
+        (self.is_dull, self.is_faster) = (self.blind, false);
         if self.blind {
             return;
         }
@@ -99,6 +108,9 @@ impl Rate {
             return;
         };
         let error = measured - log_rate;
+        self.is_faster = error > FASTER;
+        // Too little to be sure of, as long as the estimate holds.
+        self.is_dull = few;
         if at_least && error < 0.0 {
             return;
         }

@@ -13,11 +13,12 @@ use mez_core::wire::{FrameHeader, MessageBuffer, RECORD_BYTES_MAX, RecordKind};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
 use super::{ReadRecordError, put_head, put_records, read_head};
 use crate::clock::monotonic_now;
-use crate::link::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender, sent_event};
+use crate::link::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender, UNSENT_INTERVAL, sent_event};
 
 /// Records written at once while the connection takes them without waiting: fewer system calls.
 const RECORDS_AT_ONCE_MAX: usize = 4;
@@ -46,6 +47,7 @@ pub(in crate::link) async fn serve(
         frames: Vec::new(),
         streams: 0,
         records_at_once: 1,
+        told: Instant::now(),
     };
     let reason = tokio::select! {
         reason = sender.run(receiver, stopped) => reason,
@@ -122,6 +124,8 @@ struct Sender<'a> {
     /// Streams begun so far.
     streams: u32,
     records_at_once: usize,
+    /// When it was last told how much of a frame has not been written.
+    told: Instant,
 }
 
 impl Sender<'_> {
@@ -215,7 +219,7 @@ impl Sender<'_> {
     /// Writes what waits and a little of the newest frame, and waits until the kernel has taken it. Not to be
     /// cancelled.
     async fn write_some(&mut self) -> io::Result<()> {
-        let mut written = None;
+        let (mut written, mut unsent) = (None, None);
         if let Some(newest) = self.frames.last_mut() {
             if let Some(mut header) = newest.header.take() {
                 self.streams += 1;
@@ -230,6 +234,7 @@ impl Sender<'_> {
             let bytes = newest.rest.len().min(self.records_at_once * RECORD_BYTES_MAX);
             let piece = newest.rest.split_to(bytes);
             put_records(&mut self.out, RecordKind::Data, newest.stream, &piece);
+            unsent = (newest.history == 0).then_some((newest.frame, newest.rest.len() as u64));
             if newest.rest.is_empty() {
                 put_head(&mut self.out, RecordKind::End, newest.stream, 0);
                 written = self.frames.pop().map(|frame| (frame.frame, frame.history));
@@ -239,6 +244,11 @@ impl Sender<'_> {
         self.records_at_once = if waited { 1 } else { RECORDS_AT_ONCE_MAX };
         if let Some((frame, history)) = written {
             let _ = self.events.send(sent_event(self.link, frame, history)).await;
+        } else if let Some((frame, bytes)) = unsent
+            && self.told.elapsed() >= UNSENT_INTERVAL
+        {
+            self.told = Instant::now();
+            let _ = self.events.send(CameraEvent::Unsent(self.link, frame, bytes)).await;
         }
         Ok(())
     }

@@ -1,0 +1,499 @@
+//! How a camera fares when its link becomes slower or faster: the broker with its policy, over a path in miniature that has a queue, a window
+//! and a delay, and with a codec whose frames vary as those of real scenes do. Contracts are watched as an edge watches them.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::contract::ContractState;
+use crate::controller::monitor::{FrameOutcome, Monitor, Surroundings};
+use crate::frame::{ChainLink, Reference, Rung};
+use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
+use crate::setting::{Form, H264, Quantiser, Setting};
+
+const HASH: [u8; 32] = [3; 32];
+const BOUND: Duration = Duration::from_millis(100);
+const FLOOR: f64 = 0.95;
+const PACKET: u64 = 1_200;
+const HEADERS: u64 = 68;
+/// From the last byte at the edge until an application has the frame: decoding, and making a still of it.
+const EDGE_TIME: Duration = Duration::from_millis(4);
+
+/// Of each rung the bytes of its frames at 768 × 576, and its accuracy.
+const RUNGS: [(&str, f64, f64); 6] = [
+    ("h264/w320/q40", 223.0, 0.912),
+    ("h264/w384/q40", 339.0, 0.942),
+    ("h264/w512/q36", 694.0, 0.966),
+    ("h264/w640/q34", 1_226.0, 0.982),
+    ("jpeg/w512/q30/gray", 13_390.0, 0.971),
+    ("jpeg/q95/420", 152_551.0, 1.0),
+];
+
+/// What is run.
+#[derive(Clone, Debug)]
+struct Story {
+    /// From these seconds on the link carries so many Mbit/s.
+    rates: Vec<(f64, f64)>,
+    delay_ms: u64,
+    /// What the network's queue holds.
+    queue_bytes: u64,
+    /// Width and height of what is published, and the bytes of frames of a chain for each pixel at quantiser 32.
+    scene: ((u32, u32), f64),
+    profiled: bool,
+    seed: u64,
+    seconds: f64,
+}
+
+#[derive(Clone, Debug)]
+struct Got {
+    at_ms: f64,
+    age_ms: f64,
+    announced: bool,
+    rung: String,
+    bytes: usize,
+    infeasible: bool,
+    sequence: u64,
+    reference: Reference,
+    accuracy: Option<f64>,
+}
+
+/// What became of a story.
+#[derive(Debug)]
+struct Outcome {
+    got: Vec<Got>,
+    published: usize,
+    cancelled_ms: Vec<(f64, FrameId)>,
+    /// Milliseconds from each change for the worse until an application was told that its contract cannot be kept.
+    told_ms: Vec<Option<f64>>,
+    settle_ms: Vec<f64>,
+}
+
+impl Outcome {
+    fn on_time(&self) -> f64 {
+        let counted: Vec<&Got> = self.got.iter().filter(|got| !got.announced).collect();
+        counted.iter().filter(|got| got.age_ms <= 100.0).count() as f64 / counted.len().max(1) as f64
+    }
+
+    fn announced(&self) -> f64 {
+        self.got.iter().filter(|got| got.announced).count() as f64 / self.got.len().max(1) as f64
+    }
+
+    fn p95_ms(&self) -> f64 {
+        let mut ages: Vec<f64> = self.got.iter().map(|got| got.age_ms).collect();
+        ages.sort_by(f64::total_cmp);
+        ages[ages.len() * 95 / 100]
+    }
+
+    /// Changes of the width or of the codec, for each minute from a second on.
+    fn switches_per_minute(&self, from_ms: f64, until_ms: f64) -> f64 {
+        let size = |got: &Got| got.rung.split("/q").next().unwrap_or_default().to_owned();
+        let spell: Vec<&Got> =
+            self.got.iter().filter(|got| (from_ms..until_ms).contains(&got.at_ms)).collect();
+        let switches = spell.windows(2).filter(|pair| size(pair[0]) != size(pair[1])).count();
+        switches as f64 * 60e3 / (until_ms - from_ms)
+    }
+}
+
+/// The same numbers for the same seed (xorshift64*).
+struct Chance(u64);
+
+impl Chance {
+    fn uniform(&mut self) -> f64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
+    }
+}
+
+/// What the codec made last.
+#[derive(Default)]
+struct Codec {
+    chain: Option<(ChainLink, Option<u32>)>,
+    lost: bool,
+    arrived: Option<Sequence>,
+    stir: f64,
+}
+
+struct Piece {
+    /// `None`: a message.
+    frame: Option<FrameId>,
+    bytes: u64,
+    /// Bytes of the payload up to its end.
+    end: usize,
+    last: bool,
+}
+
+/// A frame at the edge.
+struct Arriving {
+    header: Box<crate::wire::FrameHeader>,
+    bytes: usize,
+    first: Option<Instant>,
+    reported: Instant,
+    got: usize,
+}
+
+fn profile() -> Profile {
+    let rung = |(name, bytes, accuracy): (&str, f64, f64)| RungProfile {
+        rung: Rung::new(name).expect("a valid rung"),
+        bytes: ByteSizes::around(bytes, if name.starts_with("h264") { 0.3 } else { 0.02 }),
+        accuracy,
+        camera_time: 3 * MS,
+        detector_time: None,
+    };
+    Profile::new(RUNGS.map(rung).to_vec()).expect("a sound profile")
+}
+
+/// Bytes of frames of a setting: of one that goes on, and of one that stands alone.
+fn usual(setting: &Setting, story: &Story, original: f64) -> (f64, f64) {
+    let (pixels, per_pixel) = story.scene;
+    match setting.form {
+        Form::H264(H264 { quantiser, .. }) => {
+            let (width, height) = setting.size(pixels);
+            let all = f64::from(pixels.0) * f64::from(pixels.1);
+            let share = (f64::from(width) * f64::from(height) / all).powf(0.8);
+            let steps = f64::from(quantiser.get()) - 32.0;
+            let going_on = all * share * per_pixel * (-0.2 * steps).exp();
+            (going_on, all * share * 0.068 * (-0.125 * steps).exp())
+        }
+        _ => {
+            let known = RUNGS.iter().find(|(name, ..)| *name == setting.rung().as_str());
+            let bytes = known.map_or(original * 0.3, |(_, bytes, _)| *bytes);
+            (bytes, bytes)
+        }
+    }
+}
+
+impl Codec {
+    fn make(&mut self, transform: &Transform, story: &Story, chance: &mut Chance) -> Transformed {
+        let frame = &transform.frame;
+        let sequence = frame.meta.id.sequence;
+        for lost in &transform.news.lost {
+            self.lost |= self.chain.is_some_and(|(link, _)| *lost >= link.chain);
+            self.chain.take_if(|(link, _)| link.chain == *lost);
+        }
+        self.arrived = self.arrived.max(transform.news.arrived.iter().max().copied());
+        let (width, height) = transform.setting.size(story.scene.0);
+        let most = f64::from(transform.bytes_max);
+        let made = |payload: usize, setting: &Setting, encoding, chain| Transformed::Made {
+            payload: vec![0; payload.max(1)].into(),
+            encoding,
+            width,
+            height,
+            rung: setting.rung(),
+            chain,
+        };
+        let (going_on, alone) = usual(&transform.setting, story, frame.payload.len() as f64);
+        self.stir = 0.95 * self.stir + 0.3 * 0.31 * chance.normal();
+        let Form::H264(h264) = transform.setting.form else {
+            let bytes = going_on * (1.0 + 0.02 * chance.normal());
+            return made(bytes as usize, &transform.setting, Encoding::Jpeg, ChainLink::still(sequence));
+        };
+        let asked = h264.width.map(|width| u32::from(width.get()));
+        let chain =
+            self.chain.filter(|(_, width)| transform.reference != Reference::Independent && *width == asked);
+        let arrived = self.arrived.filter(|arrived| chain.is_some_and(|(link, _)| *arrived >= link.chain));
+        let link = match (chain, self.lost, arrived) {
+            (Some((link, _)), false, _) => {
+                ChainLink { index: link.index + 1, reference: Reference::Previous, ..link }
+            }
+            (Some((link, _)), true, Some(arrived)) => {
+                ChainLink { index: link.index + 1, reference: Reference::Acknowledged(arrived), ..link }
+            }
+            _ => ChainLink::still(sequence),
+        };
+        let factor = (self.stir + 0.18 * chance.normal()).exp();
+        let (bytes, slope) = match link.reference {
+            Reference::Independent => (alone * (1.0 + 0.06 * chance.normal()), 0.125),
+            Reference::Previous => (going_on * factor, 0.2),
+            Reference::Acknowledged(_) => (going_on * factor * 1.8, 0.2),
+        };
+        let steps = if bytes > most { ((bytes / most).ln() / slope).ceil() } else { 0.0 };
+        let quantiser = f64::from(h264.quantiser.get()) + steps;
+        let bytes = bytes * (-slope * steps).exp();
+        if quantiser > 51.0 {
+            return Transformed::TooLarge { bytes: bytes as u32 };
+        }
+        self.chain = Some((link, asked));
+        self.lost = false;
+        let setting = Setting {
+            form: Form::H264(H264 { quantiser: Quantiser::clamped(quantiser as u8), ..h264 }),
+            ..transform.setting
+        };
+        made(bytes as usize, &setting, Encoding::H264, link)
+    }
+}
+
+#[allow(clippy::too_many_lines, reason = "one loop over milliseconds, in the order of the path")]
+fn run(story: &Story) -> Outcome {
+    let mut rig = Rig::new();
+    rig.broker.handle_dialled(rig.now, LinkId(1));
+    let welcome = Welcome { version: VERSION, newest: None, frame_bytes_max: 8 << 20, software: "".into() };
+    rig.message(1, Message::Welcome(welcome));
+    rig.message(1, Message::Pong { t1: rig.now, t2: rig.now, t3: rig.now });
+    let contract = Contract {
+        accuracy_floor: Some(FLOOR),
+        profile: story.profiled.then_some(HASH),
+        latency_bound: Some(BOUND),
+        ..Contract::default()
+    };
+    rig.demand(1, 1, vec![contract.clone()]);
+    rig.broker.handle_profile(rig.now, HASH, Some(SizedProfile { size: story.scene.0, profile: profile() }));
+    rig.take();
+
+    let delay = MS * story.delay_ms as u32;
+    let begin = rig.now;
+    let elapsed_ms = |now: Instant| now.saturating_since(begin).as_secs_f64() * 1e3;
+    let rate_at = |ms: f64| {
+        let known = story.rates.iter().rev().find(|(from_s, _)| ms >= from_s * 1e3);
+        known.map_or(story.rates[0].1, |(_, rate)| *rate) * 125.0
+    };
+    let mut chance = Chance(story.seed * 7_919 + 1);
+    let mut codec = Codec::default();
+    let mut monitor = Monitor::new(contract, rig.now);
+    let mut outcome =
+        Outcome { got: vec![], published: 0, cancelled_ms: vec![], told_ms: vec![], settle_ms: vec![] };
+    let mut published_due = rig.now;
+    let mut made: VecDeque<(Instant, FrameId, Transformed)> = VecDeque::new();
+    // Frame, payload bytes, those that have left, and what was last told.
+    let mut sending: Option<(FrameId, usize, usize, Instant)> = None;
+    let mut messages = 0u64;
+    let (mut queue, mut credit, mut in_flight): (VecDeque<Piece>, f64, u64) = (VecDeque::new(), 0.0, 0);
+    let mut on_way: VecDeque<(Instant, Piece)> = VecDeque::new();
+    let mut acks: VecDeque<(Instant, u64)> = VecDeque::new();
+    let mut back: VecDeque<(Instant, Message)> = VecDeque::new();
+    let mut arriving: BTreeMap<FrameId, Arriving> = BTreeMap::new();
+    let mut shown: VecDeque<(Instant, FrameId)> = VecDeque::new();
+    let mut outlooks: VecDeque<bool> = VecDeque::new();
+    let mut infeasible_since: Option<Instant> = None;
+    let mut states: Vec<(f64, ContractState)> = Vec::new();
+    let mut captured = BTreeMap::new();
+    let (mut greatest, mut window_min) = (VecDeque::from([rate_at(0.0)]), 4 * (PACKET + HEADERS));
+    let end = rig.now + Duration::from_secs_f64(story.seconds);
+    while rig.now < end {
+        rig.now += MS;
+        let now = rig.now;
+        let rate = rate_at(elapsed_ms(now));
+        greatest.push_back(rate);
+        if greatest.len() > 1_000 {
+            greatest.pop_front();
+        }
+        if now >= published_due {
+            published_due = published_due + Duration::from_micros(66_667);
+            let id = rig.publish_image(150_000, story.scene.0);
+            captured.insert(id, now);
+            outcome.published += 1;
+        }
+        if let Some((_, frame, what)) = made.pop_front_if(|(at, ..)| *at <= now) {
+            rig.broker.handle_transformed(now, frame, what);
+        }
+        while let Some((_, bytes)) = acks.pop_front_if(|(at, _)| *at <= now) {
+            in_flight -= bytes;
+        }
+        while let Some((_, report)) = back.pop_front_if(|(at, _)| *at <= now) {
+            rig.message(1, report);
+        }
+        rig.message(1, Message::Ping { t1: now });
+        rig.broker.handle_timeout(now);
+        for output in rig.take() {
+            match output {
+                CameraOutput::Transform(transform) => {
+                    let takes = MS * (2 + (chance.uniform() * 4.0) as u32);
+                    let what = codec.make(&transform, story, &mut chance);
+                    made.push_back((now + takes, transform.frame.meta.id, what));
+                }
+                CameraOutput::SendFrame { header, payload, .. } => {
+                    assert!(sending.is_none(), "one at a time");
+                    let frame = header.meta.id;
+                    sending = Some((frame, payload.len(), 0, now));
+                    let arrives =
+                        Arriving { header, bytes: payload.len(), first: None, reported: now, got: 0 };
+                    arriving.insert(frame, arrives);
+                }
+                CameraOutput::Reset { frame, .. } => {
+                    outcome.cancelled_ms.push((elapsed_ms(now), frame));
+                    sending.take_if(|(being_sent, ..)| *being_sent == frame);
+                }
+                CameraOutput::Send { message: Message::Outlook(outlook), .. } => {
+                    outlooks.push_back(outlook.infeasible);
+                    messages += 1;
+                }
+                _ => {}
+            }
+        }
+        // The window, as the transport has it.
+        let greatest = greatest.iter().copied().fold(0.0, f64::max);
+        let window = (1.25 * greatest * (2.0 * story.delay_ms as f64 + 5.0)) as u64;
+        window_min = window_min.max(4 * (PACKET + HEADERS));
+        let window = window.max(window_min);
+        let queued: u64 = queue.iter().map(|piece| piece.bytes).sum();
+        let mut room = story.queue_bytes.saturating_sub(queued);
+        while messages > 0 {
+            messages -= 1;
+            queue.push_back(Piece { frame: None, bytes: 150, end: 0, last: true });
+        }
+        while let Some((frame, bytes, left, told)) = &mut sending {
+            let piece = (PACKET as usize).min(*bytes - *left);
+            let on_wire = piece as u64 + HEADERS;
+            if in_flight + on_wire > window || room < on_wire {
+                break;
+            }
+            *left += piece;
+            in_flight += on_wire;
+            room -= on_wire;
+            let (frame, unsent) = (*frame, *bytes - *left);
+            queue.push_back(Piece { frame: Some(frame), bytes: on_wire, end: *left, last: unsent == 0 });
+            if unsent == 0 {
+                sending = None;
+                rig.sent(1, frame);
+            } else if now >= *told + 4 * MS {
+                *told = now;
+                rig.broker.handle_unsent(now, LinkId(1), frame, unsent as u64);
+            }
+        }
+        // The bottleneck, and the way behind it.
+        credit = if queue.is_empty() { 0.0 } else { credit + rate };
+        while let Some(piece) = queue.pop_front_if(|piece| piece.bytes as f64 <= credit) {
+            credit -= piece.bytes as f64;
+            on_way.push_back((now + delay, piece));
+        }
+        // The edge.
+        while let Some((at, piece)) = on_way.pop_front_if(|(at, _)| *at <= now) {
+            let Some(frame) = piece.frame else {
+                let said = outlooks.pop_front().expect("one for each message");
+                infeasible_since = said.then(|| infeasible_since.unwrap_or(now));
+                continue;
+            };
+            acks.push_back((at + delay, piece.bytes));
+            let Some(known) = arriving.get_mut(&frame) else { continue };
+            let first = *known.first.get_or_insert(at);
+            known.got = piece.end;
+            if piece.last {
+                let bytes = known.bytes as u32;
+                back.push_back((
+                    at + delay,
+                    Message::Report(Report::Complete { frame, bytes, first, last: at }),
+                ));
+                shown.push_back((at + EDGE_TIME, frame));
+            } else if at.saturating_since(known.reported) >= 10 * MS {
+                known.reported = at;
+                let bytes = known.got as u32;
+                back.push_back((
+                    at + delay,
+                    Message::Report(Report::Progress { frame, bytes, first, now: at }),
+                ));
+            }
+        }
+        let around = Surroundings { infeasible_since, ..Surroundings::default() };
+        while let Some((_, frame)) = shown.pop_front_if(|(at, _)| *at <= now) {
+            let Some(known) = arriving.remove(&frame) else { continue };
+            let age = now.saturating_since(captured[&frame]);
+            let rung = known.header.meta.rung.as_str().to_owned();
+            let expected = known.header.expected_accuracy;
+            let infeasible = known.header.infeasible;
+            let lost = known.header.skipped.iter();
+            let lost =
+                lost.filter(|range| [SkipReason::Stalled, SkipReason::NotMade].contains(&range.reason));
+            for _ in 0..lost.map(|range| range.count).sum::<u64>() {
+                let outcome =
+                    FrameOutcome { on_time: false, infeasible: false, expected_accuracy: None, came: false };
+                monitor.handle_frame(now, outcome);
+            }
+            let on_time = age <= BOUND;
+            monitor.handle_frame(
+                now,
+                FrameOutcome { on_time, infeasible, expected_accuracy: expected, came: true },
+            );
+            let announced = monitor.describe(now, &around).0 == ContractState::Infeasible;
+            outcome.got.push(Got {
+                at_ms: elapsed_ms(now),
+                age_ms: age.as_secs_f64() * 1e3,
+                announced,
+                rung,
+                bytes: known.bytes,
+                infeasible,
+                sequence: frame.sequence.0,
+                reference: known.header.meta.chain.reference,
+                accuracy: expected,
+            });
+        }
+        states.push((elapsed_ms(now), monitor.describe(now, &around).0));
+    }
+    for pair in story.rates.windows(2) {
+        let (from_ms, before, after) = (pair[1].0 * 1e3, pair[0].1, pair[1].1);
+        if after >= before * 2.0 / 3.0 {
+            continue;
+        }
+        let spell = |at: f64| (from_ms..from_ms + 2e3).contains(&at);
+        let late = outcome.got.iter().filter(|got| spell(got.at_ms) && got.age_ms > 100.0);
+        outcome.settle_ms.push(late.map(|got| got.at_ms - from_ms).fold(0.0, f64::max));
+        let told = states.iter().find(|(at, state)| spell(*at) && *state == ContractState::Infeasible);
+        outcome.told_ms.push(told.map(|(at, _)| at - from_ms));
+    }
+    outcome
+}
+
+fn pedestrians(rates: &[(f64, f64)], delay_ms: u64, seed: u64) -> Story {
+    Story {
+        rates: rates.to_vec(),
+        delay_ms,
+        queue_bytes: 64_000,
+        scene: ((768, 576), 0.005),
+        profiled: true,
+        seed,
+        seconds: 60.0,
+    }
+}
+
+fn show(name: &str, outcome: &Outcome) {
+    let settle: Vec<i64> = outcome.settle_ms.iter().map(|ms| *ms as i64).collect();
+    let told: Vec<Option<i64>> = outcome.told_ms.iter().map(|ms| ms.map(|ms| ms as i64)).collect();
+    println!(
+        "{name:28} on time {:.4} p95 {:5.1} announced {:.3} delivered {:.3} cancelled {:2} switches {:4.1} settle {settle:?} told {told:?}",
+        outcome.on_time(),
+        outcome.p95_ms(),
+        outcome.announced(),
+        outcome.got.len() as f64 / outcome.published as f64,
+        outcome.cancelled_ms.len(),
+        outcome.switches_per_minute(22e3, 40e3),
+    );
+}
+
+/// For whoever works on the policy: `SETTLING=0.6,5,1 cargo test -p mez-core settling -- --nocapture` for a low rate in Mbit/s, a delay in
+/// milliseconds and a seed, with a line for each frame around the step; `SETTLING=all` for a table.
+#[test]
+fn figures() {
+    let Ok(how) = std::env::var("SETTLING") else { return };
+    let step = |low: f64, delay_ms: u64, seed: u64, log: bool| {
+        let outcome = run(&pedestrians(&[(0.0, 24.0), (20.0, low), (40.0, 24.0)], delay_ms, seed));
+        show(&format!("24-{low}-24, {delay_ms} ms, {seed}"), &outcome);
+        if log {
+            for got in &outcome.got {
+                println!("{got:?}");
+            }
+            println!("{:?}", outcome.cancelled_ms);
+        }
+    };
+    let numbers: Vec<f64> = how.split(',').filter_map(|number| number.parse().ok()).collect();
+    if let [low, delay_ms, seed] = numbers[..] {
+        return step(low, delay_ms as u64, seed as u64, true);
+    }
+    for delay_ms in [5, 20, 70] {
+        for low in [6.0, 2.4, 1.2, 0.6, 0.3, 0.1] {
+            for seed in 1..=2 {
+                step(low, delay_ms, seed, false);
+            }
+        }
+    }
+    for low in [2.0, 1.0] {
+        let story = Story {
+            scene: ((1920, 1080), 0.01),
+            profiled: false,
+            ..pedestrians(&[(0.0, 12.0), (20.0, low), (40.0, 12.0)], 5, 1)
+        };
+        show(&format!("1080p 12-{low}-12"), &run(&story));
+    }
+}

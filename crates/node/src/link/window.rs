@@ -1,0 +1,234 @@
+//! How much may be in the network at once: what the path carries in a round trip, and little more.
+//!
+//! What has left cannot be called back. CUBIC lets a window grow until something is lost, which on a path with a deep queue is a second's
+//! worth and more after the path has become slower; a stale frame that is cancelled then still stands before the newest. So the window is
+//! bounded by `GAIN · rate · (round trip + SLACK)`, with the greatest delivery rate and the smallest round trip that were seen lately, as BBR
+//! has them (Cardwell et al., 2016). Rates of packets that met no queue only show what the path carries at least.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// The bound grows by this with every round trip in which it is all that limits.
+const GAIN: f64 = 1.25;
+/// Time that a round trip may take longer than at best and the path is still filled: a few packets that wait, a receiver that
+/// acknowledges every other packet.
+const SLACK: Duration = Duration::from_millis(5);
+/// Fewer packets than this are no bound: a loss would not be noticed.
+const PACKETS_MIN: u64 = 4;
+/// For how long the greatest rate counts, in halves.
+const RATE_HALF: Duration = Duration::from_millis(500);
+/// For how long the smallest round trip counts, in halves: a route may become longer.
+const ROUND_TRIP_HALF: Duration = Duration::from_secs(5);
+/// Sendings on their way that are followed; of those beyond, the oldest are forgotten.
+const SENDINGS_MAX: usize = 1024;
+
+/// An extreme over two spans of time, the older of which is forgotten at the end of the newer.
+#[derive(Clone, Copy, Debug)]
+struct Extreme {
+    begun: Option<Instant>,
+    recent: f64,
+    before: f64,
+    better: fn(f64, f64) -> f64,
+}
+
+impl Extreme {
+    const fn new(worst: f64, better: fn(f64, f64) -> f64) -> Self {
+        Self { begun: None, recent: worst, before: worst, better }
+    }
+
+    fn note(&mut self, now: Instant, half: Duration, value: f64) {
+        let begun = *self.begun.get_or_insert(now);
+        if now.saturating_duration_since(begun) >= half {
+            (self.before, self.recent, self.begun) = (self.recent, value, Some(now));
+        }
+        self.recent = (self.better)(self.recent, value);
+    }
+
+    fn value(&self) -> f64 {
+        (self.better)(self.recent, self.before)
+    }
+}
+
+/// Packets that left together.
+#[derive(Clone, Copy, Debug)]
+struct Sending {
+    at: Instant,
+    /// What had been delivered by then, and when the last of it was acknowledged.
+    delivered: u64,
+    delivered_at: Instant,
+}
+
+/// The bound of the window of one connection.
+#[derive(Clone, Debug)]
+pub(super) struct Bound {
+    sendings: VecDeque<Sending>,
+    sent: u64,
+    delivered: u64,
+    lost: u64,
+    delivered_at: Option<Instant>,
+    /// Bytes per second.
+    rate: Extreme,
+    /// Seconds.
+    round_trip: Extreme,
+}
+
+impl Bound {
+    pub(super) fn new() -> Self {
+        Self {
+            sendings: VecDeque::new(),
+            sent: 0,
+            delivered: 0,
+            lost: 0,
+            delivered_at: None,
+            rate: Extreme::new(0.0, f64::max),
+            round_trip: Extreme::new(f64::INFINITY, f64::min),
+        }
+    }
+
+    /// Bytes have left.
+    pub(super) fn on_sent(&mut self, now: Instant, bytes: u64) {
+        // After a rest, the time of the rest is not the path's.
+        let rested = self.delivered + self.lost >= self.sent;
+        let delivered_at = self.delivered_at.filter(|_| !rested).unwrap_or(now);
+        self.sent += bytes;
+        if self.sendings.back().is_some_and(|last| last.at == now) {
+            return;
+        }
+        if self.sendings.len() == SENDINGS_MAX {
+            self.sendings.pop_front();
+        }
+        self.sendings.push_back(Sending { at: now, delivered: self.delivered, delivered_at });
+    }
+
+    /// Bytes that left at `sent` have been acknowledged.
+    pub(super) fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        self.delivered += bytes;
+        self.delivered_at = Some(now);
+        while self.sendings.front().is_some_and(|first| first.at < sent) {
+            self.sendings.pop_front();
+        }
+        let Some(sending) = self.sendings.front().filter(|first| first.at == sent).copied() else { return };
+        let round_trip = now.saturating_duration_since(sent).as_secs_f64();
+        self.round_trip.note(now, ROUND_TRIP_HALF, round_trip);
+        let least = self.round_trip.value();
+        let took = now.saturating_duration_since(sending.delivered_at).as_secs_f64().max(least).max(1e-6);
+        let rate = (self.delivered - sending.delivered) as f64 / took;
+        let met_queue = round_trip > least + SLACK.as_secs_f64();
+        if met_queue || rate > self.rate.value() {
+            self.rate.note(now, RATE_HALF, rate);
+        }
+    }
+
+    /// Bytes are taken for lost.
+    pub(super) fn on_lost(&mut self, bytes: u64) {
+        self.lost += bytes;
+    }
+
+    /// The most bytes that may be on their way, in packets of `mtu` bytes; `None` as long as nothing is known of the path.
+    pub(super) fn bytes_max(&self, mtu: u64) -> Option<u64> {
+        let (rate, round_trip) = (self.rate.value(), self.round_trip.value());
+        let bytes = GAIN * rate * (round_trip + SLACK.as_secs_f64());
+        (rate > 0.0).then(|| (bytes as u64).max(PACKETS_MIN * mtu))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MTU: u64 = 1_452;
+
+    /// A path of one queue and a delay, and a sender that always has as much to send as the bound allows, but for rests.
+    struct Path {
+        bound: Bound,
+        origin: Instant,
+        now_us: u64,
+        free_us: u64,
+        /// When each packet is acknowledged, and when it left.
+        on_way: VecDeque<(u64, u64)>,
+        queued_most: u64,
+    }
+
+    impl Path {
+        fn new() -> Self {
+            let (bound, origin) = (Bound::new(), Instant::now());
+            Self { bound, origin, now_us: 0, free_us: 0, on_way: VecDeque::new(), queued_most: 0 }
+        }
+
+        fn at(&self, us: u64) -> Instant {
+            self.origin + Duration::from_micros(us)
+        }
+
+        /// Sends for so long over a path that carries so many bytes per millisecond; `frame` bytes of every 66 ms.
+        fn run(&mut self, ms: u64, bytes_per_ms: u64, round_trip_us: u64, frame: u64) {
+            let end = self.now_us + ms * 1_000;
+            let (mut left, mut next) = (0, self.now_us);
+            self.queued_most = 0;
+            while self.now_us < end {
+                while let Some((_, sent)) = self.on_way.pop_front_if(|(due, _)| *due <= self.now_us) {
+                    let (now, sent) = (self.at(self.now_us), self.at(sent));
+                    self.bound.on_ack(now, sent, MTU);
+                }
+                if self.now_us >= next {
+                    (left, next) = (frame, next + 66_000);
+                }
+                let window = self.bound.bytes_max(MTU).unwrap_or(10 * MTU);
+                while left > 0 && (self.on_way.len() as u64 + 1) * MTU <= window {
+                    left = left.saturating_sub(MTU);
+                    let now = self.at(self.now_us);
+                    self.bound.on_sent(now, MTU);
+                    self.free_us = self.free_us.max(self.now_us) + MTU * 1_000 / bytes_per_ms;
+                    self.on_way.push_back((self.free_us + round_trip_us, self.now_us));
+                }
+                let queued = self.free_us.saturating_sub(self.now_us) * bytes_per_ms / 1_000;
+                self.queued_most = self.queued_most.max(queued);
+                self.now_us += 100;
+            }
+        }
+
+        fn window(&self) -> u64 {
+            self.bound.bytes_max(MTU).expect("something was sent")
+        }
+    }
+
+    #[test]
+    fn the_bound_is_what_the_path_carries_and_a_little_more() {
+        for round_trip_us in [2_000, 6_000, 40_000, 140_000] {
+            let mut path = Path::new();
+            path.run(3_000, 3_000, round_trip_us, u64::MAX);
+            let carries = 3_000 * round_trip_us / 1_000;
+            assert!(path.window() >= carries, "{} of {carries} bytes", path.window());
+            let most = carries * 5 / 4 + 3_000 * 8;
+            assert!(path.window() <= most, "{} bytes, where {carries} fill the path", path.window());
+            assert!(path.queued_most <= most - carries / 2, "{} bytes waited", path.queued_most);
+        }
+    }
+
+    #[test]
+    fn a_path_that_became_faster_is_filled_again() {
+        let mut path = Path::new();
+        path.run(3_000, 100, 6_000, u64::MAX);
+        assert!(path.window() <= 5 * MTU, "{}", path.window());
+        path.run(500, 3_000, 6_000, u64::MAX);
+        assert!(path.window() >= 18_000, "{}", path.window());
+    }
+
+    #[test]
+    fn a_path_that_became_slower_holds_less_soon() {
+        let mut path = Path::new();
+        path.run(3_000, 3_000, 6_000, u64::MAX);
+        path.run(2_500, 75, 6_000, 3_000);
+        assert!(path.window() <= 5 * MTU, "{}", path.window());
+        path.run(500, 75, 6_000, 9_000);
+        assert!(path.queued_most <= 6 * MTU, "{} bytes waited", path.queued_most);
+    }
+
+    #[test]
+    fn frames_that_do_not_fill_the_path_do_not_lower_the_bound() {
+        let mut path = Path::new();
+        path.run(1_000, 3_000, 6_000, 150_000);
+        let before = path.window();
+        path.run(20_000, 3_000, 6_000, MTU);
+        assert!(path.window() >= before * 3 / 4, "{} of {before} bytes", path.window());
+    }
+}
