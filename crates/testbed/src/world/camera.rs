@@ -37,8 +37,8 @@ const FROZEN_LOOK: Duration = ms(15);
 /// One frame in so many makes the codec fail, and one in so many makes it hang.
 const CODEC_FAILS_ONCE_IN: u64 = 150;
 const CODEC_HANGS_ONCE_IN: u64 = 400;
-/// Frames are not given up as stalled while something has got through within this.
-const STALLED_MIN: Duration = ms(75);
+/// Frames are not given up as stalled while something has got through within the latency bound, or this where there is none.
+const STALL_BOUND_DEFAULT: Duration = ms(1_000);
 /// How late [`Bug::LeftUntold`] is.
 const LEFT_UNTOLD_MS: u64 = 100;
 /// How long before its publishing a frame was exposed, as publishers say who give capture times.
@@ -615,7 +615,10 @@ impl World {
                 let progress =
                     process.connections.get(&connection).map_or(Moment::START, |known| known.progress);
                 // What makes no progress may be cancelled at any time, and what nobody wants.
-                let stalled = now.since(progress) >= STALLED_MIN || process.broker.demand().is_none();
+                let demand = process.broker.demand();
+                let bounds = demand.iter().flat_map(|demand| &demand.contracts);
+                let bound = bounds.filter_map(|contract| contract.latency_bound).min();
+                let stalled = now.since(progress) >= bound.unwrap_or(STALL_BOUND_DEFAULT) || demand.is_none();
                 self.checks.expect(gives_way || stalled, "cancels", || {
                     format!(
                         "camera {index} cancels {frame}, of which {unsent} bytes are unsent, for no newer one"

@@ -22,6 +22,8 @@ const STALL_MAX: Duration = Duration::from_secs(5);
 const USUAL_GAP_MAX: Duration = Duration::from_secs(1);
 /// How long a pause is remembered.
 const USUAL_GAP_WINDOW: Duration = Duration::from_secs(10);
+/// Within this a link says how much of a frame has left, if anything has.
+const SAID_WITHIN: Duration = Duration::from_millis(10);
 /// How often frames are tried while the link makes no progress.
 const OUTAGE_INTERVAL: Duration = Duration::from_millis(100);
 /// The round trip that is assumed before one was measured.
@@ -62,6 +64,8 @@ struct InFlight {
     unsent: u64,
     /// Payload bytes that the edge has reported.
     arrived: u32,
+    /// When it was given to the link.
+    begun: Instant,
 }
 
 impl Link {
@@ -108,9 +112,11 @@ impl Link {
         self.sending.is_some()
     }
 
-    /// The frame that has bytes not yet sent: all of its bytes, and those that have not left.
-    pub(super) fn sending(&self) -> Option<(FrameId, u64, u64)> {
-        self.sending.map(|sending| (sending.frame, sending.bytes, sending.unsent))
+    /// The frame that has bytes not yet sent: all of its bytes, and those that have not left. `None` also where it was only just given
+    /// to the link, which has had no time to say what left.
+    pub(super) fn being_sent(&self, now: Instant) -> Option<(FrameId, u64, u64)> {
+        let known = |sending: &InFlight| now.saturating_since(sending.begun) >= SAID_WITHIN;
+        self.sending.filter(known).map(|sending| (sending.frame, sending.bytes, sending.unsent))
     }
 
     /// So many bytes of the frame that is being sent have not left. What has left does not come back, whatever is said.
@@ -131,7 +137,8 @@ impl Link {
             *retry = now + OUTAGE_INTERVAL;
         }
         self.newest_sent = self.newest_sent.max(Some(frame));
-        self.sending = Some(InFlight { frame, bytes: bytes as u64, unsent: bytes as u64, arrived: 0 });
+        self.sending =
+            Some(InFlight { frame, bytes: bytes as u64, unsent: bytes as u64, arrived: 0, begun: now });
     }
 
     /// The last byte of a frame has left.

@@ -65,7 +65,7 @@ impl CameraBroker {
     /// they are only stall: where each of them takes longer than the bound, none would ever arrive.
     fn cancel_late(&mut self, now: Instant) {
         let Some((wish, link)) = self.joint().zip(self.active_link()) else { return };
-        let Some((sending, bytes, unsent)) = link.sending() else { return };
+        let Some((sending, bytes, unsent)) = link.being_sent(now) else { return };
         if unsent == 0 || link.is_out() || self.making.is_some() {
             return;
         }

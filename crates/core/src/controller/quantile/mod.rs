@@ -108,6 +108,14 @@ const STRETCH_SHARE: f64 = 0.6;
 const STRETCH_LATE_INTERVAL: Duration = Duration::from_secs(5);
 /// After one that showed that the link is faster, the next comes after this.
 const STRETCH_AGAIN: Duration = Duration::from_millis(150);
+/// A frame that begins a chain anew has so many times the bytes of one that goes on, at least.
+const BEGINS_FACTOR: f64 = 1.5;
+/// After a fall a better rung that a chain begins anew for waits for so long; twice as long after every rise that did not last,
+const RISE_WAIT_MIN: Duration = Duration::from_secs(1);
+/// and no longer than this.
+const RISE_WAIT_MAX: Duration = Duration::from_secs(16);
+/// A rise has lasted that was not followed by a fall within this.
+const RISE_KEPT_MIN: Duration = Duration::from_secs(10);
 /// With own bytes on their way, a frame that is less probable than this to be on time waits for them: it would only make
 /// the next one late as well.
 const WORTH_QUEUEING: f64 = 0.5;
@@ -141,6 +149,12 @@ pub struct Quantile {
     probed: Instant,
     /// When a frame may be made larger to measure the link by.
     stretch_due: Instant,
+    /// The rung of the last frame, and when the one before was lower.
+    rung: Option<usize>,
+    rose: Option<Instant>,
+    /// After a fall, when a better rung may be tried that a chain begins anew for, and how long that was to wait.
+    rise_wait: Duration,
+    rise_due: Instant,
     /// The rung that was tried last while frames were too small to measure the link by.
     probed_blind: usize,
     /// What was predicted for the frame that was chosen last.
@@ -184,6 +198,10 @@ impl Quantile {
             heard: None,
             probed: Instant::ZERO,
             stretch_due: Instant::ZERO,
+            rung: None,
+            rose: None,
+            rise_wait: RISE_WAIT_MIN,
+            rise_due: Instant::ZERO,
             probed_blind: 0,
             predicted: None,
         }
@@ -284,12 +302,35 @@ impl Quantile {
     fn best(&self, offer: &Offer<'_>, outlook: &Outlook, lowest: Prospect) -> Prospect {
         let mut best = lowest;
         for rung in lowest.rung + 1..=self.highest(offer.ladder) {
+            if self.is_held(offer, rung) {
+                continue;
+            }
             let prospect = self.prospect(offer, outlook, rung);
             if prospect.worth > best.worth {
                 best = prospect;
             }
         }
         best
+    }
+
+    /// Whether a better rung that a chain would have to begin anew for is not to be tried yet, because one was fallen back from.
+    fn is_held(&self, offer: &Offer<'_>, rung: usize) -> bool {
+        let Some(coding) = offer.coding.filter(|coding| coding.stretches) else { return false };
+        let begins = coding.alone[rung].mean > BEGINS_FACTOR * offer.ladder.rungs()[rung].bytes.mean;
+        begins && coding.continues.is_some_and(|place| rung > place) && offer.now < self.rise_due
+    }
+
+    /// A frame goes at a rung: notes rises and falls.
+    fn note_rung(&mut self, now: Instant, rung: usize) {
+        match self.rung.replace(rung) {
+            Some(before) if rung > before => self.rose = Some(now),
+            Some(before) if rung < before => {
+                let soon = self.rose.take().is_some_and(|rose| now.saturating_since(rose) < RISE_KEPT_MIN);
+                self.rise_wait = if soon { (self.rise_wait * 2).min(RISE_WAIT_MAX) } else { RISE_WAIT_MIN };
+                self.rise_due = now + self.rise_wait;
+            }
+            _ => {}
+        }
     }
 
     /// One rung more, from time to time, while it is the congestion window that limits, which grows only when it is used; or while
@@ -359,6 +400,7 @@ impl Policy for Quantile {
 
     fn handle_sent(&mut self, frame: &SentFrame) {
         self.tried = Some(frame.sent);
+        self.note_rung(frame.sent, frame.rung);
         let bytes = f64::from(frame.bytes);
         self.largest_bytes = bytes.max(self.largest_bytes * LARGEST_KEPT);
         let ratio = bytes / f64::from(frame.expected_bytes.max(1));
@@ -383,6 +425,7 @@ impl Policy for Quantile {
         if self.rate.is_faster {
             // The link carries more than was thought: how much more is to be known soon.
             self.stretch_due = self.stretch_due.min(now + STRETCH_AGAIN);
+            self.rise_due = now;
         }
         let on_time = arrival.last <= landed.flight.due;
         if !self.rate.blind || !on_time {
