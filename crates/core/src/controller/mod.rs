@@ -137,6 +137,8 @@ pub struct Coding<'a> {
     pub every: &'a [u32],
     /// Whether a frame that goes on can be made larger than its rung says ([`Choice::stretch_bytes`]).
     pub stretches: bool,
+    /// By place in the ladder: whether a frame can go on there, as one of another quantiser and the same width can. None: only at `continues`.
+    pub goes_on: &'a [bool],
 }
 
 impl Offer<'_> {

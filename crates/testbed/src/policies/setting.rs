@@ -154,7 +154,7 @@ impl Slots {
     pub(super) fn coding(&self, chain: Option<&ChainEnd>) -> Option<Coding<'_>> {
         let Coded { alone, every, .. } = self.coded.as_ref()?;
         let (continues, left_out) = (chain.map(|chain| chain.rung), chain.map_or(0, |chain| chain.left_out));
-        Some(Coding { continues, left_out, alone, every, stretches: false })
+        Some(Coding { continues, left_out, alone, every, stretches: false, goes_on: &[] })
     }
 }
 

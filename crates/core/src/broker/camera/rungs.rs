@@ -118,6 +118,8 @@ pub(super) struct Costs {
     continues: Option<usize>,
     /// Frames that were lost since the one that it would refer to.
     lost: u32,
+    /// By place in the ladder: whether a frame can go on there.
+    goes_on: Vec<bool>,
     /// By place in the ladder: what a frame has at any other rung than that.
     sizes: Vec<ByteSizes>,
     /// By place in the ladder: the most bytes that a frame may have.
@@ -172,15 +174,18 @@ impl Rungs {
         let lost = before.map_or(0, |before| before.lost);
         let before = before.map(|before| before.setting);
         let continues = before.and_then(|before| self.settings.iter().position(|setting| setting == before));
-        let mut costs = Costs { continues, lost, sizes: Vec::new(), bytes_max: Vec::new() };
+        let mut costs =
+            Costs { continues, lost, goes_on: Vec::new(), sizes: Vec::new(), bytes_max: Vec::new() };
         for (place, setting) in self.settings.iter().enumerate() {
             let sizes = self.ladder.rungs()[place].bytes;
             if !setting.is_chained() {
+                costs.goes_on.push(true);
                 costs.sizes.push(sizes);
                 costs.bytes_max.push(None);
                 continue;
             }
             let goes_on = before.is_some_and(|before| goes_on(before, setting));
+            costs.goes_on.push(goes_on);
             let (sizes, least) = match goes_on {
                 true => (sizes, sizes.mean),
                 false => (self.alone[place], self.alone[place].mean * ALONE_CUT_MAX),
@@ -218,6 +223,7 @@ impl Costs {
             alone: &self.sizes,
             every: &rungs.every,
             stretches: true,
+            goes_on: &self.goes_on,
         }
     }
 

@@ -108,10 +108,8 @@ const STRETCH_SHARE: f64 = 0.6;
 const STRETCH_LATE_INTERVAL: Duration = Duration::from_secs(5);
 /// After one that showed that the link is faster, the next comes after this.
 const STRETCH_AGAIN: Duration = Duration::from_millis(150);
-/// A frame that begins a chain anew has so many times the bytes of one that goes on, at least.
-const BEGINS_FACTOR: f64 = 1.5;
 /// After a fall a better rung that a chain begins anew for waits for so long; twice as long after every rise that did not last,
-const RISE_WAIT_MIN: Duration = Duration::from_secs(1);
+const RISE_WAIT_MIN: Duration = Duration::from_secs(2);
 /// and no longer than this.
 const RISE_WAIT_MAX: Duration = Duration::from_secs(16);
 /// A rise has lasted that was not followed by a fall within this.
@@ -316,7 +314,7 @@ impl Quantile {
     /// Whether a better rung that a chain would have to begin anew for is not to be tried yet, because one was fallen back from.
     fn is_held(&self, offer: &Offer<'_>, rung: usize) -> bool {
         let Some(coding) = offer.coding.filter(|coding| coding.stretches) else { return false };
-        let begins = coding.alone[rung].mean > BEGINS_FACTOR * offer.ladder.rungs()[rung].bytes.mean;
+        let begins = !coding.goes_on.get(rung).copied().unwrap_or(false);
         begins && coding.continues.is_some_and(|place| rung > place) && offer.now < self.rise_due
     }
 
@@ -425,6 +423,8 @@ impl Policy for Quantile {
         if self.rate.is_faster {
             // The link carries more than was thought: how much more is to be known soon.
             self.stretch_due = self.stretch_due.min(now + STRETCH_AGAIN);
+        }
+        if self.rate.is_another {
             self.rise_due = now;
         }
         let on_time = arrival.last <= landed.flight.due;

@@ -9,6 +9,10 @@ pub(super) const PAIRS_MAX: usize = 120;
 const SHIFT_PAIRS_MIN: usize = 20;
 /// Errors above this, in logarithms, are not the usual: half as fast again.
 const FASTER: f64 = 0.4;
+/// Above this the link is another: 2.7 times as fast.
+const ANOTHER: f64 = 1.0;
+/// Fewer bytes than these may have come in one burst, whatever the link.
+const ANOTHER_BYTES_MIN: f64 = 6e3;
 /// What is assumed of errors before any was seen: the link may be half as fast as the first frame showed.
 const UNKNOWN: [Pair; 2] = [Pair::waiting(0.0, 1.0, 1.0), Pair::waiting(0.0, 1.0, 2.0)];
 
@@ -70,6 +74,8 @@ pub(super) struct Rate {
     pub(super) is_dull: bool,
     /// The last frame showed that the link is much faster than was thought.
     pub(super) is_faster: bool,
+    /// It showed that the link is another than it was: several times as fast.
+    pub(super) is_another: bool,
     /// The last sample was held back by the congestion window.
     pub(super) window_limited: bool,
 }
@@ -85,6 +91,7 @@ impl Rate {
             blind: false,
             is_dull: false,
             is_faster: false,
+            is_another: false,
             window_limited: false,
         }
     }
@@ -94,7 +101,7 @@ impl Rate {
         self.window_limited = sample.window_limited;
         // A frame of one packet has no duration.
         self.blind = sample.bytes < 1.0;
-        (self.is_dull, self.is_faster) = (self.blind, false);
+        (self.is_dull, self.is_faster, self.is_another) = (self.blind, false, false);
         if self.blind {
             return;
         }
@@ -108,7 +115,8 @@ impl Rate {
             return;
         };
         let error = measured - log_rate;
-        self.is_faster = error > FASTER;
+        (self.is_faster, self.is_another) =
+            (error > FASTER, error > ANOTHER && sample.bytes >= ANOTHER_BYTES_MIN);
         // Too little to be sure of, as long as the estimate holds.
         self.is_dull = few;
         if at_least && error < 0.0 {

@@ -234,7 +234,7 @@ fn coded<'a>(
     alone: &'a [ByteSizes],
     continues: Option<usize>,
 ) -> Offer<'a> {
-    let coding = Coding { continues, left_out: 0, alone, every: &[1, 1], stretches: false };
+    let coding = Coding { continues, left_out: 0, alone, every: &[1, 1], stretches: false, goes_on: &[] };
     Offer { coding: Some(coding), ..offer(now, ladder) }
 }
 
@@ -267,7 +267,14 @@ fn what_was_left_out_comes_with_the_next_frame_but_at_most_a_new_beginning() {
     let ladder = two_rungs([20e3, 40e3]);
     let alone = [60e3, 100e3].map(|bytes| ByteSizes::around(bytes, 0.08));
     let bytes = |left_out| {
-        let coding = Coding { continues: Some(1), left_out, alone: &alone, every: &[1, 3], stretches: false };
+        let coding = Coding {
+            continues: Some(1),
+            left_out,
+            alone: &alone,
+            every: &[1, 3],
+            stretches: false,
+            goes_on: &[],
+        };
         let offer = Offer { coding: Some(coding), ..offer(Instant::ZERO, &ladder) };
         assert_eq!(offer.interval_at(1), offer.interval * 3);
         (offer.bytes(0).mean.round(), offer.bytes(1).mean.round())
