@@ -169,7 +169,8 @@ def profile(value: StrPath | Mapping[str, object] | None) -> tuple[bytes | None,
             ) from error
     if not isinstance(value, str | os.PathLike):
         raise wrong_type(
-            "profile", f"profile is {_shown(value)}; give a path, a dict, or the name of a profile at the edge"
+            "profile",
+            f"profile is {_shown(value)}; give a path, a dict, or the name of a profile at the edge",
         )
     # A name has neither a folder nor an ending; the edge keeps it under one.
     if isinstance(value, str) and not value.endswith(".json") and os.sep not in value:
@@ -210,7 +211,8 @@ def _text_ns(field: str, value: str, now_ns: Callable[[], int]) -> int:
         raise invalid(field, f"{field} is {_shown(value)}; {remedy}") from None
     if when.tzinfo is None:
         raise invalid(
-            field, f"{field} is {_shown(value)}, which does not say in which time zone; add Z for UTC, or +02:00"
+            field,
+            f"{field} is {_shown(value)}, which does not say in which time zone; add Z for UTC, or +02:00",
         )
     return _duration_ns(when - _EPOCH)
 
