@@ -124,8 +124,8 @@ def utc_ns(field: str, value: Time, now_ns: Callable[[], int] = time.time_ns) ->
         if value.tzinfo is None:
             raise invalid(
                 field,
-                f"{field} is {_shown(value)}, which does not say in which time zone; give an aware datetime, such "
-                "as datetime.now(timezone.utc), or value.astimezone() if it is local time",
+                f"{field} is {_shown(value)}, which does not say in which time zone; give an aware datetime, "
+                "such as datetime.now(timezone.utc), or value.astimezone() if it is local time",
             )
         ns = _duration_ns(value - _EPOCH)
     elif isinstance(value, datetime.timedelta):
