@@ -1,5 +1,6 @@
 """A picture of a scenario over time: what links carried, latency, size as delivered, and accuracy."""
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from mez.demo.report import ScenarioResults
 
 _INFEASIBLE: Final = "#c44e52"
+_TITLE_COLUMNS: Final = 110
 
 
 def draw(results: "ScenarioResults", path: Path) -> None:
@@ -68,7 +70,7 @@ def draw(results: "ScenarioResults", path: Path) -> None:
         scored.set_ylabel("accuracy")
         scored.set_xlabel("seconds")
         latency.legend(frameon=False, ncols=4, fontsize=7)
-        carried.set_title(f"{scenario.name}: {scenario.about}", fontsize=9)
+        carried.set_title(textwrap.fill(f"{scenario.name}: {scenario.about}", _TITLE_COLUMNS), fontsize=9)
         figure.savefig(path)
 
 
