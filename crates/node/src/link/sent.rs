@@ -76,7 +76,7 @@ impl FrameSent {
     }
 
     /// Tells how many of `payload_bytes` have not left, whenever that has changed and no more often than in every `interval`, until
-    /// all have. Never ends by itself otherwise.
+    /// all have. Never ends by itself otherwise. A frame that leaves within the first `interval` is not worth a word.
     pub(super) async fn tell_unsent<F: Future<Output = ()>>(
         &self,
         payload_bytes: u64,
@@ -84,6 +84,7 @@ impl FrameSent {
         mut tell: impl FnMut(u64) -> F,
     ) {
         let mut told = payload_bytes;
+        tokio::time::sleep(interval).await;
         while told > 0 {
             let changed = self.counters.0.changed.notified();
             tokio::pin!(changed);

@@ -224,6 +224,8 @@ impl Sender<'_> {
             if let Some(mut header) = newest.header.take() {
                 self.streams += 1;
                 newest.stream = self.streams;
+                // A frame that leaves within the first interval is not worth a word.
+                self.told = Instant::now();
                 if header.history == 0 {
                     header.trace.stamp(Stage::Sent, monotonic_now());
                 }
