@@ -64,6 +64,10 @@ impl EdgeClient {
     /// Connects to the first edge broker of `addresses` that answers: at least one, in order of preference, all of one site. While
     /// it is gone, or has no camera of a subscription connected and another one has, subscriptions go on there.
     /// `credentials` are needed for all but a Unix socket.
+    ///
+    /// # Panics
+    ///
+    /// Without an address.
     pub async fn connect(
         addresses: Vec<Address>,
         credentials: Option<&Credentials>,

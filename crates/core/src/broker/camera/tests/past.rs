@@ -1,0 +1,291 @@
+//! Questions for frames of the past.
+
+use super::*;
+use crate::broker::camera::{HISTORY_REQUESTS_MAX, HISTORY_SHARE};
+use crate::frame::{ChainLink, Reference, Rung};
+use crate::history::{PastAnswer, PastQuery, Reach};
+use crate::units::Timestamp;
+use crate::wire::{HistoryCode, HistoryRequest};
+
+fn question(request: u64, rung: &str) -> Message {
+    let query = PastQuery {
+        after: None,
+        before: None,
+        begin: Timestamp::MIN,
+        end: Timestamp::MAX,
+        newest: false,
+        reach: Reach::Disk,
+        quality: None,
+    };
+    Message::HistoryRequest(HistoryRequest {
+        request,
+        query,
+        rung: Rung::new(rung).unwrap(),
+        count: 1,
+        continues: false,
+    })
+}
+
+/// Before it is known how large a frame the edge takes, none is looked for.
+#[test]
+fn who_has_not_welcomed_the_camera_asks_for_nothing() {
+    let mut rig = Rig::new();
+    rig.publish(10);
+    rig.broker.handle_dialled(rig.now, LinkId(1), EdgeIndex(0));
+    rig.message(1, question(1, Rung::ORIGINAL));
+    let outputs = rig.take();
+    assert!(
+        outputs.iter().any(|output| matches!(output, CameraOutput::Close { link: LinkId(1) })),
+        "{outputs:?}"
+    );
+    assert_eq!(ticket(&outputs), None);
+}
+
+/// As number 0 a frame would be taken for a live one.
+#[test]
+fn a_question_without_a_number_is_passed_over() {
+    let mut rig = Rig::connected(Contract::default());
+    rig.publish(10);
+    rig.take();
+    rig.message(1, question(0, Rung::ORIGINAL));
+    assert_eq!(ticket(&rig.take()), None);
+    rig.message(1, question(1, Rung::ORIGINAL));
+    assert!(ticket(&rig.take()).is_some());
+}
+
+fn several(request: u64, count: u16) -> Message {
+    let Message::HistoryRequest(one) = question(request, "original") else { unreachable!() };
+    Message::HistoryRequest(HistoryRequest { count, ..one })
+}
+
+/// The ticket of the look into the log that is asked for.
+fn ticket(outputs: &[CameraOutput]) -> Option<u64> {
+    outputs.iter().find_map(|output| match output {
+        CameraOutput::ReadHistory { ticket, .. } => Some(*ticket),
+        _ => None,
+    })
+}
+
+fn sent_of_the_past(outputs: &[CameraOutput]) -> Option<u64> {
+    outputs.iter().find_map(|output| match output {
+        CameraOutput::SendFrame { header, .. } if header.history > 0 => Some(header.history),
+        _ => None,
+    })
+}
+
+/// A frame of the past waits until the live one has left, and afterwards the link rests from the past.
+#[test]
+fn the_past_goes_behind_live_frames_and_takes_its_share() {
+    let mut rig = Rig::connected(Contract::default());
+    rig.publish(500);
+    let live: Vec<CameraOutput> = rig.take();
+    let frame = live.iter().find_map(|o| match o {
+        CameraOutput::SendFrame { header, .. } => Some(header.meta.id),
+        _ => None,
+    });
+    let frame = frame.expect("the live frame goes at once");
+    rig.broker.handle_message(rig.now, LinkId(1), question(1, "original"));
+    rig.broker.handle_message(rig.now, LinkId(1), question(2, "original"));
+    let record = rig.broker.cursor.reader().newest().unwrap();
+    let found = || PastAnswer { record: Some(record.clone()), ..PastAnswer::default() };
+    let looked = ticket(&rig.take()).expect("it looks into its log");
+    rig.broker.handle_history(rig.now, looked + 7, found());
+    rig.broker.handle_history(rig.now, looked, found());
+    assert_eq!(sent_of_the_past(&rig.take()), None, "the live frame has bytes not yet sent");
+    rig.broker.handle_sent(rig.now, LinkId(1), frame);
+    let outputs = rig.take();
+    assert_eq!(sent_of_the_past(&outputs), Some(1));
+    // The next one is looked for meanwhile.
+    let looked = ticket(&outputs).expect("the next question");
+    rig.broker.handle_history(rig.now, looked, found());
+    assert_eq!(sent_of_the_past(&rig.take()), None, "one at a time has bytes that have not left");
+    let took = Duration::from_millis(20);
+    rig.now += took;
+    rig.broker.handle_history_sent(rig.now, LinkId(1), 1);
+    assert_eq!(sent_of_the_past(&rig.take()), None, "the link rests from the past");
+    rig.now += took.mul_f64(1.0 / HISTORY_SHARE - 1.0);
+    rig.broker.handle_timeout(rig.now);
+    assert_eq!(sent_of_the_past(&rig.take()), Some(2));
+}
+
+/// With all of the link's time there is no rest; a share that makes no sense is the usual one.
+#[test]
+fn the_share_of_the_past_can_be_set() {
+    for (share, rests) in [(1.0, 0), (0.5, 20), (f64::NAN, 60)] {
+        let mut rig = Rig::connected(Contract::default());
+        rig.publish(500);
+        let record = rig.broker.cursor.reader().newest().unwrap();
+        rig.broker.handle_sent(rig.now, LinkId(1), record.frame.meta.id);
+        rig.broker.set_history_share(share);
+        for request in [1, 2] {
+            rig.broker.handle_message(rig.now, LinkId(1), question(request, "original"));
+        }
+        let found = || PastAnswer { record: Some(record.clone()), ..PastAnswer::default() };
+        let looked = ticket(&rig.take()).unwrap();
+        rig.broker.handle_history(rig.now, looked, found());
+        let looked = ticket(&rig.take()).unwrap();
+        rig.broker.handle_history(rig.now, looked, found());
+        rig.now += Duration::from_millis(20);
+        rig.broker.handle_history_sent(rig.now, LinkId(1), 1);
+        assert_eq!(sent_of_the_past(&rig.take()), (rests == 0).then_some(2), "{share}");
+        rig.now += Duration::from_millis(rests);
+        rig.broker.handle_timeout(rig.now);
+        assert_eq!(sent_of_the_past(&rig.take()), (rests > 0).then_some(2), "{share}");
+    }
+}
+
+/// A request for several is answered by frames that follow each other, until there is none; one that the edge does not take is
+/// passed over; and nobody waits for one that was withdrawn.
+#[test]
+fn a_request_for_several_frames_goes_on_behind_each() {
+    let mut rig = Rig::connected(Contract::default());
+    rig.broker.handle_message(rig.now, LinkId(1), several(5, 3));
+    rig.broker.handle_message(rig.now, LinkId(1), several(20, 3));
+    rig.publish(10);
+    let published = rig.broker.cursor.reader().newest().unwrap();
+    let live = published.frame.meta.id;
+    rig.broker.handle_sent(rig.now, LinkId(1), live);
+    let found = |sequence: u64, bytes: usize| {
+        let mut record = published.clone();
+        record.frame.meta.id.sequence = Sequence(sequence);
+        record.frame.payload = vec![0; bytes].into();
+        PastAnswer { record: Some(record), ..PastAnswer::default() }
+    };
+    let mut asked_after = Vec::new();
+    let mut answers = [found(1, 10), found(2, 70 << 20), found(3, 10), PastAnswer::default()].into_iter();
+    let (mut sent, mut ended) = (Vec::new(), Vec::new());
+    for _ in 0..6 {
+        for output in rig.take() {
+            match output {
+                CameraOutput::ReadHistory { ticket, query } => {
+                    asked_after.push(query.after.map(|after| after.sequence.0));
+                    let Some(answer) = answers.next() else { continue };
+                    rig.broker.handle_history(rig.now, ticket, answer);
+                }
+                CameraOutput::SendFrame { header, .. } if header.history > 0 => {
+                    sent.push((header.history, header.meta.id.sequence.0));
+                    rig.now += Duration::from_millis(1);
+                    rig.broker.handle_history_sent(rig.now, LinkId(1), header.history);
+                    rig.now += Duration::from_millis(10);
+                    rig.broker.handle_timeout(rig.now);
+                }
+                CameraOutput::Send { message: Message::HistoryEnd(end), .. } => ended.push(end.request),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(sent, [(5, 1), (6, 3)]);
+    assert_eq!((ended, asked_after), (vec![7], vec![None, Some(1), Some(2), Some(3), None]));
+    // What goes on behind frames that came is looked for behind them; what nobody knows ends at once.
+    rig.broker.handle_message(rig.now, LinkId(1), several(22, 0));
+    assert_eq!(rig.broker.history.due(), None);
+    rig.broker.handle_message(rig.now, LinkId(1), several(30, 1));
+    assert!(ticket(&rig.take()).is_some(), "the one that was withdrawn is in nobody's way");
+}
+
+/// What is asked for at a rung goes through a codec of its own, one at a time, while none of a live frame is at work; what cannot be made is
+/// told by the next that can; and the codec has no more than the past's share of the time.
+#[test]
+fn frames_of_the_past_are_made_into_what_was_asked_for() {
+    const RUNG: &str = "jpeg/w32/q50/420";
+    let mut rig = Rig::connected(Contract::default());
+    rig.publish(500);
+    let record = rig.broker.cursor.reader().newest().unwrap();
+    rig.broker.handle_sent(rig.now, LinkId(1), record.frame.meta.id);
+    let Message::HistoryRequest(one) = question(5, RUNG) else { unreachable!() };
+    rig.broker.handle_message(
+        rig.now,
+        LinkId(1),
+        Message::HistoryRequest(HistoryRequest { count: 2, ..one }),
+    );
+    let work = |outputs: &[CameraOutput]| {
+        outputs.iter().find_map(|output| match output {
+            CameraOutput::TransformPast { ticket, transform } => Some((*ticket, transform.clone())),
+            _ => None,
+        })
+    };
+    let find = |rig: &mut Rig, outputs: &[CameraOutput], sequence: u64| {
+        let mut record = record.clone();
+        record.frame.meta.id.sequence = Sequence(sequence);
+        let answer = PastAnswer { record: Some(record), ..PastAnswer::default() };
+        rig.broker.handle_history(rig.now, ticket(outputs).expect("it looks into its log"), answer);
+        rig.take()
+    };
+    let made = |rung: &str| Transformed::Made {
+        payload: vec![1; 20].into(),
+        encoding: Encoding::Jpeg,
+        width: 32,
+        height: 24,
+        rung: Rung::new(rung).unwrap(),
+        chain: ChainLink::still(Sequence(1)),
+    };
+    let outputs = rig.take();
+    let outputs = find(&mut rig, &outputs, 1);
+    let (number, transform) = work(&outputs).expect("a codec is given the frame");
+    assert_eq!((transform.setting.to_string().as_str(), transform.reference), (RUNG, Reference::Independent));
+    assert_eq!(sent_of_the_past(&outputs), None);
+
+    // The codec took 20 ms and made less of it than was asked: the frame is passed over, and the codec rests.
+    rig.now += Duration::from_millis(20);
+    rig.broker.handle_past_transformed(rig.now, number, made("jpeg/w32/q10/420"));
+    let outputs = rig.take();
+    let outputs = find(&mut rig, &outputs, 2);
+    assert!(work(&outputs).is_none(), "the codec rests");
+    rig.now += Duration::from_millis(60);
+    rig.broker.handle_timeout(rig.now);
+    let (number, _) = work(&rig.take()).expect("it has rested");
+    rig.broker.handle_past_transformed(rig.now, number + 1, made(RUNG));
+    assert_eq!(sent_of_the_past(&rig.take()), None, "nobody asked for that");
+    rig.broker.handle_past_transformed(rig.now, number, made(RUNG));
+    let outputs = rig.take();
+    let header = outputs.iter().find_map(|output| match output {
+        CameraOutput::SendFrame { header, .. } => Some(header),
+        _ => None,
+    });
+    let header = header.expect("the second frame goes");
+    assert_eq!((header.history, header.meta.rung.as_str(), header.meta.width), (5, RUNG, 32));
+    let not_made = SkipRange { first: Sequence(1), count: 1, reason: SkipReason::NotMade };
+    assert_eq!(header.skipped, [not_made]);
+
+    // Nobody wants the next one any more while it is made: the codec is given no other before it is done.
+    find(&mut rig, &outputs, 3);
+    let withdrawn = HistoryRequest { request: 6, count: 0, ..one_of(RUNG) };
+    rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryRequest(withdrawn));
+    rig.broker.handle_message(rig.now, LinkId(1), question(9, RUNG));
+    let outputs = rig.take();
+    let outputs = find(&mut rig, &outputs, 1);
+    assert!(work(&outputs).is_none(), "it is still at work");
+    rig.broker.handle_past_transformed(rig.now, number + 1, made(RUNG));
+    assert!(work(&rig.take()).is_some());
+}
+
+fn one_of(rung: &str) -> HistoryRequest {
+    let Message::HistoryRequest(one) = question(0, rung) else { unreachable!() };
+    one
+}
+
+#[test]
+fn what_cannot_be_answered_is_said() {
+    let mut rig = Rig::connected(Contract::default());
+    let code = |outputs: Vec<CameraOutput>| {
+        outputs.into_iter().find_map(|output| match output {
+            CameraOutput::Send { message: Message::HistoryEnd(end), .. } => Some((end.request, end.code)),
+            _ => None,
+        })
+    };
+    for rung in ["jpeg/w640", "h264/w640/q32", "tiles/q80/420", "knobs/moving/q80", "jpeg/q80/420/skip1"] {
+        rig.broker.handle_message(rig.now, LinkId(1), question(1, rung));
+        assert_eq!(code(rig.take()), Some((1, HistoryCode::Rung)), "{rung}");
+    }
+    for request in 2..2 + HISTORY_REQUESTS_MAX as u64 {
+        rig.broker.handle_message(rig.now, LinkId(1), question(request, "original"));
+    }
+    let looked = ticket(&rig.take()).unwrap();
+    rig.broker.handle_message(rig.now, LinkId(1), question(99, "original"));
+    assert_eq!(code(rig.take()), Some((99, HistoryCode::Busy)));
+    rig.broker.handle_history(rig.now, looked, PastAnswer::default());
+    assert_eq!(code(rig.take()), Some((2, HistoryCode::None)));
+    // What was asked for on a connection that is gone is nobody's business any more.
+    rig.broker.handle_closed(rig.now, LinkId(1));
+    assert_eq!(sent_of_the_past(&rig.take()), None);
+}
