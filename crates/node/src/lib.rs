@@ -12,6 +12,7 @@ pub mod feed;
 pub mod identity;
 mod link;
 pub mod local;
+mod lock;
 pub mod memory;
 pub mod persist;
 pub mod ports;

@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use mez_core::broker::NUMBER_MAX;
 use mez_core::frame::Epoch;
 use mez_core::name::CameraName;
-use rustix::fs::{FlockOperation, flock};
+
+use crate::lock::FileLock;
 
 /// The state of one camera, held by one broker at a time.
 #[derive(Debug)]
 pub struct CameraState {
     folder: PathBuf,
     epoch: Epoch,
-    /// Holds the lock for as long as it is open.
-    _lock: File,
+    _lock: FileLock,
 }
 
 /// Why a camera's state could not be had.
@@ -83,19 +83,8 @@ impl CameraState {
         let folder = camera_folder(folder, camera);
         fs::create_dir_all(&folder).map_err(|source| StateError::Io { path: folder.clone(), source })?;
         let path = folder.join("lock");
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(|source| StateError::Io { path: path.clone(), source })?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(StateError::Held { camera: camera.clone(), path });
-            }
-            Err(error) => return Err(StateError::Io { path, source: error.into() }),
-        }
+        let lock = FileLock::take(&path).map_err(|source| StateError::Io { path: path.clone(), source })?;
+        let Some(lock) = lock else { return Err(StateError::Held { camera: camera.clone(), path }) };
         let path = folder.join("epoch");
         let last = match fs::read_to_string(&path) {
             Ok(text) => text

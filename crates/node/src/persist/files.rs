@@ -9,9 +9,10 @@ use std::thread;
 
 use mez_core::name::{CameraName, SEGMENTS_MAX};
 use mez_core::store::{Bounds, SegmentNumber, Storage, StorageError, StorageErrorKind};
-use rustix::fs::{Advice, FlockOperation, fadvise, flock};
+use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
+use crate::lock::FileLock;
 use crate::state::write_durably;
 
 /// A camera's folder within the folder of logs, below the camera's name. No segment of a name holds an `@`.
@@ -44,8 +45,7 @@ pub struct LogFiles {
     /// The segment that was read last.
     reading: Option<(SegmentNumber, File)>,
     syncer: Option<Syncer>,
-    /// Holds the lock for as long as it is open.
-    _lock: Option<File>,
+    _lock: Option<FileLock>,
 }
 
 impl LogFiles {
@@ -58,13 +58,9 @@ impl LogFiles {
         };
         DirBuilder::new().mode(0o700).recursive(true).create(&folder).map_err(io(&folder))?;
         let path = folder.join("lock");
-        let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
-        let lock = lock.map_err(io(&path))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(OpenLogError::Held(folder)),
-            Err(error) => return Err(OpenLogError::Io { path, source: error.into() }),
-        }
+        let Some(lock) = FileLock::take(&path).map_err(io(&path))? else {
+            return Err(OpenLogError::Held(folder));
+        };
         if let Some(folder) = bounds.parent() {
             fs::create_dir_all(folder).map_err(io(folder))?;
         }
@@ -92,8 +88,7 @@ impl LogFiles {
 
     /// Whether a program writes this log now.
     pub fn is_held(&self) -> bool {
-        let Ok(lock) = File::open(self.folder.join("lock")) else { return false };
-        flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+        FileLock::is_held(&self.folder.join("lock"))
     }
 
     /// Where the segments are.

@@ -1,0 +1,59 @@
+//! Locks on files, by which two programs do not write the same thing.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
+
+/// A lock on a file, held until it is dropped or the process ends.
+#[derive(Debug)]
+pub(crate) struct FileLock(File);
+
+impl FileLock {
+    /// Takes the lock at `path`, a file only its owner can open, made if there is none; `None` if somebody else has it.
+    pub(crate) fn take(path: &Path) -> io::Result<Option<Self>> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        let file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether somebody has the lock at `path` now.
+    pub(crate) fn is_held(path: &Path) -> bool {
+        let Ok(file) = File::open(path) else { return false };
+        let held = flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK);
+        let _ = flock(&file, FlockOperation::Unlock);
+        held
+    }
+}
+
+impl Drop for FileLock {
+    /// Closing alone would not do: a child process that has not begun its program yet still has the file open.
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_had_once_and_free_when_dropped_though_a_copy_is_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let lock = FileLock::take(&path).unwrap().unwrap();
+        assert!(FileLock::take(&path).unwrap().is_none() && FileLock::is_held(&path));
+        // What a fork leaves in the child.
+        let copy = lock.0.try_clone().unwrap();
+        drop(lock);
+        assert!(!FileLock::is_held(&path));
+        FileLock::take(&path).unwrap().unwrap();
+        drop(copy);
+    }
+}
