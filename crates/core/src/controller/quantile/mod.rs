@@ -10,7 +10,7 @@
 //! ```
 //!
 //! and the choice is the rung of the greatest `π · accuracy − λ (1 − π) − n · accuracy`, with `n` later frames that it keeps from being sent. The price `λ` of a late frame rises while more frames are
-//! late than the contract allows. `docs/controller.md` has the figures behind this, and what was tried and rejected.
+//! late than the contract allows, where any rung can keep it. `docs/controller.md` has the figures behind this, and what was tried and rejected.
 
 mod calibration;
 mod rate;
@@ -377,6 +377,10 @@ impl Quantile {
     fn learn(&mut self, on_time_probability: Option<f64>, on_time: bool) {
         let Some(predicted) = on_time_probability else { return };
         self.calibration.record(predicted, on_time);
+        if self.infeasible {
+            // As many are late at any rung: a price on it would only make them small as well.
+            return;
+        }
         let late = f64::from(u8::from(!on_time));
         let rise = self.late_cost_rise + self.config.late_cost_step * (late - (1.0 - self.on_time_share));
         self.late_cost_rise = rise.clamp(0.0, self.config.late_cost_rise_max);

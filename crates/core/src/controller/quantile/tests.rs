@@ -67,6 +67,22 @@ fn a_steady_link_is_used_and_not_overused() {
 }
 
 #[test]
+fn late_frames_cost_no_more_where_no_rung_would_avoid_them() {
+    let mut story = Story::new();
+    let mut rung = 0;
+    for number in 0..400 {
+        // One frame in five waits for others, for longer than the bound.
+        let others = Duration::from_millis(if number % 5 == 4 { 150 } else { 0 });
+        story.free = story.free.max(story.now) + others;
+        rung = story.frame(5_000.0);
+    }
+    assert!(story.policy.is_infeasible(), "a fifth is late at any rung");
+    assert_eq!(rung, 8, "the others are as good as the link allows");
+    let rise = story.policy.late_cost_rise;
+    assert!(rise < 0.5, "{rise}: only while it was not known yet");
+}
+
+#[test]
 fn the_first_frames_grow_at_most_to_twice_the_last() {
     let mut story = Story::new();
     let rungs: Vec<usize> = (0..10).map(|_| story.frame(100e3)).collect();
