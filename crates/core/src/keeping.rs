@@ -1,7 +1,8 @@
 //! Whether one subscription's contract is kept on each of its cameras, told with every frame and whenever it changes.
 //!
-//! Whoever serves a subscription asks [`Keeping::judge`] of every live frame before the application gets it, and [`Keeping::poll`] at
-//! least every [`LOOK_INTERVAL`], since a contract can be broken by frames that do not come. What bears on it besides the frames is
+//! Whoever serves a subscription asks [`Keeping::judge`] of every live frame before the application gets it, says with
+//! [`Keeping::handle_waiting`] when there is none, and asks [`Keeping::poll`] at least every [`LOOK_INTERVAL`], since a contract can
+//! be broken by frames that do not come. What bears on it besides the frames is
 //! the edge's [`CameraView`]. `controller/monitor.rs` has the rules of the states.
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use crate::broker::edge::{CameraView, NamedContract, SubscriptionId};
 use crate::contract::{Contract, ContractState, Joint, OnInfeasible};
-use crate::controller::monitor::{FrameOutcome, Monitor, Need, Surroundings, WINDOW};
+use crate::controller::monitor::{FrameOutcome, Monitor, Need, OVERDUE_MIN, Surroundings, WINDOW};
 use crate::frame::{Rung, SkipCounts, SkipReason};
 use crate::name::CameraName;
 use crate::profile::SizedProfile;
@@ -66,6 +67,9 @@ struct Kept {
     monitor: Monitor,
     /// The last frame that was judged.
     last: Option<Instant>,
+    /// Since when the application waits for the next one, and how long it was when last looked at.
+    waits_since: Option<Instant>,
+    waited: Option<Duration>,
     /// Frames that were withheld, and what was skipped before them.
     withheld: SkipCounts,
     told: Option<(ContractState, Instant)>,
@@ -118,6 +122,8 @@ impl Keeping {
         self.cameras.entry(camera).or_insert_with(|| Kept {
             monitor: Monitor::new(contract, now),
             last: None,
+            waits_since: None,
+            waited: None,
             withheld: SkipCounts::default(),
             told: None,
             changed: false,
@@ -150,7 +156,7 @@ impl Keeping {
         let infeasible = below || marked;
         let outcome = FrameOutcome { on_time, infeasible, expected_accuracy: verified, came: true };
         kept.monitor.handle_frame(now, outcome);
-        kept.last = Some(now);
+        (kept.last, kept.waits_since, kept.waited) = (Some(now), None, None);
         kept.changed = true;
         delivery.skipped.merge(&std::mem::take(&mut kept.withheld));
         if infeasible && self.contract.on_infeasible != OnInfeasible::Degrade {
@@ -171,8 +177,17 @@ impl Keeping {
     /// How the contract stands on a camera.
     pub fn describe(&self, now: Instant, camera: &CameraName, view: &CameraView) -> (ContractState, String) {
         match self.cameras.get(camera) {
-            Some(kept) => kept.monitor.describe(now, &self.surroundings(view)),
+            Some(kept) => kept.monitor.describe(now, &self.surroundings(view, kept.waited)),
             None => (ContractState::Unverified, "no frame yet".into()),
+        }
+    }
+
+    /// The application has taken every frame that there is, and waits for the next.
+    pub fn handle_waiting(&mut self, now: Instant) {
+        for kept in self.cameras.values_mut().filter(|kept| kept.last.is_some()) {
+            let since = *kept.waits_since.get_or_insert(now);
+            kept.waited = Some(now.saturating_since(since));
+            kept.changed |= kept.waited > Some(OVERDUE_MIN);
         }
     }
 
@@ -187,7 +202,7 @@ impl Keeping {
             if early || !all && !kept.changed {
                 return None;
             }
-            let (state, reason) = kept.monitor.describe(now, &self.surroundings(&view(camera)));
+            let (state, reason) = kept.monitor.describe(now, &self.surroundings(&view(camera), kept.waited));
             let told = kept.told.map(|(state, _)| state);
             // That nothing is known before the first frame is no news.
             let begins = told.is_none() && state == ContractState::Unverified && kept.last.is_none();
@@ -223,7 +238,7 @@ impl Keeping {
         })
     }
 
-    fn surroundings(&self, view: &CameraView) -> Surroundings {
+    fn surroundings(&self, view: &CameraView, waited: Option<Duration>) -> Surroundings {
         let own = self.leads(view);
         let outlook = &view.outlook;
         // What no rung keeps by the profile, no camera can.
@@ -243,6 +258,7 @@ impl Keeping {
             need,
             interval: (view.frames_per_second > 0.0)
                 .then(|| Duration::from_secs_f64(1.0 / view.frames_per_second.clamp(1e-3, 1e6))),
+            waited,
             one_way_delay: view.one_way_delay,
             is_away: !view.connected,
             infeasible_since: view.infeasible_since.filter(|_| own),

@@ -52,7 +52,7 @@ fn told(
     Some((first.at.since(from), first.change.reason.clone()))
 }
 
-/// A contract that is kept, a link that becomes too slow for the floor and recovers: each is told within a second and a bit, and why.
+/// A contract that is kept, a link that becomes too slow for the floor and recovers: each is told within a second, and why.
 #[test]
 fn a_contract_says_within_a_second_when_it_breaks_and_when_it_holds_again() {
     let mut world = World::seeded(40);
@@ -66,7 +66,7 @@ fn a_contract_says_within_a_second_when_it_breaks_and_when_it_holds_again() {
     let slow = world.now();
     world.act(Action::Rate(dock, mbps(1))).run(secs(6));
     let (after, reason) = told(&world, application, ContractState::Infeasible, slow).expect("it is told");
-    assert!(after < ms(1_600), "told after {after:?}");
+    assert!(after < secs(1), "told after {after:?}");
     assert!(reason.contains("the floor 0.9 needs"), "{reason}");
     let got = world.deliveries_since(application, slow + secs(2));
     assert!(got.len() > 5, "degrade sends what fits");
@@ -88,7 +88,7 @@ fn who_wants_nothing_below_the_bounds_gets_nothing_and_is_told() {
     let slow = world.now();
     world.act(Action::Rate(dock, mbps(1))).run(secs(8));
     let (after, _) = told(&world, application, ContractState::Infeasible, slow).expect("it is told");
-    assert!(after < ms(1_600), "told after {after:?}");
+    assert!(after < secs(1), "told after {after:?}");
     assert!(world.deliveries_since(application, slow + secs(2)).is_empty());
     let fast = world.now();
     world.act(Action::Rate(dock, mbps(20))).run(secs(6));
@@ -122,7 +122,7 @@ fn silence_breaks_a_contract() {
     let cut = world.now();
     world.act(Action::Cut(dock)).run(secs(4));
     let (after, reason) = told(&world, application, ContractState::LatencyMiss, cut).expect("it is told");
-    assert!(after < ms(1_600), "told after {after:?}");
+    assert!(after < ms(700), "told after {after:?}");
     assert!(reason.contains("not connected") || reason.contains("no frame"), "{reason}");
     let back = world.now();
     world.act(Action::Restore(dock)).run(secs(4));

@@ -16,6 +16,11 @@ const INFEASIBLE_SHARE: f64 = 0.5;
 /// Where no frames come to say so, the camera has to say it for this long; and no contract is given up sooner.
 const INFEASIBLE_LASTS: Duration = Duration::from_millis(300);
 
+/// An application that waits for a frame for longer than its bound and so many intervals between frames misses it,
+const OVERDUE_FRAMES: u32 = 5;
+/// but no sooner than after its bound and this.
+pub const OVERDUE_MIN: Duration = Duration::from_millis(300);
+
 /// What became of one frame that an application was due to get.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FrameOutcome {
@@ -48,6 +53,8 @@ pub struct Surroundings {
     pub need: Option<Need>,
     /// The time between frames, if the camera publishes any.
     pub interval: Option<Duration>,
+    /// How long the application has been waiting for the camera's next frame; `None`: it is busy with the last.
+    pub waited: Option<Duration>,
     /// The path's own delay, one way.
     pub one_way_delay: Option<Duration>,
     /// The camera is not connected.
@@ -158,8 +165,9 @@ impl Monitor {
 
     /// The state over the last second, and a sentence that says why.
     ///
-    /// Where several apply, the first of: infeasible, latency missed, accuracy missed, unverified. A second without any frame of a
-    /// camera that publishes is a missed latency, once a second has passed since the beginning.
+    /// Where several apply, the first of: infeasible, latency missed, accuracy missed, unverified. Of a camera that publishes, no frame
+    /// for longer than the bound and five intervals is a missed latency where the application waits for one; a second without
+    /// any always is, once a second has passed since the beginning.
     pub fn describe(&self, now: Instant, around: &Surroundings) -> (ContractState, String) {
         let counts = self.counts(now);
         let (state, mut text) = self.judge(now, &counts, around);
@@ -175,7 +183,7 @@ impl Monitor {
         let contract = &self.contract;
         let bounded = contract.latency_bound.is_some();
         let watched = now.saturating_since(self.began) >= WINDOW;
-        if around.is_away && counts.came == 0 {
+        if around.is_away && (counts.came == 0 || self.overdue(around).is_some()) {
             let state =
                 if bounded && watched { ContractState::LatencyMiss } else { ContractState::Unverified };
             return (state, "the camera is not connected".to_owned());
@@ -203,6 +211,14 @@ impl Monitor {
         }
         if mostly || lasts {
             return (ContractState::Infeasible, self.infeasible_text(around));
+        }
+        if watched && let Some(waited) = self.overdue(around) {
+            let (waited, fps) =
+                (waited.as_secs_f64(), around.interval.map_or(0.0, |one| 1.0 / one.as_secs_f64()));
+            return (
+                ContractState::LatencyMiss,
+                format!("no frame for {waited:.1} s; the camera publishes {fps:.1} fps"),
+            );
         }
         if counts.frames == 0 {
             return match around.interval {
@@ -248,6 +264,12 @@ impl Monitor {
             return (ContractState::Unverified, text);
         }
         (ContractState::Ok, self.on_time_text(counts))
+    }
+
+    /// How long the application has been waiting for a frame, if that is longer than a contract that is kept would have it wait.
+    fn overdue(&self, around: &Surroundings) -> Option<Duration> {
+        let (bound, interval) = (self.contract.latency_bound?, around.interval.filter(|one| *one < WINDOW)?);
+        around.waited.filter(|waited| *waited > bound + (interval * OVERDUE_FRAMES).max(OVERDUE_MIN))
     }
 
     fn on_time_text(&self, counts: &Counts) -> String {
@@ -423,6 +445,26 @@ mod tests {
         let stuck = Surroundings { infeasible_since: Some(at(0)), ..around() };
         assert_eq!(state(&fresh, 200, &stuck), ContractState::Unverified);
         assert_eq!(state(&fresh, 300, &stuck), ContractState::Infeasible);
+    }
+
+    #[test]
+    fn a_frame_that_is_overdue_is_missed_before_the_second_is_over() {
+        let monitor = after(contract(), |_| GOOD);
+        let said = |waits: Option<u64>, around: Surroundings| {
+            let around = Surroundings { waited: waits.map(Duration::from_millis), ..around };
+            monitor.describe(at(1_400), &around)
+        };
+        assert_eq!(said(Some(430), around()).0, ContractState::Ok, "the bound and five frames");
+        let text = "no frame for 0.4 s; the camera publishes 15.0 fps";
+        assert_eq!(said(Some(440), around()), (ContractState::LatencyMiss, text.into()));
+        assert_eq!(said(None, around()).0, ContractState::Ok, "it is busy with the last one");
+        let away = Surroundings { is_away: true, ..around() };
+        assert_eq!(said(Some(440), away).1, "the camera is not connected");
+        let unknown = Surroundings { interval: None, ..around() };
+        assert_eq!(said(Some(440), unknown).0, ContractState::Ok, "the camera may have nothing to send");
+        let brisk = Surroundings { interval: Some(Duration::from_millis(10)), ..around() };
+        assert_eq!(said(Some(390), brisk.clone()).0, ContractState::Ok);
+        assert_eq!(said(Some(410), brisk).0, ContractState::LatencyMiss);
     }
 
     #[test]

@@ -160,7 +160,10 @@ impl EdgeSubscription {
                     }
                     return Some(Served::Ended { rest });
                 }
-                Next::Pending => return None,
+                Next::Pending => {
+                    self.keeping.as_mut()?.handle_waiting(now);
+                    return self.contract_change(now).map(Served::Contract);
+                }
             }
         }
     }

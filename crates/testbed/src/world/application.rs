@@ -299,6 +299,9 @@ impl World {
         loop {
             let mut delivery = match reading.next(process.wall(now)) {
                 Next::Pending => {
+                    if let Some(keeping) = &mut application.keeping {
+                        keeping.handle_waiting(now);
+                    }
                     self.tell_contract(index);
                     return self.ask_past(index);
                 }
@@ -416,6 +419,8 @@ impl World {
         let application = &self.applications[index];
         if application.reading.as_ref().is_some_and(|(id, _)| *id == subscription) {
             self.tell_contract(index);
+            // It may have been waiting.
+            self.touch(Node::Application(index));
             self.events.push(self.now + LOOK_INTERVAL, Event::Contract { application: index, subscription });
         }
     }
