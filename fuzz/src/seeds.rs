@@ -496,7 +496,7 @@ const EDGE_STORIES: [(&str, &[[u8; 4]]); 7] = [
 ];
 
 /// Steps as `camera_broker.rs` reads them.
-const CAMERA_STORIES: [(&str, &[[u8; 4]]); 5] = [
+const CAMERA_STORIES: [(&str, &[[u8; 4]]); 6] = [
     (
         "frames-on-demand",
         &[
@@ -574,6 +574,31 @@ const CAMERA_STORIES: [(&str, &[[u8; 4]]); 5] = [
             [20, 0, 5, 0x30], // the newest
             [20, 0, 0xa0, 0], // it is not wanted any more
             [21, 0, 0, 0],
+        ],
+    ),
+    (
+        "a-frame-that-stays",
+        &[
+            [3, 0, 0, 0],
+            [4, 0, 0, 0],
+            [10, 0, 2, 5],
+            [5, 0x7c, 1, 0x60], // a floor, and a bound of 100 ms
+            [0, 60, 0, 0],
+            [2, 0, 4, 0xff],
+            [8, 0, 0, 0],
+            [12, 5, 0, 0],
+            [6, 0, 0x40, 50], // it took its time
+            [0, 250, 0, 0],
+            [2, 0, 4, 0xe8],
+            [12, 4, 0, 0],
+            [8, 0, 1, 200], // most of it has not left
+            [0, 10, 0, 0],  // and there is a newer one
+            [12, 5, 0, 0],
+            [8, 0, 1, 190],
+            [8, 0, 0x81, 0], // another has left, long ago
+            [2, 0, 4, 1],
+            [8, 0, 1, 0],
+            [8, 0, 0, 0],
         ],
     ),
     (

@@ -73,6 +73,7 @@ impl World {
                 | CameraOutput::Reply { .. } => {}
             }
         }
+        assert_eq!(self.broker.is_up(), self.broker.edge().is_some());
         assert!(self.links.len() <= LINKS_MAX, "{} connections", self.links.len());
         assert!(self.dials.len() <= LINKS_MAX, "{} attempts at once", self.dials.len());
     }

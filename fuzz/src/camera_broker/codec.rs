@@ -55,7 +55,9 @@ impl World {
             }
             1 => Transformed::TooLarge { bytes: u32::from(c) },
             _ => Transformed::Made {
-                payload: vec![1; usize::from(c) * 8].into(),
+                // A few are large enough to tell of the link's rate.
+                payload: vec![1; if c < 0xe0 { usize::from(c) << 3 } else { usize::from(c & 0x1f) << 12 }]
+                    .into(),
                 encoding: match (chained, b & 0x40) {
                     (false, _) => Encoding::Jpeg,
                     (true, 0) => Encoding::H264,

@@ -245,6 +245,8 @@ impl World {
             4 => self.welcome(a, b, c),
             5 => self.demand(a, b, c),
             6 | 7 => self.report(a, b, c),
+            // Some of a frame's bytes have left.
+            8 if b & 1 == 1 => self.leaves(a, b, c),
             // The last byte of a frame has left.
             8 => {
                 let link = self.link(a);
@@ -304,6 +306,22 @@ impl World {
             23 => self.past_transformed(b, c),
             _ => {}
         }
+    }
+
+    /// The link says how much of a frame has not left; b says of the one that is being sent, or of which other, as where the word was
+    /// on its way while the frame was cancelled, and c how much.
+    fn leaves(&mut self, a: u8, b: u8, c: u8) {
+        let link = self.link(a);
+        let known = self.links.get(&link);
+        let sending = known.and_then(|known| known.sending).filter(|_| b & 0x80 == 0);
+        let frame = sending.unwrap_or(FrameId { epoch: EPOCH, sequence: Sequence(pick(&NUMBERS, b >> 1)) });
+        let bytes = known.and_then(|known| known.bytes.get(&frame)).map_or(9, |(bytes, _)| u64::from(*bytes));
+        let unsent = match c {
+            0xff => u64::MAX,
+            0xfe => bytes + 1,
+            c => bytes * u64::from(c) / 0xfd,
+        };
+        self.broker.handle_unsent(self.now, link, frame, unsent);
     }
 
     /// One of the connections there are, counted from the newest; or one that there is not.

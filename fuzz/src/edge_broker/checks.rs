@@ -92,6 +92,7 @@ impl World {
     pub(super) fn check(&self) {
         let cameras = self.broker.cameras(self.now);
         assert!(cameras.len() <= CAMERAS_MAX);
+        assert_eq!(self.broker.matching(&"**".parse().unwrap()), cameras.len());
         assert!(self.questions.len() <= crate::script::STEPS_MAX);
         // Nobody here keeps a record, so nothing but the logs counts.
         let bytes: u64 = cameras.iter().map(|camera| camera.log_bytes).sum();
