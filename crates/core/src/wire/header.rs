@@ -144,9 +144,9 @@ impl FrameHeader {
         if flags & FLAG_TRACE != 0 {
             for _ in 0..r.u8("stamps")? {
                 let (code, micros) = (r.u8("stage")?, r.i32("stamp")?);
-                // One of a later version is of no use here.
-                if let Some(stage) = Stage::from_code(code) {
-                    trace.stamp(stage, micros_after(sent, micros));
+                // One of a later version is of no use here, nor is one after the end of the clock.
+                if let (Some(stage), Some(at)) = (Stage::from_code(code), micros_after(sent, micros)) {
+                    trace.stamp(stage, at);
                 }
             }
         }
@@ -162,9 +162,10 @@ fn micros_between(origin: Instant, at: Instant) -> i32 {
     micros.clamp(i32::MIN.into(), i32::MAX.into()) as i32
 }
 
-/// The instant so many microseconds after `origin`; no earlier than the clock's own.
-fn micros_after(origin: Instant, micros: i32) -> Instant {
+/// The instant so many microseconds after `origin`; no earlier than the clock's own, and none after its end.
+fn micros_after(origin: Instant, micros: i32) -> Option<Instant> {
     let nanos = u64::from(micros.unsigned_abs()) * 1_000;
     let origin = origin.as_nanos();
-    Instant::from_nanos(if micros < 0 { origin.saturating_sub(nanos) } else { origin.saturating_add(nanos) })
+    let at = if micros < 0 { Some(origin.saturating_sub(nanos)) } else { origin.checked_add(nanos) };
+    at.map(Instant::from_nanos)
 }
