@@ -188,6 +188,44 @@ fn what_cannot_be_done_is_said_with_the_remedy() {
     }
 }
 
+/// Whoever is refused tries again four times a second.
+#[test]
+fn an_edge_says_once_whom_it_refuses() {
+    let folder = site();
+    let folder = folder.path();
+    let other = site();
+    let said = folder.join("edge.log");
+    let socket = folder.join("edge.sock").display().to_string();
+    let args = ["edge", "--listen", "127.0.0.1:0", "--grpc", "off", "--enrol", "off", "--socket", &socket];
+    let mut child = command(&args, folder)
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(&said).unwrap())
+        .spawn()
+        .unwrap();
+    let ready = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    let link = ready.split(' ').find_map(|field| field.strip_prefix("link=")).unwrap().to_owned();
+    let _edge = Running { child, ready };
+    let video = video(folder).display().to_string();
+    let stranger = start(
+        &["camera", "dock/cam1", "--edge", &link, "--link", "quic", "--source", &video, "--loop"],
+        other.path(),
+    );
+    let refusals = || {
+        let said = fs::read_to_string(&said).unwrap();
+        said.lines().filter(|line| line.contains("refused")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let begun = std::time::Instant::now();
+    while refusals().is_empty() && begun.elapsed().as_secs() < 20 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    // Time for a few more attempts.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    drop(stranger);
+    let said = refusals();
+    assert!(said.len() == 1 && said[0].contains("127.0.0.1"), "{said:#?}");
+    assert!(said[0].contains("compare the authorities"), "{said:#?}");
+}
+
 #[test]
 fn every_command_teaches() {
     let folder = tempfile::tempdir().unwrap();

@@ -124,7 +124,7 @@ impl ApiServer {
         info!(%address, "applications may connect with a certificate of the site");
         let site = credentials.identity().site.clone();
         let places = Arc::clone(&self.connections);
-        let incoming = TlsIncoming::new(listener, config).filter_map(move |stream| {
+        let incoming = TlsIncoming::new(listener, config, Arc::default()).filter_map(move |stream| {
             let stream: TlsStream<TcpStream> = stream.ok()?;
             let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
             // The handshake has checked it; a certificate without an identity does not get here.

@@ -8,6 +8,7 @@ use mez_core::broker::edge::{EdgeBroker as Broker, EdgeOutput, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::history::PastAnswer;
 use mez_core::name::CameraName;
+use mez_core::wire::{Message, RefuseCode};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, info};
 
@@ -16,9 +17,17 @@ use super::request::{Asked, Request};
 use super::subscribers::{Attached, SharedCamera, Subscribers};
 use super::transcode::{Answer, Decoders};
 use crate::clock::{monotonic_now, sleep_until};
+use crate::identity::refusals::Refusals;
 use crate::link::{Command, CommandSender, EdgeEvent, Listener};
 use crate::persist::replicas::Replicas;
 use crate::profiles::HeldProfile;
+
+/// A connection of a camera host.
+struct Link {
+    /// Its identity and address, for people.
+    who: String,
+    commands: CommandSender,
+}
 
 pub(super) struct Driver {
     broker: Broker,
@@ -26,7 +35,8 @@ pub(super) struct Driver {
     replicas: Option<Replicas>,
     /// Of cameras whose frames need others.
     decoders: Decoders,
-    links: HashMap<LinkId, CommandSender>,
+    links: HashMap<LinkId, Link>,
+    refusals: Refusals,
     /// Connections that ended since the broker's last output, which may be about frames of theirs.
     gone: Vec<LinkId>,
     shared: HashMap<CameraName, Arc<SharedCamera>>,
@@ -44,6 +54,7 @@ impl Driver {
             replicas,
             decoders,
             links: HashMap::new(),
+            refusals: Refusals::default(),
             gone: Vec::new(),
             shared: HashMap::new(),
             subscribers: Subscribers::default(),
@@ -90,8 +101,8 @@ impl Driver {
     fn handle(&mut self, event: EdgeEvent) {
         let now = monotonic_now();
         match event {
-            EdgeEvent::Connected(link, peer, commands) => {
-                self.links.insert(link, commands);
+            EdgeEvent::Connected(link, peer, from, commands) => {
+                self.links.insert(link, Link { who: format!("{} at {from}", peer.identity), commands });
                 self.broker.handle_connected(now, link, peer);
             }
             EdgeEvent::Message(link, message) => self.broker.handle_message(now, link, message),
@@ -186,7 +197,12 @@ impl Driver {
 
     fn perform(&mut self, output: EdgeOutput) {
         match output {
-            EdgeOutput::Send { link, message } => self.command(link, Command::Send(message)),
+            EdgeOutput::Send { link, message } => {
+                if let Message::Refuse { code, text } = &message {
+                    self.note_refusal(link, *code, text);
+                }
+                self.command(link, Command::Send(message));
+            }
             EdgeOutput::Close { link } => {
                 self.command(link, Command::Close);
                 self.forget(link);
@@ -235,6 +251,16 @@ impl Driver {
         }
     }
 
+    /// A camera host is told why it is not taken in; the people of this edge are to know as well.
+    fn note_refusal(&self, link: LinkId, code: RefuseCode, why: &str) {
+        match self.links.get(&link) {
+            // A newer connection of the same host has come, which is as it should be.
+            Some(known) if code == RefuseCode::Replaced => debug!(peer = known.who, "{why}"),
+            Some(known) => self.refusals.log(monotonic_now(), &known.who, why),
+            None => {}
+        }
+    }
+
     fn forget(&mut self, link: LinkId) {
         if self.links.remove(&link).is_some() {
             self.gone.push(link);
@@ -242,8 +268,8 @@ impl Driver {
     }
 
     fn command(&mut self, link: LinkId, command: Command) {
-        if let Some(commands) = self.links.get(&link)
-            && !commands.send(command)
+        if let Some(known) = self.links.get(&link)
+            && !known.commands.send(command)
         {
             self.forget(link);
             self.broker.handle_closed(monotonic_now(), link);

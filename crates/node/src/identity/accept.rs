@@ -16,26 +16,30 @@ use tokio_rustls::server::TlsStream;
 use tokio_stream::Stream;
 
 use super::explain::explain_io;
+use super::refusals::Refusals;
+use crate::clock::monotonic_now;
 
 /// The most handshakes at once. A further client waits in the kernel's queue.
 pub const HANDSHAKES_MAX: usize = 32;
 /// How long a client may take for its handshake. 5 s.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// What is said of a client that took longer.
+pub(crate) const SLOW_HANDSHAKE: &str = "it did not finish its TLS handshake within five seconds";
 
 /// TLS connections as they come in: a [`Stream`] as tonic's `serve_with_incoming` takes it.
 ///
-/// Yields only connections whose client the configuration admits. Refused ones are logged with the reason and do
-/// not disturb the others. Dropping it closes the listener.
+/// Yields only connections whose client the configuration admits. Refused ones are logged with the reason, each client now and then, and
+/// do not disturb the others. Dropping it closes the listener.
 #[derive(Debug)]
 pub struct TlsIncoming {
     accepted: mpsc::Receiver<TlsStream<TcpStream>>,
 }
 
 impl TlsIncoming {
-    /// Begins to accept, on the current tokio runtime.
-    pub fn new(listener: TcpListener, config: Arc<ServerConfig>) -> Self {
+    /// Begins to accept, on the current tokio runtime. `refusals` keeps count of who was refused.
+    pub fn new(listener: TcpListener, config: Arc<ServerConfig>, refusals: Arc<Refusals>) -> Self {
         let (sender, accepted) = mpsc::channel(HANDSHAKES_MAX);
-        tokio::spawn(accept_all(listener, TlsAcceptor::from(config), sender));
+        tokio::spawn(accept_all(listener, TlsAcceptor::from(config), sender, refusals));
         Self { accepted }
     }
 }
@@ -52,6 +56,7 @@ async fn accept_all(
     listener: TcpListener,
     acceptor: TlsAcceptor,
     sender: mpsc::Sender<TlsStream<TcpStream>>,
+    refusals: Arc<Refusals>,
 ) {
     let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
     loop {
@@ -60,16 +65,16 @@ async fn accept_all(
             connection = accept(&listener) => connection,
             () = sender.closed() => return,
         };
-        let (acceptor, sender) = (acceptor.clone(), sender.clone());
+        let (acceptor, sender, refusals) = (acceptor.clone(), sender.clone(), Arc::clone(&refusals));
         tokio::spawn(async move {
             match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(connection)).await {
                 // The receiver is gone only while everything shuts down.
                 Ok(Ok(stream)) => drop(sender.send(stream).await),
                 Ok(Err(error)) => {
                     let why = explain_io(&error).unwrap_or_else(|| error.to_string());
-                    tracing::warn!(%peer, why, "a client was refused");
+                    refusals.log(monotonic_now(), &peer.ip().to_string(), &why);
                 }
-                Err(_) => tracing::warn!(%peer, "a client did not finish its TLS handshake in time"),
+                Err(_) => refusals.log(monotonic_now(), &peer.ip().to_string(), SLOW_HANDSHAKE),
             }
             drop(place);
         });

@@ -15,6 +15,7 @@
 //! | [`mod@enrol`] | a device with a token gets its certificate |
 //! | [`tls`] | the TLS configurations of every port |
 //! | [`accept`] | TLS over TCP, bounded |
+//! | [`refusals`] | what is logged of clients that are refused |
 //! | [`explain`] | what a failed handshake means, in words |
 //!
 //! # The folder of keys
@@ -48,6 +49,7 @@ pub mod explain;
 pub(crate) mod files;
 pub mod folder;
 pub mod name;
+pub mod refusals;
 pub mod tls;
 pub mod token;
 

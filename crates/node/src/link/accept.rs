@@ -24,8 +24,10 @@ use super::quic::{
 use super::sent::SentBytes;
 use super::{Command, CommandSender, EdgeEvent, received, tcp};
 use crate::clock::monotonic_now;
-use crate::identity::accept::TlsIncoming;
+use crate::identity::accept::{SLOW_HANDSHAKE, TlsIncoming};
+use crate::identity::explain::explain_quic;
 use crate::identity::name::{Identity, SiteName};
+use crate::identity::refusals::Refusals;
 use crate::identity::tls::{TlsConfigError, link_server_config, quic_server_config};
 use crate::identity::{Credentials, peer_identity};
 use crate::memory::buffer;
@@ -94,7 +96,9 @@ pub(crate) fn listen(
     // An edge sends only control messages, so nobody asks what has left.
     config.transport_config(transport_config(SentBytes::default(), DATAGRAM_BYTES_ETHERNET));
     let (endpoint, tcp) = bind(address, &config)?;
-    let incoming = TlsIncoming::new(tcp, Arc::new(link_server_config(credentials)?));
+    // One for both: a camera that is refused over UDP tries TCP.
+    let refusals = Arc::new(Refusals::default());
+    let incoming = TlsIncoming::new(tcp, Arc::new(link_server_config(credentials)?), Arc::clone(&refusals));
     let site = credentials.identity().site.clone();
     let links = Arc::new(AtomicU64::new(0));
     let tcp = tokio::spawn(accept_tcp(incoming, site.clone(), Arc::clone(&links), events.clone()));
@@ -107,12 +111,16 @@ pub(crate) fn listen(
                 continue;
             };
             let (site, events, links) = (site.clone(), events.clone(), Arc::clone(&links));
+            let refusals = Arc::clone(&refusals);
             tokio::spawn(async move {
-                let from = incoming.remote_address();
+                let from = incoming.remote_address().ip().to_string();
+                let refused = |why: &str| refusals.log(monotonic_now(), &from, why);
                 let connection = match tokio::time::timeout(HANDSHAKE_TIME_MAX, incoming).await {
                     Ok(Ok(connection)) => connection,
-                    Ok(Err(error)) => return info!(%from, %error, "refused a connection"),
-                    Err(_) => return info!(%from, "gave up a handshake that took too long"),
+                    Ok(Err(error)) => {
+                        return refused(&explain_quic(&error).unwrap_or_else(|| error.to_string()));
+                    }
+                    Err(_) => return refused(SLOW_HANDSHAKE),
                 };
                 drop(permit);
                 match identity_of(&connection, &site) {
@@ -121,7 +129,7 @@ pub(crate) fn listen(
                         serve(link, connection, peer_of(&identity), events).await;
                     }
                     Err(reason) => {
-                        info!(%from, reason, "refused a connection");
+                        refused(&reason);
                         connection.close(CLOSE_PROTOCOL, reason.as_bytes());
                     }
                 }
@@ -201,7 +209,8 @@ async fn serve(link: LinkId, connection: Connection, peer: Peer, events: mpsc::S
     let Ok(Ok((mut control, messages))) = control else {
         return connection.close(CLOSE_PROTOCOL, b"no control stream was opened");
     };
-    if events.send(EdgeEvent::Connected(link, peer, commands)).await.is_err() {
+    let from = connection.remote_address().ip();
+    if events.send(EdgeEvent::Connected(link, peer, from, commands)).await.is_err() {
         return;
     }
     let mut reader = MessageReader::new(messages);

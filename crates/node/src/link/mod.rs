@@ -12,6 +12,7 @@ mod sent;
 mod tcp;
 mod window;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -102,8 +103,8 @@ pub(crate) enum CameraEvent {
 /// What happened on one of an edge's connections.
 #[derive(Debug)]
 pub(crate) enum EdgeEvent {
-    /// A camera host connected and proved who it is.
-    Connected(LinkId, Peer, CommandSender),
+    /// A camera host connected from this address and proved who it is.
+    Connected(LinkId, Peer, IpAddr, CommandSender),
     /// A message arrived.
     Message(LinkId, Message),
     /// The control stream made no sense.

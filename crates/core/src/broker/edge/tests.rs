@@ -182,6 +182,28 @@ fn cameras_beyond_the_last_number_and_beyond_the_limit_are_refused() {
 }
 
 #[test]
+fn a_camera_of_another_version_is_told_who_is_older_and_disturbs_nobody() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    for (link, version) in [(2, 0), (3, VERSION + 1), (4, u16::MAX)] {
+        rig.connect(link, "a");
+        let greeting = Hello { version, ..hello("dock/cam1", 4, 1, 20) };
+        rig.broker.handle_message(rig.now, LinkId(link), Message::Hello(greeting));
+        let outputs = rig.take();
+        let told = outputs.iter().any(|output| {
+            matches!(output, EdgeOutput::Send { link: to, message: Message::Refuse { code: RefuseCode::Version, text } }
+                if *to == LinkId(link) && text.contains(&format!("version {version}; update the older")))
+        });
+        assert!(
+            told && outputs
+                .iter()
+                .any(|output| matches!(output, EdgeOutput::Close { link: to } if to.0 == link))
+        );
+    }
+    assert_eq!(rig.frame(1, header(3, 0, 10, vec![])), Ok(()));
+}
+
+#[test]
 fn what_arrives_at_once_is_bounded_in_frames_and_in_bytes() {
     let mut rig = Rig::with(EdgeConfig { log_bytes_max: 1 << 30, ..EdgeConfig::default() });
     rig.hello(1, "a", 3, 1, 10);

@@ -14,6 +14,7 @@ use super::super::authority::SiteAuthority;
 use super::super::certificate::{PeerError, Validity};
 use super::super::explain::{explain_io, explain_quic};
 use super::super::folder::TemporarySite;
+use super::super::refusals::Refusals;
 use super::*;
 
 /// What both sides say about one attempt: the server whom it met, the client what it read.
@@ -324,7 +325,8 @@ async fn tonics_client_is_admitted_and_a_stalled_one_holds_up_nobody() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let config = Arc::new(grpc_server_config(&edge, &[Role::App]).unwrap());
-    let mut incoming = TlsIncoming::new(listener, config);
+    let refusals = Arc::new(Refusals::default());
+    let mut incoming = TlsIncoming::new(listener, config, Arc::clone(&refusals));
 
     let _silent = TcpStream::connect(address).await.unwrap();
     let mut rude = TcpStream::connect(address).await.unwrap();
@@ -345,6 +347,13 @@ async fn tonics_client_is_admitted_and_a_stalled_one_holds_up_nobody() {
     let certificates = stream.get_ref().1.peer_certificates().unwrap();
     assert_eq!(peer_identity(certificates, site.keys().site()).unwrap(), *app.identity());
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(ALPN_GRPC));
+    // Who was refused is told once: it is remembered.
+    let told = async {
+        while !format!("{refusals:?}").contains("compare the authorities") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), told).await.unwrap();
     // tonic counts a channel as connected once HTTP/2 has been greeted; that is not what this is about.
     dial.abort();
 }

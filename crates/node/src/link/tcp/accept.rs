@@ -28,7 +28,9 @@ pub(in crate::link) async fn serve(
     events: mpsc::Sender<EdgeEvent>,
 ) {
     let (commands, receiver) = CommandSender::channel();
-    if events.send(EdgeEvent::Connected(link, peer, commands)).await.is_err() {
+    // A connection that is gone already has no address any more.
+    let Ok(from) = stream.get_ref().0.peer_addr() else { return };
+    if events.send(EdgeEvent::Connected(link, peer, from.ip(), commands)).await.is_err() {
         return;
     }
     let (reader, mut writer) = split(stream);

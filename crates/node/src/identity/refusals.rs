@@ -1,0 +1,124 @@
+//! What is logged of clients that are refused. They try again a few times a second, which would fill any log.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use mez_core::units::Instant;
+
+/// The same of a client is logged once in this time. 60 s.
+pub const REPEATED_AFTER: Duration = Duration::from_secs(60);
+/// Clients that are told apart; all others count as one.
+pub const CLIENTS_MAX: usize = 256;
+/// Reasons that are logged of a client within [`REPEATED_AFTER`]; some say the time, and are never the same.
+pub const REASONS_MAX: usize = 4;
+
+/// Which refusals were logged, and when. Cheap to have one for each port.
+#[derive(Debug, Default)]
+pub struct Refusals(Mutex<BTreeMap<Option<String>, Refused>>);
+
+#[derive(Debug)]
+struct Refused {
+    since: Instant,
+    reasons: Vec<String>,
+    unsaid: u64,
+}
+
+impl Refused {
+    fn is_over(&self, now: Instant) -> bool {
+        now.saturating_since(self.since) >= REPEATED_AFTER
+    }
+}
+
+/// What is to be logged of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Refusals of this client since the last line, which were not logged.
+    pub unsaid: u64,
+    /// There are more clients than are told apart, and this is one of them.
+    pub one_of_many: bool,
+}
+
+impl Refusals {
+    /// A client, known by its address or its identity, is refused. Says what is to be logged, if anything.
+    pub fn note(&self, now: Instant, peer: &str, why: &str) -> Option<Line> {
+        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut client = Some(peer.to_owned());
+        if !clients.contains_key(&client) && clients.len() >= CLIENTS_MAX {
+            clients.retain(|_, refused| !refused.is_over(now));
+            client = client.filter(|_| clients.len() < CLIENTS_MAX);
+        }
+        let one_of_many = client.is_none();
+        let refused =
+            clients.entry(client).or_insert_with(|| Refused { since: now, reasons: Vec::new(), unsaid: 0 });
+        if refused.is_over(now) {
+            (refused.since, refused.reasons) = (now, Vec::new());
+        }
+        if refused.reasons.len() >= REASONS_MAX || refused.reasons.iter().any(|known| known == why) {
+            refused.unsaid += 1;
+            return None;
+        }
+        refused.reasons.push(why.to_owned());
+        Some(Line { unsaid: std::mem::take(&mut refused.unsaid), one_of_many })
+    }
+
+    /// Logs that a client is refused, unless enough was logged of it a short while ago.
+    pub(crate) fn log(&self, now: Instant, peer: &str, why: &str) {
+        let Some(Line { unsaid, one_of_many }) = self.note(now, peer, why) else { return };
+        if one_of_many {
+            tracing::warn!(peer, "more than {CLIENTS_MAX} clients were refused; this one: {why}");
+        } else {
+            tracing::warn!(peer, unsaid, "a client was refused: {why}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn host(number: u16) -> String {
+        format!("10.0.{}.{}", number >> 8, number & 0xff)
+    }
+
+    fn line(unsaid: u64) -> Option<Line> {
+        Some(Line { unsaid, one_of_many: false })
+    }
+
+    #[test]
+    fn a_client_that_tries_again_and_again_is_told_of_once_a_minute() {
+        let refusals = Refusals::default();
+        assert_eq!(refusals.note(at(1), &host(1), "unknown authority"), line(0));
+        for second in 1..60 {
+            assert_eq!(refusals.note(at(second), &host(1), "unknown authority"), None);
+        }
+        // Others, and other reasons, are told of at once.
+        assert_eq!(refusals.note(at(60), &host(2), "unknown authority"), line(0));
+        assert_eq!(refusals.note(at(61), &host(1), "unknown authority"), line(59));
+        assert_eq!(refusals.note(at(61), &host(1), "expired"), line(0));
+        assert_eq!(refusals.note(at(62), &host(1), "unknown authority"), None);
+    }
+
+    #[test]
+    fn a_reason_that_is_never_the_same_does_not_fill_the_log() {
+        let refusals = Refusals::default();
+        let told =
+            (0..600).filter(|second| refusals.note(at(*second), &host(1), &format!("at {second}")).is_some());
+        assert_eq!(told.count(), 10 * REASONS_MAX);
+    }
+
+    #[test]
+    fn more_clients_than_can_be_told_apart_are_told_of_as_one() {
+        let refusals = Refusals::default();
+        let told: Vec<Line> = (0..1000).filter_map(|n| refusals.note(at(1), &host(n), "expired")).collect();
+        assert_eq!(told.len(), CLIENTS_MAX + 1);
+        assert!(told[CLIENTS_MAX].one_of_many);
+        // A minute later there is room again.
+        assert_eq!(refusals.note(at(61), &host(999), "expired"), line(0));
+        assert_eq!(refusals.0.lock().unwrap().len(), 1);
+    }
+}
