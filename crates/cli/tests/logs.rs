@@ -275,6 +275,26 @@ fn without_a_key_or_a_place_nothing_starts() {
     fs::write(folder.join("file"), "not a folder").unwrap();
     let refused = edge("file");
     assert!(refused.contains("--log-dir"), "{refused}");
+
+    // Two edges do not keep logs in one folder, not even before there is a camera.
+    let first = [
+        "edge",
+        "--listen",
+        "127.0.0.1:0",
+        "--grpc",
+        "off",
+        "--enrol",
+        "off",
+        "--socket",
+        "first.sock",
+        "--log-dir",
+        "log",
+        "--state",
+        "first",
+    ];
+    let _first = start(&first, folder);
+    let refused = edge("log");
+    assert!(refused.contains("another edge keeps its logs in log"), "{refused}");
 }
 
 #[test]

@@ -128,6 +128,8 @@ fn a_log_comes_back_whole() {
     let recovery = recovered(&mut small_log());
     assert!(recovery.report.is_clean(), "{:?}", recovery.report);
     assert_eq!(recovery.records.len() as u64, FRAMES);
+    let newest = recovery.records.last().map(|record| record.frame.meta.captured);
+    assert_eq!(recovery.report.newest_captured, newest);
     assert_genuine(&recovery.records, "untouched");
     assert_eq!(recovery.start, Some((Epoch(1), anchor())));
 }

@@ -151,9 +151,7 @@ fn list(place: &Place, by_segment: bool) -> Result<(), Failure> {
         segments.iter().for_each(|(_, content)| all.add(content));
         rows.push(all.cells(camera.to_string()));
         if by_segment {
-            rows.extend(
-                segments.iter().map(|(number, content)| content.cells(format!("  {:016x}", number.0))),
-            );
+            rows.extend(segments.iter().map(|(number, content)| content.cells(format!("  {number}"))));
         }
         for wrong in &all.wrong {
             eprintln!("mez: {camera}: {wrong}");
@@ -205,17 +203,13 @@ fn read(
                 let first = scan.header().first_index;
                 let end = scan_segment(&mut files, &mut scan, &mut content, payloads, limit);
                 if let Some(limit) = limit.filter(|limit| end < *limit) {
-                    content.wrong.push(format!(
-                        "after segment {}, {} frames are missing",
-                        number.0,
-                        limit - end
-                    ));
+                    content.wrong.push(format!("after segment {number}, {} frames are missing", limit - end));
                 }
                 limit = Some(first);
             }
             // What a crash leaves of a segment that was just begun. Had it held frames, they would be missed.
             Err(HeaderError::Torn) => {}
-            Err(why) => content.wrong.push(format!("segment {}: {why}", number.0)),
+            Err(why) => content.wrong.push(format!("segment {number}: {why}")),
         }
         found.push((number, content));
     }

@@ -77,7 +77,7 @@ pub enum HeaderError {
     #[error("a segment of camera {0}")]
     Camera(CameraName),
     /// A segment that stands in the place of another: a copy, or a file that was renamed.
-    #[error("segment {} under another number: copied or renamed", .0.0)]
+    #[error("segment {0} under another number: copied or renamed")]
     Number(SegmentNumber),
     /// The storage did not give the bytes.
     #[error("the storage cannot read it")]

@@ -37,11 +37,20 @@ pub use self::scan::{Damage, Scanned, SegmentScan, StoredRecord};
 pub use self::status::{Degraded, StoreStatus};
 pub use self::storage::{Bounds, Storage, StorageError, StorageErrorKind};
 pub use self::writer::{BATCH_INTERVAL, SLOW_AFTER, StoreWriter};
+use std::fmt;
+
 use crate::log::Record;
 
 /// Numbers the segments of one camera's log, one up with each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentNumber(pub u64);
+
+impl fmt::Display for SegmentNumber {
+    /// `000000000000001f`, as files are named.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
 
 impl SegmentNumber {
     /// The one after it.

@@ -35,8 +35,8 @@ pub struct RecoveryConfig<'a> {
 pub enum RecoveryError {
     /// The log was written with another key.
     #[error(
-        "segment {} was written with the log key {key}, and the keys given are {given}; \
-         give the old key too (older keys first), or move the log's folder away to begin a new one", segment.0
+        "segment {segment} was written with the log key {key}, and the keys given are {given}; \
+         give that key too (older keys first), or move the segment away if it is not of this log, or the log's folder to begin a new one"
     )]
     Key {
         /// The segment.
@@ -53,7 +53,7 @@ pub enum RecoveryError {
 
 /// A segment that is passed over: it is neither read nor removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("segment {}: {why}", segment.0)]
+#[error("segment {segment}: {why}")]
 pub struct StrangeSegment {
     /// The number under which it stands.
     pub segment: SegmentNumber,
@@ -70,6 +70,8 @@ pub struct RecoveryReport {
     pub payload_bytes: u64,
     /// The oldest and the newest of them.
     pub frames: Option<(FrameId, FrameId)>,
+    /// When the newest of them was captured.
+    pub newest_captured: Option<Timestamp>,
     /// Segments on disk that belong to the log.
     pub segments: u64,
     /// Those of them that were not read: their frames are older than what was brought back.
@@ -385,6 +387,7 @@ impl<'a> Walk<'a> {
         self.pieces.reverse();
         let records: Vec<Record> = self.pieces.into_iter().flatten().collect();
         self.report.records = records.len() as u64;
+        self.report.newest_captured = records.last().map(|record| record.frame.meta.captured);
         self.report.frames =
             records.first().zip(records.last()).map(|(a, b)| (a.frame.meta.id, b.frame.meta.id));
         (records, self.start, self.report)

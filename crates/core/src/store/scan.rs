@@ -40,10 +40,10 @@ impl Damage {
 }
 
 impl fmt::Display for Damage {
-    /// `segment 7, record 1042, 3.000 bytes at 81920: torn or rotten: …`
+    /// `segment 0000000000000007, record 1042, 3.000 bytes at 81920: torn or rotten: …`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { segment, index, offset, bytes, kind } = self;
-        write!(f, "segment {}, record {index}, {bytes} bytes at {offset}: {kind}", segment.0)
+        write!(f, "segment {segment}, record {index}, {bytes} bytes at {offset}: {kind}")
     }
 }
 

@@ -118,7 +118,7 @@ fn check_keys(files: &mut LogFiles, camera: &CameraName, keys: &KeyRing) -> Resu
             }
             // What a crash leaves of a segment that was just begun.
             Err(HeaderError::Torn) | Ok(_) => {}
-            Err(why) => warn!(%camera, segment = segment.0, "a segment is passed over: {why}"),
+            Err(why) => warn!(%camera, %segment, "a segment is passed over: {why}"),
         }
     }
     Ok(())

@@ -128,7 +128,9 @@ pub enum ExportError {
     #[error(transparent)]
     Read(#[from] StorageError),
     /// A segment of the log cannot be opened with the keys given.
-    #[error("segment {} of the log of {camera}: {source}; give all keys it was written with (--log-key)", segment.0)]
+    #[error(
+        "segment {segment} of the log of {camera}: {source}; give all keys it was written with (--log-key)"
+    )]
     Key {
         /// The camera.
         camera: CameraName,

@@ -18,6 +18,8 @@ use crate::state::write_durably;
 /// A camera's folder within the folder of logs, below the camera's name. No segment of a name holds an `@`.
 const FOLDER: &str = "@log";
 const EXTENSION: &str = "segment";
+/// What an edge holds in the folder of logs.
+const EDGE_LOCK: &str = "@edge";
 
 /// Why a camera's log could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +27,14 @@ pub enum OpenLogError {
     /// Another program writes it.
     #[error("another broker keeps its log in {} (it holds {}/lock); stop it, or give another --log-dir", .0.display(), .0.display())]
     Held(PathBuf),
+    /// Another edge keeps its logs in the folder.
+    #[error("another edge keeps its logs in {} (it holds {}); stop it, or give another --log-dir", folder.display(), lock.display())]
+    HeldByEdge {
+        /// The folder of logs.
+        folder: PathBuf,
+        /// What it holds.
+        lock: PathBuf,
+    },
     /// It cannot be read or written.
     #[error("cannot use {}: {source}; give a writable folder with --log-dir", path.display())]
     Io {
@@ -97,7 +107,7 @@ impl LogFiles {
     }
 
     fn path(&self, segment: SegmentNumber) -> PathBuf {
-        self.folder.join(format!("{:016x}.{EXTENSION}", segment.0))
+        self.folder.join(format!("{segment}.{EXTENSION}"))
     }
 
     fn begin_sync(&mut self, segment: SegmentNumber) -> io::Result<()> {
@@ -120,6 +130,18 @@ impl LogFiles {
     fn error(&self, segment: SegmentNumber, action: &str, source: io::Error) -> StorageError {
         storage_error(action, &self.path(segment), &source)
     }
+}
+
+/// Takes a folder of logs for an edge, and makes it if there is none. That it can be written is known then, before there is a camera.
+pub(crate) fn hold_folder(root: &Path) -> Result<FileLock, OpenLogError> {
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| OpenLogError::Io { path, source }
+    };
+    DirBuilder::new().mode(0o700).recursive(true).create(root).map_err(io(root))?;
+    let path = root.join(EDGE_LOCK);
+    let lock = FileLock::take(&path).map_err(io(&path))?;
+    lock.ok_or_else(|| OpenLogError::HeldByEdge { folder: root.into(), lock: path })
 }
 
 /// The cameras that have a log in the folder of logs, by name.
@@ -370,6 +392,22 @@ mod tests {
         drop(first);
         assert!(!LogFiles::read_only(root.path(), &camera()).is_held());
         open().unwrap();
+    }
+
+    #[test]
+    fn a_folder_of_logs_is_had_by_one_edge() {
+        let root = tempfile::tempdir().unwrap();
+        let logs = root.path().join("logs");
+        let first = hold_folder(&logs).unwrap();
+        let refused = hold_folder(&logs).unwrap_err().to_string();
+        assert!(refused.contains("another edge") && refused.contains("--log-dir"), "{refused}");
+        // Camera brokers of the same host keep theirs in it.
+        LogFiles::open(&logs, &camera(), root.path().join("state/log")).unwrap();
+        assert_eq!(cameras_in(&logs).unwrap(), [camera()]);
+        drop(first);
+        hold_folder(&logs).unwrap();
+        let file = hold_folder(&logs.join("@edge")).unwrap_err().to_string();
+        assert!(file.contains("--log-dir"), "{file}");
     }
 
     #[test]

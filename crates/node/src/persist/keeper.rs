@@ -15,6 +15,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tracing::{error, info, warn};
 
 use crate::clock::{monotonic_now, wall_now};
+use crate::lock::FileLock;
 
 /// Orders that may wait for the thread.
 const ORDERS_MAX: usize = 1024;
@@ -76,10 +77,18 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
     /// Starts the thread. It ends with [`LogKeeper::stop`], or when the last clone is dropped; then the last records may not be
     /// on disk when the process ends.
     pub fn start() -> std::io::Result<Self> {
+        Self::start_holding(None)
+    }
+
+    /// The same, and holds a lock until the thread has ended.
+    pub(crate) fn start_holding(lock: Option<FileLock>) -> std::io::Result<Self> {
         let (orders, queue) = sync_channel(ORDERS_MAX);
         let shared = Arc::new(Shared::default());
         let keeping = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("mez-log".into()).spawn(move || run(&queue, &keeping))?;
+        let thread = thread::Builder::new().name("mez-log".into()).spawn(move || {
+            run(&queue, &keeping);
+            drop(lock);
+        })?;
         Ok(Self { orders, shared, thread: Arc::new(Mutex::new(Some(thread))) })
     }
 

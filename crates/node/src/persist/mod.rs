@@ -21,6 +21,7 @@ use mez_core::store::{
     Durability, KeyRing, Recovery, RecoveryConfig, RecoveryError, RecoveryReport, Resume, StoreConfig,
     StoreWriter, recover,
 };
+use mez_core::units::Timestamp;
 use tracing::{info, warn};
 
 pub use self::files::{LogFiles, OpenLogError, cameras_in};
@@ -29,6 +30,8 @@ use crate::clock::{monotonic_now, wall_now};
 
 /// What a broker gives to reading its logs before it serves.
 pub const RECOVERY_TIME_MAX: Duration = Duration::from_secs(1);
+/// By how much the clocks of hosts may differ before it is spoken of.
+const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(10);
 /// Names the file in the state folder that remembers which segments there are. No name of a camera holds an `@`.
 pub(crate) const BOUNDS: &str = "@log";
 
@@ -114,7 +117,7 @@ impl OpenLog {
         let mut recovery = recover(&mut files, config, monotonic_now).map_err(|source| {
             PersistError::Recover { camera: camera.clone(), folder: files.folder().into(), source }
         })?;
-        report(camera, &recovery.report, monotonic_now().saturating_since(begun));
+        report(camera, files.folder(), &recovery.report, monotonic_now().saturating_since(begun));
         let resume = std::mem::take(&mut recovery.resume);
         let log =
             Self { camera: camera.clone(), files, config: options.config(camera), resume: resume.clone() };
@@ -129,8 +132,14 @@ impl OpenLog {
     }
 }
 
+/// By how much the newest frame of a log is later than now, where that is more than clocks of hosts differ by.
+fn ahead_of_clock(newest: Option<Timestamp>, now: Timestamp) -> Option<Duration> {
+    let ahead = newest?.saturating_since(now);
+    (ahead > CLOCKS_DIFFER_MAX).then_some(ahead)
+}
+
 /// Tells people what was found.
-fn report(camera: &CameraName, report: &RecoveryReport, took: Duration) {
+fn report(camera: &CameraName, folder: &Path, report: &RecoveryReport, took: Duration) {
     let RecoveryReport { records, payload_bytes, segments, segments_unread, .. } = report;
     let took_ms = took.as_millis() as u64;
     info!(%camera, records, payload_bytes, segments, segments_unread, took_ms, "the log on disk was read");
@@ -139,6 +148,22 @@ fn report(camera: &CameraName, report: &RecoveryReport, took: Duration) {
     }
     for strange in &report.strange {
         warn!(%camera, "a segment of the log on disk is passed over, and left where it is: {strange}");
+    }
+    let named = report.damages.len() + report.strange.len();
+    if named > 0 {
+        let folder = folder.display();
+        let more = (report.damaged + report.strange_segments).saturating_sub(named as u64);
+        warn!(
+            %camera, %folder, more,
+            "all else is served; `mez log verify` names everything that is wrong, and a file that is not of this log can be moved away"
+        );
+    }
+    if let Some(ahead) = ahead_of_clock(report.newest_captured, wall_now()) {
+        warn!(
+            %camera, ?ahead,
+            "the newest frame of the log is ahead of this host's clock: the clock was set back, or the camera's is wrong; frames keep \
+             their order and their times, of which some come twice"
+        );
     }
     if report.expired > 0 {
         warn!(%camera, segments = report.expired, "expired segments were there again, and were removed");
@@ -152,5 +177,24 @@ fn report(camera: &CameraName, report: &RecoveryReport, took: Duration) {
     }
     if report.bounds_lost {
         warn!(%camera, "nothing is remembered of this log: the folder for state is new; the log is taken as it is");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_back_is_told_of() {
+        let at = |seconds: u64| Timestamp::from_nanos(seconds * 1_000_000_000);
+        let hour = Duration::from_secs(3600);
+        assert_eq!(ahead_of_clock(Some(at(10_000)), at(6_400)), Some(hour));
+        assert_eq!(
+            ahead_of_clock(Some(at(10_000)), at(9_999)),
+            None,
+            "clocks of two hosts are never the same"
+        );
+        assert_eq!(ahead_of_clock(Some(at(10_000)), at(20_000)), None);
+        assert_eq!(ahead_of_clock(None, at(1)), None, "an empty log");
     }
 }

@@ -13,6 +13,7 @@ use mez_core::store::{Degraded, Recovery};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use tracing::{error, info};
 
+use super::files::hold_folder;
 use super::keeper::lock;
 use super::{LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX, cameras_in};
 use crate::state::edge_folder;
@@ -38,9 +39,10 @@ impl Replicas {
         state: PathBuf,
         broker: &mut EdgeBroker,
     ) -> Result<Self, PersistError> {
+        let folder = hold_folder(&options.folder)?;
         let list = |source| PersistError::List { folder: options.folder.clone(), source };
         let cameras = cameras_in(&options.folder).map_err(list)?;
-        let keeper = LogKeeper::start().map_err(PersistError::Thread)?;
+        let keeper = LogKeeper::start_holding(Some(folder)).map_err(PersistError::Thread)?;
         let opened = open_all(&options, &state, &cameras, broker.log_bytes_max())?;
         let mut logs = Vec::new();
         let mut found = Vec::new();
