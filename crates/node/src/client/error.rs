@@ -78,9 +78,7 @@ impl ClientError {
         match error {
             PacketError::Refused(error) => error.into(),
             PacketError::Io(error) => Self::Unreachable { address, reason: io_reason(&error) },
-            PacketError::Cut => {
-                Self::Unreachable { address, reason: "the broker closed the connection".into() }
-            }
+            PacketError::Cut => Self::Unreachable { address, reason: BROKER_CLOSED.into() },
             error => Self::Protocol { address, what: error.to_string() },
         }
     }
@@ -102,6 +100,8 @@ impl ClientError {
     }
 }
 
+const BROKER_CLOSED: &str = "the broker closed the connection";
+
 fn io_reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such socket; is the broker running?".into(),
@@ -110,7 +110,7 @@ fn io_reason(error: &io::Error) -> String {
             "this user may not use the socket; join the group of the broker's user".into()
         }
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => {
-            "the broker closed the connection".into()
+            BROKER_CLOSED.into()
         }
         _ => explain::explain_io(error).unwrap_or_else(|| error.to_string()),
     }
@@ -130,7 +130,24 @@ fn innermost_reason(error: &(dyn Error + 'static)) -> String {
         }
         match at.source() {
             Some(source) => at = source,
+            // Of an error of TLS below it HTTP/2 keeps the text only, and rustls' is for programmers.
+            None if at.to_string().contains("close_notify") => return BROKER_CLOSED.into(),
             None => return at.to_string(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_that_is_killed_is_told_of_in_words_for_people() {
+        let eof = "peer closed connection without sending TLS close_notify: https://docs.rs/rustls/";
+        // As TCP says it, and as HTTP/2 hands it on.
+        for error in [io::Error::new(io::ErrorKind::UnexpectedEof, eof), io::Error::other(eof)] {
+            assert_eq!(innermost_reason(&error), BROKER_CLOSED);
+        }
+        assert_eq!(innermost_reason(&io::Error::other("no route")), "no route");
     }
 }

@@ -297,7 +297,15 @@ pub(super) fn explain(spec: &SourceSpec, stderr: &str) -> SourceError {
     } else if says("Permission denied") || says("401 Unauthorized") || says("403 Forbidden") {
         not_permitted(spec)
     } else {
-        SourceError::Unreadable { source_name, detail: last_lines(stderr) }
+        let doubt = match spec {
+            SourceSpec::File(_) => "is it a video, and whole?",
+            SourceSpec::Device(_) => "is it a camera, and does it send?",
+            SourceSpec::Url(_) => "is the address right, and does the camera run?",
+        };
+        SourceError::Unreadable {
+            source_name,
+            detail: format!("{doubt} ffmpeg says: {}", last_lines(stderr)),
+        }
     }
 }
 
