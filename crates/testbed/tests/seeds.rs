@@ -1,10 +1,13 @@
 //! Random worlds with random faults: every rule of `mez_testbed::check`, on every event, for every seed.
 //!
-//! `MEZ_SEED=7` runs that seed alone and prints what happened last; `MEZ_SEEDS=10000` runs so many.
+//! `MEZ_SEED=7` runs that seed alone and prints what happened last; `MEZ_SEEDS=10000` runs so many. All of them run before the test fails,
+//! which then names the seeds, what each breaks, and what happened last in the first of them.
 
 use mez_testbed::scenario::{Variety, random};
 
 const SEEDS: u64 = 200;
+/// After so many failures no more seeds are tried: there is enough to look into.
+const FAILURES_MAX: usize = 40;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
@@ -17,10 +20,22 @@ fn run_half(half: u64) {
         Some(seed) => vec![seed],
         None => (0..number("MEZ_SEEDS").unwrap_or(SEEDS)).collect(),
     };
+    let mut failures = Vec::new();
     for seed in seeds.into_iter().filter(|seed| seed % 2 == half) {
         let (mut world, length) = random(seed, Variety::ALL);
-        world.run(length);
-        assert!(world.trace_entries() > 30, "seed {seed}: only this happened:\n{}", world.trace_tail(30));
+        match world.try_run(length) {
+            Err(failure) => failures.push(failure),
+            Ok(()) if world.trace_entries() > 30 => {}
+            Ok(()) => panic!("seed {seed}: only this happened:\n{}", world.trace_tail(30)),
+        }
+        if failures.len() == FAILURES_MAX {
+            break;
+        }
+    }
+    if let [first, ..] = failures.as_slice() {
+        let all: Vec<String> =
+            failures.iter().map(|failure| format!("seed {}: {}", failure.seed, failure.violation)).collect();
+        panic!("{} worlds break a rule:\n{}\n\nThe first:\n{first}", all.len(), all.join("\n"));
     }
 }
 
