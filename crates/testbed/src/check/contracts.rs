@@ -28,14 +28,15 @@ pub(crate) struct Kept {
     profile: Option<SizedProfile>,
     /// Frames of the last second of each camera: when they came, and whether they were clearly late.
     frames: BTreeMap<CameraName, VecDeque<(Moment, bool)>>,
-    /// Since when no frame has come on time, and the last state it was told meanwhile.
+    /// Since when no frame has come on time.
     unkept_since: Moment,
-    state: Option<ContractState>,
+    /// The state that it was told last, of each camera.
+    states: BTreeMap<CameraName, ContractState>,
 }
 
 impl Kept {
     pub(crate) fn new(contract: Contract, profile: Option<SizedProfile>, now: Moment) -> Self {
-        Self { contract, profile, frames: BTreeMap::new(), unkept_since: now, state: None }
+        Self { contract, profile, frames: BTreeMap::new(), unkept_since: now, states: BTreeMap::new() }
     }
 }
 
@@ -79,7 +80,7 @@ impl Checks {
         if !late && !below {
             kept.unkept_since = now;
         }
-        kept.state = Some(verdict.state);
+        kept.states.insert(camera.clone(), verdict.state);
         let too_late = lates as f64 > (1.0 - kept.contract.on_time_share) * frames as f64;
         self.expect(!below || verdict.infeasible, "floor", || {
             format!("{frame} lies below the floor {floor:?} and is not marked: {verdict:?}")
@@ -89,26 +90,26 @@ impl Checks {
         });
     }
 
-    /// An application was told of a change.
-    pub(crate) fn told(&mut self, id: SubscriptionId, state: ContractState) {
+    /// An application was told of a change on a camera.
+    pub(crate) fn told(&mut self, id: SubscriptionId, camera: &CameraName, state: ContractState) {
         if let Some(kept) = self.contracts.get_mut(&id) {
-            kept.state = Some(state);
+            kept.states.insert(camera.clone(), state);
         }
     }
 
-    /// The state that an application was told last.
-    pub(crate) fn told_state(&self, id: SubscriptionId) -> Option<ContractState> {
-        self.contracts.get(&id)?.state
+    /// The state that an application was told last of a camera.
+    pub(crate) fn told_state(&self, id: SubscriptionId, camera: &CameraName) -> Option<ContractState> {
+        self.contracts.get(&id)?.states.get(camera).copied()
     }
 
-    /// Looks for applications that do not know how they fare. `since` is from when on they should get frames.
-    pub(crate) fn watch_contract(&mut self, id: SubscriptionId, since: Moment) {
+    /// Looks for applications of one camera that do not know how they fare. `since` is from when on they should get frames.
+    pub(crate) fn watch_contract(&mut self, id: SubscriptionId, camera: &CameraName, since: Moment) {
         let now = self.now;
         let Some(kept) = self.contracts.get(&id) else { return };
         let (unkept, state, bounded) =
-            (kept.unkept_since.max(since), kept.state, kept.contract.latency_bound.is_some());
+            (kept.unkept_since.max(since), kept.states.get(camera), kept.contract.latency_bound.is_some());
         let silent = bounded && now.since(unkept) > TOLD_MAX;
-        self.expect(!silent || state != Some(ContractState::Ok), "contract", || {
+        self.expect(!silent || state != Some(&ContractState::Ok), "contract", || {
             format!("{id:?} has had no frame in time since {unkept}, and thinks that all is well")
         });
     }

@@ -404,7 +404,7 @@ impl World {
         keeping.look_again();
         let mut ends = false;
         while let Some(change) = keeping.poll(now, |camera| Arc::new(process.broker.view(now, camera))) {
-            self.checks.told(id, change.state);
+            self.checks.told(id, &change.camera, change.state);
             ends |= change.ends;
             application.changes.push(Told { at: self.now, change });
         }

@@ -112,6 +112,8 @@ pub(super) struct CameraProcess {
     encoder: Encoder,
     /// It told the edge last that no rung keeps the contracts that lead.
     says_infeasible: bool,
+    /// When it last heard that nothing is wanted any more.
+    unwanted: Option<Moment>,
 }
 
 #[derive(Default)]
@@ -313,6 +315,7 @@ impl World {
             captured: None,
             encoder: Encoder::default(),
             says_infeasible: false,
+            unwanted: None,
         });
         let first = host.random.duration(ms(0)..=host.spec.interval);
         self.events.push(now + first, Event::Publish { camera: index, run });
@@ -614,11 +617,13 @@ impl World {
                 let gives_way = unsent > 0 && process.told > Some(frame);
                 let progress =
                     process.connections.get(&connection).map_or(Moment::START, |known| known.progress);
-                // What makes no progress may be cancelled at any time, and what nobody wants.
+                // What makes no progress may be cancelled at any time, and what nobody wants: also where the same packet brought the news that
+                // somebody wants it again.
                 let demand = process.broker.demand();
                 let bounds = demand.iter().flat_map(|demand| &demand.contracts);
                 let bound = bounds.filter_map(|contract| contract.latency_bound).min();
-                let stalled = now.since(progress) >= bound.unwrap_or(STALL_BOUND_DEFAULT) || demand.is_none();
+                let unwanted = demand.is_none() || process.unwanted == Some(now);
+                let stalled = now.since(progress) >= bound.unwrap_or(STALL_BOUND_DEFAULT) || unwanted;
                 self.checks.expect(gives_way || stalled, "cancels", || {
                     format!(
                         "camera {index} cancels {frame}, of which {unsent} bytes are unsent, for no newer one"
@@ -777,8 +782,10 @@ impl World {
                     if !lost {
                         let wanted = process.broker.demand().is_some();
                         process.broker.handle_message(now, connection, message);
-                        if !wanted && process.broker.demand().is_some() {
-                            process.sent = process.told;
+                        match process.broker.demand() {
+                            Some(_) if !wanted => process.sent = process.told,
+                            None if wanted => process.unwanted = Some(self.now),
+                            _ => {}
                         }
                     }
                 }

@@ -254,7 +254,7 @@ impl World {
             && host.process.is_some()
             && host.spec.interval < ms(500);
         let Some((id, _)) = reader.reading.as_ref().filter(|_| watched) else { return };
-        self.checks.watch_contract(*id, reader.ready_since + reader.spec.consumes * 2);
+        self.checks.watch_contract(*id, &host.name, reader.ready_since + reader.spec.consumes * 2);
     }
 
     /// How long the largest frame of a camera takes on its link as it is now, with what else crosses.
@@ -264,11 +264,12 @@ impl World {
         time_for(&spec, u64::from(*host.spec.frame_bytes.end()) * 21 / 20 + 2_000)
     }
 
-    /// Whether an application may get nothing of a camera: it wants nothing below its bounds, and was told that they do not hold; or those
+    /// Whether an application may get nothing of a camera: it wants nothing below its bounds, and was told that they do not hold there; or those
     /// who go first want nothing below theirs, and the camera has said that nothing would keep them.
     fn is_withheld(&self, application: usize, camera: usize) -> bool {
         let reader = &self.applications[application];
-        let told = reader.reading.as_ref().and_then(|(id, _)| self.checks.told_state(*id));
+        let name = &self.cameras[camera].name;
+        let told = reader.reading.as_ref().and_then(|(id, _)| self.checks.told_state(*id, name));
         let own = reader.spec.contract.on_infeasible != OnInfeasible::Degrade
             && matches!(told, Some(ContractState::Infeasible | ContractState::LatencyMiss));
         own || self.cameras[camera].process.as_ref().is_some_and(CameraProcess::is_silenced)
@@ -293,7 +294,7 @@ impl World {
         // One frame may be on its way when the next is published, and each camera has its turn at the application.
         let spec = self.links[host.link].link.spec();
         let service = self.service_time(camera);
-        let told = reader.reading.as_ref().and_then(|(id, _)| self.checks.told_state(*id));
+        let told = reader.reading.as_ref().and_then(|(id, _)| self.checks.told_state(*id, &host.name));
         let turns = reader.spec.consumes * (self.cameras.len() as u32 + 1);
         let allowed = RESUME_MAX
             + host.spec.interval * 2
