@@ -34,8 +34,13 @@ impl Checks {
         });
     }
 
-    /// An edge has all of a frame of a chain.
+    /// An edge has all of a frame, and says so to the camera.
     pub(crate) fn whole(&mut self, edge_run: u64, camera: &CameraName, id: FrameId) {
+        let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();
+        let mut frames = runs.filter_map(|run| run.frames.get(id.sequence.0 as usize));
+        if !frames.any(|frame| frame.encoding.is_chained()) {
+            return;
+        }
         self.whole.entry((edge_run, camera.clone())).or_default().insert(id);
     }
 

@@ -172,7 +172,6 @@ impl World {
         let now = self.now;
         let Some(process) = &mut self.edges[edge].process else { return };
         let run = process.run;
-        self.checks.whole(run, &camera, frame.meta.id);
         let decoder = process.decoders.entry(camera.clone()).or_default();
         decoder.queue.push_back((link, frame));
         decoder.busy_until = decoder.busy_until.max(now) + ms(takes);

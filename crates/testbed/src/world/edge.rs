@@ -340,6 +340,10 @@ impl World {
                     Some(Bug::AlteredBytes) if frame.sequence.0 % 7 == 6 => altered(&payload),
                     _ => received(&payload),
                 };
+                let camera = self.cameras.iter().find(|camera| camera.link == index);
+                if let (Some(camera), Some(process)) = (camera, &self.edges[edge].process) {
+                    self.checks.whole(process.run, &camera.name, frame);
+                }
                 self.with_edge(edge, |process, now| {
                     process.broker.handle_frame_complete(now, connection, frame, payload);
                 });

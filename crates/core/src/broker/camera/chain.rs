@@ -1,4 +1,8 @@
 //! What is known of the frames that others refer to: which of them arrived, which were lost, and when one has to stand alone.
+//!
+//! A frame that has arrived is of use only if what it refers to has arrived as well: the edge keeps it until then (`edge/frames.rs`). So
+//! frames count as arrived in the order of their references. What refers to a frame that was lost is lost with it, also if it arrives;
+//! and what the edge has gone past, because a later frame needed none of it, is not taken any more.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +17,7 @@ use crate::units::{Instant, Timestamp};
 const OPEN_MAX: usize = 64;
 /// The longest time from the capture of a chain's first frame to that of its last. An encoder may end it sooner.
 const CHAIN_DURATION_MAX: Duration = Duration::from_secs(10);
-/// An edge gets no more frames that stand alone than one in this time, however often it asks.
+/// An edge gets no more frames that stand alone than one in this time, however often it asks; what it asks sooner it gets then.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The chain that is being sent.
@@ -28,6 +32,16 @@ struct Begun {
     arrived: Option<Sequence>,
     /// Frames that were lost since the last one that was sent and not lost.
     lost: u32,
+}
+
+/// A frame whose fate is open.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    sequence: Sequence,
+    /// It refers to the one before; otherwise to none, or to one that had arrived.
+    follows: bool,
+    /// The edge has it.
+    arrived: bool,
 }
 
 /// What the next frame may go on after.
@@ -45,11 +59,13 @@ pub(super) struct Chain {
     /// The connection that it goes over: behind another one there may be another decoder.
     link: Option<LinkId>,
     begun: Option<Begun>,
-    /// Frames that were sent and neither arrived nor were lost.
-    open: VecDeque<Sequence>,
+    /// Frames that were sent and not lost, from the oldest of which it is open whether the edge can decode it.
+    open: VecDeque<Open>,
     /// What the codec has not been told.
     news: News,
     refreshed: Option<Instant>,
+    /// The edge has asked for a frame that stands alone, sooner than it may have one.
+    refresh_owed: bool,
 }
 
 impl Chain {
@@ -74,7 +90,7 @@ impl Chain {
         frame: Sequence,
     ) -> Option<Before<'_>> {
         let begins = self.begun.as_ref().is_some_and(|begun| begun.first == frame);
-        let lost = u32::from(self.open.contains(&frame));
+        let lost = u32::from(self.open.iter().any(|open| open.sequence == frame));
         self.goes_on_after(link, captured, lost).filter(|_| !begins)
     }
 
@@ -116,12 +132,14 @@ impl Chain {
         if made.reference == Reference::Independent {
             self.link = Some(link);
             self.open.clear();
+            self.refresh_owed = false;
             self.begun =
                 Some(Begun { first: sequence, last: sequence, captured, setting, arrived: None, lost: 0 });
         } else if let Some(begun) = &mut self.begun {
             (begun.last, begun.setting, begun.lost) = (sequence, setting, 0);
         }
-        self.open.push_back(sequence);
+        let follows = made.reference == Reference::Previous;
+        self.open.push_back(Open { sequence, follows, arrived: false });
         if self.open.len() > OPEN_MAX {
             self.end();
         }
@@ -140,9 +158,21 @@ impl Chain {
 
     /// The edge has all of a frame.
     pub(super) fn arrived(&mut self, sequence: Sequence) {
-        if self.forget(sequence) {
-            self.note(|news| news.arrived.push(sequence));
-            if let Some(begun) = self.begun.as_mut().filter(|begun| begun.first <= sequence) {
+        let Some(open) = self.open.iter_mut().find(|open| open.sequence == sequence) else { return };
+        open.arrived = true;
+        // The newest frame that the edge can decode. What the oldest refers to has arrived.
+        let (mut newest, mut decodes) = (None, true);
+        for (place, open) in self.open.iter().enumerate() {
+            decodes = open.arrived && (decodes || !open.follows);
+            newest = if decodes { Some(place) } else { newest };
+        }
+        let Some(newest) = newest else { return };
+        let mut decodes = true;
+        for open in self.open.drain(..=newest).collect::<Vec<_>>() {
+            decodes = open.arrived && (decodes || !open.follows);
+            let Open { sequence, .. } = open;
+            self.note(|news| if decodes { news.arrived.push(sequence) } else { news.lost.push(sequence) });
+            if let Some(begun) = self.begun.as_mut().filter(|begun| decodes && begun.first <= sequence) {
                 begun.arrived = begun.arrived.max(Some(sequence));
             }
         }
@@ -150,8 +180,10 @@ impl Chain {
 
     /// A frame was given up, or refused, or its connection is gone.
     pub(super) fn lost(&mut self, sequence: Sequence) {
-        if self.forget(sequence) {
-            self.not_sent(sequence);
+        let Some(place) = self.open.iter().position(|open| open.sequence == sequence) else { return };
+        let after = self.open.iter().skip(place + 1).take_while(|open| open.follows).count();
+        for open in self.open.drain(place..=place + after).collect::<Vec<_>>() {
+            self.not_sent(open.sequence);
         }
     }
 
@@ -165,25 +197,141 @@ impl Chain {
             self.refreshed = Some(now);
             self.end();
         }
+        self.refresh_owed |= concerns && !due;
+    }
+
+    /// Does what the edge has asked for, once it may be done.
+    pub(super) fn refresh_late(&mut self, now: Instant) {
+        let due = self.refreshed.is_none_or(|last| now.saturating_since(last) >= REFRESH_INTERVAL);
+        if self.refresh_owed && due {
+            self.refreshed = Some(now);
+            self.end();
+        }
     }
 
     /// The next frame stands alone.
     pub(super) fn end(&mut self) {
         self.begun = None;
+        self.refresh_owed = false;
         self.open.clear();
         // A codec that begins anew has no use for it.
         self.news = News::default();
-    }
-
-    fn forget(&mut self, sequence: Sequence) -> bool {
-        let place = self.open.iter().position(|open| *open == sequence);
-        place.and_then(|place| self.open.remove(place)).is_some()
     }
 
     fn note(&mut self, note: impl FnOnce(&mut News)) {
         note(&mut self.news);
         if self.news.arrived.len() + self.news.lost.len() > OPEN_MAX {
             self.end();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::setting::default_ladder;
+
+    const LINK: LinkId = LinkId(1);
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Send,
+        Arrive(usize),
+        Lose(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => Just(Step::Send),
+            3 => (0..8usize).prop_map(Step::Arrive),
+            1 => (0..8usize).prop_map(Step::Lose),
+        ]
+    }
+
+    /// A codec that does as it is told, and what really became of its frames.
+    #[derive(Default)]
+    struct Stream {
+        chain: Chain,
+        first: Sequence,
+        index: u32,
+        last: Option<Sequence>,
+        arrived: Option<Sequence>,
+        /// What each frame refers to, and whether the edge has it.
+        frames: Vec<(Option<Sequence>, bool)>,
+        open: Vec<Sequence>,
+    }
+
+    impl Stream {
+        fn send(&mut self) {
+            let sequence = Sequence(self.frames.len() as u64);
+            let captured = Timestamp::from_nanos(sequence.0 * 1_000_000);
+            let allowed = self.chain.reference(LINK, captured);
+            let news = self.chain.take_news();
+            self.arrived = self.arrived.max(news.arrived.into_iter().max());
+            for lost in news.lost {
+                self.last.take_if(|last| *last >= lost);
+            }
+            let arrived = self.arrived.filter(|arrived| *arrived >= self.first);
+            let (reference, refers) = match (allowed, self.last, arrived) {
+                (Reference::Independent, ..) | (_, None, None) => (Reference::Independent, None),
+                (_, Some(last), _) => (Reference::Previous, Some(last)),
+                (_, None, Some(arrived)) => (Reference::Acknowledged(arrived), Some(arrived)),
+            };
+            if refers.is_none() {
+                (self.first, self.index) = (sequence, 0);
+            } else {
+                self.index += 1;
+            }
+            let made = ChainLink { chain: self.first, index: self.index, reference };
+            assert!(self.chain.holds(LINK, &made), "{made:?}");
+            let setting = default_ladder((640, 480), true)[0];
+            self.chain.sent(LINK, (sequence, captured), &made, setting);
+            self.last = Some(sequence);
+            self.frames.push((refers, false));
+            self.open.push(sequence);
+        }
+
+        fn decodes(&self, sequence: Sequence) -> bool {
+            let (refers, arrived) = self.frames[sequence.0 as usize];
+            arrived && refers.is_none_or(|refers| self.decodes(refers))
+        }
+
+        fn arrive(&mut self, sequence: Sequence) {
+            self.frames[sequence.0 as usize].1 = true;
+            self.chain.arrived(sequence);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        /// In whatever order frames arrive and are lost: those that are said to have arrived can be decoded by whoever has what arrived, so any
+        /// frame may refer to them; and once the fate of all is known, nothing is kept of them.
+        #[test]
+        fn what_has_arrived_can_be_decoded(steps in prop::collection::vec(step(), 1..120)) {
+            let mut stream = Stream::default();
+            for step in steps {
+                match step {
+                    Step::Send => stream.send(),
+                    Step::Arrive(place) if place < stream.open.len() => {
+                        let sequence = stream.open.remove(place);
+                        stream.arrive(sequence);
+                    }
+                    Step::Lose(place) if place < stream.open.len() => {
+                        let sequence = stream.open.remove(place);
+                        stream.chain.lost(sequence);
+                    }
+                    Step::Arrive(_) | Step::Lose(_) => {}
+                }
+                let told = &stream.chain.news.arrived;
+                prop_assert!(told.iter().all(|told| stream.decodes(*told)), "{told:?} of {:?}", stream.frames);
+            }
+            for sequence in std::mem::take(&mut stream.open) {
+                stream.arrive(sequence);
+            }
+            prop_assert!(stream.chain.open.is_empty(), "{:?}", stream.chain.open);
         }
     }
 }

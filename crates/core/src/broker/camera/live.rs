@@ -106,6 +106,7 @@ impl CameraBroker {
         };
         let captured = self.config.anchor.instant_at(frame.meta.captured);
         let interval = self.interval(now);
+        self.chain.refresh_late(now);
         let before = self.chain.goes_on(link, frame.meta.captured);
         match self.adapter.plan(now, &wish, &self.profiles, &frame, before, (captured, interval)) {
             Plan::Wait(until) => {

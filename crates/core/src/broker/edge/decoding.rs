@@ -19,11 +19,13 @@ use crate::trace::FrameTrace;
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Message, SKIP_RANGES_MAX};
 
-/// Frames of one camera that may wait for the decoder, and for those before them. One more is not decoded, and ends its chain.
+/// Frames of one camera that may be with the decoder, or wait for those before them. More wait on their connection, for up to
+/// [`HELD_MAX`](super::HELD_MAX); one that has waited so long is not decoded, and ends its chain.
 pub const DECODING_FRAMES_MAX: usize = 8;
 /// Bytes that they may have together, unless there is only one.
 pub const DECODING_BYTES_MAX: u64 = 16 << 20;
-/// A camera is asked for a frame that stands alone at most this often: one costs as much as ten others.
+/// A camera is asked for a frame that stands alone once for each chain that cannot be decoded any further, and again after this time: it
+/// begins a new chain as soon as it may, so nothing is gained by asking for it more often.
 pub const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What came of [`EdgeOutput::Decode`].
@@ -79,8 +81,8 @@ pub(super) struct Decoding {
     unshown: Vec<SkipRange>,
     /// Of which epoch those are.
     epoch: Option<Epoch>,
-    /// When the camera was last asked for a frame that stands alone.
-    refreshed: Option<Instant>,
+    /// Over which connection, in place of which chain and when the camera was last asked for a frame that stands alone.
+    refreshed: Option<(LinkId, Sequence, Instant)>,
 }
 
 impl Decoding {
@@ -89,14 +91,14 @@ impl Decoding {
         self.queue.is_empty()
     }
 
-    fn has_room_for(&self, bytes: u32) -> bool {
+    pub(super) fn has_room_for(&self, bytes: u32) -> bool {
         let waiting: u64 = self.queue.iter().map(|pending| u64::from(pending.bytes)).sum();
         self.queue.len() < DECODING_FRAMES_MAX
             && (self.queue.is_empty() || waiting + u64::from(bytes) <= DECODING_BYTES_MAX)
     }
 
     /// A frame is not shown, for a reason; what its header said of others is kept.
-    fn not_shown(&mut self, header: &FrameHeader, reason: SkipReason) {
+    pub(super) fn not_shown(&mut self, header: &FrameHeader, reason: SkipReason) {
         let id = header.meta.id;
         self.note(id, &header.skipped);
         self.add(SkipRange { first: id.sequence, count: 1, reason });
@@ -166,10 +168,16 @@ impl EdgeBroker {
         let lost = matches!(decoded, Decoded::NotHeld | Decoded::Failed);
         pending.outcome = Some(decoded);
         pending.times.decoded = Some(now);
+        let chain = pending.header.meta.chain.chain;
+        let present = known.link;
         if lost {
-            self.ask_for_refresh(now, camera, link, frame);
+            self.ask_for_refresh(now, camera, link, (chain, frame));
         }
         self.settle(now, camera);
+        // There is room for those that waited for it.
+        if let Some(present) = present {
+            self.take_ready(now, present);
+        }
     }
 
     /// All of a frame is here, whose header was at `arriving`.
@@ -183,7 +191,7 @@ impl EdgeBroker {
     ) {
         let Some(name) = self.session(link).map(|session| session.camera.clone()) else { return };
         let Some(camera) = self.cameras.get_mut(&name) else { return };
-        let (id, bytes) = (header.meta.id, payload.len() as u32);
+        let (id, chain, bytes) = (header.meta.id, header.meta.chain.chain, payload.len() as u32);
         let times = Times { arriving, arrived: now, decoded: None };
         if !header.meta.encoding.is_chained() {
             if camera.decoding.is_empty() {
@@ -206,10 +214,10 @@ impl EdgeBroker {
             let camera = name.clone();
             self.outputs.push_back(EdgeOutput::Decode { camera, link, frame: Box::new(frame) });
         } else {
-            // What comes after it in its chain cannot be decoded now, and will ask for another.
+            // What comes after it in its chain cannot be decoded now.
             camera.decoding.not_shown(&header, SkipReason::EdgeBusy);
             camera.counters.not_decoded += 1;
-            self.ask_for_refresh(now, &name, link, id);
+            self.ask_for_refresh(now, &name, link, (chain, id));
         }
     }
 
@@ -265,15 +273,23 @@ impl EdgeBroker {
         }
     }
 
-    /// Asks for a frame that stands alone, if that was not done lately.
-    fn ask_for_refresh(&mut self, now: Instant, name: &CameraName, link: LinkId, frame: FrameId) {
+    /// Asks for a frame that stands alone in place of a chain, if that was not done already.
+    fn ask_for_refresh(
+        &mut self,
+        now: Instant,
+        name: &CameraName,
+        link: LinkId,
+        (chain, frame): (Sequence, FrameId),
+    ) {
         let Some(camera) = self.cameras.get_mut(name) else { return };
         let Camera { link: present, decoding, .. } = camera;
-        let due = decoding.refreshed.is_none_or(|last| now.saturating_since(last) >= REFRESH_INTERVAL);
+        let due = decoding.refreshed.is_none_or(|(of, asked, last)| {
+            (of, asked) != (link, chain) || now.saturating_since(last) >= REFRESH_INTERVAL
+        });
         // Another connection begins with a frame that stands alone anyway.
         let is_over = self.links.get(&link).is_none_or(|known| known.over);
         if due && *present == Some(link) && !is_over {
-            decoding.refreshed = Some(now);
+            decoding.refreshed = Some((link, chain, now));
             self.send(link, Message::Refresh { frame });
         }
     }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::sessions::Link;
 use super::{EdgeBroker, FrameRefused};
 use crate::broker::{LinkId, NUMBER_MAX};
-use crate::frame::FrameId;
+use crate::frame::{ChainLink, FrameId, Reference, Sequence, SkipReason};
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Message, Report};
 
@@ -17,13 +18,34 @@ pub const ARRIVING_FRAMES_MAX: usize = 64;
 pub const ARRIVING_BYTES_MAX: u64 = 64 << 20;
 /// The least time between two progress reports of a frame.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
+/// A frame of a chain that is here waits this long for the one that it refers to, and for room at the decoder. Packets are lost, and what
+/// was in them comes a round trip or two later: by then the wait has cost less than a frame that stands alone, which would have taken as long.
+pub const HELD_MAX: Duration = Duration::from_millis(500);
 
-/// A frame of which the header is here and the payload not yet all; or all of it, and it waits for older ones of its chain.
+/// A frame of which the header is here and the payload not yet all; or all of it, and it waits for its turn.
 pub(super) struct Arriving {
     header: FrameHeader,
     first: Instant,
     reported: Instant,
-    whole: Option<Bytes>,
+    /// The payload, and when the last of it came.
+    whole: Option<(Bytes, Instant)>,
+}
+
+/// How far a connection's frames of chains have been taken.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    chain: Sequence,
+    index: u32,
+}
+
+/// When it is a frame's turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Now,
+    /// When something else has arrived or been decoded; or at this instant, if that does not happen.
+    Later(Option<Instant>),
+    /// Never: one that was sent later and does not need it has been taken.
+    Gone,
 }
 
 impl EdgeBroker {
@@ -99,7 +121,7 @@ impl EdgeBroker {
         };
         let bytes = payload.len() as u32;
         if bytes == announced {
-            link.arriving[position].whole = Some(payload);
+            link.arriving[position].whole = Some((payload, now));
         } else {
             link.arriving.swap_remove(position);
         }
@@ -136,24 +158,22 @@ impl EdgeBroker {
         cancelled as u64
     }
 
-    /// Takes the frames that are whole, oldest first; but those of a chain not before older ones of it that are still arriving, which
-    /// they may need.
-    fn take_ready(&mut self, now: Instant, id: LinkId) {
-        while let Some(link) = self.links.get_mut(&id) {
-            let is_ready = |known: &Arriving| {
-                let (meta, whole) = (&known.header.meta, known.whole.is_some());
-                whole
-                    && (!meta.encoding.is_chained()
-                        || !link.arriving.iter().any(|other| {
-                            other.whole.is_none()
-                                && other.header.meta.chain.chain == meta.chain.chain
-                                && other.header.meta.id < meta.id
-                        }))
-            };
-            let ready = link.arriving.iter().enumerate().filter(|(_, known)| is_ready(known));
-            let oldest = ready.min_by_key(|(_, known)| known.header.meta.id).map(|(position, _)| position);
-            let Some(position) = oldest else { return };
+    /// Takes frames that are whole and waited until now.
+    pub(super) fn take_held(&mut self, now: Instant) {
+        let due = |link: &Link| link.held_until.is_some_and(|until| now >= until);
+        let links: Vec<LinkId> = self.links.iter().filter(|(_, link)| due(link)).map(|(id, _)| *id).collect();
+        links.into_iter().for_each(|id| self.take_ready(now, id));
+    }
+
+    /// Takes the frames that are whole and whose turn it is, oldest first.
+    pub(super) fn take_ready(&mut self, now: Instant, id: LinkId) {
+        while let Some((position, turn)) = self.next_turn(now, id) {
+            let Some(link) = self.links.get_mut(&id) else { return };
             let Arriving { header, first, whole, .. } = link.arriving.swap_remove(position);
+            let chain = header.meta.chain;
+            if turn == Turn::Now && header.meta.encoding.is_chained() {
+                link.taken = Some(Taken { chain: chain.chain, index: chain.index });
+            }
             // What those that it overtakes say of others was said for the last time: the camera knows that they are here.
             let is_overtaken =
                 |known: &&Arriving| known.whole.is_some() && known.header.meta.id < header.meta.id;
@@ -161,12 +181,71 @@ impl EdgeBroker {
             let told: Vec<_> =
                 overtaken.map(|known| (known.header.meta.id, known.header.skipped.clone())).collect();
             // One that has been replaced meanwhile has no say any more.
-            if let (Some(payload), Some(camera)) = (whole, self.camera_of(id)) {
-                for (overtaken, skipped) in told {
-                    camera.decoding.note(overtaken, &skipped);
-                }
-                self.take_whole(now, id, header, payload, first);
+            let (Some((payload, _)), Some(camera)) = (whole, self.camera_of(id)) else { continue };
+            if turn == Turn::Gone {
+                camera.decoding.not_shown(&header, SkipReason::NotDecoded);
+                camera.counters.not_decoded += 1;
+                continue;
             }
+            for (overtaken, skipped) in told {
+                camera.decoding.note(overtaken, &skipped);
+            }
+            self.take_whole(now, id, header, payload, first);
         }
+    }
+
+    /// The place of the oldest frame that waits no longer; if there is none, takes note of when the next one will not.
+    fn next_turn(&mut self, now: Instant, id: LinkId) -> Option<(usize, Turn)> {
+        let link = self.links.get(&id)?;
+        let decoding = link.session.as_ref().and_then(|session| self.cameras.get(&session.camera));
+        let has_room = |bytes| decoding.is_none_or(|camera| camera.decoding.has_room_for(bytes));
+        let turns: Vec<(usize, Turn)> =
+            link.arriving.iter().map(|known| link.turn(now, known, has_room)).enumerate().collect();
+        let next = turns.iter().filter(|(_, turn)| !matches!(turn, Turn::Later(_)));
+        let next = next.min_by_key(|(place, _)| link.arriving[*place].header.meta.id).copied();
+        let until = turns.iter().filter_map(|(_, turn)| match turn {
+            Turn::Later(until) => *until,
+            _ => None,
+        });
+        let until = until.min().filter(|_| next.is_none());
+        self.links.get_mut(&id)?.held_until = until;
+        next
+    }
+}
+
+impl Link {
+    /// When it is the turn of a frame. Frames of a chain are taken in the order of their references: while one that is needed is on its way, to
+    /// go on without it would cost the whole chain.
+    fn turn(&self, now: Instant, known: &Arriving, has_room: impl Fn(u32) -> bool) -> Turn {
+        let Some((payload, since)) = &known.whole else { return Turn::Later(None) };
+        let meta = &known.header.meta;
+        if !meta.encoding.is_chained() {
+            return Turn::Now;
+        }
+        let ChainLink { chain, index, reference } = meta.chain;
+        let taken = self.taken.map(|taken| (taken.chain, taken.index));
+        if taken.is_some_and(|taken| (chain, index) <= taken) {
+            return Turn::Gone;
+        }
+        let older =
+            |other: &&Arriving| other.header.meta.chain.chain == chain && other.header.meta.id < meta.id;
+        if self.arriving.iter().filter(older).any(|other| other.whole.is_none()) {
+            return Turn::Later(None);
+        }
+        let decodes = match reference {
+            Reference::Independent => true,
+            Reference::Previous => {
+                taken.is_some_and(|(of, last)| of == chain && last.checked_add(1) == Some(index))
+            }
+            Reference::Acknowledged(refers) => {
+                let waits = |other: &Arriving| other.header.meta.id.sequence <= refers;
+                taken.is_some_and(|(of, _)| of == chain) && !self.arriving.iter().filter(older).any(waits)
+            }
+        };
+        let until = *since + HELD_MAX;
+        if self.over || now >= until || decodes && has_room(payload.len() as u32) {
+            return Turn::Now;
+        }
+        Turn::Later(Some(until))
     }
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use self::decoding::{DECODING_BYTES_MAX, DECODING_FRAMES_MAX, Decoded, REFRESH_INTERVAL};
-pub use self::frames::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
+pub use self::frames::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX, HELD_MAX};
 use self::history::Fetch;
 pub use self::history::{HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
 use self::sessions::{Camera, HELLO_TIME_MAX, Link};
@@ -282,6 +282,7 @@ impl EdgeBroker {
                 self.outputs.push_back(EdgeOutput::ViewChanged { camera: name.clone() });
             }
         }
+        self.take_held(now);
         self.expire_history(now);
         self.update_contracts(now);
         let before = self.subscriptions.len();
@@ -302,6 +303,7 @@ impl EdgeBroker {
             .links
             .values()
             .map(|link| if link.session.is_some() { link.ping_due } else { link.opened + HELLO_TIME_MAX });
+        let links = links.chain(self.links.values().filter_map(|link| link.held_until));
         let links = links.chain(self.fetches.values().map(|fetch| fetch.due));
         let subscriptions = self.subscriptions.values();
         let updates = subscriptions.clone().filter_map(SubscriptionEntry::update_due);

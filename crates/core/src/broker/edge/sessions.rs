@@ -13,7 +13,7 @@ use crate::wire::{
 use std::time::Duration;
 
 use super::decoding::Decoding;
-use super::frames::Arriving;
+use super::frames::{Arriving, Taken};
 use super::{CameraCounters, EdgeBroker, EdgeOutput, Peer};
 
 /// How long a connection may take to say who it is.
@@ -33,6 +33,10 @@ pub(super) struct Link {
     pub(super) ping_due: Instant,
     pub(super) clock: ClockEstimator,
     pub(super) arriving: Vec<Arriving>,
+    /// How far its frames of chains have been taken.
+    pub(super) taken: Option<Taken>,
+    /// When a frame that is whole has waited long enough.
+    pub(super) held_until: Option<Instant>,
     /// It is over, and its last frames are being taken: nothing more can be said on it.
     pub(super) over: bool,
 }
@@ -48,6 +52,8 @@ impl Link {
             ping_due: now,
             clock: ClockEstimator::default(),
             arriving: Vec::new(),
+            taken: None,
+            held_until: None,
             over: false,
         }
     }

@@ -138,23 +138,60 @@ fn another_connection_a_refresh_and_ten_seconds_each_begin_a_new_chain() {
     assert_eq!(reference, Reference::Previous, "it was asked for too soon again");
     rig.sent(2, five);
 
-    let mut last = Reference::Previous;
-    for index in 2..130 {
+    let owed = frames_until_one_stands_alone(&mut rig, four, 8);
+    assert_eq!(owed, 8, "what was asked for too soon comes a second after the last");
+    let chain = FrameId { sequence: Sequence(five.sequence.0 + 8), ..five };
+    let frames = frames_until_one_stands_alone(&mut rig, chain, 100);
+    assert!((99..=101).contains(&frames), "after {frames} frames of 100 ms");
+}
+
+/// Publishes every 100 ms until a frame has to stand alone, as the frame after `most` others does; how many that took.
+fn frames_until_one_stands_alone(rig: &mut Rig, chain: FrameId, most: u32) -> u32 {
+    for frames in 1..=2 * most {
         rig.message(2, Message::Ping { t1: rig.now });
-        let age = Duration::from_millis(100) * (index - 1);
-        let (id, reference, _) = through(&mut rig, |sequence| match age > Duration::from_millis(9_950) {
+        let (id, reference, _) = through(rig, |sequence| match frames >= most {
             true => first(sequence),
-            false => next(four.sequence.0, index),
+            false => next(chain.sequence.0, frames + 1),
         });
         rig.sent(2, id);
         rig.complete(2, id, 100);
-        last = reference;
         if reference == Reference::Independent {
-            assert!((99..=101).contains(&index), "after {index} frames of 100 ms");
-            break;
+            return frames;
         }
     }
-    assert_eq!(last, Reference::Independent, "a chain never ends");
+    panic!("a chain never ends");
+}
+
+/// The edge keeps a frame until it has what the frame refers to. Only then may others refer to it; and where that never comes, what was
+/// kept for it is lost as well.
+#[test]
+fn frames_have_arrived_in_the_order_of_their_references() {
+    let mut rig = video();
+    let (zero, ..) = through(&mut rig, first);
+    sent_and_complete(&mut rig, zero);
+    let ids: Vec<FrameId> = (1..=4)
+        .map(|index| {
+            let (id, ..) = through(&mut rig, |_| next(0, index));
+            rig.sent(1, id);
+            id
+        })
+        .collect();
+    rig.complete(1, ids[1], 100);
+    let (five, _, told) = through(&mut rig, |_| next(0, 5));
+    rig.sent(1, five);
+    assert_eq!(told, news(&[], &[]), "2 waits for 1");
+    rig.complete(1, ids[0], 100);
+    let (six, _, told) = through(&mut rig, |_| next(0, 6));
+    rig.sent(1, six);
+    assert_eq!(told, news(&[1, 2], &[]));
+    rig.complete(1, ids[3], 100);
+    rig.message(1, Message::Report(Report::Refused { frame: ids[2] }));
+    let after = |_| ChainLink { reference: Reference::Acknowledged(Sequence(2)), ..next(0, 7) };
+    let (seven, reference, told) = through(&mut rig, after);
+    assert_eq!((reference, told), (Reference::Previous, news(&[], &[3, 4, 5, 6])));
+    sent_and_complete(&mut rig, seven);
+    let (_, _, told) = through(&mut rig, |_| next(0, 8));
+    assert_eq!(told, news(&[7], &[]), "it needs none of those");
 }
 
 /// After a codec of chains has failed frames are stills for a while, and then it is tried again.
