@@ -54,6 +54,8 @@ pub(super) struct Link {
     stalls: u32,
     /// Set while nothing gets through: when the next frame may be tried.
     outage_retry: Option<Instant>,
+    /// When this process last went on after it had done nothing for a while.
+    went_on: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +88,15 @@ impl Link {
             usual_gap: (Duration::ZERO, now),
             stalls: 0,
             outage_retry: None,
+            went_on: now,
+        }
+    }
+
+    /// Takes note of whether this process has just been at rest, as when its host has no processor to spare: then a ping is overdue, and
+    /// what is known of the link is old.
+    pub(super) fn note_pause(&mut self, now: Instant) {
+        if now.saturating_since(self.ping_due) > SAID_WITHIN {
+            self.went_on = now;
         }
     }
 
@@ -113,9 +124,9 @@ impl Link {
     }
 
     /// The frame that has bytes not yet sent: all of its bytes, and those that have not left. `None` also where it was only just given
-    /// to the link, which has had no time to say what left.
+    /// to the link, which has had no time to say what left, or where this process has only just gone on after a pause.
     pub(super) fn being_sent(&self, now: Instant) -> Option<(FrameId, u64, u64)> {
-        let known = |sending: &InFlight| now.saturating_since(sending.begun) >= SAID_WITHIN;
+        let known = |sending: &InFlight| now.saturating_since(sending.begun.max(self.went_on)) >= SAID_WITHIN;
         self.sending.filter(known).map(|sending| (sending.frame, sending.bytes, sending.unsent))
     }
 
@@ -237,5 +248,32 @@ impl Link {
         let bound = bound.unwrap_or(STALL_BOUND_DEFAULT);
         let limit = (bound + bound / 2).max(round_trip_time * 3).max(self.usual_gap.0 * 2);
         limit.saturating_mul(1 << self.stalls.min(16)).min(STALL_MAX)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::frame::{Epoch, Sequence};
+
+    /// After a pause of this process nothing is decided by what was known before it: first the link says what has left meanwhile.
+    #[test]
+    fn after_a_pause_a_link_has_time_to_say_what_left() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let mut link = Link::new(LinkId(1), EdgeIndex(0), at(0));
+        let frame = FrameId { epoch: Epoch(1), sequence: Sequence(7) };
+        (link.ping_due, link.welcomed) = (at(250), true);
+        link.begin(at(100), frame, 5_000);
+        link.unsent(frame, 4_000);
+        assert_eq!(link.being_sent(at(105)), None, "it was only just begun");
+        assert_eq!(link.being_sent(at(200)), Some((frame, 5_000, 4_000)));
+        // A timer that is a little late is no pause.
+        link.note_pause(at(255));
+        assert_eq!(link.being_sent(at(255)), Some((frame, 5_000, 4_000)));
+        link.note_pause(at(2_000));
+        link.ping_due = at(2_250);
+        assert_eq!(link.being_sent(at(2_000)), None);
+        link.unsent(frame, 3_000);
+        assert_eq!(link.being_sent(at(2_000) + SAID_WITHIN), Some((frame, 5_000, 3_000)));
     }
 }

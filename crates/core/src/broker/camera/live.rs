@@ -64,6 +64,9 @@ impl CameraBroker {
     /// Cancels the frame that is being sent where it will be late whatever happens and the one that waits would not be. Frames that go as
     /// they are only stall: where each of them takes longer than the bound, none would ever arrive.
     fn cancel_late(&mut self, now: Instant) {
+        if let Some(link) = self.links.iter_mut().find(|link| Some(link.id) == self.active) {
+            link.note_pause(now);
+        }
         let Some((wish, link)) = self.joint().zip(self.active_link()) else { return };
         let Some((sending, bytes, unsent)) = link.being_sent(now) else { return };
         if unsent == 0 || link.is_out() || self.making.is_some() {

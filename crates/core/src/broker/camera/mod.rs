@@ -337,6 +337,7 @@ impl CameraBroker {
             self.close(now, link);
         }
         for link in &mut self.links {
+            link.note_pause(now);
             if now >= link.ping_due {
                 link.ping_due = now + PING_INTERVAL;
                 self.outputs

@@ -1,0 +1,94 @@
+//! Frames that refer to others on links that lose packets, applications that come and go there, and brokers that were at rest: what random
+//! worlds have shown, as stories.
+
+use std::time::Duration;
+
+use mez_core::contract::{Contract, ContractState, OnInfeasible};
+use mez_core::frame::SkipReason;
+use mez_testbed::{Action, ApplicationSpec, CameraSpec, Footage, Host, Moment, World, mbps, ms, secs};
+
+fn floor() -> Contract {
+    Contract { accuracy_floor: Some(0.9), ..Contract::default() }
+}
+
+/// Frames of a packet each, sixty in a second, over a long way on which one packet in thirty is lost, so that every half second one
+/// is overtaken by those that need it.
+#[test]
+fn a_lost_packet_costs_a_round_trip_and_no_chain() {
+    let (mut longest, mut undecoded) = (Duration::ZERO, 0);
+    for seed in 0..4 {
+        let mut world = World::seeded(seed);
+        let mut spec = CameraSpec::frames(60, 30_000).at_distance(ms(70)).at_rate(mbps(100));
+        spec.link.lost_once_in = 30;
+        world.camera("dock/cam1", spec);
+        let application =
+            world.application(ApplicationSpec { contract: floor(), ..ApplicationSpec::newest("**") });
+        world.run(secs(22));
+        let got = world.deliveries_since(application, Moment::START + secs(2));
+        longest = got.windows(2).map(|pair| pair[1].at.since(pair[0].at)).fold(longest, Duration::max);
+        undecoded += got.iter().map(|got| got.skipped.of(SkipReason::NotDecoded)).sum::<u64>();
+    }
+    // Decoders fail as well, once in a few hundred frames.
+    assert!(longest < secs(1), "nothing was shown for {longest:?}");
+    assert!(undecoded < 240, "{undecoded} frames of 4,800 could not be decoded");
+}
+
+/// A camera on a slow link whose host does nothing for two seconds, also in the middle of a frame. What it learns when it goes on comes
+/// to it piece by piece.
+#[test]
+fn a_broker_that_was_at_rest_cancels_nothing_by_what_it_knew_before() {
+    for seed in 5..9 {
+        let mut world = World::seeded(seed);
+        let mut spec = CameraSpec::filming(Footage::PEDESTRIANS).at_rate(600_000);
+        spec.link.queue_bytes_max = 4_000;
+        let camera = world.camera("dock/cam1", spec);
+        let profile = Footage::PEDESTRIANS.profile().map(|profile| world.profile(profile));
+        let contract = Contract { profile, ..floor() };
+        world.application(ApplicationSpec { contract, ..ApplicationSpec::newest("**") });
+        let host = Host::Camera(camera);
+        for time in 1..6 {
+            let from = Moment::START + secs(4 * time) + ms(130 * seed);
+            world.at(from, Action::Freeze(host)).at(from + secs(2), Action::Thaw(host));
+        }
+        world.run(secs(26));
+    }
+}
+
+/// An application that leaves and is back before the camera hears of either: both come to it at once, where the packet of the first was lost.
+#[test]
+fn news_of_leaving_and_coming_back_may_arrive_together() {
+    for seed in 0..10 {
+        let mut world = World::seeded(seed);
+        let mut spec = CameraSpec::frames(20, 40_000).at_rate(mbps(3));
+        spec.link.lost_once_in = 5;
+        world.camera("dock/cam1", spec);
+        let application = world.application(ApplicationSpec::newest("**"));
+        for time in 0..40 {
+            let from = Moment::START + secs(2) + ms(150) * time;
+            world.at(from, Action::Unsubscribe(application));
+            world.at(from + ms(20), Action::Subscribe(application));
+        }
+        world.run(secs(10));
+    }
+}
+
+/// Two cameras, one of them too far away for a contract that wants nothing below its bounds. What its application is told of the other, which
+/// goes and comes back, is not said of that one.
+#[test]
+fn what_is_told_of_one_camera_says_nothing_of_another() {
+    let mut world = World::seeded(3);
+    let near = world.camera("dock/cam1", CameraSpec::frames(15, 20_000));
+    world.camera("yard/cam1", CameraSpec::frames(15, 20_000).at_distance(ms(75)));
+    let contract = Contract { latency_bound: Some(ms(60)), on_infeasible: OnInfeasible::Skip, ..floor() };
+    let application = world.application(ApplicationSpec { contract, ..ApplicationSpec::newest("**") });
+    world.run(secs(4)).cut(near).run(secs(2)).restore(near).run(secs(9));
+    let told = |camera: &str| {
+        let changes = world.contract_changes(application).iter().map(|told| &told.change);
+        changes
+            .filter(|change| change.camera.as_str() == camera)
+            .map(|change| change.state)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(told("yard/cam1"), [ContractState::Infeasible]);
+    assert_eq!(told("dock/cam1").last(), Some(&ContractState::Unverified));
+}
