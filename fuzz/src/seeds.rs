@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::controller::settle::Verdict;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
     SkipReason,
@@ -18,8 +19,8 @@ use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest, Message,
-    Outlook, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, Status, VERSION,
-    Welcome,
+    Outlook, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, Settled, Status,
+    VERSION, Welcome,
 };
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::stream::{Outcome, Predict, Request, Source, StreamEncoder};
@@ -183,6 +184,19 @@ fn messages() -> Vec<(&'static str, Message)> {
                 infeasible: true,
                 profile_use: ProfileUse::InUse,
                 profile: Some([7; 32]),
+            }),
+        ),
+        (
+            "settled",
+            Message::Settled(Settled {
+                revision: 5,
+                verdicts: vec![
+                    Some(Verdict::Kept),
+                    Some(Verdict::Conflict { with: 0 }),
+                    Some(Verdict::Outvoted),
+                    Some(Verdict::Infeasible),
+                    None,
+                ],
             }),
         ),
         ("profile-request", Message::ProfileRequest(ProfileRequest { hash: [7; 32], offset: 8192 })),

@@ -114,7 +114,8 @@ pub enum ContractError {
 
 /// What the contracts of one camera ask together: frames cross the link once, however many want them.
 ///
-/// Those lead that have the highest priority. The strictest floor and the tightest bound of them hold.
+/// Those lead that have the highest priority. The strictest floor and the tightest bound of them hold, as long as some rung keeps both; else
+/// those of as many as can be kept together ([`crate::controller::settle`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Joint {
     /// The tightest latency bound.
@@ -133,9 +134,13 @@ impl Joint {
     /// What the contracts come to; `None` where frames go as they are, since nobody asks, or somebody who leads gives no floor.
     pub fn of<'a>(contracts: impl IntoIterator<Item = &'a Contract> + Clone) -> Option<Self> {
         let highest = contracts.clone().into_iter().map(|contract| contract.priority).max()?;
-        let leading = contracts.into_iter().filter(|contract| contract.priority == highest);
+        Self::together(contracts.into_iter().filter(|contract| contract.priority == highest))
+    }
+
+    /// What those contracts come to, whatever their priorities; `None` where there are none, or one gives no floor.
+    pub fn together<'a>(contracts: impl IntoIterator<Item = &'a Contract>) -> Option<Self> {
         let mut joint: Option<Self> = None;
-        for contract in leading {
+        for contract in contracts {
             let accuracy_floor = contract.accuracy_floor?;
             let degrade = contract.on_infeasible == OnInfeasible::Degrade;
             let Contract { latency_bound, on_time_share, profile, .. } = *contract;

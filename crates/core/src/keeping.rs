@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::broker::edge::{CameraView, NamedContract, SubscriptionId};
 use crate::contract::{Contract, ContractState, Joint, OnInfeasible};
 use crate::controller::monitor::{FrameOutcome, Monitor, Need, OVERDUE_MIN, Surroundings, WINDOW};
+use crate::controller::settle;
 use crate::frame::{Rung, SkipCounts, SkipReason};
 use crate::name::CameraName;
 use crate::profile::SizedProfile;
@@ -230,7 +231,11 @@ impl Keeping {
 
     /// Whether what the camera says of the contracts that lead is said of this one.
     fn leads(&self, view: &CameraView) -> bool {
-        let joint = Joint::of(view.demands.iter().map(|demand| &demand.contract));
+        let kept = view.demands.iter().zip(&view.settled);
+        let kept = kept.filter(|(_, (verdict, _))| *verdict == Some(settle::Verdict::Kept));
+        let joint = Joint::together(kept.map(|(demand, _)| &demand.contract));
+        // Where it keeps none, it tries for all that lead.
+        let joint = joint.or_else(|| Joint::of(view.demands.iter().map(|demand| &demand.contract)));
         joint.is_some_and(|joint| {
             self.contract.accuracy_floor == Some(joint.accuracy_floor)
                 && self.contract.latency_bound == joint.latency_bound
@@ -261,7 +266,7 @@ impl Keeping {
             waited,
             one_way_delay: view.one_way_delay,
             is_away: !view.connected,
-            infeasible_since: view.infeasible_since.filter(|_| own),
+            infeasible_since: self.given_up(view).or(view.infeasible_since.filter(|_| own)),
             unverified: self.why_unverified(own, view),
             conflict: self.conflict(view).unwrap_or_default(),
         }
@@ -290,9 +295,31 @@ impl Keeping {
         }
     }
 
+    /// What the camera says has become of this contract, and since when.
+    fn settled(&self, view: &CameraView) -> Option<(settle::Verdict, Instant)> {
+        let place = view.demands.iter().position(|demand| demand.subscription == self.id)?;
+        let (verdict, since) = view.settled.get(place)?;
+        verdict.map(|verdict| (verdict, *since))
+    }
+
+    /// Since when the camera does not try to keep this contract.
+    fn given_up(&self, view: &CameraView) -> Option<Instant> {
+        self.settled(view).filter(|(verdict, _)| *verdict != settle::Verdict::Kept).map(|(_, since)| since)
+    }
+
     /// Whose contract stands against this one.
     fn conflict(&self, view: &CameraView) -> Option<String> {
         let mine = &self.contract;
+        match self.settled(view) {
+            None => {}
+            Some((settle::Verdict::Kept | settle::Verdict::Infeasible, _)) => return None,
+            Some((settle::Verdict::Outvoted, _)) => {
+                return Some("no setting keeps it and all the contracts that are kept".into());
+            }
+            Some((settle::Verdict::Conflict { with }, _)) => {
+                return view.demands.get(with).map(|other| stands_against(other, mine));
+            }
+        }
         let floor = |contract: &Contract| contract.accuracy_floor.unwrap_or(f64::INFINITY);
         let bound = |contract: &Contract| contract.latency_bound.unwrap_or(Duration::MAX);
         let others = || view.demands.iter().filter(|other| other.subscription != self.id);
@@ -315,6 +342,16 @@ impl Keeping {
         let hasty = hasty.min_by_key(|other| bound(&other.contract))?;
         Some(format!("{} asks for {} ms", name(hasty), bound(&hasty.contract).as_millis()))
     }
+}
+
+/// Why no setting keeps both contracts.
+fn stands_against(other: &NamedContract, mine: &Contract) -> String {
+    let Contract { latency_bound, accuracy_floor, priority, .. } = &other.contract;
+    let floor = accuracy_floor.map(|floor| format!("the floor {floor}"));
+    let bound = latency_bound.map(|bound| format!("{} ms", bound.as_millis()));
+    let asks: Vec<String> = floor.into_iter().chain(bound).collect();
+    let first = if *priority > mine.priority { format!(" with priority {priority}") } else { String::new() };
+    format!("no setting keeps it and {}, which asks for {}{first}", name(other), asks.join(" within "))
 }
 
 /// A subscription as people know it.
@@ -358,5 +395,84 @@ impl Kept {
         for (at, outcome) in due {
             self.monitor.handle_frame(at, outcome);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::units::BitsPerSecond;
+    use crate::wire::Outlook;
+
+    const CAMERA: &str = "dock/cam1";
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    fn demand(id: u64, bound_ms: u64, floor: f64, priority: i32) -> NamedContract {
+        let contract = Contract {
+            latency_bound: Some(Duration::from_millis(bound_ms)),
+            accuracy_floor: Some(floor),
+            priority,
+            ..Contract::default()
+        };
+        NamedContract { subscription: SubscriptionId(id), application: format!("app{id}"), contract }
+    }
+
+    /// What each of the demands is told after a second without frames, where the camera says that.
+    fn told(
+        demands: Vec<NamedContract>,
+        settled: &[Option<settle::Verdict>],
+    ) -> Vec<(ContractState, String)> {
+        let camera: CameraName = CAMERA.parse().expect("a valid name");
+        let contracts = demands.clone();
+        let view = CameraView {
+            connected: true,
+            outlook: Outlook { link_rate: Some(BitsPerSecond(4e6)), ..Outlook::default() },
+            frames_per_second: 15.0,
+            demands,
+            settled: settled.iter().map(|verdict| (*verdict, at(500))).collect(),
+            ..CameraView::default()
+        };
+        let told = contracts.into_iter().map(|NamedContract { subscription, contract, .. }| {
+            let mut keeping = Keeping::new(subscription, contract, None);
+            keeping.attach(at(0), camera.clone());
+            keeping.describe(at(2_000), &camera, &view)
+        });
+        told.collect()
+    }
+
+    /// Who is given up hears at once that its contract cannot be kept, and beside whose.
+    #[test]
+    fn the_loser_is_told_whose_contract_stands_against_its_own() {
+        use settle::Verdict::{Conflict, Infeasible as Hopeless, Kept, Outvoted};
+        let demands = vec![
+            demand(1, 50, 0.9, 2),
+            demand(2, 200, 0.95, 0),
+            demand(3, 100, 0.92, 0),
+            demand(4, 1, 0.9, 0),
+        ];
+        let verdicts = [Some(Kept), Some(Conflict { with: 0 }), Some(Outvoted), Some(Hopeless)];
+        let told = told(demands, &verdicts);
+        assert_eq!(told[0].0, ContractState::LatencyMiss, "it is kept, but no frame came: {}", told[0].1);
+        let lost = &told[1..];
+        assert!(lost.iter().all(|(state, _)| *state == ContractState::Infeasible), "{told:?}");
+        let against = "; no setting keeps it and subscription 1 (app1), which asks for the floor 0.9 within 50 ms with priority 2";
+        assert!(told[1].1.ends_with(against), "{}", told[1].1);
+        assert!(
+            told[2].1.ends_with("; no setting keeps it and all the contracts that are kept"),
+            "{}",
+            told[2].1
+        );
+        assert!(!told[3].1.contains("subscription"), "nobody is to blame: {}", told[3].1);
+    }
+
+    /// Of a camera that does not say whose contracts it keeps, the strictest of the highest priority lead, as far as the edge can tell.
+    #[test]
+    fn a_camera_that_says_nothing_tries_for_the_strictest() {
+        let told = told(vec![demand(1, 50, 0.9, 0), demand(2, 200, 0.95, 0)], &[]);
+        assert!(told[0].1.ends_with("; subscription 2 (app2) asks for the floor 0.95"), "{told:?}");
+        assert!(told[1].1.ends_with("; subscription 1 (app1) asks for 50 ms"), "{told:?}");
     }
 }

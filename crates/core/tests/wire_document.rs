@@ -12,6 +12,7 @@ use mez_core::broker::{
     DIAL_TIME_MAX, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX,
 };
 use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::controller::settle::Verdict;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FRAME_BYTES_MAX, FrameId, FrameMeta, RUNG_BYTES_MAX, Reference,
     Rung, Sequence, SkipRange, SkipReason,
@@ -23,8 +24,8 @@ use mez_core::wire::{
     ALPN, Abilities, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FrameHeader, Hello,
     HistoryCode, HistoryEnd, HistoryRequest, MESSAGE_BYTES_MAX, Message, MessageBuffer, Outlook,
     PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse, RECORD_BYTES_MAX,
-    REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, Report, SKIP_RANGES_MAX, Status, TEXT_BYTES_MAX,
-    VERSION, Welcome,
+    REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, Report, SKIP_RANGES_MAX, Settled, Status,
+    TEXT_BYTES_MAX, VERSION, Welcome,
 };
 
 use self::document::{blocks, hex};
@@ -119,6 +120,13 @@ fn messages() -> Vec<(&'static str, Message)> {
                 infeasible: true,
                 profile_use: ProfileUse::InUse,
                 profile: Some([0xab; 32]),
+            }),
+        ),
+        (
+            "settled",
+            Message::Settled(Settled {
+                revision: 3,
+                verdicts: vec![Some(Verdict::Kept), Some(Verdict::Conflict { with: 0 })],
             }),
         ),
         ("profile-request", Message::ProfileRequest(ProfileRequest { hash: [0xab; 32], offset: 8_192 })),

@@ -86,7 +86,9 @@ async fn until<T>(
     .await
 }
 
-fn a_frame(wanted: impl Fn(&ReceivedFrame) -> bool) -> impl FnMut(Event) -> Option<Box<ReceivedFrame>> {
+fn a_frame(
+    mut wanted: impl FnMut(&ReceivedFrame) -> bool,
+) -> impl FnMut(Event) -> Option<Box<ReceivedFrame>> {
     move |event| match event {
         Event::Frame(frame) if wanted(&frame) => Some(frame),
         Event::Failed { reason } => panic!("{reason}"),
@@ -223,6 +225,37 @@ async fn what_cannot_be_kept_is_said_and_done_as_asked() {
         }
         other => panic!("{other}"),
     }
+}
+
+/// A contract that nothing keeps takes nothing from one that can be kept, though both want nothing below their bounds; and who asked for it is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hopeless_contract_costs_the_others_nothing() {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, _) = site.serve_edge(&edge).await;
+    let client = site.client(&unix).await;
+    let skip = |floor| SubscribeOptions {
+        on_infeasible: OnInfeasible::Skip,
+        ..asked(floor, profile(SIZE, 0.7, 0.9))
+    };
+    let mut hopeless = client.subscribe(skip(0.95)).await.unwrap();
+    let mut modest = client.subscribe(skip(0.8)).await.unwrap();
+    let reason = until(&camera, &mut hopeless, a_state(ContractState::Infeasible)).await;
+    assert_eq!(reason, "no setting of the profile keeps the floor 0.95; the best keeps 0.900");
+    // Were the strictest asked for, the camera would send a frame a second, to see whether it can be kept.
+    let mut came = Vec::new();
+    let ten = until(
+        &camera,
+        &mut modest,
+        a_frame(move |frame| {
+            came.push(frame.meta.id.sequence.0);
+            came.len() > 10 && came[came.len() - 1] - came[came.len() - 11] <= 15
+        }),
+    );
+    let frame = ten.await;
+    assert!(!frame.infeasible && frame.accuracy_expected >= Some(0.8), "{frame:?}");
+    assert_eq!(frame.contract_state, ContractState::Ok, "{}", frame.contract_reason);
 }
 
 /// A camera that goes breaks a contract by its silence.

@@ -148,5 +148,37 @@ fn who_loses_is_told_by_whom() {
     world.application(ApplicationSpec { contract: first, ..spec });
     world.run(secs(4));
     let (after, reason) = told(&world, hasty, ContractState::Infeasible, from).expect("it is told");
-    assert!(after < secs(3) && reason.contains("goes first, with priority 1"), "after {after:?}: {reason}");
+    assert!(
+        after < secs(3) && reason.ends_with("the floor 0.6 within 20 ms with priority 1"),
+        "after {after:?}: {reason}"
+    );
+}
+
+/// Two want frames soon and one wants them good, on a link that cannot carry both: the two get theirs, the third is told, and gets its own as soon as
+/// the link carries all three.
+#[test]
+fn the_most_contracts_are_kept() {
+    let mut world = World::seeded(45);
+    let (dock, spec) = contracted(&mut world, OnInfeasible::Degrade);
+    world.act(Action::Rate(dock, mbps(4)));
+    let strict =
+        Contract { accuracy_floor: Some(0.95), latency_bound: Some(ms(400)), ..spec.contract.clone() };
+    let strict = world.application(ApplicationSpec { contract: strict, ..spec.clone() });
+    let soon = [world.application(spec.clone()), world.application(spec)];
+    world.run(secs(10));
+    let late = Moment::START + secs(4);
+    for application in soon {
+        let frames = world.deliveries_since(application, late);
+        let kept = frames.iter().filter(|frame| {
+            frame.age() <= ms(100) && frame.verdict.as_ref().is_some_and(|verdict| !verdict.infeasible)
+        });
+        let share = kept.count() as f64 / frames.len() as f64;
+        assert!(frames.len() > 60 && share >= 0.95, "{share} of {} frames", frames.len());
+    }
+    let (_, reason) = told(&world, strict, ContractState::Infeasible, Moment::START).expect("it is told");
+    assert!(reason.contains("which asks for the floor 0.9 within 100 ms"), "{reason}");
+    let fast = world.now();
+    world.act(Action::Rate(dock, mbps(20))).run(secs(6));
+    let (after, _) = told(&world, strict, ContractState::Ok, fast).expect("it is told");
+    assert!(after < secs(4), "told after {after:?}");
 }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::Decoded;
+use mez_core::controller::settle::Verdict;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
     SkipReason,
@@ -11,7 +12,8 @@ use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message, Outlook,
-    ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, Status, VERSION, Welcome,
+    ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, Settled, Status, VERSION,
+    Welcome,
 };
 
 use super::applications::past_query;
@@ -192,7 +194,7 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
     let number = pick(&NUMBERS, c);
     let instant = Instant::from_nanos(number);
     let frame = FrameId { epoch: Epoch(1), sequence: Sequence(number) };
-    match b % 19 {
+    match b % 20 {
         0 => Message::Ping { t1: instant },
         1 => Message::Pong { t1: now, t2: instant, t3: instant },
         2 => Message::Pong { t1: instant, t2: instant, t3: Instant::from_nanos(u64::MAX) },
@@ -227,6 +229,17 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
         }),
         15 => Message::ProfilePart(ProfilePart { hash: [c; 32], total: 1, offset: 0, bytes: vec![c].into() }),
         16 => Message::Refresh { frame },
+        19 => Message::Settled(Settled {
+            revision: u64::from(c >> 5),
+            verdicts: (0..c & 3)
+                .map(|place| match (c >> 2).wrapping_add(place) & 3 {
+                    0 => Some(Verdict::Kept),
+                    1 => Some(Verdict::Conflict { with: usize::from(place == 0) }),
+                    2 => Some(Verdict::Infeasible),
+                    _ => None,
+                })
+                .collect(),
+        }),
         18 => Message::Abilities(Abilities { past: c & 1 == 0 }),
         17 => {
             let span = (Timestamp::MIN, Timestamp::MAX);

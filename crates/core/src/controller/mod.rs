@@ -258,6 +258,12 @@ pub trait Policy: Send {
         None
     }
 
+    /// How probable it is that frames which go on at a rung, one after the other, are on time, from an idle link on. `None`: the policy
+    /// cannot tell, or not now.
+    fn steady_on_time(&self, _offer: &Offer<'_>, _rung: usize) -> Option<f64> {
+        None
+    }
+
     /// Whether, when it was last asked, no rung at or above the floor was expected to reach the on-time share; also where it then
     /// said to wait.
     fn is_infeasible(&self) -> bool {

@@ -8,6 +8,7 @@ use super::codec::{Reader, WireError, Write};
 use super::history::{Abilities, HistoryEnd, HistoryRequest};
 use super::outlook::Outlook;
 use super::profile::{ProfilePart, ProfileRequest};
+use super::settled::Settled;
 use crate::contract::{Contract, OnInfeasible};
 use crate::frame::{Epoch, FrameId, Sequence};
 use crate::name::CameraName;
@@ -64,6 +65,9 @@ pub enum Message {
     DiskStatus(DiskStatus),
     /// Camera to edge, with every [`Message::Status`] and when it matters: what it can do for the contracts that lead.
     Outlook(Outlook),
+    /// Camera to edge, with every [`Message::Status`] and when it has changed, where applications do not ask all the same: whose
+    /// contracts its frames keep.
+    Settled(Settled),
     /// Camera to edge: a contract names a profile that is not here.
     ProfileRequest(ProfileRequest),
     /// Edge to camera: a part of that profile.
@@ -330,6 +334,10 @@ impl Message {
                 out.u8(15 | OPTIONAL);
                 outlook.encode(out);
             }
+            Self::Settled(settled) => {
+                out.u8(18 | OPTIONAL);
+                settled.encode(out);
+            }
             Self::ProfileRequest(request) => {
                 out.u8(16 | OPTIONAL);
                 request.encode(out);
@@ -438,6 +446,7 @@ impl Message {
             0x99 => Self::Abilities(Abilities::decode(&mut r)?),
             0x98 => Self::Refresh { frame: read_frame_id(&mut r)? },
             0x8f => Self::Outlook(Outlook::decode(&mut r)?),
+            0x92 => Self::Settled(Settled::decode(&mut r)?),
             0x90 => Self::ProfileRequest(ProfileRequest::decode(&mut r)?),
             0x91 => Self::ProfilePart(ProfilePart::decode(&mut r)?),
             0x8a => Self::Reply {

@@ -11,6 +11,7 @@ mod message;
 mod outlook;
 mod profile;
 mod record;
+mod settled;
 
 pub use self::codec::WireError;
 pub use self::header::{FRAME_HEADER_BYTES_MAX, FrameHeader, SKIP_RANGES_MAX};
@@ -22,6 +23,7 @@ pub use self::message::{
 pub use self::outlook::{Outlook, ProfileUse};
 pub use self::profile::{PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest};
 pub use self::record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, RecordHead, RecordKind};
+pub use self::settled::Settled;
 
 /// The version of the wire format that this code speaks.
 pub const VERSION: u16 = 1;

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput, Transform, Transformed};
 use mez_core::broker::edge::CameraInfo;
 use mez_core::broker::{EdgeIndex, Intake, IntakeConfig, LinkId, PublishError, Published};
-use mez_core::contract::Joint;
 use mez_core::controller::named::PolicyName;
 use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
@@ -143,8 +142,7 @@ impl CameraProcess {
 
     /// Whether those who lead want nothing below their bounds, and it has said that there is nothing else.
     pub(super) fn is_silenced(&self) -> bool {
-        let joint = self.broker.demand().and_then(|demand| Joint::of(&demand.contracts));
-        self.says_infeasible && joint.is_some_and(|joint| !joint.degrade)
+        self.says_infeasible && self.broker.joint().is_some_and(|joint| !joint.degrade)
     }
 
     pub(super) fn open_connections(&self) -> impl Iterator<Item = LinkId> {

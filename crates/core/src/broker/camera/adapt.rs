@@ -1,7 +1,7 @@
 //! What is made of a frame before it is sent: what the applications ask, the rungs that there are for it, and the policy's choice.
 //!
-//! A frame is made smaller where every application that leads gives an accuracy floor; where one of them gives none, frames go
-//! as they are ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)). Those lead that have the highest priority. The rungs are those of the profile that the
+//! A frame is made smaller where every application of the highest priority gives an accuracy floor; where one of them gives none, frames go
+//! as they are ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)). Of those that give one, the most are kept (`coalition.rs`). The rungs are those of the profile that the
 //! strictest of them names; while that profile is not here, or where none is named, they are
 //! [`default_ladder`](crate::setting::default_ladder)'s, whose accuracy nobody knows, and the floor says nothing.
 //!
@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::chain::Before;
 use super::profiles::Profiles;
 use super::rungs::{Basis, Ratios, Rungs, chains_take, coarsened, finer, makeable};
-use crate::contract::Joint;
+use crate::contract::{Contract, Joint};
 use crate::controller::named::PolicyName;
 use crate::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
 use crate::frame::{ChainLink, Frame, FrameId, Reference, Rung};
@@ -47,6 +47,18 @@ const LIFT_KEPT: f64 = 0.9;
 const STRETCHED_MAX: f64 = 1.25;
 /// Budgets are never lifted by more.
 const LIFT_MAX: f64 = 64.0;
+/// The different latency bounds that are looked at when contracts are settled between; those with one more are told nothing.
+const BOUNDS_MAX: usize = 16;
+
+/// The rungs that keep a contract.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct KeptBy {
+    /// By place in the ladder.
+    pub(super) rungs: Vec<bool>,
+    /// The least accuracy, by the profile of the ladder, from which on the contract's own profile has its floor; 0 where that is the same
+    /// profile.
+    pub(super) floor: f64,
+}
 
 /// What to do with the waiting frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -224,6 +236,46 @@ impl Adapter {
         let costs = rungs.costs(before, in_time, self.lift);
         offer.coding = rungs.has_chains().then(|| costs.coding(rungs));
         self.policy.gives_up(&offer)
+    }
+
+    /// Which rungs keep each contract with frames like this one, one after the other; `None` for a contract that was not looked at. `None` while
+    /// the policy cannot tell.
+    pub(super) fn kept_by(
+        &mut self,
+        now: Instant,
+        wish: &Joint,
+        profiles: &Profiles,
+        frame: &Frame,
+        interval: Duration,
+        contracts: &[Contract],
+    ) -> Option<Vec<Option<KeptBy>>> {
+        self.renew_rungs(now, wish, profiles, frame);
+        let rungs = self.rungs.as_ref()?;
+        let offer = offer(now, wish, rungs, (now, interval));
+        let mut known: Vec<(Duration, Vec<f64>)> = Vec::new();
+        let mut looks = Vec::with_capacity(contracts.len());
+        for contract in contracts {
+            let bound = contract.latency_bound.unwrap_or(BOUND_DEFAULT);
+            if known.iter().all(|(of, _)| *of != bound) && known.len() < BOUNDS_MAX {
+                let offer = Offer { latency_bound: bound, ..offer };
+                let on_time = (0..rungs.ladder.len()).map(|rung| self.policy.steady_on_time(&offer, rung));
+                known.push((bound, on_time.collect::<Option<_>>()?));
+            }
+            let on_time = known.iter().find(|(of, _)| *of == bound).map(|(_, on_time)| on_time);
+            looks.push(on_time.zip(contract.accuracy_floor).map(|(on_time, floor)| {
+                let own = profiles.own(contract, rungs);
+                let lowest = rungs.lowest_for(own, floor);
+                let in_time =
+                    |on_time: &f64| contract.latency_bound.is_none() || *on_time >= contract.on_time_share;
+                let keeps =
+                    |(place, on_time)| in_time(on_time) && lowest.is_some_and(|lowest| place >= lowest);
+                let rungs_kept = on_time.iter().enumerate().map(keeps).collect();
+                let translated = lowest.filter(|_| own.is_some());
+                let floor = translated.map_or(0.0, |place| rungs.ladder.rungs()[place].accuracy);
+                KeptBy { rungs: rungs_kept, floor }
+            }));
+        }
+        Some(looks)
     }
 
     /// Sees to it that there are rungs for a frame; says what has become of the profile that is wanted.

@@ -38,6 +38,8 @@ pub(super) struct Link {
     pub(super) ping_due: Instant,
     pub(super) clock: ClockEstimator,
     pub(super) demand: Demand,
+    /// The tightest bound of those that frames are made for, once the demand's contracts have been settled between.
+    pub(super) kept_bound: Option<Duration>,
     /// The largest payload that the edge takes.
     pub(super) frame_bytes_max: u32,
     /// The frame that has bytes not yet sent.
@@ -80,6 +82,7 @@ impl Link {
             ping_due: now,
             clock: ClockEstimator::default(),
             demand: Demand::default(),
+            kept_bound: None,
             frame_bytes_max: u32::MAX,
             sending: None,
             unacknowledged: VecDeque::new(),
@@ -243,7 +246,9 @@ impl Link {
     /// No progress for longer than this is an outage: 1.5 latency bounds, three round trips, or two of the pauses that
     /// the link is used to make, which a full queue or a lost packet brings.
     fn stall_limit(&self) -> Duration {
-        let bound = self.demand.contracts.iter().filter_map(|contract| contract.latency_bound).min();
+        // A bound that was given up as too tight must not make an outage of every frame.
+        let tightest = || self.demand.contracts.iter().filter_map(|contract| contract.latency_bound).min();
+        let bound = self.kept_bound.or_else(tightest);
         let round_trip_time = self.clock.round_trip_time_min().unwrap_or(ROUND_TRIP_TIME_DEFAULT);
         let bound = bound.unwrap_or(STALL_BOUND_DEFAULT);
         let limit = (bound + bound / 2).max(round_trip_time * 3).max(self.usual_gap.0 * 2);

@@ -2,7 +2,6 @@
 
 use super::adapt::{Making, Plan};
 use super::{CameraBroker, CameraOutput, Transform, Transformed, Waiting};
-use crate::contract::Joint;
 use crate::controller::Arrival;
 use crate::frame::{Frame, FrameId, FrameMeta, SkipReason};
 use crate::setting::Setting;
@@ -56,11 +55,6 @@ impl CameraBroker {
         self.pump(now);
     }
 
-    /// What the contracts that lead ask; `None` where frames go as they are.
-    pub(super) fn joint(&self) -> Option<Joint> {
-        Joint::of(&self.active_link()?.demand.contracts)
-    }
-
     /// Cancels the frame that is being sent where it will be late whatever happens and the one that waits would not be. Frames that go as
     /// they are only stall: where each of them takes longer than the bound, none would ever arrive.
     fn cancel_late(&mut self, now: Instant) {
@@ -97,18 +91,18 @@ impl CameraBroker {
         if link.demand.contracts.is_empty() || self.making.is_some() || !link.is_free(now) {
             return;
         }
-        let (wish, bytes_max) = (Joint::of(&link.demand.contracts), link.frame_bytes_max);
-        let link = link.id;
+        let (link, bytes_max) = (link.id, link.frame_bytes_max);
         self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != self.config.epoch);
         let Some(Waiting { record, published, .. }) = &self.waiting else { return };
         let published = *published;
         let frame = record.frame.clone();
-        let Some(wish) = wish else {
+        let interval = self.interval(now);
+        self.settle(now, &frame, interval);
+        let Some(wish) = self.joint() else {
             self.waiting = None;
             return self.send(now, frame, published, None);
         };
         let captured = self.config.anchor.instant_at(frame.meta.captured);
-        let interval = self.interval(now);
         self.chain.refresh_late(now);
         let before = self.chain.goes_on(link, frame.meta.captured);
         match self.adapter.plan(now, &wish, &self.profiles, &frame, before, (captured, interval)) {

@@ -6,6 +6,7 @@
 //! | which frame is sent next? | `CameraBroker::pump`, `live.rs` |
 //! | what becomes of frames that are not sent? | `ledger.rs` |
 //! | when is a frame of the past sent, and as what? | `history.rs`, `history/making.rs` |
+//! | whose contracts is it made for? | `coalition.rs` |
 //! | what is made of it before? | `adapt.rs`, of which rungs: `rungs.rs` |
 //! | what may it refer to? | `chain.rs` |
 //! | which profile is that by, and how does it come here? | `profiles.rs` |
@@ -14,6 +15,7 @@
 
 mod adapt;
 mod chain;
+mod coalition;
 mod dialler;
 mod history;
 mod ledger;
@@ -29,6 +31,7 @@ use std::time::Duration;
 
 use self::adapt::{Adapter, Making};
 use self::chain::Chain;
+use self::coalition::Coalition;
 use self::dialler::Dialler;
 use self::history::History;
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
@@ -76,6 +79,7 @@ pub struct CameraBroker {
     adapter: Adapter,
     chain: Chain,
     profiles: Profiles,
+    coalition: Coalition,
     told: Told,
     /// The frame that a codec is at work on.
     making: Option<(Frame, Making)>,
@@ -104,6 +108,7 @@ impl CameraBroker {
             adapter: Adapter::new(config.policy),
             chain: Chain::default(),
             profiles: Profiles::default(),
+            coalition: Coalition::default(),
             told: Told::default(),
             making: None,
             ask_again: None,
@@ -237,6 +242,7 @@ impl CameraBroker {
             | Message::Status(_)
             | Message::DiskStatus(_)
             | Message::Outlook(_)
+            | Message::Settled(_)
             | Message::ProfileRequest(_)
             | Message::Abilities(_)
             | Message::HistoryEnd(_) => {
@@ -457,6 +463,7 @@ impl CameraBroker {
         }
         let (wanted, wants) = (!link.demand.contracts.is_empty(), !demand.contracts.is_empty());
         link.demand = demand;
+        link.kept_bound = None;
         if Some(link.id) != self.active {
             return;
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{CameraBroker, CameraOutput};
 use crate::units::Instant;
-use crate::wire::{Message, Outlook};
+use crate::wire::{Message, Outlook, Settled};
 
 /// The least time between two of them, but for those that go with a status.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -15,6 +15,7 @@ const SEEN_MAX: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(super) struct Told {
     last: Option<(Instant, Outlook)>,
+    settled: Settled,
 }
 
 impl CameraBroker {
@@ -48,6 +49,12 @@ impl CameraBroker {
         let outlook = self.outlook(now);
         self.told.last = Some((now, outlook));
         self.outputs.push_back(CameraOutput::Send { link, message: Message::Outlook(outlook) });
+        let settled = self.settled();
+        if !settled.verdicts.is_empty() {
+            let message = Message::Settled(settled.clone());
+            self.outputs.push_back(CameraOutput::Send { link, message });
+        }
+        self.told.settled = settled;
     }
 
     /// When the edge has to be told before the next status is due.
@@ -58,6 +65,10 @@ impl CameraBroker {
             // That nothing is asked any more matters to nobody.
             return None;
         };
+        let settled = self.settled();
+        if !settled.verdicts.is_empty() && settled != self.told.settled {
+            return Some(at + INTERVAL_MIN);
+        }
         let known = (last.infeasible, last.profile_use, last.profile);
         (known != (seen.infeasible, seen.profile_use, joint.profile) && at.max(seen.at) == seen.at)
             .then_some(at + INTERVAL_MIN)

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::rungs::Rungs;
 use super::{CameraBroker, CameraOutput};
 use crate::broker::LinkId;
-use crate::profile::{ProfileHash, SizedProfile};
+use crate::contract::Contract;
+use crate::profile::{Profile, ProfileHash, SizedProfile};
 use crate::units::Instant;
 use crate::wire::{Message, PROFILE_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse};
 
@@ -37,6 +39,12 @@ struct Fetching {
 impl Profiles {
     pub(super) fn get(&self, hash: ProfileHash) -> Option<&SizedProfile> {
         self.known.iter().find(|(known, _)| *known == hash)?.1.as_ref()
+    }
+
+    /// The profile by which a contract counts its floor, where those rungs have the accuracies of another one.
+    pub(super) fn own(&self, contract: &Contract, rungs: &Rungs) -> Option<&Profile> {
+        let hash = contract.profile.filter(|hash| rungs.basis.profile.is_some_and(|of| of != *hash))?;
+        self.get(hash).filter(|known| known.size == rungs.basis.pixels).map(|known| &known.profile)
     }
 
     fn is_known(&self, hash: ProfileHash) -> bool {
@@ -71,11 +79,24 @@ impl CameraBroker {
         self.pump(now);
     }
 
+    /// The first profile that is wanted and not here: that of those whose contracts are kept, then those that the floors of the others count by.
+    fn lacking_profile(&self) -> Option<ProfileHash> {
+        let joint = self.joint()?;
+        let contracts = self.active_link().map(|link| link.demand.contracts.as_slice()).unwrap_or_default();
+        let others = contracts.iter().filter(|contract| contract.accuracy_floor.is_some());
+        let mut wanted: Vec<ProfileHash> = Vec::new();
+        for hash in joint.profile.into_iter().chain(others.filter_map(|contract| contract.profile)) {
+            // One more would drive out another that is wanted.
+            if wanted.len() < PROFILES_MAX && !wanted.contains(&hash) {
+                wanted.push(hash);
+            }
+        }
+        wanted.into_iter().find(|hash| !self.profiles.is_known(*hash))
+    }
+
     /// Asks for the profile that is wanted and not here, if that is due.
     pub(super) fn fetch_profile(&mut self, now: Instant) {
-        let wanted = self.joint().and_then(|joint| joint.profile);
-        let (Some(link), Some(hash)) = (self.active, wanted.filter(|hash| !self.profiles.is_known(*hash)))
-        else {
+        let (Some(link), Some(hash)) = (self.active, self.lacking_profile()) else {
             // What is being read will be of use another time.
             self.profiles.fetching.take_if(|fetching| fetching.due.is_some());
             return;

@@ -158,6 +158,21 @@ impl Rungs {
         Self { basis, ladder, settings, alone, every }
     }
 
+    /// The place in the ladder from which on every rung has that accuracy, by `own` where it is another profile than the ladder's. The lowest where
+    /// nobody knows accuracies; `None` where not even the best rung has it.
+    pub(super) fn lowest_for(&self, own: Option<&Profile>, accuracy_floor: f64) -> Option<usize> {
+        if self.basis.profile.is_none() {
+            return Some(0);
+        }
+        let keeps = |rung: &RungProfile| {
+            let unchanged = (rung.rung == Rung::original()).then_some(1.0);
+            let accuracy = own.map_or(Some(rung.accuracy), |own| own.accuracy_of(&rung.rung).or(unchanged));
+            accuracy.is_some_and(|accuracy| accuracy >= accuracy_floor)
+        };
+        let lowest = self.ladder.rungs().iter().rposition(|rung| !keeps(rung)).map_or(0, |place| place + 1);
+        (lowest < self.ladder.len()).then_some(lowest)
+    }
+
     /// What frames of chains take to be made, as far as is known.
     pub(super) fn chain_time(&self) -> Duration {
         let chained =

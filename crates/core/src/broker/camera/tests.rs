@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 mod adapting;
 mod chains;
+mod coalition;
 mod edges;
 mod past;
 mod settling;

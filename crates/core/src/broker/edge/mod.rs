@@ -178,6 +178,7 @@ impl EdgeBroker {
             }
             Message::HistoryEnd(end) => self.history_end(now, id, end),
             Message::Outlook(outlook) => self.note_outlook(now, id, outlook),
+            Message::Settled(settled) => self.note_settled(now, id, &settled),
             Message::ProfileRequest(request) => self.send_profile(id, request),
             _ => self.refuse(
                 id,
@@ -337,6 +338,7 @@ impl EdgeBroker {
         }
         camera.demand = Demand { revision: camera.demand.revision + 1, contracts };
         camera.infeasible_since = None;
+        camera.settled.clear();
         if let Some(link) = camera.link {
             let message = Message::Demand(camera.demand.clone());
             self.send(link, message);

@@ -3,6 +3,7 @@
 use crate::broker::{LinkId, NUMBER_MAX};
 use crate::buffer::payload_within;
 use crate::clock::ClockEstimator;
+use crate::controller::settle::Verdict;
 use crate::frame::{Epoch, FrameId, Sequence};
 use crate::log::{LogConfig, LogWriter, Record, log};
 use crate::name::CameraName;
@@ -86,6 +87,8 @@ pub(super) struct Camera {
     pub(super) outlook: Outlook,
     /// Since when it says that no rung keeps the contracts that lead.
     pub(super) infeasible_since: Option<Instant>,
+    /// What it said becomes of each contract of the demand, and since when. Empty: nothing.
+    pub(super) settled: Vec<(Option<Verdict>, Instant)>,
     pub(super) counters: CameraCounters,
 }
 
@@ -151,6 +154,7 @@ impl EdgeBroker {
         camera.demand.contracts.clear();
         camera.disk = None;
         (camera.outlook, camera.infeasible_since) = (Outlook::default(), None);
+        camera.settled.clear();
         let newest = camera.log.last().map(|(id, _)| id);
         if let Some(link) = self.links.get_mut(&id) {
             link.session = Some(Session { camera: name.clone(), epoch, attempt, anchor });
@@ -232,6 +236,7 @@ impl EdgeBroker {
             disk: None,
             outlook: Outlook::default(),
             infeasible_since: None,
+            settled: Vec::new(),
             counters: CameraCounters::default(),
         };
         self.cameras.insert(name.clone(), camera);
@@ -261,6 +266,7 @@ impl EdgeBroker {
             camera.silent = false;
             camera.counters.cancelled += cancelled;
             (camera.outlook, camera.infeasible_since) = (Outlook::default(), None);
+            camera.settled.clear();
             let reason = Some(reason.into());
             self.outputs.push_back(EdgeOutput::ViewChanged { camera: name.clone() });
             self.outputs.push_back(EdgeOutput::CameraChanged { camera: name, up: false, reason });

@@ -9,7 +9,7 @@ use crate::frame::{
 };
 use crate::trace::{CameraTrace, Stage};
 use crate::units::{ClockAnchor, Timestamp};
-use crate::wire::{DiskStatus, FrameHeader, Hello, Report, Status, VERSION, Welcome};
+use crate::wire::{DiskStatus, FrameHeader, Hello, Report, Settled, Status, VERSION, Welcome};
 
 const MS: Duration = Duration::from_millis(1);
 const WALL: Timestamp = Timestamp::from_nanos(1 << 60);
@@ -300,6 +300,41 @@ fn demand_follows_the_subscriptions() {
         subscribe(&mut rig, id, 0);
     }
     assert_eq!(demands(&mut rig).last().unwrap().1.len(), CONTRACTS_MAX);
+}
+
+/// What a camera says of whose contracts it keeps counts for the demand that it has, and for no other; a camera that goes says nothing any more.
+#[test]
+fn what_a_camera_says_of_contracts_is_of_one_demand() {
+    use crate::controller::settle::Verdict;
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    let subscribe = |rig: &mut Rig, id| {
+        let clock = ClockAnchor { wall: WALL, monotonic: rig.now };
+        let pattern = "dock/*".parse().unwrap();
+        rig.broker.handle_subscribe(clock, SubscriptionId(id), pattern, Contract::default(), Span::LIVE);
+    };
+    let settled = |rig: &Rig| rig.broker.view(rig.now, &"dock/cam1".parse().unwrap()).settled;
+    let say = |rig: &mut Rig, revision, verdicts: &[Option<Verdict>]| {
+        rig.now += MS;
+        let message = Message::Settled(Settled { revision, verdicts: verdicts.to_vec() });
+        rig.broker.handle_message(rig.now, LinkId(1), message);
+    };
+    subscribe(&mut rig, 1);
+    subscribe(&mut rig, 2);
+    let (kept, lost) = (Some(Verdict::Kept), Some(Verdict::Conflict { with: 0 }));
+    say(&mut rig, 2, &[kept, lost]);
+    let since = rig.now;
+    assert_eq!(settled(&rig), [(kept, since), (lost, since)]);
+    // The reason changes, not that it is not kept; the rest is not of this demand, or not all of it.
+    say(&mut rig, 2, &[kept, Some(Verdict::Outvoted)]);
+    say(&mut rig, 1, &[lost, kept]);
+    say(&mut rig, 2, &[lost]);
+    assert_eq!(settled(&rig), [(kept, since), (Some(Verdict::Outvoted), since)]);
+    subscribe(&mut rig, 3);
+    assert_eq!(settled(&rig), []);
+    say(&mut rig, 3, &[kept, lost, kept]);
+    rig.broker.handle_closed(rig.now, LinkId(1));
+    assert_eq!(settled(&rig), []);
 }
 
 /// The instant is settled when the application subscribes, so that setting the wall clock moves it no more.

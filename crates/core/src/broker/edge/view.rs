@@ -7,10 +7,11 @@ use bytes::Bytes;
 use super::{EdgeBroker, EdgeOutput, SubscriptionId};
 use crate::broker::LinkId;
 use crate::contract::Contract;
+use crate::controller::settle::Verdict;
 use crate::name::CameraName;
 use crate::profile::ProfileHash;
 use crate::units::Instant;
-use crate::wire::{Message, Outlook, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest};
+use crate::wire::{Message, Outlook, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, Settled};
 
 /// A subscription's contract may change this often; of more changes the last counts.
 pub(super) const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
@@ -32,6 +33,9 @@ pub struct CameraView {
     pub one_way_delay: Option<Duration>,
     /// All that is asked of it, those of the highest priority first.
     pub demands: Vec<NamedContract>,
+    /// What the camera said becomes of each of `demands`, and since when; empty where nothing had to be settled between them, or by cameras that
+    /// do not say.
+    pub settled: Vec<(Option<Verdict>, Instant)>,
 }
 
 /// A contract and whose it is.
@@ -69,6 +73,7 @@ impl EdgeBroker {
                 .and_then(|link| link.clock.estimate(now))
                 .map(|clock| clock.round_trip_time / 2),
             demands,
+            settled: camera.settled.clone(),
         }
     }
 
@@ -143,6 +148,22 @@ impl EdgeBroker {
         let Some(camera) = self.camera_of(link) else { return };
         camera.outlook = outlook;
         camera.infeasible_since = outlook.infeasible.then(|| camera.infeasible_since.unwrap_or(now));
+        self.view_changed_of(link);
+    }
+
+    /// A camera says whose contracts it keeps. What it says of an earlier demand no longer counts.
+    pub(super) fn note_settled(&mut self, now: Instant, link: LinkId, settled: &Settled) {
+        let Some(camera) = self.camera_of(link) else { return };
+        let Settled { revision, verdicts } = settled;
+        if *revision != camera.demand.revision || verdicts.len() != camera.demand.contracts.len() {
+            return;
+        }
+        let is_kept = |verdict: &Option<Verdict>| *verdict == Some(Verdict::Kept);
+        let since = |(place, verdict): (usize, &Option<Verdict>)| {
+            let before = camera.settled.get(place).filter(|(before, _)| is_kept(before) == is_kept(verdict));
+            (*verdict, before.map_or(now, |(_, since)| *since))
+        };
+        camera.settled = verdicts.iter().enumerate().map(since).collect();
         self.view_changed_of(link);
     }
 

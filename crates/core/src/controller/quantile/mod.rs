@@ -567,6 +567,16 @@ impl Policy for Quantile {
         Some(*bytes)
     }
 
+    fn steady_on_time(&self, offer: &Offer<'_>, rung: usize) -> Option<f64> {
+        if self.out {
+            return None;
+        }
+        // A link that no frame was large enough to measure holds nothing back.
+        let Some(rate) = self.rate.estimate(&self.config, None) else { return Some(1.0) };
+        let outlook = Outlook { left_ms: 0.0, backlog: self.flights.backlog(offer.now), rate };
+        Some(self.foresee_going_on(offer, &outlook, rung).0)
+    }
+
     fn is_infeasible(&self) -> bool {
         self.infeasible
     }

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::controller::settle::Verdict;
 use crate::frame::{ChainLink, ClockSource, Encoding, FrameMeta, Reference, Rung, SkipRange, SkipReason};
 use crate::history::{PastQuery, Reach};
 use crate::trace::{CameraTrace, Stage};
@@ -103,6 +104,7 @@ fn any_message() -> impl Strategy<Value = Message> {
                 })
             }),
         any_outlook().prop_map(Message::Outlook),
+        any_settled().prop_map(Message::Settled),
         any::<bool>().prop_map(|past| Message::Abilities(Abilities { past })),
         any::<([u8; 32], u32)>()
             .prop_map(|(hash, offset)| Message::ProfileRequest(ProfileRequest { hash, offset })),
@@ -123,6 +125,36 @@ fn any_message() -> impl Strategy<Value = Message> {
             |(frame, application, payload)| Message::Reply { frame, application, payload: payload.into() }
         ),
     ]
+}
+
+fn any_settled() -> impl Strategy<Value = Settled> {
+    let verdicts = prop::collection::vec(0..5u8, 0..=CONTRACTS_MAX).prop_map(|codes| {
+        let verdict = |(place, code): (usize, &u8)| match code {
+            1 => Some(Verdict::Kept),
+            // With its neighbour.
+            2 if codes.len() > 1 => Some(Verdict::Conflict { with: if place == 0 { 1 } else { place - 1 } }),
+            3 => Some(Verdict::Outvoted),
+            4 => Some(Verdict::Infeasible),
+            _ => None,
+        };
+        codes.iter().enumerate().map(verdict).collect()
+    });
+    (any::<u64>(), verdicts).prop_map(|(revision, verdicts)| Settled { revision, verdicts })
+}
+
+/// What a camera claims of contracts that do not exist is not believed, and more of them than there can be is refused.
+#[test]
+fn claims_of_contracts_that_do_not_exist_are_clamped() {
+    let decode = |verdicts: &[[u8; 2]]| {
+        let mut bytes = vec![0x92, 3, 0, 0, 0, 0, 0, 0, 0, verdicts.len() as u8];
+        bytes.extend_from_slice(verdicts.as_flattened());
+        Message::decode(&bytes)
+    };
+    let said = vec![Some(Verdict::Kept), Some(Verdict::Outvoted), Some(Verdict::Outvoted), None];
+    let expected = Message::Settled(Settled { revision: 3, verdicts: said });
+    assert_eq!(decode(&[[1, 7], [2, 4], [2, 2], [9, 0]]), Ok(Some(expected)));
+    assert!(decode(&[[1, 0]; CONTRACTS_MAX]).is_ok());
+    assert!(decode(&[[1, 0]; CONTRACTS_MAX + 1]).is_err());
 }
 
 fn any_outlook() -> impl Strategy<Value = Outlook> {

@@ -24,10 +24,10 @@ const INTERVAL: Duration = Duration::from_millis(66);
 const BOUND: Duration = Duration::from_millis(100);
 const DELAY: Duration = Duration::from_millis(3);
 const CODEC: Duration = Duration::from_millis(8);
-const HASH: [u8; 32] = [7; 32];
+pub(super) const HASH: [u8; 32] = [7; 32];
 const ORIGINAL_BYTES: usize = 200_000;
 
-fn contract(profile: bool) -> Contract {
+pub(super) fn contract(profile: bool) -> Contract {
     Contract { accuracy_floor: Some(0.9), profile: profile.then_some(HASH), ..bound(BOUND) }
 }
 
@@ -48,21 +48,21 @@ fn profile() -> Profile {
     .expect("a valid profile")
 }
 
-fn sized() -> SizedProfile {
+pub(super) fn sized() -> SizedProfile {
     SizedProfile { size: (1280, 960), profile: profile() }
 }
 
 #[derive(Debug)]
-struct Delivered {
-    rung: String,
-    latency: Duration,
-    infeasible: bool,
-    expected_accuracy: Option<f64>,
+pub(super) struct Delivered {
+    pub(super) rung: String,
+    pub(super) latency: Duration,
+    pub(super) infeasible: bool,
+    pub(super) expected_accuracy: Option<f64>,
 }
 
 /// Publishes at a steady rate over a link of so many bytes per millisecond, with a codec whose JPEGs have the sizes that
 /// `profile` says; pixels do not matter.
-fn run(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
+pub(super) fn run(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
     let mut delivered = Vec::new();
     let mut published = rig.now;
     let mut made: Option<(Instant, FrameId, Rung, ChainLink, u32)> = None;
@@ -141,7 +141,7 @@ fn default_share(rung: &Rung) -> f64 {
     width.map_or(1.0, |width| f64::from(width.get()) / 1280.0).powf(1.6) * share
 }
 
-fn rig(contracts: Vec<Contract>) -> Rig {
+pub(super) fn rig(contracts: Vec<Contract>) -> Rig {
     let mut rig = Rig::new();
     rig.broker.handle_dialled(rig.now, LinkId(1), EdgeIndex(0));
     let welcome = Welcome { version: VERSION, newest: None, frame_bytes_max: 1 << 20, software: "".into() };

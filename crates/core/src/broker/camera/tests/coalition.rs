@@ -1,0 +1,127 @@
+//! Applications that do not ask all the same of one camera.
+
+use super::adapting::{Delivered, HASH, contract, rig, run, sized};
+use super::*;
+use crate::controller::settle::Verdict;
+
+/// The floor of the second rung, soon. At 9.6 Mbit/s it is there after 28 ms, the third after 61.
+fn hasty() -> Contract {
+    Contract { latency_bound: Some(50 * MS), ..contract(true) }
+}
+
+/// The floor of the third rung, and time enough for it.
+fn patient(priority: i32) -> Contract {
+    Contract { accuracy_floor: Some(0.95), latency_bound: Some(200 * MS), priority, ..contract(true) }
+}
+
+fn on_time(delivered: &[Delivered]) -> f64 {
+    delivered.iter().filter(|frame| frame.latency <= 50 * MS).count() as f64 / delivered.len() as f64
+}
+
+/// What the edge was told last.
+fn told(rig: &Rig) -> Vec<Option<Verdict>> {
+    rig.broker.settled().verdicts
+}
+
+fn settled(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
+    let mut delivered = run(rig, seconds, bytes_per_ms);
+    delivered.split_off(delivered.len() / 2)
+}
+
+const SLOW: f64 = 1_200.0;
+const FAST: f64 = 3_000.0;
+
+/// No rung keeps all three: those are kept that are most, and all again once the link is faster.
+#[test]
+fn the_most_contracts_are_kept_and_the_others_are_taken_back() {
+    let mut rig = rig(vec![hasty(), hasty(), patient(0)]);
+    rig.broker.handle_profile(rig.now, HASH, Some(sized()));
+    let slow = settled(&mut rig, 6, SLOW);
+    assert!(on_time(&slow) > 0.95, "{slow:?}");
+    assert!(slow.iter().all(|frame| frame.rung == "jpeg/w640/q60/420" && !frame.infeasible), "{slow:?}");
+    let kept = Some(Verdict::Kept);
+    assert_eq!(told(&rig), [kept, kept, Some(Verdict::Conflict { with: 0 })]);
+    let fast = settled(&mut rig, 8, FAST);
+    assert!(on_time(&fast) > 0.95, "{fast:?}");
+    assert!(fast.iter().all(|frame| frame.expected_accuracy >= Some(0.95)), "{fast:?}");
+    assert_eq!(told(&rig), [kept; 3]);
+}
+
+/// One of a higher priority goes before any number of others; these get what it leaves, and are told so.
+#[test]
+fn priority_goes_before_number_on_the_link() {
+    let mut rig = rig(vec![patient(1), hasty(), hasty()]);
+    rig.broker.handle_profile(rig.now, HASH, Some(sized()));
+    let slow = settled(&mut rig, 6, SLOW);
+    assert!(slow.iter().all(|frame| frame.rung == "jpeg/w1280/q70/420" && !frame.infeasible), "{slow:?}");
+    let against = Some(Verdict::Conflict { with: 0 });
+    assert_eq!(told(&rig), [Some(Verdict::Kept), against, against]);
+}
+
+/// Of a lower priority, a contract is kept wherever that costs those above it nothing.
+#[test]
+fn a_contract_of_a_lower_priority_is_kept_where_that_is_possible() {
+    let strict = Contract { accuracy_floor: Some(0.95), priority: -1, ..hasty() };
+    let mut rig = rig(vec![hasty(), strict]);
+    rig.broker.handle_profile(rig.now, HASH, Some(sized()));
+    let fast = settled(&mut rig, 6, FAST);
+    assert!(fast.iter().all(|frame| frame.expected_accuracy >= Some(0.95)), "{fast:?}");
+    assert_eq!(told(&rig), [Some(Verdict::Kept); 2]);
+    // What nothing keeps on a slow link is given up, and blamed on nobody.
+    let slow = settled(&mut rig, 6, SLOW);
+    assert!(on_time(&slow) > 0.95, "{slow:?}");
+    assert_eq!(told(&rig), [Some(Verdict::Kept), Some(Verdict::Infeasible)]);
+}
+
+/// A contract that nothing keeps does not drag down those that can be kept.
+#[test]
+fn what_nobody_could_keep_costs_the_others_nothing() {
+    let hopeless = Contract { latency_bound: Some(4 * MS), ..contract(true) };
+    let mut rig = rig(vec![hopeless, hasty()]);
+    rig.broker.handle_profile(rig.now, HASH, Some(sized()));
+    let slow = settled(&mut rig, 6, SLOW);
+    assert!(on_time(&slow) > 0.95 && slow.iter().all(|frame| !frame.infeasible), "{slow:?}");
+    assert_eq!(told(&rig), [Some(Verdict::Infeasible), Some(Verdict::Kept)]);
+}
+
+/// Of two applications with profiles of their own, each floor counts by its own profile.
+#[test]
+fn a_floor_counts_by_its_own_profile() {
+    const OTHER: [u8; 32] = [8; 32];
+    let mut rungs = sized().profile.rungs().to_vec();
+    // To this application the second rung is worth little.
+    rungs.iter_mut().find(|rung| rung.rung.as_str() == "jpeg/w640/q60/420").expect("it has one").accuracy =
+        0.87;
+    let other = crate::profile::Profile::new(rungs).expect("a valid profile");
+    let other = crate::profile::SizedProfile { size: sized().size, profile: other };
+    let second = Contract { accuracy_floor: Some(0.89), profile: Some(OTHER), ..hasty() };
+    let mut rig = rig(vec![hasty(), second]);
+    rig.broker.handle_profile(rig.now, HASH, Some(sized()));
+    rig.broker.handle_profile(rig.now, OTHER, Some(other));
+    let fast = settled(&mut rig, 6, FAST);
+    assert!(fast.iter().all(|frame| frame.expected_accuracy >= Some(0.95)), "{fast:?}");
+    assert_eq!(told(&rig), [Some(Verdict::Kept); 2]);
+    let slow = settled(&mut rig, 6, SLOW);
+    assert!(slow.iter().all(|frame| frame.rung != "jpeg/w1280/q70/420"), "{slow:?}");
+    assert_eq!(told(&rig).iter().filter(|verdict| **verdict == Some(Verdict::Kept)).count(), 1);
+}
+
+/// The edge is told when whose contracts are kept has changed, and with every status; not where there is nothing to settle.
+#[test]
+fn the_edge_is_told_whose_contracts_are_kept() {
+    let said = |contracts: Vec<Contract>| {
+        let mut rig = rig(contracts);
+        rig.broker.handle_profile(rig.now, HASH, Some(sized()));
+        run(&mut rig, 4, SLOW);
+        rig.now += 2_000 * MS;
+        rig.broker.handle_timeout(rig.now);
+        let said = rig.take().into_iter().filter_map(|output| match output {
+            CameraOutput::Send { message: Message::Settled(settled), .. } => Some(settled),
+            _ => None,
+        });
+        said.last()
+    };
+    assert_eq!(said(vec![contract(true), Contract { priority: 1, ..contract(true) }]), None);
+    let settled = said(vec![hasty(), hasty(), patient(0)]).expect("they cannot all be kept");
+    assert_eq!((settled.revision, settled.verdicts.len()), (1, 3));
+}
