@@ -7,7 +7,7 @@ use mez_core::frame::FRAME_BYTES_MAX;
 use mez_core::name::CameraPattern;
 use mez_core::profile::{LADDER_RUNGS_MAX, RungProfile};
 use mez_core::units::Timestamp;
-use mez_node::api::request::{Subscribe, parse_camera, published, update};
+use mez_node::api::request::{Subscribe, measured, parse_camera, published, update};
 use mez_node::api::{APPLICATION_BYTES_MAX, ApiError, MESSAGE_BYTES_MAX, pb};
 use mez_node::local::{Kind, PacketReader};
 use mez_node::profile::NamedProfile;
@@ -38,6 +38,19 @@ fn change(request: pb::UpdateContractRequest) -> bool {
     match update(request) {
         Ok((contract, _)) => {
             assert_eq!(contract.validate(), Ok(()));
+            true
+        }
+        Err(error) => {
+            helps(&error);
+            false
+        }
+    }
+}
+
+fn measure(request: pb::ReportAccuracyRequest) -> bool {
+    match measured(&request) {
+        Ok((_, accuracy)) => {
+            assert!((0.0..=1.0).contains(&accuracy));
             true
         }
         Err(error) => {
@@ -116,6 +129,7 @@ fn packets(bytes: &[u8]) -> usize {
                 publish(request)
             }),
             Kind::UpdateContract => packet.decode(Kind::UpdateContract).is_ok_and(change),
+            Kind::ReportAccuracy => packet.decode(Kind::ReportAccuracy).is_ok_and(measure),
             kind => packet.decode::<pb::ReplyRequest>(kind).is_ok(),
         };
         taken += usize::from(valid);

@@ -41,9 +41,9 @@ class Contract:
     Attributes:
         state: `"ok"`; `"latency_miss"`: too few frames were on time, though it was thought feasible;
             `"infeasible"`: nothing at or above the accuracy floor is on time often enough;
-            `"accuracy_miss"`: the measured accuracy is below the floor; `"unverified"`: nothing is known of
-            it, for want of a profile. Over the last second, and with the first of them that holds:
-            infeasible, latency_miss, accuracy_miss, unverified, ok.
+            `"accuracy_miss"`: what `Subscription.report_accuracy` was told is below the floor;
+            `"unverified"`: nothing is known of it, for want of a profile. Over the last second, and with the
+            first of them that holds: infeasible, latency_miss, accuracy_miss, unverified, ok.
         reason: A sentence that says why, such as "the link carries 2.1 Mbit/s; the floor 0.95 needs 3.4 at 15
             fps".
         expected_accuracy: As `Frame.expected_accuracy`; `None` where it is not of a frame.

@@ -189,6 +189,7 @@ class Subscription:
         on_infeasible: str,
         priority: int,
     ) -> None: ...
+    def report_accuracy(self, camera: str, accuracy: float) -> None: ...
 
 @final
 class Publisher:

@@ -254,6 +254,26 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         self._native.update(**terms.checked())
         self._terms = terms
 
+    def report_accuracy(self, frame: Frame | str, accuracy: float) -> None:
+        """Say how accurate your own result on a frame was, where you can tell.
+
+        What you report counts for the camera's contract over ten seconds: where the mean is below the
+        floor, its state is `"accuracy_miss"`, because the profile does not fit what the camera sees now.
+        Frames are made as before; profile the camera anew, or ask for a higher floor.
+
+        Args:
+            frame: The frame, or the name of its camera.
+            accuracy: From 0 to 1, by the measure that the floor is meant in, as F1 against labels or against
+                the result on the frame as it was published.
+
+        Raises:
+            ArgumentError: An argument makes no sense; `field` names it.
+            EndedError: The subscription was closed.
+            ConnectError: The edge is lost.
+        """
+        camera = frame if isinstance(frame, str) else frame.camera
+        self._native.report_accuracy(camera, arguments.number("accuracy", accuracy))
+
     def close(self) -> None:
         """End the subscription. Replies on their way get up to a second. Closing twice does nothing."""
         if not self._native.close():

@@ -71,6 +71,26 @@ def test_what_cannot_be_kept_is_told_as_an_event(edge: mez.Edge) -> None:
         assert frames.contracts["cam"].state == "infeasible"
 
 
+def test_what_an_application_measures_counts(edge: mez.Edge) -> None:
+    """Below the floor on average, the state says that the profile does not fit."""
+    with (
+        mez.publisher("cam", edge) as camera,
+        edge.subscribe("cam", accuracy=0.92, profile=profile_of(64, 48)) as frames,
+    ):
+        frame = until(camera, frames, lambda frame: frame.contract.state == "ok")
+        frames.report_accuracy(frame, 0.4)
+        missed = until(camera, frames, lambda frame: frame.contract.state == "accuracy_miss")
+        assert missed.contract.reason.startswith("measured accuracy 0.400 is below the floor 0.92")
+        for _ in range(20):
+            frames.report_accuracy("cam", 1.0)
+        until(camera, frames, lambda frame: frame.contract.state == "ok")
+        with pytest.raises(mez.ArgumentError, match="from 0 to 1") as refused:
+            frames.report_accuracy(frame, 1.5)
+        assert refused.value.field == "accuracy"
+    with pytest.raises(mez.EndedError):
+        frames.report_accuracy(frame, 1.0)
+
+
 def test_a_subscription_that_wants_all_or_nothing_ends(edge: mez.Edge) -> None:
     """Nothing below the floor comes, and the error says what stood against it."""
     with (

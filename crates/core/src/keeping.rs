@@ -183,6 +183,14 @@ impl Keeping {
         }
     }
 
+    /// The application says how accurate its own result on one of a camera's frames was, from 0 to 1.
+    pub fn handle_accuracy(&mut self, now: Instant, camera: &CameraName, accuracy: f64) {
+        if let Some(kept) = self.cameras.get_mut(camera) {
+            kept.monitor.handle_accuracy(now, accuracy);
+            kept.changed = true;
+        }
+    }
+
     /// The application has taken every frame that there is, and waits for the next.
     pub fn handle_waiting(&mut self, now: Instant) {
         for kept in self.cameras.values_mut().filter(|kept| kept.last.is_some()) {

@@ -258,6 +258,37 @@ async fn a_hopeless_contract_costs_the_others_nothing() {
     assert_eq!(frame.contract_state, ContractState::Ok, "{}", frame.contract_reason);
 }
 
+/// What applications measure counts, over the local protocol and gRPC: below the floor on average it is told, and so is the end of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn accuracy_that_applications_measure_counts() {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, tls) = site.serve_edge(&edge).await;
+    for client in [site.client(&unix).await, site.client(&tls).await] {
+        let mut subscription = client.subscribe(asked(0.8, profile(SIZE, 0.9, 1.0))).await.unwrap();
+        until(&camera, &mut subscription, a_state(ContractState::Ok)).await;
+        let (name, terms) = ("dock/cam1".parse().unwrap(), subscription.terms());
+        terms.report_accuracy(&name, 0.5).await.unwrap();
+        let reason = until(&camera, &mut subscription, a_state(ContractState::AccuracyMiss)).await;
+        assert!(reason.starts_with("measured accuracy 0.500 is below the floor 0.8"), "{reason}");
+        // Of a camera that it does not read nothing is known.
+        terms.report_accuracy(&"dock/cam2".parse().unwrap(), 0.1).await.unwrap();
+        for _ in 0..5 {
+            terms.report_accuracy(&name, 1.0).await.unwrap();
+        }
+        until(&camera, &mut subscription, a_state(ContractState::Ok)).await;
+        for nonsense in [-0.1, 1.01, f64::NAN] {
+            match terms.report_accuracy(&name, nonsense).await.unwrap_err() {
+                ClientError::Refused(error) => {
+                    assert_eq!(error.field.as_deref(), Some("accuracy"), "{error}")
+                }
+                other => panic!("{other}"),
+            }
+        }
+    }
+}
+
 /// A camera that goes breaks a contract by its silence.
 #[tokio::test(flavor = "multi_thread")]
 async fn silence_is_told() {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
+use mez_core::name::CameraName;
 use mez_node::background::Background;
 use mez_node::client::{self, Event};
 use pyo3::prelude::*;
@@ -127,6 +128,17 @@ impl Subscription {
         changed.map_err(|failure| error::client(py, &failure))?;
         *lock(&self.asked) = options;
         Ok(())
+    }
+
+    /// Says how accurate the application's own result on a frame of a camera was.
+    fn report_accuracy(&self, py: Python<'_>, camera: &str, accuracy: f64) -> PyResult<()> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(error::closed(py, "subscription"));
+        }
+        let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "frame", failure))?;
+        let (handle, background) = self.terms.get(py)?;
+        let said = finish(py, background, || handle.report_accuracy(&camera, accuracy))?;
+        said.map_err(|failure| error::client(py, &failure))
     }
 
     /// A descriptor for event loops; see `poll`.

@@ -9,6 +9,8 @@ use crate::units::{BitsPerSecond, Instant};
 
 /// The span that a state is about.
 pub const WINDOW: Duration = Duration::from_secs(1);
+/// The span over which accuracies are averaged that applications measure: a single frame says little, and few are scored.
+pub const ACCURACY_WINDOW: Duration = Duration::from_secs(10);
 /// Frames that are remembered of it; at more than this per second the oldest count no more.
 const FRAMES_MAX: usize = 1024;
 /// The share of frames that must have been infeasible before the contract is called so: one doubtful frame is not news.
@@ -122,7 +124,7 @@ impl Monitor {
         }
     }
 
-    /// An application says how accurate its result on a delivered frame was.
+    /// An application says how accurate its result on a delivered frame was, from 0 to 1.
     pub fn handle_accuracy(&mut self, now: Instant, accuracy: f64) {
         self.forget(now);
         if self.measured.len() == FRAMES_MAX {
@@ -133,13 +135,14 @@ impl Monitor {
 
     fn forget(&mut self, now: Instant) {
         let is_old = |at: Instant| now.saturating_since(at) >= WINDOW;
+        let is_stale = |at: Instant| now.saturating_since(at) >= ACCURACY_WINDOW;
         while self.frames.front().is_some_and(|(at, _)| is_old(*at)) {
             self.frames.pop_front();
         }
         while self.passed.front().is_some_and(|(at, _)| is_old(*at)) {
             self.passed.pop_front();
         }
-        while self.measured.front().is_some_and(|(at, _)| is_old(*at)) {
+        while self.measured.front().is_some_and(|(at, _)| is_stale(*at)) {
             self.measured.pop_front();
         }
     }
@@ -147,7 +150,8 @@ impl Monitor {
     fn counts(&self, now: Instant) -> Counts {
         let is_new = |at: Instant| now.saturating_since(at) < WINDOW;
         let frames = || self.frames.iter().filter(|(at, _)| is_new(*at)).map(|(_, outcome)| outcome);
-        let measured = || self.measured.iter().filter(|(at, _)| is_new(*at)).map(|(_, accuracy)| accuracy);
+        let is_fresh = |at: Instant| now.saturating_since(at) < ACCURACY_WINDOW;
+        let measured = || self.measured.iter().filter(|(at, _)| is_fresh(*at)).map(|(_, accuracy)| accuracy);
         let feedback = measured().count();
         let passed = self.passed.iter().filter(|(at, _)| is_new(*at)).map(|(_, frames)| *frames as usize);
         Counts {
@@ -403,6 +407,8 @@ mod tests {
         let mut wrong = after(contract(), |_| GOOD);
         wrong.handle_accuracy(at(990), 0.8);
         assert_eq!(describe(&wrong).0, ContractState::AccuracyMiss);
+        wrong.handle_accuracy(at(991), 1.0);
+        assert_eq!(describe(&wrong).0, ContractState::Ok, "on average it is kept");
 
         let unknown = after(contract(), |_| FrameOutcome { expected_accuracy: None, ..GOOD });
         assert_eq!(describe(&unknown).0, ContractState::Unverified);

@@ -13,7 +13,7 @@ use tonic::Code;
 use super::connect::answer_connect;
 use super::feed::{Feed, Source, Subscriptions};
 use super::principal::Principal;
-use super::request::{AskedProfile, Subscribe, application, parse_camera, parse_pattern, update};
+use super::request::{AskedProfile, Subscribe, application, measured, parse_camera, parse_pattern, update};
 use super::{ApiError, ApiLimits, convert, pb};
 use crate::clock::wall_now;
 use crate::edge::{EdgeHandle, ReplyFailure, Stopped};
@@ -99,6 +99,17 @@ impl EdgeApi {
         let contract = Contract { profile: profile.as_ref().map(|held| held.sha256), ..contract };
         self.subscriptions.update(principal, id, (contract, profile))?;
         Ok(pb::UpdateContractResponse {})
+    }
+
+    /// Takes in how accurate an application's own result on a frame was.
+    pub fn report_accuracy(
+        &self,
+        principal: &Principal,
+        request: &pb::ReportAccuracyRequest,
+    ) -> Result<pb::ReportAccuracyResponse, ApiError> {
+        let measured = measured(request)?;
+        self.subscriptions.measured(principal, request.subscription_id, measured)?;
+        Ok(pb::ReportAccuracyResponse {})
     }
 
     /// The profile that was asked for, read and held.

@@ -1,6 +1,6 @@
 //! A subscription as a stream of events, whichever broker and whichever way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -49,10 +49,16 @@ struct Open {
 #[derive(Debug, Default)]
 struct Calls {
     unsubscribed: Notify,
+    /// Something else is asked, or said.
     updated: Notify,
     /// What its contract is to be; of several changes the last.
     update: Mutex<Option<Update>>,
+    /// How accurate the application's results were that the subscription has not taken note of.
+    measured: Mutex<VecDeque<(CameraName, f64)>>,
 }
+
+/// Accuracies that wait; of more, the oldest are forgotten.
+const MEASURED_MAX: usize = 256;
 
 /// A contract, with the profile that it names.
 pub(super) type Update = (Contract, Option<Arc<HeldProfile>>);
@@ -89,6 +95,23 @@ impl Subscriptions {
     pub(super) fn update(&self, principal: &Principal, id: u64, update: Update) -> Result<(), ApiError> {
         let calls = self.calls_of(principal, id)?;
         *calls.update.lock().unwrap_or_else(PoisonError::into_inner) = Some(update);
+        calls.updated.notify_one();
+        Ok(())
+    }
+
+    /// Takes in how accurate a result of a subscription of `principal` was.
+    pub(super) fn measured(
+        &self,
+        principal: &Principal,
+        id: u64,
+        measured: (CameraName, f64),
+    ) -> Result<(), ApiError> {
+        let calls = self.calls_of(principal, id)?;
+        let mut waiting = calls.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() == MEASURED_MAX {
+            waiting.pop_front();
+        }
+        waiting.push_back(measured);
         calls.updated.notify_one();
         Ok(())
     }
@@ -219,6 +242,11 @@ impl Feed {
             };
             if let Some(served) = served {
                 return served;
+            }
+            let measured =
+                std::mem::take(&mut *calls.measured.lock().unwrap_or_else(PoisonError::into_inner));
+            if let Source::Edge(subscription) = &mut self.source {
+                subscription.handle_accuracies(measured);
             }
             let update = calls.update.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(update) = update

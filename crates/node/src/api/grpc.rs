@@ -99,6 +99,13 @@ impl EdgeBroker for EdgeService {
         Ok(Response::new(self.0.update_contract(&principal, request.into_inner()).await?))
     }
 
+    async fn report_accuracy(
+        &self,
+        request: Request<pb::ReportAccuracyRequest>,
+    ) -> Result<Response<pb::ReportAccuracyResponse>, Status> {
+        Ok(Response::new(self.0.report_accuracy(&principal(&request)?, request.get_ref())?))
+    }
+
     async fn reply(&self, request: Request<pb::ReplyRequest>) -> Result<Response<pb::ReplyResponse>, Status> {
         let principal = principal(&request)?;
         Ok(Response::new(self.0.reply(&principal, request.into_inner()).await?))

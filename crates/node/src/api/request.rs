@@ -114,6 +114,16 @@ pub fn update(request: pb::UpdateContractRequest) -> Result<(Contract, Option<As
     Ok((contract(&asked)?, asked.profile.map(AskedProfile::from)))
 }
 
+/// The camera and the accuracy, from 0 to 1, of a result that an application has measured.
+pub fn measured(request: &pb::ReportAccuracyRequest) -> Result<(CameraName, f64), ApiError> {
+    let (camera, accuracy) = (parse_camera(&request.camera)?, request.accuracy);
+    if !(0.0..=1.0).contains(&accuracy) {
+        let text = format!("accuracy is {accuracy}; give how good the result was, from 0 to 1");
+        return Err(ApiError::invalid("accuracy", "INVALID_ACCURACY", text));
+    }
+    Ok((camera, accuracy))
+}
+
 /// A pattern of camera names.
 pub fn parse_pattern(text: &str) -> Result<CameraPattern, ApiError> {
     text.parse().map_err(|error: mez_core::name::NameError| {

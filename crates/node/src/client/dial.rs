@@ -174,6 +174,14 @@ impl Dialler {
         self.call(Kind::UpdateContract, "UpdateContract", request, |_| Bytes::new()).await
     }
 
+    /// Says how accurate a result was.
+    pub(super) async fn report_accuracy(
+        &self,
+        request: pb::ReportAccuracyRequest,
+    ) -> Result<pb::ReportAccuracyResponse, ClientError> {
+        self.call(Kind::ReportAccuracy, "ReportAccuracy", request, |_| Bytes::new()).await
+    }
+
     /// Sends a result back.
     pub(super) async fn reply(&self, request: pb::ReplyRequest) -> Result<pb::ReplyResponse, ClientError> {
         self.call(Kind::Reply, "Reply", request, |request| std::mem::take(&mut request.payload)).await

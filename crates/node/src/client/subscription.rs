@@ -351,6 +351,17 @@ impl Terms {
         };
         edge.update_contract(request).await.map(|_| ())
     }
+
+    /// Says how accurate the application's own result on a frame of `camera` was, from 0 to 1.
+    pub async fn report_accuracy(&self, camera: &CameraName, accuracy: f64) -> Result<(), ClientError> {
+        let (edge, subscription_id) = {
+            let asked = self.shared.asked();
+            (asked.edge.clone(), asked.id)
+        };
+        let camera = camera.as_str().to_owned();
+        let request = pb::ReportAccuracyRequest { subscription_id, camera, accuracy };
+        edge.report_accuracy(request).await.map(|_| ())
+    }
 }
 
 /// Why a subscription has to be opened anew, and where first; nowhere: where it was.

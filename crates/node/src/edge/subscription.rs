@@ -115,6 +115,13 @@ impl EdgeSubscription {
         self.requests.send(request).await.map_err(|_| Stopped)
     }
 
+    /// The application says how accurate its own results on frames were, from 0 to 1. Cameras that it does not read are passed over.
+    pub fn handle_accuracies(&mut self, measured: impl IntoIterator<Item = (CameraName, f64)>) {
+        let Some(keeping) = &mut self.keeping else { return };
+        let now = monotonic_now();
+        measured.into_iter().for_each(|(camera, accuracy)| keeping.handle_accuracy(now, &camera, accuracy));
+    }
+
     /// What is there now, if anything.
     pub fn try_next(&mut self) -> Option<Served> {
         let now = monotonic_now();

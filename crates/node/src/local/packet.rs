@@ -48,6 +48,8 @@ pub enum Kind {
     Mapped = 11,
     /// [`pb::UpdateContractRequest`], [`pb::UpdateContractResponse`].
     UpdateContract = 12,
+    /// [`pb::ReportAccuracyRequest`], [`pb::ReportAccuracyResponse`].
+    ReportAccuracy = 13,
 }
 
 impl Kind {
@@ -66,6 +68,7 @@ impl Kind {
             Memory,
             Mapped,
             UpdateContract,
+            ReportAccuracy,
         ];
         all.into_iter().find(|kind| *kind as u8 == code)
     }

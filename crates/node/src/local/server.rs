@@ -95,6 +95,15 @@ async fn converse(
                 };
                 answer(writer, Kind::UpdateContract, response).await?;
             }
+            Kind::ReportAccuracy => {
+                let response = match broker {
+                    Broker::Edge(api) => {
+                        api.report_accuracy(principal, &packet.decode(Kind::ReportAccuracy)?)
+                    }
+                    Broker::Camera(_) => Err(not_here("a camera broker keeps no contracts")),
+                };
+                answer(writer, Kind::ReportAccuracy, response).await?;
+            }
             Kind::GetCameraInfo => {
                 let response = match broker {
                     Broker::Edge(api) => api.camera_info(packet.decode(Kind::GetCameraInfo)?).await,
