@@ -312,6 +312,8 @@ fn requests(image: &Bytes) -> Vec<(&'static str, Vec<u8>)> {
         priority: 2,
         ..Default::default()
     };
+    let measured =
+        pb::ReportAccuracyRequest { subscription_id: 1, camera: "dock/cam1".into(), accuracy: 0.8 };
     let rung = |name: &str, bytes: u32, accuracy: f64| {
         format!(
             r#"{{"rung":"{name}","bytes":{{"mean":{bytes},"p05":{bytes},"p50":{bytes},"p95":{bytes}}},"accuracy_normalised":{{"value":{accuracy}}}}}"#
@@ -327,6 +329,7 @@ fn requests(image: &Bytes) -> Vec<(&'static str, Vec<u8>)> {
         packet(Kind::Subscribe, subscribe.encode_to_vec(), &[]),
         packet(Kind::Publish, inline.encode_to_vec(), image),
         packet(Kind::UpdateContract, update.encode_to_vec(), &[]),
+        packet(Kind::ReportAccuracy, measured.encode_to_vec(), &[]),
     ];
     vec![
         ("subscribe", [&[0][..], &subscribe.encode_to_vec()].concat()),
