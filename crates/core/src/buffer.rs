@@ -26,9 +26,18 @@ pub struct BufferPool(Arc<Shared>);
 
 struct Shared {
     /// The buffers kept, by size.
-    kept: Box<[ArrayQueue<Vec<u8>>]>,
+    kept: Box<[Size]>,
     kept_bytes: AtomicU64,
     kept_bytes_max: u64,
+    /// How many buffers were asked for.
+    takes: AtomicU64,
+}
+
+/// The buffers kept of one size.
+struct Size {
+    buffers: ArrayQueue<Vec<u8>>,
+    /// Which of all takes was the last of this size.
+    taken: AtomicU64,
 }
 
 impl BufferPool {
@@ -37,14 +46,20 @@ impl BufferPool {
         let size_max = size_index(POOLED_BYTES_MAX);
         let kept = (0..=size_max).map(|index| {
             let fit = kept_bytes_max / size_bytes(index) as u64;
-            ArrayQueue::new((fit as usize).clamp(1, KEPT_OF_SIZE_MAX))
+            let buffers = ArrayQueue::new((fit as usize).clamp(1, KEPT_OF_SIZE_MAX));
+            Size { buffers, taken: AtomicU64::new(0) }
         });
-        Self(Arc::new(Shared { kept: kept.collect(), kept_bytes: AtomicU64::new(0), kept_bytes_max }))
+        let (kept_bytes, takes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self(Arc::new(Shared { kept: kept.collect(), kept_bytes, kept_bytes_max, takes }))
     }
 
     /// An empty buffer with room for `bytes`.
     pub fn take(&self, bytes: usize) -> Buffer {
-        let kept = pooled(bytes).and_then(|index| self.0.kept[index].pop());
+        let kept = pooled(bytes).and_then(|index| {
+            let size = &self.0.kept[index];
+            size.taken.store(self.0.takes.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            size.buffers.pop()
+        });
         if let Some(kept) = &kept {
             self.0.kept_bytes.fetch_sub(kept.capacity() as u64, Ordering::Relaxed);
         }
@@ -79,6 +94,22 @@ impl Buffer {
     }
 }
 
+impl Shared {
+    /// Lets go of sizes that were not asked for since the size at `index` was, those first that nobody has asked for the longest, until
+    /// what is kept is within the bound: when frames become larger, what smaller ones leave is of no use, and would fill the pool for
+    /// good. Whether it is.
+    fn make_room(&self, index: usize) -> bool {
+        while self.kept_bytes.load(Ordering::Relaxed) > self.kept_bytes_max {
+            let taken = |size: &&Size| size.taken.load(Ordering::Relaxed);
+            let oldest = self.kept.iter().filter(|size| !size.buffers.is_empty()).min_by_key(taken);
+            let useless = oldest.filter(|size| taken(size) < taken(&&self.kept[index]));
+            let Some(buffer) = useless.and_then(|size| size.buffers.pop()) else { return false };
+            self.kept_bytes.fetch_sub(buffer.capacity() as u64, Ordering::Relaxed);
+        }
+        true
+    }
+}
+
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("BufferPool")
@@ -110,9 +141,13 @@ impl Drop for Buffer {
         let bytes = content.capacity();
         // One that has grown beyond what was asked for has a size of its own.
         let Some(index) = pooled(bytes).filter(|index| size_bytes(*index) == bytes) else { return };
+        if bytes as u64 > self.pool.kept_bytes_max {
+            return;
+        }
         let kept_bytes = self.pool.kept_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         content.clear();
-        if kept_bytes > self.pool.kept_bytes_max || self.pool.kept[index].push(content).is_err() {
+        let fits = kept_bytes <= self.pool.kept_bytes_max || self.pool.make_room(index);
+        if !fits || self.pool.kept[index].buffers.push(content).is_err() {
             self.pool.kept_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
         }
     }
@@ -185,10 +220,28 @@ mod tests {
             }
             drop(held);
             prop_assert!(pool.kept_bytes() <= kept_bytes_max);
-            let in_queues: usize = pool.0.kept.iter().map(|kept| kept.len() * kept.pop().map_or(0, |b| b.capacity())).sum();
+            let in_queues: usize = pool.0.kept.iter().map(|size| size.buffers.len() * size.buffers.pop().map_or(0, |b| b.capacity())).sum();
             let counted = pool.kept_bytes();
             prop_assert_eq!(in_queues as u64, counted, "all that is kept is counted");
         }
+    }
+
+    #[test]
+    fn sizes_that_nobody_takes_any_more_make_room() {
+        let pool = BufferPool::new(4 << 20);
+        drop((0..8).map(|_| pool.take(500_000)).collect::<Vec<_>>());
+        assert!(pool.kept_bytes() > 3 << 20, "small frames have left the pool full");
+        let large: Vec<_> = (0..3).map(|_| pool.take(1_000_000)).collect();
+        let places: Vec<_> = large.iter().map(|buffer| buffer.as_ptr()).collect();
+        drop(large);
+        let again: Vec<_> = (0..3).map(|_| pool.take(1_000_000)).collect();
+        assert!(again.iter().all(|buffer| places.contains(&buffer.as_ptr())));
+        // What is asked for is not given up for what was.
+        let old = pool.take(500_000);
+        drop(again);
+        let kept = pool.kept_bytes();
+        drop(old);
+        assert!(pool.kept_bytes() >= kept && pool.kept_bytes() <= 4 << 20);
     }
 
     #[test]
