@@ -83,21 +83,14 @@ fn site() -> tempfile::TempDir {
     folder
 }
 
+/// An edge on a socket of its own that keeps logs in a folder, and nothing else that others could use.
+fn edge_args<'a>(socket: &'a str, log_dir: &'a str) -> Vec<&'a str> {
+    let alone = ["edge", "--listen", "127.0.0.1:0", "--grpc", "off", "--enrol", "off"];
+    [&alone[..], &["--socket", socket, "--log-dir", log_dir]].concat()
+}
+
 fn edge(folder: &Path) -> Running {
-    let args = [
-        "edge",
-        "--listen",
-        "127.0.0.1:0",
-        "--grpc",
-        "off",
-        "--enrol",
-        "off",
-        "--socket",
-        "e.sock",
-        "--log-dir",
-        "edge",
-    ];
-    start(&args, folder)
+    start(&edge_args("e.sock", "edge"), folder)
 }
 
 fn camera(folder: &Path, edge: &Running) -> Running {
@@ -252,20 +245,7 @@ fn without_a_key_or_a_place_nothing_starts() {
     let folder = folder.path();
     done(&["keys", "init", "--site", "test"], folder);
     let edge = |log: &str| {
-        let args = [
-            "edge",
-            "--listen",
-            "127.0.0.1:0",
-            "--grpc",
-            "off",
-            "--enrol",
-            "off",
-            "--socket",
-            "e.sock",
-            "--log-dir",
-            log,
-        ];
-        let refused = run(&args, folder);
+        let refused = run(&edge_args("e.sock", log), folder);
         assert!(!refused.status.success(), "{}", text(&refused));
         text(&refused)
     };
@@ -277,21 +257,7 @@ fn without_a_key_or_a_place_nothing_starts() {
     assert!(refused.contains("--log-dir"), "{refused}");
 
     // Two edges do not keep logs in one folder, not even before there is a camera.
-    let first = [
-        "edge",
-        "--listen",
-        "127.0.0.1:0",
-        "--grpc",
-        "off",
-        "--enrol",
-        "off",
-        "--socket",
-        "first.sock",
-        "--log-dir",
-        "log",
-        "--state",
-        "first",
-    ];
+    let first = [&edge_args("first.sock", "log")[..], &["--state", "first"]].concat();
     let _first = start(&first, folder);
     let refused = edge("log");
     assert!(refused.contains("another edge keeps its logs in log"), "{refused}");
