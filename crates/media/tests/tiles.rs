@@ -199,6 +199,53 @@ fn a_budget_lowers_the_quality_and_says_so() {
     assert!(!sent(Some(500)).fits);
 }
 
+/// After a frame for which there were few bytes the picture is coarse; a few of its tiles come again with every frame that has room for them.
+#[test]
+fn what_was_sent_coarse_is_sent_again_once_there_is_room() {
+    let image = scene(640, 480, PixelFormat::Bgr8, 1);
+    let setting = setting("tiles/q90/420");
+    let mut encoder = TileEncoder::new().unwrap();
+    let mut next = |number, base, most| {
+        encoder.encode(&image.view().unwrap(), &setting, number, base, &[], most).unwrap()
+    };
+    let whole = next(1, Base::Nothing, None);
+    let first = next(2, Base::Nothing, Some(whole.payload.len() / 3));
+    assert!(first.fits && first.quality.get() < 60 && first.quality_min == first.quality, "{first:?}");
+    let none = next(3, Base::Last, Some(40));
+    assert!(none.fits && none.tiles == 0 && none.quality_min == first.quality, "there is no room: {none:?}");
+    for number in 4..20 {
+        let frame = next(number, Base::Last, Some(whole.payload.len() / 3));
+        assert!(frame.fits && frame.tiles <= frame.tiles_of.div_ceil(16), "{frame:?}");
+        assert_eq!(frame.quality_min.get() == 90, number == 19, "frame {number}: {:?}", frame.quality_min);
+    }
+    assert_eq!(next(20, Base::Last, None).tiles, 0, "all is as it was asked for");
+}
+
+/// What lies where something was found is the first to be sent again.
+#[test]
+fn coarse_tiles_in_regions_come_first() {
+    let image = scene(640, 480, PixelFormat::Bgr8, 1);
+    let setting = setting("tiles/q90/420");
+    let mut encoder = TileEncoder::new().unwrap();
+    let mut next = |number, base, regions: &[Region], most| {
+        encoder.encode(&image.view().unwrap(), &setting, number, base, regions, most).unwrap()
+    };
+    let whole = next(1, Base::Nothing, &[], None);
+    let coarse = next(2, Base::Nothing, &[], Some(whole.payload.len() / 3));
+    let below = Region { x: 320, y: 448, width: 64, height: 10 };
+    let refined = next(3, Base::Last, &[below], None);
+    assert_eq!(refined.tiles, 300usize.div_ceil(16));
+    let mut decoder = TileDecoder::new(1 << 20);
+    let mut shown = |frame: &TileFrame| decoder.decode(&frame.payload).unwrap().clone();
+    let (before, after) = (shown(&coarse), shown(&refined));
+    let differs = |x: u32, y: u32| {
+        let mut rows = (y..y + 32).map(|row| (row * 640 + x) as usize * 3);
+        rows.any(|at| before.data()[at..at + 96] != after.data()[at..at + 96])
+    };
+    assert!(differs(320, 448) && differs(352, 448), "the region's tiles came");
+    assert!(differs(0, 0) && !differs(608, 448), "and then the first of the others, and not the last");
+}
+
 #[test]
 fn a_frame_without_its_picture_is_refused() {
     let mut encoder = TileEncoder::new().unwrap();

@@ -122,8 +122,6 @@ enum Codec {
     Tiles {
         setting: Jpeg,
         encoder: Box<TileEncoder>,
-        /// The lowest quality of any tile of the chain.
-        quality: Quality,
         /// The last frame that arrived.
         acknowledged: Option<Sequence>,
         /// The first of the frames that each need the one before, up to the last.
@@ -312,14 +310,12 @@ impl StreamEncoder {
             self.codec = Some(Codec::Tiles {
                 setting: jpeg,
                 encoder: Box::new(TileEncoder::new()?),
-                quality: jpeg.quality,
                 acknowledged: None,
                 unbroken_from: request.sequence,
                 broken: false,
             });
         }
-        let Some(Codec::Tiles { setting, encoder, quality, acknowledged, unbroken_from, broken }) =
-            &mut self.codec
+        let Some(Codec::Tiles { setting, encoder, acknowledged, unbroken_from, broken }) = &mut self.codec
         else {
             return Err(StreamEncodeError::Empty);
         };
@@ -343,14 +339,12 @@ impl StreamEncoder {
             return Ok(Outcome::DoesNotFit { bytes: frame.payload.len() });
         }
         if base == Base::Nothing {
-            (*setting, *quality, *acknowledged) = (jpeg, frame.quality, None);
-        } else if frame.tiles > 0 {
-            *quality = (*quality).min(frame.quality);
+            (*setting, *acknowledged) = (jpeg, None);
         }
         if base != Base::Last {
             (*unbroken_from, *broken) = (request.sequence, false);
         }
-        let form = Form::Tiles(Jpeg { quality: *quality, ..jpeg });
+        let form = Form::Tiles(Jpeg { quality: frame.quality_min, ..jpeg });
         let chain = self.link(request, reference);
         let setting = Setting { form, ..*request.setting };
         let (width, height) = size;

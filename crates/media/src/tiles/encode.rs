@@ -18,6 +18,11 @@ const CHANGE_IN_REGIONS: u32 = 3;
 const QUALITY_FLOOR: u8 = 10;
 /// How often a frame is coded again to fit its budget.
 const ATTEMPTS_MAX: u32 = 6;
+/// Of all tiles, one in so many may be sent again in a frame because it was sent coarser than is asked for now: all of them within a second or
+/// two, for a few percent of a whole picture's bytes in each frame.
+const REFINED_ONE_IN: usize = 16;
+/// A tile is coarse if its quality is this far below what is asked for.
+const COARSE: u8 = 5;
 
 /// A frame of tiles.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +33,10 @@ pub struct TileFrame {
     pub tiles: usize,
     /// Tiles in the whole picture.
     pub tiles_of: usize,
-    /// The quality that it was coded at: that of the setting, unless the budget forced a lower one.
+    /// The quality that its tiles were coded at: that of the setting, unless the budget forced a lower one.
     pub quality: Quality,
+    /// The lowest quality of any tile of the picture that a receiver then shows.
+    pub quality_min: Quality,
     /// Whether it is within the budget.
     pub fits: bool,
 }
@@ -41,8 +48,15 @@ pub struct TileEncoder {
     sent: Image,
     /// The number of the frame in which each tile was last sent.
     sent_in: Vec<u64>,
+    /// The quality at which each tile was last sent.
+    sent_at: Vec<u8>,
+    /// Where to look first for tiles that are coarse.
+    refine_from: usize,
     sheet: Image,
+    /// The tiles of the frame, ascending.
     changed: Vec<u32>,
+    /// Those of them that did not change, and are sent again because they are coarse.
+    refined: Vec<u32>,
 }
 
 impl std::fmt::Debug for TileEncoder {
@@ -61,8 +75,11 @@ impl TileEncoder {
             encoder: Encoder::new(80, Sampling::Yuv420)?,
             sent: Image::empty(),
             sent_in: Vec::new(),
+            sent_at: Vec::new(),
+            refine_from: 0,
             sheet: Image::empty(),
             changed: Vec::new(),
+            refined: Vec::new(),
         })
     }
 
@@ -74,7 +91,8 @@ impl TileEncoder {
     }
 
     /// Codes the tiles of `image` (BGR or grey) that the receiver does not hold as they are, under `number`, which grows with
-    /// every frame. The scale of `setting` was applied before. Above `bytes_max`, the quality is lowered; a frame that does
+    /// every frame. The scale of `setting` was applied before. Above `bytes_max`, the quality is lowered; tiles that were sent so are sent again,
+    /// a few in each frame, once there is room for them. A frame that does
     /// not fit at the lowest says so, and is to be given up with [`TileEncoder::forget`] or sent all the same.
     ///
     /// # Errors
@@ -99,6 +117,7 @@ impl TileEncoder {
         let grid = Grid { width, height };
         let base = if self.continues(image) { base } else { Base::Nothing };
         self.find(image, grid, base, regions);
+        self.refine(grid, base, setting.quality, regions);
         let grey = image.format() == PixelFormat::Gray8 || setting.sampling == Sampling::Grey;
         self.encoder.set_sampling(setting.sampling);
         let mut quality = setting.quality.get();
@@ -115,16 +134,28 @@ impl TileEncoder {
             }
             attempt += 1;
             let over = bytes_max.filter(|most| payload.len() > *most);
+            if over.is_some() && !self.refined.is_empty() {
+                // What was sent coarse before can wait.
+                self.changed.retain(|index| self.refined.binary_search(index).is_err());
+                self.refined.clear();
+                self.lay_out(image, grid);
+                head.clear();
+                write(grid, grey, &self.changed, &mut head);
+                attempt -= 1;
+                continue;
+            }
             let Some(most) = over.filter(|_| quality > QUALITY_FLOOR && attempt < ATTEMPTS_MAX) else {
                 break;
             };
             quality = lower_quality(quality, QUALITY_FLOOR, payload.len(), most, attempt + 1 == ATTEMPTS_MAX);
         }
-        self.remember(image, grid, number);
+        self.remember(image, grid, number, quality);
+        let quality_min = self.sent_at.iter().copied().min().unwrap_or(quality);
         Ok(TileFrame {
             tiles: self.changed.len(),
             tiles_of: grid.tiles(),
             quality: Quality::clamped(quality),
+            quality_min: Quality::clamped(quality_min),
             fits: bytes_max.is_none_or(|most| payload.len() <= most),
             payload: payload.into(),
         })
@@ -134,6 +165,7 @@ impl TileEncoder {
     pub fn forget(&mut self) {
         self.sent = Image::empty();
         self.sent_in.clear();
+        self.sent_at.clear();
     }
 
     /// Bytes of memory that it holds.
@@ -141,8 +173,31 @@ impl TileEncoder {
     pub fn memory_bytes(&self) -> usize {
         self.sent.data().len()
             + self.sheet.data().len()
-            + self.sent_in.len() * 8
-            + self.changed.capacity() * 4
+            + self.sent_in.len() * 9
+            + (self.changed.capacity() + self.refined.capacity()) * 4
+    }
+
+    /// Takes some tiles more that were sent coarser than is asked for now: those in regions first, then the others in turn.
+    fn refine(&mut self, grid: Grid, base: Base, quality: Quality, regions: &[Region]) {
+        self.refined.clear();
+        if base == Base::Nothing {
+            return;
+        }
+        let (tiles, most) = (grid.tiles(), grid.tiles().div_ceil(REFINED_ONE_IN));
+        let is_coarse = |index: &usize| {
+            self.sent_at[*index].saturating_add(COARSE) <= quality.get()
+                && self.changed.binary_search(&(*index as u32)).is_err()
+        };
+        let is_near = |index: &usize| touches(regions, grid, *index);
+        let in_turn = || (0..tiles).map(|step| (self.refine_from + step) % tiles).filter(is_coarse);
+        let others = in_turn().filter(|index| !is_near(index));
+        self.refined.extend(in_turn().filter(is_near).chain(others).take(most).map(|index| index as u32));
+        if let Some(last) = self.refined.last() {
+            self.refine_from = *last as usize + 1;
+            self.refined.sort_unstable();
+            self.changed.extend(&self.refined);
+            self.changed.sort_unstable();
+        }
     }
 
     fn find(&mut self, image: &ImageView<'_>, grid: Grid, base: Base, regions: &[Region]) {
@@ -157,7 +212,7 @@ impl TileEncoder {
         let stride = grid.width as usize * channels;
         for index in all {
             let tile = grid.tile(index as usize);
-            let near = regions.iter().any(|region| region.touches(tile.x, tile.y, tile.width, tile.height));
+            let near = touches(regions, grid, index as usize);
             let most = if near { CHANGE_IN_REGIONS } else { CHANGE };
             let lost = self.sent_in[index as usize] > after;
             let differs = || {
@@ -210,17 +265,19 @@ impl TileEncoder {
         }
     }
 
-    fn remember(&mut self, image: &ImageView<'_>, grid: Grid, number: u64) {
+    fn remember(&mut self, image: &ImageView<'_>, grid: Grid, number: u64, quality: u8) {
         let channels = image.format().bytes_per_pixel();
         if !self.continues(image) {
             self.sent.reset(grid.width, grid.height, image.format());
             self.sent_in = vec![0; grid.tiles()];
+            self.sent_at = vec![0; grid.tiles()];
         }
         let stride = grid.width as usize * channels;
         let mut sent = self.sent.reset(grid.width, grid.height, image.format());
         for &index in &self.changed {
             let tile = grid.tile(index as usize);
             self.sent_in[index as usize] = number;
+            self.sent_at[index as usize] = quality;
             for y in tile.y..tile.y + tile.height {
                 let from = &image.data()[y * image.row_stride_bytes() + tile.x * channels..];
                 let to = &mut sent.data_mut()[y * stride + tile.x * channels..];
@@ -228,6 +285,12 @@ impl TileEncoder {
             }
         }
     }
+}
+
+/// Whether a tile lies in a region, in part at least.
+fn touches(regions: &[Region], grid: Grid, index: usize) -> bool {
+    let tile = grid.tile(index);
+    regions.iter().any(|region| region.touches(tile.x, tile.y, tile.width, tile.height))
 }
 
 /// Appends a JPEG without what every decoder knows: the application segment, and the Huffman tables, which are the standard's
