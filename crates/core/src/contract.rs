@@ -128,6 +128,8 @@ pub struct Joint {
     pub degrade: bool,
     /// The profile of the strictest.
     pub profile: Option<[u8; 32]>,
+    /// The highest of the lowest frame rates that are of use to them, in frames per second.
+    pub min_fps: f64,
 }
 
 impl Joint {
@@ -143,9 +145,10 @@ impl Joint {
         for contract in contracts {
             let accuracy_floor = contract.accuracy_floor?;
             let degrade = contract.on_infeasible == OnInfeasible::Degrade;
-            let Contract { latency_bound, on_time_share, profile, .. } = *contract;
+            let Contract { latency_bound, on_time_share, profile, min_fps, .. } = *contract;
             let Some(joint) = &mut joint else {
-                joint = Some(Self { latency_bound, accuracy_floor, on_time_share, degrade, profile });
+                joint =
+                    Some(Self { latency_bound, accuracy_floor, on_time_share, degrade, profile, min_fps });
                 continue;
             };
             if accuracy_floor > joint.accuracy_floor
@@ -155,6 +158,7 @@ impl Joint {
             }
             joint.latency_bound = joint.latency_bound.into_iter().chain(latency_bound).min();
             joint.on_time_share = joint.on_time_share.max(on_time_share);
+            joint.min_fps = joint.min_fps.max(min_fps);
             joint.degrade |= degrade;
         }
         joint

@@ -277,11 +277,13 @@ pub enum SkipReason {
     EdgeBusy = 12,
     /// No rung at or above the accuracy floor would have been on time, and the contract wants nothing below it.
     Infeasible = 13,
+    /// The rung of the frame before it leaves it out ([`crate::setting::Setting::skip`]).
+    LeftOut = 14,
 }
 
 impl SkipReason {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::LinkBusy,
         Self::Stalled,
         Self::LinkDown,
@@ -295,6 +297,7 @@ impl SkipReason {
         Self::NotDecoded,
         Self::EdgeBusy,
         Self::Infeasible,
+        Self::LeftOut,
     ];
 
     /// The reason of a wire code, if this version knows it.
@@ -318,6 +321,7 @@ impl SkipReason {
             Self::NotDecoded => "not_decoded",
             Self::EdgeBusy => "edge_busy",
             Self::Infeasible => "infeasible",
+            Self::LeftOut => "left_out",
         }
     }
 }

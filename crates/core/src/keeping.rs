@@ -71,6 +71,8 @@ struct Kept {
     /// Since when the application waits for the next one, and how long it was when last looked at.
     waits_since: Option<Instant>,
     waited: Option<Duration>,
+    /// Of so many published frames one is sent, at the rung of the last one.
+    one_in: u32,
     /// Frames that were withheld, and what was skipped before them.
     withheld: SkipCounts,
     told: Option<(ContractState, Instant)>,
@@ -125,6 +127,7 @@ impl Keeping {
             last: None,
             waits_since: None,
             waited: None,
+            one_in: 1,
             withheld: SkipCounts::default(),
             told: None,
             changed: false,
@@ -158,6 +161,7 @@ impl Keeping {
         let outcome = FrameOutcome { on_time, infeasible, expected_accuracy: verified, came: true };
         kept.monitor.handle_frame(now, outcome);
         (kept.last, kept.waits_since, kept.waited) = (Some(now), None, None);
+        kept.one_in = delivery.record.frame.meta.rung.one_in();
         kept.changed = true;
         delivery.skipped.merge(&std::mem::take(&mut kept.withheld));
         if infeasible && self.contract.on_infeasible != OnInfeasible::Degrade {
@@ -178,7 +182,7 @@ impl Keeping {
     /// How the contract stands on a camera.
     pub fn describe(&self, now: Instant, camera: &CameraName, view: &CameraView) -> (ContractState, String) {
         match self.cameras.get(camera) {
-            Some(kept) => kept.monitor.describe(now, &self.surroundings(view, kept.waited)),
+            Some(kept) => kept.monitor.describe(now, &self.surroundings(view, kept)),
             None => (ContractState::Unverified, "no frame yet".into()),
         }
     }
@@ -211,7 +215,7 @@ impl Keeping {
             if early || !all && !kept.changed {
                 return None;
             }
-            let (state, reason) = kept.monitor.describe(now, &self.surroundings(&view(camera), kept.waited));
+            let (state, reason) = kept.monitor.describe(now, &self.surroundings(&view(camera), kept));
             let told = kept.told.map(|(state, _)| state);
             // That nothing is known before the first frame is no news.
             let begins = told.is_none() && state == ContractState::Unverified && kept.last.is_none();
@@ -251,7 +255,7 @@ impl Keeping {
         })
     }
 
-    fn surroundings(&self, view: &CameraView, waited: Option<Duration>) -> Surroundings {
+    fn surroundings(&self, view: &CameraView, kept: &Kept) -> Surroundings {
         let own = self.leads(view);
         let outlook = &view.outlook;
         // What no rung keeps by the profile, no camera can.
@@ -271,7 +275,8 @@ impl Keeping {
             need,
             interval: (view.frames_per_second > 0.0)
                 .then(|| Duration::from_secs_f64(1.0 / view.frames_per_second.clamp(1e-3, 1e6))),
-            waited,
+            one_in: kept.one_in,
+            waited: kept.waited,
             one_way_delay: view.one_way_delay,
             is_away: !view.connected,
             infeasible_since: self.given_up(view).or(view.infeasible_since.filter(|_| own)),

@@ -1,8 +1,10 @@
 //! A profile: what each rung costs and keeps, for one application and one kind of scene.
 //!
 //! The controller needs only the rungs that are the best for some size. They are the Pareto frontier, in a
-//! [`Ladder`], ascending: a higher place costs more bytes and keeps more accuracy.
+//! [`Ladder`], ascending: a higher place costs more bytes and keeps more accuracy. Where rungs leave frames out, bytes of a frame and
+//! bytes of a second both count: of two rungs either may be the cheaper one in its way.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::frame::Rung;
@@ -174,28 +176,24 @@ pub struct SizedProfile {
     pub profile: Profile,
 }
 
-/// The Pareto frontier of a profile in bytes and accuracy, ascending in both.
+/// The Pareto frontier of a profile in bytes and accuracy, ascending in accuracy; and in bytes, where no rung leaves frames out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ladder {
     rungs: Vec<RungProfile>,
 }
 
 impl Ladder {
-    /// The rungs of which none other has fewer bytes on average and at least their accuracy. Of two that are alike in both,
-    /// the one that costs the camera less time stays. More than [`LADDER_RUNGS_MAX`] are thinned evenly in accuracy.
+    /// The rungs of which none other has fewer bytes on average, in a frame and in a second, and at least their accuracy. Of two that are
+    /// alike in all, the one that costs the camera less time stays. More than [`LADDER_RUNGS_MAX`] are thinned evenly in accuracy.
     fn new(rungs: &[RungProfile]) -> Self {
-        let mut sorted: Vec<&RungProfile> = rungs.iter().collect();
-        sorted.sort_by(|a, b| {
-            let by_bytes = a.bytes.mean.total_cmp(&b.bytes.mean);
-            by_bytes.then(b.accuracy.total_cmp(&a.accuracy)).then(a.camera_time.cmp(&b.camera_time))
-        });
-        let mut frontier: Vec<RungProfile> = Vec::new();
-        for candidate in sorted {
-            if frontier.last().is_none_or(|best| candidate.accuracy > best.accuracy) {
-                frontier.push(candidate.clone());
-            }
+        let mut alike: BTreeMap<u32, Vec<&RungProfile>> = BTreeMap::new();
+        for rung in rungs {
+            alike.entry(rung.rung.one_in()).or_default().push(rung);
         }
-        Self { rungs: thin(frontier) }
+        let mut frontiers = alike.into_iter().map(|(one_in, rungs)| (one_in, thin(frontier(rungs))));
+        let (_, first) = frontiers.next().unwrap_or_default();
+        let others: Vec<(u32, Vec<RungProfile>)> = frontiers.collect();
+        Self { rungs: if others.is_empty() { first } else { thin(merged(first, others)) } }
     }
 
     /// The rungs, ascending.
@@ -218,8 +216,43 @@ impl Ladder {
 
     /// The place of the best rung whose mean size is at most `bytes`.
     pub fn best_within(&self, bytes: f64) -> Option<usize> {
-        self.rungs.partition_point(|rung| rung.bytes.mean <= bytes).checked_sub(1)
+        self.rungs.iter().rposition(|rung| rung.bytes.mean <= bytes)
     }
+}
+
+/// Of rungs that leave out as many frames, those of which none other has fewer bytes and at least their accuracy, ascending.
+fn frontier(mut rungs: Vec<&RungProfile>) -> Vec<RungProfile> {
+    rungs.sort_by(|a, b| {
+        let by_bytes = a.bytes.mean.total_cmp(&b.bytes.mean);
+        by_bytes.then(b.accuracy.total_cmp(&a.accuracy)).then(a.camera_time.cmp(&b.camera_time))
+    });
+    let mut frontier: Vec<RungProfile> = Vec::new();
+    for candidate in rungs {
+        if frontier.last().is_none_or(|best| candidate.accuracy > best.accuracy) {
+            frontier.push(candidate.clone());
+        }
+    }
+    frontier
+}
+
+/// What is left of frontiers, each of rungs of which one in so many frames is sent, beside each other; ascending in accuracy.
+fn merged(first: Vec<RungProfile>, others: Vec<(u32, Vec<RungProfile>)>) -> Vec<RungProfile> {
+    let all: Vec<(f64, RungProfile)> = std::iter::once((1, first))
+        .chain(others)
+        .flat_map(|(one_in, rungs)| {
+            rungs.into_iter().map(move |rung| (rung.bytes.mean / f64::from(one_in), rung))
+        })
+        .collect();
+    let beats = |one: &(f64, RungProfile), other: &(f64, RungProfile)| {
+        let costs = |rung: &(f64, RungProfile)| (rung.0, rung.1.bytes.mean, -rung.1.accuracy);
+        let (ours, theirs) = (costs(one), costs(other));
+        ours != theirs && ours.0 <= theirs.0 && ours.1 <= theirs.1 && ours.2 <= theirs.2
+    };
+    let mut best: Vec<&(f64, RungProfile)> =
+        all.iter().filter(|rung| !all.iter().any(|other| beats(other, rung))).collect();
+    best.sort_by(|a, b| a.1.accuracy.total_cmp(&b.1.accuracy).then(a.0.total_cmp(&b.0)));
+    best.dedup_by(|next, kept| next.1.accuracy == kept.1.accuracy);
+    best.into_iter().map(|(_, rung)| rung.clone()).collect()
 }
 
 /// Keeps both ends of a frontier, and between them the rungs that are nearest to even steps of accuracy.
@@ -270,6 +303,21 @@ mod tests {
         assert_eq!(ladder.best_within(9e3), None);
     }
 
+    /// A rung that leaves frames out has larger ones and fewer bytes a second: both stay, unless one is the cheaper in both.
+    #[test]
+    fn rungs_that_leave_frames_out_stand_beside_those_that_do_not() {
+        let rungs = vec![
+            rung("h264/q32", 2e3, 0.95),
+            rung("h264/q32/skip2", 3e3, 0.93),
+            rung("h264/q30/skip1", 5e3, 0.94),
+            rung("h264/q34/skip2", 2.5e3, 0.90),
+        ];
+        let ladder = Profile::new(rungs).expect("sound").ladder();
+        let names: Vec<&str> = ladder.rungs().iter().map(|rung| rung.rung.as_str()).collect();
+        assert_eq!(names, ["h264/q34/skip2", "h264/q32/skip2", "h264/q32"]);
+        assert_eq!(ladder.best_within(2.2e3), Some(2));
+    }
+
     #[test]
     fn profiles_that_cannot_be_are_refused() {
         assert_eq!(Profile::new(Vec::new()), Err(ProfileError::Empty));
@@ -296,6 +344,27 @@ mod tests {
     }
 
     proptest! {
+        /// Where rungs leave frames out, every one is matched by one of the ladder that costs no more in a frame and in a second.
+        #[test]
+        fn nothing_beats_a_ladder_that_leaves_frames_out(rungs in proptest::collection::vec((1.0f64..1e6, 0.0f64..1.0, 0u8..5), 1..=30)) {
+            let name = |i: usize, skip: u8| {
+                let skip = if skip > 0 { format!("/skip{skip}") } else { String::new() };
+                format!("jpeg/w{}/q50/420{skip}", 16 + i)
+            };
+            let rungs: Vec<_> =
+                rungs.iter().enumerate().map(|(i, (bytes, accuracy, skip))| rung(&name(i, *skip), *bytes, *accuracy)).collect();
+            let ladder = Profile::new(rungs.clone()).expect("sound").ladder();
+            prop_assert!(ladder.rungs().windows(2).all(|pair| pair[0].accuracy < pair[1].accuracy));
+            let costs = |rung: &RungProfile| (rung.bytes.mean, rung.bytes.mean / f64::from(rung.rung.one_in()));
+            for rung in &rungs {
+                let (frame, second) = costs(rung);
+                let no_worse = |other: &RungProfile| {
+                    costs(other).0 <= frame && costs(other).1 <= second && other.accuracy >= rung.accuracy
+                };
+                prop_assert!(ladder.rungs().iter().any(no_worse), "{rung:?} is better than the ladder");
+            }
+        }
+
         /// Every rung of a profile is matched by one of the ladder that costs no more and keeps no less, but for the
         /// step of accuracy by which a long frontier is thinned.
         #[test]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::history::Reach;
-use mez_core::profile::ProfileHash;
+use mez_core::profile::{Profile, ProfileHash, RungProfile, SizedProfile};
+use mez_core::setting::Setting;
 use mez_core::store::Durability;
 use mez_core::subscription::Deliver;
 
@@ -67,7 +68,9 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
         let other = random.one_in(2).then_some("spiffe://world/camera/other");
         world.rival(cameras[0], other)
     });
-    let people = Footage::PEDESTRIANS.profile().map(|profile| world.profile(profile));
+    let people = Footage::PEDESTRIANS.profile();
+    let people = if seed.is_multiple_of(2) { people } else { people.map(leaving_out) };
+    let people = people.map(|profile| world.profile(profile));
     let applications: Vec<ApplicationId> =
         (0..count).map(|_| world.application(application(&mut random, variety, people))).collect();
 
@@ -169,6 +172,21 @@ fn camera(random: &mut Random) -> CameraSpec {
     }
 }
 
+/// A profile beside whose rungs there are some that leave frames out, whose frames are larger and keep less.
+fn leaving_out(known: SizedProfile) -> SizedProfile {
+    let mut rungs = known.profile.rungs().to_vec();
+    for rung in known.profile.rungs() {
+        let Ok(setting) = rung.rung.setting() else { continue };
+        rungs.extend([1, 4].map(|skip| RungProfile {
+            rung: Setting { skip, ..setting }.rung(),
+            bytes: rung.bytes.times(1.0 + f64::from(skip) / 8.0),
+            accuracy: rung.accuracy * (1.0 - f64::from(skip) / 200.0),
+            ..rung.clone()
+        }));
+    }
+    SizedProfile { profile: Profile::new(rungs).expect("rungs of a sound profile, and others"), ..known }
+}
+
 fn application(random: &mut Random, variety: Variety, people: Option<ProfileHash>) -> ApplicationSpec {
     let pattern = *random.pick(&["**", "**", "dock/*", "dock/cam1", "*/cam1", "yard/**"]);
     let consumes = *random.pick(&[ms(0), ms(1), ms(20), ms(80), ms(300)]);
@@ -179,6 +197,7 @@ fn application(random: &mut Random, variety: Variety, people: Option<ProfileHash
     let on_infeasible = *random.pick(&[degrade, degrade, degrade, degrade, skip, skip, OnInfeasible::Stop]);
     let priority = random.within(0..=2) as i32;
     let every = random.one_in(3);
+    let min_fps = if every { 0.0 } else { f64::from(priority) * 5.0 };
     let spec = if every { ApplicationSpec::every(pattern) } else { ApplicationSpec::newest(pattern) };
     let spec = ApplicationSpec {
         contract: Contract {
@@ -187,6 +206,7 @@ fn application(random: &mut Random, variety: Variety, people: Option<ProfileHash
             profile,
             on_infeasible,
             priority,
+            min_fps,
             ..Contract::default()
         },
         replies: random.one_in(4),

@@ -130,6 +130,66 @@ fn silence_breaks_a_contract() {
     assert!(after < secs(3), "told after {after:?}");
 }
 
+/// As `contracted`, with a profile of these rungs, all of 20 kB, and another bound.
+fn leaving_out(world: &mut World, rungs: &[(&str, f64)], bound: Duration) -> (CameraId, ApplicationSpec) {
+    let (camera, spec) = contracted(world, OnInfeasible::Degrade);
+    let rungs = rungs.iter().map(|(name, accuracy)| RungProfile {
+        rung: Rung::new(name).expect("a valid rung"),
+        bytes: ByteSizes::around(20e3, 0.05),
+        accuracy: *accuracy,
+        camera_time: Duration::from_millis(8),
+        detector_time: None,
+    });
+    let profile = Profile::new(rungs.collect()).expect("a sound profile");
+    let profile = Some(world.profile(SizedProfile { size: (64, 48), profile }));
+    let contract = Contract { profile, latency_bound: Some(bound), ..spec.contract.clone() };
+    (camera, ApplicationSpec { contract, ..spec })
+}
+
+/// On a link on which a frame takes longer than the time between two, a rung that leaves two of three out keeps the contract; what it leaves
+/// out is no miss, and is told as what it is. Who needs more frames than that gets those that the link carries.
+#[test]
+fn frames_that_a_rung_leaves_out_are_told_and_are_no_miss() {
+    for (min_fps, leaves_out) in [(0.0, true), (10.0, false)] {
+        let mut world = World::seeded(46);
+        let rungs = [("jpeg/w32/q60/420/skip2", 0.93), ("jpeg/w32/q60/420", 0.95)];
+        let (dock, spec) = leaving_out(&mut world, &rungs, ms(300));
+        world.act(Action::Rate(dock, mbps(2)));
+        let contract = Contract { min_fps, ..spec.contract.clone() };
+        let application = world.application(ApplicationSpec { contract, ..spec });
+        world.run(secs(12));
+        let settled = Moment::START + secs(4);
+        let got = world.deliveries_since(application, settled);
+        let left_out: u64 = got.iter().map(|got| got.skipped.of(SkipReason::LeftOut)).sum();
+        if !leaves_out {
+            assert!(got.len() > 60 && left_out == 0, "{} frames came, {left_out} were left out", got.len());
+            continue;
+        }
+        let share = left_out as f64 / (8.0 * 15.0);
+        assert!((0.6..0.7).contains(&share), "{share} of all frames were left out");
+        let mut changes = world.contract_changes(application).iter();
+        let missed = changes.find(|told| told.at >= settled && told.change.state != ContractState::Ok);
+        assert!(missed.is_none(), "{missed:?}");
+    }
+}
+
+/// Two frames a second are few, and not too few: the contract is kept, and silence still breaks it.
+#[test]
+fn a_camera_that_leaves_nearly_all_out_is_not_taken_for_silent() {
+    let mut world = World::seeded(47);
+    let (dock, spec) = leaving_out(&mut world, &[("jpeg/w32/q60/420/skip6", 0.95)], ms(100));
+    let application = world.application(spec);
+    world.run(secs(10));
+    let settled = Moment::START + secs(4);
+    let got = world.deliveries_since(application, settled);
+    assert!((11..=14).contains(&got.len()), "{} frames in six seconds", got.len());
+    assert!(got.iter().all(|got| got.skipped.of(SkipReason::LeftOut) == 6), "{got:?}");
+    assert!(told(&world, application, ContractState::LatencyMiss, settled).is_none());
+    let cut = world.now();
+    world.act(Action::Cut(dock)).run(secs(4));
+    assert!(told(&world, application, ContractState::LatencyMiss, cut).is_some());
+}
+
 /// Two that cannot both be satisfied: who loses is told whose contract stands against its own.
 #[test]
 fn who_loses_is_told_by_whom() {

@@ -55,6 +55,8 @@ pub struct Surroundings {
     pub need: Option<Need>,
     /// The time between frames, if the camera publishes any.
     pub interval: Option<Duration>,
+    /// Of so many published frames one is sent, as the rung of the last one says; 0 is as good as 1.
+    pub one_in: u32,
     /// How long the application has been waiting for the camera's next frame; `None`: it is busy with the last.
     pub waited: Option<Duration>,
     /// The path's own delay, one way.
@@ -225,7 +227,7 @@ impl Monitor {
             );
         }
         if counts.frames == 0 {
-            return match around.interval {
+            return match around.interval.map(|interval| interval * around.one_in.max(1)) {
                 Some(interval) if bounded && watched && interval < WINDOW => {
                     (ContractState::LatencyMiss, "no frame in the last second".to_owned())
                 }
@@ -273,7 +275,10 @@ impl Monitor {
     /// How long the application has been waiting for a frame, if that is longer than a contract that is kept would have it wait.
     fn overdue(&self, around: &Surroundings) -> Option<Duration> {
         let (bound, interval) = (self.contract.latency_bound?, around.interval.filter(|one| *one < WINDOW)?);
-        around.waited.filter(|waited| *waited > bound + (interval * OVERDUE_FRAMES).max(OVERDUE_MIN))
+        // Frames that the rung leaves out are not missed.
+        let left_out = interval * around.one_in.saturating_sub(1);
+        let most = bound + left_out + (interval * OVERDUE_FRAMES).max(OVERDUE_MIN);
+        around.waited.filter(|waited| *waited > most)
     }
 
     fn on_time_text(&self, counts: &Counts) -> String {
@@ -471,6 +476,18 @@ mod tests {
         let brisk = Surroundings { interval: Some(Duration::from_millis(10)), ..around() };
         assert_eq!(said(Some(390), brisk.clone()).0, ContractState::Ok);
         assert_eq!(said(Some(410), brisk).0, ContractState::LatencyMiss);
+    }
+
+    #[test]
+    fn frames_that_the_rung_leaves_out_are_not_overdue() {
+        let monitor = after(contract(), |_| GOOD);
+        let said = |waits: u64, one_in: u32| {
+            let around = Surroundings { waited: Some(Duration::from_millis(waits)), one_in, ..around() };
+            monitor.describe(at(1_400), &around).0
+        };
+        assert_eq!(said(440, 1), ContractState::LatencyMiss);
+        assert_eq!([said(440, 3), said(560, 3)], [ContractState::Ok; 2]);
+        assert_eq!(said(570, 3), ContractState::LatencyMiss);
     }
 
     #[test]

@@ -338,6 +338,11 @@ impl Setting {
         Self { form, skip: 0 }
     }
 
+    /// Of so many published frames one is sent.
+    pub const fn one_in(&self) -> u32 {
+        self.skip as u32 + 1
+    }
+
     /// Whether frames of it keep at least what those of `other` do: it differs in nothing but a quantiser that is no coarser, or a quality
     /// that is no lower.
     pub fn keeps_at_least(&self, other: &Self) -> bool {

@@ -64,6 +64,14 @@ impl Rung {
     pub fn setting(&self) -> Result<Setting, SettingError> {
         self.as_str().parse()
     }
+
+    /// Of so many published frames one is sent at this rung; 1 also where its name is not known.
+    pub fn one_in(&self) -> u32 {
+        if !self.as_str().contains("/skip") {
+            return 1;
+        }
+        self.setting().map_or(1, |setting| setting.one_in())
+    }
 }
 
 impl FromStr for Setting {

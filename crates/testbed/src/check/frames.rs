@@ -5,6 +5,7 @@ use mez_core::broker::LinkId;
 use mez_core::frame::{Encoding, FrameId, FrameMeta, Quality, Rung, Sequence, SkipReason};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
+use mez_core::setting::Form;
 use mez_core::units::Timestamp;
 use mez_core::wire::{FrameHeader, SKIP_RANGES_MAX};
 
@@ -47,7 +48,7 @@ impl PublishedFrame {
     fn is(&self, meta: &FrameMeta, payload: &Bytes) -> bool {
         let named = match &self.made {
             Some((rung, made)) if *rung == meta.rung => same(made, payload),
-            _ if meta.rung == Rung::original() => {
+            _ if meta.rung.setting().is_ok_and(|setting| setting.form == Form::Original) => {
                 (meta.width, meta.height) == self.pixels && same(&self.payload, payload)
             }
             // Of the past, or nobody made it.

@@ -297,7 +297,8 @@ fn kept_within(order: &Order, bytes: f64, slope: f64) -> Result<(Setting, f64), 
     if left > most {
         return Err(left as u64);
     }
-    Ok((Setting::every(Form::H264(H264 { width, quantiser: coarser })), left))
+    let form = Form::H264(H264 { width, quantiser: coarser });
+    Ok((Setting { form, ..order.setting }, left))
 }
 
 #[cfg(test)]

@@ -100,6 +100,8 @@ pub(super) struct CameraProcess {
     pub(super) told: Option<FrameId>,
     /// The newest frame that it sent, or need not send since it was captured before anybody asked.
     pub(super) sent: Option<FrameId>,
+    /// So many frames after it are left out by its rung.
+    left_out: u64,
     /// Since when there is something to send and nothing is sent.
     pub(super) idle_since: Option<Moment>,
     anchor: ClockAnchor,
@@ -143,6 +145,16 @@ impl CameraProcess {
     /// Whether those who lead want nothing below their bounds, and it has said that there is nothing else.
     pub(super) fn is_silenced(&self) -> bool {
         self.says_infeasible && self.broker.joint().is_some_and(|joint| !joint.degrade)
+    }
+
+    /// Whether it has a frame that it should send.
+    pub(super) fn has_to_send(&self) -> bool {
+        match (self.told, self.sent) {
+            (Some(told), Some(sent)) if told.epoch == sent.epoch => {
+                told.sequence.0 > sent.sequence.0.saturating_add(self.left_out)
+            }
+            (told, sent) => told.is_some() && told != sent,
+        }
     }
 
     pub(super) fn open_connections(&self) -> impl Iterator<Item = LinkId> {
@@ -304,6 +316,7 @@ impl World {
             intake: Intake::new(writer, IntakeConfig::new(epoch, anchor)),
             told: None,
             sent: None,
+            left_out: 0,
             idle_since: None,
             anchor,
             reader,
@@ -480,7 +493,7 @@ impl World {
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
         // If it is not sent now, it need not be any more; but a budget that was not kept is no reason for silence.
         if !matches!(made, Transformed::TooLarge { .. }) {
-            process.sent = process.sent.max(Some(frame));
+            (process.sent, process.left_out) = (process.sent.max(Some(frame)), 0);
         }
         if made == Transformed::Failed {
             // A codec that fails or hangs costs its frame; one that does so twice in a row is not the broker's silence.
@@ -590,6 +603,7 @@ impl World {
                 let skipped = header.skipped.iter().map(|range| range.count).sum();
                 self.trace.record(now, What::Sends { camera: index, link: connection, frame: id, skipped });
                 process.sent = Some(id);
+                process.left_out = u64::from(header.meta.rung.one_in() - 1);
                 process.idle_since = None;
                 if let Some(known) = process.connections.get_mut(&connection) {
                     if known.under_way.is_empty() {

@@ -187,7 +187,7 @@ impl World {
         let camera = &mut self.cameras[index];
         let link = &self.links[camera.link].link;
         let Some(process) = &mut camera.process else { return };
-        let waits = process.told.is_some() && process.told != process.sent;
+        let waits = process.has_to_send();
         let idle = well
             && self.now >= quiet_since + queue_time(&link.spec()) * 2
             && process.broker.demand().is_some_and(|demand| !demand.contracts.is_empty())

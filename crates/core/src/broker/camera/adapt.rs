@@ -6,13 +6,14 @@
 //! [`default_ladder`](crate::setting::default_ladder)'s, whose accuracy nobody knows, and the floor says nothing.
 //!
 //! Frames of a chain have a byte budget: what arrives in time with the probability that is asked for, as far as the policy knows. Rungs that
-//! leave frames out are passed over. After a codec of chains has failed, frames are stills for a while.
+//! leave out every so many frames are there as long as what they send makes the frame rate that is asked for (`left_out.rs`); those that leave
+//! out frames for what is in them are passed over. After a codec of chains has failed, frames are stills for a while.
 
 use std::time::Duration;
 
 use super::chain::Before;
 use super::profiles::Profiles;
-use super::rungs::{Basis, Ratios, Rungs, chains_take, coarsened, finer, makeable};
+use super::rungs::{Basis, Ratios, Rungs, chains_take, coarsened, finer, makeable, skip_max};
 use crate::contract::{Contract, Joint};
 use crate::controller::named::PolicyName;
 use crate::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
@@ -64,7 +65,7 @@ pub(super) struct KeptBy {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Plan {
     /// Send it like this.
-    Send(Making),
+    Send(Box<Making>),
     /// Ask again when something has happened, or at this instant.
     Wait(Instant),
 }
@@ -115,6 +116,8 @@ pub(super) struct Seen {
 pub(super) struct Adapter {
     policy: Box<dyn Policy>,
     rungs: Option<Rungs>,
+    /// Those that there would be but for the frame rate that is asked for, where they are more: some contract may do without.
+    wider: Option<Rungs>,
     seen: Option<Seen>,
     ratios: Ratios,
     /// Frames are stills until then.
@@ -130,6 +133,7 @@ impl Adapter {
         Self {
             policy: policy.policy(),
             rungs: None,
+            wider: None,
             seen: None,
             ratios: Ratios::default(),
             stills_until: Instant::ZERO,
@@ -140,7 +144,7 @@ impl Adapter {
 
     /// The rungs have to be chosen anew.
     pub(super) fn forget_rungs(&mut self) {
-        self.rungs = None;
+        (self.rungs, self.wider) = (None, None);
     }
 
     /// Something else is asked from now on.
@@ -166,7 +170,7 @@ impl Adapter {
         before: Option<Before<'_>>,
         (captured, interval): (Instant, Duration),
     ) -> Plan {
-        let profile_use = self.renew_rungs(now, wish, profiles, frame);
+        let profile_use = self.renew_rungs(now, wish, profiles, frame, interval);
         let Some(rungs) = &self.rungs else { unreachable!("they were just renewed") };
         let Rungs { basis, ladder, settings, .. } = rungs;
         let verified = basis.profile.is_some();
@@ -174,13 +178,13 @@ impl Adapter {
         let bound = offer.latency_bound;
         let in_time = self.policy.bytes_in_time(&offer, rungs.chain_time());
         let costs = rungs.costs(before, in_time, self.lift);
-        offer.coding = rungs.has_chains().then(|| costs.coding(rungs));
+        offer.coding = rungs.need_coding().then(|| costs.coding(rungs));
         let decision = self.policy.decide(&offer);
         let floor = ladder.lowest_at(offer.accuracy_floor);
         self.seen = Some(Seen {
             at: now,
             profile_use,
-            floor_bytes: floor.map(|place| ladder.rungs()[place].bytes.mean),
+            floor_bytes: floor.map(|place| rungs.bytes_needed(place, interval, bound)),
             best_accuracy: verified.then(|| ladder.rungs()[ladder.len() - 1].accuracy),
             infeasible: self.policy.is_infeasible(),
         });
@@ -191,7 +195,7 @@ impl Adapter {
                 let usual_bytes = rungs.bytes_at(rung);
                 let setting = settings[rung];
                 let setting = stretch_bytes.map_or(setting, |bytes| finer(setting, bytes / usual_bytes.0));
-                Plan::Send(Making {
+                Plan::Send(Box::new(Making {
                     setting,
                     at: settings[rung],
                     expected_accuracy: verified.then_some(profile.accuracy),
@@ -212,7 +216,7 @@ impl Adapter {
                     expected_time: profile.camera_time,
                     ratios: basis.ratios,
                     floor: offer.accuracy_floor,
-                })
+                }))
             }
         }
     }
@@ -228,13 +232,13 @@ impl Adapter {
         before: Option<Before<'_>>,
         (captured, interval, unsent): (Instant, Duration, u64),
     ) -> bool {
-        self.renew_rungs(now, wish, profiles, frame);
+        self.renew_rungs(now, wish, profiles, frame, interval);
         let Some(rungs) = &self.rungs else { return false };
         let mut offer = offer(now, wish, rungs, (captured, interval));
         offer.unsent_bytes = unsent;
         let in_time = self.policy.bytes_in_time(&offer, rungs.chain_time());
         let costs = rungs.costs(before, in_time, self.lift);
-        offer.coding = rungs.has_chains().then(|| costs.coding(rungs));
+        offer.coding = rungs.need_coding().then(|| costs.coding(rungs));
         self.policy.gives_up(&offer)
     }
 
@@ -249,8 +253,10 @@ impl Adapter {
         interval: Duration,
         contracts: &[Contract],
     ) -> Option<Vec<Option<KeptBy>>> {
-        self.renew_rungs(now, wish, profiles, frame);
-        let rungs = self.rungs.as_ref()?;
+        self.renew_rungs(now, wish, profiles, frame, interval);
+        let lowest_rate = contracts.iter().map(|contract| contract.min_fps).fold(f64::INFINITY, f64::min);
+        self.widen_rungs(profiles, skip_max(interval, lowest_rate));
+        let rungs = self.wider.as_ref().or(self.rungs.as_ref())?;
         let offer = offer(now, wish, rungs, (now, interval));
         let mut known: Vec<(Duration, Vec<f64>)> = Vec::new();
         let mut looks = Vec::with_capacity(contracts.len());
@@ -267,8 +273,11 @@ impl Adapter {
                 let lowest = rungs.lowest_for(own, floor);
                 let in_time =
                     |on_time: &f64| contract.latency_bound.is_none() || *on_time >= contract.on_time_share;
-                let keeps =
-                    |(place, on_time)| in_time(on_time) && lowest.is_some_and(|lowest| place >= lowest);
+                let skip_max = skip_max(interval, contract.min_fps);
+                let keeps = |(place, on_time): (usize, &f64)| {
+                    let often = rungs.settings[place].skip <= skip_max;
+                    in_time(on_time) && often && lowest.is_some_and(|lowest| place >= lowest)
+                };
                 let rungs_kept = on_time.iter().enumerate().map(keeps).collect();
                 let translated = lowest.filter(|_| own.is_some());
                 let floor = translated.map_or(0.0, |place| rungs.ladder.rungs()[place].accuracy);
@@ -279,12 +288,24 @@ impl Adapter {
     }
 
     /// Sees to it that there are rungs for a frame; says what has become of the profile that is wanted.
-    fn renew_rungs(&mut self, now: Instant, wish: &Joint, profiles: &Profiles, frame: &Frame) -> ProfileUse {
+    fn renew_rungs(
+        &mut self,
+        now: Instant,
+        wish: &Joint,
+        profiles: &Profiles,
+        frame: &Frame,
+        interval: Duration,
+    ) -> ProfileUse {
         let pixels = (frame.meta.width, frame.meta.height);
         let chains = now >= self.stills_until && chains_take(pixels);
-        let (profile, profile_use) = usable(profiles, wish.profile, pixels, chains);
+        let skip_max = skip_max(interval, wish.min_fps);
+        let (profile, profile_use) = usable(profiles, wish.profile, pixels, (chains, skip_max));
+        let hash = wish.profile.filter(|_| profile.is_some());
+        // The interval is measured: what comes to the same is the same.
+        let known = self.rungs.as_ref().filter(|rungs| rungs.basis.profile == hash);
         let basis = Basis {
-            profile: wish.profile.filter(|_| profile.is_some()),
+            profile: hash,
+            skip_max: known.map_or(skip_max, |rungs| rungs.skip_within(skip_max)),
             pixels,
             encoding: frame.meta.encoding,
             original_bytes: frame.payload.len().max(1) as f64,
@@ -294,6 +315,21 @@ impl Adapter {
         let rungs = self.rungs.take().filter(|rungs| rungs.basis.will_do_for(&basis));
         self.rungs = Some(rungs.unwrap_or_else(|| Rungs::new(basis, profile)));
         profile_use
+    }
+
+    /// Sees to it that there are rungs that leave out up to so many frames, beside those that there are, where these leave out fewer.
+    fn widen_rungs(&mut self, profiles: &Profiles, skip_max: u8) {
+        let wider = self.rungs.as_ref().and_then(|rungs| {
+            let within = rungs.skip_within(skip_max);
+            (within > rungs.basis.skip_max).then_some(Basis { skip_max: within, ..rungs.basis })
+        });
+        let known = self.wider.take();
+        self.wider = wider.map(|basis| {
+            let profile = basis.profile.and_then(|hash| profiles.get(hash)).map(|known| &known.profile);
+            known
+                .filter(|rungs| rungs.basis.will_do_for(&basis))
+                .unwrap_or_else(|| Rungs::new(basis, profile))
+        });
     }
 
     /// A frame was made. What it took, and how large it became, is remembered; and what is expected of it is set right, where a budget
@@ -428,10 +464,12 @@ fn usable(
     profiles: &Profiles,
     wanted: Option<ProfileHash>,
     pixels: (u32, u32),
-    chains: bool,
+    (chains, skip_max): (bool, u8),
 ) -> (Option<&Profile>, ProfileUse) {
     let Some(hash) = wanted else { return (None, ProfileUse::None) };
-    let makes = |rung: &RungProfile| makeable(&rung.rung, pixels, chains).is_some();
+    let makes = |rung: &RungProfile| {
+        makeable(&rung.rung, pixels, chains).is_some_and(|setting| setting.skip <= skip_max)
+    };
     match profiles.get(hash) {
         None => (None, profiles.absent(hash)),
         Some(known) if known.size != pixels => (None, ProfileUse::OtherSize),

@@ -98,8 +98,8 @@ impl CameraBroker {
             self.coalition = Coalition { demand: Some(demand), ..Coalition::default() };
         }
         let asks = |contract: &Contract| {
-            let Contract { latency_bound, accuracy_floor, on_time_share, profile, .. } = *contract;
-            (latency_bound, accuracy_floor, on_time_share, profile)
+            let Contract { latency_bound, accuracy_floor, on_time_share, profile, min_fps, .. } = *contract;
+            (latency_bound, accuracy_floor, on_time_share, profile, min_fps)
         };
         let differ = contracts.windows(2).any(|pair| asks(&pair[0]) != asks(&pair[1]));
         let Some(wish) = self.coalition.joint(demand, contracts).filter(|_| differ) else { return };

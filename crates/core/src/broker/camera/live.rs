@@ -4,7 +4,7 @@ use super::adapt::{Making, Plan};
 use super::{CameraBroker, CameraOutput, Transform, Transformed, Waiting};
 use crate::controller::Arrival;
 use crate::frame::{Frame, FrameId, FrameMeta, SkipReason};
-use crate::setting::Setting;
+use crate::setting::Form;
 use crate::trace::{CameraTrace, Stage};
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Report};
@@ -96,6 +96,9 @@ impl CameraBroker {
         let Some(Waiting { record, published, .. }) = &self.waiting else { return };
         let published = *published;
         let frame = record.frame.clone();
+        if self.is_left_out(frame.meta.id) {
+            return;
+        }
         let interval = self.interval(now);
         self.settle(now, &frame, interval);
         let Some(wish) = self.joint() else {
@@ -115,8 +118,12 @@ impl CameraBroker {
                     waiting.reason = SkipReason::Infeasible;
                 }
             }
-            Plan::Send(making) if making.setting == Setting::ORIGINAL => {
+            Plan::Send(making) if making.setting.form == Form::Original => {
                 self.waiting = None;
+                let mut frame = frame;
+                if making.setting.skip > 0 {
+                    frame.meta.rung = making.setting.rung();
+                }
                 self.send(now, frame, published, Some(&making));
             }
             Plan::Send(mut making) => {
@@ -124,7 +131,7 @@ impl CameraBroker {
                 making.published = published;
                 let (setting, deadline) = (making.setting, making.deadline);
                 let bytes_max = making.bytes_max.unwrap_or(u32::MAX).min(bytes_max);
-                self.making = Some((frame.clone(), making));
+                self.making = Some((frame.clone(), *making));
                 let reference = self.chain.reference(link, frame.meta.captured);
                 let news = self.chain.take_news();
                 let transform = Transform { frame, setting, reference, news, bytes_max, deadline };
@@ -142,7 +149,9 @@ impl CameraBroker {
             return self.skip(frame.meta.id, SkipReason::Refused);
         }
         let payload_bytes = frame.payload.len() as u32;
+        let id = link.id;
         link.begin(now, frame.meta.id, frame.payload.len());
+        self.leave_out_after(frame.meta.id, making);
         self.adapter.handle_sent(now, frame.meta.id, payload_bytes, making);
         let mut trace = CameraTrace::default();
         trace.stamp(Stage::Published, published);
@@ -160,7 +169,7 @@ impl CameraBroker {
             trace,
         };
         self.outputs.push_back(CameraOutput::SendFrame {
-            link: link.id,
+            link: id,
             header: Box::new(header),
             payload: frame.payload,
         });

@@ -9,6 +9,7 @@
 //! | whose contracts is it made for? | `coalition.rs` |
 //! | what is made of it before? | `adapt.rs`, of which rungs: `rungs.rs` |
 //! | what may it refer to? | `chain.rs` |
+//! | which frames does the rung leave out? | `left_out.rs` |
 //! | which profile is that by, and how does it come here? | `profiles.rs` |
 //! | what does the edge learn of all this? | `outlook.rs` |
 //! | when is a frame on its way given up? | `CameraBroker::reset_stalled`, `link.rs`; for a newer one: `CameraBroker::cancel_late`, `live.rs` |
@@ -19,6 +20,7 @@ mod coalition;
 mod dialler;
 mod history;
 mod ledger;
+mod left_out;
 mod link;
 mod live;
 mod outlook;
@@ -36,6 +38,7 @@ use self::dialler::Dialler;
 use self::history::History;
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
 use self::ledger::SkipLedger;
+use self::left_out::LeftOut;
 use self::link::Link;
 use self::outlook::Told;
 pub use self::profiles::PROFILES_MAX;
@@ -78,6 +81,7 @@ pub struct CameraBroker {
     waiting: Option<Waiting>,
     adapter: Adapter,
     chain: Chain,
+    left_out: LeftOut,
     profiles: Profiles,
     coalition: Coalition,
     told: Told,
@@ -107,6 +111,7 @@ impl CameraBroker {
             waiting: None,
             adapter: Adapter::new(config.policy),
             chain: Chain::default(),
+            left_out: LeftOut::default(),
             profiles: Profiles::default(),
             coalition: Coalition::default(),
             told: Told::default(),
@@ -267,7 +272,7 @@ impl CameraBroker {
                     self.status.published = meta.id.sequence.0 + 1;
                     (self.status.width, self.status.height) = (meta.width, meta.height);
                     self.note_rate(now);
-                    let reason = self.reason_to_wait(now);
+                    let reason = self.reason_to_wait(now, meta.id);
                     if let Some(older) = self.waiting.replace(Waiting { record, reason, published: now }) {
                         self.skip(older.record.frame.meta.id, older.reason);
                     }
@@ -514,12 +519,13 @@ impl CameraBroker {
         }
     }
 
-    fn reason_to_wait(&self, now: Instant) -> SkipReason {
+    fn reason_to_wait(&self, now: Instant, frame: FrameId) -> SkipReason {
         match self.active_link() {
             None => SkipReason::LinkDown,
             Some(link) if now.saturating_since(link.heard) > SILENCE_MAX => SkipReason::LinkDown,
             Some(link) if link.demand.contracts.is_empty() => SkipReason::NotWanted,
             Some(link) if link.is_out() => SkipReason::Stalled,
+            Some(_) if self.is_left_out(frame) => SkipReason::LeftOut,
             Some(_) => SkipReason::LinkBusy,
         }
     }
@@ -528,6 +534,7 @@ impl CameraBroker {
         if frame.epoch == self.config.epoch {
             self.ledger.add(frame.sequence, reason);
             self.chain.lost(frame.sequence);
+            self.leave_none_out_after(frame);
         }
     }
 

@@ -31,6 +31,11 @@ const BUDGET_BYTES_MIN: f64 = 1_000.0;
 const BUDGET_BYTES_PER_PIXEL: f64 = 0.004;
 /// The share of its budget that a frame has where the budget binds.
 const BUDGET_USE: f64 = 0.8;
+/// A rung that leaves frames out is passed over where the frames that it sends are further apart than this: a contract's state is about a
+/// second, and of one frame in it nothing can be said.
+const SENT_INTERVAL_MAX: Duration = Duration::from_millis(500);
+/// Times between frames may be above what is asked by this factor, since they are measured.
+const INTERVAL_TOLERANCE: f64 = 1.05;
 /// No frame is made larger by a finer quantiser than this.
 const QUANTISER_MIN: u8 = 18;
 /// The logarithm of the bytes of frames of a chain falls by so much with every step of the quantiser: of those that refer to others, and of
@@ -66,6 +71,8 @@ pub(super) struct Basis {
     pub(super) original_bytes: f64,
     /// Frames may refer to others.
     pub(super) chains: bool,
+    /// The most frames that a rung may leave out after each.
+    pub(super) skip_max: u8,
     pub(super) ratios: Ratios,
 }
 
@@ -73,7 +80,7 @@ impl Basis {
     /// Whether rungs on this basis will do for another.
     pub(super) fn will_do_for(&self, other: &Self) -> bool {
         let near = |ours: f64, theirs: f64, factor: f64| (1.0 / factor..=factor).contains(&(theirs / ours));
-        let same = |basis: &Self| (basis.profile, basis.pixels, basis.encoding, basis.chains);
+        let same = |basis: &Self| (basis.profile, basis.pixels, basis.encoding, basis.chains, basis.skip_max);
         let (ours, theirs) = (&self.ratios, &other.ratios);
         same(self) == same(other)
             && near(self.original_bytes, other.original_bytes, SIZE_TOLERANCE)
@@ -89,14 +96,22 @@ pub(super) fn chains_take((width, height): (u32, u32)) -> bool {
     width >= H264_SIDE_MIN && height >= H264_SIDE_MIN
 }
 
-/// The setting of a rung that can be made of frames of so many pixels: it leaves no frame out, and refers to others only where it may.
+/// The most frames that a rung may leave out after each, where a frame is published in every interval and so many a second are asked for.
+pub(super) fn skip_max(interval: Duration, min_fps: f64) -> u8 {
+    let asked = if min_fps > 0.0 { 1.0 / min_fps } else { f64::INFINITY };
+    let apart = asked.min(SENT_INTERVAL_MAX.as_secs_f64()) * INTERVAL_TOLERANCE;
+    ((apart / interval.as_secs_f64().max(1e-3)) as u8).saturating_sub(1)
+}
+
+/// The setting of a rung that can be made of frames of so many pixels: it leaves none out for what is in it, and refers to others only where
+/// it may.
 pub(super) fn makeable(rung: &Rung, pixels: (u32, u32), chains: bool) -> Option<Setting> {
     let setting: Setting = rung.as_str().parse().ok()?;
     let leaves_out = matches!(setting.form, Form::Knobs(knobs) if knobs.difference.is_some());
     let size = setting.size(pixels);
     let takes = !setting.is_chained()
         || chains && chains_take(size) && (!matches!(setting.form, Form::H264(_)) || h264_takes(size));
-    (takes && !leaves_out && setting.skip == 0).then_some(setting)
+    (takes && !leaves_out).then_some(setting)
 }
 
 /// The rungs to choose from.
@@ -110,6 +125,8 @@ pub(super) struct Rungs {
     alone: Vec<ByteSizes>,
     /// Of each place of the ladder: of so many frames one is sent.
     every: Vec<u32>,
+    /// What rungs of the profile leave out that could be made otherwise, ascending.
+    skips: Vec<u8>,
 }
 
 /// What the rungs cost with the frame that waits, and within which bytes.
@@ -128,19 +145,29 @@ pub(super) struct Costs {
 
 impl Rungs {
     pub(super) fn new(basis: Basis, profile: Option<&Profile>) -> Self {
-        let makes = |rung: &&RungProfile| makeable(&rung.rung, basis.pixels, basis.chains).is_some();
+        let mut skips = Vec::new();
         let mut rungs: Vec<RungProfile> = match profile {
-            Some(profile) => profile.rungs().iter().filter(makes).cloned().collect(),
+            Some(profile) => {
+                let makes = |rung: &&RungProfile| {
+                    let setting = makeable(&rung.rung, basis.pixels, basis.chains);
+                    skips.extend(setting.map(|setting| setting.skip).filter(|skip| *skip > 0));
+                    setting.is_some_and(|setting| setting.skip <= basis.skip_max)
+                };
+                profile.rungs().iter().filter(makes).cloned().collect()
+            }
             None => assumed(&basis),
         };
+        skips.sort_unstable();
+        skips.dedup();
         let setting_of = |rung: &Rung| makeable(rung, basis.pixels, true).expect("only these");
         for rung in &mut rungs {
-            if rung.rung == Rung::original() {
+            let setting = setting_of(&rung.rung);
+            if setting.form == Form::Original {
                 // It goes as it is: nothing is to be assumed of it.
                 rung.bytes = ByteSizes::around(basis.original_bytes, JPEG_DEVIATION);
                 rung.camera_time = Duration::ZERO;
             } else {
-                let chained = setting_of(&rung.rung).is_chained();
+                let chained = setting.is_chained();
                 let ratio = if chained { basis.ratios.going_on } else { basis.ratios.still };
                 rung.bytes = rung.bytes.times(ratio);
                 rung.camera_time = rung.camera_time.mul_f64(basis.ratios.time);
@@ -154,8 +181,15 @@ impl Rungs {
             true => ByteSizes::around(rung.bytes.mean * factor, JPEG_DEVIATION),
             false => rung.bytes,
         });
-        let (alone, every) = (alone.collect(), vec![1; settings.len()]);
-        Self { basis, ladder, settings, alone, every }
+        let (alone, every) = (alone.collect(), settings.iter().map(Setting::one_in).collect());
+        let mut rungs = Self { basis, ladder, settings, alone, every, skips };
+        rungs.basis.skip_max = rungs.skip_within(basis.skip_max);
+        rungs
+    }
+
+    /// What the rungs leave out at most where they may leave out so many frames: another bound that comes to the same changes nothing.
+    pub(super) fn skip_within(&self, skip_max: u8) -> u8 {
+        self.skips.iter().rfind(|skip| **skip <= skip_max).copied().unwrap_or(0)
     }
 
     /// The place in the ladder from which on every rung has that accuracy, by `own` where it is another profile than the ladder's. The lowest where
@@ -180,8 +214,9 @@ impl Rungs {
         chained.map(|(rung, _)| rung.camera_time).max().unwrap_or_default()
     }
 
-    pub(super) fn has_chains(&self) -> bool {
-        self.settings.iter().any(Setting::is_chained)
+    /// Whether rungs refer to frames before, or leave frames out.
+    pub(super) fn need_coding(&self) -> bool {
+        self.settings.iter().any(|setting| setting.is_chained() || setting.skip > 0)
     }
 
     /// What each rung costs with a frame that may go on after `before`, where so many bytes are there in time.
@@ -218,6 +253,13 @@ impl Rungs {
     /// Bytes of a frame that goes on at a place of the ladder, and of one that stands alone.
     pub(super) fn bytes_at(&self, place: usize) -> (f64, f64) {
         (self.ladder.rungs()[place].bytes.mean, self.alone[place].mean)
+    }
+
+    /// Bytes that have to pass in each interval between published frames, or as many for as long as the bound, whichever is more.
+    pub(super) fn bytes_needed(&self, place: usize, interval: Duration, bound: Duration) -> f64 {
+        let (mean, every) = (self.ladder.rungs()[place].bytes.mean, f64::from(self.every[place]));
+        let within_bound = mean * interval.as_secs_f64() / bound.as_secs_f64().max(1e-3);
+        if self.every[place] > 1 { (mean / every).max(within_bound).min(mean) } else { mean }
     }
 
     /// The accuracy that is known of what was made: that of the rung, or at least that of the next lower one that differs in
@@ -366,6 +408,7 @@ mod tests {
                 encoding: Encoding::Jpeg,
                 original_bytes: 1e6,
                 chains: chains_take(pixels),
+                skip_max: 0,
                 ratios: Ratios::default(),
             };
             let rungs = Rungs::new(basis, None);
@@ -378,5 +421,16 @@ mod tests {
         assert!(!wide.is_empty() && wide.iter().all(|width| *width < 3840), "{wide:?}");
         assert!(widths((4000, 12)).is_empty());
         assert!(widths((4000, 20)).is_empty(), "no width that the codec takes leaves it 16 rows");
+    }
+
+    #[test]
+    fn frames_are_left_out_as_far_as_the_rate_allows_that_is_asked() {
+        let at = |fps: f64, min_fps: f64| skip_max(Duration::from_secs_f64(1.0 / fps), min_fps);
+        assert_eq!([at(15.0, 5.0), at(14.9, 5.0), at(15.0, 4.0), at(15.0, 0.0)], [2, 2, 2, 6]);
+        assert_eq!(
+            [at(30.0, 0.0), at(2.0, 0.0), at(1.0, 0.0), at(15.0, 15.0), at(15.0, 100.0)],
+            [14, 0, 0, 0, 0]
+        );
+        assert_eq!(skip_max(Duration::ZERO, 0.0), 254);
     }
 }

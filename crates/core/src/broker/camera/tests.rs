@@ -4,6 +4,7 @@ mod adapting;
 mod chains;
 mod coalition;
 mod edges;
+mod left_out;
 mod past;
 mod settling;
 

@@ -138,7 +138,7 @@ pub struct News {
 pub struct Transform {
     /// The frame as it was published.
     pub frame: Frame,
-    /// What to do to it. It leaves no frame out.
+    /// What to do to it. That it leaves out frames is the broker's business.
     pub setting: Setting,
     /// The most that it may refer to, where the setting is one of a chain: [`Reference::Independent`], nothing;
     /// [`Reference::Previous`], whatever the codec made before and was not lost, the last frame first.

@@ -311,6 +311,14 @@ impl Quantile {
         best
     }
 
+    /// The best on-time probability of the lowest rung and of those above it that leave out fewer frames: theirs may be smaller.
+    fn safest(&self, offer: &Offer<'_>, outlook: &Outlook, lowest: Prospect) -> f64 {
+        let interval = offer.interval_at(lowest.rung);
+        let above = (lowest.rung + 1..offer.ladder.len()).filter(|rung| offer.interval_at(*rung) < interval);
+        let on_time = above.map(|rung| self.on_time_probability(offer, outlook, rung));
+        on_time.fold(lowest.on_time, f64::max)
+    }
+
     /// Whether a better rung that a chain would have to begin anew for is not to be tried yet, because one was fallen back from.
     fn is_held(&self, offer: &Offer<'_>, rung: usize) -> bool {
         let Some(coding) = offer.coding.filter(|coding| coding.stretches) else { return false };
@@ -463,7 +471,7 @@ impl Policy for Quantile {
         // A frame that goes on at the rung of the one before may be smaller than one of the lowest rung that stands alone.
         let going_on = offer.coding.and_then(|coding| coding.continues).filter(|rung| *rung > floor);
         let going_on = going_on.map_or(0.0, |rung| self.on_time_probability(offer, &outlook, rung));
-        let safest = lowest.on_time.max(going_on);
+        let safest = self.safest(offer, &outlook, lowest).max(going_on);
         let infeasible = !reaches_floor || safest < offer.on_time_share;
         // While the receiver reports bytes the link is not silent.
         let heard_until = self.heard.map_or(offer.now, |heard| heard + HEARD_MAX);
