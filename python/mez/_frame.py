@@ -157,9 +157,9 @@ class Frame:
             `"stalled"`, `"late_or_lost"`, `"link_down"`: the link; `"not_wanted"`: nobody was subscribed;
             `"evicted"`, `"not_held"`: gone from the log; `"refused"`; `"not_made"`: a codec failed;
             `"not_decoded"`, `"edge_busy"`: the edge did not decode it, or not in time; `"infeasible"`: below
-            the floor, which `on_infeasible` does not want; `"left_out"`: the setting of the frame before sends
-            one of so many (`/skipN`). Delivered + skipped = published, from the first
-            frame of each epoch on.
+            the floor, which `on_infeasible` does not want; `"left_out"`: the setting of the frame before
+            sends one of so many (`/skipN`). Delivered + skipped = published, from the first frame of each
+            epoch on.
         not_held: A part of the past that was asked for and is not held, told with the first frame of a
             camera.
         trace: Where it was when, from the camera into the application's hands.

@@ -189,19 +189,21 @@ mod tests {
     use mez_core::contract::Contract;
     use mez_core::frame::Epoch;
     use mez_core::log::{LogConfig, log};
+    use mez_core::setting::Form;
     use mez_core::wire::{Demand, Message, VERSION, Welcome};
     use mez_media::jpeg::{Encoder, Sampling};
 
     use super::*;
     use crate::clock::anchor;
 
-    /// An encoder that panics at the first frame of a chain, and hangs at the first after that.
-    fn unwell() -> Work {
+    /// An encoder that panics at the first frame of video, or of any chain, and hangs at the first after that.
+    fn unwell(tiles_too: bool) -> Work {
         let tried = Arc::new(AtomicUsize::new(0));
         Worker::new("unwell", move || {
             let (mut encode, tried) = (encoder(), Arc::clone(&tried));
             move |transform: Box<Transform>| {
-                if transform.setting.is_chained() {
+                let video = matches!(transform.setting.form, Form::H264(_));
+                if video || tiles_too && transform.setting.is_chained() {
                     match tried.fetch_add(1, Ordering::Relaxed) {
                         0 => panic!("planned"),
                         1 => thread::sleep(Duration::from_secs(2)),
@@ -213,9 +215,23 @@ mod tests {
         })
     }
 
-    /// A codec of chains that panics or hangs costs its frame, by its deadline; the stream goes on as JPEG and then as video.
+    /// A codec of chains that panics or hangs costs its frame, by its deadline; the stream goes on as changed tiles, or where they fail as well as
+    /// JPEG, and then as video.
     #[test]
     fn a_codec_that_panics_or_hangs_costs_its_frame_and_the_stream_goes_on() {
+        for (tiles_too, meanwhile, at_least) in [(false, Encoding::Tiles, 20), (true, Encoding::Jpeg, 5)] {
+            let sent = sent_by(unwell(tiles_too));
+            let video = sent.iter().position(|encoding| *encoding == Encoding::H264);
+            assert!(sent.len() >= 90, "{} of 100 frames were sent", sent.len());
+            let video = video.expect("video never came back");
+            assert!(sent[..video].iter().all(|encoding| *encoding == meanwhile), "{sent:?}");
+            assert!(video > at_least, "after it has hung it is left alone: {sent:?}");
+            assert!(sent[video..].iter().all(|encoding| *encoding == Encoding::H264), "{sent:?}");
+        }
+    }
+
+    /// How a camera's frames are coded that go through such a codec, for twenty seconds.
+    fn sent_by(worker: Work) -> Vec<Encoding> {
         let (anchor, epoch) = (anchor(), Epoch(1));
         let (writer, reader) = log(LogConfig::default());
         let camera: mez_core::name::CameraName = "dock/cam1".parse().unwrap();
@@ -237,7 +253,7 @@ mod tests {
         broker.handle_message(now, link, Message::Welcome(welcome));
         let contract = Contract { accuracy_floor: Some(0.5), ..Contract::default() };
         broker.handle_message(now, link, Message::Demand(Demand { revision: 1, contracts: vec![contract] }));
-        let (codec, mut made) = Codec::start_with("dock/cam1", unwell()).unwrap();
+        let (codec, mut made) = Codec::start_with("dock/cam1", worker).unwrap();
 
         let pixels = vec![90; 320 * 240];
         let view = ImageView::packed(&pixels, 320, 240, PixelFormat::Gray8).unwrap();
@@ -277,11 +293,6 @@ mod tests {
                 }
             }
         }
-        let video = sent.iter().position(|encoding| *encoding == Encoding::H264);
-        assert!(sent.len() >= 90, "{} of 100 frames were sent", sent.len());
-        assert_eq!(sent[0], Encoding::Jpeg, "after a panic the stream goes on as JPEG");
-        let video = video.expect("video never came back");
-        assert!(video > 10, "after a hang it goes on as JPEG again: {sent:?}");
-        assert!(sent[video..].iter().all(|encoding| *encoding == Encoding::H264), "{sent:?}");
+        sent
     }
 }

@@ -2,25 +2,44 @@
 
 use super::{Form, H264, Jpeg, Quality, Quantiser, Sampling, Setting, Width};
 
+/// Which codecs of chains may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chains {
+    /// H.264.
+    pub video: bool,
+    /// Changed tiles.
+    pub tiles: bool,
+}
+
+impl Chains {
+    /// All of them.
+    pub const ALL: Self = Self { video: true, tiles: true };
+    /// Changed tiles only.
+    pub const TILES: Self = Self { video: false, tiles: true };
+    /// None: every frame stands alone.
+    pub const NONE: Self = Self { video: false, tiles: false };
+}
+
 /// Shares of the source's width and quantisers of the H.264 rungs, best first.
 const H264_RUNGS: [(u32, u32, u8); 7] =
     [(1, 1, 24), (1, 1, 28), (1, 1, 32), (2, 3, 30), (2, 3, 34), (1, 2, 34), (1, 3, 36)];
 
-/// Shares of the source's width and qualities of the JPEG rungs, best first.
+/// Shares of the source's width and qualities of the JPEG rungs, whole or of changed tiles, best first.
 const JPEG_RUNGS: [(u32, u32, u8); 6] =
     [(1, 1, 85), (1, 1, 70), (2, 3, 70), (1, 2, 70), (1, 3, 60), (1, 4, 50)];
 
-/// Rungs for frames of `source` pixels, from the best to the smallest, for an application without a profile: H.264 where
-/// `video` allows it, and plain JPEG, which needs no codec at the receiver and no frame before it, otherwise.
+/// Rungs for frames of `source` pixels, from the best to the smallest, for an application without a profile: H.264 where it may be used; else
+/// JPEG of changed tiles, which has a fraction of the bytes of whole pictures where the camera stands still and hardly more where it moves; and
+/// plain JPEG, which needs no frame before it, otherwise.
 ///
 /// Nothing is known of an application's accuracy on these; its contract is `unverified`.
-pub fn default_ladder(source: (u32, u32), video: bool) -> Vec<Setting> {
+pub fn default_ladder(source: (u32, u32), chains: Chains) -> Vec<Setting> {
     let width = |numerator: u32, denominator: u32| {
         let share = (u64::from(source.0) * u64::from(numerator) / u64::from(denominator)) as u32;
         (numerator != denominator).then(|| Width::clamped(share / 2 * 2))
     };
     let mut ladder = vec![Setting::ORIGINAL];
-    if video {
+    if chains.video {
         ladder.extend(H264_RUNGS.map(|(numerator, denominator, quantiser)| {
             let quantiser = Quantiser::clamped(quantiser);
             Setting::every(Form::H264(H264 { width: width(numerator, denominator), quantiser }))
@@ -28,7 +47,8 @@ pub fn default_ladder(source: (u32, u32), video: bool) -> Vec<Setting> {
     } else {
         ladder.extend(JPEG_RUNGS.map(|(numerator, denominator, quality)| {
             let (quality, sampling) = (Quality::clamped(quality), Sampling::Yuv420);
-            Setting::every(Form::Jpeg(Jpeg { width: width(numerator, denominator), quality, sampling }))
+            let jpeg = Jpeg { width: width(numerator, denominator), quality, sampling };
+            Setting::every(if chains.tiles { Form::Tiles(jpeg) } else { Form::Jpeg(jpeg) })
         }));
     }
     ladder

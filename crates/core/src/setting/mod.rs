@@ -23,7 +23,7 @@ mod tests;
 
 use std::fmt;
 
-pub use ladder::default_ladder;
+pub use ladder::{Chains, default_ladder};
 pub use parse::SettingError;
 
 use crate::frame::Rung;

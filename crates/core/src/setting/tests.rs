@@ -134,8 +134,12 @@ fn a_width_keeps_the_shape() {
 #[test]
 fn the_default_ladder_goes_down() {
     for source in [(1920, 1080), (768, 576), (640, 480), (100, 80)] {
-        for video in [false, true] {
-            let ladder = default_ladder(source, video);
+        for chains in [Chains::NONE, Chains::TILES, Chains::ALL] {
+            let ladder = default_ladder(source, chains);
+            assert!(
+                ladder[1..].iter().all(|rung| rung.is_chained() == (chains != Chains::NONE)),
+                "{ladder:?}"
+            );
             assert_eq!(ladder[0], Setting::ORIGINAL);
             let areas: Vec<u32> = ladder.iter().map(|rung| rung.size(source)).map(|(w, h)| w * h).collect();
             assert!(areas.is_sorted_by(|a, b| a >= b), "{areas:?}");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mez_core::frame::Rung;
 use mez_core::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
-use mez_core::setting::{Form, H264, Jpeg, Quantiser, Setting};
+use mez_core::setting::{Form, H264, Jpeg, Quality, Quantiser, Setting};
 
 use crate::chance::Chance;
 use crate::random::Random;
@@ -37,6 +37,8 @@ const ALONE_DEVIATION: f64 = 0.06;
 const GAP_EXPONENT: f64 = 0.5;
 /// and no further than to so many times what it is at the measured rate.
 const GAP_FACTOR_MAX: f64 = 4.0;
+/// The lowest quality that a budget may force.
+const QUALITY_FLOOR: u8 = 10;
 /// A frame that has to be brought below a budget is brought to this share of it.
 const BUDGET_USE: f64 = 0.9;
 
@@ -284,20 +286,32 @@ fn quality_log(jpeg: &Jpeg) -> f64 {
     -0.6 * scale.ln()
 }
 
-/// A frame brought within its budget, by a coarser quantiser where there is one.
+/// A frame brought within its budget, by a coarser quantiser or a lower quality, where there is one.
 fn kept_within(order: &Order, bytes: f64, slope: f64) -> Result<(Setting, f64), u64> {
     let most = order.bytes_max as f64;
     if bytes <= most {
         return Ok((order.setting, bytes));
     }
-    let Form::H264(H264 { width, quantiser }) = order.setting.form else { return Err(bytes as u64) };
-    let steps = ((bytes / (most * BUDGET_USE)).ln() / slope).ceil() as u64;
-    let coarser = Quantiser::clamped((u64::from(quantiser.get()) + steps).min(255) as u8);
-    let left = bytes * (-slope * f64::from(coarser.get() - quantiser.get())).exp();
+    let (form, left) = match order.setting.form {
+        Form::H264(H264 { width, quantiser }) => {
+            let steps = ((bytes / (most * BUDGET_USE)).ln() / slope).ceil() as u64;
+            let coarser = Quantiser::clamped((u64::from(quantiser.get()) + steps).min(255) as u8);
+            let left = bytes * (-slope * f64::from(coarser.get() - quantiser.get())).exp();
+            (Form::H264(H264 { width, quantiser: coarser }), left)
+        }
+        Form::Tiles(asked) => {
+            let lower = |quality: u8| Jpeg { quality: Quality::clamped(quality), ..asked };
+            let left = |jpeg: Jpeg| bytes * (quality_log(&jpeg) - quality_log(&asked)).exp();
+            let fits = |jpeg: &Jpeg| left(*jpeg) <= most * BUDGET_USE;
+            let lowest = lower(QUALITY_FLOOR);
+            let made = (QUALITY_FLOOR..asked.quality.get()).rev().map(lower).find(fits).unwrap_or(lowest);
+            (Form::Tiles(made), left(made))
+        }
+        _ => return Err(bytes as u64),
+    };
     if left > most {
         return Err(left as u64);
     }
-    let form = Form::H264(H264 { width, quantiser: coarser });
     Ok((Setting { form, ..order.setting }, left))
 }
 

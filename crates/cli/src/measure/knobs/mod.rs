@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use clap::Args;
 use mez_core::frame::Sequence;
-use mez_core::setting::{Setting, default_ladder};
+use mez_core::setting::{Chains, Setting, default_ladder};
 use mez_core::units::Instant;
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::stream::{Outcome, Predict, Request, Source, StreamDecoder, StreamEncoder};
@@ -67,10 +67,11 @@ pub(crate) struct KnobsArgs {
 
 pub(crate) fn run(args: KnobsArgs) -> Result<(), Failure> {
     let size = (args.width, args.height);
-    let mut rungs = default_ladder(size, true);
+    let mut rungs = default_ladder(size, Chains::ALL);
     let names: Vec<String> = rungs.iter().map(Setting::to_string).collect();
     println!(r#"{{"part":"ladder","rungs":{names:?}}}"#);
-    rungs.extend(default_ladder(size, false));
+    rungs.extend(default_ladder(size, Chains::TILES));
+    rungs.extend(default_ladder(size, Chains::NONE));
     rungs.extend(args.rungs.iter().copied());
     rungs.sort_by_key(Setting::to_string);
     rungs.dedup();

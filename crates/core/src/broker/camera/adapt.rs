@@ -7,7 +7,8 @@
 //!
 //! Frames of a chain have a byte budget: what arrives in time with the probability that is asked for, as far as the policy knows. Rungs that
 //! leave out every so many frames are there as long as what they send makes the frame rate that is asked for (`left_out.rs`); those that leave
-//! out frames for what is in them are passed over. After a codec of chains has failed, frames are stills for a while.
+//! out frames for what is in them are passed over. After the codec of video has failed, frames are made of changed tiles for a while, and stills after
+//! that has failed as well.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::controller::named::PolicyName;
 use crate::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
 use crate::frame::{ChainLink, Frame, FrameId, Reference, Rung};
 use crate::profile::{Profile, ProfileHash, RungProfile};
-use crate::setting::Setting;
+use crate::setting::{Chains, Form, Setting};
 use crate::units::{BitsPerSecond, Instant};
 use crate::wire::ProfileUse;
 
@@ -36,12 +37,12 @@ const TIME_GAIN: f64 = 0.1;
 const SIZE_GAIN: f64 = 0.2;
 /// The same for frames of chains that stand alone, of which there are few.
 const ALONE_GAIN: f64 = 0.5;
-/// After a codec of chains has failed, frames are stills for this long; for twice as long each time it fails again,
-const STILLS_TIME_MIN: Duration = Duration::from_secs(2);
+/// After a codec of chains has failed, it is left alone for this long; for twice as long each time it fails again,
+const REST_TIME_MIN: Duration = Duration::from_secs(2);
 /// and no longer than this.
-const STILLS_TIME_MAX: Duration = Duration::from_secs(64);
-/// What is left of that time's growth with every frame of a chain that is made.
-const STILLS_TIME_KEPT: f64 = 0.99;
+const REST_TIME_MAX: Duration = Duration::from_secs(64);
+/// What is left of that time's growth with every frame that it makes.
+const REST_TIME_KEPT: f64 = 0.99;
 /// What is left with every frame of what was added to budgets that could not be kept.
 const LIFT_KEPT: f64 = 0.9;
 /// A frame that is made larger to measure the link by may be larger than was asked for by this.
@@ -112,6 +113,26 @@ pub(super) struct Seen {
     pub(super) infeasible: bool,
 }
 
+/// A codec of chains, which is left alone for a while after it has failed.
+struct Rest {
+    until: Instant,
+    /// How long the next time.
+    time: Duration,
+}
+
+impl Rest {
+    const NONE: Self = Self { until: Instant::ZERO, time: REST_TIME_MIN };
+
+    fn failed(&mut self, now: Instant) {
+        self.until = now + self.time;
+        self.time = (self.time * 2).min(REST_TIME_MAX);
+    }
+
+    fn worked(&mut self) {
+        self.time = self.time.mul_f64(REST_TIME_KEPT).max(REST_TIME_MIN);
+    }
+}
+
 /// Decides what is made of frames, and follows what becomes of them.
 pub(super) struct Adapter {
     policy: Box<dyn Policy>,
@@ -120,10 +141,8 @@ pub(super) struct Adapter {
     wider: Option<Rungs>,
     seen: Option<Seen>,
     ratios: Ratios,
-    /// Frames are stills until then.
-    stills_until: Instant,
-    /// How long they are the next time that a codec of chains fails.
-    stills_time: Duration,
+    video: Rest,
+    tiles: Rest,
     /// What the least budgets are multiplied with, because a frame did not come down to one.
     lift: f64,
 }
@@ -136,8 +155,8 @@ impl Adapter {
             wider: None,
             seen: None,
             ratios: Ratios::default(),
-            stills_until: Instant::ZERO,
-            stills_time: STILLS_TIME_MIN,
+            video: Rest::NONE,
+            tiles: Rest::NONE,
             lift: 1.0,
         }
     }
@@ -297,7 +316,9 @@ impl Adapter {
         interval: Duration,
     ) -> ProfileUse {
         let pixels = (frame.meta.width, frame.meta.height);
-        let chains = now >= self.stills_until && chains_take(pixels);
+        let takes = chains_take(pixels);
+        let chains =
+            Chains { video: takes && now >= self.video.until, tiles: takes && now >= self.tiles.until };
         let skip_max = skip_max(interval, wish.min_fps);
         let (profile, profile_use) = usable(profiles, wish.profile, pixels, (chains, skip_max));
         let hash = wish.profile.filter(|_| profile.is_some());
@@ -346,14 +367,13 @@ impl Adapter {
             let error = (measured / *ratio).ln().clamp(-2.0, 2.0);
             *ratio = (*ratio * (gain * error).exp()).clamp(1e-3, 1e3);
         };
-        let (asked, was) = (making.setting, making.ratios);
+        let (asked, mut was) = (making.setting, making.ratios);
         let made: Setting = rung.as_str().parse().unwrap_or(asked);
         let alone = chain.reference == Reference::Independent;
-        let (ratio, was_ratio, expected) = match (asked.is_chained(), alone) {
-            (false, _) => (&mut self.ratios.still, was.still, making.usual_bytes.0),
-            (true, false) => (&mut self.ratios.going_on, was.going_on, making.usual_bytes.0),
-            (true, true) => (&mut self.ratios.alone, was.alone, making.usual_bytes.1),
-        };
+        let was_ratio = *was.learned(&asked, alone);
+        let ratio = self.ratios.learned(&asked, alone);
+        let usual = making.usual_bytes;
+        let expected = if asked.is_chained() && alone { usual.1 } else { usual.0 };
         if bytes > 0 && expected >= 1.0 {
             let bytes = bytes as f64 * coarsened(&asked, &made, alone);
             learn(
@@ -368,7 +388,9 @@ impl Adapter {
         }
         if asked.is_chained() {
             self.lift = (self.lift * LIFT_KEPT).max(1.0);
-            self.stills_time = self.stills_time.mul_f64(STILLS_TIME_KEPT).max(STILLS_TIME_MIN);
+        }
+        if let Some(rest) = self.rest_of(&asked) {
+            rest.worked();
         }
         if let Some(floor) = making.floor.filter(|_| made != asked) {
             let known = self.rungs.as_ref().and_then(|rungs| rungs.accuracy_of(&made));
@@ -379,9 +401,17 @@ impl Adapter {
 
     /// A frame could not be made.
     pub(super) fn failed(&mut self, now: Instant, making: &Making) {
-        if making.setting.is_chained() {
-            self.stills_until = now + self.stills_time;
-            self.stills_time = (self.stills_time * 2).min(STILLS_TIME_MAX);
+        if let Some(rest) = self.rest_of(&making.setting) {
+            rest.failed(now);
+        }
+    }
+
+    /// The rest of the codec that makes a setting.
+    fn rest_of(&mut self, setting: &Setting) -> Option<&mut Rest> {
+        match setting.form {
+            Form::H264(_) => Some(&mut self.video),
+            Form::Tiles(_) => Some(&mut self.tiles),
+            _ => None,
         }
     }
 
@@ -464,7 +494,7 @@ fn usable(
     profiles: &Profiles,
     wanted: Option<ProfileHash>,
     pixels: (u32, u32),
-    (chains, skip_max): (bool, u8),
+    (chains, skip_max): (Chains, u8),
 ) -> (Option<&Profile>, ProfileUse) {
     let Some(hash) = wanted else { return (None, ProfileUse::None) };
     let makes = |rung: &RungProfile| {

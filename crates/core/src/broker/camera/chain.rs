@@ -231,7 +231,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::setting::default_ladder;
+    use crate::setting::{Chains, default_ladder};
 
     const LINK: LinkId = LinkId(1);
 
@@ -286,7 +286,7 @@ mod tests {
             }
             let made = ChainLink { chain: self.first, index: self.index, reference };
             assert!(self.chain.holds(LINK, &made), "{made:?}");
-            let setting = default_ladder((640, 480), true)[0];
+            let setting = default_ladder((640, 480), Chains::ALL)[0];
             self.chain.sent(LINK, (sequence, captured), &made, setting);
             self.last = Some(sequence);
             self.frames.push((refers, false));

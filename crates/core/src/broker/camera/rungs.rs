@@ -7,7 +7,7 @@ use super::chain::Before;
 use crate::controller::Coding;
 use crate::frame::{Encoding, Rung};
 use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
-use crate::setting::{Form, H264, H264_SIDE_MIN, Quantiser, Setting, default_ladder, h264_takes};
+use crate::setting::{Chains, Form, H264, H264_SIDE_MIN, Quantiser, Setting, default_ladder, h264_takes};
 
 /// What making a JPEG takes for each pixel of the source, before it was measured: about 10 ms at 1080p.
 const NANOS_PER_PIXEL: f64 = 5.0;
@@ -47,17 +47,47 @@ const QUANTISER_SLOPES: (f64, f64) = (0.2, 0.125);
 pub(super) struct Ratios {
     /// Bytes of stills.
     pub(super) still: f64,
-    /// Bytes of frames that refer to others.
-    pub(super) going_on: f64,
-    /// Bytes of frames of chains that stand alone.
-    pub(super) alone: f64,
+    /// Of frames of video, and of those of changed tiles.
+    pub(super) video: ChainRatios,
+    pub(super) tiles: ChainRatios,
     /// What making a frame takes.
     pub(super) time: f64,
 }
 
+/// The same for the bytes of frames of chains.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct ChainRatios {
+    /// Of frames that refer to others.
+    pub(super) going_on: f64,
+    /// Of frames that stand alone.
+    pub(super) alone: f64,
+}
+
 impl Default for Ratios {
     fn default() -> Self {
-        Self { still: 1.0, going_on: 1.0, alone: 1.0, time: 1.0 }
+        let chain = ChainRatios { going_on: 1.0, alone: 1.0 };
+        Self { still: 1.0, video: chain, tiles: chain, time: 1.0 }
+    }
+}
+
+impl Ratios {
+    /// Those of the chains of a setting; `None` for a still.
+    fn of(&self, setting: &Setting) -> Option<ChainRatios> {
+        match setting.form {
+            Form::H264(_) => Some(self.video),
+            Form::Tiles(_) => Some(self.tiles),
+            _ => None,
+        }
+    }
+
+    /// What is learned about a setting: the ratio of frames that stand alone, or of those that do not.
+    pub(super) fn learned(&mut self, setting: &Setting, alone: bool) -> &mut f64 {
+        let chain = match setting.form {
+            Form::H264(_) => &mut self.video,
+            Form::Tiles(_) => &mut self.tiles,
+            _ => return &mut self.still,
+        };
+        if alone { &mut chain.alone } else { &mut chain.going_on }
     }
 }
 
@@ -69,8 +99,8 @@ pub(super) struct Basis {
     pub(super) encoding: Encoding,
     /// Of a frame as it was published.
     pub(super) original_bytes: f64,
-    /// Frames may refer to others.
-    pub(super) chains: bool,
+    /// How frames may refer to others.
+    pub(super) chains: Chains,
     /// The most frames that a rung may leave out after each.
     pub(super) skip_max: u8,
     pub(super) ratios: Ratios,
@@ -85,8 +115,10 @@ impl Basis {
         same(self) == same(other)
             && near(self.original_bytes, other.original_bytes, SIZE_TOLERANCE)
             && near(ours.still, theirs.still, SIZE_TOLERANCE)
-            && near(ours.going_on, theirs.going_on, SIZE_TOLERANCE)
-            && near(ours.alone, theirs.alone, SIZE_TOLERANCE)
+            && [(ours.video, theirs.video), (ours.tiles, theirs.tiles)].iter().all(|(ours, theirs)| {
+                near(ours.going_on, theirs.going_on, SIZE_TOLERANCE)
+                    && near(ours.alone, theirs.alone, SIZE_TOLERANCE)
+            })
             && near(ours.time, theirs.time, TIME_TOLERANCE)
     }
 }
@@ -105,12 +137,15 @@ pub(super) fn skip_max(interval: Duration, min_fps: f64) -> u8 {
 
 /// The setting of a rung that can be made of frames of so many pixels: it leaves none out for what is in it, and refers to others only where
 /// it may.
-pub(super) fn makeable(rung: &Rung, pixels: (u32, u32), chains: bool) -> Option<Setting> {
+pub(super) fn makeable(rung: &Rung, pixels: (u32, u32), chains: Chains) -> Option<Setting> {
     let setting: Setting = rung.as_str().parse().ok()?;
     let leaves_out = matches!(setting.form, Form::Knobs(knobs) if knobs.difference.is_some());
     let size = setting.size(pixels);
-    let takes = !setting.is_chained()
-        || chains && chains_take(size) && (!matches!(setting.form, Form::H264(_)) || h264_takes(size));
+    let takes = match setting.form {
+        Form::H264(_) => chains.video && h264_takes(size),
+        Form::Tiles(_) => chains.tiles && chains_take(size),
+        _ => true,
+    };
     (takes && !leaves_out).then_some(setting)
 }
 
@@ -159,7 +194,7 @@ impl Rungs {
         };
         skips.sort_unstable();
         skips.dedup();
-        let setting_of = |rung: &Rung| makeable(rung, basis.pixels, true).expect("only these");
+        let setting_of = |rung: &Rung| makeable(rung, basis.pixels, Chains::ALL).expect("only these");
         for rung in &mut rungs {
             let setting = setting_of(&rung.rung);
             if setting.form == Form::Original {
@@ -167,8 +202,7 @@ impl Rungs {
                 rung.bytes = ByteSizes::around(basis.original_bytes, JPEG_DEVIATION);
                 rung.camera_time = Duration::ZERO;
             } else {
-                let chained = setting.is_chained();
-                let ratio = if chained { basis.ratios.going_on } else { basis.ratios.still };
+                let ratio = basis.ratios.of(&setting).map_or(basis.ratios.still, |ratios| ratios.going_on);
                 rung.bytes = rung.bytes.times(ratio);
                 rung.camera_time = rung.camera_time.mul_f64(basis.ratios.time);
             }
@@ -176,10 +210,9 @@ impl Rungs {
         let ladder =
             Profile::new(rungs).expect("rungs of a profile that was checked, or assumed ones").ladder();
         let settings: Vec<Setting> = ladder.rungs().iter().map(|rung| setting_of(&rung.rung)).collect();
-        let factor = ALONE_FACTOR * basis.ratios.alone / basis.ratios.going_on;
-        let alone = ladder.rungs().iter().zip(&settings).map(|(rung, setting)| match setting.is_chained() {
-            true => ByteSizes::around(rung.bytes.mean * factor, JPEG_DEVIATION),
-            false => rung.bytes,
+        let alone = ladder.rungs().iter().zip(&settings).map(|(rung, setting)| {
+            let factor = basis.ratios.of(setting).map(|ratios| ALONE_FACTOR * ratios.alone / ratios.going_on);
+            factor.map_or(rung.bytes, |factor| ByteSizes::around(rung.bytes.mean * factor, JPEG_DEVIATION))
         });
         let (alone, every) = (alone.collect(), settings.iter().map(Setting::one_in).collect());
         let mut rungs = Self { basis, ladder, settings, alone, every, skips };
@@ -339,15 +372,19 @@ fn assumed(basis: &Basis) -> Vec<RungProfile> {
     // Published JPEGs are mostly of quality 95; pixels would have about a tenth of their bytes as such a JPEG.
     let jpeg_bytes = if encoding == Encoding::Jpeg { original_bytes } else { area * 0.3 };
     // Of frames that are very wide and low, none at all.
-    let is_video =
-        |setting: &Setting| setting.is_chained() && makeable(&setting.rung(), pixels, true).is_some();
-    let video = basis.chains && default_ladder(pixels, true).iter().any(is_video);
+    let chained = |chains: Chains| {
+        let takes =
+            |setting: &Setting| setting.is_chained() && makeable(&setting.rung(), pixels, chains).is_some();
+        default_ladder(pixels, chains).iter().any(takes).then_some(chains)
+    };
+    let tiles = Chains { video: false, ..basis.chains };
+    let chains = chained(basis.chains).or_else(|| chained(tiles)).unwrap_or(Chains::NONE);
     let mut rungs: Vec<RungProfile> = Vec::new();
-    for setting in default_ladder(pixels, video) {
-        // Video keeps nearly all that the original does, at a tenth of its bytes or less. Between the two the ladder would have a gap so wide that a try
+    for setting in default_ladder(pixels, chains) {
+        // Chains keep nearly all that the original does, at a tenth of its bytes or less. Between the two the ladder would have a gap so wide that a try
         // of the original holds up the link for many frames.
-        let too_far = video && setting == Setting::ORIGINAL;
-        if too_far || makeable(&setting.rung(), pixels, video).is_none() {
+        let too_far = chains != Chains::NONE && setting == Setting::ORIGINAL;
+        if too_far || makeable(&setting.rung(), pixels, chains).is_none() {
             continue;
         }
         let (width, height) = setting.size(pixels);
@@ -401,13 +438,13 @@ mod tests {
     /// A picture too wide for the codec gets video at the widths that it takes, and one too low none at all.
     #[test]
     fn video_has_the_sizes_that_the_codec_takes() {
-        let widths = |pixels: (u32, u32)| -> Vec<u32> {
+        let widths_of = |pixels: (u32, u32), chains: Chains| -> Vec<u32> {
             let basis = Basis {
                 profile: None,
                 pixels,
                 encoding: Encoding::Jpeg,
                 original_bytes: 1e6,
-                chains: chains_take(pixels),
+                chains,
                 skip_max: 0,
                 ratios: Ratios::default(),
             };
@@ -416,11 +453,15 @@ mod tests {
             let video = rungs.settings.iter().filter(|setting| setting.is_chained());
             video.map(|setting| setting.size(pixels).0).collect()
         };
+        let widths = |pixels| widths_of(pixels, Chains { tiles: false, ..Chains::ALL });
         assert!(widths((1280, 720)).contains(&1280));
         let wide = widths((4000, 3000));
         assert!(!wide.is_empty() && wide.iter().all(|width| *width < 3840), "{wide:?}");
         assert!(widths((4000, 12)).is_empty());
         assert!(widths((4000, 20)).is_empty(), "no width that the codec takes leaves it 16 rows");
+        let tiles = widths_of((4000, 20), Chains::ALL);
+        assert_eq!(tiles, widths_of((4000, 20), Chains::TILES));
+        assert!(tiles.contains(&4000), "tiles take what video does not: {tiles:?}");
     }
 
     #[test]

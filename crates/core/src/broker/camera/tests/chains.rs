@@ -5,6 +5,7 @@ use super::*;
 use crate::broker::camera::News;
 use crate::frame::{ChainLink, Reference, Rung};
 use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
+use crate::setting::Form;
 
 const HASH: [u8; 32] = [9; 32];
 
@@ -194,11 +195,11 @@ fn frames_have_arrived_in_the_order_of_their_references() {
     assert_eq!(told, news(&[7], &[]), "it needs none of those");
 }
 
-/// After a codec of chains has failed frames are stills for a while, and then it is tried again.
+/// After video has failed frames are changed tiles for a while, and stills once those have failed as well; then it is tried again.
 #[test]
 fn a_codec_that_fails_is_given_a_rest() {
     let mut rig = Rig::connected(Contract { accuracy_floor: Some(0.9), ..bound(Duration::from_secs(1)) });
-    let mut chained = Vec::new();
+    let mut made = String::new();
     for number in 0..60 {
         rig.now += 100 * MS;
         rig.message(1, Message::Ping { t1: rig.now });
@@ -206,15 +207,21 @@ fn a_codec_that_fails_is_given_a_rest() {
         rig.broker.handle_timeout(rig.now);
         let outputs = rig.take();
         let [transform] = transforms(&outputs)[..] else { panic!("{id} is not made") };
-        chained.push(transform.setting.is_chained());
-        let fails = number == 3;
+        made.push(match transform.setting.form {
+            Form::H264(_) => 'v',
+            Form::Tiles(_) => 't',
+            _ => 's',
+        });
+        let fails = number == 3 || number == 10;
         rig.broker.handle_transformed(rig.now, id, transformed(id, (!fails).then_some(300)));
         if !fails {
             sent_and_complete(&mut rig, id);
         }
     }
-    let stills = chained.iter().filter(|chained| !**chained).count();
-    assert!(chained[..4].iter().all(|chained| *chained), "{chained:?}");
-    assert!(chained[4..22].iter().all(|chained| !*chained), "{chained:?}");
-    assert!((18..=22).contains(&stills), "{chained:?}");
+    // Two seconds of rest each.
+    let (video, rest) = made.split_at(4);
+    let stills = rest.trim_start_matches('t').trim_end_matches('v');
+    assert_eq!(video, "vvvv", "{made}");
+    assert!(rest.starts_with("ttttttts"), "{made}");
+    assert!((11..=14).contains(&stills.len()) && stills.chars().all(|form| form == 's'), "{made}");
 }
