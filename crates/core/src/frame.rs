@@ -174,6 +174,39 @@ impl ChainLink {
     }
 }
 
+/// Which frames that need others somebody decodes himself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChainKinds {
+    /// H.264.
+    pub h264: bool,
+    /// Changed tiles.
+    pub tiles: bool,
+}
+
+impl ChainKinds {
+    /// None of them.
+    pub const NONE: Self = Self { h264: false, tiles: false };
+
+    /// Those that are among `encodings`.
+    pub fn among(encodings: &[Encoding]) -> Self {
+        Self { h264: encodings.contains(&Encoding::H264), tiles: encodings.contains(&Encoding::Tiles) }
+    }
+
+    /// Whether it is none.
+    pub const fn is_none(self) -> bool {
+        !self.h264 && !self.tiles
+    }
+
+    /// Whether frames of an encoding are taken: stills always are.
+    pub const fn takes(self, encoding: Encoding) -> bool {
+        match encoding {
+            Encoding::H264 => self.h264,
+            Encoding::Tiles => self.tiles,
+            Encoding::Jpeg | Encoding::Png | Encoding::Bgr8 | Encoding::Gray8 => true,
+        }
+    }
+}
+
 /// What must have been decoded before a frame can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reference {

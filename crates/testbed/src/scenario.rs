@@ -215,6 +215,7 @@ fn application(random: &mut Random, variety: Variety, people: Option<ProfileHash
     let (begins, ends) = (random.one_in(4), random.one_in(5));
     let (before, end_after_ms) = (random.duration(ms(0)..=secs(4)), random.within(0..=9_000) as i64 - 1_000);
     let reads = random.one_in(6);
+    let spec = ApplicationSpec { chains: before.as_nanos() % 4 == 1, ..spec };
     match variety.spans {
         // All of the past, from wherever it is, and perhaps the present as well.
         true if reads => ApplicationSpec {

@@ -33,6 +33,35 @@ fn a_lost_packet_costs_a_round_trip_and_no_chain() {
     assert!(undecoded < 240, "{undecoded} frames of 4,800 could not be decoded");
 }
 
+/// Who decodes chains itself gets nearly all video as it came, on the same way: what is lost, or joined in the middle, costs it no more than it
+/// costs those who get stills. (After its codec has failed, the camera sends stills for a while.)
+#[test]
+fn chains_are_handed_on_over_losses_to_those_who_decode_them() {
+    let (mut chained, mut video, mut frames, mut stills) = (0, 0, 0, 0);
+    for seed in 0..4 {
+        let mut world = World::seeded(seed);
+        let mut spec = CameraSpec::frames(60, 30_000).at_distance(ms(70)).at_rate(mbps(100));
+        spec.link.lost_once_in = 30;
+        world.camera("dock/cam1", spec);
+        let newest = ApplicationSpec { contract: floor(), ..ApplicationSpec::newest("**") };
+        let shown = world.application(newest.clone());
+        world.run(secs(1));
+        let decoding = world.application(ApplicationSpec { chains: true, ..newest });
+        world.run(secs(21));
+        let from = Moment::START + secs(3);
+        let got = world.deliveries_since(decoding, from);
+        chained += got.iter().filter(|got| got.encoding.is_chained()).count();
+        video += got.iter().filter(|got| got.rung.as_str().starts_with("h264/")).count();
+        frames += got.len();
+        stills += world.deliveries_since(shown, from).len();
+    }
+    assert!(
+        video > 1_000 && chained * 10 > video * 9,
+        "{chained} of {video} frames of video came as they were"
+    );
+    assert!(frames * 10 > stills * 9, "{frames} frames came, and {stills} as stills");
+}
+
 /// A camera on a slow link whose host does nothing for two seconds, also in the middle of a frame. What it learns when it goes on comes
 /// to it piece by piece.
 #[test]

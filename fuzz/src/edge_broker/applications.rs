@@ -1,12 +1,12 @@
 //! What applications ask of an edge, and what they get.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::{Contract, ContractState, OnInfeasible};
-use mez_core::frame::{Epoch, FrameId};
+use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, FrameMeta, Reference, Sequence};
 use mez_core::history::{PastQuery, Reach};
 use mez_core::keeping::{Judged, Keeping};
 use mez_core::log::Read;
@@ -28,7 +28,8 @@ impl World {
         assert_eq!(span.validate(), Ok(()));
         self.readers.insert(id, Reader::new(id, span, contract(c)));
         let pattern = pick(&PATTERNS, b).parse().unwrap();
-        self.broker.handle_subscribe(self.clock(), id, pattern, contract(c), span);
+        let chains = ChainKinds { h264: b & 0x40 != 0, tiles: b & 0x60 == 0x60 };
+        self.broker.handle_chain_subscribe(self.clock(), id, pattern, contract(c), span, chains);
         self.broker.name_subscription(id, if b & 0x80 == 0 { "people" } else { "" });
     }
 
@@ -98,13 +99,19 @@ impl World {
             let clock = self.broker.capture_clock(now, &delivery.camera);
             let captured = clock.and_then(|clock| clock.captured_at(id, delivery.record.frame.meta.captured));
             let captured = captured.map(|(captured, _)| captured);
+            let camera = delivery.camera.clone();
             let delivery = match reader.keeping.judge(now, delivery, captured, &view) {
                 Judged::Deliver(delivery, verdict) => {
                     assert!(!verdict.reason.is_empty() || verdict.state == ContractState::Ok);
                     delivery
                 }
-                Judged::Withheld => continue,
+                Judged::Withheld => {
+                    reader.subscription.leave_chain(&camera);
+                    continue;
+                }
             };
+            let given = reader.given.entry(camera).or_default();
+            given.take(&delivery.record.frame.meta);
             self.delivered += 1;
             let skipped = delivery.skipped.total();
             if let Some(last) = reader.last.insert(delivery.camera.clone(), id) {
@@ -169,7 +176,37 @@ impl Reader {
             subscription: Subscription::new(span),
             keeping: Keeping::new(id, contract, None),
             last: BTreeMap::new(),
+            given: BTreeMap::new(),
         }
+    }
+}
+
+/// What an application was given of the chain that a camera's last frame of one is in.
+#[derive(Default)]
+pub(super) struct Given {
+    chain: Option<(Encoding, Epoch, Sequence)>,
+    index: u32,
+    frames: BTreeSet<Sequence>,
+}
+
+impl Given {
+    /// A frame of a chain comes only after all that it refers to.
+    fn take(&mut self, meta: &FrameMeta) {
+        if !meta.encoding.is_chained() {
+            return;
+        }
+        let chain = (meta.encoding, meta.id.epoch, meta.chain.chain);
+        let decodes = match meta.chain.reference {
+            Reference::Independent => {
+                self.frames.clear();
+                true
+            }
+            Reference::Previous => self.chain == Some(chain) && self.index.checked_add(1) == Some(meta.chain.index),
+            Reference::Acknowledged(refers) => self.chain == Some(chain) && self.frames.contains(&refers),
+        };
+        assert!(decodes, "frame {} was handed on before what it refers to: {:?}", meta.id, meta.chain);
+        self.frames.insert(meta.id.sequence);
+        (self.chain, self.index) = (Some(chain), meta.chain.index);
     }
 }
 

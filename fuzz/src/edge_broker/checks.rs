@@ -54,7 +54,13 @@ impl World {
                     assert!(self.decoding.len() <= CAMERAS_MAX * DECODING_FRAMES_MAX);
                 }
                 EdgeOutput::History { request, answer } => self.answered(request, &answer),
+                EdgeOutput::AttachChains { subscription, camera, log, kinds } => {
+                    if let Some(reader) = self.readers.get_mut(&subscription) {
+                        reader.subscription.take_chains(&camera, log, kinds);
+                    }
+                }
                 EdgeOutput::Appended { .. }
+                | EdgeOutput::Came { .. }
                 | EdgeOutput::ViewChanged { .. }
                 | EdgeOutput::CameraChanged { .. } => {}
             }

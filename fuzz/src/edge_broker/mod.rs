@@ -6,6 +6,7 @@
 //! - the replica logs together stay within their budget, and there are no more cameras than allowed;
 //! - a subscription gets each camera's frames in strictly increasing order, and between two deliveries of one epoch
 //!   the skipped frames are exactly those whose sequences are missing;
+//! - one that decodes chains itself gets none of their frames before all that it refers to;
 //! - a log is found in order by every kind of query;
 //! - a question for the past is answered once, with a frame that was asked for or with none, unless nobody waits any more; cameras
 //!   are asked with numbers that are new, and a frame of the past is taken only where its number was asked for;
@@ -39,6 +40,7 @@ use mez_core::subscription::Subscription;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{Hello, Message, MessageBuffer, VERSION};
 
+use self::applications::Given;
 use self::cameras::{SIZES, header, message};
 use crate::script::{NUMBERS, PAUSES, Step, pick, steps};
 
@@ -120,6 +122,8 @@ struct Reader {
     subscription: Subscription,
     keeping: Keeping,
     last: BTreeMap<CameraName, FrameId>,
+    /// Of chains that it decodes itself.
+    given: BTreeMap<CameraName, Given>,
 }
 
 impl World {

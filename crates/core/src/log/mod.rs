@@ -4,6 +4,7 @@
 //! writer never waits for a reader (`ring.rs`). Payloads are reference-counted: a read copies no pixels. What
 //! readers still hold of evicted records counts in the budget until they let go of it.
 
+mod chains;
 mod cursor;
 mod ring;
 
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+pub use self::chains::{CHAIN_LOG_BYTES_MAX, CHAIN_LOG_FRAMES_MAX, ChainLogWriter, chain_log};
 pub use self::cursor::{Cursor, Read};
 use self::ring::{RingConfig, RingReader, RingWriter, ring};
 use crate::buffer::memory_of;
@@ -174,8 +176,7 @@ impl LogWriter {
                 return Err(AppendError::CaptureTime { last: last_captured, new: captured });
             }
         }
-        let stamps = if trace.is_some() { TRACE_BYTES } else { 0 };
-        let bytes = memory_of(frame.payload.len()) as u64 + RECORD_OVERHEAD_BYTES + stamps;
+        let bytes = footprint(frame.payload.len(), trace.is_some());
         self.make_room(bytes)?;
 
         let Frame { meta, payload } = frame;
@@ -239,6 +240,12 @@ impl LogWriter {
         }
         Ok(())
     }
+}
+
+/// What a record takes in a log's budget, in bytes.
+fn footprint(payload_bytes: usize, is_stamped: bool) -> u64 {
+    let stamps = if is_stamped { TRACE_BYTES } else { 0 };
+    memory_of(payload_bytes) as u64 + RECORD_OVERHEAD_BYTES + stamps
 }
 
 /// Keeps the log's account of a payload until the last holder lets go of it.

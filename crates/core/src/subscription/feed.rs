@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use super::chains::{ChainPlace, Look, Stills};
 use super::{Deliver, Delivery, NotHeld, Span};
 use crate::frame::{FrameId, Sequence, SkipCounts, SkipReason};
 use crate::history::{PastAnswer, PastQuery, PastWish, Reach};
@@ -22,9 +23,21 @@ enum Question {
     Found(Record),
 }
 
+/// What there is for an application that decodes chains itself.
+enum AsCame {
+    /// A frame as it came.
+    Frame(Record),
+    /// Nothing new.
+    Nothing,
+    /// A still, if there is one.
+    Still,
+}
+
 pub(super) struct Feed {
     pub(super) camera: CameraName,
     reader: LogReader,
+    /// Its place among frames as they came, where the application decodes chains itself.
+    pub(super) chains: Option<ChainPlace>,
     past_wish: PastWish,
     /// Indices of the past still to be read, in order.
     past: VecDeque<Range<u64>>,
@@ -72,6 +85,7 @@ impl Feed {
         let mut feed = Self {
             camera,
             newest_before,
+            chains: None,
             past_wish: PastWish {
                 reach: if span.begin.is_some() { wish.reach } else { wish.reach.min(Reach::Disk) },
                 ..wish
@@ -111,6 +125,17 @@ impl Feed {
 
     pub(super) fn next(&mut self, span: Span, begun: bool) -> Option<Delivery> {
         self.begun |= begun;
+        // Frames of the past are stills, and so is what is asked of others.
+        let may = self.is_live && !self.waits_for_past();
+        if let Some(mut chains) = self.chains.take_if(|_| may) {
+            let came = self.next_as_came(&mut chains, span);
+            self.chains = Some(chains);
+            match came {
+                AsCame::Frame(record) => return Some(self.delivery(record)),
+                AsCame::Nothing => return None,
+                AsCame::Still => {}
+            }
+        }
         let mut newest: Option<Record> = None;
         while let Some(record) = self.step(span) {
             if newest.as_ref().is_some_and(|newest| record.frame.meta.id <= newest.frame.meta.id) {
@@ -127,14 +152,67 @@ impl Feed {
                 break;
             }
         }
-        let record = newest?;
+        newest.map(|record| self.delivery(record))
+    }
+
+    fn delivery(&mut self, record: Record) -> Delivery {
         self.last = Some(record.frame.meta.id);
-        Some(Delivery {
+        Delivery {
             camera: self.camera.clone(),
             record,
             skipped: std::mem::take(&mut self.skipped),
             not_held: self.not_held.take(),
-        })
+        }
+    }
+
+    // ---- frames as they came ------------------------------------------------------------------------------
+
+    /// Whether chains may be read here: of the past there are stills only.
+    pub(super) fn takes_chains(&self) -> bool {
+        self.is_live
+    }
+
+    /// The next frame as it came, with the account of those before it.
+    fn next_as_came(&mut self, chains: &mut ChainPlace, span: Span) -> AsCame {
+        let after = self.last.max(self.floor);
+        let next = after.map_or(self.live, |after| self.reader.index_of(after.next()));
+        let id_of = |record: Record| record.frame.meta.id;
+        let stills =
+            Stills { next: self.reader.get(next).map(id_of), newest: self.reader.newest().map(id_of) };
+        let (from, to, enters) = match chains.look(after, stills, span.deliver) {
+            Look::Frame { from, to, enters } => (from, to, enters),
+            Look::Nothing => return AsCame::Nothing,
+            Look::Still => return AsCame::Still,
+        };
+        let Some(record) = chains.log.get(to) else {
+            // Evicted between the two looks.
+            chains.leave();
+            return AsCame::Still;
+        };
+        let (id, captured) = (record.frame.meta.id, record.frame.meta.captured);
+        if span.end.is_some_and(|end| captured > end) {
+            // Outside of a chain, stills of frames before it may be on their way.
+            self.saw_end |= !enters;
+            return if enters { AsCame::Still } else { AsCame::Nothing };
+        }
+        // Between this and the last delivery more has come than is held.
+        let is_lapped = enters && from > 0 && from <= chains.log.held().start;
+        if is_lapped && self.last.is_some_and(|last| last.epoch == id.epoch) {
+            self.evicted = self.evicted.max(1);
+        }
+        for passed in (from..to).filter_map(|index| chains.log.get(index)) {
+            self.account_before(&passed);
+            self.last = Some(passed.frame.meta.id);
+            // Who comes from stills could have had none of a frame that the edge was still decoding.
+            let had_none = enters && stills.newest < self.last;
+            let reason = if had_none { SkipReason::EdgeBusy } else { SkipReason::ApplicationBusy };
+            self.skipped.add(reason, 1);
+        }
+        chains.handed(to, &record.frame.meta);
+        self.account_before(&record);
+        // Stills of what was delivered, or passed over, are not looked at any more.
+        self.live = self.live.max(self.reader.index_of(id.next()));
+        AsCame::Frame(record)
     }
 
     // ---- questions ----------------------------------------------------------------------------------------

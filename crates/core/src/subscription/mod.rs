@@ -9,13 +9,15 @@
 //! Frames of the past come from memory or, where that does not reach, from elsewhere: [`Subscription::poll_past`] says what
 //! is lacking, and [`Subscription::handle_past`] takes the answer ([`crate::history`]). `feed.rs` puts the two together.
 
+mod chains;
 mod feed;
 
 use std::time::Duration;
 
+use self::chains::ChainPlace;
 use self::feed::Feed;
 pub use self::feed::skipped_between;
-use crate::frame::SkipCounts;
+use crate::frame::{ChainKinds, SkipCounts};
 use crate::history::{PastAnswer, PastQuery, PastWish, Reach};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
@@ -158,6 +160,29 @@ impl Subscription {
         }
     }
 
+    /// Takes frames of a camera that is attached as they came, for an application that decodes chains of these kinds itself: all frames of a
+    /// chain from its beginning on, in order. Outside of chains, and where it falls behind by more than `log` holds, it gets stills as
+    /// others do. Nothing for a subscription that reads the past.
+    pub fn take_chains(&mut self, camera: &CameraName, log: LogReader, kinds: ChainKinds) {
+        let feed = self.feeds.iter_mut().find(|feed| feed.camera == *camera && feed.takes_chains());
+        if let Some(feed) = feed.filter(|feed| feed.chains.is_none()) {
+            feed.chains = Some(ChainPlace::new(log, kinds));
+        }
+    }
+
+    /// Goes on with stills of a camera until another chain begins: whoever decodes has lost what it held.
+    pub fn leave_chain(&mut self, camera: &CameraName) {
+        let feed = self.feeds.iter_mut().find(|feed| feed.camera == *camera);
+        if let Some(chains) = feed.and_then(|feed| feed.chains.as_mut()) {
+            chains.leave();
+        }
+    }
+
+    /// How often the application was too slow for a chain that it was in, and went on with stills.
+    pub fn chains_lost(&self) -> u64 {
+        self.feeds.iter().filter_map(|feed| feed.chains.as_ref()).map(ChainPlace::lost).sum()
+    }
+
     /// The cameras that are read.
     pub fn cameras(&self) -> impl Iterator<Item = &CameraName> {
         self.feeds.iter().map(|feed| &feed.camera)
@@ -211,6 +236,8 @@ impl Subscription {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod chains_tests;
 #[cfg(all(test, not(loom)))]
 mod past_tests;
 #[cfg(all(test, not(loom)))]

@@ -78,7 +78,7 @@ pub enum Message {
     HistoryEnd(HistoryEnd),
     /// Camera to edge, once, before its first [`Message::Status`]: what it can do. One that does not say so can do none of it.
     Abilities(Abilities),
-    /// Edge to camera: a frame cannot be decoded; the next one is to stand alone.
+    /// Edge to camera: a frame cannot be decoded, or somebody wants to join its chain; the next one is to stand alone.
     Refresh {
         /// The frame.
         frame: FrameId,

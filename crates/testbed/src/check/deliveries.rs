@@ -1,6 +1,6 @@
 //! What an application gets, frame by frame.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +25,8 @@ pub(crate) struct Reading {
     edge_run: u64,
     span: Span,
     reach: Reach,
+    /// Its application decodes chains itself.
+    chains: bool,
     places: BTreeMap<CameraName, Place>,
 }
 
@@ -33,11 +35,13 @@ struct Place {
     last: Option<FrameId>,
     /// Whose frames of an epoch it gets.
     runs: BTreeMap<Epoch, u64>,
+    /// Frames of chains that it was given.
+    given: BTreeSet<FrameId>,
 }
 
 impl Reading {
-    pub(crate) fn new(edge_run: u64, span: Span, reach: Reach) -> Self {
-        Self { edge_run, span, reach, places: BTreeMap::new() }
+    pub(crate) fn new(edge_run: u64, span: Span, reach: Reach, chains: bool) -> Self {
+        Self { edge_run, span, reach, chains, places: BTreeMap::new() }
     }
 }
 
@@ -58,11 +62,12 @@ impl Checks {
         let camera = &delivery.camera;
         let meta = &delivery.record.frame.meta;
         let id = meta.id;
-        self.check_quality(delivery);
+        self.check_link(subscription, delivery);
         let matching = self.matching_runs(camera, meta, &delivery.record.frame.payload, "an application got");
 
         let reading = self.readings.get_mut(&subscription)?;
         let (edge_run, span, asks) = (reading.edge_run, reading.span, reading.reach > Reach::Memory);
+        let chains = reading.chains;
         let place = reading.places.entry(camera.clone()).or_default();
         let run = *place.runs.entry(id.epoch).or_insert(*matching.first()?);
         let last = place.last.replace(id);
@@ -72,6 +77,7 @@ impl Checks {
         self.expect(last.is_none_or(|last| last < id), "order", || {
             format!("subscription {subscription:?} got {id} of {camera} after {last:?}")
         });
+        self.check_given(subscription, delivery, run);
         if self.violation().is_some() {
             return None;
         }
@@ -81,6 +87,18 @@ impl Checks {
             });
         }
         match last {
+            // Of frames as they came the replica gives no account.
+            Some(last) if chains => {
+                let gap = id.sequence.0.saturating_sub(last.sequence.0 + 1);
+                let holds = last.epoch != id.epoch || delivery.skipped.total() == gap;
+                self.expect(holds, "gaps", || {
+                    format!(
+                        "{gap} frames of {camera} lie between {last} and {id}, but {:?} are stated",
+                        delivery.skipped
+                    )
+                });
+            }
+            None if chains => {}
             Some(last) if last.epoch == id.epoch => self.check_gap(delivery, edge_run, span, run, last),
             Some(last) => self.check_gap_over_epochs(delivery, edge_run, span, last),
             None => {
@@ -141,13 +159,40 @@ impl Checks {
         });
     }
 
-    fn check_quality(&mut self, delivery: &Delivery) {
+    /// Frames that need others come only to those who decode them; all others say that they are stills.
+    fn check_link(&mut self, subscription: SubscriptionId, delivery: &Delivery) {
         let meta = &delivery.record.frame.meta;
+        if meta.encoding.is_chained() {
+            let takes = self.readings.get(&subscription).is_none_or(|reading| reading.chains);
+            return self.expect(takes, "decodable", || {
+                format!("subscription {subscription:?} got {} as {}", meta.id, meta.encoding.name())
+            });
+        }
         // Whether the rung is the right one, the rule `bytes` looks at.
         let stands_alone = meta.chain.index == 0
             && meta.chain.chain == meta.id.sequence
             && meta.chain.reference == Reference::Independent;
         self.expect(stands_alone, "quality", || format!("{} says {meta:?}, but it is a still", meta.id));
+    }
+
+    /// Who decodes chains was given all that a frame refers to before it.
+    fn check_given(&mut self, subscription: SubscriptionId, delivery: &Delivery, run: u64) {
+        let (camera, meta) = (&delivery.camera, &delivery.record.frame.meta);
+        let id = meta.id;
+        if !meta.encoding.is_chained() {
+            return;
+        }
+        let refers = self.published_frame(camera, run, id).and_then(|frame| frame.refers);
+        let Some(place) =
+            self.readings.get_mut(&subscription).and_then(|reading| reading.places.get_mut(camera))
+        else {
+            return;
+        };
+        let given = refers.is_none_or(|sequence| place.given.contains(&FrameId { sequence, ..id }));
+        place.given.insert(id);
+        self.expect(given, "decodable", || {
+            format!("{id} of {camera} was handed on, but not {refers:?}, to which it refers")
+        });
     }
 
     /// Between two frames of one epoch everything is accounted for, and what was never sent by its reason.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::ContractState;
-use mez_core::frame::{FrameId, Rung, SkipCounts};
+use mez_core::frame::{ChainKinds, Encoding, FrameId, Rung, SkipCounts};
 use mez_core::history::PastWish;
 use mez_core::keeping::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
 use mez_core::log::LogReader;
@@ -52,6 +52,8 @@ pub struct Delivered {
     pub verdict: Option<Verdict>,
     /// What was done to it.
     pub rung: Rung,
+    /// As what it came.
+    pub encoding: Encoding,
 }
 
 /// An application was told how its contract fares.
@@ -111,6 +113,8 @@ struct Letter {
     log: LogReader,
     /// The end of the log when the subscription began to want it.
     present: u64,
+    /// Frames as they came, for one that decodes them.
+    chains: Option<(LogReader, ChainKinds)>,
 }
 
 impl Application {
@@ -201,6 +205,11 @@ impl World {
         let (pattern, contract) = (application.pattern.clone(), application.spec.contract.clone());
         let (begin, end, deliver) =
             (application.spec.begin_before, application.spec.end_after_ms, application.spec.deliver);
+        let chains = if application.spec.chains && begin.is_none() {
+            ChainKinds { h264: true, tiles: true }
+        } else {
+            ChainKinds::NONE
+        };
         let profile = contract.profile.and_then(|hash| self.profiles.get(&hash)).cloned();
         let (asked, named) = (contract.clone(), contract.profile.filter(|_| profile.is_some()));
         let span = self.with_edge(edge, |process, now| {
@@ -212,18 +221,19 @@ impl World {
                 Timestamp::from_nanos(wall.as_nanos().saturating_add_signed(end_ms * 1_000_000))
             });
             let span = Span { begin: begin.map(|before| wall - before), end, deliver };
-            process.broker.handle_subscribe(
+            process.broker.handle_chain_subscribe(
                 ClockAnchor { wall, monotonic: now },
                 id,
                 pattern,
                 contract,
                 span,
+                chains,
             );
             (span, process.run)
         });
         let Some((span, edge_run)) = span else { return };
         let reach = self.applications[index].spec.reach;
-        self.checks.subscribed(id, Reading::new(edge_run, span, reach));
+        self.checks.subscribed(id, Reading::new(edge_run, span, reach, !chains.is_none()));
         let application = &mut self.applications[index];
         let quality = application.spec.reduced.then(|| PAST_RUNG.parse().expect("it is a rung"));
         application.reading = Some((id, Subscription::wishing(span, PastWish { reach, quality })));
@@ -267,8 +277,24 @@ impl World {
         let application = &mut self.applications[index];
         let arrives = self.now + application.random.duration(Duration::ZERO..=LETTER_TIME_MAX);
         let present = log.held().end;
-        application.letters.push(Letter { arrives, camera, log, present });
+        application.letters.push(Letter { arrives, camera, log, present, chains: None });
         self.events.push(arrives, Event::Wake { application: index });
+    }
+
+    /// What an application that decodes chains is told with the log of a camera.
+    pub(super) fn attach_chains(
+        &mut self,
+        subscription: SubscriptionId,
+        camera: &CameraName,
+        chains: (LogReader, ChainKinds),
+    ) {
+        let reads =
+            |known: &&mut Application| known.reading.as_ref().is_some_and(|(id, _)| *id == subscription);
+        let letters = self.applications.iter_mut().find(reads).map(|application| &mut application.letters);
+        let letter = letters.and_then(|letters| letters.iter_mut().find(|letter| letter.camera == *camera));
+        if let Some(letter) = letter {
+            letter.chains = Some(chains);
+        }
     }
 
     /// An application's thread has something to look at.
@@ -290,7 +316,10 @@ impl World {
             if let Some(keeping) = &mut application.keeping {
                 keeping.attach(now, letter.camera.clone());
             }
-            reading.attach_from(letter.camera, letter.log, letter.present);
+            reading.attach_from(letter.camera.clone(), letter.log, letter.present);
+            if let Some((log, kinds)) = letter.chains {
+                reading.take_chains(&letter.camera, log, kinds);
+            }
         }
         if !application.letters.is_empty() && reading.cameras().next().is_none() {
             // The first logs are there before anybody looks.
@@ -324,8 +353,12 @@ impl World {
             let mut verdict = None;
             if let Some(keeping) = &mut application.keeping {
                 let view = process.broker.view(now, &delivery.camera);
+                let camera = delivery.camera.clone();
                 match keeping.judge(now, delivery, stated.map(|(captured, _)| captured), &view) {
-                    Judged::Withheld => continue,
+                    Judged::Withheld => {
+                        reading.leave_chain(&camera);
+                        continue;
+                    }
                     Judged::Deliver(judged, said) => (delivery, verdict) = (judged, Some(said)),
                 }
             }
@@ -375,6 +408,7 @@ impl World {
             subscription: application.subscriptions - 1,
             verdict,
             rung: meta.rung.clone(),
+            encoding: meta.encoding,
         }));
         application.held = Some(*delivery);
         application.frames += 1;

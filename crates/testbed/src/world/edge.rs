@@ -259,6 +259,17 @@ impl World {
                 process.logs.insert(camera.clone(), log.clone());
                 self.attach(subscription, camera, log);
             }
+            EdgeOutput::AttachChains { subscription, camera, log, kinds } => {
+                self.attach_chains(subscription, &camera, (log, kinds));
+            }
+            EdgeOutput::Came { camera } => {
+                for application in 0..self.applications.len() {
+                    let known = &self.applications[application];
+                    if known.spec.chains && known.reads(index, &camera) {
+                        self.touch(Node::Application(application));
+                    }
+                }
+            }
             EdgeOutput::Decode { camera, link, frame } => self.decode(index, camera, link, *frame),
             EdgeOutput::Appended { camera } => {
                 let run = process.run;

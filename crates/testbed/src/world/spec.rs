@@ -194,6 +194,8 @@ pub struct ApplicationSpec {
     pub reach: Reach,
     /// Whether it wants frames of the past at [`PAST_RUNG`]. Default no: as they are held, or were published.
     pub reduced: bool,
+    /// Whether it decodes chains itself, and gets present frames as they came. Default no.
+    pub chains: bool,
     /// How long it works on a frame. Default 1 ms.
     pub consumes: Duration,
     /// Whether it replies to each frame when it has done with it. Default no.
@@ -212,6 +214,7 @@ impl ApplicationSpec {
             deliver: Deliver::Newest,
             reach: Reach::Memory,
             reduced: false,
+            chains: false,
             consumes: ms(1),
             replies: false,
         }

@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::account::Account;
 use super::sessions::Camera;
 use super::{EdgeBroker, EdgeOutput};
 use crate::broker::LinkId;
 use crate::frame::{
-    ChainLink, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Sequence, SkipRange, SkipReason,
+    ChainLink, Encoding, Frame, FrameId, FrameMeta, Quality, Sequence, SkipRange, SkipReason,
 };
 use crate::log::{AppendError, Record};
 use crate::name::CameraName;
 use crate::trace::FrameTrace;
 use crate::units::Instant;
-use crate::wire::{FrameHeader, Message, SKIP_RANGES_MAX};
+use crate::wire::{FrameHeader, Message};
 
 /// Frames of one camera that may be with the decoder, or wait for those before them. More wait on their connection, for up to
 /// [`HELD_MAX`](super::HELD_MAX); one that has waited so long is not decoded, and ends its chain.
@@ -62,13 +63,13 @@ struct Pending {
 
 /// When a frame was at the stages of its way here.
 #[derive(Clone, Copy)]
-struct Times {
+pub(super) struct Times {
     /// Its header.
-    arriving: Instant,
+    pub(super) arriving: Instant,
     /// All of it.
-    arrived: Instant,
+    pub(super) arrived: Instant,
     /// When it had been decoded, if it had to be.
-    decoded: Option<Instant>,
+    pub(super) decoded: Option<Instant>,
 }
 
 /// The frames of one camera that are being decoded, and the account of those that were not shown.
@@ -76,13 +77,10 @@ struct Times {
 pub(super) struct Decoding {
     /// In the order in which they arrived.
     queue: VecDeque<Pending>,
-    /// Frames that arrived and were not shown, with what their headers said, since the last one that was: the camera says it only once. In
-    /// order, without overlap.
-    unshown: Vec<SkipRange>,
-    /// Of which epoch those are.
-    epoch: Option<Epoch>,
+    /// Of frames that were not shown.
+    pub(super) account: Account,
     /// Over which connection, in place of which chain and when the camera was last asked for a frame that stands alone.
-    refreshed: Option<(LinkId, Sequence, Instant)>,
+    pub(super) refreshed: Option<(LinkId, Sequence, Instant)>,
 }
 
 impl Decoding {
@@ -95,57 +93,6 @@ impl Decoding {
         let waiting: u64 = self.queue.iter().map(|pending| u64::from(pending.bytes)).sum();
         self.queue.len() < DECODING_FRAMES_MAX
             && (self.queue.is_empty() || waiting + u64::from(bytes) <= DECODING_BYTES_MAX)
-    }
-
-    /// A frame is not shown, for a reason; what its header said of others is kept.
-    pub(super) fn not_shown(&mut self, header: &FrameHeader, reason: SkipReason) {
-        let id = header.meta.id;
-        self.note(id, &header.skipped);
-        self.add(SkipRange { first: id.sequence, count: 1, reason });
-        // The oldest then count as late or lost.
-        let surplus = self.unshown.len().saturating_sub(SKIP_RANGES_MAX);
-        self.unshown.drain(..surplus);
-    }
-
-    /// A frame is shown: what was skipped before it, as far as it is known.
-    fn shown(&mut self, id: FrameId, told: &[SkipRange]) -> Vec<SkipRange> {
-        self.note(id, told);
-        // Frames that were sent after this one may have come and gone before it.
-        let (later, end) = (id.sequence.next(), Sequence(u64::MAX));
-        let rest = self.unshown.iter().filter_map(|range| range.clipped(later, end)).collect();
-        let unshown = std::mem::replace(&mut self.unshown, rest);
-        unshown.into_iter().filter_map(|range| range.clipped(Sequence(0), id.sequence)).collect()
-    }
-
-    /// Takes in what a header says. Headers may come in another order than they were written, and a later one may know more.
-    pub(super) fn note(&mut self, id: FrameId, told: &[SkipRange]) {
-        if self.epoch.replace(id.epoch) != Some(id.epoch) {
-            self.unshown.clear();
-        }
-        let told = told.iter().filter_map(|range| range.clipped(Sequence(0), id.sequence));
-        told.for_each(|range| self.add(range));
-    }
-
-    /// Adds the part of a range that is not known yet.
-    fn add(&mut self, range: SkipRange) {
-        let mut from = range.first;
-        let mut parts = Vec::new();
-        for known in
-            self.unshown.iter().filter(|known| known.end() > range.first && known.first < range.end())
-        {
-            parts.extend(range.clipped(from, known.first));
-            from = from.max(known.end());
-        }
-        parts.extend(range.clipped(from, range.end()));
-        for part in parts {
-            let at = self.unshown.partition_point(|known| known.first < part.first);
-            match at.checked_sub(1).map(|before| &mut self.unshown[before]) {
-                Some(before) if before.end() == part.first && before.reason == part.reason => {
-                    before.count += part.count;
-                }
-                _ => self.unshown.insert(at, part),
-            }
-        }
     }
 }
 
@@ -193,6 +140,11 @@ impl EdgeBroker {
         let Some(camera) = self.cameras.get_mut(&name) else { return };
         let (id, chain, bytes) = (header.meta.id, header.meta.chain.chain, payload.len() as u32);
         let times = Times { arriving, arrived: now, decoded: None };
+        if let Some(chains) = camera.chains.as_mut().filter(|chains| chains.is_wanted())
+            && chains.append(&header, &payload, times)
+        {
+            self.outputs.push_back(EdgeOutput::Came { camera: name.clone() });
+        }
         if !header.meta.encoding.is_chained() {
             if camera.decoding.is_empty() {
                 return self.append(now, &name, header, payload, times);
@@ -203,7 +155,7 @@ impl EdgeBroker {
             if camera.decoding.has_room_for(bytes) {
                 camera.decoding.queue.push_back(Pending { link, header, bytes, times, outcome });
             } else {
-                camera.decoding.not_shown(&header, SkipReason::EdgeBusy);
+                camera.decoding.account.not_shown(&header, SkipReason::EdgeBusy);
                 camera.counters.not_decoded += 1;
             }
             return;
@@ -215,7 +167,7 @@ impl EdgeBroker {
             self.outputs.push_back(EdgeOutput::Decode { camera, link, frame: Box::new(frame) });
         } else {
             // What comes after it in its chain cannot be decoded now.
-            camera.decoding.not_shown(&header, SkipReason::EdgeBusy);
+            camera.decoding.account.not_shown(&header, SkipReason::EdgeBusy);
             camera.counters.not_decoded += 1;
             self.ask_for_refresh(now, &name, link, (chain, id));
         }
@@ -240,7 +192,7 @@ impl EdgeBroker {
                 Some(Decoded::Passed) => SkipReason::EdgeBusy,
                 _ => SkipReason::NotDecoded,
             };
-            camera.decoding.not_shown(&header, reason);
+            camera.decoding.account.not_shown(&header, reason);
             camera.counters.not_decoded += 1;
         }
     }
@@ -255,7 +207,7 @@ impl EdgeBroker {
             return;
         }
         let quality = Quality { expected_accuracy, infeasible };
-        let skipped = skipped_since(newest, meta.id, &camera.decoding.shown(meta.id, &skipped));
+        let skipped = skipped_since(newest, meta.id, &camera.decoding.account.shown(meta.id, &skipped));
         let Times { arriving, arrived, decoded } = times;
         let trace = Some(Arc::new(FrameTrace { camera: stamps, arriving, arrived, decoded, logged: now }));
         let frame = Frame { meta, payload };
@@ -296,7 +248,11 @@ impl EdgeBroker {
 }
 
 /// The part of what is known to be skipped that lies between the newest frame held and the one that comes.
-fn skipped_since(newest: Option<FrameId>, frame: FrameId, skipped: &[SkipRange]) -> Arc<[SkipRange]> {
+pub(super) fn skipped_since(
+    newest: Option<FrameId>,
+    frame: FrameId,
+    skipped: &[SkipRange],
+) -> Arc<[SkipRange]> {
     let from = match newest {
         Some(newest) if newest.epoch == frame.epoch => newest.sequence.next(),
         _ => Sequence(0),

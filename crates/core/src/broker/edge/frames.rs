@@ -34,7 +34,7 @@ pub(super) struct Arriving {
 /// How far a connection's frames of chains have been taken.
 #[derive(Clone, Copy)]
 pub(super) struct Taken {
-    chain: Sequence,
+    pub(super) chain: Sequence,
     index: u32,
 }
 
@@ -178,18 +178,15 @@ impl EdgeBroker {
             let is_overtaken =
                 |known: &&Arriving| known.whole.is_some() && known.header.meta.id < header.meta.id;
             let overtaken = link.arriving.iter().filter(is_overtaken);
-            let told: Vec<_> =
-                overtaken.map(|known| (known.header.meta.id, known.header.skipped.clone())).collect();
+            let told: Vec<FrameHeader> = overtaken.map(|known| known.header.clone()).collect();
             // One that has been replaced meanwhile has no say any more.
             let (Some((payload, _)), Some(camera)) = (whole, self.camera_of(id)) else { continue };
             if turn == Turn::Gone {
-                camera.decoding.not_shown(&header, SkipReason::NotDecoded);
+                camera.not_taken(&header, SkipReason::NotDecoded);
                 camera.counters.not_decoded += 1;
                 continue;
             }
-            for (overtaken, skipped) in told {
-                camera.decoding.note(overtaken, &skipped);
-            }
+            told.iter().for_each(|overtaken| camera.note(overtaken));
             self.take_whole(now, id, header, payload, first);
         }
     }

@@ -6,10 +6,13 @@
 //! | what is a camera asked to send? | `EdgeBroker::update_demand` |
 //! | what becomes of a frame that arrives? | `frames.rs` |
 //! | what becomes of one that needs others to be decoded? | `decoding.rs` |
+//! | who gets it as it came? | `chains.rs` |
 //! | how is a frame of the past fetched? | `history.rs` |
 //! | what bears on contracts, and where do cameras get profiles from? | `view.rs` |
 //! | how does an application get frames? | [`crate::subscription`], from the logs handed out by [`EdgeOutput::Attach`] |
 
+mod account;
+mod chains;
 mod decoding;
 mod frames;
 mod history;
@@ -36,7 +39,7 @@ pub use self::view::{CameraView, NamedContract};
 use super::{LinkId, PING_INTERVAL, SILENCE_MAX};
 use crate::clock::Exchange;
 use crate::contract::Contract;
-use crate::frame::{Epoch, FrameId};
+use crate::frame::{ChainKinds, Epoch, FrameId};
 use crate::history::FetchedFrames;
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
@@ -56,6 +59,8 @@ pub const NAMELESS_LINKS_OF_IDENTITY_MAX: usize = 16;
 struct SubscriptionEntry {
     pattern: CameraPattern,
     contract: Contract,
+    /// Chains that its application decodes itself.
+    chains: ChainKinds,
     /// Its application's name, for people.
     application: String,
     /// What it asks for as soon as that may change again.
@@ -206,18 +211,39 @@ impl EdgeBroker {
         contract: Contract,
         span: Span,
     ) {
-        for (name, camera) in &self.cameras {
-            if pattern.matches(name) {
-                let (camera, log) = (name.clone(), camera.log.reader());
-                self.outputs.push_back(EdgeOutput::Attach { subscription: id, camera, log });
-            }
+        self.handle_chain_subscribe(clock, id, pattern, contract, span, ChainKinds::NONE);
+    }
+
+    /// The same for an application that decodes chains of these kinds itself: the frames of its cameras as they came are in
+    /// [`EdgeOutput::AttachChains`]. Of the past there are stills only.
+    pub fn handle_chain_subscribe(
+        &mut self,
+        clock: ClockAnchor,
+        id: SubscriptionId,
+        pattern: CameraPattern,
+        contract: Contract,
+        span: Span,
+        chains: ChainKinds,
+    ) {
+        let chains = if span.begin.is_none() { chains } else { ChainKinds::NONE };
+        let matching: Vec<CameraName> =
+            self.cameras.keys().filter(|name| pattern.matches(name)).cloned().collect();
+        for name in &matching {
+            let Some(camera) = self.cameras.get(name) else { continue };
+            let (camera, log) = (name.clone(), camera.log.reader());
+            self.outputs.push_back(EdgeOutput::Attach { subscription: id, camera, log });
+            self.attach_chains(id, name, chains);
         }
         if span.is_live(clock.wall) {
             let ends = span.ends_at(&clock);
             let (application, updated) = (String::new(), Instant::ZERO);
-            let entry = SubscriptionEntry { pattern, contract, application, pending: None, updated, ends };
+            let entry =
+                SubscriptionEntry { pattern, contract, chains, application, pending: None, updated, ends };
             self.subscriptions.insert(id, entry);
             self.update_all_demands();
+            if !chains.is_none() {
+                matching.iter().for_each(|name| self.join_chains(clock.monotonic, name));
+            }
         }
     }
 
@@ -284,6 +310,7 @@ impl EdgeBroker {
             }
         }
         self.take_held(now);
+        self.ask_to_join_all(now);
         self.expire_history(now);
         self.update_contracts(now);
         let before = self.subscriptions.len();
@@ -306,6 +333,7 @@ impl EdgeBroker {
             .map(|link| if link.session.is_some() { link.ping_due } else { link.opened + HELLO_TIME_MAX });
         let links = links.chain(self.links.values().filter_map(|link| link.held_until));
         let links = links.chain(self.fetches.values().map(|fetch| fetch.due));
+        let links = links.chain(self.cameras.values().filter_map(Camera::join_due));
         let subscriptions = self.subscriptions.values();
         let updates = subscriptions.clone().filter_map(SubscriptionEntry::update_due);
         links.chain(subscriptions.filter_map(|subscription| subscription.ends)).chain(updates).min()
@@ -322,6 +350,7 @@ impl EdgeBroker {
 
     /// Tells a camera what the subscriptions that select it want together, if that has changed.
     fn update_demand(&mut self, name: &CameraName) {
+        self.update_chains(name);
         let mut contracts: Vec<Contract> = self
             .subscriptions
             .values()
@@ -369,6 +398,8 @@ impl EdgeBroker {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod chains_tests;
 #[cfg(all(test, not(loom)))]
 mod decoding_tests;
 #[cfg(all(test, not(loom)))]

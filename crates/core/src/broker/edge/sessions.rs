@@ -13,6 +13,7 @@ use crate::wire::{
 };
 use std::time::Duration;
 
+use super::chains::{Chains, chain_bytes_max};
 use super::decoding::Decoding;
 use super::frames::{Arriving, Taken};
 use super::{CameraCounters, EdgeBroker, EdgeOutput, Peer};
@@ -72,6 +73,8 @@ pub(super) struct Session {
 pub(super) struct Camera {
     pub(super) log: LogWriter,
     pub(super) decoding: Decoding,
+    /// Its frames as they come, once somebody has wanted them.
+    pub(super) chains: Option<Box<Chains>>,
     pub(super) link: Option<LinkId>,
     /// Whether the link was heard of lately.
     pub(super) silent: bool,
@@ -186,10 +189,31 @@ impl EdgeBroker {
 
     /// The largest payload that is taken now: a camera's log has to hold it.
     pub(super) fn frame_bytes_max(&self) -> u32 {
-        let share = self.config.log_bytes_max / (self.cameras.len() as u64).max(1);
-        let fits = payload_within(share.saturating_sub(RECORD_BYTES) as usize);
+        let share = self.share();
+        let fits = payload_within((share - chain_bytes_max(share)).saturating_sub(RECORD_BYTES) as usize);
         let fits = u32::try_from(fits).unwrap_or(u32::MAX);
         self.config.frame_bytes_max.min(fits)
+    }
+
+    /// What the frames of one camera may take in memory, in bytes.
+    pub(super) fn share(&self) -> u64 {
+        self.config.log_bytes_max / (self.cameras.len() as u64).max(1)
+    }
+
+    /// Gives every camera its share.
+    pub(super) fn share_out(&mut self) {
+        let share = self.share();
+        for camera in self.cameras.values_mut() {
+            let of_chains = if camera.chains.as_ref().is_some_and(|chains| chains.is_wanted()) {
+                chain_bytes_max(share)
+            } else {
+                0
+            };
+            if let Some(chains) = &mut camera.chains {
+                chains.set_bytes_max(of_chains);
+            }
+            camera.log.set_bytes_max(share - of_chains);
+        }
     }
 
     /// Takes cameras up again that an earlier run of this edge knew: for each the epoch and the anchor of its last start, and the
@@ -219,14 +243,12 @@ impl EdgeBroker {
         if self.cameras.contains_key(name) {
             return;
         }
-        let share = self.config.log_bytes_max / (self.cameras.len() as u64 + 1);
-        for camera in self.cameras.values_mut() {
-            camera.log.set_bytes_max(share);
-        }
-        let (writer, reader) = log(LogConfig::with_bytes_max(share));
+        let (writer, reader) =
+            log(LogConfig::with_bytes_max(self.config.log_bytes_max / (self.cameras.len() as u64 + 1)));
         let camera = Camera {
             log: writer,
             decoding: Decoding::default(),
+            chains: None,
             link: None,
             silent: false,
             identity: identity.into(),
@@ -240,11 +262,13 @@ impl EdgeBroker {
             counters: CameraCounters::default(),
         };
         self.cameras.insert(name.clone(), camera);
-        for (&subscription, entry) in &self.subscriptions {
-            if entry.pattern.matches(name) {
-                let (camera, log) = (name.clone(), reader.clone());
-                self.outputs.push_back(EdgeOutput::Attach { subscription, camera, log });
-            }
+        self.share_out();
+        let wanting = self.subscriptions.iter().filter(|(_, entry)| entry.pattern.matches(name));
+        let wanting: Vec<_> = wanting.map(|(subscription, entry)| (*subscription, entry.chains)).collect();
+        for (subscription, chains) in wanting {
+            let (camera, log) = (name.clone(), reader.clone());
+            self.outputs.push_back(EdgeOutput::Attach { subscription, camera, log });
+            self.attach_chains(subscription, name, chains);
         }
     }
 

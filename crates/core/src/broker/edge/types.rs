@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
 use crate::broker::{LinkId, NUMBER_MAX};
 use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
-use crate::frame::{Epoch, FRAME_BYTES_MAX, Frame, FrameId};
+use crate::frame::{ChainKinds, Epoch, FRAME_BYTES_MAX, Frame, FrameId};
 use crate::history::PastAnswer;
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
@@ -76,6 +76,22 @@ pub enum EdgeOutput {
         camera: CameraName,
         /// Its replica log.
         log: LogReader,
+    },
+    /// A subscription that was just given a camera's log is to read its frames as they come as well.
+    AttachChains {
+        /// The subscription.
+        subscription: SubscriptionId,
+        /// The camera.
+        camera: CameraName,
+        /// Its newest frames as they came.
+        log: LogReader,
+        /// Which of them its application decodes itself.
+        kinds: ChainKinds,
+    },
+    /// There is one more among a camera's frames as they came: whoever waits for it may look.
+    Came {
+        /// The camera.
+        camera: CameraName,
     },
     /// A camera's log has grown: whoever waits for it may look.
     Appended {

@@ -1,0 +1,419 @@
+//! Frames of chains for applications that decode them themselves.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+
+use super::tests::{Rig, header};
+use super::*;
+use crate::frame::{ChainLink, Encoding, Reference, Sequence, SkipRange, SkipReason};
+use crate::subscription::{Deliver, Delivery, Next, Subscription};
+use crate::units::Timestamp;
+use crate::wire::FrameHeader;
+
+const H264: ChainKinds = ChainKinds { h264: true, tiles: false };
+const WALL: Timestamp = Timestamp::from_nanos(1 << 61);
+
+fn camera() -> CameraName {
+    "dock/cam1".parse().unwrap()
+}
+
+fn frame(sequence: u64) -> FrameId {
+    FrameId { epoch: Epoch(3), sequence: Sequence(sequence) }
+}
+
+/// A frame of the chain that began with `first`.
+fn member(first: u64, index: u32, sequence: u64, bytes: u32) -> FrameHeader {
+    let reference = if index == 0 { Reference::Independent } else { Reference::Previous };
+    let mut header = header(3, sequence, bytes, vec![]);
+    header.meta.encoding = Encoding::H264;
+    header.meta.chain = ChainLink { chain: Sequence(first), index, reference };
+    header
+}
+
+fn rig() -> Rig {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    rig.take();
+    rig
+}
+
+fn anchor(rig: &Rig) -> ClockAnchor {
+    ClockAnchor { wall: WALL, monotonic: rig.now }
+}
+
+/// An application that decodes chains itself subscribes.
+fn subscribe(rig: &mut Rig, id: u64, span: Span) -> Subscription {
+    let pattern = "dock/*".parse().unwrap();
+    let (id, clock) = (SubscriptionId(id), anchor(rig));
+    rig.broker.handle_chain_subscribe(clock, id, pattern, Contract::default(), span, H264);
+    Subscription::new(span)
+}
+
+/// Gives a subscription the logs that it is to read; other outputs come back.
+fn attach(rig: &mut Rig, id: u64, reading: &mut Subscription) -> Vec<EdgeOutput> {
+    let mut others = Vec::new();
+    for output in rig.take() {
+        match output {
+            EdgeOutput::Attach { subscription, camera, log } if subscription.0 == id => {
+                reading.attach(camera, log);
+            }
+            EdgeOutput::AttachChains { subscription, camera, log, kinds } if subscription.0 == id => {
+                reading.take_chains(&camera, log, kinds);
+            }
+            other => others.push(other),
+        }
+    }
+    others
+}
+
+fn refreshed(outputs: &[EdgeOutput]) -> Vec<FrameId> {
+    let asked = outputs.iter().filter_map(|output| match output {
+        EdgeOutput::Send { message: Message::Refresh { frame }, .. } => Some(*frame),
+        _ => None,
+    });
+    asked.collect()
+}
+
+fn still() -> Decoded {
+    Decoded::Still { payload: vec![7; 99].into(), encoding: Encoding::Jpeg, width: 8, height: 6 }
+}
+
+fn decoded(rig: &mut Rig, sequence: u64, decoded: Decoded) {
+    rig.broker.handle_decoded(rig.now, &camera(), LinkId(1), frame(sequence), decoded);
+}
+
+fn next(reading: &mut Subscription) -> Option<Delivery> {
+    match reading.next(WALL) {
+        Next::Frame(delivery) => Some(*delivery),
+        _ => None,
+    }
+}
+
+/// The frame is handed on as it came, before the edge has decoded it, and the log gets its still all the same.
+#[test]
+fn a_frame_is_handed_on_as_it_came() {
+    let mut rig = rig();
+    let mut reading = subscribe(&mut rig, 1, Span::LIVE);
+    attach(&mut rig, 1, &mut reading);
+    let mut header = member(5, 0, 5, 30);
+    (header.expected_accuracy, header.infeasible) = (Some(0.93), true);
+    rig.frame(1, header.clone()).unwrap();
+    let outputs = rig.take();
+    assert!(outputs.iter().any(|output| matches!(output, EdgeOutput::Came { .. })));
+    assert!(outputs.iter().any(|output| matches!(output, EdgeOutput::Decode { .. })));
+    let record = next(&mut reading).expect("it is there").record;
+    assert_eq!((record.frame.meta, record.frame.payload.len()), (header.meta, 30));
+    assert_eq!((record.quality.expected_accuracy, record.quality.infeasible), (Some(0.93), true));
+    assert_eq!(record.trace.map(|trace| (trace.arrived, trace.decoded)), Some((rig.now, None)));
+    decoded(&mut rig, 5, still());
+    let (log, ..) = rig.broker.log(&camera()).unwrap();
+    assert_eq!(log.newest().map(|record| record.frame.meta.encoding), Some(Encoding::Jpeg));
+    assert!(next(&mut reading).is_none());
+}
+
+/// Nothing is held as it came for those who do not want it, nor any longer than somebody does.
+#[test]
+fn frames_as_they_came_are_held_only_while_they_are_wanted() {
+    let mut rig = rig();
+    let bytes = |rig: &Rig| rig.broker.cameras[&camera()].chains.as_ref().map(|chains| chains.bytes());
+    let pattern: CameraPattern = "dock/*".parse().unwrap();
+    let clock = anchor(&rig);
+    rig.broker.handle_subscribe(clock, SubscriptionId(1), pattern, Contract::default(), Span::LIVE);
+    let past = Span { begin: Some(Timestamp::from_nanos(5)), ..Span::LIVE };
+    subscribe(&mut rig, 2, past);
+    rig.frame(1, member(0, 0, 0, 30)).unwrap();
+    assert_eq!(bytes(&rig), None, "the past is read as stills");
+    subscribe(&mut rig, 3, Span::LIVE);
+    rig.frame(1, member(0, 1, 1, 30)).unwrap();
+    assert!(bytes(&rig) > Some(30));
+    rig.broker.handle_unsubscribe(SubscriptionId(3));
+    assert_eq!(bytes(&rig), Some(0));
+    rig.frame(1, member(0, 2, 2, 30)).unwrap();
+    assert_eq!(bytes(&rig), Some(0));
+}
+
+/// Whoever joins in the middle of a chain would wait for up to ten seconds: the camera is asked for another chain, for all who wait at
+/// once, and never more often than in two seconds.
+#[test]
+fn the_camera_is_asked_for_a_chain_that_can_be_joined_but_seldom() {
+    let mut rig = rig();
+    subscribe(&mut rig, 1, Span::LIVE);
+    assert_eq!(refreshed(&rig.take()), [], "the first frame of a chain stands alone anyway");
+    rig.frame(1, member(5, 0, 5, 30)).unwrap();
+    rig.frame(1, member(5, 1, 6, 30)).unwrap();
+    rig.take();
+    subscribe(&mut rig, 2, Span::LIVE);
+    assert_eq!(refreshed(&rig.take()), [frame(5)]);
+    rig.now += Duration::from_millis(500);
+    subscribe(&mut rig, 3, Span::LIVE);
+    rig.broker.handle_chain_lost(rig.now, &camera());
+    rig.broker.handle_timeout(rig.now);
+    assert_eq!(refreshed(&rig.take()), [], "too soon");
+    let due = rig.broker.poll_timeout().unwrap();
+    assert!(due <= rig.now + Duration::from_millis(1_500));
+    rig.now += Duration::from_millis(1_500);
+    rig.broker.handle_message(rig.now, LinkId(1), Message::Pong { t1: rig.now, t2: rig.now, t3: rig.now });
+    rig.broker.handle_timeout(rig.now);
+    assert_eq!(refreshed(&rig.take()), [frame(5)]);
+
+    // A chain that begins by itself is joined by all who wait.
+    rig.now += Duration::from_millis(100);
+    subscribe(&mut rig, 4, Span::LIVE);
+    rig.frame(1, member(7, 0, 7, 30)).unwrap();
+    rig.now += Duration::from_secs(2);
+    rig.broker.handle_message(rig.now, LinkId(1), Message::Pong { t1: rig.now, t2: rig.now, t3: rig.now });
+    rig.broker.handle_timeout(rig.now);
+    assert_eq!(refreshed(&rig.take()), []);
+}
+
+/// Frames as they came are paid for out of the camera's share, which its log gets back.
+#[test]
+fn memory_stays_within_the_camera_s_share() {
+    let mut rig = rig();
+    let share = 1u64 << 20;
+    subscribe(&mut rig, 1, Span::LIVE);
+    for sequence in 0..200 {
+        rig.frame(1, member(0, sequence as u32, sequence, 30_000)).unwrap();
+        decoded(
+            &mut rig,
+            sequence,
+            Decoded::Still { payload: vec![0; 30_000].into(), encoding: Encoding::Jpeg, width: 8, height: 6 },
+        );
+        let known = &rig.broker.cameras[&camera()];
+        let of_chains = known.chains.as_ref().map_or(0, |chains| chains.bytes());
+        assert!(of_chains > 0 && of_chains <= share / 16);
+        assert!(known.log.bytes() + of_chains <= share);
+    }
+}
+
+/// What happens in a random world, in order.
+#[derive(Clone, Debug)]
+enum Step {
+    /// The camera skips frames, and says so.
+    Skip(u64),
+    /// The camera sends a frame: how it refers to others, and what it has of bytes.
+    Send(Refers, u32),
+    /// A frame that is on its way arrives, or does not.
+    Arrive(usize, bool),
+    /// The edge's decoder is done with its oldest frame.
+    Decode(u8),
+    /// A reader takes frames.
+    Read(usize, usize),
+    /// A reader begins anew.
+    Join(usize, bool),
+    /// A reader's decoder has failed.
+    Fail(usize),
+    /// Time passes.
+    Wait(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Refers {
+    Still,
+    Begin,
+    Before,
+    Back(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let refers = prop_oneof![
+        1 => Just(Refers::Still),
+        1 => Just(Refers::Begin),
+        12 => Just(Refers::Before),
+        3 => (0..4usize).prop_map(Refers::Back),
+    ];
+    prop_oneof![
+        1 => (1u64..4).prop_map(Step::Skip),
+        8 => (refers, prop_oneof![100u32..400, 4_000u32..20_000]).prop_map(|(refers, bytes)| Step::Send(refers, bytes)),
+        8 => (0..3usize, prop::bool::weighted(0.9)).prop_map(|(place, whole)| Step::Arrive(place, whole)),
+        8 => (0u8..12).prop_map(Step::Decode),
+        6 => (0..READERS, 1..4usize).prop_map(|(reader, frames)| Step::Read(reader, frames)),
+        1 => (0..READERS, any::<bool>()).prop_map(|(reader, every)| Step::Join(reader, every)),
+        1 => (0..READERS).prop_map(Step::Fail),
+        2 => (1u64..800).prop_map(Step::Wait),
+    ]
+}
+
+const READERS: usize = 3;
+
+/// An application with a decoder that holds whatever it was given.
+struct Reader {
+    id: u64,
+    reading: Subscription,
+    last: Option<u64>,
+    /// Of each chain the frames that it was given, with the place of the last.
+    given: BTreeMap<u64, (u32, BTreeSet<u64>)>,
+}
+
+impl Reader {
+    fn take(&mut self) -> bool {
+        let Some(delivery) = next(&mut self.reading) else { return false };
+        let meta = &delivery.record.frame.meta;
+        let sequence = meta.id.sequence.0;
+        if let Some(last) = self.last {
+            assert!(sequence > last, "{sequence} came after {last}");
+            let between = sequence - last - 1;
+            assert_eq!(delivery.skipped.total(), between, "between {last} and {sequence}");
+        }
+        self.last = Some(sequence);
+        if meta.encoding.is_chained() {
+            let ChainLink { chain, index, reference } = meta.chain;
+            let given = self.given.get(&chain.0);
+            let decodes = match reference {
+                Reference::Independent => true,
+                Reference::Previous => given.is_some_and(|(last, _)| last + 1 == index),
+                Reference::Acknowledged(refers) => {
+                    given.is_some_and(|(_, frames)| frames.contains(&refers.0))
+                }
+            };
+            assert!(decodes, "{sequence} refers to what was not handed on: {:?}", meta.chain);
+            let entry = self.given.entry(chain.0).or_default();
+            entry.0 = index;
+            entry.1.insert(sequence);
+        }
+        true
+    }
+}
+
+/// A camera that knows which of its frames have arrived.
+#[derive(Default)]
+struct Sender {
+    next: u64,
+    skipped: Vec<SkipRange>,
+    chain: Option<(u64, u32)>,
+    arrived: Vec<u64>,
+    on_their_way: Vec<FrameHeader>,
+}
+
+impl Sender {
+    fn send(&mut self, refers: Refers, bytes: u32) -> FrameHeader {
+        let sequence = self.next;
+        self.next += 1;
+        let mut made = match (refers, self.chain) {
+            (Refers::Still, _) => header(3, sequence, bytes, vec![]),
+            (Refers::Before, Some((first, index))) => {
+                self.chain = Some((first, index + 1));
+                member(first, index + 1, sequence, bytes)
+            }
+            (Refers::Back(back), Some((first, index))) if self.arrived.len() > back => {
+                self.chain = Some((first, index + 1));
+                let mut made = member(first, index + 1, sequence, bytes);
+                let refers = self.arrived[self.arrived.len() - 1 - back];
+                made.meta.chain.reference = Reference::Acknowledged(Sequence(refers));
+                made
+            }
+            _ => {
+                self.chain = Some((sequence, 0));
+                self.arrived.clear();
+                member(sequence, 0, sequence, bytes)
+            }
+        };
+        made.skipped = std::mem::take(&mut self.skipped);
+        made
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 3_000 }))]
+
+    /// Whatever is lost, late, evicted, not decoded or passed over, and whoever joins when: a frame of a chain is handed on only after all
+    /// that it refers to, frames come in order, and every frame is delivered or accounted for. What is held stays within its share.
+    #[test]
+    fn no_frame_is_handed_on_before_what_it_refers_to(steps in proptest::collection::vec(step(), 20..250)) {
+        let mut rig = rig();
+        let mut sender = Sender::default();
+        let mut decoding: VecDeque<u64> = VecDeque::new();
+        let mut readers: Vec<Reader> = Vec::new();
+        let mut subscriptions = 0;
+        let mut join = |rig: &mut Rig, every: bool| {
+            subscriptions += 1;
+            let deliver = if every { Deliver::Every } else { Deliver::Newest };
+            let reading = subscribe(rig, subscriptions, Span { deliver, ..Span::LIVE });
+            Reader { id: subscriptions, reading, last: None, given: BTreeMap::new() }
+        };
+        for place in 0..READERS {
+            let reader = join(&mut rig, place == 0);
+            readers.push(reader);
+        }
+        for step in steps {
+            match step {
+                Step::Skip(count) => {
+                    let range = SkipRange { first: Sequence(sender.next), count, reason: SkipReason::LinkBusy };
+                    sender.skipped.push(range);
+                    sender.next += count;
+                }
+                Step::Send(refers, bytes) => {
+                    let header = sender.send(refers, bytes);
+                    if rig.broker.handle_frame_header(rig.now, LinkId(1), header.clone()).is_ok() {
+                        sender.on_their_way.push(header);
+                    }
+                }
+                Step::Arrive(place, whole) if place < sender.on_their_way.len() => {
+                    let header = sender.on_their_way.remove(place);
+                    let (id, bytes) = (header.meta.id, header.payload_bytes as usize);
+                    if whole {
+                        let same = sender.chain.is_some_and(|(first, _)| first == header.meta.chain.chain.0);
+                        if header.meta.encoding.is_chained() && same {
+                            sender.arrived.push(id.sequence.0);
+                        }
+                        rig.broker.handle_frame_complete(rig.now, LinkId(1), id, vec![0; bytes].into());
+                    } else {
+                        rig.broker.handle_frame_cancelled(rig.now, LinkId(1), id);
+                    }
+                }
+                Step::Decode(outcome) => {
+                    if let Some(sequence) = decoding.pop_front() {
+                        let outcome = match outcome {
+                            0 => Decoded::Passed,
+                            1 => Decoded::NotHeld,
+                            2 => Decoded::Failed,
+                            _ => still(),
+                        };
+                        decoded(&mut rig, sequence, outcome);
+                    }
+                }
+                Step::Read(reader, frames) => {
+                    for _ in 0..frames {
+                        readers[reader].take();
+                    }
+                }
+                Step::Join(reader, every) => {
+                    rig.broker.handle_unsubscribe(SubscriptionId(readers[reader].id));
+                    readers[reader] = join(&mut rig, every);
+                }
+                Step::Fail(reader) => {
+                    readers[reader].reading.leave_chain(&camera());
+                    rig.broker.handle_chain_lost(rig.now, &camera());
+                }
+                Step::Wait(ms) => {
+                    rig.now += Duration::from_millis(ms);
+                    let pong = Message::Pong { t1: rig.now, t2: rig.now, t3: rig.now };
+                    rig.broker.handle_message(rig.now, LinkId(1), pong);
+                    rig.broker.handle_timeout(rig.now);
+                }
+                Step::Arrive(..) => {}
+            }
+            for output in rig.take() {
+                match output {
+                    EdgeOutput::Attach { subscription, camera, log } => {
+                        let reader = readers.iter_mut().find(|reader| reader.id == subscription.0);
+                        let _ = reader.map(|reader| reader.reading.attach(camera, log));
+                    }
+                    EdgeOutput::AttachChains { subscription, camera, log, kinds } => {
+                        let reader = readers.iter_mut().find(|reader| reader.id == subscription.0);
+                        let _ = reader.map(|reader| reader.reading.take_chains(&camera, log, kinds));
+                    }
+                    EdgeOutput::Decode { frame, .. } => decoding.push_back(frame.meta.id.sequence.0),
+                    EdgeOutput::Send { message: Message::Refresh { .. }, .. } => sender.chain = None,
+                    _ => {}
+                }
+            }
+            let known = &rig.broker.cameras[&camera()];
+            let of_chains = known.chains.as_ref().map_or(0, |chains| chains.bytes());
+            prop_assert!(known.log.bytes() + of_chains <= 1 << 20);
+            prop_assert!(of_chains <= 1 << 16);
+        }
+        readers.iter_mut().for_each(|reader| while reader.take() {});
+    }
+}

@@ -1,0 +1,146 @@
+//! The newest frames of a camera as they came over the link, for applications that decode chains themselves.
+//!
+//! It stands beside a replica log, whose frames all decode by themselves, and has the same ring and readers: whoever reads holds a place
+//! and at most one frame, and the writer waits for nobody. It is short. A reader that falls behind by more than it holds has lost its
+//! chain, and goes on with the replica's stills until another chain begins.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use super::ring::{RingConfig, RingWriter, ring};
+use super::{Accounted, LogReader, Record, footprint};
+use crate::frame::{Frame, FrameId};
+
+/// The most frames that are held: a second or two of a stream. One who is further behind would only see what is old.
+pub const CHAIN_LOG_FRAMES_MAX: usize = 32;
+/// The most bytes that such a log is given; it gets a sixteenth of its camera's share where that is less.
+pub const CHAIN_LOG_BYTES_MAX: u64 = 8 << 20;
+
+/// The one writer of a log of frames as they came.
+pub struct ChainLogWriter {
+    ring: RingWriter<Record>,
+    /// Bytes of records in the log or still held by readers.
+    bytes: Arc<AtomicU64>,
+    bytes_max: u64,
+    last: Option<FrameId>,
+}
+
+/// Creates an empty log of at most `bytes_max` bytes, what readers still hold of it included.
+pub fn chain_log(bytes_max: u64) -> (ChainLogWriter, LogReader) {
+    let (writer, reader) = ring(RingConfig { segments_max: CHAIN_LOG_FRAMES_MAX, segment_values_max: 1 });
+    (
+        ChainLogWriter { ring: writer, bytes: Arc::default(), bytes_max, last: None },
+        LogReader { ring: reader },
+    )
+}
+
+impl ChainLogWriter {
+    /// Makes room for a frame at the expense of the oldest. Says whether there is: there is none for one that comes after a later one, is
+    /// larger than the log, or for which readers hold too much of what has left it.
+    pub fn admits(&mut self, frame: FrameId, payload_bytes: usize) -> bool {
+        let bytes = footprint(payload_bytes, true);
+        let is_late = self.last.is_some_and(|last| frame <= last);
+        !is_late && bytes <= self.bytes_max && self.make_room(bytes)
+    }
+
+    /// Appends a frame, if the log [`admits`](Self::admits) it. Says whether it did.
+    pub fn append(&mut self, record: Record) -> bool {
+        let id = record.frame.meta.id;
+        if !self.admits(id, record.frame.payload.len()) {
+            return false;
+        }
+        let bytes = footprint(record.frame.payload.len(), record.trace.is_some());
+        let Frame { meta, payload } = record.frame;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let payload = Bytes::from_owner(Accounted { payload, bytes, total: Arc::clone(&self.bytes) });
+        self.ring.push(Record { frame: Frame { meta, payload }, ..record }, false);
+        self.last = Some(id);
+        true
+    }
+
+    /// Changes the budget; a smaller one evicts at once what no longer fits, as far as readers let go of it.
+    pub fn set_bytes_max(&mut self, bytes_max: u64) {
+        self.bytes_max = bytes_max;
+        self.make_room(0);
+    }
+
+    /// Lets go of all frames: nobody reads them.
+    pub fn clear(&mut self) {
+        while self.ring.retire_oldest() {}
+    }
+
+    /// The newest frame.
+    pub fn last(&self) -> Option<FrameId> {
+        self.last
+    }
+
+    /// Bytes in the log and in the hands of its readers.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn make_room(&mut self, bytes: u64) -> bool {
+        while self.bytes() + bytes > self.bytes_max {
+            if !self.ring.retire_oldest() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::frame::{
+        ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Quality, Reference, Rung, Sequence,
+    };
+    use crate::units::{Instant, Timestamp};
+
+    fn record(sequence: u64, bytes: usize) -> Record {
+        let reference = if sequence == 0 { Reference::Independent } else { Reference::Previous };
+        let meta = FrameMeta {
+            id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+            captured: Timestamp::from_nanos(sequence),
+            clock_source: ClockSource::Broker,
+            width: 4,
+            height: 4,
+            encoding: Encoding::H264,
+            rung: Rung::original(),
+            chain: ChainLink { chain: Sequence(0), index: sequence as u32, reference },
+        };
+        let frame = Frame { meta, payload: vec![0; bytes].into() };
+        Record { frame, skipped: [].into(), quality: Quality::default(), trace: None, arrived: Instant::ZERO }
+    }
+
+    /// The middle of a chain stays readable when its beginning goes, which a log of stills would not allow: who reads has had it.
+    #[test]
+    fn the_newest_frames_are_held_within_both_bounds() {
+        let (mut writer, reader) = chain_log(64 << 10);
+        for sequence in 0..100 {
+            assert!(writer.append(record(sequence, 100)));
+        }
+        assert_eq!(reader.held(), 100 - CHAIN_LOG_FRAMES_MAX as u64..100);
+        assert!(writer.append(record(100, 40_000)));
+        assert!(writer.append(record(101, 40_000)));
+        assert_eq!((reader.held(), writer.bytes() <= 64 << 10), (101..102, true));
+        assert!(!writer.append(record(101, 10)), "it was there already");
+        assert!(!writer.append(record(102, 70_000)), "it fits nowhere");
+        assert_eq!(reader.held(), 101..102, "others have not gone for it in vain");
+    }
+
+    #[test]
+    fn what_readers_hold_counts_until_they_let_go_of_it() {
+        let (mut writer, reader) = chain_log(10_000);
+        assert!(writer.append(record(0, 8_000)));
+        let held = reader.get(0).unwrap();
+        writer.clear();
+        assert!(writer.bytes() > 8_000);
+        assert!(!writer.append(record(1, 8_000)), "a reader still holds the other");
+        drop(held);
+        assert_eq!(writer.bytes(), 0);
+        assert!(writer.append(record(2, 8_000)));
+    }
+}
