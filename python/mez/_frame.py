@@ -141,7 +141,8 @@ class Frame:
             time.
         width: Pixels in a row.
         height: Rows.
-        encoding: `"jpeg"`, `"png"`, `"bgr8"` or `"gray8"`: what `payload` is.
+        encoding: `"jpeg"`, `"png"`, `"bgr8"` or `"gray8"`: what `payload` is. Of video that was decoded here
+            (`accept` of `subscribe`) it is `"bgr8"`.
         rung: What was done to the frame that was published: `"original"`, or a name such as
             `"jpeg/w1920/q80/420"`.
         expected_accuracy: The accuracy to expect, in 0..1: by the subscription's profile, else by what the

@@ -470,9 +470,13 @@ def subscribe(
         end: The last capture time wanted. Default: none.
         since: Another name for `begin`.
         until: Another name for `end`.
-        accept: The encodings that you take, such as `["jpeg"]`, for programs that decode `payload` by
-            themselves. Of frames in others the edge makes JPEG of quality 95. Default: all, which `image`
-            decodes. Video (`"h264"`, `"tiles"`) always ends at the edge and comes as JPEG.
+        accept: The encodings that may come. `["h264", "jpeg"]`, for an edge that is reached over a network:
+            video comes as it left the camera, in about a tenth of the bytes, and is decoded here, in Rust,
+            whole chains of it, of which you get the newest picture (`frame.encoding` is `"bgr8"`, `rung` says
+            what the camera did). Stills come until a chain begins, and where you are too slow for it;
+            so a list of nothing but `"h264"` and `"tiles"` is refused. `["jpeg"]`, for programs that decode
+            `payload` by themselves: of frames in other encodings the edge makes JPEG of quality 95.
+            Default: stills in every encoding, which `image` decodes; the edge makes them of video.
         priority: Higher goes first where contracts conflict.
         application: Your name, for people; at most 128 bytes.
         keys: The folder of keys, for an edge on another host. Else `MEZ_KEYS`, else `~/.config/mez/keys`.

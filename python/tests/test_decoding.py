@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 import mez
 from mez import _native
-from tests.support import deliver, picture
+from tests.support import deliver, number_of, picture, profile_of
 
 
 def decode(encoding: str, payload: bytes, width: int = 64, height: int = 48) -> NDArray[np.uint8]:
@@ -73,3 +73,47 @@ def test_an_application_says_which_encodings_it_takes(edge: mez.Edge) -> None:
     assert caught.value.field == "accept"
     with pytest.raises(mez.ArgumentTypeError, match="list of texts"):
         edge.subscribe("cam", accept="jpeg")
+
+
+def test_video_comes_as_video_where_it_is_accepted_and_is_decoded_here(edge: mez.Edge) -> None:
+    """For one program; beside it another gets the edge's stills of the same frames."""
+    profile = profile_of(64, 48)
+    profile["rungs"] = [
+        {
+            "rung": "h264/q24",
+            "bytes": {"mean": 900, "p05": 400, "p50": 900, "p95": 3000},
+            "accuracy_normalised": {"value": 0.95},
+        }
+    ]
+    with (
+        mez.publisher("cam", edge) as camera,
+        edge.subscribe(
+            "cam", accuracy=0.9, latency_ms=1000, profile=profile, accept=["h264", "jpeg"]
+        ) as video,
+        edge.subscribe("cam", accuracy=0.9, latency_ms=1000, profile=profile) as stills,
+    ):
+        camera.wait_connected(timeout=30)
+        pictures: list[mez.Frame] = []
+        came = 0
+        last = None
+        for _ in range(600):
+            camera.send(picture(camera.published % 90))
+            try:
+                frame = video.next(timeout=0.1)
+            except mez.WaitTimeoutError:
+                continue
+            assert abs(number_of(frame.image) - frame.sequence % 90) <= 1
+            if last is not None:
+                assert frame.sequence == last + 1 + frame.skipped_count
+            last = frame.sequence
+            came += 1
+            if frame.encoding == "bgr8":
+                assert frame.rung == "h264/q24"
+                assert frame.payload.nbytes == 64 * 48 * 3
+                pictures.append(frame)
+                if len(pictures) == 20:
+                    break
+        assert len(pictures) == 20, f"{came} frames came, {len(pictures)} of them as video"
+        beside = stills.next(timeout=5)
+        assert (beside.encoding, beside.rung) == ("jpeg", "h264/q24")
+        assert abs(number_of(beside.image) - beside.sequence % 90) <= 1

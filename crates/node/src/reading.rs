@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mez_core::frame::ChainKinds;
 use mez_core::history::{PastAnswer, PastQuery, PastWish, Reach};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
@@ -201,6 +202,21 @@ impl Reading {
     /// See [`Subscription::attach_from`].
     pub(crate) fn attach_from(&mut self, camera: CameraName, log: LogReader, present: u64) {
         self.subscription.attach_from(camera, log, present);
+    }
+
+    /// See [`Subscription::take_chains`].
+    pub(crate) fn take_chains(&mut self, camera: &CameraName, log: LogReader, kinds: ChainKinds) {
+        self.subscription.take_chains(camera, log, kinds);
+    }
+
+    /// See [`Subscription::leave_chain`].
+    pub(crate) fn leave_chain(&mut self, camera: &CameraName) {
+        self.subscription.leave_chain(camera);
+    }
+
+    /// See [`Subscription::chains_lost`].
+    pub(crate) fn chains_lost(&self) -> u64 {
+        self.subscription.chains_lost()
     }
 
     /// How many cameras are read.

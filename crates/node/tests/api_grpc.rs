@@ -276,12 +276,12 @@ async fn who_takes_nothing_but_jpeg_gets_jpeg_of_everything() {
     assert_eq!((info.width, info.height), (published.width, published.height));
     assert_eq!((frame.width, frame.height), (published.width, published.height));
 
-    // Chains are not handed on, and whoever takes nothing else is told so at once.
+    // Chains do not come alone, and whoever takes nothing else is told so at once.
     let accept_encodings = vec![pb::Encoding::H264 as i32, pb::Encoding::Tiles as i32];
     let status =
         edge.subscribe(pb::SubscribeRequest { accept_encodings, ..request("**") }).await.unwrap_err();
     let error = ApiError::from_status(&status);
-    assert_eq!((error.code, error.reason.as_str()), (Code::InvalidArgument, "CHAINS_END_AT_THE_EDGE"));
+    assert_eq!((error.code, error.reason.as_str()), (Code::InvalidArgument, "CHAINS_NEED_STILLS"));
     assert_eq!(error.field.as_deref(), Some("accept_encodings"));
 }
 

@@ -1,119 +1,23 @@
 //! Video over a link that is too slow for pictures of their own, loses packets and fails, between real brokers: every frame that an application
 //! gets is a picture that decodes by itself, and the one that was published under its number.
 
+mod chain_support;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mez_core::broker::Published;
+use chain_support::{INTERVAL, jpeg_shows, picture, slow_network};
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::Contract;
 use mez_core::frame::{ChainLink, Encoding, FrameId};
 use mez_core::subscription::{Delivery, Span};
-use mez_media::jpeg::{Decoder, Encoder, Sampling};
-use mez_media::{Image, ImageView, PixelFormat};
 use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
 use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeSubscription, Served};
 use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::Role;
 use mez_node::ports::EdgeAddress;
-use tokio::net::UdpSocket;
-use tokio::time::Instant;
-
-const SIZE: (u32, u32) = (320, 240);
-/// Blocks that spell a picture's number, in a row at the top.
-const BITS: u32 = 16;
-const INTERVAL: Duration = Duration::from_millis(30);
-const LINK_BITS_PER_SECOND: u64 = 2_000_000;
-/// Longer queues drop what comes.
-const QUEUE_MAX: Duration = Duration::from_millis(300);
-const LOST_ONCE_IN: u64 = 150;
-
-/// A network of little capacity before an edge. Gives its address; nothing passes while `cut` is set.
-async fn slow_network(edge: SocketAddr, cut: Arc<AtomicBool>) -> SocketAddr {
-    let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let outside = Arc::new(UdpSocket::bind(loopback).await.unwrap());
-    let address = outside.local_addr().unwrap();
-    tokio::spawn(async move {
-        let mut cameras = std::collections::HashMap::<SocketAddr, Arc<UdpSocket>>::new();
-        let (mut free, mut random) = (Instant::now(), 1u64);
-        let mut packet = vec![0; 65_536];
-        loop {
-            let Ok((bytes, camera)) = outside.recv_from(&mut packet).await else { continue };
-            let inside = match cameras.get(&camera) {
-                Some(inside) => Arc::clone(inside),
-                None => {
-                    let inside = way_back(edge, (Arc::clone(&outside), camera), Arc::clone(&cut)).await;
-                    cameras.insert(camera, Arc::clone(&inside));
-                    inside
-                }
-            };
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let now = Instant::now();
-            let lost = (random >> 33).is_multiple_of(LOST_ONCE_IN) || cut.load(Ordering::Relaxed);
-            if lost || free.saturating_duration_since(now) > QUEUE_MAX {
-                continue;
-            }
-            free = free.max(now) + Duration::from_nanos(bytes as u64 * 8_000_000_000 / LINK_BITS_PER_SECOND);
-            let (packet, at) = (packet[..bytes].to_vec(), free);
-            tokio::spawn(async move {
-                tokio::time::sleep_until(at).await;
-                let _ = inside.send(&packet).await;
-            });
-        }
-    });
-    address
-}
-
-/// A socket towards the edge for one camera; what comes back on it goes to the camera.
-async fn way_back(
-    edge: SocketAddr,
-    (outside, camera): (Arc<UdpSocket>, SocketAddr),
-    cut: Arc<AtomicBool>,
-) -> Arc<UdpSocket> {
-    let inside = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
-    inside.connect(edge).await.unwrap();
-    let back = Arc::clone(&inside);
-    tokio::spawn(async move {
-        let mut packet = vec![0; 65_536];
-        loop {
-            match back.recv(&mut packet).await {
-                Ok(bytes) if !cut.load(Ordering::Relaxed) => {
-                    let _ = outside.send_to(&packet[..bytes], camera).await;
-                }
-                Ok(_) => {}
-                // The edge is not there for a while.
-                Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
-            }
-        }
-    });
-    inside
-}
-
-/// Brightness of a picture: a slope with some texture, a square that moves, and the number in blocks.
-fn pixels(number: u64) -> Vec<u8> {
-    let (width, height) = SIZE;
-    let block = width / BITS;
-    let pixel = |at: u32| {
-        let (x, y) = (at % width, at / width);
-        let square = (number as u32 * 3) % (width - 40);
-        match (x, y) {
-            (x, 0..32) => 40 + 170 * (number >> (x / block) & 1) as u8,
-            (x, 120..160) if (square..square + 40).contains(&x) => 230,
-            _ => (60 + (x + y) / 5 + ((x ^ y) & 7) * 2) as u8,
-        }
-    };
-    (0..width * height).map(pixel).collect()
-}
-
-fn picture(number: u64) -> Published {
-    let (width, height) = SIZE;
-    let pixels = pixels(number);
-    let view = ImageView::packed(&pixels, width, height, PixelFormat::Gray8).unwrap();
-    let payload = Encoder::new(95, Sampling::Yuv420).unwrap().encode(&view).unwrap();
-    Published { payload, encoding: Encoding::Jpeg, width, height, captured: None }
-}
 
 /// Looks at a frame as an application does: it decodes by itself, to the size that it states, and is the picture of its number.
 fn check(delivery: &Delivery) {
@@ -121,28 +25,8 @@ fn check(delivery: &Delivery) {
     let (id, rung) = (frame.meta.id, &frame.meta.rung);
     assert_eq!(frame.meta.encoding, Encoding::Jpeg, "{id} of {rung:?}");
     assert_eq!(frame.meta.chain, ChainLink::still(id.sequence), "{id} of {rung:?}");
-    let mut image = Image::empty();
-    Decoder::new(1 << 20).decode_bgr(&frame.payload, &mut image).unwrap();
-    let (width, height) = (image.width(), image.height());
-    assert_eq!((width, height), (frame.meta.width, frame.meta.height), "{id} of {rung:?}");
-    let shown = |x: u32, y: u32| f64::from(image.data()[((y * width + x) * 3 + 1) as usize]);
-    // The middle of each block, whatever the size.
-    let bit = |bit: u32| shown((2 * bit + 1) * width / (2 * BITS), 16 * height / SIZE.1) > 125.0;
-    let number = (0..BITS).filter(|at| bit(*at)).fold(0u64, |number, at| number | 1 << at);
-    assert_eq!(number, id.sequence.0, "{id} of {rung:?} shows another picture");
-    let published = pixels(number);
-    let mut squares = 0.0;
-    for y in 0..height {
-        for x in 0..width {
-            // The pixel at the middle of where this one comes from.
-            let source = |at: u32, from: u32, to: u32| (2 * at + 1) * to / (2 * from);
-            let (from_x, from_y) = (source(x, width, SIZE.0), source(y, height, SIZE.1));
-            let was = f64::from(published[(from_y * SIZE.0 + from_x) as usize]);
-            squares += (shown(x, y) - was).powi(2);
-        }
-    }
-    let psnr = 10.0 * (255.0f64.powi(2) * f64::from(width * height) / squares.max(1.0)).log10();
-    assert!(psnr > 20.0, "{id} of {rung:?} has {psnr:.1} dB");
+    let size = (frame.meta.width, frame.meta.height);
+    jpeg_shows(&frame.payload, size, id.sequence.0, &format!("{id} of {rung:?}"));
 }
 
 struct Site {

@@ -12,7 +12,7 @@ use mez_core::subscription::{Deliver, NotHeld, Span};
 use mez_core::units::Timestamp;
 use mez_node::camera::{CameraHandle, Transport};
 use mez_node::clock::wall_now;
-use mez_node::edge::{EdgeHandle, EdgeSubscription, Served};
+use mez_node::edge::{EdgeHandle, EdgeSubscription, Served, Wish};
 
 use self::link_support::{Site, TIME_MAX, both_ways, connected, image, loopback, picture};
 
@@ -43,7 +43,7 @@ struct Got {
 async fn read(edge: &EdgeHandle, past: PastWish) -> (Vec<Got>, SkipCounts, Option<NotHeld>) {
     let span = Span { begin: Some(Timestamp::from_nanos(1)), end: Some(wall_now()), deliver: Deliver::Every };
     let pattern = "dock/cam1".parse().unwrap();
-    let subscription = edge.subscribe_as(pattern, Contract::default(), (span, past), String::new(), None);
+    let subscription = edge.subscribe_as(pattern, Contract::default(), Wish { past, ..Wish::new(span) });
     let mut subscription = subscription.await.unwrap();
     let (mut all, mut skipped, mut lacks) = (Vec::new(), SkipCounts::default(), None);
     let reading = async {

@@ -16,7 +16,7 @@ use super::principal::Principal;
 use super::request::{AskedProfile, Subscribe, application, measured, parse_camera, parse_pattern, update};
 use super::{ApiError, ApiLimits, convert, pb};
 use crate::clock::wall_now;
-use crate::edge::{EdgeHandle, ReplyFailure, Stopped};
+use crate::edge::{EdgeHandle, ReplyFailure, Stopped, Wish};
 use crate::profile::ReadProfileError;
 use crate::profiles::{HeldProfile, ProfileStoreError};
 
@@ -66,13 +66,13 @@ impl EdgeApi {
     ) -> Result<Feed, ApiError> {
         let subscribe = Subscribe::parse(request, wall_now())?;
         let place = self.subscriptions.enter(principal)?;
-        let Subscribe { pattern, contract, span, past, profile, application, .. } = &subscribe;
+        let Subscribe { pattern, contract, span, past, chains, profile, application, .. } = &subscribe;
         let profile = self.profile(profile.clone()).await?;
         let cameras = self.matching(pattern, profile.as_deref()).await?;
         let contract = Contract { profile: profile.as_ref().map(|held| held.sha256), ..contract.clone() };
         let application = if application.is_empty() { principal.name() } else { application.clone() };
-        let subscription =
-            self.edge.subscribe_as(pattern.clone(), contract, (*span, *past), application, profile).await?;
+        let wish = Wish { span: *span, past: *past, chains: *chains, application, profile };
+        let subscription = self.edge.subscribe_as(pattern.clone(), contract, wish).await?;
         tracing::info!(%principal, application = subscribe.application, %pattern, "subscribed");
         Ok(Feed::new(Source::Edge(Box::new(subscription)), place, &subscribe, cameras, self.stopping.clone()))
     }
@@ -110,6 +110,17 @@ impl EdgeApi {
         let measured = measured(request)?;
         self.subscriptions.measured(principal, request.subscription_id, measured)?;
         Ok(pb::ReportAccuracyResponse {})
+    }
+
+    /// A subscription of the same principal cannot decode a chain any further.
+    pub fn restart_chain(
+        &self,
+        principal: &Principal,
+        request: &pb::RestartChainRequest,
+    ) -> Result<pb::RestartChainResponse, ApiError> {
+        let camera = parse_camera(&request.camera)?;
+        self.subscriptions.restart_chain(principal, request.subscription_id, camera)?;
+        Ok(pb::RestartChainResponse {})
     }
 
     /// The profile that was asked for, read and held.

@@ -55,7 +55,12 @@ struct Calls {
     update: Mutex<Option<Update>>,
     /// How accurate the application's results were that the subscription has not taken note of.
     measured: Mutex<VecDeque<(CameraName, f64)>>,
+    /// Cameras whose chain the application cannot decode any further.
+    undecodable: Mutex<Vec<CameraName>>,
 }
+
+/// Such cameras that wait; of more, the last are passed over, and asked for again.
+const UNDECODABLE_MAX: usize = 256;
 
 /// Accuracies that wait; of more, the oldest are forgotten.
 const MEASURED_MAX: usize = 256;
@@ -112,6 +117,22 @@ impl Subscriptions {
             waiting.pop_front();
         }
         waiting.push_back(measured);
+        calls.updated.notify_one();
+        Ok(())
+    }
+
+    /// Ends the chain of a camera for a subscription of `principal`.
+    pub(super) fn restart_chain(
+        &self,
+        principal: &Principal,
+        id: u64,
+        camera: CameraName,
+    ) -> Result<(), ApiError> {
+        let calls = self.calls_of(principal, id)?;
+        let mut waiting = calls.undecodable.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() < UNDECODABLE_MAX && !waiting.contains(&camera) {
+            waiting.push(camera);
+        }
         calls.updated.notify_one();
         Ok(())
     }
@@ -245,8 +266,11 @@ impl Feed {
             }
             let measured =
                 std::mem::take(&mut *calls.measured.lock().unwrap_or_else(PoisonError::into_inner));
+            let undecodable =
+                std::mem::take(&mut *calls.undecodable.lock().unwrap_or_else(PoisonError::into_inner));
             if let Source::Edge(subscription) = &mut self.source {
                 subscription.handle_accuracies(measured);
+                undecodable.into_iter().for_each(|camera| subscription.restart_chain(camera));
             }
             let update = calls.update.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(update) = update

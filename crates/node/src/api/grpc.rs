@@ -106,6 +106,14 @@ impl EdgeBroker for EdgeService {
         Ok(Response::new(self.0.report_accuracy(&principal(&request)?, request.get_ref())?))
     }
 
+    async fn restart_chain(
+        &self,
+        request: Request<pb::RestartChainRequest>,
+    ) -> Result<Response<pb::RestartChainResponse>, Status> {
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.restart_chain(&principal, request.get_ref())?))
+    }
+
     async fn reply(&self, request: Request<pb::ReplyRequest>) -> Result<Response<pb::ReplyResponse>, Status> {
         let principal = principal(&request)?;
         Ok(Response::new(self.0.reply(&principal, request.into_inner()).await?))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::{PublishError, Published};
 use mez_core::contract::{Contract, ContractError, OnInfeasible};
-use mez_core::frame::Encoding;
+use mez_core::frame::{ChainKinds, Encoding};
 use mez_core::history::{self, PastWish, Reach};
 use mez_core::log::AppendError;
 use mez_core::name::{CameraName, CameraPattern};
@@ -31,8 +31,10 @@ pub struct Subscribe {
     pub span: Span,
     /// What it asks of the past.
     pub past: PastWish,
-    /// The encodings that it can decode; empty: all.
+    /// The encodings that it can decode; empty: all stills.
     pub accepts: Vec<Encoding>,
+    /// Which of those are of frames that need others.
+    pub chains: ChainKinds,
     /// Its name, for people; may be empty.
     pub application: String,
 }
@@ -50,8 +52,9 @@ impl Subscribe {
         if !accepts.is_empty() && accepts.iter().all(|encoding| encoding.is_chained()) {
             return Err(ApiError::invalid(
                 "accept_encodings",
-                "CHAINS_END_AT_THE_EDGE",
-                "brokers decode frames that need others, and hand on stills; accept jpeg as well, or leave the list empty",
+                "CHAINS_NEED_STILLS",
+                "frames that need others cannot come alone: until a chain begins, and where a camera sends stills, frames come as jpeg; \
+                 accept jpeg as well",
             ));
         }
         Ok(Self {
@@ -60,6 +63,7 @@ impl Subscribe {
             profile,
             span,
             past,
+            chains: ChainKinds::among(&accepts),
             accepts,
             application: application(request.application)?,
         })

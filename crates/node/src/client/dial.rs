@@ -182,6 +182,14 @@ impl Dialler {
         self.call(Kind::ReportAccuracy, "ReportAccuracy", request, |_| Bytes::new()).await
     }
 
+    /// Says that a chain cannot be decoded any further.
+    pub(super) async fn restart_chain(
+        &self,
+        request: pb::RestartChainRequest,
+    ) -> Result<pb::RestartChainResponse, ClientError> {
+        self.call(Kind::RestartChain, "RestartChain", request, |_| Bytes::new()).await
+    }
+
     /// Sends a result back.
     pub(super) async fn reply(&self, request: pb::ReplyRequest) -> Result<pb::ReplyResponse, ClientError> {
         self.call(Kind::Reply, "Reply", request, |request| std::mem::take(&mut request.payload)).await

@@ -13,6 +13,7 @@
 //! thread, and never wait.
 
 mod address;
+mod chains;
 mod dial;
 mod edge;
 mod edges;

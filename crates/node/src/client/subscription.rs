@@ -1,5 +1,6 @@
 //! Frames as they come.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,9 +10,10 @@ use mez_core::frame::{Encoding, Rung, SkipCounts};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Deliver, NotHeld};
 use mez_core::trace::Stage;
-use mez_core::units::Timestamp;
+use mez_core::units::{Instant, Timestamp};
 use tokio::sync::Notify;
 
+use super::chains::{ChainDecoders, Sink};
 use super::dial::{Dialler, EventStream};
 use super::edges::Edges;
 use super::error::ClientError;
@@ -25,6 +27,9 @@ use crate::clock::monotonic_now;
 /// How long no frame has to come before a program that knows several edges looks whether its cameras are at another one, and how
 /// often it looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The edge is told at most so often that a camera's chain cannot be decoded; it asks the camera no more often.
+const RESTART_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What to subscribe to, and how.
 #[derive(Clone, Debug)]
@@ -49,7 +54,8 @@ pub struct SubscribeOptions {
     pub on_infeasible: OnInfeasible,
     /// Newest or every. Default: every where `begin` lies in the past, else newest.
     pub deliver: Option<Deliver>,
-    /// The encodings that the program can decode. Default: all.
+    /// The encodings that may come. Default: all stills. Where H264 or tiles are named, together with a still, whole chains come and are
+    /// decoded here: their frames have pixels ([`Encoding::Bgr8`]), and a rung that says what the camera did.
     pub accept_encodings: Vec<Encoding>,
     /// Higher goes first where contracts conflict. Default 0.
     pub priority: i32,
@@ -259,6 +265,7 @@ impl Subscription {
             dialler,
             deliver,
             reconnect: options.reconnect,
+            decoders: ChainDecoders::new(deliver == Deliver::Every, Handing::new(&shared)),
             shared: Arc::clone(&shared),
             compare,
             newest: Vec::new(),
@@ -308,6 +315,47 @@ impl Subscription {
             frame.stamp(Stage::Taken);
         }
         event
+    }
+}
+
+/// Where decoders put pictures, and whom they tell what they cannot decode.
+struct Handing {
+    shared: Arc<Shared>,
+    runtime: tokio::runtime::Handle,
+    /// When the edge was last told of a camera.
+    told: Mutex<HashMap<CameraName, Instant>>,
+}
+
+impl Handing {
+    fn new(shared: &Arc<Shared>) -> Arc<Self> {
+        let (shared, runtime) = (Arc::clone(shared), tokio::runtime::Handle::current());
+        Arc::new(Self { shared, runtime, told: Mutex::default() })
+    }
+}
+
+impl Sink for Handing {
+    fn put(&self, frame: Box<ReceivedFrame>) {
+        self.shared.put(|mailbox| mailbox.put_frame(frame));
+    }
+
+    fn restart(&self, camera: &CameraName) {
+        let now = monotonic_now();
+        // Every statement leaves it whole.
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.get(camera).is_some_and(|last| now.saturating_since(*last) < RESTART_INTERVAL) {
+            return;
+        }
+        told.insert(camera.clone(), now);
+        let (edge, subscription_id) = {
+            let asked = self.shared.asked();
+            (asked.edge.clone(), asked.id)
+        };
+        let request = pb::RestartChainRequest { subscription_id, camera: camera.as_str().into() };
+        self.runtime.spawn(async move {
+            if let Err(error) = edge.restart_chain(request).await {
+                tracing::debug!("the edge was not told of a chain that cannot be decoded: {error}");
+            }
+        });
     }
 }
 
@@ -383,6 +431,7 @@ struct Reading {
     dialler: Dialler,
     deliver: Deliver,
     reconnect: bool,
+    decoders: ChainDecoders<Handing>,
     shared: Arc<Shared>,
     compare: Arc<Notify>,
     /// The capture time of the newest frame of each camera.
@@ -392,8 +441,16 @@ struct Reading {
 impl Reading {
     async fn run(mut self, mut stream: EventStream) {
         loop {
-            let (reason, preferred) = match self.read(&mut stream).await {
-                Ok(rest) => return self.shared.put(|mailbox| mailbox.finish(Event::Ended { rest })),
+            let read = self.read(&mut stream).await;
+            let owed = self.decoders.finish().await;
+            let (reason, preferred) = match read {
+                Ok(mut rest) => {
+                    for (camera, skipped, _) in &mut rest {
+                        skipped.merge(owed.get(camera).unwrap_or(&SkipCounts::default()));
+                    }
+                    return self.shared.put(|mailbox| mailbox.finish(Event::Ended { rest }));
+                }
+                // What is owed then counts with what is missed meanwhile.
                 Err(Lost { reason, preferred }) => (reason, preferred),
             };
             if !self.reconnect || !reason.is_passing() {
@@ -432,7 +489,7 @@ impl Reading {
                     let frame = Box::new(frame.map_err(|what| self.dialler.protocol(what))?);
                     self.note(&frame);
                     self.shared.has_room().await;
-                    self.shared.put(|mailbox| mailbox.put_frame(frame));
+                    self.decoders.take(frame).await;
                 }
                 Message::CameraChange(change) => {
                     let camera = self.camera(&change.camera)?;

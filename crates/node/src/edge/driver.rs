@@ -134,13 +134,13 @@ impl Driver {
     fn serve(&mut self, request: Request) {
         match request {
             Request::Subscribe(id, asked, mailbox, answer) => {
-                let Asked { pattern, contract, span, clock, application, profile } = *asked;
+                let Asked { pattern, contract, span, chains, clock, application, profile } = *asked;
                 let connected = self.up.iter().filter(|(camera, up)| **up && pattern.matches(camera)).count();
                 if let Some(held) = &profile {
                     self.broker.add_profile(held.sha256, held.bytes.clone());
                 }
                 self.subscribers.add(id, pattern.clone(), mailbox, profile);
-                self.broker.handle_subscribe(clock, id, pattern, contract, span);
+                self.broker.handle_chain_subscribe(clock, id, pattern, contract, span, chains);
                 self.broker.name_subscription(id, &application);
                 // The logs that it reads are in the mailbox before the application looks.
                 while let Some(output) = self.broker.poll_output() {
@@ -151,6 +151,7 @@ impl Driver {
                 }
             }
             Request::Unsubscribe(id) => self.unsubscribe(id),
+            Request::ChainLost(camera) => self.broker.handle_chain_lost(monotonic_now(), &camera),
             Request::Update(id, contract, profile) => self.update(id, *contract, profile),
             Request::History(asked, answer) => {
                 let (camera, query) = *asked;
@@ -213,13 +214,18 @@ impl Driver {
                 let attached = Attached { camera, present: log.held().end, log, shared };
                 self.subscribers.attach(subscription, attached);
             }
+            EdgeOutput::AttachChains { subscription, camera, log, kinds } => {
+                self.subscribers.attach_chains(subscription, (camera, log, kinds));
+            }
+            EdgeOutput::Came { camera } => {
+                self.set_clock(&camera);
+                self.subscribers.came(&camera);
+            }
             EdgeOutput::Appended { camera } => {
                 if let Some(replicas) = &self.replicas {
                     replicas.wake();
                 }
-                if let Some(clock) = self.broker.capture_clock(monotonic_now(), &camera) {
-                    *lock(&self.shared.entry(camera.clone()).or_default().clock) = Some(clock);
-                }
+                self.set_clock(&camera);
                 self.subscribers.appended(&camera);
             }
             EdgeOutput::Decode { camera, link, frame } => {
@@ -248,6 +254,13 @@ impl Driver {
                 }
                 self.subscribers.camera_changed(&camera, up, reason.as_ref());
             }
+        }
+    }
+
+    /// Whoever reads the newest frame of a camera is to know how old it is.
+    fn set_clock(&mut self, camera: &CameraName) {
+        if let Some(clock) = self.broker.capture_clock(monotonic_now(), camera) {
+            *lock(&self.shared.entry(camera.clone()).or_default().clock) = Some(clock);
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
 use mez_core::contract::{Contract, ContractState};
-use mez_core::frame::FrameId;
+use mez_core::frame::{ChainKinds, FrameId};
 use mez_core::history::PastWish;
 use mez_core::keeping::Keeping;
 use mez_core::name::{CameraName, CameraPattern};
@@ -38,6 +38,29 @@ pub struct EdgeHandle {
     pub(super) places: Arc<PastPlaces>,
     pub(super) profiles: Arc<ProfileStore>,
     pub(super) standings: Arc<Mutex<Standings>>,
+}
+
+/// Which frames an application wants, and how.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Which part of time, and newest or every.
+    pub span: Span,
+    /// What it asks of the past. Default: all of it, as it is held.
+    pub past: PastWish,
+    /// Which chains it decodes itself: of those, present frames come as they came from their camera. Default: none.
+    pub chains: ChainKinds,
+    /// Its name, for people. Default: none.
+    pub application: String,
+    /// The profile that its contract names. Default: none.
+    pub profile: Option<Arc<HeldProfile>>,
+}
+
+impl Wish {
+    /// The defaults, for a span.
+    pub fn new(span: Span) -> Self {
+        let (chains, application) = (ChainKinds::NONE, String::new());
+        Self { span, past: PastWish::ALL, chains, application, profile: None }
+    }
 }
 
 /// How contracts stand, by camera: as many entries as subscriptions have cameras.
@@ -86,18 +109,17 @@ impl EdgeHandle {
         contract: Contract,
         span: Span,
     ) -> Result<EdgeSubscription, Stopped> {
-        self.subscribe_as(pattern, contract, (span, PastWish::ALL), String::new(), None).await
+        self.subscribe_as(pattern, contract, Wish::new(span)).await
     }
 
-    /// The same for an application with a name, with the profile that the contract names, and with what it asks of the past.
+    /// The same with all that an application can wish.
     pub async fn subscribe_as(
         &self,
         pattern: CameraPattern,
         contract: Contract,
-        (span, past): (Span, PastWish),
-        application: String,
-        profile: Option<Arc<HeldProfile>>,
+        wish: Wish,
     ) -> Result<EdgeSubscription, Stopped> {
+        let Wish { span, past, chains, application, profile } = wish;
         let id = SubscriptionId(self.next_subscription.fetch_add(1, Ordering::Relaxed));
         let (mailbox, clock) = (Arc::new(Mailbox::default()), anchor());
         let (answer, connected) = oneshot::channel();
@@ -105,7 +127,8 @@ impl EdgeHandle {
         let live = span.begin.is_none();
         let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
         let keeping = live.then(|| Keeping::new(id, contract.clone(), sized));
-        let asked = Asked { pattern, contract, span, clock, application: application.clone(), profile };
+        let asked =
+            Asked { pattern, contract, span, chains, clock, application: application.clone(), profile };
         let request = Request::Subscribe(id, Box::new(asked), Arc::clone(&mailbox), answer);
         self.requests.send(request).await.map_err(|_| Stopped)?;
         // From here on dropping the subscription takes it back.
@@ -119,6 +142,7 @@ impl EdgeHandle {
             application,
             standings: Arc::clone(&self.standings),
             waiting: None,
+            chains_lost: 0,
             requests: self.requests.clone(),
         };
         let connected = connected.await.map_err(|_| Stopped)?;

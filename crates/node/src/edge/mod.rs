@@ -19,7 +19,7 @@ use mez_core::name::CameraName;
 use tokio::sync::{mpsc, watch};
 
 use self::driver::Driver;
-pub use self::handle::{EdgeHandle, Standing};
+pub use self::handle::{EdgeHandle, Standing, Wish};
 pub(crate) use self::request::Cameras;
 pub use self::subscription::{EdgeSubscription, Served};
 use self::transcode::Decoders;

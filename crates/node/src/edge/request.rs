@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, ReplyError, SubscriptionId};
 use mez_core::contract::Contract;
-use mez_core::frame::FrameId;
+use mez_core::frame::{ChainKinds, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::Span;
@@ -20,6 +20,7 @@ pub(super) struct Asked {
     pub(super) pattern: CameraPattern,
     pub(super) contract: Contract,
     pub(super) span: Span,
+    pub(super) chains: ChainKinds,
     pub(super) clock: ClockAnchor,
     pub(super) application: String,
     pub(super) profile: Option<Arc<HeldProfile>>,
@@ -29,6 +30,8 @@ pub(super) enum Request {
     Subscribe(SubscriptionId, Box<Asked>, Arc<Mailbox>, oneshot::Sender<usize>),
     Update(SubscriptionId, Box<Contract>, Option<Arc<HeldProfile>>),
     Unsubscribe(SubscriptionId),
+    /// A subscription waits for another chain of a camera.
+    ChainLost(CameraName),
     History(Box<(CameraName, PastQuery)>, oneshot::Sender<PastAnswer>),
     Cameras(oneshot::Sender<Vec<CameraInfo>>),
     Reply(Box<(CameraName, FrameId, String, Bytes)>, oneshot::Sender<Result<(), ReplyError>>),

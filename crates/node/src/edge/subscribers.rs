@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use mez_core::broker::edge::{CameraView, CaptureClock, SubscriptionId};
+use mez_core::frame::ChainKinds;
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
 use tokio::sync::Notify;
@@ -34,6 +35,8 @@ pub(super) struct Mailbox {
 #[derive(Default)]
 pub(super) struct Letters {
     pub(super) attached: Vec<Attached>,
+    /// Frames as they came, of cameras that were attached.
+    pub(super) chains: Vec<AttachedChains>,
     pub(super) changes: VecDeque<(CameraName, bool, Option<String>)>,
     /// Something has changed that bears on the contract.
     pub(super) view_changed: bool,
@@ -49,9 +52,14 @@ pub(super) struct Attached {
     pub(super) shared: Arc<SharedCamera>,
 }
 
+/// A camera's frames as they came that a subscription is to read beside its log, and which of them its application decodes.
+pub(super) type AttachedChains = (CameraName, LogReader, ChainKinds);
+
 struct Subscriber {
     pattern: CameraPattern,
     mailbox: Arc<Mailbox>,
+    /// It reads frames as they come.
+    takes_chains: bool,
     /// Held for its cameras.
     profile: Option<Arc<HeldProfile>>,
 }
@@ -68,7 +76,7 @@ impl Subscribers {
         mailbox: Arc<Mailbox>,
         profile: Option<Arc<HeldProfile>>,
     ) {
-        self.0.insert(id, Subscriber { pattern, mailbox, profile });
+        self.0.insert(id, Subscriber { pattern, mailbox, takes_chains: false, profile });
     }
 
     /// Gives the profile of the subscription that is gone, if nobody uses it any longer.
@@ -104,6 +112,21 @@ impl Subscribers {
             lock(&mailbox.letters).attached.push(attached);
             mailbox.changed.notify_one();
         }
+    }
+
+    /// The same for frames as they come.
+    pub(super) fn attach_chains(&mut self, id: SubscriptionId, attached: AttachedChains) {
+        if let Some(Subscriber { mailbox, takes_chains, .. }) = self.0.get_mut(&id) {
+            *takes_chains = true;
+            lock(&mailbox.letters).chains.push(attached);
+            mailbox.changed.notify_one();
+        }
+    }
+
+    /// There is one more among a camera's frames as they came.
+    pub(super) fn came(&self, camera: &CameraName) {
+        let takes = self.0.values().filter(|known| known.takes_chains && known.pattern.matches(camera));
+        takes.for_each(|known| known.mailbox.changed.notify_one());
     }
 
     /// A frame has been appended to a camera's log.

@@ -13,6 +13,7 @@ use mez_core::subscription::{Delivery, Next, NotHeld};
 use mez_core::trace::Trace;
 use mez_core::units::{ClockAnchor, Instant};
 use tokio::sync::mpsc;
+use tracing::debug;
 
 use super::handle::{Standing, Standings};
 use super::request::Request;
@@ -74,6 +75,8 @@ pub struct EdgeSubscription {
     pub(super) application: String,
     pub(super) standings: Arc<Mutex<Standings>>,
     pub(super) waiting: Option<usize>,
+    /// How often the application was too slow for a chain.
+    pub(super) chains_lost: u64,
     pub(super) requests: mpsc::Sender<Request>,
 }
 impl EdgeSubscription {
@@ -122,6 +125,14 @@ impl EdgeSubscription {
         measured.into_iter().for_each(|(camera, accuracy)| keeping.handle_accuracy(now, &camera, accuracy));
     }
 
+    /// The application cannot decode what it gets of a camera's chain any further: it gets stills, and the camera is asked for another
+    /// chain, at most once in two seconds for all who ask.
+    pub fn restart_chain(&mut self, camera: CameraName) {
+        self.reading.leave_chain(&camera);
+        // Where the broker has too much to do, the chain ends by itself after a while.
+        let _ = self.requests.try_send(Request::ChainLost(camera));
+    }
+
     /// What is there now, if anything.
     pub fn try_next(&mut self) -> Option<Served> {
         let now = monotonic_now();
@@ -133,6 +144,9 @@ impl EdgeSubscription {
                     keeping.attach(now, camera.clone());
                 }
                 self.reading.attach_from(camera, log, present);
+            }
+            for (camera, log, kinds) in letters.chains.drain(..) {
+                self.reading.take_chains(&camera, log, kinds);
             }
             if std::mem::take(&mut letters.view_changed)
                 && let Some(keeping) = &mut self.keeping
@@ -153,7 +167,12 @@ impl EdgeSubscription {
             return Some(Served::Contract(change));
         }
         loop {
-            match self.reading.next(self.clock.wall_at(now)) {
+            let next = self.reading.next(self.clock.wall_at(now));
+            let lost = std::mem::replace(&mut self.chains_lost, self.reading.chains_lost());
+            if self.chains_lost > lost {
+                debug!(subscription = self.id.0, application = self.application, "too slow for a chain");
+            }
+            match next {
                 Next::Frame(delivery) => {
                     if let Some(served) = self.judge(now, delivery) {
                         return Some(served);
@@ -188,12 +207,19 @@ impl EdgeSubscription {
         let Some(keeping) = &mut self.keeping else {
             return Some(Served::Frame { delivery, captured, trace, verdict: None });
         };
+        let chained = meta.encoding.is_chained().then(|| delivery.camera.clone());
         let view = shared.map(|shared| Arc::clone(&lock(&shared.view))).unwrap_or_default();
         match keeping.judge(now, delivery, captured.map(|(at, _)| at), &view) {
             Judged::Deliver(delivery, verdict) => {
                 Some(Served::Frame { delivery, captured, trace, verdict: Some(verdict) })
             }
-            Judged::Withheld => None,
+            Judged::Withheld => {
+                // The rest of its chain needs it.
+                if let Some(camera) = chained {
+                    self.reading.leave_chain(&camera);
+                }
+                None
+            }
         }
     }
 

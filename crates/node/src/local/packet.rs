@@ -50,6 +50,8 @@ pub enum Kind {
     UpdateContract = 12,
     /// [`pb::ReportAccuracyRequest`], [`pb::ReportAccuracyResponse`].
     ReportAccuracy = 13,
+    /// [`pb::RestartChainRequest`], [`pb::RestartChainResponse`].
+    RestartChain = 14,
 }
 
 impl Kind {
@@ -69,6 +71,7 @@ impl Kind {
             Mapped,
             UpdateContract,
             ReportAccuracy,
+            RestartChain,
         ];
         all.into_iter().find(|kind| *kind as u8 == code)
     }

@@ -104,6 +104,13 @@ async fn converse(
                 };
                 answer(writer, Kind::ReportAccuracy, response).await?;
             }
+            Kind::RestartChain => {
+                let response = match broker {
+                    Broker::Edge(api) => api.restart_chain(principal, &packet.decode(Kind::RestartChain)?),
+                    Broker::Camera(_) => Err(not_here("a camera broker hands on what was published")),
+                };
+                answer(writer, Kind::RestartChain, response).await?;
+            }
             Kind::GetCameraInfo => {
                 let response = match broker {
                     Broker::Edge(api) => api.camera_info(packet.decode(Kind::GetCameraInfo)?).await,

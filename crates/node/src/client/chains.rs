@@ -1,0 +1,262 @@
+//! Chains as a program sees them: every frame of a chain is decoded here, and the program is handed pictures, of which the newest wins.
+//!
+//! Each camera has a decoder on threads of its own, as at the edge (`edge/transcode.rs`). One that panics or hangs costs its frame, and
+//! what comes then are stills, until the camera begins another chain.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::frame::{ChainLink, Encoding, Epoch, Sequence, SkipCounts, SkipReason};
+use mez_core::name::CameraName;
+use mez_media::jpeg::PIXELS_MAX_DEFAULT;
+use mez_media::stream::{StreamDecodeError, StreamDecoder};
+use mez_media::worker::Worker;
+use tokio::sync::{mpsc, oneshot};
+use tracing::warn;
+
+use super::frame::ReceivedFrame;
+use crate::memory::buffer;
+
+/// How long a frame may take to be decoded. It takes about 10 ms at 1080p.
+const TIME_MAX: Duration = Duration::from_millis(250);
+/// Frames of one camera that may wait for its decoder; while one more has come, the connection waits.
+const WAITING_MAX: usize = 8;
+/// The same failure of one camera is logged again only after so many others.
+const LOGGED_ONCE_IN: u64 = 100;
+
+/// Who gets what decoders make.
+pub(super) trait Sink: Send + Sync + 'static {
+    /// A frame that decodes by itself: one that came so, or the pixels of one that did not.
+    fn put(&self, frame: Box<ReceivedFrame>);
+    /// A camera's chain cannot be decoded any further.
+    fn restart(&self, camera: &CameraName);
+}
+
+/// The decoders of a subscription's cameras. They stop when this is dropped.
+pub(super) struct ChainDecoders<S> {
+    /// As many as the edge has cameras.
+    cameras: HashMap<CameraName, Decoder>,
+    /// Frames that found no decoder, with what was skipped before them.
+    owed: HashMap<CameraName, SkipCounts>,
+    /// Every picture is wanted, and not only the newest.
+    every: bool,
+    sink: Arc<S>,
+}
+
+impl<S: Sink> ChainDecoders<S> {
+    /// No decoders yet.
+    pub(super) fn new(every: bool, sink: Arc<S>) -> Self {
+        Self { cameras: HashMap::new(), owed: HashMap::new(), every, sink }
+    }
+
+    /// Takes a frame. Waits while its camera's decoder has too much to do; where every picture is wanted, until this one has been put.
+    pub(super) async fn take(&mut self, mut frame: Box<ReceivedFrame>) {
+        let camera = frame.camera.clone();
+        let is_chained = frame.meta.encoding.is_chained();
+        if !self.cameras.contains_key(&camera) {
+            frame.skipped.merge(&self.owed.remove(&camera).unwrap_or_default());
+            if !is_chained {
+                return self.sink.put(frame);
+            }
+            let worker = Worker::new("mez decode", decoder);
+            match Decoder::start(camera.clone(), worker, self.every, Arc::clone(&self.sink)) {
+                Ok(decoder) => _ = self.cameras.insert(camera.clone(), decoder),
+                Err(error) => warn!(%camera, "frames of this camera cannot be decoded: {error}"),
+            }
+        }
+        // Stills as well, so that frames keep their order.
+        let refused = match self.cameras.get(&camera) {
+            Some(decoder) => decoder.give(frame, self.every).await.err(),
+            None => Some(frame),
+        };
+        if let Some(frame) = refused {
+            self.cameras.remove(&camera);
+            let owed = self.owed.entry(camera.clone()).or_default();
+            owed.merge(&frame.skipped);
+            owed.add(SkipReason::NotDecoded, 1);
+            self.sink.restart(&camera);
+        }
+    }
+
+    /// Waits until all that was taken has been put or has failed, and gives what is left to account for of each camera. What comes next is of
+    /// other chains.
+    pub(super) async fn finish(&mut self) -> HashMap<CameraName, SkipCounts> {
+        let mut owed = std::mem::take(&mut self.owed);
+        for (camera, decoder) in self.cameras.drain() {
+            let (answer, answered) = oneshot::channel();
+            if decoder.work.send(Job::Finish(answer)).await.is_ok()
+                && let Ok(rest) = answered.await
+            {
+                owed.entry(camera).or_default().merge(&rest);
+            }
+        }
+        owed
+    }
+}
+
+enum Job {
+    /// A frame, and who waits until it is done.
+    Frame(Box<ReceivedFrame>, Option<oneshot::Sender<()>>),
+    /// Whoever asks for what is left to account for.
+    Finish(oneshot::Sender<SkipCounts>),
+}
+
+struct Decoder {
+    work: mpsc::Sender<Job>,
+    /// Frames that were given to it and that it has not begun with.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Decoder {
+    fn start<S: Sink>(camera: CameraName, worker: Work, every: bool, sink: Arc<S>) -> std::io::Result<Self> {
+        let (work, mut todo) = mpsc::channel(WAITING_MAX);
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let left = Arc::clone(&waiting);
+        let owed = SkipCounts::default();
+        let mut serving = Serving { camera, worker, sink, last: None, owed, failures: 0 };
+        let serve = move || {
+            while let Some(job) = todo.blocking_recv() {
+                match job {
+                    Job::Frame(frame, done) => {
+                        // Of frames that wait, only the last is shown. All are decoded.
+                        let is_last = left.fetch_sub(1, Ordering::AcqRel) == 1;
+                        serving.frame(frame, every || is_last);
+                        let _ = done.map(|done| done.send(()));
+                    }
+                    Job::Finish(answer) => _ = answer.send(std::mem::take(&mut serving.owed)),
+                }
+            }
+        };
+        thread::Builder::new().name("mez decoder".into()).spawn(serve)?;
+        Ok(Self { work, waiting })
+    }
+
+    /// Gives it a frame; the frame comes back if its thread is gone.
+    async fn give(&self, frame: Box<ReceivedFrame>, wait: bool) -> Result<(), Box<ReceivedFrame>> {
+        let (done, is_done) = oneshot::channel();
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let sent = self.work.send(Job::Frame(frame, wait.then_some(done))).await;
+        if let Err(mpsc::error::SendError(Job::Frame(frame, _))) = sent {
+            return Err(frame);
+        }
+        if wait {
+            let _ = is_done.await;
+        }
+        Ok(())
+    }
+}
+
+/// What a decoder's thread knows.
+struct Serving<S> {
+    camera: CameraName,
+    worker: Work,
+    sink: Arc<S>,
+    /// The epoch of the last frame.
+    last: Option<Epoch>,
+    /// Frames since the last that was put.
+    owed: SkipCounts,
+    failures: u64,
+}
+
+impl<S: Sink> Serving<S> {
+    fn frame(&mut self, mut frame: Box<ReceivedFrame>, wanted: bool) {
+        if frame.meta.encoding.is_chained() {
+            let epoch = frame.meta.id.epoch;
+            let task = Task {
+                encoding: frame.meta.encoding,
+                sequence: frame.meta.id.sequence,
+                chain: frame.meta.chain,
+                payload: std::mem::take(&mut frame.payload),
+                afresh: self.last.replace(epoch).is_some_and(|last| last != epoch),
+                wanted,
+            };
+            match self.decoded(&frame, task) {
+                Ok(Some(picture)) => show(&mut frame, picture),
+                Ok(None) => return self.not_put(&frame, SkipReason::ApplicationBusy),
+                Err(()) => {
+                    self.not_put(&frame, SkipReason::NotDecoded);
+                    return self.sink.restart(&self.camera);
+                }
+            }
+        }
+        frame.skipped.merge(&std::mem::take(&mut self.owed));
+        self.sink.put(frame);
+    }
+
+    fn decoded(&mut self, frame: &ReceivedFrame, task: Task) -> Result<Option<Picture>, ()> {
+        let error: Box<dyn std::error::Error> = match self.worker.run(task, TIME_MAX) {
+            Ok(Ok(picture)) => return Ok(picture),
+            Ok(Err(error)) => error.into(),
+            Err(error) => error.into(),
+        };
+        if self.failures.is_multiple_of(LOGGED_ONCE_IN) {
+            let (camera, id, failures) = (&self.camera, frame.meta.id, self.failures);
+            warn!(%camera, frame = %id, failures, "a frame was not decoded: {error}");
+        }
+        self.failures += 1;
+        Err(())
+    }
+
+    fn not_put(&mut self, frame: &ReceivedFrame, reason: SkipReason) {
+        self.owed.merge(&frame.skipped);
+        self.owed.add(reason, 1);
+    }
+}
+
+/// A frame is what was decoded of it; its rung still says what the camera did.
+fn show(frame: &mut ReceivedFrame, picture: Picture) {
+    let Picture { pixels, width, height } = picture;
+    frame.payload = pixels;
+    frame.meta.encoding = Encoding::Bgr8;
+    frame.meta.chain = ChainLink::still(frame.meta.id.sequence);
+    (frame.meta.width, frame.meta.height) = (width, height);
+}
+
+/// A frame of a chain for the thread that decodes.
+struct Task {
+    encoding: Encoding,
+    sequence: Sequence,
+    chain: ChainLink,
+    payload: Bytes,
+    /// It is to forget what it holds.
+    afresh: bool,
+    /// The picture is wanted.
+    wanted: bool,
+}
+
+/// Pixels: blue, green and red, 8 bits each, row after row.
+struct Picture {
+    pixels: Bytes,
+    width: u32,
+    height: u32,
+}
+
+type Work = Worker<Task, Result<Option<Picture>, StreamDecodeError>>;
+
+/// The state and the work of the thread that decodes.
+fn decoder() -> impl FnMut(Task) -> Result<Option<Picture>, StreamDecodeError> {
+    let mut decoder = StreamDecoder::new(PIXELS_MAX_DEFAULT);
+    move |task| {
+        let Task { encoding, sequence, chain, payload, afresh, wanted } = task;
+        if afresh {
+            decoder.forget();
+        }
+        if !wanted {
+            decoder.advance(encoding, sequence, &chain, &payload)?;
+            return Ok(None);
+        }
+        // Only pixels that are not coded need to be told their size.
+        let image = decoder.decode(encoding, sequence, &chain, (0, 0), &payload)?;
+        let mut pixels = buffer(image.data().len());
+        pixels.extend_from_slice(image.data());
+        Ok(Some(Picture { pixels: pixels.freeze(), width: image.width(), height: image.height() }))
+    }
+}
+
+#[cfg(test)]
+#[path = "chains_tests.rs"]
+mod tests;
