@@ -39,6 +39,8 @@ class Relay:
         self._failure: BaseException | None = None
         self.connections = 0
         """UDP clients and TCP connections so far: a broker that dials anew is another."""
+        self.tcp_bytes = 0
+        """That were passed on over TCP so far, both ways together."""
         self._udp, self._tcp = _pair()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._udp, selectors.EVENT_READ, self._from_client)
@@ -174,6 +176,7 @@ class _Passer:
         try:
             piece = self._one.recv(PIECE_BYTES_MAX)
             if piece:
+                self._relay.tcp_bytes += len(piece)
                 self._other.sendall(piece)
                 return
         except OSError:

@@ -6,6 +6,7 @@ from mez_bench.experiment import Experiment
 from mez_bench.experiments.awstream import AWSTREAM_EXPERIMENT
 from mez_bench.experiments.breakdown import BREAKDOWN
 from mez_bench.experiments.camera import CAMERA_COST
+from mez_bench.experiments.chains import CHAINS
 from mez_bench.experiments.channel import CHANNEL
 from mez_bench.experiments.flame import FLAME
 from mez_bench.experiments.knobs import KNOBS
@@ -26,6 +27,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         SUBSCRIBERS,
         BREAKDOWN,
         CAMERA_COST,
+        CHAINS,
         OUTAGE,
         CHANNEL,
         FLAME,
