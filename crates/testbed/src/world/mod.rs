@@ -37,8 +37,8 @@ use std::time::Duration;
 use mez_core::profile::{ProfileHash, SizedProfile};
 
 use self::application::Application;
-pub(crate) use self::application::reply_to;
 pub use self::application::Told;
+pub(crate) use self::application::reply_to;
 pub use self::bug::Bug;
 pub use self::camera::CameraCounts;
 use self::camera::CameraHost;

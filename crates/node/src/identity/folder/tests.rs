@@ -23,8 +23,7 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
-        let host =
-            Self { site: TemporarySite::create(&harbour()).unwrap(), folder: TempDir::new().unwrap() };
+        let host = Self { site: TemporarySite::create(&harbour()).unwrap(), folder: TempDir::new().unwrap() };
         host.close(0o700);
         let public = AUTHORITY_CERTIFICATE;
         std::fs::copy(host.site.keys().path().join(public), host.folder.path().join(public)).unwrap();
