@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::controller::settle::Verdict;
+use mez_core::controller::share::Step;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
     SkipReason,
@@ -18,8 +19,8 @@ use mez_core::setting::{Jpeg, Quality};
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
-    Abilities, Demand, DiskStatus, FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest, Message,
-    Outlook, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, Settled, Status,
+    Abilities, Claim, Demand, DiskStatus, FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest, Message,
+    Outlook, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, Settled, Share, Status,
     VERSION, Welcome,
 };
 use mez_media::jpeg::{Encoder, Sampling};
@@ -196,6 +197,27 @@ fn messages() -> Vec<(&'static str, Message)> {
                     Some(Verdict::Outvoted),
                     Some(Verdict::Infeasible),
                     None,
+                ],
+            }),
+        ),
+        (
+            "share",
+            Message::Share(Share::Cap {
+                frame_bytes_max: 24_000,
+                lifetime: Duration::from_millis(300),
+                later: Duration::from_millis(13),
+            }),
+        ),
+        ("share-shed", Message::Share(Share::SHED)),
+        (
+            "claim",
+            Message::Claim(Claim {
+                interval: Duration::from_micros(66_667),
+                latency_bound: Duration::from_millis(100),
+                floor: 1,
+                steps: vec![
+                    Step { bytes: 8_000.0, accuracy: 0.85 },
+                    Step { bytes: 20_000.0, accuracy: 0.92 },
                 ],
             }),
         ),

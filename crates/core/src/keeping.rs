@@ -280,6 +280,7 @@ impl Keeping {
             one_way_delay: view.one_way_delay,
             is_away: !view.connected,
             infeasible_since: self.given_up(view).or(view.infeasible_since.filter(|_| own)),
+            shed: view.shed.clone(),
             unverified: self.why_unverified(own, view),
             conflict: self.conflict(view).unwrap_or_default(),
         }

@@ -13,6 +13,7 @@ use mez_core::broker::{
 };
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::controller::settle::Verdict;
+use mez_core::controller::share::Step;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FRAME_BYTES_MAX, FrameId, FrameMeta, RUNG_BYTES_MAX, Reference,
     Rung, Sequence, SkipRange, SkipReason,
@@ -21,11 +22,11 @@ use mez_core::history::{PastQuery, Reach};
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
-    ALPN, Abilities, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FrameHeader, Hello,
-    HistoryCode, HistoryEnd, HistoryRequest, MESSAGE_BYTES_MAX, Message, MessageBuffer, Outlook,
-    PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse, RECORD_BYTES_MAX,
-    REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, Report, SKIP_RANGES_MAX, Settled, Status,
-    TEXT_BYTES_MAX, VERSION, Welcome,
+    ALPN, Abilities, CLAIM_RUNGS_MAX, CONTRACTS_MAX, Claim, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX,
+    FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest, MESSAGE_BYTES_MAX, Message, MessageBuffer,
+    Outlook, PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse,
+    RECORD_BYTES_MAX, REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, Report, SKIP_RANGES_MAX, Settled,
+    Share, Status, TEXT_BYTES_MAX, VERSION, Welcome,
 };
 
 use self::document::{blocks, hex};
@@ -127,6 +128,26 @@ fn messages() -> Vec<(&'static str, Message)> {
             Message::Settled(Settled {
                 revision: 3,
                 verdicts: vec![Some(Verdict::Kept), Some(Verdict::Conflict { with: 0 })],
+            }),
+        ),
+        (
+            "share",
+            Message::Share(Share::Cap {
+                frame_bytes_max: 24_000,
+                lifetime: Duration::from_millis(300),
+                later: Duration::from_millis(13),
+            }),
+        ),
+        (
+            "claim",
+            Message::Claim(Claim {
+                interval: Duration::from_micros(66_667),
+                latency_bound: Duration::from_millis(100),
+                floor: 1,
+                steps: vec![
+                    Step { bytes: 8_000.0, accuracy: 0.85 },
+                    Step { bytes: 20_000.0, accuracy: 0.92 },
+                ],
             }),
         ),
         ("profile-request", Message::ProfileRequest(ProfileRequest { hash: [0xab; 32], offset: 8_192 })),
@@ -306,6 +327,7 @@ fn limits_and_times_are_those_of_the_code() {
         ("NUMBER_MAX", NUMBER_MAX),
         ("PROFILE_BYTES_MAX", PROFILE_BYTES_MAX.into()),
         ("PROFILE_PART_BYTES_MAX", PROFILE_PART_BYTES_MAX as u64),
+        ("CLAIM_RUNGS_MAX", CLAIM_RUNGS_MAX as u64),
         ("HISTORY_REQUESTS_MAX", HISTORY_REQUESTS_MAX as u64),
         ("HISTORY_FRAMES_MAX", u64::from(HISTORY_FRAMES_MAX)),
     ] {

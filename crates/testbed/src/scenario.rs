@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::controller::share::{Channels, DeclaredChannel};
 use mez_core::history::Reach;
 use mez_core::profile::{Profile, ProfileHash, RungProfile, SizedProfile};
 use mez_core::setting::Setting;
@@ -56,7 +57,8 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let needed = most * (count + 8) * 2 * cameras_max as u64;
     let log_bytes_max = (random.within(6..=64) << 20).max(needed);
     let disk = random.one_in(4).then(|| disk(&mut random));
-    let edge = EdgeSpec { log_bytes_max, disk, ..EdgeSpec::default() };
+    let channels = declared(seed);
+    let edge = EdgeSpec { log_bytes_max, disk, channels, ..EdgeSpec::default() };
     let mut world = World::seeded_with(seed, edge);
     let medium = shared(&mut random, &specs).map(|spec| world.medium(spec));
     let cameras: Vec<CameraId> = ["dock/cam1", "dock/cam2", "yard/cam1"]
@@ -80,6 +82,19 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     }
     world.at(Moment::START + (length - QUIET), Action::Heal);
     (world, length)
+}
+
+/// What the edge is told of channels, which may or may not be so. Drawn apart, so that a seed means what it did without it.
+fn declared(seed: u64) -> Channels {
+    let mut random = Random::seeded(seed ^ 0x6368_616e_6e65_6c73);
+    let all: &[&str] = match random.within(0..=5) {
+        0 | 1 => &["all=**"],
+        2 => &["dock:sum=dock/*", "yard=yard/*"],
+        3 => &["some=*/cam1"],
+        _ => &[],
+    };
+    let channel = |text: &&str| text.parse::<DeclaredChannel>().expect("a channel that makes sense");
+    Channels::new(all.iter().map(channel).collect()).expect("few, of different names")
 }
 
 /// A log on disk, which keeps more or less than memory does.

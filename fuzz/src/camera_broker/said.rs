@@ -11,7 +11,7 @@ use mez_core::history::{PastAnswer, PastQuery, Reach};
 use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, Hello, HistoryCode, HistoryEnd, HistoryRequest, Message, Outlook,
-    PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, RefuseCode, Report, Settled, Status, VERSION,
+    PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, RefuseCode, Report, Settled, Share, Status, VERSION,
     Welcome,
 };
 
@@ -21,6 +21,17 @@ use crate::script::{NUMBERS, PAUSES, pick};
 
 /// As long as a rung's name may be, and none.
 const NO_RUNG: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+
+/// What an edge says that the camera has of a channel, and for how long.
+fn share(c: u8) -> Share {
+    let lifetime = Duration::from_millis(u64::from(c >> 3) * 60);
+    let frame_bytes_max = 10u32.saturating_pow(u32::from(c & 7));
+    match c & 3 {
+        0 => Share::Free,
+        1 => Share::Shed { lifetime },
+        _ => Share::Cap { frame_bytes_max, lifetime, later: lifetime },
+    }
+}
 
 impl World {
     /// Pings, and their answers.
@@ -65,6 +76,7 @@ impl World {
             }),
             2 => Message::Reply { frame, application: "a".into(), payload: Bytes::new() },
             3 => Message::Refresh { frame: self.last_sent.filter(|_| c & 1 == 0).unwrap_or(frame) },
+            4 if c & 3 == 3 => Message::Share(share(c >> 2)),
             4 => Message::DiskStatus(DiskStatus::default()),
             5 if c & 1 == 0 => Message::Outlook(Outlook::default()),
             5 if c & 2 == 0 => Message::Settled(Settled::default()),

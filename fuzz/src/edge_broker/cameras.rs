@@ -1,9 +1,12 @@
 //! What cameras say to an edge.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::Decoded;
 use mez_core::controller::settle::Verdict;
+use mez_core::controller::share::Step;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
     SkipReason,
@@ -11,7 +14,7 @@ use mez_core::frame::{
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, Instant, Timestamp};
 use mez_core::wire::{
-    Abilities, Demand, DiskStatus, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message, Outlook,
+    Abilities, Claim, Demand, DiskStatus, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message, Outlook,
     ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, Settled, Status, VERSION,
     Welcome,
 };
@@ -214,6 +217,17 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
         }),
         6 => Message::Refuse { code: RefuseCode::Full, text: String::new() },
         7 => Message::Demand(Demand::default()),
+        9 => Message::Claim(Claim {
+            interval: Duration::from_millis(u64::from(c >> 4)),
+            latency_bound: Duration::from_millis(100),
+            floor: usize::from(c & 3),
+            steps: (1..=c & 7)
+                .map(|place| Step {
+                    bytes: (number % (1 << 20)) as f64 + f64::from(place),
+                    accuracy: f64::from(place) / 8.0,
+                })
+                .collect(),
+        }),
         10 => Message::DiskStatus(DiskStatus { bytes: number, lost: number, degraded: String::new() }),
         11 | 12 => Message::Outlook(Outlook {
             link_rate: (c & 1 == 0).then_some(BitsPerSecond(number as f64)),

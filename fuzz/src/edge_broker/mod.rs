@@ -31,6 +31,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use mez_core::broker::edge::{EdgeBroker, EdgeConfig, Peer, SubscriptionId};
 use mez_core::broker::{LinkId, NUMBER_MAX};
+use mez_core::controller::share::Channels;
 use mez_core::frame::{Epoch, Frame, FrameId, Quality, Sequence};
 use mez_core::history::{PastQuery, Reach};
 use mez_core::keeping::Keeping;
@@ -133,8 +134,8 @@ impl World {
             cameras_max: CAMERAS_MAX,
             frame_bytes_max: FRAME_BYTES_MAX,
             history_bytes_max: HISTORY_BYTES_MAX,
+            channels: Channels::new(vec!["all=**".parse().expect("a channel")]).expect("one channel"),
             software: "fuzz".into(),
-            ..EdgeConfig::default()
         };
         Self {
             broker: EdgeBroker::new(config),

@@ -175,6 +175,24 @@ impl Offer<'_> {
         }
     }
 
+    /// Mean bytes of a rung that have to pass in each interval between published frames, or as many for as long as the bound, whichever is more: of
+    /// frames that are followed by such as are left out, a part.
+    pub fn bytes_needed(&self, rung: usize) -> f64 {
+        let mean = self.ladder.rungs()[rung].bytes.mean;
+        let every = self.coding.map_or(1, |coding| coding.every[rung].max(1));
+        if every == 1 {
+            return mean;
+        }
+        let within_bound = mean * self.interval.as_secs_f64() / self.latency_bound.as_secs_f64().max(1e-3);
+        (mean / f64::from(every)).max(within_bound).min(mean)
+    }
+
+    /// Whether the cap, as long as it lasts, allows a rung.
+    pub fn allows(&self, rung: usize) -> bool {
+        let live = self.cap.filter(|cap| self.now < cap.until);
+        live.is_none_or(|cap| self.bytes_needed(rung) <= cap.frame_bytes_max)
+    }
+
     /// The place of the highest rung that the cap allows, given what would be chosen without a cap. Never below `floor`.
     pub fn capped(&self, chosen: usize, floor: usize) -> usize {
         let Some(cap) = self.cap else { return chosen };

@@ -65,6 +65,8 @@ pub struct Surroundings {
     pub is_away: bool,
     /// Since when the camera has seen no rung that keeps the contract.
     pub infeasible_since: Option<Instant>,
+    /// Since when there has been no room for the camera on a channel that it shares with others, and why.
+    pub shed: Option<(Instant, String)>,
     /// Why nothing is known of accuracies; empty where something is.
     pub unverified: String,
     /// What stands against the contract besides the link; may be empty.
@@ -195,12 +197,17 @@ impl Monitor {
             return (state, "the camera is not connected".to_owned());
         }
         // Frames that came since then count more than what the camera says.
-        let lasts = around.infeasible_since.is_some_and(|since| {
+        let shed_since = around.shed.as_ref().map(|(since, _)| *since);
+        let lasts = around.infeasible_since.into_iter().chain(shed_since).min().is_some_and(|since| {
             let came = self.frames.iter().filter(|(at, _)| *at >= since).map(|(_, outcome)| outcome);
             let kept = came.clone().filter(|outcome| !outcome.infeasible).count();
             now.saturating_since(since) >= INFEASIBLE_LASTS
                 && kept as f64 <= (1.0 - INFEASIBLE_SHARE) * came.count() as f64
         });
+        // Without a floor no frame says so: what comes is as it was published, and most of it does not come.
+        let lasts = lasts
+            || contract.accuracy_floor.is_none()
+                && shed_since.is_some_and(|since| now.saturating_since(since) >= INFEASIBLE_LASTS);
         let frames = counts.frames as f64;
         let mostly = counts.frames > 0
             && counts.infeasible as f64 >= INFEASIBLE_SHARE * frames
@@ -291,6 +298,9 @@ impl Monitor {
     }
 
     fn infeasible_text(&self, around: &Surroundings) -> String {
+        if let Some((_, why)) = &around.shed {
+            return why.clone();
+        }
         let floor = self.contract.accuracy_floor;
         let wanted =
             floor.map_or_else(|| "the cheapest setting".to_owned(), |floor| format!("the floor {floor}"));
@@ -402,6 +412,19 @@ mod tests {
         let brisk = after(Contract { min_fps: 20.0, ..contract() }, |_| GOOD);
         let text = "14 frames in the last second, 20 asked; the camera publishes 15.0 fps";
         assert_eq!(brisk.describe(at(1010), &around), (ContractState::LatencyMiss, text.into()));
+
+        let why = "the channel hall carries 2.1 Mbit/s; cameras of higher priority take it";
+        let shed = Surroundings { shed: Some((at(600), why.into())), ..around.clone() };
+        let marked = after(contract(), |frame| FrameOutcome { infeasible: frame > 8, ..GOOD });
+        assert_eq!(marked.describe(at(1000), &shed), (ContractState::Infeasible, why.into()));
+        assert_eq!(
+            after(contract(), |_| GOOD).describe(at(1000), &shed).0,
+            ContractState::Ok,
+            "its frames suffice"
+        );
+        let as_it_is = Contract { accuracy_floor: None, ..contract() };
+        let told = after(as_it_is, |_| GOOD).describe(at(1000), &shed);
+        assert_eq!(told, (ContractState::Infeasible, why.into()), "few of them come");
 
         let conflict = Surroundings { conflict: "subscription 7 goes first".into(), ..around.clone() };
         let outdone = after(contract(), |_| FrameOutcome { on_time: false, ..GOOD });

@@ -4,20 +4,30 @@
 //! every camera that somebody wants a rung: at first the cheapest that keeps its floor, then upgrades one after the
 //! other while they fit. Each camera is told the size of its rung as a cap, which expires soon: within it, the camera decides by
 //! itself. Where not even the floors fit, cameras are shed, those of the lowest priority first.
+//!
+//! Which cameras share a channel cannot be seen from the edge, where all of them arrive over the same cable: it is declared (`declared.rs`).
 
 use std::time::Duration;
 
 pub use self::channel::{Channel, ChannelRate};
+pub use self::declared::{
+    CHANNEL_NAME_BYTES_MAX, CHANNEL_PATTERNS_MAX, CHANNELS_MAX, ChannelError, Channels, DeclaredChannel,
+};
+pub use self::turns::turns;
 use super::Cap;
 use crate::profile::Ladder;
 use crate::units::Instant;
 
 mod channel;
+mod declared;
+mod turns;
 
 /// How long a cap lasts. Three lost updates and the camera is on its own again.
 pub const CAP_LIFETIME: Duration = Duration::from_millis(300);
 /// How often caps are decided and sent.
 pub const CAP_INTERVAL: Duration = Duration::from_millis(100);
+/// A camera for which there is no room sends a frame of its cheapest rung this often, where somebody wants what fits.
+pub const SHED_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Who gets the next upgrade.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,13 +39,29 @@ pub enum Goal {
     Sum,
 }
 
+/// A rung, as far as shares go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Mean bytes of its frames, above 0.
+    pub bytes: f64,
+    /// What it keeps, in 0..=1.
+    pub accuracy: f64,
+}
+
+impl Step {
+    /// The rungs of a ladder.
+    pub fn of(ladder: &Ladder) -> Vec<Self> {
+        ladder.rungs().iter().map(|rung| Self { bytes: rung.bytes.mean, accuracy: rung.accuracy }).collect()
+    }
+}
+
 /// What a camera needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
-    /// The rungs that it can send.
-    pub ladder: &'a Ladder,
-    /// The least accuracy. `None`: any.
-    pub accuracy_floor: Option<f64>,
+    /// The rungs that it can send, ascending; at least one.
+    pub steps: &'a [Step],
+    /// The place of the cheapest of them that keeps the floor; of the best, where none does.
+    pub floor: usize,
     /// The time between its frames.
     pub interval: Duration,
     /// The most time from capture to the application.
@@ -60,13 +86,16 @@ pub struct Grant {
 impl Claim<'_> {
     /// The share of the channel's time that a rung takes: its frame has to pass before the next one, and within the bound.
     fn airtime(&self, rung: usize, bytes_per_ms: f64) -> f64 {
-        let within = self.interval.min(self.latency_bound).as_secs_f64() * 1e3;
-        let bytes = self.ladder.rungs()[rung].bytes.mean;
-        bytes / (bytes_per_ms * self.relative_rate.max(1e-3) * within)
+        self.airtime_within(self.interval.min(self.latency_bound), rung, bytes_per_ms)
+    }
+
+    fn airtime_within(&self, within: Duration, rung: usize, bytes_per_ms: f64) -> f64 {
+        let within_ms = within.as_secs_f64() * 1e3;
+        self.steps[rung].bytes / (bytes_per_ms * self.relative_rate.max(1e-3) * within_ms)
     }
 
     fn floor(&self) -> usize {
-        self.ladder.lowest_at(self.accuracy_floor).unwrap_or(self.ladder.len() - 1)
+        self.floor.min(self.steps.len() - 1)
     }
 }
 
@@ -88,6 +117,9 @@ pub fn divide(now: Instant, channel: &ChannelRate, claims: &[Claim<'_>], goal: G
             rungs[index] = Some(claim.floor());
         }
     }
+    // Where there is no room for a camera it still sends its cheapest rung from time to time; whoever has room does without that.
+    let shed = claims.iter().zip(&rungs).filter(|(_, rung)| rung.is_none());
+    left -= shed.map(|(claim, _)| claim.airtime_within(SHED_INTERVAL, 0, bytes_per_ms)).sum::<f64>();
     while let Some((index, airtime)) = next_upgrade(claims, &rungs, bytes_per_ms, left, goal) {
         left -= airtime;
         rungs[index] = rungs[index].map(|rung| rung + 1);
@@ -97,7 +129,7 @@ pub fn divide(now: Instant, channel: &ChannelRate, claims: &[Claim<'_>], goal: G
     let grants = claims.iter().zip(&rungs).map(|(claim, rung)| {
         let phase = claim.interval * turn / sending;
         turn += u32::from(rung.is_some());
-        let frame_bytes_max = rung.map_or(0.0, |rung| claim.ladder.rungs()[rung].bytes.mean);
+        let frame_bytes_max = rung.map_or(0.0, |rung| claim.steps[rung].bytes);
         Grant { rung: *rung, cap: Cap { frame_bytes_max, until: now + CAP_LIFETIME }, phase }
     });
     grants.collect()
@@ -113,12 +145,12 @@ fn next_upgrade(
 ) -> Option<(usize, f64)> {
     let mut best: Option<(usize, f64, f64)> = None;
     for (index, (claim, rung)) in claims.iter().zip(rungs).enumerate() {
-        let Some(rung) = rung.filter(|rung| rung + 1 < claim.ladder.len()) else { continue };
+        let Some(rung) = rung.filter(|rung| rung + 1 < claim.steps.len()) else { continue };
         let airtime = claim.airtime(rung + 1, bytes_per_ms) - claim.airtime(rung, bytes_per_ms);
         if airtime > left {
             continue;
         }
-        let [now, then] = [rung, rung + 1].map(|rung| claim.ladder.rungs()[rung].accuracy);
+        let [now, then] = [rung, rung + 1].map(|rung| claim.steps[rung].accuracy);
         let merit = match goal {
             Goal::MaxMin => -now,
             Goal::Sum => (then - now) / airtime,
@@ -141,10 +173,19 @@ mod tests {
         ChannelRate { bytes_per_ms, spread: 0.0 }
     }
 
-    fn claim(ladder: &Ladder) -> Claim<'_> {
+    fn steps() -> Vec<Step> {
+        Step::of(&ladder())
+    }
+
+    /// The place of the cheapest rung with that accuracy.
+    fn lowest_at(accuracy: f64) -> usize {
+        ladder().lowest_at(Some(accuracy)).expect("the best one has it")
+    }
+
+    fn claim(steps: &[Step]) -> Claim<'_> {
         Claim {
-            ladder,
-            accuracy_floor: None,
+            steps,
+            floor: 0,
             interval: Duration::from_millis(100),
             latency_bound: Duration::from_millis(100),
             priority: 0,
@@ -159,8 +200,8 @@ mod tests {
 
     #[test]
     fn cameras_that_are_alike_get_alike() {
-        let ladder = ladder();
-        let five = [claim(&ladder); 5];
+        let steps = steps();
+        let five = [claim(&steps); 5];
         for goal in [Goal::MaxMin, Goal::Sum] {
             // A little more than 1000 kB in 100 ms: 200 kB each.
             assert_eq!(rungs(10_100.0, &five, goal), [Some(6); 5]);
@@ -172,8 +213,8 @@ mod tests {
 
     #[test]
     fn a_camera_far_away_costs_more_airtime_and_the_goal_decides_what_it_gets() {
-        let ladder = ladder();
-        let claims = [claim(&ladder), Claim { relative_rate: 0.25, ..claim(&ladder) }];
+        let steps = steps();
+        let claims = [claim(&steps), Claim { relative_rate: 0.25, ..claim(&steps) }];
         let fair = rungs(4_000.0, &claims, Goal::MaxMin);
         let sum = rungs(4_000.0, &claims, Goal::Sum);
         assert!(fair[1] > sum[1], "the goal of equals gives the far camera more: {fair:?}, {sum:?}");
@@ -182,8 +223,8 @@ mod tests {
 
     #[test]
     fn where_the_floors_do_not_fit_the_lowest_priority_is_shed() {
-        let ladder = ladder();
-        let floor = Claim { accuracy_floor: Some(0.95), ..claim(&ladder) };
+        let steps = steps();
+        let floor = Claim { floor: lowest_at(0.95), ..claim(&steps) };
         let claims = [floor, Claim { priority: 5, ..floor }, Claim { priority: 1, ..floor }];
         // 0.95 needs 200 kB of each, and 450 kB pass in 100 ms.
         assert_eq!(rungs(4_500.0, &claims, Goal::MaxMin), [None, Some(6), Some(6)]);
@@ -192,8 +233,8 @@ mod tests {
 
     #[test]
     fn a_bound_below_the_frame_interval_limits_as_well() {
-        let ladder = ladder();
-        let slow = Claim { interval: Duration::from_secs(1), ..claim(&ladder) };
+        let steps = steps();
+        let slow = Claim { interval: Duration::from_secs(1), ..claim(&steps) };
         assert_eq!(
             rungs(2_000.0, &[slow], Goal::MaxMin),
             [Some(6)],
@@ -211,10 +252,10 @@ mod tests {
             spread in 0.0f64..1.0,
             sum in any::<bool>(),
         ) {
-            let ladder = ladder();
+            let (steps, ladder) = (steps(), ladder());
             let claims: Vec<Claim<'_>> = claims.iter().map(|(floor, interval, bound, priority, relative_rate)| Claim {
-                ladder: &ladder,
-                accuracy_floor: Some(*floor),
+                steps: &steps,
+                floor: ladder.lowest_at(Some(*floor)).unwrap_or(steps.len() - 1),
                 interval: Duration::from_millis(*interval),
                 latency_bound: Duration::from_millis(*bound),
                 priority: *priority,

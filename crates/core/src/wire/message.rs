@@ -9,6 +9,7 @@ use super::history::{Abilities, HistoryEnd, HistoryRequest};
 use super::outlook::Outlook;
 use super::profile::{ProfilePart, ProfileRequest};
 use super::settled::Settled;
+use super::share::{Claim, Share};
 use crate::contract::{Contract, OnInfeasible};
 use crate::frame::{Epoch, FrameId, Sequence};
 use crate::name::CameraName;
@@ -68,6 +69,10 @@ pub enum Message {
     /// Camera to edge, with every [`Message::Status`] and when it has changed, where applications do not ask all the same: whose
     /// contracts its frames keep.
     Settled(Settled),
+    /// Edge to camera, every 100 ms where the camera shares a declared channel with others: what it has of it.
+    Share(Share),
+    /// Camera to edge, every second and when it has changed, once it was told of a share: what it would have of it.
+    Claim(Claim),
     /// Camera to edge: a contract names a profile that is not here.
     ProfileRequest(ProfileRequest),
     /// Edge to camera: a part of that profile.
@@ -338,6 +343,14 @@ impl Message {
                 out.u8(18 | OPTIONAL);
                 settled.encode(out);
             }
+            Self::Share(share) => {
+                out.u8(19 | OPTIONAL);
+                share.encode(out);
+            }
+            Self::Claim(claim) => {
+                out.u8(32 | OPTIONAL);
+                claim.encode(out);
+            }
             Self::ProfileRequest(request) => {
                 out.u8(16 | OPTIONAL);
                 request.encode(out);
@@ -447,6 +460,8 @@ impl Message {
             0x98 => Self::Refresh { frame: read_frame_id(&mut r)? },
             0x8f => Self::Outlook(Outlook::decode(&mut r)?),
             0x92 => Self::Settled(Settled::decode(&mut r)?),
+            0x93 => Self::Share(Share::decode(&mut r)?),
+            0xa0 => Self::Claim(Claim::decode(&mut r)?),
             0x90 => Self::ProfileRequest(ProfileRequest::decode(&mut r)?),
             0x91 => Self::ProfilePart(ProfilePart::decode(&mut r)?),
             0x8a => Self::Reply {

@@ -12,6 +12,7 @@ mod outlook;
 mod profile;
 mod record;
 mod settled;
+mod share;
 
 pub use self::codec::WireError;
 pub use self::header::{FRAME_HEADER_BYTES_MAX, FrameHeader, SKIP_RANGES_MAX};
@@ -24,6 +25,7 @@ pub use self::outlook::{Outlook, ProfileUse};
 pub use self::profile::{PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest};
 pub use self::record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, RecordHead, RecordKind};
 pub use self::settled::Settled;
+pub use self::share::{CLAIM_RUNGS_MAX, Claim, SHARE_LIFETIME_MAX, Share};
 
 /// The version of the wire format that this code speaks.
 pub const VERSION: u16 = 1;

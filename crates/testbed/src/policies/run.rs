@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use mez_core::controller::share::{CAP_INTERVAL, Channel, Claim, divide};
+use mez_core::controller::share::{CAP_INTERVAL, Channel, Claim, Step, divide};
 use mez_core::controller::{Arrival, Cap, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
 use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::units::Instant;
@@ -228,9 +228,11 @@ impl<'a> World<'a> {
     /// The edge divides the channel; the caps arrive a delay later.
     fn share(&mut self) {
         if let (Some(goal), Some(rate)) = (self.setting.share, self.channel.known()) {
-            let claims = self.setting.cameras.iter().map(|camera| Claim {
-                ladder: &camera.ladder,
-                accuracy_floor: camera.accuracy_floor,
+            let steps: Vec<Vec<Step>> =
+                self.setting.cameras.iter().map(|camera| Step::of(&camera.ladder)).collect();
+            let claims = self.setting.cameras.iter().zip(&steps).map(|(camera, steps)| Claim {
+                steps,
+                floor: camera.ladder.lowest_at(camera.accuracy_floor).unwrap_or(steps.len() - 1),
                 interval: self.setting.interval,
                 latency_bound: camera.latency_bound,
                 priority: 0,

@@ -49,6 +49,8 @@ pub enum Bug {
     UndecodableShown,
     /// A shared medium forgets once in a while to say that a piece is through.
     PieceForgotten,
+    /// Cameras never learn of a cap.
+    ShareUntold,
     /// Applications are told that their contract is kept, whatever comes, and nothing else.
     AllIsWell,
 }

@@ -12,8 +12,8 @@ use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::log::{AppendError, LogConfig, LogReader, Record, log};
 use mez_core::name::CameraName;
-use mez_core::units::{ClockAnchor, Timestamp};
-use mez_core::wire::{Message, MessageBuffer, Report};
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_core::wire::{Message, MessageBuffer, Report, Share};
 
 use super::chain::{Coded, Encoder};
 use super::events::Event;
@@ -24,7 +24,7 @@ use crate::footage::{Footage, Scene};
 use crate::link::{Link, LinkOutput, LinkSpec, Side};
 use crate::payload::{payload, received};
 use crate::random::Random;
-use crate::time::{HostClock, Moment, ms};
+use crate::time::{HostClock, Moment, ms, secs};
 use crate::trace::What;
 
 /// How long it takes until a counter is on the disk.
@@ -38,8 +38,12 @@ const CODEC_FAILS_ONCE_IN: u64 = 150;
 const CODEC_HANGS_ONCE_IN: u64 = 400;
 /// Frames are not given up as stalled while something has got through within the latency bound, or this where there is none.
 const STALL_BOUND_DEFAULT: Duration = ms(1_000);
+/// Caps count for so much less than they last: clocks differ.
+const CAP_MARGIN: Duration = ms(2);
 /// How late [`Bug::LeftUntold`] is.
 const LEFT_UNTOLD_MS: u64 = 100;
+/// A camera that takes turns moves its frames this often at most.
+const TURN_INTERVAL: Duration = secs(3);
 /// How long before its publishing a frame was exposed, as publishers say who give capture times.
 const EXPOSED_BEFORE: Duration = ms(7);
 
@@ -115,6 +119,10 @@ pub(super) struct CameraProcess {
     says_infeasible: bool,
     /// When it last heard that nothing is wanted any more.
     unwanted: Option<Moment>,
+    /// The most bytes that frames may have on average, and from and until when, as it was told on its present connection.
+    capped: Option<(u32, [Moment; 2])>,
+    /// When it may begin its frames later again.
+    turns_from: Moment,
 }
 
 #[derive(Default)]
@@ -140,6 +148,22 @@ impl CameraProcess {
     /// The frame of the past that a question admits, as its log in memory answers.
     pub(super) fn past(&self, query: &PastQuery) -> Option<Record> {
         self.reader.find(query)
+    }
+
+    /// How much later its next frame begins, so that cameras take turns.
+    fn turn(&mut self, now: Moment, spec: &CameraSpec) -> Duration {
+        let later = self.broker.later();
+        if !spec.takes_turns || later.is_zero() || now < self.turns_from {
+            return Duration::ZERO;
+        }
+        // Not again before it is known what came of it.
+        self.turns_from = now + TURN_INTERVAL;
+        later
+    }
+
+    /// Whether it leaves frames out because of what it has of a channel.
+    pub(super) fn holds_back(&self, now: Instant) -> bool {
+        self.broker.holds_back(now)
     }
 
     /// Whether those who lead want nothing below their bounds, and it has said that there is nothing else.
@@ -327,6 +351,8 @@ impl World {
             encoder: Encoder::default(),
             says_infeasible: false,
             unwanted: None,
+            capped: None,
+            turns_from: Moment::START,
         });
         let first = host.random.duration(ms(0)..=host.spec.interval);
         self.events.push(now + first, Event::Publish { camera: index, run });
@@ -353,7 +379,9 @@ impl World {
         let host = &mut self.cameras[index];
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
         let jitter = host.spec.jitter.min(host.spec.interval);
-        let pause = host.spec.interval + host.random.duration(ms(0)..=2 * jitter);
+        let pause = host.spec.interval
+            + host.random.duration(ms(0)..=2 * jitter)
+            + process.turn(self.now, &host.spec);
         self.events.push(self.now + pause - jitter, Event::Publish { camera: index, run });
         if !host.publishing || self.links[host.link].frozen.is_some() {
             return;
@@ -422,7 +450,12 @@ impl World {
             return;
         }
         process.broker.handle_intake(process.intake.refused(), process.intake.log_bytes());
-        process.broker.handle_published(host.clock.monotonic(self.now));
+        let now = host.clock.monotonic(self.now);
+        process.broker.handle_published(now);
+        if process.broker.holds_back(now) {
+            // It may have left the frame out, for which there was no room then.
+            process.sent = process.sent.max(process.told);
+        }
         self.touch(Node::Camera(index));
     }
 
@@ -434,6 +467,15 @@ impl World {
         let id = frame.meta.id;
         let (fails, hangs) =
             (host.random.one_in(CODEC_FAILS_ONCE_IN), host.random.one_in(CODEC_HANGS_ONCE_IN));
+        // What was chosen at the moment at which it was told may have been chosen before.
+        let live = process.capped.filter(|(_, [from, until])| *from < self.now && self.now < *until);
+        if let (Some((bytes_max, _)), Some((expected, floor))) = (live, process.broker.expected_bytes()) {
+            // Never below the floor; where there is no room at all, the cheapest rung.
+            let most = f64::from(bytes_max).max(floor);
+            self.checks.expect(expected <= most, "caps", || {
+                format!("camera {index} makes {id} of {expected} bytes on average; {most} were allowed")
+            });
+        }
         process.encoder.heed(transform, self.bug);
         let (takes, mut coded) = process.encoder.encode(transform, &host.spec.footage, &mut host.scene);
         self.follow_profile(index, transform, &mut coded);
@@ -669,6 +711,8 @@ impl World {
             }
             CameraOutput::ReadHistory { ticket, query } => return self.look_for(index, ticket, query),
             CameraOutput::LinkChanged { up } => {
+                // What was told before was told on another connection.
+                process.capped = None;
                 let before = std::mem::replace(&mut process.up, up);
                 self.checks
                     .expect(before != up, "state", || format!("camera {index} said twice: link up {up}"));
@@ -764,7 +808,7 @@ impl World {
         self.with_camera(index, |process, now| process.broker.handle_sent(now, connection, frame));
     }
 
-    fn with_camera(&mut self, index: usize, f: impl FnOnce(&mut CameraProcess, mez_core::units::Instant)) {
+    fn with_camera(&mut self, index: usize, f: impl FnOnce(&mut CameraProcess, Instant)) {
         let host = &mut self.cameras[index];
         if let Some(process) = &mut host.process {
             f(process, host.clock.monotonic(self.now));
@@ -789,6 +833,20 @@ impl World {
                         known.progress = self.now;
                         if let Report::Complete { frame, .. } = report {
                             known.under_way.remove(&frame);
+                        }
+                    }
+                    if let Message::Share(share) = message {
+                        process.capped = match share {
+                            Share::Cap { frame_bytes_max, lifetime, .. } => {
+                                Some((frame_bytes_max, [self.now, self.now + lifetime - CAP_MARGIN]))
+                            }
+                            Share::Shed { lifetime } => {
+                                Some((0, [self.now, self.now + lifetime - CAP_MARGIN]))
+                            }
+                            Share::Free => None,
+                        };
+                        if self.bug == Some(Bug::ShareUntold) && process.capped.is_some() {
+                            continue;
                         }
                     }
                     if !lost {

@@ -81,6 +81,7 @@ impl World {
             log_bytes_max: host.spec.log_bytes_max,
             cameras_max: host.spec.cameras_max,
             frame_bytes_max: host.spec.frame_bytes_max,
+            channels: host.spec.channels.clone(),
             software: "world".into(),
             ..EdgeConfig::default()
         };

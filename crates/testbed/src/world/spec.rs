@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use mez_core::contract::Contract;
+use mez_core::controller::share::Channels;
 use mez_core::history::Reach;
 use mez_core::subscription::Deliver;
 
@@ -57,13 +58,22 @@ pub struct EdgeSpec {
     pub disk: Option<DiskSpec>,
     /// The most cameras. Default 64.
     pub cameras_max: usize,
+    /// Which cameras it is told share a channel. Default: none.
+    pub channels: Channels,
     /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
     pub clock: Option<HostClock>,
 }
 
 impl Default for EdgeSpec {
     fn default() -> Self {
-        Self { log_bytes_max: 256 << 20, frame_bytes_max: 32 << 20, cameras_max: 64, disk: None, clock: None }
+        Self {
+            log_bytes_max: 256 << 20,
+            frame_bytes_max: 32 << 20,
+            cameras_max: 64,
+            disk: None,
+            channels: Channels::default(),
+            clock: None,
+        }
     }
 }
 
@@ -107,6 +117,8 @@ pub struct CameraSpec {
     pub disk: Option<DiskSpec>,
     /// Where capture times come from. Default: the broker.
     pub capture_times: CaptureTimes,
+    /// Whether it begins its frames later where the edge says that those of others should come first. Default no: most cameras cannot.
+    pub takes_turns: bool,
     /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
     pub clock: Option<HostClock>,
     /// The identity in its certificate. Default: one of its own, for its name.
@@ -128,6 +140,7 @@ impl Default for CameraSpec {
             log_bytes_max: 32 << 20,
             disk: None,
             capture_times: CaptureTimes::Broker,
+            takes_turns: false,
             clock: None,
             identity: None,
         }

@@ -185,6 +185,7 @@ impl World {
         let well = self.is_well(index);
         let quiet_since = self.quiet_since(index) + RESUME_MAX + self.bad_luck(index);
         let camera = &mut self.cameras[index];
+        let local = camera.clock.monotonic(self.now);
         let link = &self.links[camera.link].link;
         let Some(process) = &mut camera.process else { return };
         let waits = process.has_to_send();
@@ -192,6 +193,7 @@ impl World {
             && self.now >= quiet_since + queue_time(&link.spec()) * 2
             && process.broker.demand().is_some_and(|demand| !demand.contracts.is_empty())
             && !process.is_silenced()
+            && !process.holds_back(local)
             && waits
             && link.is_idle(Side::Camera)
             && link.is_idle(Side::Edge)
@@ -211,7 +213,7 @@ impl World {
     /// its way when it was published, and itself.
     pub(super) fn watch_age(&mut self, application: usize) {
         let reader = &self.applications[application];
-        let Some((got, _)) = reader.deliveries.last() else { return };
+        let Some(got) = reader.deliveries.last() else { return };
         let Some(camera) = self.cameras.iter().position(|camera| camera.name == got.camera) else { return };
         let host = &self.cameras[camera];
         let rate = self.links[host.link].link.spec().bits_per_second;
@@ -290,7 +292,8 @@ impl World {
         if !live || claimed {
             return;
         }
-        let last = reader.deliveries.last_at(&host.name).unwrap_or(Moment::START);
+        let last = reader.deliveries.iter().rev().find(|delivered| delivered.camera == host.name);
+        let last = last.map_or(Moment::START, |delivered| delivered.at);
         let since = self.quiet_since(camera).max(reader.ready_since).max(reader.past_until).max(last);
         // One frame may be on its way when the next is published, and each camera has its turn at the application.
         let spec = self.links[host.link].link.spec();

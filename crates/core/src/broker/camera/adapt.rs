@@ -17,7 +17,8 @@ use super::profiles::Profiles;
 use super::rungs::{Basis, Ratios, Rungs, chains_take, coarsened, finer, makeable, skip_max};
 use crate::contract::{Contract, Joint};
 use crate::controller::named::PolicyName;
-use crate::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
+use crate::controller::share::{SHED_INTERVAL, Step};
+use crate::controller::{Arrival, Cap, Choice, Decision, Offer, Policy, SentFrame};
 use crate::frame::{ChainLink, Frame, FrameId, Reference, Rung};
 use crate::profile::{Profile, ProfileHash, RungProfile};
 use crate::setting::{Chains, Form, Setting};
@@ -25,7 +26,7 @@ use crate::units::{BitsPerSecond, Instant};
 use crate::wire::ProfileUse;
 
 /// The latency bound where no contract gives one: frames are wanted as soon as possible.
-const BOUND_DEFAULT: Duration = Duration::from_secs(1);
+pub(super) const BOUND_DEFAULT: Duration = Duration::from_secs(1);
 /// How long a rung may take before its frame is given up, where the bound allows more: an idle link with a frame to send is
 /// never silent for longer than a quarter of a second, also when a codec hangs.
 const MAKING_TIME_MAX: Duration = Duration::from_millis(200);
@@ -111,6 +112,10 @@ pub(super) struct Seen {
     pub(super) floor_bytes: Option<f64>,
     pub(super) best_accuracy: Option<f64>,
     pub(super) infeasible: bool,
+    /// The place of that rung; of the best, where none keeps the floor.
+    floor: usize,
+    interval: Duration,
+    bound: Duration,
 }
 
 /// A codec of chains, which is left alone for a while after it has failed.
@@ -145,6 +150,11 @@ pub(super) struct Adapter {
     tiles: Rest,
     /// What the least budgets are multiplied with, because a frame did not come down to one.
     lift: f64,
+    /// What the edge says that frames may have, and until when there is no room for any that keeps the floor.
+    cap: Option<Cap>,
+    shed_until: Option<Instant>,
+    /// When a frame was last chosen.
+    chosen: Option<Instant>,
 }
 
 impl Adapter {
@@ -158,7 +168,40 @@ impl Adapter {
             video: Rest::NONE,
             tiles: Rest::NONE,
             lift: 1.0,
+            cap: None,
+            shed_until: None,
+            chosen: None,
         }
+    }
+
+    /// The edge has said what the camera has of a channel.
+    pub(super) fn set_share(&mut self, cap: Option<Cap>, shed_until: Option<Instant>) {
+        (self.cap, self.shed_until) = (cap, shed_until);
+    }
+
+    /// The place of the cheapest rung that keeps the floor, and what all rungs cost and keep, ascending; `None` before a frame was looked at.
+    pub(super) fn steps(&self) -> Option<(usize, Vec<Step>)> {
+        let (rungs, seen) = self.rungs.as_ref().zip(self.seen.as_ref())?;
+        let mut steps: Vec<(usize, Step)> = Vec::new();
+        for (place, rung) in rungs.ladder.rungs().iter().enumerate() {
+            let bytes = rungs.bytes_needed(place, seen.interval, seen.bound);
+            // Of rungs that leave frames out a better one may cost less.
+            while steps.last().is_some_and(|(_, before)| before.bytes >= bytes) {
+                steps.pop();
+            }
+            steps.push((place, Step { bytes, accuracy: rung.accuracy }));
+        }
+        let floor = steps.partition_point(|(place, _)| *place < seen.floor);
+        Some((floor, steps.into_iter().map(|(_, step)| step).collect()))
+    }
+
+    /// What frames of the rung that was chosen need on average, and those of the cheapest that keeps the floor.
+    pub(super) fn expected_bytes(&self, making: &Making) -> Option<(f64, f64)> {
+        let (rungs, seen) = self.rungs.as_ref().zip(self.seen.as_ref())?;
+        let needs = |place: usize| {
+            (place < rungs.ladder.len()).then(|| rungs.bytes_needed(place, seen.interval, seen.bound))
+        };
+        needs(making.rung).zip(needs(seen.floor))
     }
 
     /// The rungs have to be chosen anew.
@@ -193,23 +236,31 @@ impl Adapter {
         let Some(rungs) = &self.rungs else { unreachable!("they were just renewed") };
         let Rungs { basis, ladder, settings, .. } = rungs;
         let verified = basis.profile.is_some();
-        let mut offer = offer(now, wish, rungs, (captured, interval));
+        let mut offer = offer(now, wish, rungs, (captured, interval), self.cap);
         let bound = offer.latency_bound;
         let in_time = self.policy.bytes_in_time(&offer, rungs.chain_time());
         let costs = rungs.costs(before, in_time, self.lift);
         offer.coding = rungs.need_coding().then(|| costs.coding(rungs));
-        let decision = self.policy.decide(&offer);
+        let shed = self.shed_until.filter(|until| now < *until);
+        let decision = match shed {
+            Some(until) => without_room(now, until, self.chosen, offer.degrade),
+            None => self.policy.decide(&offer),
+        };
         let floor = ladder.lowest_at(offer.accuracy_floor);
         self.seen = Some(Seen {
             at: now,
             profile_use,
             floor_bytes: floor.map(|place| rungs.bytes_needed(place, interval, bound)),
             best_accuracy: verified.then(|| ladder.rungs()[ladder.len() - 1].accuracy),
-            infeasible: self.policy.is_infeasible(),
+            infeasible: shed.is_some() || self.policy.is_infeasible(),
+            floor: offer.floor_rung().0,
+            interval,
+            bound,
         });
         match decision {
             Decision::Wait { until } => Plan::Wait(until.max(now + Duration::from_millis(1))),
             Decision::Send(Choice { rung, infeasible, stretch_bytes, .. }) => {
+                self.chosen = Some(now);
                 let profile = &ladder.rungs()[rung];
                 let usual_bytes = rungs.bytes_at(rung);
                 let setting = settings[rung];
@@ -253,7 +304,7 @@ impl Adapter {
     ) -> bool {
         self.renew_rungs(now, wish, profiles, frame, interval);
         let Some(rungs) = &self.rungs else { return false };
-        let mut offer = offer(now, wish, rungs, (captured, interval));
+        let mut offer = offer(now, wish, rungs, (captured, interval), self.cap);
         offer.unsent_bytes = unsent;
         let in_time = self.policy.bytes_in_time(&offer, rungs.chain_time());
         let costs = rungs.costs(before, in_time, self.lift);
@@ -276,7 +327,7 @@ impl Adapter {
         let lowest_rate = contracts.iter().map(|contract| contract.min_fps).fold(f64::INFINITY, f64::min);
         self.widen_rungs(profiles, skip_max(interval, lowest_rate));
         let rungs = self.wider.as_ref().or(self.rungs.as_ref())?;
-        let offer = offer(now, wish, rungs, (now, interval));
+        let offer = offer(now, wish, rungs, (now, interval), self.cap);
         let mut known: Vec<(Duration, Vec<f64>)> = Vec::new();
         let mut looks = Vec::with_capacity(contracts.len());
         for contract in contracts {
@@ -472,6 +523,7 @@ fn offer<'a>(
     wish: &Joint,
     rungs: &'a Rungs,
     (captured, interval): (Instant, Duration),
+    cap: Option<Cap>,
 ) -> Offer<'a> {
     Offer {
         now,
@@ -483,9 +535,19 @@ fn offer<'a>(
         accuracy_floor: rungs.basis.profile.is_some().then_some(wish.accuracy_floor),
         on_time_share: wish.on_time_share,
         degrade: wish.degrade,
-        cap: None,
+        cap,
         unsent_bytes: 0,
         coding: None,
+    }
+}
+
+/// What becomes of a frame while the channel has no room for any that keeps the floor: where something is wanted all the same, one of the
+/// cheapest rung goes from time to time.
+fn without_room(now: Instant, until: Instant, chosen: Option<Instant>, degrade: bool) -> Decision {
+    match chosen.map(|chosen| chosen + SHED_INTERVAL).filter(|due| now < *due) {
+        _ if !degrade => Decision::Wait { until },
+        Some(due) => Decision::Wait { until: due },
+        None => Decision::Send(Choice::plain(0, true)),
     }
 }
 

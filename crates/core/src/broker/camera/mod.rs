@@ -11,6 +11,7 @@
 //! | what may it refer to? | `chain.rs` |
 //! | which frames does the rung leave out? | `left_out.rs` |
 //! | which profile is that by, and how does it come here? | `profiles.rs` |
+//! | what does the camera have of a channel that it shares with others? | `share.rs` |
 //! | what does the edge learn of all this? | `outlook.rs` |
 //! | when is a frame on its way given up? | `CameraBroker::reset_stalled`, `link.rs`; for a newer one: `CameraBroker::cancel_late`, `live.rs` |
 
@@ -26,12 +27,13 @@ mod live;
 mod outlook;
 mod profiles;
 mod rungs;
+mod share;
 mod types;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use self::adapt::{Adapter, Making};
+use self::adapt::{Adapter, BOUND_DEFAULT, Making};
 use self::chain::Chain;
 use self::coalition::Coalition;
 use self::dialler::Dialler;
@@ -43,6 +45,7 @@ use self::link::Link;
 use self::outlook::Told;
 pub use self::profiles::PROFILES_MAX;
 use self::profiles::Profiles;
+use self::share::Sharing;
 pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
 use super::{EdgeIndex, LinkId, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
 use crate::clock::{ClockEstimate, Exchange};
@@ -84,6 +87,9 @@ pub struct CameraBroker {
     left_out: LeftOut,
     profiles: Profiles,
     coalition: Coalition,
+    sharing: Sharing,
+    /// Bytes of the newest frame as it was published.
+    frame_bytes: usize,
     told: Told,
     /// The frame that a codec is at work on.
     making: Option<(Frame, Making)>,
@@ -114,6 +120,8 @@ impl CameraBroker {
             left_out: LeftOut::default(),
             profiles: Profiles::default(),
             coalition: Coalition::default(),
+            sharing: Sharing::default(),
+            frame_bytes: 0,
             told: Told::default(),
             making: None,
             ask_again: None,
@@ -148,6 +156,12 @@ impl CameraBroker {
     /// How the edge's clock relates to ours.
     pub fn clock(&self, now: Instant) -> Option<ClockEstimate> {
         self.active_link().and_then(|link| link.clock.estimate(now))
+    }
+
+    /// Of the frame that a codec is at work on: bytes that frames of its rung need on average in each interval between published frames, and those that
+    /// the cheapest rung needs that keeps the floor.
+    pub fn expected_bytes(&self) -> Option<(f64, f64)> {
+        self.making.as_ref().and_then(|(_, making)| self.adapter.expected_bytes(making))
     }
 
     /// The present epoch.
@@ -241,6 +255,7 @@ impl CameraBroker {
                 }
             }
             Message::ProfilePart(part) => self.profile_part(now, &part),
+            Message::Share(share) => self.take_share(now, link, share),
             Message::Welcome(_)
             | Message::HistoryRequest(_)
             | Message::Hello(_)
@@ -248,6 +263,7 @@ impl CameraBroker {
             | Message::DiskStatus(_)
             | Message::Outlook(_)
             | Message::Settled(_)
+            | Message::Claim(_)
             | Message::ProfileRequest(_)
             | Message::Abilities(_)
             | Message::HistoryEnd(_) => {
@@ -272,7 +288,13 @@ impl CameraBroker {
                     self.status.published = meta.id.sequence.0 + 1;
                     (self.status.width, self.status.height) = (meta.width, meta.height);
                     self.note_rate(now);
-                    let reason = self.reason_to_wait(now, meta.id);
+                    let (id, bytes) = (meta.id, record.frame.payload.len());
+                    let reason = self.reason_to_wait(now, id);
+                    if self.leaves_out(now, bytes) {
+                        self.skip(id, reason);
+                        self.tell_claim(now);
+                        continue;
+                    }
                     if let Some(older) = self.waiting.replace(Waiting { record, reason, published: now }) {
                         self.skip(older.record.frame.meta.id, older.reason);
                     }
@@ -454,6 +476,7 @@ impl CameraBroker {
             self.close(now, link);
         }
         self.active = Some(link);
+        self.forget_share();
         self.dialler.welcomed(now, edge);
         self.status_due = now;
         let message = Message::Abilities(Abilities::ALL);
@@ -501,6 +524,7 @@ impl CameraBroker {
         self.pump_live(now);
         self.pump_history(now);
         self.tell_outlook(now);
+        self.tell_claim(now);
     }
 
     /// Cancels what is on its way when nothing has got through for too long.
@@ -553,6 +577,7 @@ impl CameraBroker {
         self.forget_history(link);
         if self.active == Some(link) {
             self.active = None;
+            self.forget_share();
             self.outputs.push_back(CameraOutput::LinkChanged { up: false });
         }
     }

@@ -7,6 +7,7 @@ mod edges;
 mod left_out;
 mod past;
 mod settling;
+mod sharing;
 
 use proptest::prelude::*;
 

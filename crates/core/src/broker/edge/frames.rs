@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::sessions::Link;
+use super::shares::Whole;
 use super::{EdgeBroker, FrameRefused};
 use crate::broker::{LinkId, NUMBER_MAX};
 use crate::frame::{ChainLink, FrameId, Reference, Sequence, SkipReason};
@@ -115,13 +116,16 @@ impl EdgeBroker {
         let is_it = |arriving: &Arriving| arriving.whole.is_none() && arriving.header.meta.id == frame;
         let Some(position) = link.arriving.iter().position(is_it) else { return };
         link.heard = now;
-        let (first, announced) = {
-            let arriving = &link.arriving[position];
-            (arriving.first, arriving.header.payload_bytes)
+        let (first, announced, whole) = {
+            let Arriving { header, first, .. } = &link.arriving[position];
+            let (captured, bytes) = (header.meta.captured, header.payload_bytes);
+            let whole = Whole { frame, captured, first: *first, last: now, bytes };
+            (*first, bytes, whole)
         };
         let bytes = payload.len() as u32;
         if bytes == announced {
             link.arriving[position].whole = Some((payload, now));
+            self.note_whole(id, &whole);
         } else {
             link.arriving.swap_remove(position);
         }

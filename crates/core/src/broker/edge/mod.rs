@@ -8,6 +8,7 @@
 //! | what becomes of one that needs others to be decoded? | `decoding.rs` |
 //! | who gets it as it came? | `chains.rs` |
 //! | how is a frame of the past fetched? | `history.rs` |
+//! | what does a camera have of a channel that it shares with others? | `shares.rs` |
 //! | what bears on contracts, and where do cameras get profiles from? | `view.rs` |
 //! | how does an application get frames? | [`crate::subscription`], from the logs handed out by [`EdgeOutput::Attach`] |
 
@@ -17,6 +18,7 @@ mod decoding;
 mod frames;
 mod history;
 mod sessions;
+mod shares;
 mod types;
 mod view;
 
@@ -30,6 +32,8 @@ pub use self::frames::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX, HELD_MAX};
 use self::history::Fetch;
 pub use self::history::{HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
 use self::sessions::{Camera, HELLO_TIME_MAX, Link};
+pub use self::shares::ChannelShare;
+use self::shares::Shares;
 pub use self::types::{
     CameraCounters, CameraInfo, CaptureClock, EdgeConfig, EdgeOutput, FrameRefused, Peer, ReplyError,
     SubscriptionId,
@@ -91,6 +95,7 @@ pub struct EdgeBroker {
     last_fetch: u64,
     fetched: FetchedFrames,
     profiles: BTreeMap<ProfileHash, Bytes>,
+    shares: Shares,
 }
 
 impl EdgeBroker {
@@ -101,6 +106,7 @@ impl EdgeBroker {
             fetches: BTreeMap::new(),
             last_question: 0,
             last_fetch: 0,
+            shares: Shares::new(config.channels.clone()),
             config,
             links: BTreeMap::new(),
             cameras: BTreeMap::new(),
@@ -184,6 +190,7 @@ impl EdgeBroker {
             Message::HistoryEnd(end) => self.history_end(now, id, end),
             Message::Outlook(outlook) => self.note_outlook(now, id, outlook),
             Message::Settled(settled) => self.note_settled(now, id, &settled),
+            Message::Claim(claim) => self.note_claim(now, id, claim),
             Message::ProfileRequest(request) => self.send_profile(id, request),
             _ => self.refuse(
                 id,
@@ -313,6 +320,7 @@ impl EdgeBroker {
         self.ask_to_join_all(now);
         self.expire_history(now);
         self.update_contracts(now);
+        self.share_channels(now);
         let before = self.subscriptions.len();
         self.subscriptions.retain(|_, subscription| subscription.ends.is_none_or(|ends| now < ends));
         if self.subscriptions.len() != before {
@@ -336,6 +344,7 @@ impl EdgeBroker {
         let links = links.chain(self.cameras.values().filter_map(Camera::join_due));
         let subscriptions = self.subscriptions.values();
         let updates = subscriptions.clone().filter_map(SubscriptionEntry::update_due);
+        let links = links.chain(self.shares.due());
         links.chain(subscriptions.filter_map(|subscription| subscription.ends)).chain(updates).min()
     }
 
@@ -369,8 +378,10 @@ impl EdgeBroker {
         camera.infeasible_since = None;
         camera.settled.clear();
         if let Some(link) = camera.link {
+            let is_wanted = !camera.demand.contracts.is_empty();
             let message = Message::Demand(camera.demand.clone());
             self.send(link, message);
+            self.note_wanted(name, link, is_wanted);
         }
     }
 
@@ -394,6 +405,7 @@ impl EdgeBroker {
             log_bytes: camera.log.bytes(),
             clock: link.and_then(|link| link.clock.estimate(now)),
             subscriptions: self.subscriptions.values().filter(|entry| entry.pattern.matches(name)).count(),
+            share: self.shares.share_of(name),
         }
     }
 }

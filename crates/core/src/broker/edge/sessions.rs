@@ -163,6 +163,7 @@ impl EdgeBroker {
             link.session = Some(Session { camera: name.clone(), epoch, attempt, anchor });
             link.ping_due = now;
         }
+        self.shares.join(&name);
         self.welcome(id, newest);
         self.outputs.push_back(EdgeOutput::CameraChanged { camera: name.clone(), up: true, reason: None });
         self.update_demand(&name);
@@ -291,6 +292,7 @@ impl EdgeBroker {
             camera.counters.cancelled += cancelled;
             (camera.outlook, camera.infeasible_since) = (Outlook::default(), None);
             camera.settled.clear();
+            self.shares.leave(&name);
             let reason = Some(reason.into());
             self.outputs.push_back(EdgeOutput::ViewChanged { camera: name.clone() });
             self.outputs.push_back(EdgeOutput::CameraChanged { camera: name, up: false, reason });

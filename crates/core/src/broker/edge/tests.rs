@@ -1,5 +1,6 @@
-mod anything;
-mod past;
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
 
 use super::*;
 use crate::broker::NUMBER_MAX;
@@ -24,7 +25,7 @@ impl Rig {
         Self::with(EdgeConfig { log_bytes_max: 1 << 20, ..EdgeConfig::default() })
     }
 
-    fn with(config: EdgeConfig) -> Self {
+    pub(super) fn with(config: EdgeConfig) -> Self {
         Self { now: Instant::from_nanos(1_000_000_000), broker: EdgeBroker::new(config) }
     }
 
@@ -59,6 +60,14 @@ impl Rig {
         let message = Message::Hello(hello("dock/cam1", epoch, attempt, started));
         self.broker.handle_message(self.now, LinkId(link), message);
         self.messages(link)
+    }
+
+    /// A connection greets as this camera, which everybody may be.
+    pub(super) fn greet(&mut self, link: u64, camera: &str, epoch: u64) {
+        let cameras = vec!["**".parse().unwrap()];
+        self.broker.handle_connected(self.now, LinkId(link), Peer { identity: camera.into(), cameras });
+        let message = Message::Hello(hello(camera, epoch, 1, 10));
+        self.broker.handle_message(self.now, LinkId(link), message);
     }
 
     pub(super) fn frame(&mut self, link: u64, header: FrameHeader) -> Result<(), FrameRefused> {
@@ -397,6 +406,396 @@ fn the_error_of_an_old_capture_instant_is_larger() {
     let (_, later) = clock.captured_at(id, Timestamp::from_nanos(500) + 10_000 * MS).unwrap();
     assert!(later > error + 999 * Duration::from_micros(1) && later < error + Duration::from_micros(1001));
     assert_eq!(clock.captured_at(FrameId { epoch: Epoch(2), ..id }, Timestamp::from_nanos(500)), None);
+}
+
+/// What may happen to an edge broker, in any order.
+#[derive(Clone, Debug)]
+enum Input {
+    Pass(u64),
+    Connected(u64, u8),
+    Closed(u64),
+    Message(u64, Message),
+    Header(u64, Box<FrameHeader>),
+    Progress(u64, u64, u32),
+    Complete(u64, u64, usize),
+    Cancelled(u64, u64),
+    Subscribe(u64, u64),
+    Unsubscribe(u64),
+    Ask(u64),
+    Past(u64, u64, usize),
+}
+
+fn any_number() -> impl Strategy<Value = u64> {
+    prop_oneof![20 => 0u64..4, 1 => any::<u64>(), 1 => Just(NUMBER_MAX), 1 => Just(u64::MAX)]
+}
+
+fn any_camera_message() -> impl Strategy<Value = Message> {
+    let instant = || (0u64..30_000_000_000).prop_map(Instant::from_nanos);
+    prop_oneof![
+        5 => (0usize..3, any_number(), 0u64..5, 0u64..3).prop_map(|(camera, epoch, attempt, started)| {
+            Message::Hello(hello(["dock/cam1", "dock/cam2", "yard/cam1"][camera], epoch, attempt, started))
+        }),
+        1 => instant().prop_map(|t1| Message::Ping { t1 }),
+        1 => [instant(), instant(), instant()].prop_map(|[t1, t2, t3]| Message::Pong { t1, t2, t3 }),
+        1 => Just(Message::Status(Status::default())),
+        1 => Just(Message::DiskStatus(DiskStatus::default())),
+        1 => Just(Message::Demand(Demand::default())),
+        1 => (1u64..6).prop_map(|request| Message::HistoryEnd(crate::wire::HistoryEnd {
+            request,
+            code: crate::wire::HistoryCode::None,
+            held_from: None,
+        })),
+    ]
+}
+
+fn any_header() -> impl Strategy<Value = FrameHeader> {
+    let range = (any_number(), any_number()).prop_map(|(first, count)| SkipRange {
+        first: Sequence(first),
+        count,
+        reason: SkipReason::LinkBusy,
+    });
+    (
+        any_number(),
+        any_number(),
+        prop_oneof![8 => Just(10u32), 1 => 0u32..50, 1 => any::<u32>()],
+        any_number(),
+        prop::collection::vec(range, 0..4),
+    )
+        .prop_map(|(epoch, sequence, bytes, captured, skipped)| {
+            let mut header = header(epoch, sequence, bytes, skipped);
+            header.meta.captured = Timestamp::from_nanos(captured);
+            header
+        })
+}
+
+fn any_input() -> impl Strategy<Value = Input> {
+    let link = || 0u64..3;
+    prop_oneof![
+        4 => prop_oneof![0u64..300, 0u64..15_000].prop_map(Input::Pass),
+        4 => (link(), 0u8..2).prop_map(|(link, identity)| Input::Connected(link, identity)),
+        1 => link().prop_map(Input::Closed),
+        8 => (link(), any_camera_message()).prop_map(|(link, message)| Input::Message(link, message)),
+        8 => (link(), any_header()).prop_map(|(link, header)| Input::Header(link, Box::new(header))),
+        2 => (link(), 0u64..4, any::<u32>()).prop_map(|(link, frame, bytes)| Input::Progress(link, frame, bytes)),
+        6 => (link(), 0u64..4, prop_oneof![8 => Just(10usize), 1 => 0usize..50]).prop_map(|(link, frame, bytes)| Input::Complete(link, frame, bytes)),
+        1 => (link(), 0u64..4).prop_map(|(link, frame)| Input::Cancelled(link, frame)),
+        1 => (0u64..4, 0u64..20_000).prop_map(|(id, ms)| Input::Subscribe(id, ms)),
+        1 => (0u64..4).prop_map(Input::Unsubscribe),
+        2 => (0u64..4).prop_map(Input::Ask),
+        1 => (link(), 1u64..6, 9usize..12).prop_map(|(link, request, bytes)| Input::Past(link, request, bytes)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever cameras say and do, in any order: nothing panics, timers get on, logs keep to their budget, each camera
+    /// has one connection at most, and what was closed is spoken to no more.
+    #[test]
+    fn nothing_that_happens_breaks_the_broker(inputs in prop::collection::vec(any_input(), 1..150)) {
+        let mut rig = Rig::with(EdgeConfig { log_bytes_max: 40_000, cameras_max: 2, ..EdgeConfig::default() });
+        let mut subscriptions = Vec::new();
+        let mut open = BTreeSet::new();
+        let mut asked = BTreeSet::new();
+        for input in inputs {
+            match input {
+                Input::Pass(ms) => {
+                    let end = rig.now + Duration::from_millis(ms);
+                    let mut rounds = 0;
+                    while let Some(due) = rig.broker.poll_timeout().filter(|due| *due <= end) {
+                        rig.now = rig.now.max(due);
+                        rig.broker.handle_timeout(rig.now);
+                        rounds += 1;
+                        prop_assert!(rounds < 20 + ms, "the timer turns in a circle");
+                    }
+                    rig.now = end;
+                }
+                Input::Connected(link, identity) => {
+                    rig.broker.handle_closed(rig.now, LinkId(link));
+                    rig.take();
+                    rig.connect(link, ["a", "b"][usize::from(identity)]);
+                    open.insert(LinkId(link));
+                }
+                Input::Closed(link) => {
+                    rig.broker.handle_closed(rig.now, LinkId(link));
+                    open.remove(&LinkId(link));
+                }
+                Input::Message(link, message) => rig.broker.handle_message(rig.now, LinkId(link), message),
+                Input::Header(link, header) => {
+                    let _ = rig.broker.handle_frame_header(rig.now, LinkId(link), *header);
+                }
+                Input::Progress(link, frame, bytes) => {
+                    for epoch in 0..4 {
+                        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(frame) };
+                        rig.broker.handle_frame_progress(rig.now, LinkId(link), frame, bytes);
+                    }
+                }
+                Input::Complete(link, frame, bytes) => {
+                    for epoch in 0..4 {
+                        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(frame) };
+                        rig.broker.handle_frame_complete(rig.now, LinkId(link), frame, vec![0; bytes].into());
+                    }
+                }
+                Input::Cancelled(link, frame) => {
+                    let frame = FrameId { epoch: Epoch(1), sequence: Sequence(frame) };
+                    rig.broker.handle_frame_cancelled(rig.now, LinkId(link), frame);
+                }
+                Input::Subscribe(id, ms) => {
+                    let wall = WALL + rig.now.saturating_since(Instant::ZERO);
+                    let span = Span { end: Some(wall + Duration::from_millis(ms)), ..Span::LIVE };
+                    let clock = ClockAnchor { wall, monotonic: rig.now };
+                    rig.broker.handle_subscribe(clock, SubscriptionId(id), "dock/**".parse().unwrap(), Contract::default(), span);
+                    subscriptions.push(crate::subscription::Subscription::new(span));
+                }
+                Input::Unsubscribe(id) => rig.broker.handle_unsubscribe(SubscriptionId(id)),
+                Input::Ask(sequence) => {
+                    let query = crate::history::PastQuery {
+                        after: Some(FrameId { epoch: Epoch(0), sequence: Sequence(sequence) }),
+                        before: None,
+                        begin: Timestamp::MIN,
+                        end: Timestamp::MAX,
+                        newest: false,
+                        reach: crate::history::Reach::Camera,
+                        quality: None,
+                    };
+                    let camera = "dock/cam1".parse().unwrap();
+                    asked.insert(rig.broker.handle_history_query(rig.now, &camera, query));
+                }
+                Input::Past(link, request, bytes) => {
+                    let past = FrameHeader { history: request, ..header(1, 2, 10, Vec::new()) };
+                    if rig.broker.handle_frame_header(rig.now, LinkId(link), past).is_ok() {
+                        let payload = vec![0; bytes].into();
+                        rig.broker.handle_history_complete(rig.now, LinkId(link), request, payload);
+                    }
+                }
+            }
+            for output in rig.take() {
+                match output {
+                    EdgeOutput::Send { link, .. } => prop_assert!(open.contains(&link), "{:?} was closed", link),
+                    EdgeOutput::Close { link } => { open.remove(&link); }
+                    EdgeOutput::History { request, .. } => prop_assert!(asked.remove(&request), "answered twice"),
+                    EdgeOutput::Attach { camera, log, .. } => {
+                        for subscription in &mut subscriptions {
+                            subscription.attach(camera.clone(), log.clone());
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            for subscription in &mut subscriptions {
+                while let crate::subscription::Next::Frame(_) = subscription.next(WALL) {}
+            }
+            let cameras = rig.broker.cameras(rig.now);
+            prop_assert!(cameras.len() <= 2);
+            prop_assert!(cameras.iter().map(|camera| camera.log_bytes).sum::<u64>() <= 40_000);
+        }
+    }
+}
+
+mod past {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::history::{PastAnswer, PastQuery, Reach};
+    use crate::wire::{Abilities, HistoryCode, HistoryEnd};
+
+    fn after(sequence: u64) -> PastQuery {
+        PastQuery {
+            after: Some(FrameId { epoch: Epoch(2), sequence: Sequence(sequence) }),
+            before: None,
+            begin: Timestamp::MIN,
+            end: Timestamp::MAX,
+            newest: false,
+            reach: Reach::Camera,
+            quality: None,
+        }
+    }
+
+    fn ask(rig: &mut Rig, sequence: u64) -> u64 {
+        rig.broker.handle_history_query(rig.now, &"dock/cam1".parse().unwrap(), after(sequence))
+    }
+
+    type Answers = Vec<(u64, PastAnswer)>;
+
+    /// The answers, and the numbers of the requests that went to the camera, each with how many frames it asks for.
+    fn answers(rig: &mut Rig) -> (Answers, Vec<(u64, u16)>) {
+        let (mut answers, mut asked) = (Vec::new(), Vec::new());
+        for output in rig.take() {
+            match output {
+                EdgeOutput::History { request, answer } => answers.push((request, answer)),
+                EdgeOutput::Send { message: Message::HistoryRequest(asks), .. } => {
+                    asked.push((asks.request, asks.count));
+                }
+                _ => {}
+            }
+        }
+        (answers, asked)
+    }
+
+    /// A frame of an earlier start comes, is kept beside the replica, and answers the next reading without the camera.
+    #[test]
+    fn what_was_fetched_is_kept_apart_and_fetched_once() {
+        let mut rig = Rig::new();
+        rig.hello(1, "a", 3, 1, 0);
+        let request = ask(&mut rig, 6);
+        let asked = answers(&mut rig).1;
+        assert_eq!((asked.len(), asked[0].1), (1, 2));
+        let number = asked[0].0;
+        let past = FrameHeader { history: number, ..header(2, 7, 10, Vec::new()) };
+        rig.broker.handle_frame_header(rig.now, LinkId(1), past.clone()).unwrap();
+        rig.broker.handle_history_complete(rig.now, LinkId(1), number, vec![1; 10].into());
+        let (found, _) = answers(&mut rig);
+        assert_eq!((found.len(), found[0].0), (1, request));
+        assert_eq!(found[0].1.record.as_ref().unwrap().frame.meta, past.meta);
+        assert_eq!((rig.info().newest, rig.info().counters.received), (None, 0));
+
+        let again = ask(&mut rig, 6);
+        let (found, asked) = answers(&mut rig);
+        assert_eq!((found[0].0, found[0].1.record.is_some(), asked.len()), (again, true, 0));
+        // What is held does not follow directly, so what lies between is asked for.
+        ask(&mut rig, 4);
+        assert_eq!(answers(&mut rig).1.len(), 1);
+    }
+
+    /// What was fetched smaller answers readings that want it so, and no other: a later one that wants the original gets the original.
+    #[test]
+    fn what_was_fetched_smaller_is_no_original() {
+        const RUNG: &str = "jpeg/w32/q50/420";
+        let mut rig = Rig::new();
+        rig.hello(1, "a", 3, 1, 0);
+        let smaller = PastQuery { quality: Some(RUNG.parse().unwrap()), ..after(6) };
+        let camera = "dock/cam1".parse().unwrap();
+        let mut fetched = |query: PastQuery, answered_as: &str| {
+            rig.broker.handle_history_query(rig.now, &camera, query);
+            let asked = rig.take().into_iter().find_map(|output| match output {
+                EdgeOutput::Send { message: Message::HistoryRequest(asked), .. } => Some(asked),
+                _ => None,
+            });
+            let asked = asked?;
+            let rung = asked.rung.as_str().to_owned();
+            let mut header = FrameHeader { history: asked.request, ..header(2, 7, 10, Vec::new()) };
+            header.meta.rung = crate::frame::Rung::new(answered_as).unwrap();
+            let taken = rig.broker.handle_frame_header(rig.now, LinkId(1), header).is_ok();
+            rig.broker.handle_history_complete(rig.now, LinkId(1), asked.request, vec![1; 10].into());
+            let (found, _) = answers(&mut rig);
+            let found = found[0].1.record.as_ref().map(|record| record.frame.meta.rung.as_str().to_owned());
+            assert_eq!(taken.then(|| answered_as.to_owned()), found);
+            Some((rung, taken))
+        };
+        assert_eq!(fetched(smaller, "jpeg/w32/q10/420"), Some((RUNG.into(), false)), "another rung");
+        assert_eq!(fetched(smaller, RUNG), Some((RUNG.into(), true)));
+        assert_eq!(fetched(smaller, RUNG), None, "it is held");
+        assert_eq!(fetched(after(6), "original"), Some(("original".into(), true)));
+        assert_eq!(fetched(after(6), "original"), None);
+        let other = PastQuery { quality: Some("jpeg/w64/q50/420".parse().unwrap()), ..after(6) };
+        assert_eq!(fetched(other, RUNG), None, "the original is never less than what is asked for");
+    }
+
+    /// A camera of a version that answers no questions tells so by saying nothing of them: nobody waits for it.
+    #[test]
+    fn a_camera_that_never_answers_is_not_waited_for() {
+        let mut rig = Rig::new();
+        rig.hello(1, "a", 3, 1, 0);
+        let asked = ask(&mut rig, 6);
+        assert_eq!(answers(&mut rig).0.len(), 0, "nobody knows yet");
+        rig.broker.handle_message(rig.now, LinkId(1), Message::Status(Status::default()));
+        assert_eq!(answers(&mut rig).0[0].0, asked);
+        let again = ask(&mut rig, 6);
+        let (found, sent) = answers(&mut rig);
+        assert_eq!((found[0].0, sent.len()), (again, 0), "it is not even asked");
+    }
+
+    #[test]
+    fn a_frame_of_the_past_that_was_not_asked_for_is_refused() {
+        let mut rig = Rig::new();
+        rig.hello(1, "a", 3, 1, 0);
+        let unasked = FrameHeader { history: 5, ..header(2, 7, 10, Vec::new()) };
+        assert!(matches!(
+            rig.broker.handle_frame_header(rig.now, LinkId(1), unasked),
+            Err(FrameRefused::NotAsked { .. })
+        ));
+        ask(&mut rig, 6);
+        let request = answers(&mut rig).1[0].0;
+        let other = FrameHeader { history: request, ..header(2, 6, 10, Vec::new()) };
+        assert!(rig.broker.handle_frame_header(rig.now, LinkId(1), other).is_err(), "not after frame 6");
+        let (found, _) = answers(&mut rig);
+        assert!(found[0].1.record.is_none(), "whoever asked does not wait for ever");
+        // A payload of another size than was announced is no frame.
+        ask(&mut rig, 6);
+        let request = answers(&mut rig).1[0].0;
+        let past = FrameHeader { history: request, ..header(2, 7, 10, Vec::new()) };
+        rig.broker.handle_frame_header(rig.now, LinkId(1), past).unwrap();
+        // The second one is not larger than the first.
+        let again = FrameHeader { history: request + 1, ..header(2, 7, 10, Vec::new()) };
+        assert!(rig.broker.handle_frame_header(rig.now, LinkId(1), again).is_err());
+        rig.broker.handle_history_complete(rig.now, LinkId(1), request, vec![1; 9].into());
+        assert!(answers(&mut rig).0[0].1.record.is_none());
+    }
+
+    /// One frame after the other: more and more of them are on their way, in order, and each answers one question.
+    #[test]
+    fn who_goes_on_reading_has_frames_on_their_way() {
+        let mut rig = Rig::new();
+        rig.hello(1, "a", 3, 1, 0);
+        let (mut sent, mut wanted) = (0, VecDeque::new());
+        let mut counts = Vec::new();
+        for sequence in 0..200 {
+            let question = ask(&mut rig, sequence);
+            loop {
+                let (found, asked) = answers(&mut rig);
+                for (request, count) in asked {
+                    counts.push(count);
+                    wanted.extend(request..request + u64::from(count));
+                }
+                assert!(wanted.len() <= 64, "{} frames are on their way", wanted.len());
+                if let Some((answered, answer)) = found.into_iter().next() {
+                    let id = answer.record.expect("the camera holds it").frame.meta.id;
+                    assert_eq!((answered, id.sequence.0), (question, sequence + 1));
+                    break;
+                }
+                let number = wanted.pop_front().expect("somebody waits, so something was asked for");
+                sent += 1;
+                let past = FrameHeader { history: number, ..header(2, sent, 10, Vec::new()) };
+                rig.broker.handle_frame_header(rig.now, LinkId(1), past).unwrap();
+                rig.broker.handle_history_complete(rig.now, LinkId(1), number, vec![1; 10].into());
+            }
+        }
+        assert!(counts.is_sorted() && counts[0] == 2 && counts.contains(&32), "{counts:?}");
+        assert!(sent <= 200 + 64);
+    }
+
+    /// Every question is answered: by the camera, by the end of its connection, by time, or at once where there is no camera.
+    #[test]
+    fn every_question_is_answered_once() {
+        let mut rig = Rig::new();
+        let nobody = ask(&mut rig, 6);
+        assert_eq!(answers(&mut rig).0[0].0, nobody);
+        rig.hello(1, "a", 3, 1, 0);
+        rig.broker.handle_message(rig.now, LinkId(1), Message::Abilities(Abilities::ALL));
+        let requests: Vec<u64> =
+            (0..HISTORY_QUESTIONS_MAX as u64 + 1).map(|sequence| ask(&mut rig, sequence)).collect();
+        let (found, asked) = answers(&mut rig);
+        assert_eq!((found.len(), asked.len()), (1, HISTORY_QUESTIONS_MAX), "one too many");
+        let held_from = Some(Timestamp::from_nanos(9));
+        let end = HistoryEnd { request: asked[0].0, code: HistoryCode::None, held_from };
+        rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryEnd(end));
+        rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryEnd(end));
+        let (found, _) = answers(&mut rig);
+        assert_eq!((found.len(), found[0].1.held_from), (1, held_from));
+        rig.now += HISTORY_TIME_MAX / 2;
+        rig.broker.handle_message(rig.now, LinkId(1), Message::Status(Status::default()));
+        rig.broker.handle_timeout(rig.now);
+        rig.broker.handle_history_dropped(requests[1]);
+        rig.broker.handle_closed(rig.now, LinkId(1));
+        let answered: Vec<u64> = answers(&mut rig).0.into_iter().map(|(request, _)| request).collect();
+        assert_eq!(answered, requests[2..HISTORY_QUESTIONS_MAX]);
+        rig.hello(2, "a", 3, 2, 0);
+        let late = ask(&mut rig, 3);
+        answers(&mut rig);
+        rig.now = rig.broker.poll_timeout().unwrap().max(rig.now + HISTORY_TIME_MAX);
+        rig.broker.handle_timeout(rig.now);
+        assert_eq!(answers(&mut rig).0[0].0, late);
+    }
 }
 
 /// What a camera says of how good a frame is reaches whoever reads the replica.

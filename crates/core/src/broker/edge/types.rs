@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
+use super::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX, ChannelShare};
 use crate::broker::{LinkId, NUMBER_MAX};
 use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
+use crate::controller::share::Channels;
 use crate::frame::{ChainKinds, Epoch, FRAME_BYTES_MAX, Frame, FrameId};
 use crate::history::PastAnswer;
 use crate::log::LogReader;
@@ -24,6 +25,8 @@ pub struct EdgeConfig {
     pub frame_bytes_max: u32,
     /// The most bytes of frames of the past that were fetched from cameras, for all of them together. Default 64 MiB.
     pub history_bytes_max: u64,
+    /// Which cameras share a channel, such as one radio cell; those on none are left alone. Default none.
+    pub channels: Channels,
     /// The software, for people.
     pub software: String,
 }
@@ -35,6 +38,7 @@ impl Default for EdgeConfig {
             cameras_max: 64,
             frame_bytes_max: FRAME_BYTES_MAX,
             history_bytes_max: 64 << 20,
+            channels: Channels::default(),
             software: concat!("mez ", env!("CARGO_PKG_VERSION")).into(),
         }
     }
@@ -247,6 +251,8 @@ pub struct CameraInfo {
     pub clock: Option<ClockEstimate>,
     /// How many subscriptions want its frames.
     pub subscriptions: usize,
+    /// What it has of a declared channel, if it is on one.
+    pub share: Option<ChannelShare>,
 }
 
 /// Maps a camera's capture times to the edge's clock.

@@ -36,6 +36,8 @@ pub struct CameraView {
     /// What the camera said becomes of each of `demands`, and since when; empty where nothing had to be settled between them, or by cameras that
     /// do not say.
     pub settled: Vec<(Option<Verdict>, Instant)>,
+    /// Since when there has been no room for it on the channel that it shares with others, and a sentence of why.
+    pub shed: Option<(Instant, String)>,
 }
 
 /// A contract and whose it is.
@@ -74,6 +76,7 @@ impl EdgeBroker {
                 .map(|clock| clock.round_trip_time / 2),
             demands,
             settled: camera.settled.clone(),
+            shed: self.shares.shed(name),
         }
     }
 

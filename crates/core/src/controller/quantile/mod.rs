@@ -296,11 +296,11 @@ impl Quantile {
         reached.max(next).min(ladder.len() - 1)
     }
 
-    /// The best rung from `lowest` up, not above [`Self::highest`].
+    /// The best rung from `lowest` up, not above [`Self::highest`], and within the cap, if there is one.
     fn best(&self, offer: &Offer<'_>, outlook: &Outlook, lowest: Prospect) -> Prospect {
         let mut best = lowest;
         for rung in lowest.rung + 1..=self.highest(offer.ladder) {
-            if self.is_held(offer, rung) {
+            if self.is_held(offer, rung) || !offer.allows(rung) {
                 continue;
             }
             let prospect = self.prospect(offer, outlook, rung);
@@ -308,7 +308,12 @@ impl Quantile {
                 best = prospect;
             }
         }
-        best
+        let expired = offer.cap.is_some_and(|cap| offer.now >= cap.until);
+        match offer.capped(best.rung, lowest.rung) {
+            // What is left of it.
+            rung if expired && rung != best.rung => self.prospect(offer, outlook, rung),
+            _ => best,
+        }
     }
 
     /// The best on-time probability of the lowest rung and of those above it that leave out fewer frames: theirs may be smaller.
@@ -500,15 +505,13 @@ impl Policy for Quantile {
             let Decision::Send(choice) = decision else { return decision };
             return Decision::Send(Choice { stretch_bytes: Some(bytes), ..choice });
         }
-        let best = self.probe(offer, &outlook, best);
+        let probe = self.probe(offer, &outlook, best);
+        let best = if offer.allows(probe.rung) { probe } else { best };
         if offer.coding.is_some() && best.on_time < WORTH_QUEUEING && is_busy && offer.now < silent_until {
             // It stands alone for the sake of those that follow, and goes when it delays nothing else.
             return Decision::Wait { until: silent_until };
         }
-        let rung = offer.capped(best.rung, floor);
-        let on_time =
-            if rung == best.rung { best.on_time } else { self.on_time_probability(offer, &outlook, rung) };
-        self.send(rung, Some(on_time), infeasible)
+        self.send(best.rung, Some(best.on_time), infeasible)
     }
 
     fn gives_up(&mut self, offer: &Offer<'_>) -> bool {

@@ -1,6 +1,6 @@
 //! The rate of a channel that several cameras share, from all that the edge receives over it.
 
-use crate::controller::flight::ms_between;
+use crate::controller::flight::{PACKET_BYTES, ms_between};
 use crate::units::{BitsPerSecond, Instant};
 
 /// The weight of a sample that took [`SAMPLE_MS`]; shorter ones weigh less.
@@ -13,8 +13,11 @@ const SAMPLE_MS: f64 = 66.0;
 const CAUTION: f64 = 0.15;
 /// A busy time is measured after this long at the latest, in milliseconds.
 const BUSY_MS_MAX: f64 = 100.0;
-/// Shorter busy times say nothing, in milliseconds.
+/// Shorter busy times only show what the channel carries at least, in milliseconds.
 const BUSY_MS_MIN: f64 = 2.0;
+/// By so much more, in logarithms, the channel is another than was thought: half as fast again. Such a sample counts for as long as it would have
+/// taken by what was known, or a channel that has become faster would be known by short samples only, which weigh little.
+const FASTER: f64 = 0.4;
 
 /// How fast a channel is while it is busy.
 ///
@@ -47,12 +50,16 @@ impl ChannelRate {
 }
 
 impl Channel {
-    /// A frame of any camera has arrived.
+    /// A frame of any camera has arrived: its first packet at `first`, the last at `last`.
     pub fn handle_frame(&mut self, first: Instant, last: Instant, bytes: u32) {
         let bytes = f64::from(bytes);
+        // What the first packet after a rest took was over by then.
+        let after_rest = (bytes - PACKET_BYTES).max(0.0);
         self.busy = match self.busy {
             Some((begin, end, before)) if first <= end => {
-                let (begin, end) = (begin.min(first), end.max(last));
+                // What a measurement has taken into account already does not count again.
+                let begin = if end > begin { begin.min(first) } else { begin };
+                let end = end.max(last);
                 if ms_between(begin, end) < BUSY_MS_MAX {
                     Some((begin, end, before + bytes))
                 } else {
@@ -62,20 +69,26 @@ impl Channel {
             }
             Some((begin, end, before)) => {
                 self.measure(begin, end, before);
-                Some((first, last, bytes))
+                Some((first, last, after_rest))
             }
-            None => Some((first, last, bytes)),
+            None => Some((first, last, after_rest)),
         };
     }
 
     fn measure(&mut self, begin: Instant, end: Instant, bytes: f64) {
         let took_ms = ms_between(begin, end);
-        if took_ms < BUSY_MS_MIN || bytes <= 0.0 {
+        if bytes <= 0.0 || took_ms < BUSY_MS_MIN && self.log_rate.is_none() {
             return;
         }
-        let measured = (bytes / took_ms).ln();
-        let gain = 1.0 - (1.0 - GAIN).powf(took_ms / SAMPLE_MS);
+        let at_most_ms = took_ms.max(BUSY_MS_MIN);
+        let measured = (bytes / at_most_ms).ln();
         let error = self.log_rate.map_or(0.0, |known| measured - known);
+        if took_ms < BUSY_MS_MIN && error <= 0.0 {
+            return;
+        }
+        let weight_ms =
+            if error > FASTER { (at_most_ms * error.exp()).min(SAMPLE_MS).max(took_ms) } else { took_ms };
+        let gain = 1.0 - (1.0 - GAIN).powf(weight_ms / SAMPLE_MS);
         self.spread += SPREAD_GAIN * (error.abs() - self.spread);
         self.log_rate = Some(self.log_rate.map_or(measured, |known| known + gain * error));
     }
@@ -113,7 +126,7 @@ mod tests {
             }
         }
         let rate = channel.known().expect("sixty frames").bytes_per_ms;
-        assert!((rate - 3_000.0).abs() < 1.0, "{rate}");
+        assert!((rate / 3_000.0 - 1.0).abs() < 0.01, "{rate}");
     }
 
     #[test]
@@ -128,6 +141,26 @@ mod tests {
         };
         let (steady, unsteady) = (share([3_000, 3_000]), share([1_500, 6_000]));
         assert!(steady > 0.99 && unsteady < 0.95, "{steady} and {unsteady}");
+    }
+
+    /// Frames that had been made small for a slow channel are over at once on a fast one, and show it all the same.
+    #[test]
+    fn a_channel_that_has_become_faster_is_known_by_short_frames() {
+        let mut channel = Channel::default();
+        for frame in 0..100 {
+            channel.handle_frame(at(frame * 70), at(frame * 70 + 60), 6_000);
+        }
+        let rate = |channel: &Channel| channel.known().expect("many frames").bytes_per_ms;
+        assert!((rate(&channel) - 80.0).abs() < 1.0, "the first packet is there when it is first heard of");
+        for frame in 100..180 {
+            channel.handle_frame(at(frame * 70), at(frame * 70 + 1), 6_000);
+        }
+        let fast = rate(&channel);
+        assert!(fast > 1_800.0, "{fast}");
+        for frame in 180..200 {
+            channel.handle_frame(at(frame * 70), at(frame * 70 + 1), 600);
+        }
+        assert!(rate(&channel) >= fast, "it carries at least that, though less was sent: {}", rate(&channel));
     }
 
     #[test]

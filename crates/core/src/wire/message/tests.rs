@@ -2,11 +2,14 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::controller::settle::Verdict;
+use crate::controller::share::Step;
 use crate::frame::{ChainLink, ClockSource, Encoding, FrameMeta, Reference, Rung, SkipRange, SkipReason};
 use crate::history::{PastQuery, Reach};
 use crate::trace::{CameraTrace, Stage};
 use crate::units::BitsPerSecond;
-use crate::wire::{FrameHeader, HistoryCode, ProfileUse, SKIP_RANGES_MAX};
+use crate::wire::{
+    CLAIM_RUNGS_MAX, FrameHeader, HistoryCode, ProfileUse, SHARE_LIFETIME_MAX, SKIP_RANGES_MAX,
+};
 
 fn any_instant() -> impl Strategy<Value = Instant> {
     any::<u64>().prop_map(Instant::from_nanos)
@@ -105,6 +108,8 @@ fn any_message() -> impl Strategy<Value = Message> {
             }),
         any_outlook().prop_map(Message::Outlook),
         any_settled().prop_map(Message::Settled),
+        any_share().prop_map(Message::Share),
+        any_claim().prop_map(Message::Claim),
         any::<bool>().prop_map(|past| Message::Abilities(Abilities { past })),
         any::<([u8; 32], u32)>()
             .prop_map(|(hash, offset)| Message::ProfileRequest(ProfileRequest { hash, offset })),
@@ -125,6 +130,67 @@ fn any_message() -> impl Strategy<Value = Message> {
             |(frame, application, payload)| Message::Reply { frame, application, payload: payload.into() }
         ),
     ]
+}
+
+fn any_share() -> impl Strategy<Value = Share> {
+    (any::<(u32, u32)>(), 0..=1_000u64, 0..3).prop_map(|((frame_bytes_max, later), lifetime, code)| {
+        let lifetime = Duration::from_millis(lifetime);
+        match code {
+            0 => Share::Free,
+            1 => Share::Cap { frame_bytes_max, lifetime, later: Duration::from_micros(later.into()) },
+            _ => Share::Shed { lifetime },
+        }
+    })
+}
+
+fn any_claim() -> impl Strategy<Value = Claim> {
+    let step = (1..100_000_000u32, 0..=1_000_000u32);
+    let steps = prop::collection::btree_map(0..u64::from(u32::MAX), step, 0..=CLAIM_RUNGS_MAX);
+    (any::<(u32, u32)>(), any::<usize>(), steps).prop_map(|((interval, bound), floor, steps)| {
+        if steps.is_empty() {
+            return Claim::default();
+        }
+        let (mut bytes, mut accuracies): (Vec<u32>, Vec<u32>) = steps.into_values().unzip();
+        bytes.sort_unstable();
+        accuracies.sort_unstable();
+        let bytes = bytes.iter().enumerate().map(|(place, bytes)| f64::from(*bytes) + place as f64);
+        let steps = bytes
+            .zip(accuracies)
+            .map(|(bytes, accuracy)| Step { bytes, accuracy: f64::from(accuracy) / 1e6 });
+        let steps: Vec<Step> = steps.collect();
+        let micros = |micros: u32| Duration::from_micros(micros.max(1).into());
+        Claim { interval: micros(interval), latency_bound: micros(bound), floor: floor % steps.len(), steps }
+    })
+}
+
+/// What cannot be is refused, or claims nothing; no cap lasts longer than the longest.
+#[test]
+fn shares_and_claims_that_make_no_sense_are_refused_or_claim_nothing() {
+    let share = |code: u8, lifetime: [u8; 2]| {
+        let bytes = [&[0x93, code, 1, 0, 0, 0], &lifetime[..], &[0; 4]].concat();
+        Message::decode(&bytes)
+    };
+    let longest = Share::Shed { lifetime: SHARE_LIFETIME_MAX };
+    assert_eq!(share(2, [0xff, 0xff]), Ok(Some(Message::Share(longest))));
+    assert_eq!(share(3, [0, 0]), Err(WireError::Value { field: "share", value: 3 }));
+    let claim = |interval: u8, count: u8, floor: u8, steps: &[[u32; 2]]| {
+        let mut bytes = vec![0xa0, interval, 0, 0, 0, 1, 0, 0, 0, count, floor];
+        steps.as_flattened().iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+        Message::decode(&bytes)
+    };
+    let nothing = Ok(Some(Message::Claim(Claim::default())));
+    assert_ne!(claim(1, 2, 1, &[[5, 1], [6, 1]]), nothing);
+    for (interval, floor, steps) in [
+        (0, 0, [[5, 1], [6, 1]]),
+        (1, 2, [[5, 1], [6, 1]]),
+        (1, 0, [[6, 1], [6, 1]]),
+        (1, 0, [[5, 2], [6, 1]]),
+        (1, 0, [[0, 1], [6, 1]]),
+    ] {
+        assert_eq!(claim(interval, 2, floor, &steps), nothing, "{interval} {floor} {steps:?}");
+    }
+    assert!(matches!(claim(1, 33, 0, &[[1, 1]; 33]), Err(WireError::TooLong { field: "rungs", .. })));
+    assert!(matches!(claim(1, 2, 0, &[[1, 1]]), Err(WireError::Truncated { .. })));
 }
 
 fn any_settled() -> impl Strategy<Value = Settled> {

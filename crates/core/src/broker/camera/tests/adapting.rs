@@ -63,6 +63,17 @@ pub(super) struct Delivered {
 /// Publishes at a steady rate over a link of so many bytes per millisecond, with a codec whose JPEGs have the sizes that
 /// `profile` says; pixels do not matter.
 pub(super) fn run(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
+    run_while(rig, Duration::from_secs(seconds), bytes_per_ms, |_, _| ())
+}
+
+/// The same for so long, while something else happens every millisecond, so many after the beginning.
+pub(super) fn run_while(
+    rig: &mut Rig,
+    duration: Duration,
+    bytes_per_ms: f64,
+    mut happens: impl FnMut(&mut Rig, u64),
+) -> Vec<Delivered> {
+    let (end, begin) = (rig.now + duration, rig.now);
     let mut delivered = Vec::new();
     let mut published = rig.now;
     let mut made: Option<(Instant, FrameId, Rung, ChainLink, u32)> = None;
@@ -70,12 +81,13 @@ pub(super) fn run(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Deliver
     let mut left: Option<(Instant, FrameId)> = None;
     let mut whole: Vec<(Instant, Report)> = Vec::new();
     let mut captured = BTreeMap::new();
-    let end = rig.now + Duration::from_secs(seconds);
     let sizes = profile();
-    while rig.now < end {
+    // What is on its way at the end arrives.
+    while rig.now < end || made.is_some() || left.is_some() || !whole.is_empty() {
         rig.now += MS;
         let now = rig.now;
-        if now >= published + INTERVAL {
+        happens(rig, now.saturating_since(begin).as_millis() as u64);
+        if now >= published + INTERVAL && now <= end {
             published = now;
             let id = rig.publish_image(ORIGINAL_BYTES, (1280, 960));
             captured.insert(id, now);
@@ -120,7 +132,8 @@ pub(super) fn run(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Deliver
                     whole.push((last + DELAY, Report::Complete { frame, bytes, first, last }));
                     delivered.push(Delivered {
                         rung: header.meta.rung.as_str().into(),
-                        latency: last.saturating_since(captured[&frame]),
+                        // One that waited from before was captured before.
+                        latency: last.saturating_since(captured.get(&frame).copied().unwrap_or(begin)),
                         infeasible: header.infeasible,
                         expected_accuracy: header.expected_accuracy,
                     });

@@ -1,0 +1,200 @@
+//! The camera's share of a channel that it has with others: what the edge says that it may send, and what it tells the edge of its frames.
+//!
+//! Only the camera knows what its rungs cost: how large its frames are now, which codecs work, which profile fits. So it tells the edge
+//! ([`Claim`]), which divides the channel, and says in bytes of a frame what the camera has of it ([`Share`]). A cap only ever lowers what the
+//! camera chooses by itself. It expires soon, by the camera's own clock; what was told on one connection counts for no other.
+//!
+//! Frames that go as they are cannot be made smaller. Under a cap some of them are left out instead.
+
+use std::time::Duration;
+
+use super::{BOUND_DEFAULT, CameraBroker, CameraOutput};
+use crate::broker::LinkId;
+use crate::controller::share::Step;
+use crate::controller::{Cap, EXPIRED_CAP_SHARE};
+use crate::units::Instant;
+use crate::wire::{Claim, Message, Share};
+
+/// The least time between two claims.
+const CLAIM_INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// The edge is told anew at least this often.
+const CLAIM_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// Sizes and intervals that differ by less than this factor are no news.
+const TOLERANCE: f64 = 1.1;
+/// However little there is, frames that go as they are go this often.
+const AS_IT_IS_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// Of so many frames that go as they are one is sent, by rung of such a camera.
+const ONE_IN: [u32; 5] = [16, 8, 4, 2, 1];
+/// What is worth sending one frame in n is taken to be worth n to this power: it only orders the rungs.
+const ONE_IN_EXPONENT: f64 = -0.25;
+/// A cap above this share of a frame lets all of them pass: sizes vary.
+const WHOLE_SHARE: f64 = 0.8;
+
+/// What the edge said, and was told.
+#[derive(Debug, Default)]
+pub(super) struct Sharing {
+    /// The edge shares a channel between this camera and others.
+    is_member: bool,
+    cap: Option<Cap>,
+    /// There is no room until then.
+    shed_until: Option<Instant>,
+    /// How much later than they do frames should begin.
+    later: Duration,
+    told: Option<(Instant, Claim)>,
+    /// Frames, or parts of one, that may go as they are.
+    credit: f64,
+    /// When the last of them went.
+    passed: Option<Instant>,
+}
+
+impl Sharing {
+    /// When there may be room again, if there is none.
+    pub(super) fn shed_until(&self, now: Instant) -> Option<Instant> {
+        self.shed_until.filter(|until| now < *until)
+    }
+
+    /// The part of frames of so many bytes that may go as they are.
+    fn part(&self, now: Instant, bytes: usize) -> f64 {
+        let part = match self.cap {
+            _ if self.shed_until(now).is_some() => 0.0,
+            None => 1.0,
+            Some(cap) if now < cap.until => cap.frame_bytes_max / bytes.max(1) as f64,
+            Some(_) => EXPIRED_CAP_SHARE,
+        };
+        if part >= WHOLE_SHARE { 1.0 } else { part }
+    }
+
+    /// Whether a frame of so many bytes, which is to go as it is, is sent.
+    fn lets_pass(&mut self, now: Instant, bytes: usize) -> bool {
+        let part = self.part(now, bytes);
+        self.credit = (self.credit + part).min(2.0);
+        let is_long_ago =
+            self.passed.is_none_or(|passed| now.saturating_since(passed) >= AS_IT_IS_INTERVAL_MAX);
+        let passes = part >= 1.0 || self.credit >= 1.0 || is_long_ago;
+        if passes {
+            self.credit = (self.credit - 1.0).max(0.0);
+            self.passed = Some(now);
+        }
+        passes
+    }
+}
+
+impl CameraBroker {
+    /// How much later than they do the camera's frames should begin, less than an interval, so that those of all cameras of a channel take
+    /// turns. Zero: as they do. For whoever decides when frames are captured; the broker itself holds none back.
+    pub fn later(&self) -> Duration {
+        self.sharing.later
+    }
+
+    /// Whether the camera leaves frames out, or sends them seldom, because of what it has of a channel.
+    pub fn holds_back(&self, now: Instant) -> bool {
+        let as_it_is = self.demand().is_some() && self.joint().is_none();
+        self.sharing.shed_until(now).is_some() || as_it_is && self.sharing.part(now, self.frame_bytes) < 1.0
+    }
+
+    /// The edge says what the camera has of a channel.
+    pub(super) fn take_share(&mut self, now: Instant, link: LinkId, share: Share) {
+        if self.active != Some(link) {
+            return;
+        }
+        let interval = self.interval(now);
+        let sharing = &mut self.sharing;
+        sharing.is_member = true;
+        (sharing.cap, sharing.shed_until, sharing.later) = match share {
+            Share::Free => (None, None, Duration::ZERO),
+            Share::Cap { frame_bytes_max, lifetime, later } => {
+                let cap = Cap { frame_bytes_max: f64::from(frame_bytes_max), until: now + lifetime };
+                // More than an interval makes no sense: nothing is to stand still for it.
+                (Some(cap), None, if later < interval { later } else { Duration::ZERO })
+            }
+            // What is left when that has expired is what is left of a cap.
+            Share::Shed { lifetime } => {
+                let until = now + lifetime;
+                (Some(Cap { frame_bytes_max: 0.0, until }), Some(until), Duration::ZERO)
+            }
+        };
+        self.adapter.set_share(self.sharing.cap, self.sharing.shed_until);
+    }
+
+    /// The connection is another one: nothing is known of what the camera has there.
+    pub(super) fn forget_share(&mut self) {
+        self.sharing = Sharing::default();
+        self.adapter.set_share(None, None);
+    }
+
+    /// Whether a frame that was just published is left out, because frames go as they are and there is no room for all of them.
+    pub(super) fn leaves_out(&mut self, now: Instant, bytes: usize) -> bool {
+        self.frame_bytes = bytes;
+        let is_wanted = self.active_link().is_some_and(|link| !link.demand.contracts.is_empty());
+        self.sharing.cap.is_some()
+            && is_wanted
+            && self.joint().is_none()
+            && !self.sharing.lets_pass(now, bytes)
+    }
+
+    /// What the edge was told last.
+    #[cfg(test)]
+    pub(super) fn sharing_told(&self) -> Option<Claim> {
+        self.sharing.told.as_ref().map(|(_, claim)| claim.clone())
+    }
+
+    /// Tells the edge what the camera would have of the channel, if it does not know.
+    pub(super) fn tell_claim(&mut self, now: Instant) {
+        let Some(link) = self.active.filter(|_| self.sharing.is_member) else { return };
+        let told = self.sharing.told.as_ref().map(|(at, _)| now.saturating_since(*at));
+        if told.is_some_and(|since| since < CLAIM_INTERVAL_MIN) {
+            return;
+        }
+        let Some(claim) = self.claim(now) else { return };
+        let is_news = self.sharing.told.as_ref().is_none_or(|(_, before)| !is_like(before, &claim));
+        if is_news || told.is_some_and(|since| since >= CLAIM_INTERVAL_MAX) {
+            let message = Message::Claim(claim.clone());
+            self.sharing.told = Some((now, claim));
+            self.outputs.push_back(CameraOutput::Send { link, message });
+        }
+    }
+
+    /// What the camera would have; `None` before a frame was looked at.
+    fn claim(&mut self, now: Instant) -> Option<Claim> {
+        let rate = self.rate(now);
+        let Some(link) = self.active_link().filter(|link| rate > 0.0 && !link.demand.contracts.is_empty())
+        else {
+            return Some(Claim::default());
+        };
+        let interval = Duration::from_secs_f64(1.0 / rate);
+        if let Some(joint) = self.joint() {
+            let (floor, steps) = self.adapter.steps()?;
+            let latency_bound = joint.latency_bound.unwrap_or(BOUND_DEFAULT);
+            return Some(Claim { interval, latency_bound, floor, steps: apart(steps) });
+        }
+        let bounds = link.demand.contracts.iter().filter_map(|contract| contract.latency_bound);
+        let latency_bound = bounds.min().unwrap_or(BOUND_DEFAULT);
+        let often = |one_in: &&u32| **one_in == 1 || interval * **one_in <= AS_IT_IS_INTERVAL_MAX;
+        let bytes = self.frame_bytes.max(1) as f64;
+        let steps = ONE_IN.iter().filter(often).map(|one_in| {
+            let one_in = f64::from(*one_in);
+            Step { bytes: bytes / one_in, accuracy: one_in.powf(ONE_IN_EXPONENT) }
+        });
+        Some(Claim { interval, latency_bound, floor: 0, steps: apart(steps.collect()) })
+    }
+}
+
+/// Whole bytes, each more than the one before.
+fn apart(mut steps: Vec<Step>) -> Vec<Step> {
+    let mut least = 1.0;
+    for step in &mut steps {
+        step.bytes = step.bytes.ceil().max(least);
+        least = step.bytes + 1.0;
+    }
+    steps
+}
+
+/// Whether a claim says about the same as another.
+fn is_like(one: &Claim, other: &Claim) -> bool {
+    let near = |one: f64, other: f64| (1.0 / TOLERANCE..=TOLERANCE).contains(&(one / other.max(1e-9)));
+    one.floor == other.floor
+        && one.latency_bound == other.latency_bound
+        && one.steps.len() == other.steps.len()
+        && (one.steps.is_empty() || near(one.interval.as_secs_f64(), other.interval.as_secs_f64()))
+        && one.steps.iter().zip(&other.steps).all(|(one, other)| near(one.bytes, other.bytes))
+}

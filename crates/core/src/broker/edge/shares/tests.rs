@@ -1,0 +1,225 @@
+//! Cameras on declared channels, as the edge treats them.
+
+use proptest::prelude::*;
+
+use super::super::EdgeConfig;
+use super::super::tests::{Rig, header};
+use super::*;
+use crate::broker::edge::SubscriptionId;
+use crate::clock::Exchange;
+use crate::contract::Contract;
+use crate::controller::share::{CAP_LIFETIME, Step};
+use crate::subscription::Span;
+use crate::units::ClockAnchor;
+
+const MS: Duration = Duration::from_millis(1);
+const INTERVAL: Duration = Duration::from_millis(60);
+
+/// An edge with cameras `dock/cam1`, `dock/cam2` and so on, on connections of these numbers, of which `declared` says what they share.
+fn rig(declared: &[&str], cameras: u64) -> Rig {
+    let channels = declared.iter().map(|text| text.parse().expect("a channel")).collect();
+    let channels = Channels::new(channels).expect("different names");
+    let mut rig = Rig::with(EdgeConfig { channels, ..EdgeConfig::default() });
+    for link in 1..=cameras {
+        rig.greet(link, &format!("dock/cam{link}"), 3);
+    }
+    rig.take();
+    rig
+}
+
+fn subscribe(rig: &mut Rig, id: u64, cameras: &str, priority: i32) {
+    let clock = ClockAnchor { wall: crate::units::Timestamp::from_nanos(1 << 60), monotonic: rig.now };
+    let contract = Contract {
+        accuracy_floor: Some(0.8),
+        latency_bound: Some(100 * MS),
+        priority,
+        ..Contract::default()
+    };
+    let pattern = cameras.parse().expect("a pattern");
+    rig.broker.handle_subscribe(clock, SubscriptionId(id), pattern, contract, Span::LIVE);
+}
+
+fn claim(floor: usize) -> Claim {
+    let steps = [(1e3, 0.6), (2e3, 0.8), (4e3, 0.9), (8e3, 0.95)];
+    let steps = steps.map(|(bytes, accuracy)| Step { bytes, accuracy }).to_vec();
+    Claim { interval: INTERVAL, latency_bound: 100 * MS, floor, steps }
+}
+
+fn claims(rig: &mut Rig, link: u64, claim: Claim) {
+    rig.broker.handle_message(rig.now, LinkId(link), Message::Claim(claim));
+}
+
+/// A frame of a camera arrives, on a channel of so many bytes per millisecond.
+fn frame(rig: &mut Rig, link: u64, sequence: u64, bytes: u32, bytes_per_ms: u32) {
+    let mut header = header(3, sequence, bytes, Vec::new());
+    header.sent = rig.now - 5 * MS;
+    let id = header.meta.id;
+    rig.broker.handle_frame_header(rig.now, LinkId(link), header).expect("it is taken");
+    rig.now += MS * ((bytes - 1_200) / bytes_per_ms);
+    rig.broker.handle_frame_complete(rig.now, LinkId(link), id, vec![0; bytes as usize].into());
+}
+
+/// What each camera was told since this was last asked, by connection.
+fn told(rig: &mut Rig) -> Vec<(u64, Share)> {
+    let told = rig.take().into_iter().filter_map(|output| match output {
+        EdgeOutput::Send { link, message: Message::Share(share) } => Some((link.0, share)),
+        _ => None,
+    });
+    told.collect()
+}
+
+/// The channel is measured by frames of all cameras, and divided.
+fn measured(rig: &mut Rig, cameras: u64, bytes_per_ms: u32) -> Vec<(u64, Share)> {
+    for sequence in 0..40 {
+        for link in 1..=cameras {
+            frame(rig, link, sequence, 13_200, bytes_per_ms);
+            rig.now += MS * 40;
+        }
+    }
+    told(rig);
+    rig.now += CAP_INTERVAL;
+    // All of them are still there.
+    for link in 1..=cameras {
+        rig.broker.handle_message(rig.now, LinkId(link), Message::Ping { t1: rig.now });
+    }
+    rig.broker.handle_timeout(rig.now);
+    told(rig)
+}
+
+fn bytes_max(share: Share) -> Option<u32> {
+    match share {
+        Share::Cap { frame_bytes_max, lifetime, .. } => {
+            assert_eq!(lifetime, CAP_LIFETIME);
+            Some(frame_bytes_max)
+        }
+        Share::Free => Some(u32::MAX),
+        Share::Shed { .. } => None,
+    }
+}
+
+#[test]
+fn cameras_on_no_declared_channel_are_told_nothing() {
+    for declared in [&[][..], &["yard=yard/**"][..]] {
+        let mut rig = rig(declared, 2);
+        subscribe(&mut rig, 1, "**", 0);
+        claims(&mut rig, 1, claim(0));
+        assert_eq!(measured(&mut rig, 2, 200), [], "{declared:?}");
+        assert_eq!(rig.info().share, None);
+    }
+}
+
+/// It learns with the demand that it is on a channel; it is free until that was measured and somebody else is on it as well; and then both have as
+/// much as there is.
+#[test]
+fn a_channel_is_divided_once_two_claim_it_and_it_was_measured() {
+    let mut rig = rig(&["hall=dock/*"], 2);
+    subscribe(&mut rig, 1, "dock/*", 0);
+    assert_eq!(told(&mut rig), [(1, Share::Free), (2, Share::Free)]);
+    claims(&mut rig, 1, claim(0));
+    rig.now += CAP_INTERVAL;
+    rig.broker.handle_timeout(rig.now);
+    assert_eq!(told(&mut rig), [], "nobody knows what the channel carries");
+    assert_eq!(measured(&mut rig, 2, 200), [], "one camera has all of it");
+    claims(&mut rig, 2, claim(0));
+    // 14.4 kB in 60 ms: one may have 8 kB and the other 4.
+    let shares: Vec<_> = measured(&mut rig, 2, 240).into_iter().map(|(_, share)| bytes_max(share)).collect();
+    assert_eq!(shares, [Some(8_000), Some(4_000)]);
+    let share = rig.info().share.expect("it is on a channel");
+    assert_eq!(share.channel, "hall");
+    assert!(share.carries.is_some_and(|rate| (rate.0 / 1.92e6 - 1.0).abs() < 0.02), "{share:?}");
+    // The second one is not wanted any more: the first is free at the next look.
+    rig.broker.handle_closed(rig.now, LinkId(2));
+    rig.now += CAP_INTERVAL;
+    rig.broker.handle_timeout(rig.now);
+    assert_eq!(told(&mut rig), [(1, Share::Free)]);
+    rig.now += CAP_INTERVAL;
+    rig.broker.handle_timeout(rig.now);
+    assert_eq!(told(&mut rig), [], "it knows");
+}
+
+/// Where the floors do not fit, the camera of the lowest priority learns that there is no room, and its applications why; until there is room again.
+#[test]
+fn who_is_shed_is_told_why() {
+    let mut rig = rig(&["hall=dock/*"], 2);
+    subscribe(&mut rig, 1, "dock/cam1", 0);
+    subscribe(&mut rig, 2, "dock/cam2", 3);
+    claims(&mut rig, 1, claim(3));
+    claims(&mut rig, 2, claim(2));
+    let shares: Vec<_> = measured(&mut rig, 2, 100).into_iter().map(|(_, share)| bytes_max(share)).collect();
+    assert_eq!(shares, [None, Some(4_000)]);
+    let shed = |rig: &Rig| rig.broker.view(rig.now, &"dock/cam1".parse().expect("a name")).shed;
+    let (since, why) = shed(&rig).expect("there is no room");
+    assert_eq!(
+        (since, why.as_str()),
+        (rig.now, "the channel hall carries 0.8 Mbit/s; cameras of higher priority take it")
+    );
+    rig.now += CAP_INTERVAL;
+    rig.broker.handle_timeout(rig.now);
+    assert_eq!(shed(&rig).map(|(since, _)| since), Some(since), "since then");
+    assert!(measured(&mut rig, 2, 1_000).iter().all(|(_, share)| bytes_max(*share).is_some()));
+    assert_eq!(shed(&rig), None);
+}
+
+/// Frames that begin together are asked to take turns; where they do, nobody is asked.
+#[test]
+fn frames_that_begin_together_are_asked_to_take_turns() {
+    for (apart, expected) in [(Duration::ZERO, 30), (31 * MS, 0)] {
+        let mut rig = rig(&["hall=dock/*"], 2);
+        subscribe(&mut rig, 1, "dock/*", 0);
+        (1..=2).for_each(|link| claims(&mut rig, link, claim(0)));
+        measured(&mut rig, 2, 200);
+        for (link, captured) in [(1, Duration::ZERO), (2, apart)] {
+            // Both cameras' clocks are the edge's.
+            let now = rig.now;
+            let known = rig.broker.links.get_mut(&LinkId(link)).expect("it is connected");
+            known.clock.record(Exchange { t1: now, t2: now, t3: now, t4: now });
+            let mut header = header(3, 99, 5_000, Vec::new());
+            let anchor = known.session.as_ref().expect("it has greeted").anchor;
+            header.meta.captured = anchor.wall_at(rig.now + captured - 60 * MS);
+            header.sent = rig.now - 5 * MS;
+            let id = header.meta.id;
+            rig.broker.handle_frame_header(rig.now, LinkId(link), header).expect("it is taken");
+            rig.broker.handle_frame_complete(rig.now, LinkId(link), id, vec![0; 5_000].into());
+        }
+        told(&mut rig);
+        rig.now += CAP_INTERVAL;
+        rig.broker.handle_timeout(rig.now);
+        let later: Vec<u128> = told(&mut rig)
+            .iter()
+            .map(|(_, share)| match share {
+                Share::Cap { later, .. } => later.as_millis(),
+                _ => 0,
+            })
+            .collect();
+        assert_eq!(later, [0, expected]);
+    }
+}
+
+proptest! {
+    /// Whatever cameras claim: nobody is told nothing, caps are sizes that were claimed and not below the floor, and together they take no more of the
+    /// channel's time than there is.
+    #[test]
+    fn no_channel_is_given_away_twice(
+        floors in proptest::collection::vec((0usize..4, 10u64..200, -2i32..3), 2..8),
+        bytes_per_ms in 20u32..2_000,
+    ) {
+        let cameras = floors.len() as u64;
+        let mut rig = rig(&["hall=**"], cameras);
+        for (link, (floor, interval, priority)) in (1..).zip(&floors) {
+            subscribe(&mut rig, link, &format!("dock/cam{link}"), *priority);
+            claims(&mut rig, link, Claim { interval: MS * (*interval as u32), ..claim(*floor) });
+        }
+        let shares = measured(&mut rig, cameras, bytes_per_ms);
+        prop_assert_eq!(shares.len(), floors.len());
+        let rate = rig.info().share.and_then(|share| share.carries).expect("it was measured").0 / 8e3;
+        let (mut airtime, mut sending) = (0.0, 0);
+        for ((_, share), (floor, interval, _)) in shares.iter().zip(&floors) {
+            let Some(bytes) = bytes_max(*share) else { continue };
+            sending += 1;
+            let steps = claim(*floor).steps;
+            prop_assert!(steps[*floor..].iter().any(|step| step.bytes == f64::from(bytes)), "{bytes}");
+            airtime += f64::from(bytes) / (rate * (*interval).min(100) as f64);
+        }
+        prop_assert!(sending >= 1 && (airtime <= 1.01 || sending == 1), "{airtime} for {sending}");
+    }
+}

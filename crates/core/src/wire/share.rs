@@ -1,0 +1,135 @@
+//! Cameras that share a channel: what each would have of it, and what each has.
+
+use std::time::Duration;
+
+use super::codec::{Reader, WireError, Write};
+use crate::controller::share::{CAP_LIFETIME, Step};
+use crate::profile::LADDER_RUNGS_MAX;
+
+/// The most rungs in a claim: as many as a ladder has.
+pub const CLAIM_RUNGS_MAX: usize = LADDER_RUNGS_MAX;
+/// No cap lasts longer, whatever an edge says.
+pub const SHARE_LIFETIME_MAX: Duration = Duration::from_millis(1000);
+/// Bytes that no frame has, as a bound for sums.
+const STEP_BYTES_MAX: f64 = u32::MAX as f64;
+/// Accuracies cross as so many parts.
+const ACCURACY_PARTS: f64 = 1e6;
+
+/// What a camera has of the channel that it shares with others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Share {
+    /// Whatever it chooses: at present there is nothing to be shared.
+    #[default]
+    Free,
+    /// Frames of so many bytes.
+    Cap {
+        /// The most that frames have, on average.
+        frame_bytes_max: u32,
+        /// For so long after this arrived. In whole milliseconds.
+        lifetime: Duration,
+        /// How much later than they do its frames should begin, less than an interval, so that those of all cameras take turns. In whole
+        /// microseconds; zero: as they do.
+        later: Duration,
+    },
+    /// There is no room for frames that keep its floor.
+    Shed {
+        /// For so long after this arrived. In whole milliseconds.
+        lifetime: Duration,
+    },
+}
+
+impl Share {
+    /// A cap of the usual lifetime.
+    pub fn cap(frame_bytes_max: f64, later: Duration) -> Self {
+        let frame_bytes_max = frame_bytes_max.ceil().clamp(0.0, STEP_BYTES_MAX) as u32;
+        Self::Cap { frame_bytes_max, lifetime: CAP_LIFETIME, later }
+    }
+
+    /// No room, for the usual time.
+    pub const SHED: Self = Self::Shed { lifetime: CAP_LIFETIME };
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let (code, frame_bytes_max, lifetime, later) = match *self {
+            Self::Free => (0, 0, Duration::ZERO, Duration::ZERO),
+            Self::Cap { frame_bytes_max, lifetime, later } => (1, frame_bytes_max, lifetime, later),
+            Self::Shed { lifetime } => (2, 0, lifetime, Duration::ZERO),
+        };
+        out.u8(code);
+        out.u32(frame_bytes_max);
+        out.u16(u16::try_from(lifetime.as_millis()).unwrap_or(u16::MAX));
+        out.u32(u32::try_from(later.as_micros()).unwrap_or(u32::MAX));
+    }
+
+    /// A lifetime beyond the longest is taken for that.
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        let code = r.u8("share")?;
+        let frame_bytes_max = r.u32("frame_bytes_max")?;
+        let lifetime = Duration::from_millis(r.u16("lifetime")?.into()).min(SHARE_LIFETIME_MAX);
+        let later = Duration::from_micros(r.u32("later")?.into());
+        match code {
+            0 => Ok(Self::Free),
+            1 => Ok(Self::Cap { frame_bytes_max, lifetime, later }),
+            2 => Ok(Self::Shed { lifetime }),
+            code => Err(WireError::Value { field: "share", value: code.into() }),
+        }
+    }
+}
+
+/// What a camera would have of its channel: its rungs, as its frames are now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Claim {
+    /// The time between its frames. In whole microseconds.
+    pub interval: Duration,
+    /// The most time from capture to the application that it works for. In whole microseconds.
+    pub latency_bound: Duration,
+    /// The place of the cheapest rung that keeps the floor.
+    pub floor: usize,
+    /// Its rungs, ascending in bytes, and in what they keep; bytes are whole, accuracies of a millionth. None: it sends nothing.
+    pub steps: Vec<Step>,
+}
+
+impl Claim {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let micros = |duration: Duration| u32::try_from(duration.as_micros()).unwrap_or(u32::MAX);
+        out.u32(micros(self.interval));
+        out.u32(micros(self.latency_bound));
+        let steps = &self.steps[..self.steps.len().min(CLAIM_RUNGS_MAX)];
+        out.u8(steps.len() as u8);
+        out.u8(self.floor.min(CLAIM_RUNGS_MAX) as u8);
+        for step in steps {
+            // Rounded up, so that a cap of this size allows the rung.
+            out.u32(step.bytes.ceil().clamp(1.0, STEP_BYTES_MAX) as u32);
+            out.u32((step.accuracy.clamp(0.0, 1.0) * ACCURACY_PARTS).round() as u32);
+        }
+    }
+
+    /// Whatever makes no sense, such as rungs that do not ascend, a floor that is none of them or an interval of nothing, claims nothing.
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        let interval = Duration::from_micros(r.u32("interval")?.into());
+        let latency_bound = Duration::from_micros(r.u32("latency_bound")?.into());
+        let count = usize::from(r.u8("rungs")?);
+        if count > CLAIM_RUNGS_MAX {
+            let (length, max) = (count as u64, CLAIM_RUNGS_MAX as u64);
+            return Err(WireError::TooLong { field: "rungs", length, max });
+        }
+        let floor = usize::from(r.u8("floor")?);
+        let mut steps: Vec<Step> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let bytes = f64::from(r.u32("bytes")?);
+            let accuracy = (f64::from(r.u32("accuracy")?) / ACCURACY_PARTS).min(1.0);
+            steps.push(Step { bytes, accuracy });
+        }
+        let ascends = steps
+            .windows(2)
+            .all(|pair| pair[0].bytes < pair[1].bytes && pair[0].accuracy <= pair[1].accuracy);
+        let sound = ascends
+            && steps.first().is_none_or(|step| step.bytes > 0.0)
+            && (floor < steps.len() || steps.is_empty())
+            && !interval.is_zero()
+            && !latency_bound.is_zero();
+        if !sound {
+            return Ok(Self::default());
+        }
+        Ok(Self { interval, latency_bound, floor, steps })
+    }
+}
