@@ -61,6 +61,10 @@ class CameraInfo:
         clock_error_ms: The most by which that is wrong, in milliseconds.
         round_trip_time_ms: The round trip that it was measured over, in milliseconds.
         link_bits_per_second: What its link carries, as far as frames have measured it.
+        channel: The channel that it shares with others, as `mez edge --channel` says; `None`: it is on none.
+        channel_bits_per_second: What that carries, all cameras together, as far as it was measured.
+        share_frame_bytes: Bytes of a frame that it has of it, on average; 0: there is no room for frames that
+            keep its floor; `None`: as many as it chooses.
         contracts: How the contracts of its subscriptions stand; those that ask nothing are left out.
     """
 
@@ -87,6 +91,9 @@ class CameraInfo:
     clock_error_ms: float | None
     round_trip_time_ms: float | None
     link_bits_per_second: float | None
+    channel: str | None
+    channel_bits_per_second: float | None
+    share_frame_bytes: int | None
     contracts: tuple[ContractStanding, ...]
 
     @property
@@ -314,6 +321,9 @@ def _info(record: _native.CameraRecord) -> CameraInfo:
         clock_error_ms=record.clock_error_ms,
         round_trip_time_ms=record.round_trip_time_ms,
         link_bits_per_second=record.link_bits_per_second,
+        channel=record.channel,
+        channel_bits_per_second=record.channel_bits_per_second,
+        share_frame_bytes=record.share_frame_bytes,
         contracts=tuple(
             ContractStanding(subscription, application, Contract(state, reason))
             for subscription, application, state, reason in record.contracts

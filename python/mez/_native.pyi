@@ -95,6 +95,8 @@ class Stream:
 class CameraRecord:
     camera: Final[str]
     camera_log_bytes: Final[int]
+    channel: Final[str | None]
+    channel_bits_per_second: Final[float | None]
     clock_error_ms: Final[float | None]
     clock_offset_ns: Final[int | None]
     connected: Final[bool]
@@ -114,6 +116,7 @@ class CameraRecord:
     published: Final[int]
     refused: Final[int]
     round_trip_time_ms: Final[float | None]
+    share_frame_bytes: Final[int | None]
     subscriptions: Final[int]
     width: Final[int]
 

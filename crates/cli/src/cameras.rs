@@ -3,7 +3,7 @@
 use clap::Args;
 use mez_core::contract::ContractState;
 use mez_core::name::CameraPattern;
-use mez_node::client::{CameraSummary, ContractStanding, LogOnDisk};
+use mez_node::client::{CameraSummary, ChannelStanding, ContractStanding, LogOnDisk};
 use mez_node::clock::wall_now;
 use mez_node::runtime::block_on;
 
@@ -74,6 +74,7 @@ fn rows(cameras: &[CameraSummary]) -> String {
         "LATE",
         "LINK",
         "CARRIES",
+        "CHANNEL",
         "LOG",
         "CAMERA'S DISK",
         "EDGE'S DISK",
@@ -96,6 +97,7 @@ fn rows(cameras: &[CameraSummary]) -> String {
                 camera.frames_late.to_string(),
                 bytes(camera.link_bytes),
                 camera.link_bits_per_second.map_or("-".into(), |rate| format!("{:.1} Mbit/s", rate / 1e6)),
+                camera.channel.as_ref().map_or("-".into(), channel),
                 bytes(camera.edge_log_bytes),
                 camera.camera_disk.as_ref().map_or("-".into(), disk),
                 camera.edge_disk.as_ref().map_or("-".into(), disk),
@@ -125,6 +127,19 @@ fn contracts(contracts: &[ContractStanding]) -> String {
         .map(|(state, count)| format!("{count} {}", state.name()))
         .collect();
     if parts.is_empty() { "-".into() } else { parts.join(", ") }
+}
+
+/// A channel, what it carries, and the camera's share of that.
+fn channel(channel: &ChannelStanding) -> String {
+    let mut text = channel.name.clone();
+    if let Some(rate) = channel.bits_per_second {
+        text += &format!(" {:.1} Mbit/s", rate / 1e6);
+    }
+    match channel.frame_bytes {
+        None => text,
+        Some(0) => text + ", no room",
+        Some(most) => text + &format!(", {} a frame", bytes(most)),
+    }
 }
 
 fn disk(disk: &LogOnDisk) -> String {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use mez_core::broker::edge::EdgeConfig;
+use mez_core::controller::share::{Channels, DeclaredChannel};
 use mez_node::api::socket::{Which, default_path};
 use mez_node::identity::{KeyFolder, Name};
 use mez_node::ports;
@@ -23,6 +24,7 @@ Examples:
   mez edge                                       all defaults: cameras at UDP 7650, applications on this host
   mez edge --dns edge.example --log-bytes 4GiB   foreign clients call it edge.example; four gigabytes of frames
   mez edge --grpc off --enrol off                no applications on other hosts, no new devices
+  mez edge --channel 'hall=dock/*,yard/cam1'     these cameras have one radio cell between them: share it fairly
 
 Prints one line `ready …` on the standard output when it serves. Ends with Ctrl-C or SIGTERM.")]
 pub(crate) struct EdgeArgs {
@@ -62,6 +64,10 @@ pub(crate) struct EdgeArgs {
     /// Folder of profiles that applications may name [default: profiles in the folder of --state]
     #[arg(long, value_name = "DIR", env = "MEZ_EDGE_PROFILES")]
     profiles: Option<PathBuf>,
+    /// Cameras that share a channel, such as a radio cell, which is then divided between them: the worst off first, or with `NAME:sum=…` where it
+    /// gains most; may be repeated
+    #[arg(long = "channel", value_name = "NAME=PATTERN,…", env = "MEZ_EDGE_CHANNELS", value_delimiter = ';')]
+    channels: Vec<DeclaredChannel>,
     #[command(flatten)]
     persist: PersistArgs,
 }
@@ -111,6 +117,7 @@ fn every_address(port: u16) -> SocketAddr {
 pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
     mez_node::memory::give_large_blocks_back();
     let keys = KeyFolder::find(args.keys.as_deref())?;
+    let channels = Channels::new(args.channels)?;
     let options = EdgeProcessOptions {
         credentials: keys.edge_credentials(args.name.as_ref(), &args.dns)?,
         keys,
@@ -122,6 +129,7 @@ pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
             log_bytes_max: args.log_bytes,
             cameras_max: args.cameras_max,
             frame_bytes_max: args.frame_bytes_max,
+            channels,
             ..EdgeConfig::default()
         },
         state: args.state,

@@ -239,6 +239,9 @@ pub(crate) struct CameraRecord {
     clock_error_ms: Option<f64>,
     round_trip_time_ms: Option<f64>,
     link_bits_per_second: Option<f64>,
+    channel: Option<String>,
+    channel_bits_per_second: Option<f64>,
+    share_frame_bytes: Option<u64>,
     /// Subscription, application, state, reason.
     contracts: Vec<(u64, String, &'static str, String)>,
 }
@@ -269,6 +272,9 @@ impl From<CameraSummary> for CameraRecord {
             clock_error_ms: camera.clock.map(|clock| ms(clock.error)),
             round_trip_time_ms: camera.clock.map(|clock| ms(clock.round_trip_time)),
             link_bits_per_second: camera.link_bits_per_second,
+            channel_bits_per_second: camera.channel.as_ref().and_then(|channel| channel.bits_per_second),
+            share_frame_bytes: camera.channel.as_ref().and_then(|channel| channel.frame_bytes),
+            channel: camera.channel.map(|channel| channel.name),
             contracts: camera
                 .contracts
                 .into_iter()

@@ -12,6 +12,7 @@ use mez_core::store::StoreStatus;
 use mez_core::subscription::{Delivery, NotHeld};
 use mez_core::trace::{Stage, Trace};
 use mez_core::units::{Instant, Timestamp};
+use mez_core::wire::Share;
 
 use super::pb;
 use crate::edge::Standing;
@@ -170,6 +171,13 @@ pub fn camera_info(
             lost: disk.lost,
         }),
         link_bits_per_second: info.outlook.link_rate.map(|rate| rate.0),
+        channel_bits_per_second: info.share.as_ref().and_then(|share| Some(share.carries?.0)),
+        share_frame_bytes: info.share.as_ref().and_then(|share| match share.share? {
+            Share::Free => None,
+            Share::Cap { frame_bytes_max, .. } => Some(frame_bytes_max.into()),
+            Share::Shed { .. } => Some(0),
+        }),
+        channel: info.share.map(|share| share.channel),
         contracts: standings
             .into_iter()
             .map(|(id, standing)| pb::ContractStanding {

@@ -202,8 +202,21 @@ pub struct CameraSummary {
     pub camera_disk: Option<LogOnDisk>,
     /// What the link carries, in bits per second, as far as frames have measured it.
     pub link_bits_per_second: Option<f64>,
+    /// The declared channel that it shares with others, if it is on one.
+    pub channel: Option<ChannelStanding>,
     /// How the contracts of its subscriptions stand; those that ask nothing are left out.
     pub contracts: Vec<ContractStanding>,
+}
+
+/// A channel that a camera shares with others, and what it has of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChannelStanding {
+    /// Its name.
+    pub name: String,
+    /// What it carries, all cameras together, in bits per second, as far as that was measured.
+    pub bits_per_second: Option<f64>,
+    /// Bytes that the camera's frames may have on average; 0: there is no room for those that keep its floor. `None`: as many as it chooses.
+    pub frame_bytes: Option<u64>,
 }
 
 /// How a log on disk is doing.
@@ -264,6 +277,11 @@ impl CameraSummary {
             edge_disk: info.edge_disk.map(LogOnDisk::from_message),
             camera_disk: info.camera_disk.map(LogOnDisk::from_message),
             link_bits_per_second: info.link_bits_per_second,
+            channel: info.channel.map(|name| ChannelStanding {
+                name,
+                bits_per_second: info.channel_bits_per_second,
+                frame_bytes: info.share_frame_bytes,
+            }),
             contracts: info
                 .contracts
                 .into_iter()

@@ -28,7 +28,9 @@ use std::time::Duration;
 pub use self::address::{Address, AddressError};
 pub use self::edge::{ClientOptions, EdgeClient, ReplyCounts, ReplyError};
 pub use self::error::ClientError;
-pub use self::frame::{CameraSummary, ClockRelation, ContractStanding, LogOnDisk, ReceivedFrame};
+pub use self::frame::{
+    CameraSummary, ChannelStanding, ClockRelation, ContractStanding, LogOnDisk, ReceivedFrame,
+};
 pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
 pub use self::subscription::{Event, Profile, SubscribeOptions, Subscription, Terms};
 pub use crate::api::socket::Which;
