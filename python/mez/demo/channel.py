@@ -1,4 +1,4 @@
-"""An emulated radio channel between the demo's cameras and its edge: a relay for each camera.
+"""An emulated radio channel between the demo's cameras and its edge: a relay for each, or one for all.
 
 The links are those of a scenario file (docs/scenarios.md), which also runs in the deterministic world. No
 root is needed.
@@ -59,6 +59,7 @@ class Scenario:
         cameras: The pattern of the cameras that are subscribed to.
         latency_ms: The latency bound asked for; `None` for none.
         accuracy: The accuracy floor asked for; `None` for none.
+        edge_channels: What the edge is told of cameras that share a channel, as for `mez edge --channel`.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Scenario:
     cameras: str
     latency_ms: float | None
     accuracy: float | None
+    edge_channels: Sequence[str] = ()
 
     def worse_at_s(self) -> list[float]:
         """Return when some link came to carry less than two thirds of what it carried before.
@@ -200,4 +202,5 @@ def _scenario(said: Mapping[str, Any]) -> Scenario:
         cameras=first.get("cameras", "**"),
         latency_ms=first.get("latency_ms"),
         accuracy=first.get("accuracy"),
+        edge_channels=said["edge_channels"],
     )

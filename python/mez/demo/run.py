@@ -293,6 +293,9 @@ class Demo:
     def _edge_command(self, port: int) -> list[str]:
         words = ["edge", "--keys", str(self._keys), "--listen", f"127.0.0.1:{port}"]
         words += ["--grpc", "off", "--enrol", "off", "--socket", str(self._socket)]
+        if self._channel is not None:
+            for channel in self._channel.scenario.edge_channels:
+                words += ["--channel", channel]
         return mez_command(*words, "--log-bytes", f"{EDGE_LOG_MIB}MiB", "--log-format", "json")
 
     def _camera_socket(self, name: str) -> Path:

@@ -39,9 +39,10 @@ pub(crate) fn run(args: EmulateArgs) -> Result<(), Failure> {
             args.scenario
         )));
     }
-    if scenario.has_shared_links() {
+    if scenario.has_shared_media() {
         return Err(Failure::text(format!(
-            "{}: its cameras share a link, which is emulated in virtual time only (mez bench world); give each a link of its own",
+            "{}: its cameras share a radio medium, or a queue of which one of them is cut off, which is emulated in virtual time only \
+             (mez bench world); let them share a queue (shared = \"queue\"), or give each a link of its own",
             args.scenario
         )));
     }
@@ -49,7 +50,7 @@ pub(crate) fn run(args: EmulateArgs) -> Result<(), Failure> {
     wake_on_time();
     let seed = args.seed.unwrap_or(scenario.seed());
     let conductor = Arc::new(Conductor::default());
-    let mut relays = Vec::new();
+    let mut relays: Vec<Relay> = Vec::new();
     for (index, (_, camera)) in scenario.cameras().enumerate() {
         let spec = RelaySpec {
             timetable: scenario.timetable(index, seed),
@@ -57,7 +58,12 @@ pub(crate) fn run(args: EmulateArgs) -> Result<(), Failure> {
             queue_bytes_max: camera.link.queue_bytes_max,
             lost_once_in: camera.link.lost_once_in,
         };
-        relays.push(Relay::start(&spec, args.to, &conductor)?);
+        let shared = scenario.shared_queue();
+        let first = shared.first().filter(|first| **first < index && shared.contains(&index));
+        relays.push(match first {
+            Some(first) => relays[*first].beside(args.to)?,
+            None => Relay::start(&spec, args.to, &conductor)?,
+        });
     }
     println!("{}", describe(&scenario, seed, &relays));
     for line in io::stdin().lock().lines() {
@@ -110,6 +116,8 @@ fn describe(scenario: &Scenario, seed: u64, relays: &[Relay]) -> Value {
         "about": scenario.about(),
         "seconds": scenario.length().as_secs_f64(),
         "seed": seed,
+        "edge_channels": scenario.edge_channels().collect::<Vec<_>>(),
+        "shared": scenario.shared_queue(),
         "cameras": cameras.collect::<Vec<_>>(),
         "subscriptions": wanted.collect::<Vec<_>>(),
     })

@@ -217,6 +217,15 @@ impl Relay {
             thread::spawn(move || way.deliver(&receiver));
             direction
         });
+        Self::with(directions, to)
+    }
+
+    /// Another way onto the same link: what comes there shares its queues.
+    pub(super) fn beside(&self, to: SocketAddr) -> io::Result<Self> {
+        Self::with(self.directions.clone(), to)
+    }
+
+    fn with(directions: [Arc<Direction>; 2], to: SocketAddr) -> io::Result<Self> {
         let front = Arc::new(socket()?);
         let address = front.local_addr()?;
         let [up, down] = directions.clone();
@@ -233,7 +242,7 @@ impl Relay {
         self.address
     }
 
-    /// What has passed so far.
+    /// What has passed so far, on all ways onto the link.
     pub(super) fn json(&self) -> Value {
         let [up, down] = self.directions.each_ref().map(|direction| direction.lock().counts.json());
         json!({ "up": up, "down": down })

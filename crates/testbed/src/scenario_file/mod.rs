@@ -29,6 +29,8 @@ mod shipped;
 
 use std::time::Duration;
 
+use mez_core::controller::share::Channels;
+
 pub use self::read::ScenarioError;
 pub use self::real::Wanted;
 pub use self::run::{Report, Seen};
@@ -47,6 +49,8 @@ pub struct Scenario {
     length: Duration,
     /// How the edge keeps its replicas.
     edge_disk: Option<DiskSpec>,
+    /// What the edge is told of cameras that share a channel.
+    declared: Channels,
     cameras: Vec<(String, CameraSpec)>,
     /// What each camera's link carries, where that is drawn anew for every seed.
     channels: Vec<Option<Kind>>,

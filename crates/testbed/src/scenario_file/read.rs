@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use mez_core::contract::Contract;
+use mez_core::controller::share::{Channels, DeclaredChannel};
 use mez_core::name::{CameraName, CameraPattern};
 use serde::Deserialize;
 
@@ -54,6 +55,8 @@ struct RawScenario {
     seed: u64,
     seconds: f64,
     edge_disk_megabytes: Option<f64>,
+    #[serde(default)]
+    edge_channels: Vec<String>,
     #[serde(default)]
     link: RawLink,
     #[serde(default)]
@@ -206,6 +209,7 @@ impl FromStr for Scenario {
             seed: raw.seed,
             length,
             edge_disk: disk("edge_disk_megabytes", raw.edge_disk_megabytes)?,
+            declared: channels(&raw.edge_channels)?,
             cameras: Vec::new(),
             channels: Vec::new(),
             shared: None,
@@ -267,6 +271,12 @@ impl Scenario {
         cameras.push(camera);
         Ok(())
     }
+}
+
+/// What the edge is told of channels.
+fn channels(raw: &[String]) -> Result<Channels, ScenarioError> {
+    let channels = raw.iter().map(|text| text.parse()).collect::<Result<Vec<DeclaredChannel>, _>>();
+    channels.and_then(Channels::new).or_else(|error| wrong("edge_channels", error.to_string()))
 }
 
 /// A log on disk of so many megabytes.
@@ -561,6 +571,12 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_named_by_its_field() {
         SOUND.parse::<Scenario>().expect("this does");
+        let told = format!("edge_channels = [\"hall:fair=**\"]\n{SOUND}").parse::<Scenario>();
+        let told = told.expect_err("there is no such goal").to_string();
+        assert!(
+            told.starts_with("edge_channels: the channel hall has the goal \"fair\"; there are"),
+            "{told}"
+        );
         for (more, part) in [
             ("[[camera]]\nname = \"dock/cam1\"\n", "camera[1].name: \"dock/cam1\" is there twice"),
             ("[[camera]]\nname = \"a b\"\n", "camera[1].name"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mez_core::contract::Contract;
 
 use super::run::rates;
-use super::{Happening, Scenario};
+use super::{Happening, Scenario, Sharing};
 use crate::channel::timetable::Timetable;
 use crate::world::CameraSpec;
 
@@ -40,18 +40,25 @@ impl Scenario {
         })
     }
 
+    /// What the edge is told of cameras that share a channel, as `mez edge --channel` takes it.
+    pub fn edge_channels(&self) -> impl Iterator<Item = String> {
+        self.declared.as_slice().iter().map(ToString::to_string)
+    }
+
     /// What the link of a camera carries each way; 0 while it is cut.
     ///
     /// # Panics
     /// There is no such camera.
     pub fn timetable(&self, camera: usize, seed: u64) -> Timetable {
+        let with = self.shared_queue();
+        let shares = |of: usize| of == camera || with.contains(&of) && with.contains(&camera);
         let first = self.cameras[camera].1.link.bits_per_second;
         let drawn =
             self.channels[camera].map_or_else(Vec::new, |kind| rates(kind, self.length, seed, camera));
         let mut events: Vec<(Duration, Event)> =
             drawn.into_iter().map(|(at, rate)| (at, Event::Rate(rate))).collect();
         events.extend(self.changes.iter().filter_map(|change| match change.what {
-            Happening::Rate(of, rate) if of == camera => Some((change.at, Event::Rate(rate))),
+            Happening::Rate(of, rate) if shares(of) => Some((change.at, Event::Rate(rate))),
             Happening::Cut(of) if of == camera => Some((change.at, Event::Cut(true))),
             Happening::Restore(of) if of == camera => Some((change.at, Event::Cut(false))),
             _ => None,
@@ -68,9 +75,26 @@ impl Scenario {
         Timetable::new(first, steps)
     }
 
-    /// Whether cameras share a link, which relays of their own cannot emulate.
-    pub fn has_shared_links(&self) -> bool {
-        self.shared.as_ref().is_some_and(|(_, cameras)| cameras.len() > 1)
+    /// The cameras that share one queue, by their places; none where none do.
+    pub fn shared_queue(&self) -> &[usize] {
+        match &self.shared {
+            Some((Sharing::Queue, cameras)) => cameras,
+            _ => &[],
+        }
+    }
+
+    /// Whether cameras share what relays cannot emulate: a radio medium; or a queue of which one of them is cut off.
+    pub fn has_shared_media(&self) -> bool {
+        let cuts = |of: &usize| {
+            let cuts =
+                |what: &Happening| matches!(what, Happening::Cut(cut) | Happening::Restore(cut) if cut == of);
+            self.changes.iter().any(|change| cuts(&change.what))
+        };
+        match &self.shared {
+            Some((Sharing::Queue, cameras)) => cameras.iter().any(cuts),
+            Some((_, cameras)) => cameras.len() > 1,
+            None => false,
+        }
     }
 
     /// Whether something happens that is not of the links: hosts that stop or start, clocks that are set.
@@ -97,6 +121,20 @@ mod tests {
         let rates = [0, 1, 2, 3, 4, 5, 8].map(|second| timetable.rate_at(second * 1_000_000_000) / 1_000_000);
         assert_eq!(rates, [8, 8, 3, 3, 0, 3, 3]);
         assert!(!scenario.has_faults_of_hosts());
+    }
+
+    /// A queue that cameras share is one link, whichever of them a change names.
+    #[test]
+    fn a_shared_queue_changes_for_all_of_them() {
+        let scenario: Scenario = "name = \"x\"\nseconds = 9\nedge_channels = [\"hall=**\"]\n[link]\nmegabits_per_second = 8\nshared = \"queue\"\n\
+            [[camera]]\nname = \"c\"\n[[camera]]\nname = \"d\"\n[[change]]\nat_s = 2\ncamera = \"c\"\nmegabits_per_second = 3\n"
+            .parse()
+            .expect("sound");
+        assert_eq!(scenario.shared_queue(), [0, 1]);
+        assert_eq!(scenario.timetable(0, 1), scenario.timetable(1, 1));
+        assert_eq!(scenario.timetable(1, 1).rate_at(3_000_000_000), 3_000_000);
+        assert!(!scenario.has_shared_media());
+        assert_eq!(scenario.edge_channels().collect::<Vec<_>>(), ["hall=**"]);
     }
 
     #[test]

@@ -64,7 +64,8 @@ impl Scenario {
     /// # Errors
     /// The first breach of a rule. What is expected and not met is no error: see [`Report::missed`].
     pub fn run(&self, seed: u64) -> Result<Report, Box<Failure>> {
-        let edge = EdgeSpec { disk: self.edge_disk.clone(), ..EdgeSpec::default() };
+        let edge =
+            EdgeSpec { disk: self.edge_disk.clone(), channels: self.declared.clone(), ..EdgeSpec::default() };
         let mut world = World::seeded_with(seed, edge);
         let shared = self.medium(&mut world);
         let cameras = self.cameras.iter().enumerate().map(|(index, (name, spec))| {

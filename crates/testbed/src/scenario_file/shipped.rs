@@ -14,6 +14,7 @@ shipped![
     "interference",
     "interference_step",
     "outage",
+    "shared_queue",
     "shared_wifi",
     "walking_away",
     "wifi_hidden",
