@@ -61,14 +61,17 @@ demo: build $(if $(findstring --video,$(ARGS)),,demo-video) ## run cameras, edge
 demo-video: ## fetch the video of the demo into .cache/video
 	@tools/demo-video
 
-# What searches of the families found (make profile ARGS="--families h264,tiles,jpeg" searches anew), with finer video above it.
-PROFILE_RUNGS := h264/w320/q40 h264/w384/q40 h264/w512/q36 h264/w640/q34 h264/w640/q30 h264/q30 h264/q26 h264/q22 \
+# What searches of the families found (make profile ARGS="--families h264,tiles,jpeg" searches anew), with finer video above it, and coarser
+# below: of what a byte budget makes of a frame it is to be known what it keeps.
+PROFILE_RUNGS := h264/w320/q40 h264/w384/q40 h264/w384/q46 h264/w512/q36 h264/w512/q40 h264/w512/q44 h264/w512/q48 \
+	h264/w640/q30 h264/w640/q34 h264/w640/q38 h264/w640/q42 h264/w640/q46 \
+	h264/q22 h264/q26 h264/q30 h264/q34 h264/q38 h264/q42 h264/q46 \
 	tiles/w384/q20/gray tiles/w512/q30/gray jpeg/w384/q20/gray jpeg/w512/q30/gray
 empty :=
 comma := ,
 
 # Written where it is shipped: a change of the detector, or of what a rung does to pixels, asks for a new one.
-profile: build demo-video ## profile the people detector on the video of the demo: about 2 minutes on two cores
+profile: build demo-video ## profile the people detector on the video of the demo: about 4 minutes on two cores
 	.venv/bin/mez profile run --app pedestrian-hog --video .cache/video/vtest.avi --cache .cache/profile \
 		--families '' --rungs $(subst $(empty) $(empty),$(comma),$(strip $(PROFILE_RUNGS))) \
 		--out python/mez/profiles/pedestrian-hog-vtest.json --report out/profile $(ARGS)

@@ -44,7 +44,7 @@ const DATAGRAM_BYTES_MIN: u16 = 1200;
 pub(super) const DATAGRAM_BYTES_ETHERNET: u16 = 1452;
 const IPV4_UDP_HEADER_BYTES: u32 = 20 + 8;
 const IPV6_UDP_HEADER_BYTES: u32 = 40 + 8;
-/// Bytes handed to QUIC at once while a frame is written.
+/// Bytes of a frame of the past that are handed to QUIC at once.
 const WRITE_BYTES: usize = 64 << 10;
 
 /// The transport settings of both sides. `datagram_bytes_max` is the largest datagram that is tried on the path.
@@ -186,14 +186,13 @@ pub(super) async fn write_frame(
 ) -> Result<(), quinn::WriteError> {
     let mut head = Vec::with_capacity(256);
     header.encode(&mut head);
-    sent.wrote(head.len());
-    stream.write_chunk(head.into()).await?;
-    let mut rest = payload;
+    let (mut head, mut rest) = (Bytes::from(head), payload);
     while !rest.is_empty() {
-        sent.ready().await;
-        let piece = rest.split_to(rest.len().min(WRITE_BYTES));
-        sent.wrote(piece.len());
-        stream.write_chunk(piece).await?;
+        let room = sent.ready().await;
+        let piece = rest.split_to(rest.len().min(room));
+        sent.wrote(head.len() + piece.len());
+        // Together: the header by itself would be a datagram of its own, and a wake-up on either side.
+        stream.write_all_chunks(&mut [std::mem::take(&mut head), piece]).await?;
     }
     let _ = stream.finish();
     sent.all_sent().await;

@@ -16,9 +16,14 @@ use tokio::sync::Notify;
 
 use super::window::Bound;
 
-/// The least and the most that may be written ahead of the sending; in between, a quarter of the window.
+/// The least and the most that may be written ahead of the sending by the window; in between, a quarter of it.
 const AHEAD_BYTES_MIN: u64 = 16 << 10;
 const AHEAD_BYTES_MAX: u64 = 256 << 10;
+/// What leaves within this may be written ahead in any case: a newer frame gains nothing by it, and on the fastest links
+/// the pieces of a frame would cost more time than their sending.
+const AHEAD_TIME: Duration = Duration::from_millis(1);
+/// Pieces are no smaller than this, whatever may be written ahead.
+const PIECE_BYTES_MIN: u64 = 64 << 10;
 /// Bytes of a packet that carry no payload: the packet's header, its tag, and the head of the stream's piece in it, which
 /// differ by a few bytes.
 const PACKET_OVERHEAD_BYTES: u64 = 40;
@@ -31,17 +36,52 @@ const UNSENT_BYTES_MIN: u64 = 3 << 10;
 #[derive(Clone, Debug, Default)]
 pub(super) struct SentBytes(Arc<Counters>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counters {
     sent: AtomicU64,
     lost: AtomicU64,
-    window: AtomicU64,
+    /// How much may be written ahead.
+    ahead: AtomicU64,
+    /// The total at which somebody is to be woken: not with every datagram, each of which would be a change of threads.
+    wake_at: AtomicU64,
     changed: Notify,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        let (sent, lost, changed) = Default::default();
+        let (ahead, wake_at) = (AHEAD_BYTES_MIN.into(), u64::MAX.into());
+        Self { sent, lost, ahead, wake_at, changed }
+    }
 }
 
 impl SentBytes {
     fn total(&self) -> u64 {
-        self.0.sent.load(Ordering::Relaxed).saturating_sub(self.0.lost.load(Ordering::Relaxed))
+        self.0.sent.load(Ordering::SeqCst).saturating_sub(self.0.lost.load(Ordering::SeqCst))
+    }
+
+    fn add_sent(&self, bytes: u64) {
+        self.0.sent.fetch_add(bytes, Ordering::SeqCst);
+        if self.total() >= self.0.wake_at.load(Ordering::SeqCst) {
+            // Whoever waits for more than this says so again.
+            self.0.wake_at.store(u64::MAX, Ordering::SeqCst);
+            self.0.changed.notify_waiters();
+        }
+    }
+
+    /// Waits until so many bytes have left.
+    async fn reaches(&self, total: u64) {
+        loop {
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            // From here on no wake-up is missed, so look after this and not before.
+            changed.as_mut().enable();
+            self.0.wake_at.fetch_min(total, Ordering::SeqCst);
+            if self.total() >= total {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Starts to count for a frame.
@@ -64,10 +104,12 @@ impl FrameSent {
         self.written += bytes as u64;
     }
 
-    /// Waits until more may be written.
-    pub(super) async fn ready(&self) {
-        let window = self.counters.0.window.load(Ordering::Relaxed);
-        self.unsent_at_most((window / 4).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)).await;
+    /// Waits until half of what may be written ahead has left, and tells how much may be written now.
+    pub(super) async fn ready(&self) -> usize {
+        let ahead = self.counters.0.ahead.load(Ordering::Relaxed);
+        self.unsent_at_most(ahead / 2).await;
+        let unsent = self.written.saturating_sub(self.left());
+        ahead.saturating_sub(unsent).max(PIECE_BYTES_MIN) as usize
     }
 
     /// Waits until all that was written has left.
@@ -86,15 +128,8 @@ impl FrameSent {
         let mut told = payload_bytes;
         tokio::time::sleep(interval).await;
         while told > 0 {
-            let changed = self.counters.0.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            let unsent = payload_bytes.saturating_sub(self.left());
-            if unsent >= told {
-                changed.await;
-                continue;
-            }
-            told = unsent;
+            self.counters.reaches(self.base + payload_bytes - told + 1).await;
+            told = payload_bytes.saturating_sub(self.left());
             tell(told).await;
             tokio::time::sleep(interval).await;
         }
@@ -107,16 +142,7 @@ impl FrameSent {
     }
 
     async fn unsent_at_most(&self, bytes: u64) {
-        loop {
-            let changed = self.counters.0.changed.notified();
-            tokio::pin!(changed);
-            // From here on no change is missed, so look after this and not before.
-            changed.as_mut().enable();
-            if self.written.saturating_sub(self.left()) <= bytes {
-                return;
-            }
-            changed.await;
-        }
+        self.counters.reaches((self.base + self.written).saturating_sub(bytes)).await;
     }
 }
 
@@ -135,14 +161,15 @@ impl CountingCubic {
 impl ControllerFactory for CountingCubic {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let inner = Arc::clone(&self.cubic).build(now, current_mtu);
-        self.counters.0.window.store(inner.window(), Ordering::Relaxed);
-        Box::new(Counting {
+        let counting = Counting {
             inner,
             counters: self.counters.clone(),
             bound: Bound::new(),
             newest_packet: 0,
             mtu: current_mtu.into(),
-        })
+        };
+        counting.note_window();
+        Box::new(counting)
     }
 }
 
@@ -155,6 +182,15 @@ struct Counting {
     mtu: u64,
 }
 
+impl Counting {
+    /// Says how much may be written ahead, after the window or the rate has changed.
+    fn note_window(&self) {
+        let by_window = (self.window() / 4).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
+        let ahead = by_window.max(self.bound.bytes_in(AHEAD_TIME));
+        self.counters.0.ahead.store(ahead, Ordering::Relaxed);
+    }
+}
+
 impl Controller for Counting {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.inner.on_sent(now, bytes, last_packet_number);
@@ -162,8 +198,7 @@ impl Controller for Counting {
         let packets = last_packet_number.saturating_sub(self.newest_packet).clamp(1, PACKETS_AT_ONCE_MAX);
         self.newest_packet = self.newest_packet.max(last_packet_number);
         let payload = bytes.saturating_sub(packets * PACKET_OVERHEAD_BYTES);
-        self.counters.0.sent.fetch_add(payload, Ordering::Relaxed);
-        self.counters.0.changed.notify_waiters();
+        self.counters.add_sent(payload);
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
@@ -179,7 +214,7 @@ impl Controller for Counting {
         largest_packet_num_acked: Option<u64>,
     ) {
         self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
-        self.counters.0.window.store(self.window(), Ordering::Relaxed);
+        self.note_window();
     }
 
     fn on_congestion_event(
@@ -192,8 +227,8 @@ impl Controller for Counting {
         self.inner.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
         self.bound.on_lost(lost_bytes);
         let payload = lost_bytes.saturating_sub(lost_bytes.div_ceil(self.mtu) * PACKET_OVERHEAD_BYTES);
-        self.counters.0.lost.fetch_add(payload, Ordering::Relaxed);
-        self.counters.0.window.store(self.window(), Ordering::Relaxed);
+        self.counters.0.lost.fetch_add(payload, Ordering::SeqCst);
+        self.note_window();
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {

@@ -124,6 +124,11 @@ impl Bound {
         self.lost += bytes;
     }
 
+    /// What the path has carried in such a time lately; 0 as long as nothing is known of it.
+    pub(super) fn bytes_in(&self, time: Duration) -> u64 {
+        (self.rate.value() * time.as_secs_f64()) as u64
+    }
+
     /// The most bytes that may be on their way, in packets of `mtu` bytes; `None` as long as nothing is known of the path.
     pub(super) fn bytes_max(&self, mtu: u64) -> Option<u64> {
         let (rate, round_trip) = (self.rate.value(), self.round_trip.value());

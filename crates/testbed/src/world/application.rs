@@ -7,15 +7,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::ContractState;
-use mez_core::frame::{ChainKinds, Encoding, FrameId, Rung, SkipCounts};
+use mez_core::frame::{ChainKinds, FrameId};
 use mez_core::history::PastWish;
 use mez_core::keeping::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::subscription::{Delivery, Next, NotHeld, Span, Subscription};
+use mez_core::subscription::{Delivery, Next, Span, Subscription};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 use super::camera::PROFILE_BYTES;
+use super::deliveries::{Delivered, Deliveries};
 use super::events::Event;
 use super::past::Asked;
 use super::{ApplicationId, ApplicationSpec, Bug, Node, PAST_RUNG, World};
@@ -31,31 +32,6 @@ const CONSUMES_MIN: Duration = Duration::from_micros(1);
 /// How long after its end a subscription still waits, and a little more.
 const LOOK_AFTER_END: Duration = Duration::from_millis(2_001);
 
-/// A frame that an application got.
-#[derive(Clone, Debug)]
-pub struct Delivered {
-    /// When.
-    pub at: Moment,
-    /// The camera.
-    pub camera: CameraName,
-    /// The frame.
-    pub frame: FrameId,
-    /// When it was published.
-    pub published: Moment,
-    /// What was skipped before it.
-    pub skipped: SkipCounts,
-    /// What was asked for and is not held.
-    pub not_held: Option<NotHeld>,
-    /// How many subscriptions the application has had before this one.
-    pub subscription: u64,
-    /// What was said of it and of the contract, where the reading is live.
-    pub verdict: Option<Verdict>,
-    /// What was done to it.
-    pub rung: Rung,
-    /// As what it came.
-    pub encoding: Encoding,
-}
-
 /// An application was told how its contract fares.
 #[derive(Clone, Debug)]
 pub struct Told {
@@ -63,13 +39,6 @@ pub struct Told {
     pub at: Moment,
     /// What.
     pub change: Change,
-}
-
-impl Delivered {
-    /// The time from publishing until the application had it.
-    pub fn age(&self) -> Duration {
-        self.at.since(self.published)
-    }
 }
 
 pub(super) struct Application {
@@ -80,7 +49,7 @@ pub(super) struct Application {
     pub(super) stalled: bool,
     /// Since when it takes frames, as far as it is concerned.
     pub(super) ready_since: Moment,
-    pub(super) deliveries: Vec<Delivered>,
+    pub(super) deliveries: Deliveries,
     pub(super) reading: Option<(SubscriptionId, Subscription)>,
     /// Whether what it asked is kept, of a live reading.
     keeping: Option<Keeping>,
@@ -147,7 +116,7 @@ impl World {
             wants: false,
             stalled: false,
             ready_since: self.now,
-            deliveries: Vec::new(),
+            deliveries: Deliveries::default(),
             reading: None,
             keeping: None,
             changes: Vec::new(),
@@ -171,7 +140,7 @@ impl World {
 
     /// What an application got so far, in order.
     pub fn deliveries(&self, application: ApplicationId) -> &[Delivered] {
-        &self.applications[application.0].deliveries
+        self.applications[application.0].deliveries.all()
     }
 
     /// What an application was told of its contract so far, in order.
@@ -398,7 +367,7 @@ impl World {
         }
         let skipped = delivery.skipped.total();
         self.trace.record(self.now, What::Delivered { application: index, frame, skipped });
-        application.deliveries.extend(published.map(|published| Delivered {
+        let got = published.map(|published| Delivered {
             at: self.now,
             camera: delivery.camera.clone(),
             frame,
@@ -409,7 +378,8 @@ impl World {
             verdict,
             rung: meta.rung.clone(),
             encoding: meta.encoding,
-        }));
+        });
+        got.into_iter().for_each(|got| application.deliveries.push(got));
         application.held = Some(*delivery);
         application.frames += 1;
         let done = self.now + application.spec.consumes.max(CONSUMES_MIN);

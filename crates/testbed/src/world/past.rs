@@ -105,10 +105,7 @@ impl World {
     /// A frame that the camera still holds was passed over by a reading that asks the camera, before the frame that it just gave:
     /// that is a hole that nobody had to make.
     pub(super) fn watch_holes(&mut self, index: usize) {
-        let deliveries = &self.applications[index].deliveries;
-        let Some(got) = deliveries.last() else { return };
-        let before = deliveries.iter().rev().skip(1).take_while(|one| one.subscription == got.subscription);
-        let last = before.filter(|one| one.camera == got.camera).map(|one| one.frame).max();
+        let Some((got, last)) = self.applications[index].deliveries.last() else { return };
         let (next, camera) = (got.frame, got.camera.clone());
         let camera = self.cameras.iter().position(|known| known.name == camera);
         camera.into_iter().for_each(|camera| self.expect_no_hole(index, camera, last, Some(next)));
@@ -122,8 +119,7 @@ impl World {
         let names: Vec<CameraName> = cameras.filter(|name| application.reads(edge, name)).cloned().collect();
         let this = application.subscriptions - 1;
         for name in names {
-            let of_it = |one: &&super::Delivered| one.camera == name && one.subscription == this;
-            let given = self.applications[index].deliveries.iter().filter(of_it).map(|one| one.frame).max();
+            let given = self.applications[index].deliveries.newest(&name, this);
             let camera = self.cameras.iter().position(|known| known.name == name);
             camera.into_iter().for_each(|camera| self.expect_no_hole(index, camera, given, None));
         }

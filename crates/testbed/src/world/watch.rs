@@ -213,7 +213,7 @@ impl World {
     /// its way when it was published, and itself.
     pub(super) fn watch_age(&mut self, application: usize) {
         let reader = &self.applications[application];
-        let Some(got) = reader.deliveries.last() else { return };
+        let Some((got, _)) = reader.deliveries.last() else { return };
         let Some(camera) = self.cameras.iter().position(|camera| camera.name == got.camera) else { return };
         let host = &self.cameras[camera];
         let rate = self.links[host.link].link.spec().bits_per_second;
@@ -292,8 +292,7 @@ impl World {
         if !live || claimed {
             return;
         }
-        let last = reader.deliveries.iter().rev().find(|delivered| delivered.camera == host.name);
-        let last = last.map_or(Moment::START, |delivered| delivered.at);
+        let last = reader.deliveries.last_at(&host.name).unwrap_or(Moment::START);
         let since = self.quiet_since(camera).max(reader.ready_since).max(reader.past_until).max(last);
         // One frame may be on its way when the next is published, and each camera has its turn at the application.
         let spec = self.links[host.link].link.spec();

@@ -162,6 +162,8 @@ pub(super) struct Rungs {
     every: Vec<u32>,
     /// What rungs of the profile leave out that could be made otherwise, ascending.
     skips: Vec<u8>,
+    /// The accuracies of all rungs, also of those that others beat: a budget may make of a frame what one of them says.
+    known: Vec<(Setting, f64)>,
 }
 
 /// What the rungs cost with the frame that waits, and within which bytes.
@@ -207,6 +209,7 @@ impl Rungs {
                 rung.camera_time = rung.camera_time.mul_f64(basis.ratios.time);
             }
         }
+        let known = rungs.iter().map(|rung| (setting_of(&rung.rung), rung.accuracy)).collect();
         let ladder =
             Profile::new(rungs).expect("rungs of a profile that was checked, or assumed ones").ladder();
         let settings: Vec<Setting> = ladder.rungs().iter().map(|rung| setting_of(&rung.rung)).collect();
@@ -215,7 +218,7 @@ impl Rungs {
             factor.map_or(rung.bytes, |factor| ByteSizes::around(rung.bytes.mean * factor, JPEG_DEVIATION))
         });
         let (alone, every) = (alone.collect(), settings.iter().map(Setting::one_in).collect());
-        let mut rungs = Self { basis, ladder, settings, alone, every, skips };
+        let mut rungs = Self { basis, ladder, settings, alone, every, skips, known };
         rungs.basis.skip_max = rungs.skip_within(basis.skip_max);
         rungs
     }
@@ -298,9 +301,8 @@ impl Rungs {
     /// The accuracy that is known of what was made: that of the rung, or at least that of the next lower one that differs in
     /// nothing else.
     pub(super) fn accuracy_of(&self, made: &Setting) -> Option<f64> {
-        let lower = |setting: &&(usize, &Setting)| made.keeps_at_least(setting.1);
-        let known: Vec<(usize, &Setting)> = self.settings.iter().enumerate().collect();
-        known.iter().filter(lower).map(|(place, _)| self.ladder.rungs()[*place].accuracy).reduce(f64::max)
+        let lower = self.known.iter().filter(|(known, _)| made.keeps_at_least(known));
+        lower.map(|(_, accuracy)| *accuracy).reduce(f64::max)
     }
 }
 

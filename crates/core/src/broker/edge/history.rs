@@ -3,99 +3,26 @@
 //! A reading puts one question at a time: which frame comes next? The first makes a *fetch*, which asks the camera for a few frames that
 //! follow each other; the next ones find their answers on the way already. A fetch asks for more of them the longer it is used.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+mod fetch;
 
 use bytes::Bytes;
 
+pub(super) use self::fetch::Fetch;
+pub use self::fetch::HISTORY_TIME_MAX;
+use self::fetch::{Found, Slot};
 use super::{EdgeBroker, EdgeOutput, FrameRefused};
 use crate::broker::LinkId;
-use crate::frame::{Frame, FrameId, Quality};
+use crate::frame::{Frame, Quality};
 use crate::history::{PastAnswer, PastQuery};
 use crate::log::Record;
 use crate::name::CameraName;
-use crate::units::{Instant, Timestamp};
+use crate::units::Instant;
 use crate::wire::{FrameHeader, HistoryEnd, HistoryRequest, Message};
 
 /// Fetches that may be open at one camera; one more is answered as if the camera held nothing.
 pub const HISTORY_QUESTIONS_MAX: usize = 16;
-/// How long a camera may take for a frame of the past. One that is busy with live frames sends none meanwhile; one of an earlier
-/// version never answers.
-pub const HISTORY_TIME_MAX: Duration = Duration::from_secs(20);
-/// Frames that a fetch asks for at first: who wants one does not cost the link many.
-const BATCH_FRAMES_MIN: u16 = 2;
-/// Frames that a fetch asks for at once when it has been used for a while. Twice as many may be on their way or wait.
-const BATCH_FRAMES_MAX: u16 = 32;
-/// Bytes that a fetch asks for at once, by the size of the frames that came.
-const BATCH_BYTES_MAX: u64 = 4 << 20;
-
 /// Each fetch has two to the power of this many numbers for its frames.
 const NUMBERS_BITS: u32 = 32;
-
-/// A stretch of the past that is on its way from a camera.
-pub(super) struct Fetch {
-    link: LinkId,
-    camera: CameraName,
-    /// What is looked for, behind the last frame that was taken.
-    query: PastQuery,
-    /// The number that is asked for next.
-    next: u64,
-    /// Numbers whose frames were not taken yet, in order.
-    numbers: VecDeque<u64>,
-    /// What is known of them.
-    slots: BTreeMap<u64, Slot>,
-    /// No frame answers this number, and so none a later one.
-    end: Option<(u64, Option<Timestamp>)>,
-    /// Frames to ask for next time.
-    batch: u16,
-    /// The reading that waits for the next frame.
-    waiter: Option<u64>,
-    /// When it is given up.
-    pub(super) due: Instant,
-}
-
-enum Slot {
-    /// The frame is on its way.
-    Begun(Box<FrameHeader>),
-    /// It lies among those that were fetched.
-    Arrived(FrameId),
-    /// The rest of it will not come.
-    Lost,
-}
-
-impl Slot {
-    fn frame(&self) -> Option<FrameId> {
-        match self {
-            Self::Begun(header) => Some(header.meta.id),
-            Self::Arrived(frame) => Some(*frame),
-            Self::Lost => None,
-        }
-    }
-}
-
-impl Fetch {
-    /// Whether it brings what is asked for next.
-    fn serves(&self, camera: &CameraName, query: &PastQuery) -> bool {
-        self.waiter.is_none() && self.camera == *camera && self.query == *query
-    }
-
-    /// The answer to whoever waits, if it is known. `None` inside: the frame had to make room before it was taken.
-    fn answer(&mut self, fetched: &crate::history::FetchedFrames) -> Option<Option<PastAnswer>> {
-        self.waiter?;
-        let number = *self.numbers.front()?;
-        if let Some((_, held_from)) = self.end.filter(|(ended, _)| *ended == number) {
-            return Some(Some(PastAnswer { held_from, ..PastAnswer::default() }));
-        }
-        match self.slots.get(&number)? {
-            Slot::Begun(_) => None,
-            Slot::Lost => Some(Some(PastAnswer { broken: true, ..PastAnswer::default() })),
-            Slot::Arrived(frame) => {
-                let record = fetched.get(&self.camera, *frame, &self.query.rung())?.clone();
-                Some(Some(PastAnswer { record: Some(record), ..PastAnswer::default() }))
-            }
-        }
-    }
-}
 
 impl EdgeBroker {
     /// A reading lacks a frame that its camera may have. The answer comes as [`EdgeOutput::History`] with the number that
@@ -105,7 +32,7 @@ impl EdgeBroker {
         let question = self.last_question;
         let fetch = self.fetches.iter_mut().find(|(_, fetch)| fetch.serves(camera, &query));
         if let Some((number, fetch)) = fetch.map(|(number, fetch)| (*number, fetch)) {
-            fetch.waiter = Some(question);
+            fetch.waiter = Some((question, query));
             fetch.due = now + HISTORY_TIME_MAX;
             self.serve_fetch(now, number);
             return question;
@@ -122,21 +49,33 @@ impl EdgeBroker {
         question
     }
 
+    /// What is looked for at the camera when a fetch begins, after those that it takes the place of have been given up: no more than
+    /// was asked for, or what lies behind that as well.
+    fn extent(&mut self, camera: &CameraName, asked: PastQuery) -> PastQuery {
+        let overtaken = self.fetches.extract_if(.., |_, fetch| fetch.is_overtaken(camera, &asked));
+        let overtaken: Vec<Fetch> = overtaken.map(|(_, fetch)| fetch).collect();
+        overtaken.iter().for_each(|fetch| self.withdraw(fetch));
+        let leads = self.fetches.iter().find(|(_, fetch)| fetch.leads_to(camera, &asked));
+        match leads.map(|(first, _)| *first).and_then(|first| self.fetches.remove(&first)) {
+            Some(_) => PastQuery { before: None, ..asked },
+            None => asked,
+        }
+    }
+
     /// Nobody waits for the answer any more.
     pub fn handle_history_dropped(&mut self, question: u64) {
-        let fetch = self.fetches.iter().find(|(_, fetch)| fetch.waiter == Some(question));
-        let Some(fetch) = fetch.map(|(number, _)| *number).and_then(|number| self.fetches.remove(&number))
-        else {
-            return;
-        };
-        let request = fetch.next - 1;
-        let withdrawn = HistoryRequest {
-            request,
-            query: fetch.query,
-            rung: fetch.query.rung(),
-            count: 0,
-            continues: false,
-        };
+        let asked = |fetch: &Fetch| fetch.waiter.is_some_and(|(of, _)| of == question);
+        let fetch = self.fetches.iter().find(|(_, fetch)| asked(fetch));
+        if let Some(fetch) = fetch.map(|(number, _)| *number).and_then(|number| self.fetches.remove(&number))
+        {
+            self.withdraw(&fetch);
+        }
+    }
+
+    /// Tells a camera that nobody wants the rest of what it was asked for.
+    fn withdraw(&mut self, fetch: &Fetch) {
+        let (request, query) = (fetch.next - 1, fetch.query);
+        let withdrawn = HistoryRequest { request, query, rung: query.rung(), count: 0, continues: false };
         self.send(fetch.link, Message::HistoryRequest(withdrawn));
     }
 
@@ -155,8 +94,7 @@ impl EdgeBroker {
         if fetch.slots.contains_key(&number) {
             return Err(FrameRefused::NotAsked { frame });
         }
-        let neighbours = fetch.slots.iter().filter_map(|(of, slot)| Some((*of, slot.frame()?)));
-        let in_order = neighbours.into_iter().all(|(of, known)| (of < number) == (known < frame));
+        let in_order = fetch.in_order(number, frame);
         let refused = if header.payload_bytes > bytes_max {
             Some(FrameRefused::TooLarge { bytes: header.payload_bytes, bytes_max })
         } else if header.payload_bytes == 0 || header.meta.width == 0 || header.meta.height == 0 {
@@ -197,10 +135,9 @@ impl EdgeBroker {
         let Slot::Begun(header) = std::mem::replace(slot, Slot::Lost) else { return };
         fetch.due = now + HISTORY_TIME_MAX;
         if header.payload_bytes as usize == payload.len() {
-            *slot = Slot::Arrived(header.meta.id);
+            *slot = Slot::Arrived { frame: header.meta.id, captured: header.meta.captured };
             let bytes = payload.len() as u64;
-            fetch.batch =
-                fetch.batch.min((BATCH_BYTES_MAX / bytes.max(1)).clamp(1, BATCH_FRAMES_MAX.into()) as u16);
+            fetch.note_bytes(bytes);
             let (camera, quality) = (fetch.camera.clone(), Quality::default());
             let frame = Frame { meta: header.meta, payload };
             let skipped = header.skipped.into();
@@ -241,7 +178,7 @@ impl EdgeBroker {
                 .map(|(first, _)| *first)
                 .collect();
             let fetches = asked.into_iter().filter_map(|first| self.fetches.remove(&first));
-            let waiters: Vec<u64> = fetches.filter_map(|fetch| fetch.waiter).collect();
+            let waiters: Vec<u64> = fetches.filter_map(|fetch| Some(fetch.waiter?.0)).collect();
             waiters.into_iter().for_each(|question| self.answer_question(question, PastAnswer::default()));
         }
     }
@@ -261,48 +198,35 @@ impl EdgeBroker {
     }
 
     /// Begins to ask a camera.
-    fn begin_fetch(&mut self, now: Instant, question: u64, camera: &CameraName, query: PastQuery) {
+    fn begin_fetch(&mut self, now: Instant, question: u64, camera: &CameraName, asked: PastQuery) {
+        let query = self.extent(camera, asked);
         let link = self.cameras.get(camera).and_then(|known| known.link.filter(|_| !known.silent));
         // Before a camera has said what it can do it is asked, and this may be in vain.
         let answers = |link: &LinkId| {
             self.links.get(link).is_some_and(|link| link.abilities.is_none_or(|abilities| abilities.past))
         };
-        let link = link.filter(answers);
-        let open = self.fetches.values().filter(|fetch| fetch.camera == *camera);
-        if open.count() >= HISTORY_QUESTIONS_MAX {
+        let Some(link) = link.filter(answers) else {
+            return self.answer_question(question, PastAnswer::default());
+        };
+        let open = self.fetches.iter().filter(|(_, fetch)| fetch.camera == *camera);
+        if open.clone().count() >= HISTORY_QUESTIONS_MAX {
             // One that nobody waits for makes room.
-            let idle =
-                self.fetches.iter().filter(|(_, fetch)| fetch.camera == *camera && fetch.waiter.is_none());
-            match idle.min_by_key(|(_, fetch)| fetch.due).map(|(first, _)| *first) {
+            let idle = open.filter(|(_, fetch)| fetch.waiter.is_none()).min_by_key(|(_, fetch)| fetch.due);
+            match idle.map(|(first, _)| *first) {
                 Some(idle) => drop(self.fetches.remove(&idle)),
                 None => return self.answer_question(question, PastAnswer::default()),
             }
         }
-        let Some(link) = link else { return self.answer_question(question, PastAnswer::default()) };
         self.last_fetch += 1;
         let first = self.last_fetch << NUMBERS_BITS;
-        let fetch = Fetch {
-            link,
-            camera: camera.clone(),
-            query,
-            next: first,
-            numbers: VecDeque::new(),
-            slots: BTreeMap::new(),
-            end: None,
-            batch: if query.newest { 1 } else { BATCH_FRAMES_MIN },
-            waiter: Some(question),
-            due: now + HISTORY_TIME_MAX,
-        };
-        self.fetches.insert(first, fetch);
+        self.fetches.insert(first, Fetch::new(now, link, camera, query, (first, question, asked)));
         self.ask_on(first);
     }
 
     /// Asks a camera for more frames of a fetch.
     fn ask_on(&mut self, first: u64) {
         let Some(fetch) = self.fetches.get_mut(&first) else { return };
-        let (request, count) = (fetch.next, fetch.batch);
-        fetch.next += u64::from(count);
-        fetch.numbers.extend(request..fetch.next);
+        let (request, count) = fetch.ask();
         let (link, query, continues) = (fetch.link, fetch.query, request > first);
         let message = HistoryRequest { request, query, rung: query.rung(), count, continues };
         self.send(link, Message::HistoryRequest(message));
@@ -311,44 +235,41 @@ impl EdgeBroker {
     /// Gives who waits for the next frame of a fetch what is known, and asks for more in time.
     fn serve_fetch(&mut self, now: Instant, first: u64) {
         let Some(fetch) = self.fetches.get_mut(&first) else { return };
-        let number = fetch.numbers.front().copied();
-        let missing = fetch.waiter.is_some()
-            && number.and_then(|number| fetch.slots.get(&number)).is_some_and(|slot| {
-                matches!(slot, Slot::Arrived(frame) if self.fetched.get(&fetch.camera, *frame, &fetch.query.rung()).is_none())
-            });
-        if missing {
-            // It had to make room for others before it was taken: it is fetched again.
-            if let Some((question, fetch)) = self.fetches.remove(&first).and_then(|f| Some((f.waiter?, f))) {
-                self.begin_fetch(now, question, &fetch.camera, fetch.query);
-            }
-            return;
-        }
-        if let Some(Some(answer)) = fetch.answer(&self.fetched)
-            && let Some(question) = fetch.waiter.take()
+        if let Some(found) = fetch.find(&self.fetched)
+            && let Some((question, asked)) = fetch.waiter.take()
         {
-            match &answer.record {
-                Some(record) => {
-                    let taken = fetch.numbers.pop_front();
-                    taken.and_then(|number| fetch.slots.remove(&number));
-                    fetch.query.after = Some(record.frame.meta.id);
-                    // Whoever takes one frame after the other wants many.
-                    fetch.batch = (fetch.batch + 1).min(BATCH_FRAMES_MAX);
+            let answer = match found {
+                Found::Gone => {
+                    // It is fetched again.
+                    let camera = fetch.camera.clone();
+                    self.fetches.remove(&first);
+                    return self.begin_fetch(now, question, &camera, asked);
                 }
-                None => drop(self.fetches.remove(&first)),
-            }
+                Found::Frame(answer) => {
+                    answer.record.iter().for_each(|record| fetch.take(record.frame.meta.id));
+                    answer
+                }
+                Found::Later(answer) => {
+                    fetch.leave();
+                    answer
+                }
+                Found::End(answer) => {
+                    fetch.is_over = true;
+                    answer
+                }
+            };
             self.answer_question(question, answer);
         }
         self.ask_ahead(first);
     }
 
-    /// Asks for what comes behind the frames of a fetch, unless too much of it waits.
+    /// Asks for what comes behind the frames of a fetch, unless too much of it waits. One that is of no more use ends.
     fn ask_ahead(&mut self, first: u64) {
         let Some(fetch) = self.fetches.get(&first) else { return };
-        if fetch.query.newest {
-            if fetch.numbers.is_empty() {
-                self.fetches.remove(&first);
-            }
-        } else if fetch.end.is_none() && fetch.numbers.len() <= usize::from(fetch.batch) {
+        let is_used_up = fetch.query.newest && fetch.numbers.is_empty();
+        if is_used_up || fetch.is_over && fetch.query.before.is_none() {
+            self.fetches.remove(&first);
+        } else if !fetch.is_over && !fetch.query.newest && fetch.lacks_more() {
             self.ask_on(first);
         }
     }
@@ -356,7 +277,7 @@ impl EdgeBroker {
     fn give_up_fetches(&mut self, which: impl Fn(&Fetch) -> bool) {
         let given_up: Vec<Fetch> =
             self.fetches.extract_if(.., |_, fetch| which(fetch)).map(|(_, fetch)| fetch).collect();
-        for question in given_up.into_iter().filter_map(|fetch| fetch.waiter) {
+        for (question, _) in given_up.into_iter().filter_map(|fetch| fetch.waiter) {
             self.answer_question(question, PastAnswer { broken: true, ..PastAnswer::default() });
         }
     }

@@ -1,0 +1,196 @@
+//! A stretch of the past that is on its way from a camera, and which questions it answers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::broker::LinkId;
+use crate::frame::FrameId;
+use crate::history::{FetchedFrames, PastAnswer, PastQuery};
+use crate::name::CameraName;
+use crate::units::{Instant, Timestamp};
+use crate::wire::FrameHeader;
+
+/// How long a camera may take for a frame of the past. One that is busy with live frames sends none meanwhile; one of an earlier
+/// version never answers.
+pub const HISTORY_TIME_MAX: Duration = Duration::from_secs(20);
+/// Frames that a fetch asks for at first: who wants one does not cost the link many.
+const BATCH_FRAMES_MIN: u16 = 2;
+/// Frames that a fetch asks for at once when it has been used for a while. Twice as many may be on their way or wait.
+const BATCH_FRAMES_MAX: u16 = 32;
+/// Bytes that a fetch asks for at once, by the size of the frames that came.
+const BATCH_BYTES_MAX: u64 = 4 << 20;
+
+/// A stretch of the past that is on its way from a camera.
+pub(in super::super) struct Fetch {
+    pub(super) link: LinkId,
+    pub(super) camera: CameraName,
+    /// What is looked for, behind the last frame that was taken.
+    pub(super) query: PastQuery,
+    /// The number that is asked for next.
+    pub(super) next: u64,
+    /// Numbers whose frames were not taken yet, in order.
+    pub(super) numbers: VecDeque<u64>,
+    /// What is known of them.
+    pub(super) slots: BTreeMap<u64, Slot>,
+    /// No frame answers this number, and so none a later one.
+    pub(super) end: Option<(u64, Option<Timestamp>)>,
+    /// Frames to ask for next time.
+    batch: u16,
+    /// The reading that waits for the next frame, and what it asks.
+    pub(super) waiter: Option<(u64, PastQuery)>,
+    /// It was told that there is nothing, and what it asked for was bounded. Kept for the question that follows.
+    pub(super) is_over: bool,
+    /// When it is given up.
+    pub(in super::super) due: Instant,
+}
+
+/// What is known of a frame that was asked for.
+pub(super) enum Slot {
+    /// The frame is on its way.
+    Begun(Box<FrameHeader>),
+    /// It lies among those that were fetched.
+    Arrived { frame: FrameId, captured: Timestamp },
+    /// The rest of it will not come.
+    Lost,
+}
+
+impl Slot {
+    /// The frame and its capture time.
+    fn frame(&self) -> Option<(FrameId, Timestamp)> {
+        match self {
+            Self::Begun(header) => Some((header.meta.id, header.meta.captured)),
+            Self::Arrived { frame, captured } => Some((*frame, *captured)),
+            Self::Lost => None,
+        }
+    }
+}
+
+/// What a fetch has for whoever waits.
+pub(super) enum Found {
+    /// The next frame.
+    Frame(PastAnswer),
+    /// The camera has none where it is looked for, and others behind that, which stay for later questions.
+    Later(PastAnswer),
+    /// None comes any more.
+    End(PastAnswer),
+    /// The next frame had to make room for others before it was taken.
+    Gone,
+}
+
+impl Fetch {
+    pub(super) fn new(
+        now: Instant,
+        link: LinkId,
+        camera: &CameraName,
+        query: PastQuery,
+        (first, question, asked): (u64, u64, PastQuery),
+    ) -> Self {
+        Self {
+            link,
+            camera: camera.clone(),
+            query,
+            next: first,
+            numbers: VecDeque::new(),
+            slots: BTreeMap::new(),
+            end: None,
+            batch: if query.newest { 1 } else { BATCH_FRAMES_MIN },
+            waiter: Some((question, asked)),
+            is_over: false,
+            due: now + HISTORY_TIME_MAX,
+        }
+    }
+
+    /// Whether the question is one of the reading that it was made for, as far as can be told.
+    fn is_of(&self, camera: &CameraName, asked: &PastQuery) -> bool {
+        let bounds = PastQuery { after: asked.after, before: asked.before, ..self.query };
+        self.waiter.is_none() && self.camera == *camera && *asked == bounds
+    }
+
+    /// Whether it brings what is asked for next.
+    pub(super) fn serves(&self, camera: &CameraName, asked: &PastQuery) -> bool {
+        let bounded_alike = self.query.before.is_none() || self.query.before == asked.before;
+        // A reader that has gone on by itself lacks none of what is on its way, or else it is on the way in vain.
+        let position = asked.after == self.query.after
+            || asked.after > self.query.after && self.begins_behind(asked.after);
+        !self.is_over && self.is_of(camera, asked) && bounded_alike && position
+    }
+
+    /// Whether the question begins where this was bounded: who asks for one stretch after the other wants what is behind them as well.
+    pub(super) fn leads_to(&self, camera: &CameraName, asked: &PastQuery) -> bool {
+        let begins = asked.after.map(|after| after.next());
+        self.is_of(camera, asked) && begins.is_some() && self.query.before == begins
+    }
+
+    /// Whether it was to go on for a reading that has gone on without it.
+    pub(super) fn is_overtaken(&self, camera: &CameraName, asked: &PastQuery) -> bool {
+        self.query.before.is_none() && self.is_of(camera, asked) && asked.after > self.query.after
+    }
+
+    fn begins_behind(&self, after: Option<FrameId>) -> bool {
+        let first = self.numbers.front().and_then(|number| self.slots.get(number)).and_then(Slot::frame);
+        first.is_some_and(|(frame, _)| Some(frame) > after)
+    }
+
+    /// Whether frames that are known come in the order of their numbers, with this one.
+    pub(super) fn in_order(&self, number: u64, frame: FrameId) -> bool {
+        let mut known = self.slots.iter().filter_map(|(of, slot)| Some((*of, slot.frame()?.0)));
+        known.all(|(of, known)| (of < number) == (known < frame))
+    }
+
+    /// What there is for whoever waits; `None` while it is not known.
+    pub(super) fn find(&self, fetched: &FetchedFrames) -> Option<Found> {
+        let (_, asked) = self.waiter.as_ref()?;
+        let number = *self.numbers.front()?;
+        let nothing = PastAnswer::default();
+        if let Some((_, held_from)) = self.end.filter(|(ended, _)| *ended == number) {
+            return Some(Found::End(PastAnswer { held_from, ..nothing }));
+        }
+        let slot = self.slots.get(&number)?;
+        let behind = slot.frame().filter(|(frame, _)| asked.before.is_some_and(|before| *frame >= before));
+        if let Some((_, captured)) = behind {
+            return Some(Found::Later(PastAnswer { held_from: Some(captured), ..nothing }));
+        }
+        match slot {
+            Slot::Begun(_) => None,
+            Slot::Lost => Some(Found::End(PastAnswer { broken: true, ..nothing })),
+            Slot::Arrived { frame, .. } => {
+                let record = fetched.get(&self.camera, *frame, &self.query.rung()).cloned();
+                Some(record.map_or(Found::Gone, |record| {
+                    Found::Frame(PastAnswer { record: Some(record), ..nothing })
+                }))
+            }
+        }
+    }
+
+    /// The next frame was taken. Whoever takes one after the other wants many.
+    pub(super) fn take(&mut self, frame: FrameId) {
+        let taken = self.numbers.pop_front();
+        taken.and_then(|number| self.slots.remove(&number));
+        self.query.after = Some(frame);
+        self.batch = (self.batch + 1).min(BATCH_FRAMES_MAX);
+    }
+
+    /// What is on its way was of no use to a question.
+    pub(super) fn leave(&mut self) {
+        self.batch = (self.batch / 2).max(1);
+    }
+
+    /// A frame of so many bytes has come.
+    pub(super) fn note_bytes(&mut self, bytes: u64) {
+        let most = (BATCH_BYTES_MAX / bytes.max(1)).clamp(1, BATCH_FRAMES_MAX.into()) as u16;
+        self.batch = self.batch.min(most);
+    }
+
+    /// The number of the first frame to ask for now, and how many.
+    pub(super) fn ask(&mut self) -> (u64, u16) {
+        let (request, count) = (self.next, self.batch);
+        self.next += u64::from(count);
+        self.numbers.extend(request..self.next);
+        (request, count)
+    }
+
+    /// Whether more should be on its way.
+    pub(super) fn lacks_more(&self) -> bool {
+        self.end.is_none() && self.numbers.len() <= usize::from(self.batch)
+    }
+}

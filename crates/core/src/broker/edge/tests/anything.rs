@@ -1,0 +1,203 @@
+//! Whatever may happen to an edge broker, in any order.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::history::{PastQuery, Reach};
+use crate::wire::{HistoryCode, HistoryEnd};
+
+/// What may happen to an edge broker, in any order.
+#[derive(Clone, Debug)]
+enum Input {
+    Pass(u64),
+    Connected(u64, u8),
+    Closed(u64),
+    Message(u64, Message),
+    Header(u64, Box<FrameHeader>),
+    Progress(u64, u64, u32),
+    Complete(u64, u64, usize),
+    Cancelled(u64, u64),
+    Subscribe(u64, u64),
+    Unsubscribe(u64),
+    Ask(u64, Option<u64>),
+    /// An answer to one of the numbers that were asked for last, or to none.
+    Past(u64, usize, u64, usize),
+    /// The end of what answers one of them.
+    PastEnds(u64, usize),
+}
+
+fn any_number() -> impl Strategy<Value = u64> {
+    prop_oneof![20 => 0u64..4, 1 => any::<u64>(), 1 => Just(NUMBER_MAX), 1 => Just(u64::MAX)]
+}
+
+fn any_camera_message() -> impl Strategy<Value = Message> {
+    let instant = || (0u64..30_000_000_000).prop_map(Instant::from_nanos);
+    prop_oneof![
+        5 => (0usize..3, any_number(), 0u64..5, 0u64..3).prop_map(|(camera, epoch, attempt, started)| {
+            Message::Hello(hello(["dock/cam1", "dock/cam2", "yard/cam1"][camera], epoch, attempt, started))
+        }),
+        1 => instant().prop_map(|t1| Message::Ping { t1 }),
+        1 => [instant(), instant(), instant()].prop_map(|[t1, t2, t3]| Message::Pong { t1, t2, t3 }),
+        1 => Just(Message::Status(Status::default())),
+        1 => Just(Message::DiskStatus(DiskStatus::default())),
+        1 => Just(Message::Demand(Demand::default())),
+    ]
+}
+
+fn any_header() -> impl Strategy<Value = FrameHeader> {
+    let range = (any_number(), any_number()).prop_map(|(first, count)| SkipRange {
+        first: Sequence(first),
+        count,
+        reason: SkipReason::LinkBusy,
+    });
+    (
+        any_number(),
+        any_number(),
+        prop_oneof![8 => Just(10u32), 1 => 0u32..50, 1 => any::<u32>()],
+        any_number(),
+        prop::collection::vec(range, 0..4),
+    )
+        .prop_map(|(epoch, sequence, bytes, captured, skipped)| {
+            let mut header = header(epoch, sequence, bytes, skipped);
+            header.meta.captured = Timestamp::from_nanos(captured);
+            header
+        })
+}
+
+fn any_input() -> impl Strategy<Value = Input> {
+    let link = || 0u64..3;
+    prop_oneof![
+        4 => prop_oneof![0u64..300, 0u64..15_000].prop_map(Input::Pass),
+        4 => (link(), 0u8..2).prop_map(|(link, identity)| Input::Connected(link, identity)),
+        1 => link().prop_map(Input::Closed),
+        8 => (link(), any_camera_message()).prop_map(|(link, message)| Input::Message(link, message)),
+        8 => (link(), any_header()).prop_map(|(link, header)| Input::Header(link, Box::new(header))),
+        2 => (link(), 0u64..4, any::<u32>()).prop_map(|(link, frame, bytes)| Input::Progress(link, frame, bytes)),
+        6 => (link(), 0u64..4, prop_oneof![8 => Just(10usize), 1 => 0usize..50]).prop_map(|(link, frame, bytes)| Input::Complete(link, frame, bytes)),
+        1 => (link(), 0u64..4).prop_map(|(link, frame)| Input::Cancelled(link, frame)),
+        1 => (0u64..4, 0u64..20_000).prop_map(|(id, ms)| Input::Subscribe(id, ms)),
+        1 => (0u64..4).prop_map(Input::Unsubscribe),
+        4 => (0u64..4, prop::option::of(1u64..7)).prop_map(|(after, before)| Input::Ask(after, before)),
+        4 => (link(), 0usize..4, 0u64..6, 9usize..12)
+            .prop_map(|(link, number, sequence, bytes)| Input::Past(link, number, sequence, bytes)),
+        1 => (link(), 0usize..4).prop_map(|(link, number)| Input::PastEnds(link, number)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever cameras say and do, in any order: nothing panics, timers get on, logs keep to their budget, each camera
+    /// has one connection at most, and what was closed is spoken to no more.
+    #[test]
+    fn nothing_that_happens_breaks_the_broker(inputs in prop::collection::vec(any_input(), 1..150)) {
+        let mut rig = Rig::with(EdgeConfig { log_bytes_max: 40_000, cameras_max: 2, ..EdgeConfig::default() });
+        let mut subscriptions = Vec::new();
+        let (mut open, mut numbers) = (BTreeSet::new(), Vec::new());
+        let mut asked = BTreeSet::new();
+        for input in inputs {
+            match input {
+                Input::Pass(ms) => {
+                    let end = rig.now + Duration::from_millis(ms);
+                    let mut rounds = 0;
+                    while let Some(due) = rig.broker.poll_timeout().filter(|due| *due <= end) {
+                        rig.now = rig.now.max(due);
+                        rig.broker.handle_timeout(rig.now);
+                        rounds += 1;
+                        prop_assert!(rounds < 20 + ms, "the timer turns in a circle");
+                    }
+                    rig.now = end;
+                }
+                Input::Connected(link, identity) => {
+                    rig.broker.handle_closed(rig.now, LinkId(link));
+                    rig.take();
+                    rig.connect(link, ["a", "b"][usize::from(identity)]);
+                    open.insert(LinkId(link));
+                }
+                Input::Closed(link) => {
+                    rig.broker.handle_closed(rig.now, LinkId(link));
+                    open.remove(&LinkId(link));
+                }
+                Input::Message(link, message) => rig.broker.handle_message(rig.now, LinkId(link), message),
+                Input::Header(link, header) => {
+                    let _ = rig.broker.handle_frame_header(rig.now, LinkId(link), *header);
+                }
+                Input::Progress(link, frame, bytes) => {
+                    for epoch in 0..4 {
+                        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(frame) };
+                        rig.broker.handle_frame_progress(rig.now, LinkId(link), frame, bytes);
+                    }
+                }
+                Input::Complete(link, frame, bytes) => {
+                    for epoch in 0..4 {
+                        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(frame) };
+                        rig.broker.handle_frame_complete(rig.now, LinkId(link), frame, vec![0; bytes].into());
+                    }
+                }
+                Input::Cancelled(link, frame) => {
+                    let frame = FrameId { epoch: Epoch(1), sequence: Sequence(frame) };
+                    rig.broker.handle_frame_cancelled(rig.now, LinkId(link), frame);
+                }
+                Input::Subscribe(id, ms) => {
+                    let wall = WALL + rig.now.saturating_since(Instant::ZERO);
+                    let span = Span { end: Some(wall + Duration::from_millis(ms)), ..Span::LIVE };
+                    let clock = ClockAnchor { wall, monotonic: rig.now };
+                    rig.broker.handle_subscribe(clock, SubscriptionId(id), "dock/**".parse().unwrap(), Contract::default(), span);
+                    subscriptions.push(crate::subscription::Subscription::new(span));
+                }
+                Input::Unsubscribe(id) => rig.broker.handle_unsubscribe(SubscriptionId(id)),
+                Input::Ask(after, before) => {
+                    let id = |sequence| FrameId { epoch: Epoch(0), sequence: Sequence(sequence) };
+                    let query = PastQuery {
+                        after: Some(id(after)),
+                        before: before.map(id),
+                        begin: Timestamp::MIN,
+                        end: Timestamp::MAX,
+                        newest: false,
+                        reach: Reach::Camera,
+                        quality: None,
+                    };
+                    let camera = "dock/cam1".parse().unwrap();
+                    asked.insert(rig.broker.handle_history_query(rig.now, &camera, query));
+                }
+                Input::Past(link, number, sequence, bytes) => {
+                    let request = numbers.get(number).copied().unwrap_or(number as u64);
+                    let past = FrameHeader { history: request, ..header(0, sequence, 10, Vec::new()) };
+                    if rig.broker.handle_frame_header(rig.now, LinkId(link), past).is_ok() {
+                        let payload = vec![0; bytes].into();
+                        rig.broker.handle_history_complete(rig.now, LinkId(link), request, payload);
+                    }
+                }
+                Input::PastEnds(link, number) => {
+                    let request = numbers.get(number).copied().unwrap_or(number as u64);
+                    let end = HistoryEnd { request, code: HistoryCode::None, held_from: None };
+                    rig.broker.handle_message(rig.now, LinkId(link), Message::HistoryEnd(end));
+                }
+            }
+            for output in rig.take() {
+                if let EdgeOutput::Send { message: Message::HistoryRequest(wanted), .. } = &output {
+                    numbers = (wanted.request..).take(wanted.count.into()).collect();
+                }
+                match output {
+                    EdgeOutput::Send { link, .. } => prop_assert!(open.contains(&link), "{:?} was closed", link),
+                    EdgeOutput::Close { link } => { open.remove(&link); }
+                    EdgeOutput::History { request, .. } => prop_assert!(asked.remove(&request), "answered twice"),
+                    EdgeOutput::Attach { camera, log, .. } => {
+                        for subscription in &mut subscriptions {
+                            subscription.attach(camera.clone(), log.clone());
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            for subscription in &mut subscriptions {
+                while let crate::subscription::Next::Frame(_) = subscription.next(WALL) {}
+            }
+            let cameras = rig.broker.cameras(rig.now);
+            prop_assert!(cameras.len() <= 2);
+            prop_assert!(cameras.iter().map(|camera| camera.log_bytes).sum::<u64>() <= 40_000);
+        }
+    }
+}

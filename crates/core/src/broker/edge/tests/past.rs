@@ -1,0 +1,369 @@
+//! Questions for frames of the past, as an edge puts them to a camera.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::history::{PastAnswer, PastQuery, Reach};
+use crate::wire::{Abilities, HistoryCode, HistoryEnd};
+
+fn after(sequence: u64) -> PastQuery {
+    PastQuery {
+        after: Some(FrameId { epoch: Epoch(2), sequence: Sequence(sequence) }),
+        before: None,
+        begin: Timestamp::MIN,
+        end: Timestamp::MAX,
+        newest: false,
+        reach: Reach::Camera,
+        quality: None,
+    }
+}
+
+fn ask(rig: &mut Rig, sequence: u64) -> u64 {
+    rig.broker.handle_history_query(rig.now, &"dock/cam1".parse().unwrap(), after(sequence))
+}
+
+type Answers = Vec<(u64, PastAnswer)>;
+
+/// The answers, and the numbers of the requests that went to the camera, each with how many frames it asks for.
+fn answers(rig: &mut Rig) -> (Answers, Vec<(u64, u16)>) {
+    let (mut answers, mut asked) = (Vec::new(), Vec::new());
+    for output in rig.take() {
+        match output {
+            EdgeOutput::History { request, answer } => answers.push((request, answer)),
+            EdgeOutput::Send { message: Message::HistoryRequest(asks), .. } => {
+                asked.push((asks.request, asks.count));
+            }
+            _ => {}
+        }
+    }
+    (answers, asked)
+}
+
+/// A frame of an earlier start comes, is kept beside the replica, and answers the next reading without the camera.
+#[test]
+fn what_was_fetched_is_kept_apart_and_fetched_once() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 0);
+    let request = ask(&mut rig, 6);
+    let asked = answers(&mut rig).1;
+    assert_eq!((asked.len(), asked[0].1), (1, 2));
+    let number = asked[0].0;
+    let past = FrameHeader { history: number, ..header(2, 7, 10, Vec::new()) };
+    rig.broker.handle_frame_header(rig.now, LinkId(1), past.clone()).unwrap();
+    rig.broker.handle_history_complete(rig.now, LinkId(1), number, vec![1; 10].into());
+    let (found, _) = answers(&mut rig);
+    assert_eq!((found.len(), found[0].0), (1, request));
+    assert_eq!(found[0].1.record.as_ref().unwrap().frame.meta, past.meta);
+    assert_eq!((rig.info().newest, rig.info().counters.received), (None, 0));
+
+    let again = ask(&mut rig, 6);
+    let (found, asked) = answers(&mut rig);
+    assert_eq!((found[0].0, found[0].1.record.is_some(), asked.len()), (again, true, 0));
+    // What is held does not follow directly, so what lies between is asked for.
+    ask(&mut rig, 4);
+    assert_eq!(answers(&mut rig).1.len(), 1);
+}
+
+/// What was fetched smaller answers readings that want it so, and no other: a later one that wants the original gets the original.
+#[test]
+fn what_was_fetched_smaller_is_no_original() {
+    const RUNG: &str = "jpeg/w32/q50/420";
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 0);
+    let smaller = PastQuery { quality: Some(RUNG.parse().unwrap()), ..after(6) };
+    let camera = "dock/cam1".parse().unwrap();
+    let mut fetched = |query: PastQuery, answered_as: &str| {
+        rig.broker.handle_history_query(rig.now, &camera, query);
+        let asked = rig.take().into_iter().find_map(|output| match output {
+            EdgeOutput::Send { message: Message::HistoryRequest(asked), .. } => Some(asked),
+            _ => None,
+        });
+        let asked = asked?;
+        let rung = asked.rung.as_str().to_owned();
+        let mut header = FrameHeader { history: asked.request, ..header(2, 7, 10, Vec::new()) };
+        header.meta.rung = crate::frame::Rung::new(answered_as).unwrap();
+        let taken = rig.broker.handle_frame_header(rig.now, LinkId(1), header).is_ok();
+        rig.broker.handle_history_complete(rig.now, LinkId(1), asked.request, vec![1; 10].into());
+        let (found, _) = answers(&mut rig);
+        let found = found[0].1.record.as_ref().map(|record| record.frame.meta.rung.as_str().to_owned());
+        assert_eq!(taken.then(|| answered_as.to_owned()), found);
+        Some((rung, taken))
+    };
+    assert_eq!(fetched(smaller, "jpeg/w32/q10/420"), Some((RUNG.into(), false)), "another rung");
+    assert_eq!(fetched(smaller, RUNG), Some((RUNG.into(), true)));
+    assert_eq!(fetched(smaller, RUNG), None, "it is held");
+    assert_eq!(fetched(after(6), "original"), Some(("original".into(), true)));
+    assert_eq!(fetched(after(6), "original"), None);
+    let other = PastQuery { quality: Some("jpeg/w64/q50/420".parse().unwrap()), ..after(6) };
+    assert_eq!(fetched(other, RUNG), None, "the original is never less than what is asked for");
+}
+
+/// A camera of a version that answers no questions tells so by saying nothing of them: nobody waits for it.
+#[test]
+fn a_camera_that_never_answers_is_not_waited_for() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 0);
+    let asked = ask(&mut rig, 6);
+    assert_eq!(answers(&mut rig).0.len(), 0, "nobody knows yet");
+    rig.broker.handle_message(rig.now, LinkId(1), Message::Status(Status::default()));
+    assert_eq!(answers(&mut rig).0[0].0, asked);
+    let again = ask(&mut rig, 6);
+    let (found, sent) = answers(&mut rig);
+    assert_eq!((found[0].0, sent.len()), (again, 0), "it is not even asked");
+}
+
+#[test]
+fn a_frame_of_the_past_that_was_not_asked_for_is_refused() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 0);
+    let unasked = FrameHeader { history: 5, ..header(2, 7, 10, Vec::new()) };
+    assert!(matches!(
+        rig.broker.handle_frame_header(rig.now, LinkId(1), unasked),
+        Err(FrameRefused::NotAsked { .. })
+    ));
+    ask(&mut rig, 6);
+    let request = answers(&mut rig).1[0].0;
+    let other = FrameHeader { history: request, ..header(2, 6, 10, Vec::new()) };
+    assert!(rig.broker.handle_frame_header(rig.now, LinkId(1), other).is_err(), "not after frame 6");
+    let (found, _) = answers(&mut rig);
+    assert!(found[0].1.record.is_none(), "whoever asked does not wait for ever");
+    // A payload of another size than was announced is no frame.
+    ask(&mut rig, 6);
+    let request = answers(&mut rig).1[0].0;
+    let past = FrameHeader { history: request, ..header(2, 7, 10, Vec::new()) };
+    rig.broker.handle_frame_header(rig.now, LinkId(1), past).unwrap();
+    // The second one is not larger than the first.
+    let again = FrameHeader { history: request + 1, ..header(2, 7, 10, Vec::new()) };
+    assert!(rig.broker.handle_frame_header(rig.now, LinkId(1), again).is_err());
+    rig.broker.handle_history_complete(rig.now, LinkId(1), request, vec![1; 9].into());
+    assert!(answers(&mut rig).0[0].1.record.is_none());
+}
+
+/// One frame after the other: more and more of them are on their way, in order, and each answers one question.
+#[test]
+fn who_goes_on_reading_has_frames_on_their_way() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 0);
+    let (mut sent, mut wanted) = (0, VecDeque::new());
+    let mut counts = Vec::new();
+    for sequence in 0..200 {
+        let question = ask(&mut rig, sequence);
+        loop {
+            let (found, asked) = answers(&mut rig);
+            for (request, count) in asked {
+                counts.push(count);
+                wanted.extend(request..request + u64::from(count));
+            }
+            assert!(wanted.len() <= 64, "{} frames are on their way", wanted.len());
+            if let Some((answered, answer)) = found.into_iter().next() {
+                let id = answer.record.expect("the camera holds it").frame.meta.id;
+                assert_eq!((answered, id.sequence.0), (question, sequence + 1));
+                break;
+            }
+            let number = wanted.pop_front().expect("somebody waits, so something was asked for");
+            sent += 1;
+            let past = FrameHeader { history: number, ..header(2, sent, 10, Vec::new()) };
+            rig.broker.handle_frame_header(rig.now, LinkId(1), past).unwrap();
+            rig.broker.handle_history_complete(rig.now, LinkId(1), number, vec![1; 10].into());
+        }
+    }
+    assert!(counts.is_sorted() && counts[0] == 2 && counts.contains(&32), "{counts:?}");
+    assert!(sent <= 200 + 64);
+}
+
+/// Every question is answered: by the camera, by the end of its connection, by time, or at once where there is no camera.
+#[test]
+fn every_question_is_answered_once() {
+    let mut rig = Rig::new();
+    let nobody = ask(&mut rig, 6);
+    assert_eq!(answers(&mut rig).0[0].0, nobody);
+    rig.hello(1, "a", 3, 1, 0);
+    rig.broker.handle_message(rig.now, LinkId(1), Message::Abilities(Abilities::ALL));
+    let requests: Vec<u64> =
+        (0..HISTORY_QUESTIONS_MAX as u64 + 1).map(|sequence| ask(&mut rig, sequence)).collect();
+    let (found, asked) = answers(&mut rig);
+    assert_eq!((found.len(), asked.len()), (1, HISTORY_QUESTIONS_MAX), "one too many");
+    let held_from = Some(Timestamp::from_nanos(9));
+    let end = HistoryEnd { request: asked[0].0, code: HistoryCode::None, held_from };
+    rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryEnd(end));
+    rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryEnd(end));
+    let (found, _) = answers(&mut rig);
+    assert_eq!((found.len(), found[0].1.held_from), (1, held_from));
+    rig.now += HISTORY_TIME_MAX / 2;
+    rig.broker.handle_message(rig.now, LinkId(1), Message::Status(Status::default()));
+    rig.broker.handle_timeout(rig.now);
+    rig.broker.handle_history_dropped(requests[1]);
+    rig.broker.handle_closed(rig.now, LinkId(1));
+    let answered: Vec<u64> = answers(&mut rig).0.into_iter().map(|(request, _)| request).collect();
+    assert_eq!(answered, requests[2..HISTORY_QUESTIONS_MAX]);
+    rig.hello(2, "a", 3, 2, 0);
+    let late = ask(&mut rig, 3);
+    answers(&mut rig);
+    rig.now = rig.broker.poll_timeout().unwrap().max(rig.now + HISTORY_TIME_MAX);
+    rig.broker.handle_timeout(rig.now);
+    assert_eq!(answers(&mut rig).0[0].0, late);
+}
+
+/// A camera that answers each request in order, a frame for each number, when it is told to.
+#[derive(Default)]
+struct Camera {
+    held: BTreeSet<u64>,
+    /// What is still to be answered: a number, and the question behind it.
+    asked: VecDeque<crate::wire::HistoryRequest>,
+    /// The last frame for each number that a request may go on from.
+    ends: BTreeMap<u64, FrameId>,
+    sent: u64,
+}
+
+impl Camera {
+    /// Takes what the edge has sent, and gives its answers.
+    fn listen(&mut self, rig: &mut Rig) -> Answers {
+        let mut answers = Vec::new();
+        for output in rig.take() {
+            match output {
+                EdgeOutput::History { request, answer } => answers.push((request, answer)),
+                EdgeOutput::Send { message: Message::HistoryRequest(wanted), .. } if wanted.count == 0 => {
+                    let holds = |asked: &crate::wire::HistoryRequest| {
+                        (asked.request..asked.request + u64::from(asked.count)).contains(&wanted.request)
+                    };
+                    self.asked.retain(|asked| !holds(asked));
+                }
+                EdgeOutput::Send { message: Message::HistoryRequest(mut wanted), .. } => {
+                    let end = |asked: &crate::wire::HistoryRequest| asked.request + u64::from(asked.count);
+                    match self.asked.iter_mut().find(|asked| wanted.continues && end(asked) == wanted.request)
+                    {
+                        Some(asked) => asked.count += wanted.count,
+                        None => {
+                            if wanted.continues {
+                                let Some(after) = self.ends.remove(&wanted.request) else { continue };
+                                wanted.query.after = Some(after);
+                            }
+                            self.asked.push_back(wanted);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        answers
+    }
+
+    /// Answers the next number. False: nothing is asked.
+    fn answer(&mut self, rig: &mut Rig) -> bool {
+        let Some(asked) = self.asked.front_mut() else { return false };
+        let id = |sequence: &u64| FrameId { epoch: Epoch(2), sequence: Sequence(*sequence) };
+        let number = asked.request;
+        match self.held.iter().find(|sequence| asked.query.spans(id(sequence))) {
+            Some(sequence) => {
+                self.sent += 1;
+                asked.query.after = Some(id(sequence));
+                (asked.request, asked.count) = (number + 1, asked.count - 1);
+                if asked.count == 0 {
+                    self.ends.insert(number + 1, id(sequence));
+                    self.asked.pop_front();
+                }
+                let past = FrameHeader { history: number, ..header(2, *sequence, 10, Vec::new()) };
+                rig.broker.handle_frame_header(rig.now, LinkId(1), past).unwrap();
+                rig.broker.handle_history_complete(rig.now, LinkId(1), number, vec![1; 10].into());
+            }
+            None => {
+                self.asked.pop_front();
+                let end = HistoryEnd { request: number, code: HistoryCode::None, held_from: None };
+                rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryEnd(end));
+            }
+        }
+        true
+    }
+}
+
+/// How the edge holds a frame that a reader wants as it was published.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Here {
+    Not,
+    Smaller,
+    AsPublished,
+}
+
+/// A reader that has frames of the edge's own, puts its questions as [`crate::subscription`] does, and counts how often it had to wait
+/// for the camera although all that had been asked for had come.
+fn read(here: &[Here], camera: &mut Camera, batched: bool) -> (Vec<u64>, u64) {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 0);
+    let id = |sequence: usize| FrameId { epoch: Epoch(2), sequence: Sequence(sequence as u64) };
+    let quality = Some(crate::setting::Setting::ORIGINAL);
+    let (mut last, mut got, mut waits) = (None::<usize>, Vec::new(), 0);
+    loop {
+        let begin = last.map_or(0, |last| last + 1);
+        let held = (begin..here.len()).find(|place| here[*place] != Here::Not);
+        let before = held.map(|held| if here[held] == Here::Smaller { held + 1 } else { held });
+        let mut found = None;
+        if before.is_none_or(|before| before > begin) {
+            let query = PastQuery { before: before.map(id), quality, ..after(0) };
+            let query = PastQuery { after: last.map(id), ..query };
+            let question = rig.broker.handle_history_query(rig.now, &"dock/cam1".parse().unwrap(), query);
+            let answer = loop {
+                if let Some((answered, answer)) = camera.listen(&mut rig).pop() {
+                    assert_eq!(answered, question);
+                    break answer;
+                }
+                waits += 1;
+                let on_the_way: usize = camera.asked.iter().map(|asked| usize::from(asked.count)).sum();
+                assert!(on_the_way > 0, "it waits for {query:?} and nothing is asked");
+                let answers = if batched { on_the_way } else { 1 };
+                for _ in 0..answers {
+                    camera.answer(&mut rig);
+                }
+            };
+            found = answer.record.map(|record| {
+                assert!(
+                    query.spans(record.frame.meta.id),
+                    "{} does not answer {query:?}",
+                    record.frame.meta.id
+                );
+                record.frame.meta.id.sequence.0 as usize
+            });
+        }
+        let Some(next) = found.or(held) else { return (got, waits) };
+        got.push(next as u64);
+        last = Some(next);
+    }
+}
+
+proptest! {
+    /// Whatever the edge and the camera hold: the reader gets each frame that anybody has, in order; and what crosses in vain is bounded.
+    #[test]
+    fn frames_that_are_held_smaller_come_from_the_camera_in_order(
+        runs in prop::collection::vec((0u8..3, prop::bool::weighted(0.8), 1usize..40), 1..8),
+        batched in any::<bool>(),
+    ) {
+        let (mut here, mut camera) = (Vec::new(), Camera::default());
+        for (kind, at_camera, frames) in runs {
+            for _ in 0..frames {
+                if at_camera {
+                    camera.held.insert(here.len() as u64);
+                }
+                here.push([Here::Not, Here::Smaller, Here::AsPublished][usize::from(kind)]);
+            }
+        }
+        let wanted = |place: &u64| here[*place as usize] != Here::Not || camera.held.contains(place);
+        let expected: Vec<u64> = (0..here.len() as u64).filter(wanted).collect();
+        let needed = expected.iter().filter(|place| here[**place as usize] != Here::AsPublished).count() as u64;
+        let (got, _) = read(&here, &mut camera, batched);
+        prop_assert_eq!(got, expected);
+        prop_assert!(camera.sent <= needed + 64 * 8, "{} frames for {}", camera.sent, needed);
+    }
+}
+
+/// A stretch that crossed smaller is fetched as fast as one that did not cross at all: in batches, not a round trip for each frame.
+#[test]
+fn frames_that_crossed_smaller_are_fetched_ahead() {
+    for here in [Here::Smaller, Here::Not] {
+        let mut camera = Camera { held: (0..500).collect(), ..Camera::default() };
+        let (got, waits) = read(&[here; 500], &mut camera, true);
+        assert_eq!(got.len(), 500);
+        assert!(waits < 50, "{here:?}: {waits} round trips");
+        assert!(camera.sent <= 502, "{here:?}: {} frames crossed", camera.sent);
+    }
+}

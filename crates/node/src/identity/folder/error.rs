@@ -1,0 +1,155 @@
+//! What can go wrong with a folder of keys, each with the remedy.
+
+use std::path::PathBuf;
+
+use crate::identity::authority::{AuthorityError, IssueError};
+use crate::identity::certificate::Validity;
+use crate::identity::credentials::IdentityFileError;
+use crate::identity::files::FileError;
+use crate::identity::name::{Identity, SiteName};
+
+/// Why a folder cannot take keys.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// It is full of other things.
+    #[error(
+        "{} holds other files and no keys; choose a folder of its own with --keys, which is then created",
+        folder.display()
+    )]
+    Occupied {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// It could not be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Why no key folder could be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFolderError {
+    /// There is none in the place that counts.
+    #[error(
+        "no keys were found. Looked at: {looked}. Make a site on this host with `mez keys init`, or join one that \
+         exists with `mez keys enrol TOKEN --edge HOST` (a token is made with `mez keys token` where the site was made)"
+    )]
+    NotFound {
+        /// Every place, and what was there.
+        looked: String,
+    },
+    /// Others may change it.
+    #[error(
+        "{} may be changed by others (mode {mode:03o}), who could replace the keys in it; run `chmod 700 {}`",
+        folder.display(),
+        folder.display()
+    )]
+    Exposed {
+        /// The folder.
+        folder: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The authority's certificate is not one.
+    #[error("{} is damaged: {reason}; enrol anew in another folder, or restore it", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file could not be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Why there are no credentials to act with.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// No identity fits.
+    #[error(
+        "{} holds no identity to act as {wanted} with; it holds {held}. Run `mez keys token {token_for}` where the \
+         site was made, then `mez keys enrol TOKEN --edge HOST` here",
+        folder.display()
+    )]
+    Missing {
+        /// What was asked for.
+        wanted: String,
+        /// Where.
+        folder: PathBuf,
+        /// What is there instead.
+        held: String,
+        /// The identity to make a token for.
+        token_for: String,
+    },
+    /// The one that fits has expired, or is not valid yet.
+    #[error(
+        "the certificate of {identity} in {} holds {validity}, and this host's clock says {now}; set the clock, or \
+         enrol anew: `mez keys token {}` where the site was made, then `mez keys enrol TOKEN --edge HOST` here",
+        path.display(),
+        identity.short()
+    )]
+    NotNow {
+        /// Whose it is.
+        identity: Box<Identity>,
+        /// Its file.
+        path: PathBuf,
+        /// When it holds.
+        validity: Validity,
+        /// What the clock says.
+        now: String,
+    },
+    /// The authority itself has expired, or is not valid yet.
+    #[error(
+        "the authority of site {site} holds {validity}, and this host's clock says {now}; set the clock, or make a \
+         new site with `mez keys init`"
+    )]
+    Authority {
+        /// The site.
+        site: SiteName,
+        /// When it holds.
+        validity: Validity,
+        /// What the clock says.
+        now: String,
+    },
+    /// A camera without a name.
+    #[error("a camera acts under its name; say which one, such as dock/cam1")]
+    NoName,
+    /// An edge was to be known by a name that its certificate lacks.
+    #[error(
+        "the certificate of {identity} is not made for {host}; enrol anew with \
+         `mez keys token {} --dns {host}`, or leave out that name",
+        identity.short()
+    )]
+    Host {
+        /// Whose certificate.
+        identity: Box<Identity>,
+        /// The host name.
+        host: String,
+    },
+    /// The file that fits cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityFileError),
+    /// The authority's key is here and cannot be used.
+    #[error(transparent)]
+    Key(#[from] AuthorityError),
+    /// The authority could not issue.
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+    /// The folder cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Why a temporary site could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TemporarySiteError {
+    /// The folder could not be made.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The authority could not be made.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// The folder could not be opened.
+    #[error(transparent)]
+    Folder(#[from] KeyFolderError),
+}

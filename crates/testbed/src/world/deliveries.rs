@@ -1,0 +1,94 @@
+//! What an application got, with the last of each camera at hand: rules look at that after every event.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mez_core::frame::{Encoding, FrameId, Rung, SkipCounts};
+use mez_core::keeping::Verdict;
+use mez_core::name::CameraName;
+use mez_core::subscription::NotHeld;
+
+use crate::time::Moment;
+
+/// A frame that an application got.
+#[derive(Clone, Debug)]
+pub struct Delivered {
+    /// When.
+    pub at: Moment,
+    /// The camera.
+    pub camera: CameraName,
+    /// The frame.
+    pub frame: FrameId,
+    /// When it was published.
+    pub published: Moment,
+    /// What was skipped before it.
+    pub skipped: SkipCounts,
+    /// What was asked for and is not held.
+    pub not_held: Option<NotHeld>,
+    /// How many subscriptions the application has had before this one.
+    pub subscription: u64,
+    /// What was said of it and of the contract, where the reading is live.
+    pub verdict: Option<Verdict>,
+    /// What was done to it.
+    pub rung: Rung,
+    /// As what it came.
+    pub encoding: Encoding,
+}
+
+impl Delivered {
+    /// The time from publishing until the application had it.
+    pub fn age(&self) -> Duration {
+        self.at.since(self.published)
+    }
+}
+
+/// Everything that an application got, in order.
+#[derive(Default)]
+pub(super) struct Deliveries {
+    all: Vec<Delivered>,
+    last: BTreeMap<CameraName, Last>,
+}
+
+/// What an application got last of a camera.
+#[derive(Clone, Copy)]
+struct Last {
+    at: Moment,
+    subscription: u64,
+    /// The newest frame that this subscription got, and before the last one came.
+    newest: FrameId,
+    before: Option<FrameId>,
+}
+
+impl Deliveries {
+    pub(super) fn all(&self) -> &[Delivered] {
+        &self.all
+    }
+
+    pub(super) fn push(&mut self, got: Delivered) {
+        let of_it = self.last.get(&got.camera).filter(|last| last.subscription == got.subscription);
+        let before = of_it.map(|last| last.newest);
+        let newest = before.map_or(got.frame, |before| before.max(got.frame));
+        let last = Last { at: got.at, subscription: got.subscription, newest, before };
+        match self.last.get_mut(&got.camera) {
+            Some(known) => *known = last,
+            None => drop(self.last.insert(got.camera.clone(), last)),
+        }
+        self.all.push(got);
+    }
+
+    /// The frame that came last, of whichever camera, and the newest of the same camera that the same subscription got before.
+    pub(super) fn last(&self) -> Option<(&Delivered, Option<FrameId>)> {
+        let got = self.all.last()?;
+        Some((got, self.last.get(&got.camera).and_then(|last| last.before)))
+    }
+
+    /// When the last frame of a camera came.
+    pub(super) fn last_at(&self, camera: &CameraName) -> Option<Moment> {
+        self.last.get(camera).map(|last| last.at)
+    }
+
+    /// The newest frame of a camera that this subscription got.
+    pub(super) fn newest(&self, camera: &CameraName, subscription: u64) -> Option<FrameId> {
+        self.last.get(camera).filter(|last| last.subscription == subscription).map(|last| last.newest)
+    }
+}
