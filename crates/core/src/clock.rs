@@ -164,7 +164,11 @@ mod tests {
                 estimator.record(Exchange {
                     t1: Instant::from_nanos(now), t2: theirs(arrived), t3: theirs(left), t4: Instant::from_nanos(done),
                 });
-                let estimate = estimator.estimate(Instant::from_nanos(done)).unwrap();
+                // Where there was no delay, a clock that runs fast says that it had the question for longer than that took: such an exchange is ignored.
+                let Some(estimate) = estimator.estimate(Instant::from_nanos(done)) else {
+                    prop_assert_eq!(out + back, 0);
+                    continue;
+                };
                 let error = estimate.to_ours(theirs(done)).as_nanos().abs_diff(done);
                 // A clock that runs fast by d ppm also stretches the stamps themselves, by far less than 1 µs here.
                 prop_assert!(u128::from(error) <= estimate.error.as_nanos() + 100_000, "{error} ns > {:?}", estimate.error);
