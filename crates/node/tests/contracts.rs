@@ -289,6 +289,32 @@ async fn accuracy_that_applications_measure_counts() {
     }
 }
 
+/// A rung of which two of three frames are left out: those that come say so, and the contract is kept. Asked for more frames a second than that
+/// sends, the camera passes it over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rung_leaves_frames_out_as_long_as_nobody_needs_them() {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix, _) = site.serve_edge(&edge).await;
+    let Profile::Inline(text) = profile(SIZE, 0.95, 0.9) else { unreachable!() };
+    let text = String::from_utf8(text.to_vec()).unwrap().replace("q44/420", "q44/420/skip2");
+    let options = asked(0.8, Profile::Inline(text.into()));
+    let mut subscription = site.client(&unix).await.subscribe(options.clone()).await.unwrap();
+    let left_out = a_frame(|frame| {
+        let kept = frame.contract_state == ContractState::Ok;
+        let rung = frame.meta.rung.as_str() == "jpeg/w320/q44/420/skip2";
+        kept && rung && frame.skipped.of(SkipReason::LeftOut) == 2
+    });
+    let frame = until(&camera, &mut subscription, left_out).await;
+    assert_eq!(frame.accuracy_expected, Some(0.95));
+    // Frames are published twenty times a second.
+    subscription.update(&SubscribeOptions { min_fps: 12.0, ..options }).await.unwrap();
+    let every =
+        a_frame(|frame| frame.meta.rung.as_str() == "original" && frame.skipped.of(SkipReason::LeftOut) == 0);
+    until(&camera, &mut subscription, every).await;
+}
+
 /// A camera that goes breaks a contract by its silence.
 #[tokio::test(flavor = "multi_thread")]
 async fn silence_is_told() {
