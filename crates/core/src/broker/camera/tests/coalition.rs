@@ -3,6 +3,8 @@
 use super::adapting::{Delivered, HASH, contract, rig, run, sized};
 use super::*;
 use crate::controller::settle::Verdict;
+use crate::frame::Rung;
+use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
 
 /// The floor of the second rung, soon. At 9.6 Mbit/s it is there after 28 ms, the third after 61.
 fn hasty() -> Contract {
@@ -71,6 +73,30 @@ fn a_contract_of_a_lower_priority_is_kept_where_that_is_possible() {
     let slow = settled(&mut rig, 6, SLOW);
     assert!(on_time(&slow) > 0.95, "{slow:?}");
     assert_eq!(told(&rig), [Some(Verdict::Kept), Some(Verdict::Infeasible)]);
+}
+
+/// Who needs more frames a second than a rung sends keeps no other from it, where none that sends more would be in time; once one is, both have theirs.
+#[test]
+fn who_needs_more_frames_does_not_keep_others_from_fewer() {
+    let rung = |name: &str, bytes: f64, accuracy: f64| RungProfile {
+        rung: Rung::new(name).expect("a valid rung"),
+        bytes: ByteSizes::around(bytes, 0.08),
+        accuracy,
+        camera_time: 8 * MS,
+        detector_time: None,
+    };
+    let seldom = "jpeg/w640/q60/420/skip1";
+    let profile = Profile::new(vec![rung(seldom, 15e3, 0.92), rung("jpeg/w1280/q70/420", 60e3, 0.96)]);
+    let profile = SizedProfile { profile: profile.expect("a valid profile"), ..sized() };
+    let often = Contract { min_fps: 12.0, ..contract(true) };
+    let mut rig = rig(vec![often, contract(true)]);
+    rig.broker.handle_profile(rig.now, HASH, Some(profile));
+    let slow = settled(&mut rig, 8, 500.0);
+    assert!(slow.iter().all(|frame| frame.rung == seldom && !frame.infeasible), "{slow:?}");
+    assert_eq!(told(&rig), [Some(Verdict::Infeasible), Some(Verdict::Kept)]);
+    let fast = settled(&mut rig, 8, 8_000.0);
+    assert!(fast.iter().all(|frame| frame.rung == "jpeg/w1280/q70/420" && !frame.infeasible), "{fast:?}");
+    assert_eq!(told(&rig), [Some(Verdict::Kept); 2]);
 }
 
 /// A contract that nothing keeps does not drag down those that can be kept.
