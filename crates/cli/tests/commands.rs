@@ -180,6 +180,8 @@ fn what_cannot_be_done_is_said_with_the_remedy() {
         (&["demo"], "make build"),
         (&["profile", "run", "--app", "faces"], "make build"),
         (&["edge", "--log-bytes", "many"], "512MiB"),
+        (&["edge", "--channel", "hall"], "write NAME=PATTERN"),
+        (&["edge", "--channel", "hall=dock/*", "--channel", "hall=yard/*"], "declared twice"),
     ];
     for (args, expected) in table {
         let output = run(args, folder);
