@@ -100,8 +100,8 @@ class Relay:
                     time.sleep(LOOK_S)
                     continue
                 for key, _ in self._selector.select(LOOK_S):
-                    # One that another in this list has closed.
-                    if key.fileobj in self._selector.get_map():
+                    # Not one that another in this list has closed.
+                    if isinstance(key.fileobj, socket.socket) and key.fileobj.fileno() >= 0:
                         key.data(key.fileobj)
         except BaseException as failure:
             self._failure = failure
@@ -183,9 +183,9 @@ class _Passer:
             pass
         # The end of one direction is that of both: neither side of the link speaks alone.
         for end in (self._one, self._other):
-            if end in self._relay._selector.get_map():
+            if end.fileno() >= 0:
                 self._relay._selector.unregister(end)
-            end.close()
+                end.close()
 
 
 def _udp_socket() -> socket.socket:

@@ -471,7 +471,7 @@ def subscribe(
         since: Another name for `begin`.
         until: Another name for `end`.
         accept: The encodings that may come. `["h264", "jpeg"]`, for an edge that is reached over a network:
-            video comes as it left the camera, in about a tenth of the bytes, and is decoded here, in Rust,
+            video comes as it left the camera, in a tenth of the bytes or less, and is decoded here, in Rust,
             whole chains of it, of which you get the newest picture (`frame.encoding` is `"bgr8"`, `rung` says
             what the camera did). Stills come until a chain begins, and where you are too slow for it;
             so a list of nothing but `"h264"` and `"tiles"` is refused. `["jpeg"]`, for programs that decode

@@ -58,7 +58,7 @@ class Turn:
 
 
 def _run(run: Run) -> Outcome:
-    rounds, seconds = (2, 6.0) if run.quick else (8, 15.0)
+    rounds, seconds = (2, 6.0) if run.quick else (6, 15.0)
     run.step("starting", done=0)
     source = motion_jpeg(run)
     rungs = run.folder / "profile.json"
@@ -155,6 +155,6 @@ CHAINS: Final = Experiment(
     summary="bytes and processor time of video on its way to a program elsewhere, as stills and as it came",
     needs="ffmpeg, the demo's video (fetched once)",
     seconds_quick=50,
-    seconds_full=330,
+    seconds_full=250,
     run=_run,
 )
