@@ -131,7 +131,7 @@ def _metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
     metrics = {
         "publish_p99_ratio_disk_on": ratio_interval(on, off, p99),
         "publish_p99_ratio_slow_disk": ratio_interval(slow, off, p99),
-        # A pause of the machine is in the figures above of whichever arm it fell on; here each round counts once.
+        # A pause of the machine is in the figures above of the arm that it hit; here each round counts once.
         "publish_p99_ratio_disk_on_by_round": ratio_interval(_by_round(on), _by_round(off), median),
         "publish_p99_ratio_slow_disk_by_round": ratio_interval(_by_round(slow), _by_round(off), median),
         "publish_us_p99_disk_off": interval(off, p99),
