@@ -466,11 +466,13 @@ impl Adapter {
         }
     }
 
-    /// A frame did not come down to its budget.
-    pub(super) fn too_large(&mut self, making: &Making) {
-        if making.bytes_max.is_some() {
+    /// A frame did not come down to its budget. Says whether it would have more, were it made again.
+    pub(super) fn too_large(&mut self, making: &Making) -> bool {
+        let may_have_more = making.bytes_max.is_some() && self.lift < LIFT_MAX;
+        if may_have_more {
             self.lift = (self.lift * 2.0).min(LIFT_MAX);
         }
+        may_have_more
     }
 
     /// A frame of `bytes` is given to the link.

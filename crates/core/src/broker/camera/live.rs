@@ -3,7 +3,8 @@
 use super::adapt::{Making, Plan};
 use super::{CameraBroker, CameraOutput, Transform, Transformed, Waiting};
 use crate::controller::Arrival;
-use crate::frame::{Frame, FrameId, FrameMeta, SkipReason};
+use crate::frame::{Frame, FrameId, FrameMeta, Quality, SkipReason};
+use crate::log::Record;
 use crate::setting::Form;
 use crate::trace::{CameraTrace, Stage};
 use crate::units::Instant;
@@ -21,6 +22,7 @@ impl CameraBroker {
         }
         let link = self.active_link().map(|link| (link.id, link.demand.contracts.is_empty()));
         let chained = making.setting.is_chained();
+        let mut again = None;
         let reason = match (transformed, link) {
             (Transformed::Made { payload, encoding, width, height, rung, chain }, Some((link, false)))
                 if !chained || self.chain.holds(link, &chain) =>
@@ -35,8 +37,10 @@ impl CameraBroker {
                 self.send(now, Frame { meta, payload }, published, Some(&making));
                 return self.pump(now);
             }
-            (Transformed::TooLarge { .. }, Some(_)) => {
-                self.adapter.too_large(&making);
+            (Transformed::TooLarge { .. }, Some((_, unwanted))) => {
+                // With more room it may do. A newer frame is better; where none has come, none may come for long.
+                let has_more = self.adapter.too_large(&making) && !unwanted && self.waiting.is_none();
+                again = has_more.then_some(making.published);
                 SkipReason::NotMade
             }
             (Transformed::Failed, Some(_)) => {
@@ -51,7 +55,14 @@ impl CameraBroker {
         if chained {
             self.chain.not_sent(frame.sequence);
         }
-        self.skip(frame, reason);
+        match again {
+            Some(published) => {
+                let (skipped, quality) = ([].into(), Quality::default());
+                let record = Record { frame: source, skipped, quality, trace: None, arrived: now };
+                self.waiting = Some(Waiting { record, reason, published });
+            }
+            None => self.skip(frame, reason),
+        }
         self.pump(now);
     }
 

@@ -15,7 +15,10 @@ fn contract() -> Contract {
 
 /// Whose frames are all of one chain.
 fn video() -> Rig {
-    let mut rig = Rig::connected(contract());
+    of_video(Rig::connected(contract()))
+}
+
+fn of_video(mut rig: Rig) -> Rig {
     let rung = RungProfile {
         rung: Rung::new("h264/q32").unwrap(),
         bytes: ByteSizes::around(100.0, 0.3),
@@ -224,4 +227,47 @@ fn a_codec_that_fails_is_given_a_rest() {
     assert_eq!(video, "vvvv", "{made}");
     assert!(rest.starts_with("ttttttts"), "{made}");
     assert!((11..=14).contains(&stills.len()) && stills.chars().all(|form| form == 's'), "{made}");
+}
+
+/// A frame that did not come down to its budget is made again with more, for where few are published the next may not come for long. A
+/// newer one goes in its place.
+#[test]
+fn a_frame_that_did_not_fit_is_made_again_with_more_room() {
+    let contract = Contract { latency_bound: Some(20 * MS), ..contract() };
+    let mut rig = of_video(super::adapting::rig(vec![contract]));
+    for index in 0..30 {
+        rig.now += 100 * MS;
+        let id = rig.publish_image(500, (64, 48));
+        let chain = if index == 0 { first(id.sequence.0) } else { next(0, index) };
+        let (payload, rung) = (vec![0; 13_000].into(), Rung::new("h264/q32").unwrap());
+        let made =
+            Transformed::Made { payload, encoding: Encoding::H264, width: 64, height: 48, rung, chain };
+        rig.broker.handle_transformed(rig.now, id, made);
+        rig.sent(1, id);
+        // 1.4 kB in ten milliseconds.
+        let begun = rig.now;
+        rig.now += 90 * MS;
+        let report = Report::Complete { frame: id, bytes: 13_000, first: begun, last: rig.now };
+        rig.message(1, Message::Report(report));
+        rig.take();
+    }
+    rig.now += 100 * MS;
+    let id = rig.publish_image(500, (64, 48));
+    let mut budgets = Vec::new();
+    loop {
+        let outputs = rig.take();
+        let Some(transform) = transforms(&outputs).first().copied() else { break };
+        assert_eq!(transform.frame.meta.id, id);
+        budgets.push(transform.bytes_max);
+        rig.now += MS;
+        rig.broker.handle_transformed(rig.now, id, Transformed::TooLarge { bytes: 1 << 20 });
+    }
+    assert!(budgets.len() > 2 && budgets.len() < 10 && budgets.last() > budgets.first(), "{budgets:?}");
+
+    rig.now += 100 * MS;
+    let older = rig.publish_image(500, (64, 48));
+    assert_eq!(transforms(&rig.take())[0].frame.meta.id, older);
+    let newer = rig.publish_image(500, (64, 48));
+    rig.broker.handle_transformed(rig.now, older, Transformed::TooLarge { bytes: 1 << 20 });
+    assert_eq!(transforms(&rig.take())[0].frame.meta.id, newer);
 }
