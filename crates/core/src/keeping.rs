@@ -76,6 +76,8 @@ struct Kept {
     /// Frames that were withheld, and what was skipped before them.
     withheld: SkipCounts,
     told: Option<(ContractState, Instant)>,
+    /// What the last frame said, if nothing was told since.
+    said: Option<ContractState>,
     /// A frame has come since it was looked at.
     changed: bool,
 }
@@ -130,6 +132,7 @@ impl Keeping {
             one_in: 1,
             withheld: SkipCounts::default(),
             told: None,
+            said: None,
             changed: false,
         });
     }
@@ -170,6 +173,9 @@ impl Keeping {
             return Judged::Withheld;
         }
         let (state, reason) = self.describe(now, &delivery.camera, view);
+        if let Some(kept) = self.cameras.get_mut(&delivery.camera) {
+            kept.said = Some(state);
+        }
         let expected_accuracy = verified.or(quality.expected_accuracy);
         Judged::Deliver(delivery, Verdict { expected_accuracy, infeasible, state, reason })
     }
@@ -219,7 +225,9 @@ impl Keeping {
             let told = kept.told.map(|(state, _)| state);
             // That nothing is known before the first frame is no news.
             let begins = told.is_none() && state == ContractState::Unverified && kept.last.is_none();
-            (told != Some(state) && !begins).then(|| (camera.clone(), state, reason))
+            // Whoever goes by what frames say has to hear that it is no longer so.
+            let unsaid = kept.said.is_some_and(|said| said != state);
+            ((told != Some(state) || unsaid) && !begins).then(|| (camera.clone(), state, reason))
         });
         if news.is_none() {
             self.cameras.values_mut().for_each(|kept| kept.changed = false);
@@ -228,7 +236,8 @@ impl Keeping {
             }
         }
         let (camera, state, reason) = news?;
-        self.cameras.get_mut(&camera)?.told = Some((state, now));
+        let kept = self.cameras.get_mut(&camera)?;
+        (kept.told, kept.said) = (Some((state, now)), None);
         let ends = state == ContractState::Infeasible && self.contract.on_infeasible == OnInfeasible::Stop;
         Some(Change { camera, state, reason, ends })
     }

@@ -1,5 +1,7 @@
 //! The way of the newest frame: to the codec if it has to be made smaller, and onto the link.
 
+use std::time::Duration;
+
 use super::adapt::{Making, Plan};
 use super::{CameraBroker, CameraOutput, Transform, Transformed, Waiting};
 use crate::controller::Arrival;
@@ -9,6 +11,10 @@ use crate::setting::Form;
 use crate::trace::{CameraTrace, Stage};
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Report};
+
+/// Where frames are published at least this often, one that cannot be made is not worth another try: without it the link is silent for no
+/// longer than [`crate::controller::quantile::SILENCE_MAX`].
+const NEXT_SOON: Duration = Duration::from_millis(125);
 
 impl CameraBroker {
     /// A codec has done what [`CameraOutput::Transform`] asked, or has not.
@@ -38,8 +44,9 @@ impl CameraBroker {
                 return self.pump(now);
             }
             (Transformed::TooLarge { .. }, Some((_, unwanted))) => {
-                // With more room it may do. A newer frame is better; where none has come, none may come for long.
-                let has_more = self.adapter.too_large(&making) && !unwanted && self.waiting.is_none();
+                // With more room it may do. A newer frame is better, where one comes soon.
+                let is_last = self.waiting.is_none() && self.interval(now) > NEXT_SOON;
+                let has_more = self.adapter.too_large(&making) && !unwanted && is_last;
                 again = has_more.then_some(making.published);
                 SkipReason::NotMade
             }

@@ -236,7 +236,7 @@ fn a_frame_that_did_not_fit_is_made_again_with_more_room() {
     let contract = Contract { latency_bound: Some(20 * MS), ..contract() };
     let mut rig = of_video(super::adapting::rig(vec![contract]));
     for index in 0..30 {
-        rig.now += 100 * MS;
+        rig.now += 400 * MS;
         let id = rig.publish_image(500, (64, 48));
         let chain = if index == 0 { first(id.sequence.0) } else { next(0, index) };
         let (payload, rung) = (vec![0; 13_000].into(), Rung::new("h264/q32").unwrap());
