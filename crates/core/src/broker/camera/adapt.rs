@@ -243,7 +243,7 @@ impl Adapter {
         offer.coding = rungs.need_coding().then(|| costs.coding(rungs));
         let shed = self.shed_until.filter(|until| now < *until);
         let decision = match shed {
-            Some(until) => without_room(now, until, self.chosen, offer.degrade),
+            Some(until) => without_room(now, until, self.chosen, &offer),
             None => self.policy.decide(&offer),
         };
         let floor = ladder.lowest_at(offer.accuracy_floor);
@@ -545,11 +545,16 @@ fn offer<'a>(
 
 /// What becomes of a frame while the channel has no room for any that keeps the floor: where something is wanted all the same, one of the
 /// cheapest rung goes from time to time.
-fn without_room(now: Instant, until: Instant, chosen: Option<Instant>, degrade: bool) -> Decision {
+fn without_room(now: Instant, until: Instant, chosen: Option<Instant>, offer: &Offer<'_>) -> Decision {
     match chosen.map(|chosen| chosen + SHED_INTERVAL).filter(|due| now < *due) {
-        _ if !degrade => Decision::Wait { until },
+        _ if !offer.degrade => Decision::Wait { until },
         Some(due) => Decision::Wait { until: due },
-        None => Decision::Send(Choice::plain(0, true)),
+        None => {
+            // Not the lowest, which may owe that to frames left out, and take more within the bound.
+            let needs = |rung: &usize| offer.bytes_needed(*rung);
+            let cheapest = (0..offer.ladder.len()).min_by(|one, other| needs(one).total_cmp(&needs(other)));
+            Decision::Send(Choice::plain(cheapest.unwrap_or(0), true))
+        }
     }
 }
 
