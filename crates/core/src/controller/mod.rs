@@ -178,13 +178,8 @@ impl Offer<'_> {
     /// Mean bytes of a rung that have to pass in each interval between published frames, or as many for as long as the bound, whichever is more: of
     /// frames that are followed by such as are left out, a part.
     pub fn bytes_needed(&self, rung: usize) -> f64 {
-        let mean = self.ladder.rungs()[rung].bytes.mean;
-        let every = self.coding.map_or(1, |coding| coding.every[rung].max(1));
-        if every == 1 {
-            return mean;
-        }
-        let within_bound = mean * self.interval.as_secs_f64() / self.latency_bound.as_secs_f64().max(1e-3);
-        (mean / f64::from(every)).max(within_bound).min(mean)
+        let every = self.coding.map_or(1, |coding| coding.every[rung]);
+        bytes_needed(self.ladder.rungs()[rung].bytes.mean, every, self.interval, self.latency_bound)
     }
 
     /// Whether the cap, as long as it lasts, allows a rung.
@@ -203,6 +198,15 @@ impl Offer<'_> {
         };
         chosen.min(self.ladder.best_within(bytes_max).unwrap_or(0)).max(floor)
     }
+}
+
+/// What [`Offer::bytes_needed`] says, of frames of `mean` bytes of which one in `every` published frames is sent.
+pub(crate) fn bytes_needed(mean: f64, every: u32, interval: Duration, bound: Duration) -> f64 {
+    if every <= 1 {
+        return mean;
+    }
+    let within_bound = mean * interval.as_secs_f64() / bound.as_secs_f64().max(1e-3);
+    (mean / f64::from(every)).max(within_bound).min(mean)
 }
 
 /// A rung for a frame, and what is expected of it.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::chain::Before;
-use crate::controller::Coding;
+use crate::controller::{Coding, bytes_needed};
 use crate::frame::{Encoding, Rung};
 use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
 use crate::setting::{Chains, Form, H264, H264_SIDE_MIN, Quantiser, Setting, default_ladder, h264_takes};
@@ -291,11 +291,9 @@ impl Rungs {
         (self.ladder.rungs()[place].bytes.mean, self.alone[place].mean)
     }
 
-    /// Bytes that have to pass in each interval between published frames, or as many for as long as the bound, whichever is more.
+    /// See [`crate::controller::Offer::bytes_needed`].
     pub(super) fn bytes_needed(&self, place: usize, interval: Duration, bound: Duration) -> f64 {
-        let (mean, every) = (self.ladder.rungs()[place].bytes.mean, f64::from(self.every[place]));
-        let within_bound = mean * interval.as_secs_f64() / bound.as_secs_f64().max(1e-3);
-        if self.every[place] > 1 { (mean / every).max(within_bound).min(mean) } else { mean }
+        bytes_needed(self.ladder.rungs()[place].bytes.mean, self.every[place], interval, bound)
     }
 
     /// The accuracy that is known of what was made: that of the rung, or at least that of the next lower one that differs in
