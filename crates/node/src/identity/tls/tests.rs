@@ -154,6 +154,22 @@ async fn an_expired_edge_is_refused_and_told_why() {
     }
 }
 
+#[test]
+fn the_fastest_cipher_of_the_processor_comes_first() {
+    let order = |has_aes_instructions| {
+        let mut suites: Vec<_> = provider().cipher_suites.iter().map(|suite| suite.suite()).collect();
+        suites.sort_by_key(|&suite| preference(suite, has_aes_instructions));
+        suites.truncate(3);
+        suites
+    };
+    use CipherSuite::{
+        TLS13_AES_128_GCM_SHA256 as AES_128, TLS13_AES_256_GCM_SHA384 as AES_256,
+        TLS13_CHACHA20_POLY1305_SHA256 as CHACHA20,
+    };
+    assert_eq!(order(true), [AES_128, AES_256, CHACHA20]);
+    assert_eq!(order(false), [CHACHA20, AES_128, AES_256]);
+}
+
 #[tokio::test]
 async fn a_camera_of_another_authority_is_refused_even_if_it_trusts_ours() {
     // Both sites have one name: what counts is the authority's key.
