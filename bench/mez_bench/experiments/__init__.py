@@ -16,6 +16,7 @@ from mez_bench.experiments.memory import MEMORY
 from mez_bench.experiments.outage import OUTAGE
 from mez_bench.experiments.pareto import PARETO
 from mez_bench.experiments.policies import POLICIES
+from mez_bench.experiments.search import SEARCH
 from mez_bench.experiments.subscribers import SUBSCRIBERS
 from mez_bench.experiments.world import WORLD
 
@@ -37,5 +38,6 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         WORLD,
         KNOBS,
         PARETO,
+        SEARCH,
     )
 }

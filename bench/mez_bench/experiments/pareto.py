@@ -156,7 +156,7 @@ def _panning(video: Path, run: Run) -> Path:
     return made
 
 
-class _Progress:
+class Progress:
     """Tells the run of the profiler's progress."""
 
     def __init__(self, run: Run) -> None:
@@ -166,6 +166,7 @@ class _Progress:
         """The search decides as it goes; a total that is wrong is worth less than none."""
 
     def done(self, frames: int, what: str) -> None:
+        """Pass it on."""
         self._run.step(what, frames)
 
     def say(self, text: str) -> None:
@@ -182,13 +183,13 @@ def _profile(run: Run, source: Path, shortlist: Mapping[str, Sequence[str]], wit
             width = crew.lead.footage.width
             if run.quick:
                 rungs = [rung for name in names for rung in shortlist[name][:QUICK_RUNGS]]
-                return make(crew, [], _Progress(run), frames, rungs)
+                return make(crew, [], Progress(run), frames, rungs)
             grids = [_grid(name, width) for name in names]
             plans = {
                 name: Plan(tuple(shortlist[name]), ROUNDS_MAX, ACCURACY_MIN, steps=STEPS) for name in names
             }
             every = [rung for name in names for rung in shortlist[name]]
-            return make(crew, grids, _Progress(run), frames, every, plans)
+            return make(crew, grids, Progress(run), frames, every, plans)
     except Error as error:
         raise ExperimentError(str(error)) from error
 

@@ -1,0 +1,199 @@
+"""What the profiler's search finds of each family on a real video, beside measuring all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from rich.table import Table
+
+from mez.errors import Error
+from mez.profile.crew import Crew, Job
+from mez.profile.families import DEFAULT, Family, family
+from mez.profile.footage import FRAMES_MAX
+from mez.profile.make import Cost, make
+from mez_bench.experiment import Experiment, ExperimentError, Outcome, Target
+from mez_bench.experiments.pareto import APP, FRAMES_ENCODED_QUICK, FRAMES_QUICK, Progress
+from mez_bench.experiments.pareto import FRAMES as FRAMES_FULL
+from mez_bench.footage import demo_video
+from mez_bench.run import CACHE, Run
+from mez_bench.stats import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WORKERS: Final = 2
+
+QUICK: Final = ("h264",)
+"""Families of a quick run, which cannot measure all rungs of all of them."""
+
+ACCURACY_MIN: Final = 0.9
+"""The frontier is compared from here on: nobody sets a floor below."""
+
+SHORTFALL_MAX: Final = 0.02
+COST_SHARE_MAX: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Point:
+    """A rung, measured on all frames.
+
+    Attributes:
+        rung: Its name.
+        bytes: Of a published frame, on average.
+        accuracy: With hysteresis.
+    """
+
+    rung: str
+    bytes: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A family, searched and measured whole.
+
+    Attributes:
+        every: All rungs.
+        found: Those that the search measured on all frames.
+        cost: What the search took.
+    """
+
+    every: Sequence[Point]
+    found: Sequence[Point]
+    cost: Cost
+
+    def shortfalls(self) -> list[float]:
+        """Return by how much the search is behind at the bytes of each rung of the frontier.
+
+        In accuracy, where the frontier is worth having. The cheapest rung found may need a little more bytes
+        than the first of those; before it there is nothing to compare.
+        """
+        cheapest = min((one.bytes for one in self.found if one.accuracy >= ACCURACY_MIN), default=np.inf)
+        best = [one for one in frontier(self.every) if one.accuracy >= ACCURACY_MIN and one.bytes >= cheapest]
+        return [
+            one.accuracy - max(found.accuracy for found in self.found if found.bytes <= one.bytes)
+            for one in best
+        ]
+
+    def bytes_ratio(self) -> float:
+        """Return bytes of the cheapest rung found at `ACCURACY_MIN`, by those of the cheapest of all."""
+        found, every = (
+            min((one.bytes for one in points if one.accuracy >= ACCURACY_MIN), default=np.nan)
+            for points in (self.found, self.every)
+        )
+        return float(found / every)
+
+
+def frontier(points: Sequence[Point]) -> list[Point]:
+    """Return the rungs that none of at most their bytes beats, from the fewest bytes up."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.bytes, -point.accuracy)):
+        if not best or point.accuracy > best[-1].accuracy:
+            best.append(point)
+    return best
+
+
+def _run(run: Run) -> Outcome:
+    video = demo_video()
+    names = QUICK if run.quick else DEFAULT
+    frames = FRAMES_QUICK if run.quick else FRAMES_FULL
+    encoded = FRAMES_ENCODED_QUICK if run.quick else FRAMES_MAX
+    job = Job(video, APP, None, None, CACHE / "profile", {}, encoded)
+    try:
+        with Crew(job, WORKERS) as crew:
+            width = crew.lead.footage.width
+            compared = {name: _compare(run, crew, family(name, width), frames) for name in names}
+    except Error as error:
+        raise ExperimentError(str(error)) from error
+    outcome = Outcome(parameters={"frames": frames, "app": APP, "video": video.name})
+    for name, one in compared.items():
+        shortfalls = one.shortfalls()
+        for metric, value in (
+            ("shortfall_max", max(shortfalls, default=np.nan)),
+            ("shortfall_mean", float(np.mean(shortfalls)) if shortfalls else np.nan),
+            ("cost_share", one.cost.share),
+            ("bytes_ratio_090", one.bytes_ratio()),
+        ):
+            outcome.metrics[f"{name}_{metric}"] = Interval(value, value, value)
+        outcome.targets += [
+            Target(f"{name}_shortfall_max", "<=", SHORTFALL_MAX),
+            Target(f"{name}_cost_share", "<=", COST_SHARE_MAX),
+        ]
+        found = {point.rung for point in one.found}
+        outcome.rows += [
+            {
+                "family": name,
+                "rung": point.rung,
+                "bytes": point.bytes,
+                "accuracy": point.accuracy,
+                "found": point.rung in found,
+            }
+            for point in one.every
+        ]
+    outcome.tables = [_table(compared)]
+    outcome.notes = [
+        f"accuracy: {APP}, with hysteresis; the search is the one of `mez profile run`, which knows nothing",
+        f"shortfall: accuracy of the frontier of all rungs, less the best found of at most its bytes, from "
+        f"{ACCURACY_MIN} on",
+        "cost: frames that the detector searched, of those that measuring every rung takes",
+    ]
+    outcome.plot = lambda drawing: _plot(drawing, compared)
+    return outcome
+
+
+def _compare(run: Run, crew: Crew, one: Family, frames: int) -> Compared:
+    run.say(f"{one.name}: searching")
+    made = make(crew, [one], Progress(run), frames)
+    places = crew.lead.footage.sampled(frames)
+    rungs = [one.rung(point) for point in one.points()]
+    run.say(f"{one.name}: measuring all {len(rungs)} rungs")
+    measured = crew.measure(rungs, places, lambda rung: run.step(rung, len(places)))
+    every = [
+        Point(rung, found.bytes_per_published_frame, made.judge.verdict(found).accuracy())
+        for rung, found in measured.items()
+    ]
+    return Compared(every, [point for point in every if point.rung in made.measurements], made.cost)
+
+
+def _table(compared: Mapping[str, Compared]) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
+    for column in ("family", "rungs", "screened", "measured", "of all frames", "worst behind", "on average"):
+        table.add_column(column, justify="left" if column == "family" else "right")
+    for name, one in compared.items():
+        cost, shortfalls = one.cost, one.shortfalls() or [float("nan")]
+        table.add_row(
+            name,
+            *(f"{number}" for number in (cost.rungs, cost.rungs_screened, cost.rungs_measured)),
+            f"{cost.share:.3f}",
+            f"{max(shortfalls):.3f}",
+            f"{np.mean(shortfalls):.3f}",
+        )
+    return table
+
+
+def _plot(drawing: Figure, compared: Mapping[str, Compared]) -> None:
+    panels = np.atleast_1d(drawing.subplots(1, len(compared), sharey=True))
+    for axes, (name, one) in zip(panels, compared.items(), strict=True):
+        axes.plot([p.bytes for p in one.every], [p.accuracy for p in one.every], ".", ms=3, color="0.75")
+        for points, label in ((one.every, "all rungs"), (one.found, "found")):
+            best = frontier(points)
+            axes.step([p.bytes for p in best], [p.accuracy for p in best], where="post", lw=1, label=label)
+        axes.set_xscale("log")
+        axes.set_xlabel("bytes for a published frame")
+        axes.set_title(name, fontsize=9)
+    panels[0].set_ylim(0.8, 1.005)
+    panels[0].set_ylabel("accuracy with hysteresis")
+    panels[-1].legend(frameon=False, fontsize=7, loc="lower right")
+
+
+SEARCH: Final = Experiment(
+    name="search",
+    summary="what the profiler's search finds of each family, beside measuring all of its rungs",
+    needs="the demo's video",
+    seconds_quick=240,
+    seconds_full=4200,
+    run=_run,
+)
