@@ -106,6 +106,30 @@ def texts(field: str, value: object) -> list[str]:
     return [text(field, item) for item in value]
 
 
+def channels(value: Mapping[str, str | Iterable[str]] | None) -> list[tuple[str, list[str]]]:
+    """Channels by their names, each with the patterns of its cameras."""
+    example = 'such as {"hall": ["dock/*", "yard/cam1"]}'
+    if value is None:
+        return []
+    if not isinstance(value, Mapping):
+        raise wrong_type(
+            "channels", f"channels is {_shown(value)}; give names with patterns of cameras, {example}"
+        )
+    declared = []
+    for name, given in value.items():
+        if not isinstance(name, str):
+            raise wrong_type("channels", f"channels has the name {_shown(name)}; give a text, {example}")
+        patterns = [given] if isinstance(given, str) else given
+        several = list(patterns) if isinstance(patterns, Iterable) else [patterns]
+        if not all(isinstance(pattern, str) for pattern in several):
+            raise wrong_type(
+                "channels",
+                f"channels has {_shown(given)} for {_shown(name)}; give patterns of cameras, {example}",
+            )
+        declared.append((name, several))
+    return declared
+
+
 def optional_path(field: str, value: object | None) -> str | None:
     """A path as text, or `None`."""
     if value is None:

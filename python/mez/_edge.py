@@ -3,7 +3,7 @@
 import datetime
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -61,7 +61,8 @@ class CameraInfo:
         clock_error_ms: The most by which that is wrong, in milliseconds.
         round_trip_time_ms: The round trip that it was measured over, in milliseconds.
         link_bits_per_second: What its link carries, as far as frames have measured it.
-        channel: The channel that it shares with others, as `mez edge --channel` says; `None`: it is on none.
+        channel: The channel that it shares with others, as the edge was told (`channels` of `mez.edge`, or
+            `mez edge --channel`); `None`: it is on none.
         channel_bits_per_second: What that carries, all cameras together, as far as it was measured.
         share_frame_bytes: Bytes of a frame that it has of it, on average; 0: there is no room for frames that
             keep its floor; `None`: as many as it chooses.
@@ -193,6 +194,7 @@ def edge(
     log_disk_age: float | None = None,
     durability: str = "group",
     profiles: arguments.StrPath | None = None,
+    channels: Mapping[str, str | Iterable[str]] | None = None,
 ) -> Edge:
     """Start an edge broker inside this process: for a notebook, a test, or an application of its own.
 
@@ -223,9 +225,14 @@ def edge(
             of it.
         profiles: The folder of profiles that subscriptions may name. Default: `profiles` in the folder for
             state.
+        channels: Cameras that share a channel, such as a radio cell: its name, and a pattern of their names
+            or several. The edge divides the channel between those that somebody wants, ten times a second,
+            and tells each how large its frames may be on average: the worst off first, or with `"NAME:sum"`
+            where it gains most. A camera that several channels name is on the first. `CameraInfo` tells what
+            each has. Default: no camera is told anything.
 
     Raises:
-        ArgumentError: An argument makes no sense; `field` names it.
+        ArgumentError, ArgumentTypeError: An argument makes no sense; `field` names it.
         KeysError: The keys cannot be used.
         ListenError: A port or the socket is in use, or cannot be listened on.
 
@@ -234,6 +241,15 @@ def edge(
         with mez.edge() as edge, mez.publisher("cam", edge) as cam, edge.subscribe("cam") as frames:
             cam.send(image)
             frame = frames.next(timeout=5)
+        ```
+
+        The cameras of the dock have one radio cell between them, and one in the yard is on it as well:
+
+        ```python
+        with mez.edge(channels={"hall": ["dock/*", "yard/cam1"]}) as edge:
+            ...
+            for camera in edge.cameras():
+                print(camera.camera, camera.channel, camera.share_frame_bytes)
         ```
     """
     # Here, because only few programs are an edge.
@@ -259,6 +275,7 @@ def edge(
             state=arguments.optional_path("state", state),
             log_on_disk=arguments.log_on_disk(log_dir, log_key, log_disk_bytes, log_disk_age, durability),
             profiles=arguments.optional_path("profiles", profiles),
+            channels=arguments.channels(channels),
         )
     except BaseException:
         if folder:

@@ -244,6 +244,7 @@ class Edge:
         state: str | PathLike[str] | None,
         log_on_disk: tuple[str, str | None, int, float | None, str] | None,
         profiles: str | PathLike[str] | None,
+        channels: Sequence[tuple[str, Sequence[str]]],
     ) -> Edge: ...
     def close(self) -> None: ...
     @property

@@ -157,6 +157,24 @@ ARGUMENTS: list[tuple[str, Callable[[mez.Edge], object], str, str]] = [
     ("connect_timeout", lambda e: mez.cameras(e, connect_timeout=float("nan")), "connect_timeout", "seconds"),
     ("listen", lambda _: mez.edge(listen="localhost"), "listen", "127.0.0.1:0"),
     ("cameras_max", lambda _: mez.edge(cameras_max=0), "cameras_max", "from 1"),
+    ("channels", lambda _: mez.edge(channels=["dock/*"]), "channels", r'such as \{"hall": \["dock/\*"'),  # type: ignore[arg-type]
+    ("channel name", lambda _: mez.edge(channels={5: "dock/*"}), "channels", "has the name 5; give a text"),  # type: ignore[dict-item]
+    ("channel letters", lambda _: mez.edge(channels={"the hall": "**"}), "channels", "choose another, such"),
+    ("channel goal", lambda _: mez.edge(channels={"hall:fair": "**"}), "channels", "there are max-min"),
+    (
+        "channel twice",
+        lambda _: mez.edge(channels={"hall": "dock/*", "hall:sum": "yard/*"}),
+        "channels",
+        "declare it once",
+    ),
+    ("no patterns", lambda _: mez.edge(channels={"hall": []}), "channels", "hall names no cameras; give it"),
+    (
+        "patterns",
+        lambda _: mez.edge(channels={"hall": [None]}),  # type: ignore[list-item]
+        "channels",
+        r"has \[None\] for 'hall'; give patterns",
+    ),
+    ("channel pattern", lambda _: mez.edge(channels={"hall": "dock*"}), "channels", "the channel hall: patt"),
 ]
 
 

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Mutex;
 
 use mez_core::broker::edge::EdgeConfig;
+use mez_core::controller::share::{Channels, DeclaredChannel};
 use mez_node::identity::{Name, TemporarySite};
 use mez_node::process::{EdgeProcess, EdgeProcessError, EdgeProcessOptions};
 use pyo3::prelude::*;
@@ -37,7 +38,7 @@ struct Running {
 impl Edge {
     /// Starts an edge broker. Without `keys` it makes an authority that exists as long as the broker does.
     #[new]
-    #[pyo3(signature = (*, keys, name, listen, grpc, socket, log_bytes, cameras_max, frame_bytes_max, state, log_on_disk, profiles))]
+    #[pyo3(signature = (*, keys, name, listen, grpc, socket, log_bytes, cameras_max, frame_bytes_max, state, log_on_disk, profiles, channels))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -52,6 +53,7 @@ impl Edge {
         state: Option<PathBuf>,
         log_on_disk: Option<LogOnDisk>,
         profiles: Option<PathBuf>,
+        channels: Vec<(String, Vec<String>)>,
     ) -> PyResult<Self> {
         let listen = address(py, "listen", listen)?;
         let grpc = grpc.map(|grpc| address(py, "grpc", grpc)).transpose()?;
@@ -59,6 +61,7 @@ impl Edge {
             .map(str::parse)
             .transpose()
             .map_err(|failure: <Name as std::str::FromStr>::Err| error::argument(py, "name", failure))?;
+        let channels = declared(py, &channels)?;
         let unusable = |failure: &dyn std::fmt::Display| error::raise(py, "KeysError", failure);
         let (site, folder) = match keys {
             Some(path) => (None, keys::folder(py, Some(&path))?),
@@ -84,6 +87,7 @@ impl Edge {
                 log_bytes_max: log_bytes,
                 cameras_max,
                 frame_bytes_max,
+                channels,
                 ..EdgeConfig::default()
             },
             state,
@@ -150,4 +154,15 @@ fn address(py: Python<'_>, field: &str, text: &str) -> PyResult<SocketAddr> {
         );
         error::argument(py, field, message)
     })
+}
+
+/// Channels by their names, each with the patterns of its cameras.
+fn declared(py: Python<'_>, channels: &[(String, Vec<String>)]) -> PyResult<Channels> {
+    let declared = channels
+        .iter()
+        .map(|(name, patterns)| DeclaredChannel::of(name, patterns.iter().map(String::as_str)))
+        .collect::<Result<Vec<_>, _>>();
+    declared
+        .and_then(Channels::new)
+        .map_err(|failure| error::argument(py, "channels", format!("channels: {failure}")))
 }

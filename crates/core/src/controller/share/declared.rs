@@ -25,6 +25,39 @@ pub struct DeclaredChannel {
 }
 
 impl DeclaredChannel {
+    /// The channel that `NAME` or `NAME:GOAL` calls these cameras'.
+    ///
+    /// # Errors
+    /// The name is none, there is no such goal, or there are no patterns, too many, or some that are none.
+    pub fn of<'a>(head: &str, patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, ChannelError> {
+        let (name, goal) = match head.split_once(':') {
+            Some((name, goal)) => (name, Some(goal)),
+            None => (head, None),
+        };
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        if name.is_empty() || name.len() > CHANNEL_NAME_BYTES_MAX || !name.bytes().all(is_plain) {
+            return Err(ChannelError::Name { name: shown(name) });
+        }
+        let name = name.to_owned();
+        let goal = match goal {
+            None | Some("max-min") => Goal::MaxMin,
+            Some("sum") => Goal::Sum,
+            Some(goal) => return Err(ChannelError::Goal { name, goal: shown(goal) }),
+        };
+        let mut cameras = Vec::new();
+        for pattern in patterns {
+            if cameras.len() == CHANNEL_PATTERNS_MAX {
+                return Err(ChannelError::TooManyPatterns { name });
+            }
+            let pattern: Result<CameraPattern, NameError> = pattern.parse();
+            cameras.push(pattern.map_err(|source| ChannelError::Pattern { name: name.clone(), source })?);
+        }
+        if cameras.is_empty() {
+            return Err(ChannelError::NoPatterns { name });
+        }
+        Ok(Self { name, goal, cameras })
+    }
+
     /// What people call it.
     pub fn name(&self) -> &str {
         &self.name
@@ -53,10 +86,16 @@ pub enum ChannelError {
     /// No name, a long one, or one of other characters.
     #[error(
         "the channel name {name:?} is not one to {CHANNEL_NAME_BYTES_MAX} letters, digits, '.', '_' and '-'; \
-         write NAME=PATTERN, such as hall=dock/*"
+         choose another, such as hall"
     )]
     Name {
         /// What was given.
+        name: String,
+    },
+    /// No patterns.
+    #[error("the channel {name} names no cameras; give it a pattern, such as dock/*")]
+    NoPatterns {
+        /// The channel.
         name: String,
     },
     /// A goal that there is not.
@@ -86,13 +125,16 @@ pub enum ChannelError {
         name: String,
     },
     /// More channels than [`CHANNELS_MAX`].
-    #[error("there are {channels} channels, more than {CHANNELS_MAX}")]
+    #[error(
+        "there are {channels} channels, more than {CHANNELS_MAX}; leave out those of a single camera, which shares \
+         with nobody"
+    )]
     TooMany {
         /// How many.
         channels: usize,
     },
     /// Two channels of one name.
-    #[error("the channel {name} is declared twice; give all its patterns at once: {name}=PATTERN,PATTERN")]
+    #[error("the channel {name} is declared twice; declare it once, with all its patterns")]
     Twice {
         /// The channel.
         name: String,
@@ -105,32 +147,8 @@ impl FromStr for DeclaredChannel {
     fn from_str(text: &str) -> Result<Self, ChannelError> {
         let (head, patterns) =
             text.split_once('=').ok_or_else(|| ChannelError::NoCameras { text: shown(text) })?;
-        let (name, goal) = match head.split_once(':') {
-            Some((name, goal)) => (name, Some(goal)),
-            None => (head, None),
-        };
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-        if name.is_empty() || name.len() > CHANNEL_NAME_BYTES_MAX || !name.bytes().all(is_plain) {
-            return Err(ChannelError::Name { name: shown(name) });
-        }
-        let name = name.to_owned();
-        let goal = match goal {
-            None | Some("max-min") => Goal::MaxMin,
-            Some("sum") => Goal::Sum,
-            Some(goal) => return Err(ChannelError::Goal { name, goal: shown(goal) }),
-        };
-        if patterns.is_empty() {
-            return Err(ChannelError::NoCameras { text: shown(text) });
-        }
-        let mut cameras = Vec::new();
-        for pattern in patterns.split(',') {
-            if cameras.len() == CHANNEL_PATTERNS_MAX {
-                return Err(ChannelError::TooManyPatterns { name });
-            }
-            let pattern: Result<CameraPattern, NameError> = pattern.parse();
-            cameras.push(pattern.map_err(|source| ChannelError::Pattern { name: name.clone(), source })?);
-        }
-        Ok(Self { name, goal, cameras })
+        // Nothing splits into one empty pattern, whose error would not say what is missing.
+        Self::of(head, patterns.split(',').filter(|_| !patterns.is_empty()))
     }
 }
 
@@ -200,7 +218,7 @@ mod tests {
         let many = format!("a={}", vec!["b"; CHANNEL_PATTERNS_MAX + 1].join(","));
         for (text, says) in [
             ("hall", "names no cameras; write NAME=PATTERN"),
-            ("hall=", "names no cameras"),
+            ("hall=", "the channel hall names no cameras; give it a pattern, such as dock/*"),
             ("=dock/*", "the channel name \"\""),
             ("große=dock/*", "the channel name"),
             ("hall:fair=dock/*", "there are max-min (the worst camera first) and sum"),
