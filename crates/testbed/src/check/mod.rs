@@ -14,10 +14,10 @@
 //! | `one in flight` | at most one frame of a connection has bytes unsent | `frames.rs` |
 //! | `recovery` | what a broker's disk gives back at a start is one piece with all that was durable; nothing that had gone or nobody published (I3, I4) | `world/storage.rs` |
 //! | `sealed` | no pixels lie on a disk in the clear, and no key and nonce sealed two things (I11) | `world/storage.rs` |
-//! | `caps` | a camera makes no frame whose rung has more bytes on average than the cap that it was told, but for that of the floor | `world/camera.rs` |
+//! | `caps` | a camera makes no frame whose rung has more bytes on average than the cap that it was told, but for that of the floor | `world/camera/making.rs` |
 //! | `holes` | a reading that asks the camera passes over no frame of the past that the camera holds (I5) | `world/past.rs` |
 //! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
-//! | `cancels` | a frame that gets through is cancelled only while bytes of it are unsent and a newer one is there | `world/camera.rs` |
+//! | `cancels` | a frame that gets through is cancelled only while bytes of it are unsent and a newer one is there | `world/camera/outputs.rs` |
 //! | `references` | no frame is sent that refers to one that the camera has given up, or that went over another connection | `chains.rs` |
 //! | `decodable` | an application gets nothing but frames that decode by themselves, made of what could be decoded | `chains.rs` |
 //! | `replica` | what a record says is missing before it lies between it and the record before | `frames.rs` |
