@@ -1,0 +1,59 @@
+//! `[[expect]]`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{ScenarioError, milliseconds, place_of, within, wrong};
+use crate::scenario_file::{Expectation, Scenario};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawExpectation {
+    subscription: String,
+    camera: Option<String>,
+    from_s: Option<f64>,
+    until_s: Option<f64>,
+    frames_min: Option<u64>,
+    frames_max: Option<u64>,
+    age_ms_p50_max: Option<f64>,
+    age_ms_p95_max: Option<f64>,
+    gap_ms_max: Option<f64>,
+}
+
+impl RawExpectation {
+    pub(super) fn expectation(&self, field: &str, scenario: &Scenario) -> Result<Expectation, ScenarioError> {
+        let length_s = scenario.length.as_secs_f64();
+        let from_s = within(&format!("{field}.from_s"), self.from_s.unwrap_or(0.0), 0.0, length_s)?;
+        let until_s =
+            within(&format!("{field}.until_s"), self.until_s.unwrap_or(length_s), from_s, length_s)?;
+        if let Some(camera) = &self.camera
+            && !scenario.cameras.iter().any(|(name, _)| name == camera)
+        {
+            return wrong(format!("{field}.camera"), format!("{camera:?} is no camera of this scenario"));
+        }
+        let duration = |name: &str, value: Option<f64>| match value {
+            Some(value) => milliseconds(&format!("{field}.{name}"), value).map(Some),
+            None => Ok(None),
+        };
+        let expectation = Expectation {
+            subscription: place_of(field, &self.subscription, scenario)?,
+            camera: self.camera.clone(),
+            from: Duration::from_secs_f64(from_s),
+            until: Duration::from_secs_f64(until_s),
+            frames_min: self.frames_min,
+            frames_max: self.frames_max,
+            age_p50_max: duration("age_ms_p50_max", self.age_ms_p50_max)?,
+            age_p95_max: duration("age_ms_p95_max", self.age_ms_p95_max)?,
+            gap_max: duration("gap_ms_max", self.gap_ms_max)?,
+        };
+        let Expectation { frames_min, frames_max, age_p50_max, age_p95_max, gap_max, .. } = &expectation;
+        if frames_min.or(*frames_max).is_none() && age_p50_max.or(*age_p95_max).or(*gap_max).is_none() {
+            return wrong(
+                field,
+                "nothing is expected; give frames_min, frames_max, age_ms_p50_max, age_ms_p95_max or gap_ms_max",
+            );
+        }
+        Ok(expectation)
+    }
+}
