@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::CameraBroker;
 use super::adapt::KeptBy;
+use super::forms::Candidate;
 use crate::broker::LinkId;
 use crate::contract::{Contract, Joint};
 use crate::controller::settle::{Verdict, settle};
@@ -103,7 +104,17 @@ impl CameraBroker {
         };
         let differ = contracts.windows(2).any(|pair| asks(&pair[0]) != asks(&pair[1]));
         let Some(wish) = self.coalition.joint(demand, contracts).filter(|_| differ) else { return };
-        let looks = self.adapter.kept_by(now, &wish, &self.profiles, frame, interval, contracts);
+        let like_this = Candidate {
+            now,
+            wish: &wish,
+            profiles: &self.profiles,
+            frame,
+            before: None,
+            captured: now,
+            interval,
+            unsent_bytes: 0,
+        };
+        let looks = self.adapter.kept_by(&like_this, contracts);
         // While the link is out nothing is known: it stays as it was.
         let Some(looks) = looks else { return };
         self.coalition.consider(now, contracts, &looks);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::adapt::{Making, Plan};
+use super::forms::Candidate;
 use super::{CameraBroker, CameraOutput, Transform, Transformed, Waiting};
 use crate::controller::Arrival;
 use crate::frame::{Frame, FrameId, FrameMeta, Quality, SkipReason};
@@ -33,7 +34,7 @@ impl CameraBroker {
             (Transformed::Made { payload, encoding, width, height, rung, chain }, Some((link, false)))
                 if !chained || self.chain.holds(link, &chain) =>
             {
-                self.adapter.made(now, &mut making, (&rung, &chain), payload.len());
+                self.adapter.forms.made(now, &mut making, (&rung, &chain), payload.len());
                 if encoding.is_chained() {
                     let sent = (frame.sequence, source.meta.captured);
                     self.chain.sent(link, sent, &chain, making.at);
@@ -46,12 +47,12 @@ impl CameraBroker {
             (Transformed::TooLarge { .. }, Some((_, unwanted))) => {
                 // With more room it may do. A newer frame is better, where one comes soon.
                 let is_last = self.waiting.is_none() && self.interval(now) > NEXT_SOON;
-                let has_more = self.adapter.too_large(&making) && !unwanted && is_last;
+                let has_more = self.adapter.forms.too_large(&making) && !unwanted && is_last;
                 again = has_more.then_some(making.published);
                 SkipReason::NotMade
             }
             (Transformed::Failed, Some(_)) => {
-                self.adapter.failed(now, &making);
+                self.adapter.forms.failed(now, &making);
                 SkipReason::NotMade
             }
             (_, None) => SkipReason::LinkDown,
@@ -88,10 +89,19 @@ impl CameraBroker {
         if record.frame.meta.id.epoch != self.config.epoch || sending.epoch != self.config.epoch {
             return;
         }
-        let (link, frame) = (link.id, record.frame.clone());
-        let times = (self.config.anchor.instant_at(frame.meta.captured), self.interval(now));
+        let (link, frame, interval) = (link.id, record.frame.clone(), self.interval(now));
         let before = self.chain.goes_on_without(link, frame.meta.captured, sending.sequence);
-        if !self.adapter.gives_up(now, &wish, &self.profiles, &frame, before, (times.0, times.1, unsent)) {
+        let waiting = Candidate {
+            now,
+            wish: &wish,
+            profiles: &self.profiles,
+            frame: &frame,
+            before,
+            captured: self.config.anchor.instant_at(frame.meta.captured),
+            interval,
+            unsent_bytes: unsent,
+        };
+        if !self.adapter.gives_up(&waiting) {
             return;
         }
         self.adapter.handle_cancelled(now, sending, bytes - unsent);
@@ -123,10 +133,18 @@ impl CameraBroker {
             self.waiting = None;
             return self.send(now, frame, published, None);
         };
-        let captured = self.config.anchor.instant_at(frame.meta.captured);
         self.chain.refresh_late(now);
-        let before = self.chain.goes_on(link, frame.meta.captured);
-        match self.adapter.plan(now, &wish, &self.profiles, &frame, before, (captured, interval)) {
+        let candidate = Candidate {
+            now,
+            wish: &wish,
+            profiles: &self.profiles,
+            frame: &frame,
+            before: self.chain.goes_on(link, frame.meta.captured),
+            captured: self.config.anchor.instant_at(frame.meta.captured),
+            interval,
+            unsent_bytes: 0,
+        };
+        match self.adapter.plan(&candidate) {
             Plan::Wait(until) => {
                 self.ask_again = Some(until);
                 if !wish.degrade

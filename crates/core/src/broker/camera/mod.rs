@@ -19,6 +19,7 @@ mod adapt;
 mod chain;
 mod coalition;
 mod dialler;
+mod forms;
 mod history;
 mod ledger;
 mod left_out;

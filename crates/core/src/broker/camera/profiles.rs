@@ -75,7 +75,7 @@ impl CameraBroker {
         self.profiles.fetching.take_if(|fetching| fetching.hash == hash);
         self.profiles.add(hash, profile);
         // It may take the place of the default ladder.
-        self.adapter.forget_rungs();
+        self.adapter.forms.forget_rungs();
         self.pump(now);
     }
 

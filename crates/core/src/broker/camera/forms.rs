@@ -1,0 +1,285 @@
+//! The forms that a frame can take: the rungs that there are for it, what each costs by what was measured, and which codecs rest because they
+//! have failed.
+
+use std::time::Duration;
+
+use super::adapt::{BOUND_DEFAULT, Making};
+use super::chain::Before;
+use super::profiles::Profiles;
+use super::rungs::{Basis, Costs, Ratios, Rungs, chains_take, coarsened, makeable, skip_max};
+use crate::contract::Joint;
+use crate::controller::{Cap, Offer, Policy};
+use crate::frame::{ChainLink, Frame, Reference, Rung};
+use crate::profile::{Profile, ProfileHash, RungProfile};
+use crate::setting::{Chains, Form, Setting};
+use crate::units::Instant;
+use crate::wire::ProfileUse;
+
+/// The weight of a measurement of how long a frame takes to be made.
+const TIME_GAIN: f64 = 0.1;
+/// The weight of a frame's size in what is expected of the next ones.
+const SIZE_GAIN: f64 = 0.2;
+/// The same for frames of chains that stand alone, of which there are few.
+const ALONE_GAIN: f64 = 0.5;
+/// After a codec of chains has failed, it is left alone for this long; for twice as long each time it fails again,
+const REST_TIME_MIN: Duration = Duration::from_secs(2);
+/// and no longer than this.
+const REST_TIME_MAX: Duration = Duration::from_secs(64);
+/// What is left of that time's growth with every frame that it makes.
+const REST_TIME_KEPT: f64 = 0.99;
+/// What is left with every frame of what was added to budgets that could not be kept.
+const LIFT_KEPT: f64 = 0.9;
+/// Budgets are never lifted by more.
+const LIFT_MAX: f64 = 64.0;
+
+/// A frame that may be sent next, and what is asked of it.
+#[derive(Clone, Copy)]
+pub(super) struct Candidate<'a> {
+    pub(super) now: Instant,
+    pub(super) wish: &'a Joint,
+    pub(super) profiles: &'a Profiles,
+    pub(super) frame: &'a Frame,
+    /// What it can go on after.
+    pub(super) before: Option<Before<'a>>,
+    /// When it was captured.
+    pub(super) captured: Instant,
+    /// The time between frames.
+    pub(super) interval: Duration,
+    /// Bytes of the frame before it that have not left, and never will if that is given up.
+    pub(super) unsent_bytes: u64,
+}
+
+impl<'a> Candidate<'a> {
+    /// What is offered to the policy, but for what its choice would change.
+    pub(super) fn offer<'r>(&self, rungs: &'r Rungs, cap: Option<Cap>) -> Offer<'r> {
+        Offer {
+            now: self.now,
+            captured: self.captured,
+            interval: self.interval,
+            ladder: &rungs.ladder,
+            latency_bound: self.wish.latency_bound.unwrap_or(BOUND_DEFAULT),
+            result_latency_bound: None,
+            accuracy_floor: rungs.basis.profile.is_some().then_some(self.wish.accuracy_floor),
+            on_time_share: self.wish.on_time_share,
+            degrade: self.wish.degrade,
+            cap,
+            unsent_bytes: self.unsent_bytes,
+            coding: None,
+        }
+    }
+
+    /// The profile that is wanted, if frames of this size can be made by it; and what has become of it.
+    fn profile(&self, chains: Chains, skip_max: u8) -> (Option<&'a Profile>, ProfileUse) {
+        let Some(hash) = self.wish.profile else { return (None, ProfileUse::None) };
+        let pixels = self.pixels();
+        let makes = |rung: &RungProfile| {
+            makeable(&rung.rung, pixels, chains).is_some_and(|setting| setting.skip <= skip_max)
+        };
+        match self.profiles.get(hash) {
+            None => (None, self.profiles.absent(hash)),
+            Some(known) if known.size != pixels => (None, ProfileUse::OtherSize),
+            Some(known) if !known.profile.rungs().iter().any(makes) => (None, ProfileUse::NoRung),
+            Some(known) => (Some(&known.profile), ProfileUse::InUse),
+        }
+    }
+
+    fn pixels(&self) -> (u32, u32) {
+        (self.frame.meta.width, self.frame.meta.height)
+    }
+}
+
+/// A candidate beside the rungs that there are for it.
+pub(super) struct Prepared<'a> {
+    pub(super) rungs: &'a Rungs,
+    /// What each of them costs with it.
+    pub(super) costs: Costs,
+    /// What has become of the profile that is wanted.
+    pub(super) profile_use: ProfileUse,
+    /// But for what a choice would change.
+    offer: Offer<'a>,
+}
+
+impl Prepared<'_> {
+    /// What is offered to the policy.
+    pub(super) fn offer(&self) -> Offer<'_> {
+        let coding = self.rungs.need_coding().then(|| self.costs.coding(self.rungs));
+        Offer { coding, ..self.offer }
+    }
+}
+
+/// A codec of chains, which is left alone for a while after it has failed.
+struct Rest {
+    until: Instant,
+    /// How long the next time.
+    time: Duration,
+}
+
+impl Rest {
+    const NONE: Self = Self { until: Instant::ZERO, time: REST_TIME_MIN };
+
+    fn failed(&mut self, now: Instant) {
+        self.until = now + self.time;
+        self.time = (self.time * 2).min(REST_TIME_MAX);
+    }
+
+    fn worked(&mut self) {
+        self.time = self.time.mul_f64(REST_TIME_KEPT).max(REST_TIME_MIN);
+    }
+}
+
+/// The forms that frames can take at present.
+pub(super) struct Forms {
+    rungs: Option<Rungs>,
+    /// Those that there would be but for the frame rate that is asked for, where they are more: some contract may do without.
+    wider: Option<Rungs>,
+    ratios: Ratios,
+    video: Rest,
+    tiles: Rest,
+    /// What the least budgets are multiplied with, because a frame did not come down to one.
+    lift: f64,
+}
+
+impl Forms {
+    pub(super) fn new() -> Self {
+        let ratios = Ratios::default();
+        Self { rungs: None, wider: None, ratios, video: Rest::NONE, tiles: Rest::NONE, lift: 1.0 }
+    }
+
+    /// The rungs that there were for the last candidate.
+    pub(super) fn rungs(&self) -> Option<&Rungs> {
+        self.rungs.as_ref()
+    }
+
+    /// The rungs have to be chosen anew.
+    pub(super) fn forget_rungs(&mut self) {
+        (self.rungs, self.wider) = (None, None);
+    }
+
+    /// Looks which rungs there are for a frame, and what each costs where as many bytes are there in time as the policy says.
+    pub(super) fn prepare<'a>(
+        &'a mut self,
+        policy: &dyn Policy,
+        candidate: &Candidate<'_>,
+        cap: Option<Cap>,
+    ) -> Prepared<'a> {
+        let (basis, profile, profile_use) = self.basis(candidate);
+        let rungs = renewed(&mut self.rungs, basis, profile);
+        let offer = candidate.offer(rungs, cap);
+        let in_time = policy.bytes_in_time(&offer, rungs.chain_time());
+        let costs = rungs.costs(candidate.before, in_time, self.lift);
+        Prepared { rungs, costs, profile_use, offer }
+    }
+
+    /// The rungs that there are for a frame, or would be for contracts that do with so many frames a second, where those are more.
+    pub(super) fn widest(&mut self, candidate: &Candidate<'_>, min_fps: f64) -> &Rungs {
+        let (basis, profile, _) = self.basis(candidate);
+        let rungs = renewed(&mut self.rungs, basis, profile);
+        let within = rungs.skip_within(skip_max(candidate.interval, min_fps));
+        if within <= rungs.basis.skip_max {
+            self.wider = None;
+            return rungs;
+        }
+        renewed(&mut self.wider, Basis { skip_max: within, ..rungs.basis }, profile)
+    }
+
+    /// What the rungs for a frame depend on; the profile that is wanted, if frames can be made by it, and what has become of it.
+    fn basis<'a>(&self, candidate: &Candidate<'a>) -> (Basis, Option<&'a Profile>, ProfileUse) {
+        let Candidate { now, wish, frame, interval, .. } = *candidate;
+        let pixels = candidate.pixels();
+        let takes = chains_take(pixels);
+        let chains =
+            Chains { video: takes && now >= self.video.until, tiles: takes && now >= self.tiles.until };
+        let skip_max = skip_max(interval, wish.min_fps);
+        let (profile, profile_use) = candidate.profile(chains, skip_max);
+        let hash: Option<ProfileHash> = wish.profile.filter(|_| profile.is_some());
+        // The interval is measured: what comes to the same is the same.
+        let known = self.rungs.as_ref().filter(|rungs| rungs.basis.profile == hash);
+        let basis = Basis {
+            profile: hash,
+            skip_max: known.map_or(skip_max, |rungs| rungs.skip_within(skip_max)),
+            pixels,
+            encoding: frame.meta.encoding,
+            original_bytes: frame.payload.len().max(1) as f64,
+            chains,
+            ratios: self.ratios,
+        };
+        (basis, profile, profile_use)
+    }
+
+    /// A frame was made. What it took, and how large it became, is remembered; and what is expected of it is set right, where a budget
+    /// forced less than was asked for.
+    pub(super) fn made(
+        &mut self,
+        now: Instant,
+        making: &mut Making,
+        (rung, chain): (&Rung, &ChainLink),
+        bytes: usize,
+    ) {
+        let learn = |ratio: &mut f64, gain: f64, measured: f64| {
+            // In logarithms, so that half and double weigh the same; one absurd frame must not spoil the rest.
+            let error = (measured / *ratio).ln().clamp(-2.0, 2.0);
+            *ratio = (*ratio * (gain * error).exp()).clamp(1e-3, 1e3);
+        };
+        let (asked, mut was) = (making.setting, making.ratios);
+        let made: Setting = rung.as_str().parse().unwrap_or(asked);
+        let alone = chain.reference == Reference::Independent;
+        let was_ratio = *was.learned(&asked, alone);
+        let ratio = self.ratios.learned(&asked, alone);
+        let usual = making.usual_bytes;
+        let expected = if asked.is_chained() && alone { usual.1 } else { usual.0 };
+        if bytes > 0 && expected >= 1.0 {
+            let bytes = bytes as f64 * coarsened(&asked, &made, alone);
+            learn(
+                ratio,
+                if asked.is_chained() && alone { ALONE_GAIN } else { SIZE_GAIN },
+                bytes / expected * was_ratio,
+            );
+        }
+        let took = now.saturating_since(making.begun);
+        if !took.is_zero() && !making.expected_time.is_zero() {
+            learn(&mut self.ratios.time, TIME_GAIN, took.div_duration_f64(making.expected_time) * was.time);
+        }
+        if asked.is_chained() {
+            self.lift = (self.lift * LIFT_KEPT).max(1.0);
+        }
+        if let Some(rest) = self.rest_of(&asked) {
+            rest.worked();
+        }
+        if let Some(floor) = making.floor.filter(|_| made != asked) {
+            let known = self.rungs.as_ref().and_then(|rungs| rungs.accuracy_of(&made));
+            making.expected_accuracy = known;
+            making.infeasible |= known.is_none_or(|accuracy| accuracy < floor);
+        }
+    }
+
+    /// A frame could not be made.
+    pub(super) fn failed(&mut self, now: Instant, making: &Making) {
+        if let Some(rest) = self.rest_of(&making.setting) {
+            rest.failed(now);
+        }
+    }
+
+    /// The rest of the codec that makes a setting.
+    fn rest_of(&mut self, setting: &Setting) -> Option<&mut Rest> {
+        match setting.form {
+            Form::H264(_) => Some(&mut self.video),
+            Form::Tiles(_) => Some(&mut self.tiles),
+            _ => None,
+        }
+    }
+
+    /// A frame did not come down to its budget. Says whether it would have more, were it made again.
+    pub(super) fn too_large(&mut self, making: &Making) -> bool {
+        let may_have_more = making.bytes_max.is_some() && self.lift < LIFT_MAX;
+        if may_have_more {
+            self.lift = (self.lift * 2.0).min(LIFT_MAX);
+        }
+        may_have_more
+    }
+}
+
+/// Rungs on a basis: those that are known, if they will do for it, or else new ones.
+fn renewed<'a>(known: &'a mut Option<Rungs>, basis: Basis, profile: Option<&Profile>) -> &'a Rungs {
+    let rungs = known.take().filter(|rungs| rungs.basis.will_do_for(&basis));
+    known.insert(rungs.unwrap_or_else(|| Rungs::new(basis, profile)))
+}
