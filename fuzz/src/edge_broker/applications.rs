@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mez_core::broker::edge::SubscriptionId;
+use mez_core::broker::edge::{SubscriptionId, SubscriptionSpec};
 use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, FrameMeta, Reference, Sequence};
 use mez_core::history::{PastQuery, Reach};
@@ -27,9 +27,10 @@ impl World {
         let span = span(c);
         assert_eq!(span.validate(), Ok(()));
         self.readers.insert(id, Reader::new(id, span, contract(c)));
-        let pattern = pick(&PATTERNS, b).parse().unwrap();
+        let cameras = pick(&PATTERNS, b).parse().unwrap();
         let chains = ChainKinds { h264: b & 0x40 != 0, tiles: b & 0x60 == 0x60 };
-        self.broker.handle_chain_subscribe(self.clock(), id, pattern, contract(c), span, chains);
+        let spec = SubscriptionSpec { cameras, contract: contract(c), span, chains };
+        self.broker.handle_subscribe(self.clock(), id, spec);
         self.broker.name_subscription(id, if b & 0x80 == 0 { "people" } else { "" });
     }
 

@@ -2,7 +2,7 @@
 
 use mez_core::broker::LinkId;
 use mez_core::broker::NUMBER_MAX;
-use mez_core::broker::edge::{DECODING_FRAMES_MAX, EdgeOutput, Peer, SubscriptionId};
+use mez_core::broker::edge::{DECODING_FRAMES_MAX, EdgeOutput, Peer, SubscriptionId, SubscriptionSpec};
 use mez_core::contract::Contract;
 use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::history::PastAnswer;
@@ -112,13 +112,7 @@ impl World {
         let name: CameraName = name.parse().unwrap();
         let id = SubscriptionId(u64::from(SUBSCRIPTIONS));
         self.readers.insert(id, Reader::new(id, Span::LIVE, Contract::default()));
-        self.broker.handle_subscribe(
-            self.clock(),
-            id,
-            "**".parse().unwrap(),
-            Contract::default(),
-            Span::LIVE,
-        );
+        self.broker.handle_subscribe(self.clock(), id, SubscriptionSpec::live("**".parse().unwrap()));
         self.drain();
         while !self.decoding.is_empty() {
             self.decoded();

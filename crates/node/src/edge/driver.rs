@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use mez_core::broker::LinkId;
-use mez_core::broker::edge::{EdgeBroker as Broker, EdgeOutput, SubscriptionId};
+use mez_core::broker::edge::{EdgeBroker as Broker, EdgeOutput, SubscriptionId, SubscriptionSpec};
 use mez_core::contract::Contract;
 use mez_core::history::PastAnswer;
 use mez_core::name::CameraName;
@@ -140,7 +140,8 @@ impl Driver {
                     self.broker.add_profile(held.sha256, held.bytes.clone());
                 }
                 self.subscribers.add(id, pattern.clone(), mailbox, profile);
-                self.broker.handle_chain_subscribe(clock, id, pattern, contract, span, chains);
+                let spec = SubscriptionSpec { cameras: pattern, contract, span, chains };
+                self.broker.handle_subscribe(clock, id, spec);
                 self.broker.name_subscription(id, &application);
                 // The logs that it reads are in the mailbox before the application looks.
                 while let Some(output) = self.broker.poll_output() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::edge::SubscriptionId;
+use mez_core::broker::edge::{SubscriptionId, SubscriptionSpec};
 use mez_core::contract::ContractState;
 use mez_core::frame::{ChainKinds, FrameId};
 use mez_core::history::PastWish;
@@ -190,14 +190,9 @@ impl World {
                 Timestamp::from_nanos(wall.as_nanos().saturating_add_signed(end_ms * 1_000_000))
             });
             let span = Span { begin: begin.map(|before| wall - before), end, deliver };
-            process.broker.handle_chain_subscribe(
-                ClockAnchor { wall, monotonic: now },
-                id,
-                pattern,
-                contract,
-                span,
-                chains,
-            );
+            let clock = ClockAnchor { wall, monotonic: now };
+            let spec = SubscriptionSpec { cameras: pattern, contract, span, chains };
+            process.broker.handle_subscribe(clock, id, spec);
             (span, process.run)
         });
         let Some((span, edge_run)) = span else { return };

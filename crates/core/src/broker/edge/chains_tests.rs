@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::tests::{Rig, header};
 use super::*;
 use crate::frame::{ChainLink, Encoding, Reference, Sequence, SkipRange, SkipReason};
-use crate::subscription::{Deliver, Delivery, Next, Subscription};
+use crate::subscription::{Deliver, Delivery, Next, Span, Subscription};
 use crate::units::Timestamp;
 use crate::wire::FrameHeader;
 
@@ -44,9 +44,8 @@ fn anchor(rig: &Rig) -> ClockAnchor {
 
 /// An application that decodes chains itself subscribes.
 fn subscribe(rig: &mut Rig, id: u64, span: Span) -> Subscription {
-    let pattern = "dock/*".parse().unwrap();
-    let (id, clock) = (SubscriptionId(id), anchor(rig));
-    rig.broker.handle_chain_subscribe(clock, id, pattern, Contract::default(), span, H264);
+    let spec = SubscriptionSpec { span, chains: H264, ..SubscriptionSpec::live("dock/*".parse().unwrap()) };
+    rig.broker.handle_subscribe(anchor(rig), SubscriptionId(id), spec);
     Subscription::new(span)
 }
 
@@ -117,9 +116,8 @@ fn a_frame_is_handed_on_as_it_came() {
 fn frames_as_they_came_are_held_only_while_they_are_wanted() {
     let mut rig = rig();
     let bytes = |rig: &Rig| rig.broker.cameras[&camera()].chains.as_ref().map(|chains| chains.bytes());
-    let pattern: CameraPattern = "dock/*".parse().unwrap();
-    let clock = anchor(&rig);
-    rig.broker.handle_subscribe(clock, SubscriptionId(1), pattern, Contract::default(), Span::LIVE);
+    let spec = SubscriptionSpec::live("dock/*".parse().unwrap());
+    rig.broker.handle_subscribe(anchor(&rig), SubscriptionId(1), spec);
     let past = Span { begin: Some(Timestamp::from_nanos(5)), ..Span::LIVE };
     subscribe(&mut rig, 2, past);
     rig.frame(1, member(0, 0, 0, 30)).unwrap();

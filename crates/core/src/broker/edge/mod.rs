@@ -36,7 +36,7 @@ pub use self::shares::ChannelShare;
 use self::shares::Shares;
 pub use self::types::{
     CameraCounters, CameraInfo, CaptureClock, EdgeConfig, EdgeOutput, FrameRefused, Peer, ReplyError,
-    SubscriptionId,
+    SubscriptionId, SubscriptionSpec,
 };
 use self::view::UPDATE_INTERVAL;
 pub use self::view::{CameraView, NamedContract};
@@ -48,7 +48,6 @@ use crate::history::FetchedFrames;
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
 use crate::profile::ProfileHash;
-use crate::subscription::Span;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{CONTRACTS_MAX, Demand, Message, REPLY_BYTES_MAX, RefuseCode};
 
@@ -210,28 +209,8 @@ impl EdgeBroker {
     /// An application subscribes. Cameras that match come as [`EdgeOutput::Attach`], now and later. `clock` is the wall
     /// clock and the monotonic clock of this moment: when the span ends is settled here, and setting the wall clock
     /// later moves it no more.
-    pub fn handle_subscribe(
-        &mut self,
-        clock: ClockAnchor,
-        id: SubscriptionId,
-        pattern: CameraPattern,
-        contract: Contract,
-        span: Span,
-    ) {
-        self.handle_chain_subscribe(clock, id, pattern, contract, span, ChainKinds::NONE);
-    }
-
-    /// The same for an application that decodes chains of these kinds itself: the frames of its cameras as they came are in
-    /// [`EdgeOutput::AttachChains`]. Of the past there are stills only.
-    pub fn handle_chain_subscribe(
-        &mut self,
-        clock: ClockAnchor,
-        id: SubscriptionId,
-        pattern: CameraPattern,
-        contract: Contract,
-        span: Span,
-        chains: ChainKinds,
-    ) {
+    pub fn handle_subscribe(&mut self, clock: ClockAnchor, id: SubscriptionId, asked: SubscriptionSpec) {
+        let SubscriptionSpec { cameras: pattern, contract, span, chains } = asked;
         let chains = if span.begin.is_none() { chains } else { ChainKinds::NONE };
         let matching: Vec<CameraName> =
             self.cameras.keys().filter(|name| pattern.matches(name)).cloned().collect();

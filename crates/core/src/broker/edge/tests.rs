@@ -6,6 +6,7 @@ use crate::broker::NUMBER_MAX;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Quality, Rung, Sequence, SkipRange, SkipReason,
 };
+use crate::subscription::Span;
 use crate::trace::{CameraTrace, Stage};
 use crate::units::{ClockAnchor, Timestamp};
 use crate::wire::{DiskStatus, FrameHeader, Hello, Report, Settled, Status, VERSION, Welcome};
@@ -279,13 +280,9 @@ fn demand_follows_the_subscriptions() {
     rig.hello(1, "a", 3, 1, 10);
     let subscribe = |rig: &mut Rig, id, priority| {
         let contract = Contract { priority, ..Contract::default() };
-        rig.broker.handle_subscribe(
-            ClockAnchor { wall: WALL, monotonic: rig.now },
-            SubscriptionId(id),
-            "dock/*".parse().unwrap(),
-            contract,
-            Span::LIVE,
-        );
+        let spec = SubscriptionSpec { contract, ..SubscriptionSpec::live("dock/*".parse().unwrap()) };
+        let clock = ClockAnchor { wall: WALL, monotonic: rig.now };
+        rig.broker.handle_subscribe(clock, SubscriptionId(id), spec);
     };
     let demands = |rig: &mut Rig| -> Vec<(u64, Vec<i32>)> {
         let messages = rig.messages(1);
@@ -317,8 +314,8 @@ fn what_a_camera_says_of_contracts_is_of_one_demand() {
     rig.hello(1, "a", 3, 1, 10);
     let subscribe = |rig: &mut Rig, id| {
         let clock = ClockAnchor { wall: WALL, monotonic: rig.now };
-        let pattern = "dock/*".parse().unwrap();
-        rig.broker.handle_subscribe(clock, SubscriptionId(id), pattern, Contract::default(), Span::LIVE);
+        let spec = SubscriptionSpec::live("dock/*".parse().unwrap());
+        rig.broker.handle_subscribe(clock, SubscriptionId(id), spec);
     };
     let settled = |rig: &Rig| rig.broker.view(rig.now, &"dock/cam1".parse().unwrap()).settled;
     let say = |rig: &mut Rig, revision, verdicts: &[Option<Verdict>]| {
@@ -350,7 +347,8 @@ fn demand_ends_with_the_span_by_the_monotonic_clock() {
     let mut rig = Rig::new();
     let clock = ClockAnchor { wall: WALL, monotonic: rig.now };
     let span = Span { end: Some(WALL + 3_000 * MS), ..Span::LIVE };
-    rig.broker.handle_subscribe(clock, SubscriptionId(1), "**".parse().unwrap(), Contract::default(), span);
+    let spec = SubscriptionSpec { span, ..SubscriptionSpec::live("**".parse().unwrap()) };
+    rig.broker.handle_subscribe(clock, SubscriptionId(1), spec);
     let ends = span.ends_at(&clock).unwrap();
     assert!(ends > rig.now + 3_000 * MS, "frames published before the end are still on their way");
     assert_eq!(rig.broker.poll_timeout(), Some(ends), "also while no camera is connected");

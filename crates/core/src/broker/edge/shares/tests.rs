@@ -5,11 +5,10 @@ use proptest::prelude::*;
 use super::super::EdgeConfig;
 use super::super::tests::{Rig, header};
 use super::*;
-use crate::broker::edge::SubscriptionId;
+use crate::broker::edge::{SubscriptionId, SubscriptionSpec};
 use crate::clock::Exchange;
 use crate::contract::Contract;
 use crate::controller::share::{CAP_LIFETIME, Step};
-use crate::subscription::Span;
 use crate::units::ClockAnchor;
 
 const MS: Duration = Duration::from_millis(1);
@@ -35,8 +34,8 @@ fn subscribe(rig: &mut Rig, id: u64, cameras: &str, priority: i32) {
         priority,
         ..Contract::default()
     };
-    let pattern = cameras.parse().expect("a pattern");
-    rig.broker.handle_subscribe(clock, SubscriptionId(id), pattern, contract, Span::LIVE);
+    let spec = SubscriptionSpec { contract, ..SubscriptionSpec::live(cameras.parse().expect("a pattern")) };
+    rig.broker.handle_subscribe(clock, SubscriptionId(id), spec);
 }
 
 fn claim(floor: usize) -> Claim {

@@ -144,7 +144,8 @@ proptest! {
                     let wall = WALL + rig.now.saturating_since(Instant::ZERO);
                     let span = Span { end: Some(wall + Duration::from_millis(ms)), ..Span::LIVE };
                     let clock = ClockAnchor { wall, monotonic: rig.now };
-                    rig.broker.handle_subscribe(clock, SubscriptionId(id), "dock/**".parse().unwrap(), Contract::default(), span);
+                    let spec = SubscriptionSpec { span, ..SubscriptionSpec::live("dock/**".parse().unwrap()) };
+                    rig.broker.handle_subscribe(clock, SubscriptionId(id), spec);
                     subscriptions.push(crate::subscription::Subscription::new(span));
                 }
                 Input::Unsubscribe(id) => rig.broker.handle_unsubscribe(SubscriptionId(id)),
