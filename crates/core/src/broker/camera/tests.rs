@@ -15,8 +15,9 @@ use super::*;
 use crate::broker::{Intake, IntakeConfig, Published};
 use crate::contract::{Contract, OnInfeasible};
 use crate::controller::named::PolicyName;
-use crate::frame::{Encoding, Sequence, SkipRange};
+use crate::frame::{Encoding, Rung, Sequence, SkipRange};
 use crate::log::{LogConfig, log};
+use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
 use crate::units::{ClockAnchor, Timestamp};
 use crate::wire::Report;
 
@@ -159,6 +160,23 @@ fn dials(outputs: &[CameraOutput]) -> usize {
 
 fn skipped(first: u64, count: u64, reason: SkipReason) -> SkipRange {
     SkipRange { first: Sequence(first), count, reason }
+}
+
+/// A rung of a profile: what its frames have, in bytes on average and how far they are from that; what it keeps; what it takes to be made.
+fn rung(name: &str, bytes: (f64, f64), accuracy: f64, camera_time: Duration) -> RungProfile {
+    RungProfile {
+        rung: Rung::new(name).expect("a valid rung"),
+        bytes: ByteSizes::around(bytes.0, bytes.1),
+        accuracy,
+        camera_time,
+        detector_time: None,
+    }
+}
+
+/// A profile of a single rung, of frames of 64×48 pixels.
+fn one_rung(name: &str) -> SizedProfile {
+    let profile = Profile::new(vec![rung(name, (100.0, 0.3), 0.95, 8 * MS)]).expect("a valid profile");
+    SizedProfile { size: (64, 48), profile }
 }
 
 fn bound(bound: Duration) -> Contract {

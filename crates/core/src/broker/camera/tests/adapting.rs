@@ -1,8 +1,7 @@
 //! Frames that are made smaller: over a link in miniature, whose bytes pass one after another at a rate.
 
 use super::*;
-use crate::frame::{ChainLink, Reference, Rung};
-use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
+use crate::frame::{ChainLink, Reference};
 use crate::setting::{Form, Setting};
 
 /// What a codec says that is done.
@@ -31,19 +30,17 @@ pub(super) fn contract(profile: bool) -> Contract {
     Contract { accuracy_floor: Some(0.9), profile: profile.then_some(HASH), ..bound(BOUND) }
 }
 
+/// A rung of stills.
+pub(super) fn still(name: &str, bytes: f64, accuracy: f64) -> RungProfile {
+    rung(name, (bytes, 0.08), accuracy, CODEC)
+}
+
 fn profile() -> Profile {
-    let rung = |name: &str, bytes: f64, accuracy: f64| RungProfile {
-        rung: Rung::new(name).expect("a valid rung"),
-        bytes: ByteSizes::around(bytes, 0.08),
-        accuracy,
-        camera_time: CODEC,
-        detector_time: None,
-    };
     Profile::new(vec![
-        rung("jpeg/w320/q50/420", 8e3, 0.85),
-        rung("jpeg/w640/q60/420", 20e3, 0.92),
-        rung("jpeg/w1280/q70/420", 60e3, 0.96),
-        RungProfile { camera_time: Duration::ZERO, ..rung("original", ORIGINAL_BYTES as f64, 1.0) },
+        still("jpeg/w320/q50/420", 8e3, 0.85),
+        still("jpeg/w640/q60/420", 20e3, 0.92),
+        still("jpeg/w1280/q70/420", 60e3, 0.96),
+        rung("original", (ORIGINAL_BYTES as f64, 0.08), 1.0, Duration::ZERO),
     ])
     .expect("a valid profile")
 }

@@ -3,8 +3,7 @@
 use super::adapting::transformed;
 use super::*;
 use crate::broker::camera::News;
-use crate::frame::{ChainLink, Reference, Rung};
-use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
+use crate::frame::{ChainLink, Reference};
 use crate::setting::Form;
 
 const HASH: [u8; 32] = [9; 32];
@@ -19,15 +18,7 @@ fn video() -> Rig {
 }
 
 fn of_video(mut rig: Rig) -> Rig {
-    let rung = RungProfile {
-        rung: Rung::new("h264/q32").unwrap(),
-        bytes: ByteSizes::around(100.0, 0.3),
-        accuracy: 0.95,
-        camera_time: 8 * MS,
-        detector_time: None,
-    };
-    let profile = Profile::new(vec![rung]).unwrap();
-    rig.broker.handle_profile(rig.now, HASH, Some(SizedProfile { size: (64, 48), profile }));
+    rig.broker.handle_profile(rig.now, HASH, Some(one_rung("h264/q32")));
     rig
 }
 

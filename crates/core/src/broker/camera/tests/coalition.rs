@@ -1,10 +1,8 @@
 //! Applications that do not ask all the same of one camera.
 
-use super::adapting::{Delivered, HASH, contract, rig, run, sized};
+use super::adapting::{Delivered, HASH, contract, rig, run, sized, still};
 use super::*;
 use crate::controller::settle::Verdict;
-use crate::frame::Rung;
-use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
 
 /// The floor of the second rung, soon. At 9.6 Mbit/s it is there after 28 ms, the third after 61.
 fn hasty() -> Contract {
@@ -78,15 +76,8 @@ fn a_contract_of_a_lower_priority_is_kept_where_that_is_possible() {
 /// Who needs more frames a second than a rung sends keeps no other from it, where none that sends more would be in time; once one is, both have theirs.
 #[test]
 fn who_needs_more_frames_does_not_keep_others_from_fewer() {
-    let rung = |name: &str, bytes: f64, accuracy: f64| RungProfile {
-        rung: Rung::new(name).expect("a valid rung"),
-        bytes: ByteSizes::around(bytes, 0.08),
-        accuracy,
-        camera_time: 8 * MS,
-        detector_time: None,
-    };
     let seldom = "jpeg/w640/q60/420/skip1";
-    let profile = Profile::new(vec![rung(seldom, 15e3, 0.92), rung("jpeg/w1280/q70/420", 60e3, 0.96)]);
+    let profile = Profile::new(vec![still(seldom, 15e3, 0.92), still("jpeg/w1280/q70/420", 60e3, 0.96)]);
     let profile = SizedProfile { profile: profile.expect("a valid profile"), ..sized() };
     let often = Contract { min_fps: 12.0, ..contract(true) };
     let mut rig = rig(vec![often, contract(true)]);
@@ -118,8 +109,8 @@ fn a_floor_counts_by_its_own_profile() {
     // To this application the second rung is worth little.
     rungs.iter_mut().find(|rung| rung.rung.as_str() == "jpeg/w640/q60/420").expect("it has one").accuracy =
         0.87;
-    let other = crate::profile::Profile::new(rungs).expect("a valid profile");
-    let other = crate::profile::SizedProfile { size: sized().size, profile: other };
+    let other = Profile::new(rungs).expect("a valid profile");
+    let other = SizedProfile { size: sized().size, profile: other };
     let second = Contract { accuracy_floor: Some(0.89), profile: Some(OTHER), ..hasty() };
     let mut rig = rig(vec![hasty(), second]);
     rig.broker.handle_profile(rig.now, HASH, Some(sized()));

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::broker::camera::News;
-use crate::frame::{ChainLink, Reference, Rung};
-use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
+use crate::frame::{ChainLink, Reference};
 use crate::wire::ProfileUse;
 
 const HASH: [u8; 32] = [5; 32];
@@ -23,15 +22,7 @@ struct Camera {
 /// A camera whose application has a profile of one rung.
 fn camera(rung: &str, min_fps: f64) -> Camera {
     let mut rig = Rig::connected(contract(min_fps));
-    let rung = RungProfile {
-        rung: Rung::new(rung).unwrap(),
-        bytes: ByteSizes::around(100.0, 0.3),
-        accuracy: 0.95,
-        camera_time: 8 * MS,
-        detector_time: None,
-    };
-    let profile = Profile::new(vec![rung]).unwrap();
-    rig.broker.handle_profile(rig.now, HASH, Some(SizedProfile { size: (64, 48), profile }));
+    rig.broker.handle_profile(rig.now, HASH, Some(one_rung(rung)));
     Camera { rig, first: Sequence(0) }
 }
 

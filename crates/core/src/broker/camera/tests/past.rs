@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::broker::camera::{HISTORY_REQUESTS_MAX, HISTORY_SHARE};
-use crate::frame::{ChainLink, Reference, Rung};
+use crate::frame::{ChainLink, Reference};
 use crate::history::{PastAnswer, PastQuery, Reach};
 use crate::units::Timestamp;
 use crate::wire::{HistoryCode, HistoryRequest};

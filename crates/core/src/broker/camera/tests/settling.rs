@@ -6,8 +6,7 @@ use std::collections::VecDeque;
 use super::*;
 use crate::contract::ContractState;
 use crate::controller::monitor::{FrameOutcome, Monitor, Surroundings};
-use crate::frame::{ChainLink, Reference, Rung};
-use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
+use crate::frame::{ChainLink, Reference};
 use crate::setting::{Form, H264, Quantiser, Setting};
 
 const HASH: [u8; 32] = [3; 32];
@@ -132,12 +131,9 @@ struct Arriving {
 }
 
 fn profile() -> Profile {
-    let rung = |(name, bytes, accuracy): (&str, f64, f64)| RungProfile {
-        rung: Rung::new(name).expect("a valid rung"),
-        bytes: ByteSizes::around(bytes, if name.starts_with("h264") { 0.3 } else { 0.02 }),
-        accuracy,
-        camera_time: 3 * MS,
-        detector_time: None,
+    let rung = |(name, bytes, accuracy): (&str, f64, f64)| {
+        let deviation = if name.starts_with("h264") { 0.3 } else { 0.02 };
+        rung(name, (bytes, deviation), accuracy, 3 * MS)
     };
     Profile::new(RUNGS.map(rung).to_vec()).expect("a sound profile")
 }
