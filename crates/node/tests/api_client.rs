@@ -6,7 +6,7 @@ mod api_support;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use api_support::{Site, frame, image, number, tcp, warm_up, within};
+use api_support::{Served, Site, frame, image, number, tcp, warm_up, within};
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::frame::SkipReason;
 use mez_core::subscription::Deliver;
@@ -57,16 +57,13 @@ both_ways! {
 }
 
 async fn whole_and_in_order(way: usize) {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, tls) = site.serve_edge(&edge).await;
-    let client = site.client(&[unix, tls][way]).await;
+    let rig = Served::new().await;
+    let client = rig.client_by(way).await;
     let mut subscription = client.subscribe(all()).await.unwrap();
-    let mut last = warm_up(&camera, &mut subscription).await;
+    let mut last = warm_up(&rig.camera, &mut subscription).await;
     for value in 10_000..10_030 {
         let published = monotonic_now();
-        let id = camera.publish(image(value, 1_000_000)).unwrap();
+        let id = rig.camera.publish(image(value, 1_000_000)).unwrap();
         let frame = frame(&mut subscription).await;
         let got = number(&frame.payload);
         assert!(got > last, "{got} after {last}");
@@ -81,19 +78,16 @@ async fn whole_and_in_order(way: usize) {
 }
 
 async fn newest_wins(way: usize) {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, tls) = site.serve_edge(&edge).await;
-    let client = site.client(&[unix, tls][way]).await;
+    let rig = Served::new().await;
+    let client = rig.client_by(way).await;
     let mut subscription = client.subscribe(all()).await.unwrap();
-    let mut last = warm_up(&camera, &mut subscription).await;
+    let mut last = warm_up(&rig.camera, &mut subscription).await;
     // Somebody else sees when the last frame has arrived.
     let mut witness = client.subscribe(all()).await.unwrap();
-    let first_missed = camera.log().newest().unwrap().frame.meta.id.sequence.0 + 1;
+    let first_missed = rig.camera.log().newest().unwrap().frame.meta.id.sequence.0 + 1;
     for value in 1000..1100 {
         last = last.max(value);
-        camera.publish(image(value, 2000)).unwrap();
+        rig.camera.publish(image(value, 2000)).unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     while number(&frame(&mut witness).await.payload) != last {}
@@ -112,19 +106,16 @@ async fn newest_wins(way: usize) {
 }
 
 async fn every_frame(way: usize) {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, tls) = site.serve_edge(&edge).await;
-    let client = site.client(&[unix, tls][way]).await;
+    let rig = Served::new().await;
+    let client = rig.client_by(way).await;
     let options = SubscribeOptions { deliver: Some(Deliver::Every), waiting_frames_max: 2, ..all() };
     let mut subscription = client.subscribe(options).await.unwrap();
     assert_eq!(subscription.deliver(), Deliver::Every);
-    let before = warm_up(&camera, &mut subscription).await;
+    let before = warm_up(&rig.camera, &mut subscription).await;
     // Each crosses the link before the next, so that all of them do.
     let mut witness = client.subscribe(all()).await.unwrap();
     for value in 1000..1040 {
-        camera.publish(image(value, 20_000)).unwrap();
+        rig.camera.publish(image(value, 20_000)).unwrap();
         while number(&frame(&mut witness).await.payload) != value {}
     }
     let mut next = 1000;
@@ -138,16 +129,13 @@ async fn every_frame(way: usize) {
 }
 
 async fn the_past(way: usize) {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, tls) = site.serve_edge(&edge).await;
-    let client = site.client(&[unix, tls][way]).await;
+    let rig = Served::new().await;
+    let client = rig.client_by(way).await;
     let mut live = client.subscribe(all()).await.unwrap();
     let begin = wall_now();
-    warm_up(&camera, &mut live).await;
+    warm_up(&rig.camera, &mut live).await;
     for value in 1000..1010 {
-        camera.publish(image(value, 500)).unwrap();
+        rig.camera.publish(image(value, 500)).unwrap();
         while number(&frame(&mut live).await.payload) != value {}
     }
     let options =
@@ -201,18 +189,15 @@ async fn large_frames(way: usize) {
 }
 
 async fn stalled_reader(way: usize) {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, tls) = site.serve_edge(&edge).await;
-    let client = site.client(&[unix, tls][way]).await;
+    let rig = Served::new().await;
+    let client = rig.client_by(way).await;
     // With a bound of one frame, the program stops reading and the broker cannot write.
     let stalled = SubscribeOptions { deliver: Some(Deliver::Every), waiting_frames_max: 1, ..all() };
     let mut stalled = client.subscribe(stalled).await.unwrap();
     let mut quick = client.subscribe(all()).await.unwrap();
-    warm_up(&camera, &mut quick).await;
+    warm_up(&rig.camera, &mut quick).await;
     for value in 1000..1060 {
-        camera.publish(image(value, 500_000)).unwrap();
+        rig.camera.publish(image(value, 500_000)).unwrap();
         while number(&frame(&mut quick).await.payload) != value {}
     }
     // It finds what the log still holds, in order.
@@ -263,16 +248,13 @@ async fn cameras(way: usize) {
 }
 
 async fn replies(way: usize) {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, tls) = site.serve_edge(&edge).await;
-    let client = site.client(&[unix, tls][way]).await;
+    let rig = Served::new().await;
+    let client = rig.client_by(way).await;
     let mut subscription = client.subscribe(all()).await.unwrap();
-    warm_up(&camera, &mut subscription).await;
-    let id = camera.log().newest().unwrap().frame.meta.id;
-    client.reply(camera.name(), id, "two people".into()).unwrap();
-    let reply = within(camera.next_reply()).await;
+    warm_up(&rig.camera, &mut subscription).await;
+    let id = rig.camera.log().newest().unwrap().frame.meta.id;
+    client.reply(rig.camera.name(), id, "two people".into()).unwrap();
+    let reply = within(rig.camera.next_reply()).await;
     assert_eq!((reply.frame, reply.application.as_str()), (id, "viewer"));
     assert_eq!(&reply.payload[..], b"two people");
 
@@ -280,7 +262,7 @@ async fn replies(way: usize) {
     within(client.flush_replies()).await;
     let counts = client.reply_counts();
     assert_eq!((counts.queued, counts.sent, counts.failed, counts.dropped), (2, 1, 1, 0));
-    assert!(client.reply(camera.name(), id, vec![0; 65 << 10].into()).is_err());
+    assert!(client.reply(rig.camera.name(), id, vec![0; 65 << 10].into()).is_err());
 }
 
 async fn waiting(way: usize) {
@@ -300,15 +282,12 @@ async fn waiting(way: usize) {
 }
 
 async fn restart(way: usize) {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (server, unix, tls) = site.serve_edge(&edge).await;
-    let client = site.client([&unix, &tls][way]).await;
+    let rig = Served::new().await;
+    let client = rig.client_by(way).await;
     let mut subscription = client.subscribe(all()).await.unwrap();
-    warm_up(&camera, &mut subscription).await;
-    let before = frame_after(&mut subscription, &camera, 1000).await;
-    server.stop().await;
+    warm_up(&rig.camera, &mut subscription).await;
+    let before = frame_after(&mut subscription, &rig.camera, 1000).await;
+    rig.server.stop().await;
     loop {
         match within(subscription.next()).await {
             Some(Event::Disconnected { .. }) => break,
@@ -318,20 +297,20 @@ async fn restart(way: usize) {
     }
     assert!(client.cameras(None).await.is_err());
     for value in 2000..2005 {
-        camera.publish(image(value, 100)).unwrap();
+        rig.camera.publish(image(value, 100)).unwrap();
     }
-    let mut server = mez_node::api::ApiServer::edge(edge.clone(), Default::default());
-    match (way, &tls) {
-        (0, _) => server.listen_unix(unix.as_unix().unwrap()).unwrap(),
+    let mut server = mez_node::api::ApiServer::edge(rig.edge.clone(), Default::default());
+    match (way, &rig.tls) {
+        (0, _) => server.listen_unix(rig.unix.as_unix().unwrap()).unwrap(),
         (_, Address::Tcp { port, .. }) => {
             let address = format!("127.0.0.1:{port}").parse().unwrap();
-            let credentials = site.credentials(Role::Edge, "edge");
+            let credentials = rig.site.credentials(Role::Edge, "edge");
             server.listen_tls(address, &credentials, &[Role::App]).await.unwrap();
         }
         _ => unreachable!("TLS has a port"),
     }
     assert_eq!(within(subscription.next()).await, Some(Event::Reconnected));
-    let after = frame_after(&mut subscription, &camera, 3000).await;
+    let after = frame_after(&mut subscription, &rig.camera, 3000).await;
     assert!(after.meta.id > before.meta.id);
     let passed = after.meta.id.sequence.0 - before.meta.id.sequence.0 - 1;
     assert!(after.skipped.total() <= passed);
@@ -377,21 +356,18 @@ async fn stopping(way: usize) {
 }
 
 async fn publisher(way: usize) {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_edge_server, unix, _) = site.serve_edge(&edge).await;
-    let (mut camera_server, camera_socket) = site.serve_camera(&camera);
+    let rig = Served::new().await;
+    let (mut camera_server, camera_socket) = rig.site.serve_camera(&rig.camera);
     // Over TLS only an edge may serve; its identity stands in for one that camera brokers do not have yet.
     let any = "127.0.0.1:0".parse().unwrap();
-    let credentials = site.credentials(Role::Edge, "edge");
+    let credentials = rig.site.credentials(Role::Edge, "edge");
     let tls = camera_server.listen_tls(any, &credentials, &[Role::App]).await.unwrap();
     let address = [camera_socket, tcp(tls)][way].clone();
-    let publisher = site.publisher(&address).await;
+    let publisher = rig.site.publisher(&address).await;
     assert_eq!(publisher.camera().as_str(), "dock/cam1");
-    let client = site.client(&unix).await;
+    let client = rig.client().await;
     let mut subscription = client.subscribe(all()).await.unwrap();
-    warm_up(&camera, &mut subscription).await;
+    warm_up(&rig.camera, &mut subscription).await;
 
     let sent_at = monotonic_now();
     let sent = publisher.send(image(5000, 1_000_000)).unwrap();
@@ -407,7 +383,7 @@ async fn publisher(way: usize) {
     let (captured, error) = received.captured_at.unwrap();
     assert!(captured + error >= sent_at);
 
-    client.reply(camera.name(), received.meta.id, "seen".into()).unwrap();
+    client.reply(rig.camera.name(), received.meta.id, "seen".into()).unwrap();
     match within(publisher.next_event()).await.unwrap() {
         PublisherEvent::Reply { frame, application, payload } => {
             assert_eq!(

@@ -4,7 +4,7 @@ mod api_support;
 
 use std::time::Duration;
 
-use api_support::{Site, frame, within};
+use api_support::{Served, Site, frame, within};
 use mez_core::broker::Published;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::{ContractState, OnInfeasible};
@@ -108,18 +108,16 @@ fn a_state(wanted: ContractState) -> impl FnMut(Event) -> Option<String> {
 /// kept. Asked for frames as they are, they come as they are.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_profile_comes_to_the_camera_and_its_rungs_are_used() {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, _) = site.serve_edge(&edge).await;
-    let client = site.client(&unix).await;
+    let rig = Served::new().await;
+    let client = rig.client().await;
     // The original keeps less than the small one, so the small one is the best there is.
     let options = asked(0.9, profile(SIZE, 0.93, 0.91));
     let mut subscription = client.subscribe(options.clone()).await.unwrap();
     let small = Rung::new("jpeg/w320/q44/420").unwrap();
-    let got = until(&camera, &mut subscription, a_frame(|frame| frame.meta.rung == small)).await;
+    let got = until(&rig.camera, &mut subscription, a_frame(|frame| frame.meta.rung == small)).await;
     assert_eq!((got.accuracy_expected, got.infeasible, got.meta.width), (Some(0.93), false, 320));
-    let kept = until(&camera, &mut subscription, a_frame(|frame| frame.contract_state == ContractState::Ok));
+    let kept =
+        until(&rig.camera, &mut subscription, a_frame(|frame| frame.contract_state == ContractState::Ok));
     let kept = kept.await;
     assert!(kept.contract_reason.ends_with("frames within 1000 ms"), "{}", kept.contract_reason);
     let standing = client.cameras(None).await.unwrap().remove(0).contracts.remove(0);
@@ -128,20 +126,17 @@ async fn a_profile_comes_to_the_camera_and_its_rungs_are_used() {
     let as_they_are = SubscribeOptions { accuracy_floor: None, profile: None, ..options };
     subscription.update(&as_they_are).await.unwrap();
     let original = a_frame(|frame| frame.meta.rung == Rung::original());
-    assert_eq!(until(&camera, &mut subscription, original).await.accuracy_expected, Some(1.0));
+    assert_eq!(until(&rig.camera, &mut subscription, original).await.accuracy_expected, Some(1.0));
 }
 
 /// Without a profile nothing is known of what is lost, and that is said.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_profile_a_floor_is_unverified() {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, _) = site.serve_edge(&edge).await;
+    let rig = Served::new().await;
     let options = SubscribeOptions { profile: None, ..asked(0.9, profile(SIZE, 0.9, 1.0)) };
-    let mut subscription = site.client(&unix).await.subscribe(options).await.unwrap();
+    let mut subscription = rig.client().await.subscribe(options).await.unwrap();
     let made = a_frame(|frame| frame.meta.rung != Rung::original());
-    let made = until(&camera, &mut subscription, made).await;
+    let made = until(&rig.camera, &mut subscription, made).await;
     assert_eq!((made.contract_state, made.accuracy_expected), (ContractState::Unverified, None));
     assert!(made.contract_reason.contains("profile the application"), "{}", made.contract_reason);
 }
@@ -156,11 +151,10 @@ async fn profiles_that_serve_no_camera_are_refused_with_the_reason() {
     let mut options = EdgeOptions::new(listen, credentials, EdgeConfig::default());
     options.profiles = Some(folder.path().into());
     let edge = EdgeBroker::start(options).unwrap();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, _) = site.serve_edge(&edge).await;
-    let client = site.client(&unix).await;
+    let rig = Served::with(site, edge, |_| {}).await;
+    let client = rig.client().await;
     let mut by_name = client.subscribe(asked(0.9, Profile::Name("people".into()))).await.unwrap();
-    until(&camera, &mut by_name, a_frame(|frame| frame.contract_state == ContractState::Ok)).await;
+    until(&rig.camera, &mut by_name, a_frame(|frame| frame.contract_state == ContractState::Ok)).await;
     // The camera tells once a second what size its frames have.
     within(async {
         while client.cameras(None).await.unwrap()[0].width == 0 {
@@ -188,26 +182,23 @@ async fn profiles_that_serve_no_camera_are_refused_with_the_reason() {
 /// A floor that no rung keeps: `degrade` sends what there is, marked; `skip` nothing; `stop` ends. Each says why.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_kept_is_said_and_done_as_asked() {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, _) = site.serve_edge(&edge).await;
-    let client = site.client(&unix).await;
+    let rig = Served::new().await;
+    let client = rig.client().await;
     let options = asked(0.95, profile(SIZE, 0.7, 0.9));
     let mut degrade = client.subscribe(options.clone()).await.unwrap();
-    let reason = until(&camera, &mut degrade, a_state(ContractState::Infeasible)).await;
+    let reason = until(&rig.camera, &mut degrade, a_state(ContractState::Infeasible)).await;
     assert_eq!(reason, "no setting of the profile keeps the floor 0.95; the best keeps 0.900");
-    let marked = until(&camera, &mut degrade, a_frame(|frame| frame.infeasible)).await;
+    let marked = until(&rig.camera, &mut degrade, a_frame(|frame| frame.infeasible)).await;
     assert!(marked.accuracy_expected < Some(0.95));
     drop(degrade);
 
     let skip = SubscribeOptions { on_infeasible: OnInfeasible::Skip, ..options.clone() };
     let mut skipping = client.subscribe(skip.clone()).await.unwrap();
-    until(&camera, &mut skipping, a_state(ContractState::Infeasible)).await;
+    until(&rig.camera, &mut skipping, a_state(ContractState::Infeasible)).await;
     // What it asks for can be had after all.
     skipping.update(&SubscribeOptions { accuracy_floor: Some(0.6), ..skip }).await.unwrap();
     let first =
-        until(&camera, &mut skipping, a_frame(|frame| frame.contract_state == ContractState::Ok)).await;
+        until(&rig.camera, &mut skipping, a_frame(|frame| frame.contract_state == ContractState::Ok)).await;
     assert!(!first.infeasible);
     drop(skipping);
 
@@ -218,7 +209,7 @@ async fn what_cannot_be_kept_is_said_and_done_as_asked() {
         Event::Frame(frame) => panic!("{frame:?} lies below the floor"),
         _ => None,
     };
-    match until(&camera, &mut stopping, ended).await {
+    match until(&rig.camera, &mut stopping, ended).await {
         ClientError::Refused(error) => {
             assert_eq!((error.code, error.reason.as_str()), (Code::FailedPrecondition, "INFEASIBLE"));
             assert!(error.message.starts_with("camera dock/cam1: no setting of the profile"), "{error}");
@@ -230,23 +221,20 @@ async fn what_cannot_be_kept_is_said_and_done_as_asked() {
 /// A contract that nothing keeps takes nothing from one that can be kept, though both want nothing below their bounds; and who asked for it is told.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hopeless_contract_costs_the_others_nothing() {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, _) = site.serve_edge(&edge).await;
-    let client = site.client(&unix).await;
+    let rig = Served::new().await;
+    let client = rig.client().await;
     let skip = |floor| SubscribeOptions {
         on_infeasible: OnInfeasible::Skip,
         ..asked(floor, profile(SIZE, 0.7, 0.9))
     };
     let mut hopeless = client.subscribe(skip(0.95)).await.unwrap();
     let mut modest = client.subscribe(skip(0.8)).await.unwrap();
-    let reason = until(&camera, &mut hopeless, a_state(ContractState::Infeasible)).await;
+    let reason = until(&rig.camera, &mut hopeless, a_state(ContractState::Infeasible)).await;
     assert_eq!(reason, "no setting of the profile keeps the floor 0.95; the best keeps 0.900");
     // Were the strictest asked for, the camera would send a frame a second, to see whether it can be kept.
     let mut came = Vec::new();
     let ten = until(
-        &camera,
+        &rig.camera,
         &mut modest,
         a_frame(move |frame| {
             came.push(frame.meta.id.sequence.0);
@@ -261,23 +249,20 @@ async fn a_hopeless_contract_costs_the_others_nothing() {
 /// What applications measure counts, over the local protocol and gRPC: below the floor on average it is told, and so is the end of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn accuracy_that_applications_measure_counts() {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, tls) = site.serve_edge(&edge).await;
-    for client in [site.client(&unix).await, site.client(&tls).await] {
+    let rig = Served::new().await;
+    for client in [rig.client_by(0).await, rig.client_by(1).await] {
         let mut subscription = client.subscribe(asked(0.8, profile(SIZE, 0.9, 1.0))).await.unwrap();
-        until(&camera, &mut subscription, a_state(ContractState::Ok)).await;
+        until(&rig.camera, &mut subscription, a_state(ContractState::Ok)).await;
         let (name, terms) = ("dock/cam1".parse().unwrap(), subscription.terms());
         terms.report_accuracy(&name, 0.5).await.unwrap();
-        let reason = until(&camera, &mut subscription, a_state(ContractState::AccuracyMiss)).await;
+        let reason = until(&rig.camera, &mut subscription, a_state(ContractState::AccuracyMiss)).await;
         assert!(reason.starts_with("measured accuracy 0.500 is below the floor 0.8"), "{reason}");
         // Of a camera that it does not read nothing is known.
         terms.report_accuracy(&"dock/cam2".parse().unwrap(), 0.1).await.unwrap();
         for _ in 0..5 {
             terms.report_accuracy(&name, 1.0).await.unwrap();
         }
-        until(&camera, &mut subscription, a_state(ContractState::Ok)).await;
+        until(&rig.camera, &mut subscription, a_state(ContractState::Ok)).await;
         for nonsense in [-0.1, 1.01, f64::NAN] {
             match terms.report_accuracy(&name, nonsense).await.unwrap_err() {
                 ClientError::Refused(error) => {
@@ -293,42 +278,36 @@ async fn accuracy_that_applications_measure_counts() {
 /// sends, the camera passes it over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rung_leaves_frames_out_as_long_as_nobody_needs_them() {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, _) = site.serve_edge(&edge).await;
+    let rig = Served::new().await;
     let Profile::Inline(text) = profile(SIZE, 0.95, 0.9) else { unreachable!() };
     let text = String::from_utf8(text.to_vec()).unwrap().replace("q44/420", "q44/420/skip2");
     let options = asked(0.8, Profile::Inline(text.into()));
-    let mut subscription = site.client(&unix).await.subscribe(options.clone()).await.unwrap();
+    let mut subscription = rig.client().await.subscribe(options.clone()).await.unwrap();
     let left_out = a_frame(|frame| {
         let kept = frame.contract_state == ContractState::Ok;
         let rung = frame.meta.rung.as_str() == "jpeg/w320/q44/420/skip2";
         kept && rung && frame.skipped.of(SkipReason::LeftOut) == 2
     });
-    let frame = until(&camera, &mut subscription, left_out).await;
+    let frame = until(&rig.camera, &mut subscription, left_out).await;
     assert_eq!(frame.accuracy_expected, Some(0.95));
     // Frames are published twenty times a second.
     subscription.update(&SubscribeOptions { min_fps: 12.0, ..options }).await.unwrap();
     let every =
         a_frame(|frame| frame.meta.rung.as_str() == "original" && frame.skipped.of(SkipReason::LeftOut) == 0);
-    until(&camera, &mut subscription, every).await;
+    until(&rig.camera, &mut subscription, every).await;
 }
 
 /// A camera that goes breaks a contract by its silence.
 #[tokio::test(flavor = "multi_thread")]
 async fn silence_is_told() {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, _) = site.serve_edge(&edge).await;
+    let rig = Served::new().await;
     let options = SubscribeOptions {
         latency_bound: Some(Duration::from_secs(1)),
         ..SubscribeOptions::new("dock/*".parse().unwrap())
     };
-    let mut subscription = site.client(&unix).await.subscribe(options).await.unwrap();
-    until(&camera, &mut subscription, a_state(ContractState::Ok)).await;
-    drop(camera);
+    let mut subscription = rig.client().await.subscribe(options).await.unwrap();
+    until(&rig.camera, &mut subscription, a_state(ContractState::Ok)).await;
+    drop(rig.camera);
     let reason = within(async {
         loop {
             let event = subscription.next().await.expect("it goes on");
@@ -343,23 +322,20 @@ async fn silence_is_told() {
 /// A program that cannot decide what it wants holds up nobody, and gets what it asked for last.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_contract_may_flip_a_hundred_times() {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, _) = site.serve_edge(&edge).await;
-    let client = site.client(&unix).await;
+    let rig = Served::new().await;
+    let client = rig.client().await;
     let one = asked(0.9, profile(SIZE, 0.93, 0.91));
     let other = SubscribeOptions { accuracy_floor: None, profile: None, ..one.clone() };
     let mut flipping = client.subscribe(one.clone()).await.unwrap();
     let mut steady = client.subscribe(SubscribeOptions::new("dock/*".parse().unwrap())).await.unwrap();
     for flip in 0..100 {
-        camera.publish(picture(flip)).unwrap();
+        rig.camera.publish(picture(flip)).unwrap();
         flipping.update(if flip % 2 == 0 { &other } else { &one }).await.unwrap();
     }
     assert!(frame(&mut steady).await.skipped.of(SkipReason::Infeasible) == 0);
     drop(steady);
     let small = Rung::new("jpeg/w320/q44/420").unwrap();
-    until(&camera, &mut flipping, a_frame(|frame| frame.meta.rung == small)).await;
+    until(&rig.camera, &mut flipping, a_frame(|frame| frame.meta.rung == small)).await;
 }
 
 /// A frame says where it was when: by which stages it came, in order, and they end with its age. Over both transports, made smaller and as it is.
@@ -369,13 +345,12 @@ async fn a_frame_says_where_it_was_when() {
     for transport in [Transport::Quic, Transport::Tcp] {
         let site = Site::new();
         let edge = site.edge();
-        let camera = site.camera_with("dock/cam1", &edge, |options| options.transport = transport).await;
-        let (_server, unix, tls) = site.serve_edge(&edge).await;
+        let rig = Served::with(site, edge, |options| options.transport = transport).await;
         let options = SubscribeOptions { profile: None, ..asked(0.9, profile(SIZE, 0.9, 1.0)) };
-        let mut subscription = site.client(&unix).await.subscribe(options.clone()).await.unwrap();
+        let mut subscription = rig.client().await.subscribe(options.clone()).await.unwrap();
         let video =
             a_frame(|frame| frame.meta.rung.as_str().starts_with("h264") && frame.captured_at.is_some());
-        let frame = until(&camera, &mut subscription, video).await;
+        let frame = until(&rig.camera, &mut subscription, video).await;
         let stages: Vec<_> = frame.trace.iter().map(|(stage, _)| stage).collect();
         assert_eq!(stages, Stage::ALL[..Taken as usize], "by all but the last, which is the program's own");
         assert_eq!(frame.trace.get(Handed), frame.age_at_broker.map(|(age, _)| age));
@@ -392,9 +367,9 @@ async fn a_frame_says_where_it_was_when() {
         // As they are, and through gRPC.
         let as_they_are = SubscribeOptions { accuracy_floor: None, ..options };
         drop(subscription);
-        let mut subscription = site.client(&tls).await.subscribe(as_they_are).await.unwrap();
+        let mut subscription = rig.client_by(1).await.subscribe(as_they_are).await.unwrap();
         let original = a_frame(|frame| frame.meta.rung == Rung::original() && frame.captured_at.is_some());
-        let frame = until(&camera, &mut subscription, original).await;
+        let frame = until(&rig.camera, &mut subscription, original).await;
         let stages: Vec<_> = frame.trace.iter().map(|(stage, _)| stage).collect();
         assert_eq!(stages, [Published, Queued, Sent, Arriving, Arrived, Logged, Handed, Received, Taken]);
         // This machine has one clock: what two of its measurements make of it differs by less than they say.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use api_support::{Site, frame, image, number, warm_up, within};
+use api_support::{Served, Site, frame, image, number, warm_up, within};
 use mez_node::api::pb;
 use mez_node::api::{ApiLimits, ApiServer};
 use mez_node::client::{Address, PublisherClient, PublisherEvent, PublisherOptions, SubscribeOptions};
@@ -48,14 +48,11 @@ fn error(answer: &[u8]) -> pb::Error {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nonsense_is_answered_with_an_error_and_harms_nobody() {
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_edge_server, unix, _) = site.serve_edge(&edge).await;
-    let (_camera_server, camera_socket) = site.serve_camera(&camera);
-    let client = site.client(&unix).await;
+    let rig = Served::new().await;
+    let (_camera_server, camera_socket) = rig.site.serve_camera(&rig.camera);
+    let client = rig.client().await;
     let mut subscription = client.subscribe(SubscribeOptions::new("**".parse().unwrap())).await.unwrap();
-    warm_up(&camera, &mut subscription).await;
+    warm_up(&rig.camera, &mut subscription).await;
 
     let with_magic = |rest: &[u8]| [&MAGIC[..], rest].concat();
     let subscribe = pb::SubscribeRequest { pattern: "a//b".into(), ..Default::default() }.encode_to_vec();
@@ -75,7 +72,7 @@ async fn nonsense_is_answered_with_an_error_and_harms_nobody() {
         ("the end within a payload", with_magic(&packet(7, b"", &[9; 50])[..40]), None),
         ("nothing after the magic", with_magic(b""), None),
     ];
-    for socket in [&unix, &camera_socket] {
+    for socket in [&rig.unix, &camera_socket] {
         let path = socket.as_unix().unwrap();
         for (what, bytes, reason) in &cases {
             let answer = tokio::task::block_in_place(|| send(path, bytes));
@@ -88,7 +85,7 @@ async fn nonsense_is_answered_with_an_error_and_harms_nobody() {
         tokio::task::block_in_place(|| send(path, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
         drop(UnixStream::connect(path).unwrap());
     }
-    camera.publish(image(4242, 1000)).unwrap();
+    rig.camera.publish(image(4242, 1000)).unwrap();
     while number(&frame(&mut subscription).await.payload) != 4242 {}
 }
 

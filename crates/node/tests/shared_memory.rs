@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-use api_support::{Site, frame, image, number, warm_up, within};
+use api_support::{Served, Site, frame, image, number, warm_up, within};
 use bytes::Bytes;
 use mez_core::subscription::Deliver;
 use mez_node::api::pb;
@@ -72,17 +72,14 @@ async fn until_shared(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_holds_frames_gets_the_next_ones_through_the_socket() {
     let _alone = ALONE.lock().await;
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, _) = site.serve_edge(&edge).await;
-    let mut subscription = subscribe(&site, &unix).await;
-    warm_up(&camera, &mut subscription).await;
-    let mut next = until_shared(&camera, &mut subscription, 1000, LARGE).await + 1;
+    let rig = Served::new().await;
+    let mut subscription = subscribe(&rig.site, &rig.unix).await;
+    warm_up(&rig.camera, &mut subscription).await;
+    let mut next = until_shared(&rig.camera, &mut subscription, 1000, LARGE).await + 1;
     for round in 0..3 {
         let mut held = Vec::new();
         for value in next..next + 10 {
-            camera.publish(image(value, LARGE + value)).unwrap();
+            rig.camera.publish(image(value, LARGE + value)).unwrap();
             held.push((value, frame(&mut subscription).await));
         }
         next += 10;
@@ -98,19 +95,16 @@ async fn a_program_that_holds_frames_gets_the_next_ones_through_the_socket() {
 #[tokio::test(flavor = "multi_thread")]
 async fn frames_that_grow_get_larger_memory_and_the_largest_go_through_the_socket() {
     let _alone = ALONE.lock().await;
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, _) = site.serve_edge(&edge).await;
-    let mut subscription = subscribe(&site, &unix).await;
-    warm_up(&camera, &mut subscription).await;
+    let rig = Served::new().await;
+    let mut subscription = subscribe(&rig.site, &rig.unix).await;
+    warm_up(&rig.camera, &mut subscription).await;
     let mut next = 1000;
     for pixels in [100_000, 300_000, 1_000_000] {
-        next = until_shared(&camera, &mut subscription, next, pixels).await + 1;
+        next = until_shared(&rig.camera, &mut subscription, next, pixels).await + 1;
     }
     for pixels in [9_000_000, 500, 60_000] {
         for value in next..next + 3 {
-            camera.publish(image(value, pixels)).unwrap();
+            rig.camera.publish(image(value, pixels)).unwrap();
             let frame = frame(&mut subscription).await;
             assert_eq!(number(&frame.payload), value);
             assert!(!is_shared(&frame.payload), "{pixels} bytes");
@@ -126,19 +120,16 @@ async fn a_frame_outlives_its_broker_and_nothing_is_left_behind() {
     let before = (descriptors(), shared_ranges().len());
     let mut held = Vec::new();
     {
-        let site = Site::new();
-        let edge = site.edge();
-        let camera = site.camera("dock/cam1", &edge).await;
-        let (server, unix, _) = site.serve_edge(&edge).await;
+        let rig = Served::new().await;
         for round in 0..5 {
-            let mut subscription = subscribe(&site, &unix).await;
-            warm_up(&camera, &mut subscription).await;
-            let value = until_shared(&camera, &mut subscription, 1000 * (round + 1), LARGE).await + 1;
-            camera.publish(image(value, LARGE)).unwrap();
+            let mut subscription = subscribe(&rig.site, &rig.unix).await;
+            warm_up(&rig.camera, &mut subscription).await;
+            let value = until_shared(&rig.camera, &mut subscription, 1000 * (round + 1), LARGE).await + 1;
+            rig.camera.publish(image(value, LARGE)).unwrap();
             held.push((value, frame(&mut subscription).await.payload));
         }
-        server.stop().await;
-        edge.stop().await;
+        rig.server.stop().await;
+        rig.edge.stop().await;
     }
     for (value, payload) in held.drain(..) {
         assert_eq!(number(&payload), value);
@@ -252,23 +243,20 @@ async fn a_publisher_that_lies_about_places_is_refused_and_harms_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscriber_that_maps_nothing_gets_everything_through_the_socket() {
     let _alone = ALONE.lock().await;
-    let site = Site::new();
-    let edge = site.edge();
-    let camera = site.camera("dock/cam1", &edge).await;
-    let (_server, unix, _) = site.serve_edge(&edge).await;
-    let mut other = subscribe(&site, &unix).await;
+    let rig = Served::new().await;
+    let mut other = subscribe(&rig.site, &rig.unix).await;
     for said in [None, Some(&[9u8][..]), Some(&[0])] {
-        let mut connection = LocalConnection::open(unix.as_unix().unwrap()).await.unwrap();
+        let mut connection = LocalConnection::open(rig.unix.as_unix().unwrap()).await.unwrap();
         let request = pb::SubscribeRequest { pattern: "**".into(), ..Default::default() };
         connection.writer.write(Kind::Subscribe, &request, Bytes::new()).await.unwrap();
         next(&mut connection, Kind::SubscribeEvent).await;
-        warm_up(&camera, &mut other).await;
+        warm_up(&rig.camera, &mut other).await;
         if let Some(number) = said {
             connection.writer.write(Kind::Mapped, &(), Bytes::copy_from_slice(number)).await.unwrap();
         }
         let (mut frames, mut kinds) = (0, HashSet::new());
         for value in 1000..1010 {
-            camera.publish(image(value, LARGE)).unwrap();
+            rig.camera.publish(image(value, LARGE)).unwrap();
             let packet = loop {
                 let packet = within(connection.reader.read()).await.unwrap().unwrap();
                 kinds.insert(packet.kind as u8);
@@ -285,7 +273,7 @@ async fn a_subscriber_that_maps_nothing_gets_everything_through_the_socket() {
         assert!(frames == 10 && kinds.contains(&(Kind::Memory as u8)), "it was offered memory");
     }
     // One that says something else is cut off.
-    let mut connection = LocalConnection::open(unix.as_unix().unwrap()).await.unwrap();
+    let mut connection = LocalConnection::open(rig.unix.as_unix().unwrap()).await.unwrap();
     let request = pb::SubscribeRequest { pattern: "**".into(), ..Default::default() };
     connection.writer.write(Kind::Subscribe, &request, Bytes::new()).await.unwrap();
     next(&mut connection, Kind::SubscribeEvent).await;

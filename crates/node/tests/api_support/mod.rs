@@ -111,6 +111,41 @@ impl Site {
     }
 }
 
+/// An edge with one camera, `dock/cam1`, served to applications on a Unix socket and over TLS.
+pub struct Served {
+    pub server: ApiServer,
+    pub camera: CameraHandle,
+    pub edge: EdgeHandle,
+    pub unix: Address,
+    pub tls: Address,
+    pub site: Site,
+}
+
+impl Served {
+    pub async fn new() -> Self {
+        let site = Site::new();
+        let edge = site.edge();
+        Self::with(site, edge, |_| {}).await
+    }
+
+    /// With an edge of the site, and what is to be different about the camera.
+    pub async fn with(site: Site, edge: EdgeHandle, change: impl FnOnce(&mut CameraOptions)) -> Self {
+        let camera = site.camera_with("dock/cam1", &edge, change).await;
+        let (server, unix, tls) = site.serve_edge(&edge).await;
+        Self { server, camera, edge, unix, tls, site }
+    }
+
+    /// A client on the Unix socket.
+    pub async fn client(&self) -> EdgeClient {
+        self.client_by(0).await
+    }
+
+    /// A client on the Unix socket (0) or over TLS (1).
+    pub async fn client_by(&self, way: usize) -> EdgeClient {
+        self.site.client([&self.unix, &self.tls][way]).await
+    }
+}
+
 pub fn tcp(address: SocketAddr) -> Address {
     Address::Tcp { host: address.ip().to_string(), port: address.port() }
 }
