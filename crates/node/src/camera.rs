@@ -462,6 +462,8 @@ impl Driver {
                 if reason != self.last_failure {
                     warn!(camera = %self.shared.camera, "{reason}; trying again every 250 ms");
                     self.last_failure = reason;
+                } else {
+                    debug!(camera = %self.shared.camera, "another attempt failed: {reason}");
                 }
                 self.broker.handle_dial_failed(now, edge);
             }
