@@ -11,6 +11,7 @@ import numpy as np
 from rich.table import Table
 
 import mez as mez_client
+from mez_bench.arms import in_turn
 from mez_bench.children import mez
 from mez_bench.experiment import Cell, Experiment, ExperimentError, Outcome, Target
 from mez_bench.footage import FPS, SIZE, motion_jpeg, profile
@@ -75,7 +76,7 @@ def _run(run: Run) -> Outcome:
     turns: dict[str, list[Frames]] = {arm: [] for arm in ARMS}
     errors_ms = []
     for turn in range(rounds):
-        for arm in [*ARMS[turn % len(ARMS) :], *ARMS[: turn % len(ARMS)]]:
+        for arm in in_turn(ARMS, turn):
             run.step(arm, done=0)
             got, error_ms = _turn(brokers.socket, arm, frames)
             turns[arm].append(got)

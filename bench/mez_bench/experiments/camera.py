@@ -6,21 +6,19 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from rich.table import Table
 
 import mez as mez_client
+from mez_bench.arms import bars, in_turn
 from mez_bench.experiment import Cell, Experiment, ExperimentError, Outcome
 from mez_bench.footage import FPS, SIZE, motion_jpeg, profile
 from mez_bench.report import figure
 from mez_bench.run import Run
 from mez_bench.stats import Interval, Values, interval, median, ratio_interval
 from mez_bench.systems.mez import CAMERA, Brokers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LOG_BYTES: Final = 32 << 20
 LATENCY_MS: Final = 150.0
@@ -63,7 +61,7 @@ def _run(run: Run) -> Outcome:
     turns: dict[str, list[Turn]] = {arm: [] for arm in ARMS}
     brokers = Brokers(run, LOG_BYTES)
     for number in range(rounds):
-        for arm in [*ARMS[number % len(ARMS) :], *ARMS[: number % len(ARMS)]]:
+        for arm in in_turn(ARMS, number):
             run.step(arm, done=0)
             turns[arm].append(_turn(run, brokers, source, arm, seconds))
             run.step(arm)
@@ -142,7 +140,14 @@ def _outcome(turns: Mapping[str, Sequence[Turn]]) -> Outcome:
             row |= {"core_share": turn.core_share, "rss_mb": turn.rss_mb}
             outcome.rows.append({**row, "delivered_bytes_per_frame": turn.bytes_per_frame})
     outcome.tables = [_table(turns)]
-    outcome.plot = lambda drawing: _plot(drawing, turns)
+    panels = {
+        label: {arm: [getattr(turn, name) for turn in of_arm] for arm, of_arm in turns.items()}
+        for name, label in (
+            ("cpu_ms_per_frame", "processor time a frame, ms"),
+            ("rss_mb", "resident memory, MB"),
+        )
+    }
+    outcome.plot = lambda drawing: bars(drawing, panels)
     outcome.notes = ["delivered_bytes_per_frame is what applications get: of video, the edge's still of it"]
     return outcome
 
@@ -159,18 +164,6 @@ def _table(turns: Mapping[str, Sequence[Turn]]) -> Table:
         )
         table.add_row(arm, figure(cpu), f"{core:.1%}", figure(rss))
     return table
-
-
-def _plot(drawing: Figure, turns: Mapping[str, Sequence[Turn]]) -> None:
-    left, right = drawing.subplots(1, 2)
-    arms = list(turns)
-    for axes, name, label in (
-        (left, "cpu_ms_per_frame", "processor time a frame, ms"),
-        (right, "rss_mb", "resident memory, MB"),
-    ):
-        axes.bar(arms, [float(np.median([getattr(turn, name) for turn in turns[arm]])) for arm in arms])
-        axes.set_ylabel(label)
-        axes.tick_params(axis="x", labelrotation=20)
 
 
 CAMERA_COST: Final = Experiment(

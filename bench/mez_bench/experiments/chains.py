@@ -8,12 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from rich.table import Table
 
 from mez_bench import viewer
+from mez_bench.arms import bars, in_turn
 from mez_bench.children import Child
 from mez_bench.experiment import Cell, Experiment, ExperimentError, Outcome
 from mez_bench.footage import FPS, SIZE, motion_jpeg, profile
@@ -22,9 +23,6 @@ from mez_bench.report import figure
 from mez_bench.run import Run
 from mez_bench.stats import Values, interval, median, ratio_interval
 from mez_bench.systems.mez import Brokers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LOG_BYTES: Final = 32 << 20
 
@@ -67,10 +65,9 @@ def _run(run: Run) -> Outcome:
     brokers.dial_with(brokers.link_address, source)
     run.expect(rounds * len(ARMS))
     turns: dict[str, list[Turn]] = {arm: [] for arm in ARMS}
-    arms = list(ARMS)
     with Relay(brokers.grpc_address) as relay:
         for number in range(rounds):
-            for arm in [*arms[number % len(arms) :], *arms[: number % len(arms)]]:
+            for arm in in_turn(list(ARMS), number):
                 run.step(arm, done=0)
                 turns[arm].append(_turn(run, brokers, relay, str(rungs), arm, seconds))
                 run.step(arm)
@@ -128,7 +125,11 @@ def _outcome(turns: Mapping[str, Sequence[Turn]]) -> Outcome:
             row: dict[str, Cell] = {"arm": arm, "round": number, "frames": turn.frames}
             outcome.rows.append({**row, "skipped": turn.skipped, **turn.values})
     outcome.tables = [_table(turns)]
-    outcome.plot = lambda drawing: _plot(drawing, turns)
+    panels = {
+        label: {arm: [turn.values[name] for turn in of_arm] for arm, of_arm in turns.items()}
+        for name, label in COLUMNS.items()
+    }
+    outcome.plot = lambda drawing: bars(drawing, panels)
     outcome.notes = ["the edge makes its stills in both cases: its log and every other program have them"]
     return outcome
 
@@ -142,12 +143,6 @@ def _table(turns: Mapping[str, Sequence[Turn]]) -> Table:
         medians = [float(np.median([turn.values[name] for turn in of_arm])) for name in COLUMNS]
         table.add_row(arm, *[figure(value) for value in medians])
     return table
-
-
-def _plot(drawing: Figure, turns: Mapping[str, Sequence[Turn]]) -> None:
-    for axes, (name, label) in zip(drawing.subplots(1, len(COLUMNS)), COLUMNS.items(), strict=True):
-        axes.bar(list(turns), [float(np.median([turn.values[name] for turn in turns[arm]])) for arm in turns])
-        axes.set_ylabel(label)
 
 
 CHAINS: Final = Experiment(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from rich.table import Table
 
+from mez_bench.arms import in_turn
 from mez_bench.bursts import Burst, Driver, System
 from mez_bench.experiment import Cell, Experiment, ExperimentError, Outcome, Target
 from mez_bench.payload import write_jpeg
@@ -119,7 +120,7 @@ def _run(run: Run) -> Outcome:
         filled = setting.frame_bytes
         for turn in range(setting.rounds):
             # The order changes, so that nobody always comes after the same neighbour.
-            for system in systems[turn % len(systems) :] + systems[: turn % len(systems)]:
+            for system in in_turn(systems, turn):
                 run.step(f"{system.name}, {setting.frame_bytes / 1000:g} kB at {setting.fps} fps", done=0)
                 burst = driver.burst(system, payload, 1 / setting.fps, setting.frames, FIRST_FRAMES)
                 bursts[setting.key][system.name].append(burst)

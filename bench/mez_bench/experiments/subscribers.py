@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from rich.table import Table
 
+from mez_bench.arms import in_turn
 from mez_bench.bursts import Burst, Driver, System
 from mez_bench.children import Child, mez
 from mez_bench.experiment import Cell, Experiment, ExperimentError, Outcome, Target
@@ -91,7 +92,7 @@ def _run(run: Run) -> Outcome:
     run.expect(rounds * len(arms))
     turns: Turns = {arm: [] for arm in arms}
     for turn in range(rounds):
-        for way, count in arms[turn % len(arms) :] + arms[: turn % len(arms)]:
+        for way, count in in_turn(arms, turn):
             run.step(f"{way}, {count} subscriptions", done=0)
             system = systems[way]
             driver.subscriptions(system, count)

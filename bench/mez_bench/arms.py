@@ -1,0 +1,29 @@
+"""The arms of an experiment: in turns whose order goes round, and side by side in a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Arm = TypeVar("Arm")
+
+
+def in_turn(arms: Sequence[Arm], number: int) -> list[Arm]:
+    """Return the arms in the order of a round: each begins with another, so that none is always the first."""
+    first = number % len(arms)
+    return [*arms[first:], *arms[:first]]
+
+
+def bars(drawing: Figure, panels: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+    """Draw what was measured of each arm: a panel for each label, in which a bar shows an arm's median."""
+    for axes, (label, measured) in zip(
+        np.atleast_1d(drawing.subplots(1, len(panels))), panels.items(), strict=True
+    ):
+        axes.bar(list(measured), [float(np.median(values)) for values in measured.values()])
+        axes.set_ylabel(label)
+        axes.tick_params(axis="x", labelrotation=20)
