@@ -2,7 +2,10 @@
 
 mod link_support;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -222,6 +225,69 @@ async fn where_udp_does_not_get_through_the_link_uses_tcp() {
     publish_until_delivered(&camera, &mut subscription, 0).await;
     camera.publish(image(1000, 2_000_000)).unwrap();
     while frame(&mut subscription).await.1 != 1000 {}
+}
+
+/// An edge that starts: before it takes TCP, what is sent to it over UDP is lost, and so is all that follows from the same socket. Gives its address,
+/// and counts the bytes that come over UDP afterwards.
+async fn that_starts(edge: SocketAddr) -> (SocketAddr, Arc<AtomicU64>) {
+    let listener = tokio::net::TcpListener::bind(loopback()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let front = Arc::new(tokio::net::UdpSocket::bind(address).await.unwrap());
+    let (runs, bytes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (started, counted) = (Arc::clone(&runs), Arc::clone(&bytes));
+    tokio::spawn(async move {
+        while let Ok((mut camera, _)) = listener.accept().await {
+            started.store(true, Ordering::SeqCst);
+            tokio::spawn(async move {
+                let mut edge = tokio::net::TcpStream::connect(edge).await?;
+                tokio::io::copy_bidirectional(&mut camera, &mut edge).await
+            });
+        }
+    });
+    tokio::spawn(async move {
+        let mut onward: HashMap<SocketAddr, Option<Arc<tokio::net::UdpSocket>>> = HashMap::new();
+        let mut datagram = vec![0; 1 << 16];
+        while let Ok((length, camera)) = front.recv_from(&mut datagram).await {
+            let known = match onward.get(&camera) {
+                Some(known) => known.clone(),
+                None if !runs.load(Ordering::SeqCst) => None,
+                None => {
+                    let socket = Arc::new(tokio::net::UdpSocket::bind(loopback()).await.unwrap());
+                    socket.connect(edge).await.unwrap();
+                    let (back, front) = (Arc::clone(&socket), Arc::clone(&front));
+                    tokio::spawn(async move {
+                        let mut datagram = vec![0; 1 << 16];
+                        while let Ok(length) = back.recv(&mut datagram).await {
+                            let _ = front.send_to(&datagram[..length], camera).await;
+                        }
+                    });
+                    Some(socket)
+                }
+            };
+            onward.insert(camera, known.clone());
+            if let Some(socket) = known {
+                counted.fetch_add(length as u64, Ordering::SeqCst);
+                let _ = socket.send(&datagram[..length]).await;
+            }
+        }
+    });
+    (address, bytes)
+}
+
+/// A camera that dialled while the edge was not there yet is not left on TCP because its first packets were lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edge_that_has_just_started_is_reached_over_quic() {
+    let site = Site::new(Transport::Auto);
+    let edge = edge_at(&site, loopback()).await;
+    let (address, over_udp) = that_starts(edge.link_address()).await;
+    let camera = site.camera("dock/cam1", address);
+    let mut subscription =
+        edge.subscribe("dock/cam1".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
+    connected(&camera).await;
+    publish_until_delivered(&camera, &mut subscription, 0).await;
+    camera.publish(image(1000, 2_000_000)).unwrap();
+    while frame(&mut subscription).await.1 != 1000 {}
+    assert!(over_udp.load(Ordering::SeqCst) > 2_000_000, "the frame came over TCP");
 }
 
 async fn next_frame(subscription: &mut EdgeSubscription) -> Delivery {

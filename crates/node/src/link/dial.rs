@@ -33,6 +33,9 @@ use crate::ports::EdgeAddress;
 
 /// How long QUIC may try alone before TCP is tried beside it.
 const QUIC_ALONE_TIME: Duration = Duration::from_secs(1);
+/// How long QUIC may try once more, from the beginning, after TCP has got through: an edge that has just started never saw the first attempt's
+/// packets, which are sent again after seconds only. Without it a restart of the edge would leave cameras on TCP.
+const QUIC_AGAIN_TIME: Duration = Duration::from_millis(400);
 
 /// What carries the link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,10 +127,20 @@ impl Dialler {
                 }
                 let tcp = self.connect_tcp(place, &addresses);
                 tokio::pin!(tcp);
-                tokio::select! {
-                    Ok(connected) = &mut tcp => Ok(connected),
-                    decided = &mut quic => decided,
-                }
+                let over_tcp = tokio::select! {
+                    Ok(connected) = &mut tcp => connected,
+                    decided = &mut quic => return decided,
+                };
+                let again = self.connect_quic(place, &addresses);
+                let over_quic = async {
+                    tokio::select! {
+                        Ok(connected) = again => Some(connected),
+                        Ok(connected) = &mut quic => Some(connected),
+                        else => None,
+                    }
+                };
+                let over_quic = tokio::time::timeout(QUIC_AGAIN_TIME, over_quic).await.ok().flatten();
+                Ok(over_quic.unwrap_or(over_tcp))
             }
         }
     }
