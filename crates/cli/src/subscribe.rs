@@ -123,7 +123,9 @@ fn options(args: &SubscribeArgs) -> Result<SubscribeOptions, Failure> {
     let profile = args.profile.as_deref().map(|text| match fs::read(text) {
         Ok(content) => Ok(Profile::Inline(Bytes::from(content))),
         // What looks like a path is one.
-        Err(error) if text.contains(['/', '.']) => Err(Failure::text(format!("--profile {text}: {error}"))),
+        Err(error) if text.contains(['/', '.']) => Err(Failure::text(format!(
+            "--profile {text}: {error}; give the path of a profile, or the name of one at the edge"
+        ))),
         Err(_) => Ok(Profile::Name(text.into())),
     });
     Ok(SubscribeOptions {
