@@ -5,7 +5,7 @@ while frames flow it would take the processor from what is being measured.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -39,6 +39,7 @@ class Accuracy:
         expected: What the profile says of the forms that those frames came in, on average; `None` where it
             says nothing of some.
         frames: How many frames were scored.
+        by_camera: The normalised one of each camera's frames alone.
         by_frame: Per frame of each camera, in order: its camera, when it was delivered (by
             `time.monotonic`), and its own score with hysteresis; `None` where nobody was there.
     """
@@ -47,6 +48,7 @@ class Accuracy:
     strict: float | None
     expected: float | None
     frames: int
+    by_camera: Mapping[str, float | None]
     by_frame: Sequence[tuple[str, float, float | None]]
 
 
@@ -114,7 +116,7 @@ def score(
     """
     app = load("pedestrian-hog")
     cv2.setNumThreads(1)
-    scores: list[FrameScore] = []
+    scores: dict[str, list[FrameScore]] = {}
     by_frame: list[tuple[str, float, float | None]] = []
     expected: list[float | None] = []
     for pair in pairs:
@@ -125,16 +127,21 @@ def score(
         reference = app.find(published.image, size, what)
         found = app.find(delivered.image, size, what)
         scored = score_frame(reference, found, app.thresholds)
-        scores.append(scored)
+        scores.setdefault(published.camera, []).append(scored)
         expected.append(delivered.expected_accuracy)
         by_frame.append((published.camera, pair.at_s, f1(scored.hysteresis)))
         seen(delivered, [box for box in found if box.score >= app.thresholds.strong])
     nothing = Counts(0, 0, 0)
+    together = [scored for of_camera in scores.values() for scored in of_camera]
     return Accuracy(
-        normalised=f1(sum((scored.hysteresis for scored in scores), nothing)),
-        strict=f1(sum((scored.strict for scored in scores), nothing)),
+        normalised=f1(sum((scored.hysteresis for scored in together), nothing)),
+        strict=f1(sum((scored.strict for scored in together), nothing)),
         expected=_mean(expected),
-        frames=len(scores),
+        frames=len(together),
+        by_camera={
+            camera: f1(sum((scored.hysteresis for scored in of_camera), nothing))
+            for camera, of_camera in scores.items()
+        },
         by_frame=by_frame,
     )
 

@@ -55,11 +55,12 @@ class Scenario:
         name: Its name.
         about: What it is about, in a sentence.
         seconds: How long it lasts.
-        links: One for each camera.
+        links: One for each camera that is subscribed to.
         cameras: The pattern of the cameras that are subscribed to.
         latency_ms: The latency bound asked for; `None` for none.
         accuracy: The accuracy floor asked for; `None` for none.
         edge_channels: What the edge is told of cameras that share a channel, as for `mez edge --channel`.
+        shared: The cameras whose links are one queue, which carries so much for all of them together.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Scenario:
     latency_ms: float | None
     accuracy: float | None
     edge_channels: Sequence[str] = ()
+    shared: Sequence[str] = ()
 
     def worse_at_s(self) -> list[float]:
         """Return when some link came to carry less than two thirds of what it carried before.
@@ -127,7 +129,7 @@ class Channel:
                 )
         except queue.Empty:
             self.stop()
-            said = log.read_text(errors="replace").strip()
+            said = log.read_text(errors="replace").strip().removeprefix("mez: ").removeprefix(f"{word}: ")
             if "unrecognized subcommand" in said:
                 said = "this build of Mez has no emulator; in a checkout, make demo builds one that has"
             raise ProcessError(f"--scenario {scenario}: {said or 'the emulator does not answer'}") from None
@@ -198,9 +200,14 @@ def _scenario(said: Mapping[str, Any]) -> Scenario:
                 steps=[(float(at_s), int(rate)) for at_s, rate in camera["bits_per_second"]],
             )
             for camera in said["cameras"]
+            # Others would send nothing.
+            if camera["wanted"]
         ],
         cameras=first.get("cameras", "**"),
         latency_ms=first.get("latency_ms"),
         accuracy=first.get("accuracy"),
         edge_channels=said["edge_channels"],
+        shared=[
+            said["cameras"][place]["name"] for place in said["shared"] if said["cameras"][place]["wanted"]
+        ],
     )

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import mez
+
 SETTLES_WITHIN_S: Final = 2.0
 """How long after a change late frames are looked for."""
 
@@ -60,6 +62,29 @@ class Diary:
         """Return all frames since a time, in the order of their arrival."""
         with self._lock:
             return [frame for frame in self._frames if frame.at_s >= since_s]
+
+
+class Shares:
+    """What the edge gives each camera of a declared channel, as bytes of a frame."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, int | None] = {}
+        self._least: dict[str, int] = {}
+
+    def take(self, cameras: Iterable[mez.CameraInfo]) -> None:
+        """Enter what the edge says of its cameras."""
+        for camera in cameras:
+            share = self._latest[camera.camera] = camera.share_frame_bytes
+            if share is not None:
+                self._least[camera.camera] = min(share, self._least.get(camera.camera, share))
+
+    def latest(self, camera: str) -> int | None:
+        """Return what a camera has; 0: no room for its floor; `None`: as much as it chooses."""
+        return self._latest.get(camera)
+
+    def least(self) -> dict[str, int]:
+        """Return the least that each camera was seen to have."""
+        return dict(self._least)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ def draw(results: "ScenarioResults", path: Path) -> None:
     except ImportError as error:
         raise mez.Error("pictures need matplotlib; install it with: pip install 'mez[apps]'") from error
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogFormatter
 
     scenario, begins_s = results.scenario, results.begins_s
     end_s = max((frame.at_s - begins_s for frame in results.frames), default=scenario.seconds)
@@ -36,7 +37,14 @@ def draw(results: "ScenarioResults", path: Path) -> None:
         for link in scenario.links:
             times = [at_s for at_s, _ in link.steps if at_s < end_s]
             rates = [rate / 1e6 for _, rate in link.steps[: len(times)]]
-            carried.step([*times, end_s], [*rates, rates[-1]], where="post", lw=1)
+            if link.camera not in scenario.shared:
+                carried.step([*times, end_s], [*rates, rates[-1]], where="post", lw=1)
+            elif link.camera == scenario.shared[0]:
+                together = f"{len(scenario.shared)} cameras together"
+                carried.step(
+                    [*times, end_s], [*rates, rates[-1]], where="post", lw=1, color="0.3", label=together
+                )
+                carried.legend(frameon=False, fontsize=7)
             own = [frame for frame in results.frames if frame.camera == link.camera]
             known = [frame for frame in own if frame.age_ms is not None]
             at = [frame.at_s - begins_s for frame in known]
@@ -64,6 +72,9 @@ def draw(results: "ScenarioResults", path: Path) -> None:
         carried.set_ylim(bottom=0)
         latency.set_ylim(bottom=0)
         sizes.set_yscale("log")
+        # Plain numbers: of a part of a decade, powers of ten say little.
+        sizes.yaxis.set_major_formatter(LogFormatter())
+        sizes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
         carried.set_ylabel("link, Mbit/s")
         latency.set_ylabel("latency, ms\n(red: infeasible)")
         sizes.set_ylabel("as delivered, kB")

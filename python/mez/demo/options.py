@@ -63,6 +63,8 @@ examples:
                                         come back and the frames flow again
   mez demo --scenario interference      others switch on and take nine tenths of
                                         the channel; any file of docs/scenarios.md
+  mez demo --scenario shared_queue      three cameras on one link, which the edge
+                                        divides between them
   mez demo --scenario interference --beside none,pi
                                         the same without adaptation, and with the
                                         controller of the Mez paper

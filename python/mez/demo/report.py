@@ -17,7 +17,7 @@ from mez.demo.account import Totals
 from mez.demo.accuracy import Accuracy
 from mez.demo.application import Asked, Replies
 from mez.demo.channel import Scenario
-from mez.demo.contract import Account, Kept
+from mez.demo.contract import Account, Kept, account
 from mez.demo.detector import DetectorTotals
 from mez.demo.options import CAMERA_LOG_MIB, EDGE_LOG_MIB, Options
 from mez.demo.supervise import Incident
@@ -59,6 +59,7 @@ class ScenarioResults:
         late_ms_max: The most by which the emulated channel itself was late.
         frames: Every frame that was delivered.
         begins_s: When the scenario began, by `time.monotonic`.
+        shares: The least that each camera was seen to have of a declared channel, as bytes of a frame.
     """
 
     scenario: Scenario
@@ -67,6 +68,17 @@ class ScenarioResults:
     late_ms_max: float
     frames: Sequence[Kept]
     begins_s: float
+    shares: Mapping[str, int]
+
+    def of_camera(self, camera: str) -> Account:
+        """Whether the contract was kept on one camera."""
+        own = [frame for frame in self.frames if frame.camera == camera]
+        worse = [self.begins_s + at_s for at_s in self.scenario.worse_at_s()]
+        return account(own, self.scenario.latency_ms, worse)
+
+    def accuracy_of(self, camera: str) -> float | None:
+        """What was left of the accuracy on one camera; `None` if that was not scored."""
+        return self.accuracy.by_camera.get(camera) if self.accuracy else None
 
     def figures(self) -> dict[str, object]:
         """Return the figures, as they go into the JSON file."""
@@ -84,6 +96,8 @@ class ScenarioResults:
             "accuracy_normalised_strict": _rounded(accuracy.strict) if accuracy else None,
             "accuracy_expected": _rounded(accuracy.expected) if accuracy else None,
             "accuracy_frames": accuracy.frames if accuracy else 0,
+            "shared_queue": list(self.scenario.shared),
+            "edge_channels": list(self.scenario.edge_channels),
             "frames_by_rung": account.rungs,
             "channel_late_ms_max": _rounded(self.late_ms_max),
         }
@@ -91,7 +105,13 @@ class ScenarioResults:
     def sentences(self) -> list[str]:
         """Say whether the contract was kept."""
         account, accuracy, scenario = self.account, self.accuracy, self.scenario
-        said = [f"Scenario {scenario.name}: {scenario.about}"]
+        said = [f"Scenario {scenario.name}: {scenario.about}".rstrip(": ")]
+        if scenario.shared:
+            told = ", ".join(scenario.edge_channels)
+            said.append(
+                f"{len(scenario.shared)} cameras share one link; the edge "
+                + (f"divides the channel {told}." if told else "knows of no channel (edge_channels).")
+            )
         if account.on_time_share is not None and account.on_time_share_of_published is not None:
             said.append(
                 f"Within {scenario.latency_ms:g} ms: {100 * account.on_time_share:.1f} % of the frames "
@@ -232,6 +252,7 @@ class Results:
                 "fps": self.options.fps,
                 "video": str(self.options.video),
                 "profile": None if self.asked.profile is None else self.asked.profile.name,
+                "policy": self.options.policy,
                 "edge_log_bytes_max": EDGE_LOG_MIB << 20,
                 "camera_log_bytes_max": CAMERA_LOG_MIB << 20,
             },
@@ -263,13 +284,27 @@ class Results:
             "detections": self.detector.detections.get(process.name, 0),
             "rss_mb_max": _rounded(process.rss_mb_max),
             "cpu_seconds": _rounded(process.cpu_seconds),
+            **self._contract_row(process.name),
+        }
+
+    def _contract_row(self, name: str) -> dict[str, object]:
+        if self.scenario is None:
+            return {}
+        account = self.scenario.of_camera(name)
+        return {
+            "on_time_share": _rounded(account.on_time_share),
+            "on_time_share_of_published": _rounded(account.on_time_share_of_published),
+            "infeasible_share": _rounded(account.infeasible_share),
+            "accuracy_normalised": _rounded(self.scenario.accuracy_of(name)),
+            "share_frame_bytes_min": self.scenario.shares.get(name),
         }
 
     def table(self) -> Table:
         """Return the summary as a table: a row per camera, and one for all."""
         table = Table(box=None, header_style="dim", padding=(0, 1, 0, 0))
         table.add_column("camera", min_width=11)
-        for name in ("published", "delivered", "skipped", "age ms", "p95 ms", "p99 ms", "searched", "people"):
+        last = ("searched", "people") if self.scenario is None else ("on time %", "accuracy")
+        for name in ("published", "delivered", "skipped", "age ms", "p95 ms", "p99 ms", *last):
             table.add_column(name, justify="right", no_wrap=True)
         for camera in self.totals.cameras.values():
             table.add_row(
@@ -278,8 +313,7 @@ class Results:
                 f"{camera.delivered}",
                 f"{camera.skipped.total()}",
                 *(_shown(camera.age_ms(percent), 1) for percent in (50, 95, 99)),
-                f"{self.detector.frames.get(camera.camera, 0)}",
-                f"{self.detector.detections.get(camera.camera, 0)}",
+                *self._last_columns(camera.camera),
             )
         if len(self.totals.cameras) > 1:
             table.add_row(
@@ -288,11 +322,24 @@ class Results:
                 f"{self.totals.delivered}",
                 f"{self.totals.skipped.total()}",
                 *(_shown(self.totals.age_ms(percent), 1) for percent in (50, 95, 99)),
-                f"{sum(self.detector.frames.values())}",
-                f"{sum(self.detector.detections.values())}",
+                *self._last_columns(None),
                 style="bold",
             )
         return table
+
+    def _last_columns(self, camera: str | None) -> tuple[str, str]:
+        """What was found on frames; in a scenario, where nobody is searched for meanwhile, how it fared."""
+        scenario, detector = self.scenario, self.detector
+        if scenario is None:
+            counts = (detector.frames, detector.detections)
+            one, other = (sum(of.values()) if camera is None else of.get(camera, 0) for of in counts)
+            return f"{one}", f"{other}"
+        if camera is None:
+            kept, accuracy = scenario.account, scenario.accuracy.normalised if scenario.accuracy else None
+        else:
+            kept, accuracy = scenario.of_camera(camera), scenario.accuracy_of(camera)
+        share = kept.on_time_share_of_published
+        return _shown(None if share is None else 100 * share, 1), _shown(accuracy, 3)
 
     def sentences(self) -> list[str]:
         """Say what happened."""

@@ -23,7 +23,7 @@ from mez.demo.account import Ledger
 from mez.demo.accuracy import Accuracy, Originals, Samples, score
 from mez.demo.application import Application, Asked, Watched
 from mez.demo.channel import Channel
-from mez.demo.contract import Diary, account
+from mez.demo.contract import Diary, Shares, account
 from mez.demo.detector import Detector, Finding
 from mez.demo.interrupt import EndedEarlyError, Interrupt
 from mez.demo.options import CAMERA_LOG_MIB, EDGE_LOG_MIB, LATENCY_MS, Options, parse
@@ -144,7 +144,7 @@ class Demo:
             )
             for name in options.camera_names
         }
-        self._diary, self._samples = Diary(), Samples()
+        self._diary, self._samples, self._shares = Diary(), Samples(), Shares()
         self._originals: list[Originals] = []
         self._brokers = [self._edge, *self._cameras.values()]
         self._supervisor = Supervisor(self._edge, self._cameras)
@@ -258,6 +258,7 @@ class Demo:
             late_ms_max=late_ms_max,
             frames=frames,
             begins_s=begins_s,
+            shares=self._shares.least(),
         )
 
     def _score(self) -> Accuracy | None:
@@ -342,6 +343,7 @@ class Demo:
             next_s = begins_s
             while self._goes_on(application, begins_s):
                 self._supervisor.watch(min(REFRESH_S, max(0.0, next_s - time.monotonic())))
+                self._ask_for_shares()
                 if time.monotonic() < next_s:
                     continue
                 next_s += every_s
@@ -350,6 +352,12 @@ class Demo:
                     live.update(render(snapshot), refresh=True)
                 else:
                     self.console.print(line(snapshot), markup=False, soft_wrap=True)
+
+    def _ask_for_shares(self) -> None:
+        """Ask the edge what cameras have of declared channels, if there are any. It may be down."""
+        if self._channel is not None and self._channel.scenario.edge_channels:
+            with contextlib.suppress(mez.Error):
+                self._shares.take(mez.cameras(f"unix://{self._socket}", connect_timeout=0))
 
     def _goes_on(self, application: Application, begins_s: float) -> bool:
         if self._interrupted() or application.failure is not None or self._detector.failure is not None:
@@ -380,11 +388,15 @@ class Demo:
 
     def _contracts(self, at_s: float) -> dict[str, ContractRow]:
         """What each link carries, and what has become of the contract there."""
-        rows = {}
-        for link in () if self._channel is None else self._channel.scenario.links:
+        rows: dict[str, ContractRow] = {}
+        if self._channel is None:
+            return rows
+        for link in self._channel.scenario.links:
             latest = self._diary.latest(link.camera)
             rows[link.camera] = ContractRow(
                 megabits=link.megabits_at(at_s),
+                shared=link.camera in self._channel.scenario.shared,
+                share_bytes=self._shares.latest(link.camera),
                 rung=latest.rung if latest else "",
                 state=latest.state if latest else "",
                 reason=latest.reason if latest else "",

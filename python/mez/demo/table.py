@@ -46,12 +46,17 @@ class ContractRow:
 
     Attributes:
         megabits: What the link carries, in Mbit/s.
+        shared: Whether that is for several cameras together.
+        share_bytes: What the edge gives the camera of a declared channel, as bytes of a frame; `None`: as
+            much as it chooses.
         rung: What was done to the newest frame.
         state: The contract's state.
         reason: Why that is so.
     """
 
     megabits: float
+    shared: bool
+    share_bytes: int | None
     rung: str
     state: str
     reason: str
@@ -119,7 +124,8 @@ def line(snapshot: Snapshot) -> str:
     ]
     if snapshot.contracts:
         mean = sum(row.megabits for row in snapshot.contracts.values()) / len(snapshot.contracts)
-        parts.append(f"link {mean:.1f} Mbit/s")
+        shared = all(row.shared for row in snapshot.contracts.values())
+        parts.append(f"link {mean:.1f} Mbit/s{' for all' * shared}")
         parts += sorted({row.rung for row in snapshot.contracts.values() if row.rung})
         parts += sorted({row.state for row in snapshot.contracts.values() if row.state})
     else:
@@ -186,6 +192,9 @@ def _contracts(snapshot: Snapshot) -> Table:
     table.add_column("link Mbit/s", justify="right", no_wrap=True)
     bound = "" if snapshot.bound_ms is None else f" of {snapshot.bound_ms:g}"
     table.add_column(f"p95 ms{bound}", justify="right", no_wrap=True)
+    divided = any(row.share_bytes is not None for row in snapshot.contracts.values())
+    if divided:
+        table.add_column("share kB", justify="right", no_wrap=True)
     table.add_column("rung", no_wrap=True)
     table.add_column("contract, and why")
     for camera, row in snapshot.contracts.items():
@@ -195,8 +204,9 @@ def _contracts(snapshot: Snapshot) -> Table:
         why.append(f": {row.reason}" if row.reason else "", style="dim")
         table.add_row(
             camera,
-            f"{row.megabits:.1f}",
+            f"{row.megabits:.1f}{' shared' * row.shared}",
             Text(_figure(p95, 0), style="bold red" if late else ""),
+            *([_figure(None if row.share_bytes is None else row.share_bytes / 1000, 1)] if divided else []),
             row.rung,
             why,
         )

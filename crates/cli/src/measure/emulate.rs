@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
+use mez_core::name::CameraPattern;
 use mez_testbed::scenario_file::{SHIPPED, Scenario};
 use serde_json::{Value, json};
 
@@ -33,19 +34,7 @@ pub(crate) struct EmulateArgs {
 /// answered with what has passed so far. It ends with its input.
 pub(crate) fn run(args: EmulateArgs) -> Result<(), Failure> {
     let scenario = read(&args.scenario)?;
-    if scenario.has_faults_of_hosts() {
-        return Err(Failure::text(format!(
-            "{}: only changes of links can be emulated (megabits_per_second, cut, restore)",
-            args.scenario
-        )));
-    }
-    if scenario.has_shared_media() {
-        return Err(Failure::text(format!(
-            "{}: its cameras share a radio medium, or a queue of which one of them is cut off, which is emulated in virtual time only \
-             (mez bench world); let them share a queue (shared = \"queue\"), or give each a link of its own",
-            args.scenario
-        )));
-    }
+    scenario.check_emulated().map_err(|error| Failure::text(format!("{}: {error}", args.scenario)))?;
     // The threads that are made from here on wake on time.
     wake_on_time();
     let seed = args.seed.unwrap_or(scenario.seed());
@@ -82,9 +71,12 @@ fn read(word: &str) -> Result<Scenario, Failure> {
     let text = match SHIPPED.iter().find(|(name, _)| *name == word) {
         Some((_, text)) => (*text).to_owned(),
         None => fs::read_to_string(Path::new(word)).map_err(|error| {
-            let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+            let runs =
+                |text: &str| text.parse().is_ok_and(|scenario: Scenario| scenario.check_emulated().is_ok());
+            let names: Vec<&str> =
+                SHIPPED.iter().filter(|(_, text)| runs(text)).map(|(name, _)| *name).collect();
             Failure::text(format!(
-                "{word} cannot be read: {error}; give a scenario file, or one of {}",
+                "{word}: it cannot be read ({error}); give the file of a scenario, or one of {}",
                 names.join(", ")
             ))
         })?,
@@ -93,11 +85,17 @@ fn read(word: &str) -> Result<Scenario, Failure> {
 }
 
 fn describe(scenario: &Scenario, seed: u64, relays: &[Relay]) -> Value {
+    let first = scenario.wanted().next().and_then(|wanted| wanted.cameras.parse::<CameraPattern>().ok());
+    let wants = |name: &str| match (&first, name.parse()) {
+        (Some(pattern), Ok(name)) => pattern.matches(&name),
+        _ => true,
+    };
     let cameras = scenario.cameras().zip(relays).enumerate().map(|(index, ((name, spec), relay))| {
         let steps = scenario.timetable(index, seed);
         let steps = steps.steps().map(|(at, rate)| json!([at.as_secs_f64(), rate]));
         json!({
             "name": name,
+            "wanted": wants(name),
             "address": relay.address().to_string(),
             "frames_per_second": (1e5 / spec.interval.as_secs_f64()).round() / 1e5,
             "bits_per_second": steps.collect::<Vec<_>>(),

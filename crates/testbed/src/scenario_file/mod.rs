@@ -111,6 +111,8 @@ impl Sharing {
 /// Something that happens at a moment.
 #[derive(Clone, Copy, Debug)]
 struct Change {
+    /// Which `[[change]]` of the file says so.
+    entry: usize,
     at: Duration,
     what: Happening,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mez_core::contract::Contract;
 
 use super::run::rates;
-use super::{Happening, Scenario, Sharing};
+use super::{Change, Happening, Scenario, ScenarioError, Sharing};
 use crate::channel::timetable::Timetable;
 use crate::world::CameraSpec;
 
@@ -83,26 +83,49 @@ impl Scenario {
         }
     }
 
-    /// Whether cameras share what relays cannot emulate: a radio medium; or a queue of which one of them is cut off.
-    pub fn has_shared_media(&self) -> bool {
-        let cuts = |of: &usize| {
-            let cuts =
-                |what: &Happening| matches!(what, Happening::Cut(cut) | Happening::Restore(cut) if cut == of);
-            self.changes.iter().any(|change| cuts(&change.what))
+    /// Why relays between real brokers cannot do what the file says, by the field that says it.
+    ///
+    /// # Errors
+    /// Cameras share a radio medium, or something happens that is not of the links: hosts that stop or start, clocks that are set. Or a queue
+    /// that cameras share is cut off for some of them only.
+    pub fn check_emulated(&self) -> Result<(), ScenarioError> {
+        let wrong = |field: String, problem: &str| {
+            Err(ScenarioError::Field {
+                field,
+                problem: format!("{problem}; or run it in virtual time: mez bench world"),
+            })
         };
-        match &self.shared {
-            Some((Sharing::Queue, cameras)) => cameras.iter().any(cuts),
-            Some((_, cameras)) => cameras.len() > 1,
-            None => false,
+        let media =
+            self.shared.as_ref().filter(|(sharing, cameras)| *sharing != Sharing::Queue && cameras.len() > 1);
+        if let Some((_, cameras)) = media {
+            let field = format!("camera[{}].link.shared", cameras[0]);
+            return wrong(
+                field,
+                "a radio medium cannot be emulated; let cameras share a queue (shared = \"queue\"), or give each a link of its own",
+            );
         }
-    }
-
-    /// Whether something happens that is not of the links: hosts that stop or start, clocks that are set.
-    pub fn has_faults_of_hosts(&self) -> bool {
         let of_links = |what: &Happening| {
             matches!(what, Happening::Rate(..) | Happening::Cut(_) | Happening::Restore(_))
         };
-        !self.changes.iter().all(|change| of_links(&change.what))
+        if let Some(other) = self.changes.iter().find(|change| !of_links(&change.what)) {
+            return wrong(
+                format!("change[{}]", other.entry),
+                "only changes of links can be emulated: megabits_per_second, or the fault cut or restore",
+            );
+        }
+        let queue = self.shared_queue();
+        let is_cut = |change: &&Change, of: usize| matches!(change.what, Happening::Cut(cut) | Happening::Restore(cut) if cut == of);
+        let cuts = self.changes.iter().filter(|change| queue.iter().any(|of| is_cut(change, *of)));
+        for cut in cuts {
+            let together = self.changes.iter().filter(|change| change.entry == cut.entry);
+            if !queue.iter().all(|of| together.clone().any(|change| is_cut(&change, *of))) {
+                return wrong(
+                    format!("change[{}].camera", cut.entry),
+                    "a queue that cameras share is cut off for all of them; name them all",
+                );
+            }
+        }
+        Ok(())
     }
 }
 
@@ -120,7 +143,7 @@ mod tests {
         let timetable = scenario.timetable(0, 1);
         let rates = [0, 1, 2, 3, 4, 5, 8].map(|second| timetable.rate_at(second * 1_000_000_000) / 1_000_000);
         assert_eq!(rates, [8, 8, 3, 3, 0, 3, 3]);
-        assert!(!scenario.has_faults_of_hosts());
+        assert_eq!(scenario.check_emulated(), Ok(()));
     }
 
     /// A queue that cameras share is one link, whichever of them a change names.
@@ -133,7 +156,7 @@ mod tests {
         assert_eq!(scenario.shared_queue(), [0, 1]);
         assert_eq!(scenario.timetable(0, 1), scenario.timetable(1, 1));
         assert_eq!(scenario.timetable(1, 1).rate_at(3_000_000_000), 3_000_000);
-        assert!(!scenario.has_shared_media());
+        assert_eq!(scenario.check_emulated(), Ok(()));
         assert_eq!(scenario.edge_channels().collect::<Vec<_>>(), ["hall=**"]);
     }
 
@@ -145,5 +168,36 @@ mod tests {
                 .expect("sound");
         assert_eq!(scenario.timetable(0, 3), scenario.timetable(0, 3));
         assert_ne!(scenario.timetable(0, 3), scenario.timetable(0, 4));
+    }
+
+    /// What happens to hosts, radio media, and a queue of which a part is cut off are in virtual time only, and the field says which it is.
+    #[test]
+    fn what_relays_cannot_do_is_named_by_its_field() {
+        let refused = |link: &str, change: &str| {
+            let text = format!(
+                "name = \"x\"\nseconds = 9\n[link]\nshared = \"{link}\"\n[[camera]]\nname = \"dock/a\"\n[[camera]]\nname = \"dock/b\"\n\
+                 [[change]]\nat_s = 2\ncamera = \"dock/*\"\nmegabits_per_second = 3\n[[change]]\nat_s = 3\n{change}\n"
+            );
+            let scenario: Scenario = text.parse().expect("sound");
+            scenario.check_emulated().err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        let all = "camera = \"**\"\nfault = \"cut\"";
+        assert_eq!(refused("queue", all), "");
+        for (link, change, says) in [
+            (
+                "wifi",
+                all,
+                "camera[0].link.shared: a radio medium cannot be emulated; let cameras share a queue",
+            ),
+            ("queue", "camera = \"dock/a\"\nfault = \"cut\"", "change[1].camera: a queue that cameras share"),
+            ("queue", "fault = \"kill_edge\"", "change[1]: only changes of links can be emulated"),
+            ("queue", "camera = \"**\"\nstep_wall_clock_s = 5", "change[1]: only changes of links"),
+        ] {
+            let told = refused(link, change);
+            assert!(
+                told.starts_with(says) && told.ends_with("mez bench world"),
+                "{told:?} does not begin with {says:?}"
+            );
+        }
     }
 }

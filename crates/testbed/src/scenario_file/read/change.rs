@@ -53,8 +53,7 @@ pub(super) struct RawChange {
 }
 
 /// The cameras that a pattern names.
-fn cameras(field: &str, pattern: &str, scenario: &Scenario) -> Result<Vec<usize>, ScenarioError> {
-    let field = format!("{field}.camera");
+pub(super) fn cameras(field: &str, pattern: &str, scenario: &Scenario) -> Result<Vec<usize>, ScenarioError> {
     let parsed: CameraPattern = match pattern.parse() {
         Ok(parsed) => parsed,
         Err(error) => return wrong(field, format!("{error}")),
@@ -69,7 +68,8 @@ fn cameras(field: &str, pattern: &str, scenario: &Scenario) -> Result<Vec<usize>
 }
 
 impl RawChange {
-    pub(super) fn happenings(&self, field: &str, scenario: &Scenario) -> Result<Vec<Change>, ScenarioError> {
+    pub(super) fn happenings(&self, entry: usize, scenario: &Scenario) -> Result<Vec<Change>, ScenarioError> {
+        let field = &*format!("change[{entry}]");
         let at_s = within(&format!("{field}.at_s"), self.at_s, 0.0, scenario.length.as_secs_f64())?;
         let at = Duration::from_secs_f64(at_s);
         let asked =
@@ -81,8 +81,8 @@ impl RawChange {
             let Some(pattern) = &self.camera else {
                 return wrong(field, "this change needs a `camera`: a name, or a pattern such as \"dock/*\"");
             };
-            let named = cameras(field, pattern, scenario)?;
-            Ok(named.into_iter().map(|camera| Change { at, what: what(camera) }).collect())
+            let named = cameras(&format!("{field}.camera"), pattern, scenario)?;
+            Ok(named.into_iter().map(|camera| Change { entry, at, what: what(camera) }).collect())
         };
         if let Some(rate) = self.megabits_per_second {
             let rate = within(&format!("{field}.megabits_per_second"), rate, 0.01, MEGABITS_MAX)?;
@@ -99,9 +99,9 @@ impl RawChange {
             let Some(name) = &self.subscription else {
                 return wrong(field, "this change needs a `subscription`");
             };
-            Ok(vec![Change { at, what: what(place_of(field, name, scenario)?) }])
+            Ok(vec![Change { entry, at, what: what(place_of(field, name, scenario)?) }])
         };
-        let of_all = |what: Happening| Ok(vec![Change { at, what }]);
+        let of_all = |what: Happening| Ok(vec![Change { entry, at, what }]);
         match fault {
             RawFault::Cut => of_cameras(&Happening::Cut),
             RawFault::Restore => of_cameras(&Happening::Restore),

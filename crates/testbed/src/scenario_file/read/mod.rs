@@ -134,11 +134,13 @@ impl FromStr for Scenario {
             if scenario.subscriptions.iter().any(|(name, _)| *name == subscription.name) {
                 return wrong(format!("{field}.name"), format!("{:?} is there twice", subscription.name));
             }
-            scenario.subscriptions.push((subscription.name.clone(), subscription.spec(&field)?));
+            let spec = subscription.spec(&field)?;
+            change::cameras(&format!("{field}.cameras"), &spec.cameras, &scenario)?;
+            scenario.subscriptions.push((subscription.name.clone(), spec));
             scenario.profiles.push(subscription.profile(&field)?);
         }
-        for (index, change) in raw.change.iter().enumerate() {
-            let changes = change.happenings(&format!("change[{index}]"), &scenario)?;
+        for (entry, change) in raw.change.iter().enumerate() {
+            let changes = change.happenings(entry, &scenario)?;
             scenario.changes.extend(changes);
         }
         for (index, expectation) in raw.expect.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! `[[subscription]]`.
 
-use mez_core::contract::Contract;
+use mez_core::contract::{Contract, ContractError};
 use mez_core::name::CameraPattern;
 use serde::Deserialize;
 
@@ -60,7 +60,12 @@ impl RawSubscription {
         let (accuracy_floor, priority) = (self.accuracy, self.priority.unwrap_or(0));
         spec.contract = Contract { latency_bound, accuracy_floor, priority, ..Contract::default() };
         if let Err(error) = spec.contract.validate() {
-            return wrong(field, error.to_string());
+            let named = match error {
+                ContractError::LatencyBound => "latency_ms",
+                ContractError::AccuracyFloor { .. } => "accuracy",
+                ContractError::OnTimeShare { .. } | ContractError::MinFps { .. } => "contract",
+            };
+            return wrong(format!("{field}.{named}"), error.to_string());
         }
         spec.replies = self.replies;
         Ok(spec)

@@ -57,6 +57,14 @@ fn what_makes_no_sense_is_named_by_its_field() {
             "change[0].camera: \"yard/*\" names no camera",
         ),
         ("[[change]]\nat_s = 1\ncamera = \"**\"\n", "change[0]: give exactly one of"),
+        (
+            "[[subscription]]\nname = \"t\"\ncameras = \"yard/*\"\n",
+            "subscription[1].cameras: \"yard/*\" names no camera of this scenario",
+        ),
+        (
+            "[[subscription]]\nname = \"t\"\ncameras = \"**\"\nlatency_ms = 0\n",
+            "subscription[1].latency_ms: the latency bound is 0",
+        ),
         ("[[change]]\nat_s = 1\nfault = \"explode\"\n", "unknown variant `explode`"),
         (
             "[[expect]]\nsubscription = \"t\"\nframes_min = 1\n",
