@@ -329,7 +329,7 @@ impl Monitor {
                 format!("the link carries {}; {wanted} needs {:.1} {how}", megabits(rate), needed / 1e6)
             }
             Some(rate) => format!(
-                "the link carries {} and {wanted} needs {:.1} {how}, but the link is too unsteady",
+                "the link carries {} and {wanted} needs {:.1} {how}, but the link is too unsteady, or frames take too long to be made",
                 megabits(rate),
                 needed / 1e6
             ),
