@@ -14,15 +14,15 @@
 
 mod bits;
 mod decode;
-mod encode;
 mod native;
+mod openh264;
 mod rate;
 mod slice;
 #[cfg(test)]
 mod tests;
 
 pub use decode::H264Decoder;
-pub use encode::{H264Encoder, H264Frame, Wanted};
+pub use openh264::{H264Encoder, H264Frame, Wanted};
 
 use thiserror::Error;
 
