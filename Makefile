@@ -5,16 +5,22 @@
 PYTHON ?=
 # Arguments of `mez demo`, `mez bench` and `make fuzz`: make demo ARGS="--seconds 30 --headless".
 ARGS ?=
+# Features of the build beyond the usual: make build FEATURES=x264 (needs libx264-dev, and puts the build under the GPL).
+FEATURES ?=
+# All but x264, which needs a library that tests do without; where pkg-config finds it, what tests at length has that too.
+FEATURES_TESTED := --features mez-cli/bench
+FEATURES_FOUND := $(shell pkg-config --exists x264 2>/dev/null && echo --features x264)
 # A build on a clean machine must not choose new versions.
 LOCKED := $(if $(CI),--locked)
 
 export PYTHON
+export FEATURES
 # rustup adds cargo to the PATH of new shells only.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build test test-rust test-model test-fuzz test-python prove demo demo-video profile bench lint fmt fuzz clean
+.PHONY: help setup build test test-rust test-x264 test-model test-fuzz test-python prove demo demo-video profile bench lint fmt fuzz clean
 
 help: ## list the targets
 	@echo 'Mez: camera frames for vision applications, on time. First: make demo, make test.'
@@ -32,7 +38,14 @@ build: setup ## build everything; afterwards .venv/bin/mez is the command
 test: test-rust test-model test-fuzz test-python ## run all tests
 
 test-rust: setup ## run the tests of the Rust crates
-	cargo test --workspace --all-features $(LOCKED)
+	cargo test --workspace $(FEATURES_TESTED) $(LOCKED)
+
+# No part of `make test`: needs libx264 and its header (apt-get install libx264-dev).
+test-x264: setup ## run the tests of H.264 also with x264, for which libx264-dev has to be there
+	cargo test -p mez-media --features x264 $(LOCKED)
+	cargo test -p mez-node --features x264 --lib $(LOCKED) -- codec
+	cargo test -p mez-node --features x264 --test chains $(LOCKED)
+	cargo test -p mez-cli --features x264 --test commands $(LOCKED) -- remedy
 
 # Every interleaving up to this many preemptions: 2 takes seconds, 3 half a minute, no limit hours.
 test-model: export LOOM_MAX_PREEMPTIONS ?= 2
@@ -51,9 +64,9 @@ prove: export MEZ_POWER_CUTS ?= 5000
 prove: export MEZ_KILLS ?= 50
 prove: export MEZ_ROUND_TRIPS ?= 10000
 prove: setup ## run the random tests at length: 10,000 worlds and streams, 5,000 power cuts, 50 kills of each broker
-	cargo test --release -p mez-media --test stream $(LOCKED)
+	cargo test --release -p mez-media $(FEATURES_FOUND) --test stream $(LOCKED)
 	cargo test --release -p mez-testbed --test seeds --test power_cuts --test damaged_logs --test planted $(LOCKED) -- --nocapture
-	cargo test -p mez-cli --all-features --test logs $(LOCKED) -- --nocapture
+	cargo test -p mez-cli --features bench --test logs $(LOCKED) -- --nocapture
 
 demo: build $(if $(findstring --video,$(ARGS)),,demo-video) ## run cameras, edge and a people detector on a real video
 	.venv/bin/mez demo $(ARGS)

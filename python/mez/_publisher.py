@@ -198,6 +198,7 @@ def publisher(
     frame_bytes_max: int = FRAME_BYTES_MAX,
     state: arguments.StrPath | None = None,
     link: str = "auto",
+    h264_encoder: str = "openh264",
     log_dir: arguments.StrPath | None = None,
     log_key: arguments.StrPath | None = None,
     log_disk_bytes: int = arguments.LOG_DISK_BYTES,
@@ -229,6 +230,7 @@ def publisher(
             own keys, a folder that ends with it.
         link: What carries the frames: `"quic"`, `"tcp"` (TLS over TCP), or `"auto"`: QUIC, and TCP where UDP
             does not get through.
+        h264_encoder: What makes H.264: `"openh264"`, or `"x264"` in builds that have it.
         log_dir: The folder in which frames outlive this process, encrypted. Default: they are kept in memory
             only.
         log_key: The file of the log's key, made by `mez keys log`. Else `MEZ_LOG_KEY`, else `log.key` in the
@@ -265,10 +267,11 @@ def publisher(
             "broker",
             "both edge and broker were given; a separate broker has its own edge, so give broker alone",
         )
-    if broker is not None and (log_dir is not None or link != "auto"):
+    if broker is not None and (log_dir is not None or link != "auto" or h264_encoder != "openh264"):
         raise arguments.invalid(
             "broker",
-            "a separate broker has its own link and log; give link and log_dir to `mez camera` instead",
+            "a separate broker has its own link, log and encoder; give link, log_dir and h264_encoder to "
+            "`mez camera` instead",
         )
     edges: list[str] = []
     for each in () if broker is not None else arguments.edges(edge) or _edges_of_environment():
@@ -288,6 +291,7 @@ def publisher(
         frame_bytes_max=arguments.whole("frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING),
         state=arguments.optional_path("state", state),
         link=arguments.text("link", link),
+        h264_encoder=arguments.text("h264_encoder", h264_encoder),
         log_on_disk=arguments.log_on_disk(log_dir, log_key, log_disk_bytes, log_disk_age, durability),
         history_share=_share(history_share),
     )

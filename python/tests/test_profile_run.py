@@ -14,7 +14,7 @@ import pytest
 
 from mez import _native
 from mez.apps.boxes import Box
-from mez.errors import Error
+from mez.errors import ArgumentError, Error
 from mez.profile import app as apps
 from mez.profile import coding, document, footage, main, shipped
 from mez.profile.crew import Crew, Job
@@ -23,6 +23,7 @@ from mez.profile.families import DEFAULT, NAMES, family
 from mez.profile.make import make
 from mez.profile.measure import Measurement, add_noise, measure
 from mez.profile.score import UndefinedAccuracyError
+from mez.profile.store import Store
 
 Image = npt.NDArray[np.uint8]
 
@@ -147,6 +148,16 @@ def test_frames_left_out_are_not_sent_and_the_last_one_stays(video: Path, app_fi
     assert third.found[4] == third.found[3] == every.found[3] != every.found[4]
     still = measure("knobs/diff72/png", scene, app, range(12))
     assert len(still.size_bytes) == 1, "nothing changes by 72 %"
+
+
+def test_what_another_encoder_of_h264_makes_is_measured_apart(
+    video: Path, app_file: Path, tmp_path: Path
+) -> None:
+    """And one that this build has not is refused before anything is measured."""
+    scene, app = footage.read(video), apps.load(f"{app_file}:bright")
+    assert Store(tmp_path, scene, app, "x264").folder != Store(tmp_path, scene, app).folder
+    with pytest.raises(ArgumentError, match="openh264 or x264"):
+        Crew(Job(video, f"{app_file}:bright", None, None, tmp_path, h264_encoder="x265"), 1)
 
 
 def test_an_unknown_rung_and_an_unknown_family_are_named(video: Path) -> None:

@@ -8,7 +8,7 @@ use mez_core::controller::named::PolicyName;
 use mez_core::log::LogConfig;
 use mez_core::name::CameraName;
 use mez_node::api::socket::{Which, default_path};
-use mez_node::camera::{CameraOptions, Transport};
+use mez_node::camera::{CameraOptions, H264Library, Transport};
 use mez_node::feed::feed;
 use mez_node::identity::{KeyFolder, Name, Role};
 use mez_node::ports::EdgeAddress;
@@ -47,6 +47,9 @@ pub(crate) struct CameraArgs {
     /// What chooses how frames are made smaller, where applications let them be: quantile; to be compared with, pi, awstream or none
     #[arg(long, value_name = "POLICY", default_value_t = PolicyName::Quantile)]
     policy: PolicyName,
+    /// What makes H.264: openh264; or x264, in builds that have it
+    #[arg(long, value_name = "ENCODER", default_value_t = H264Library::Openh264)]
+    h264_encoder: H264Library,
     /// Folder of keys [default: $MEZ_KEYS, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
@@ -116,6 +119,7 @@ pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
     options.frame_bytes_max = args.frame_bytes_max;
     options.transport = args.link.into();
     options.policy = args.policy;
+    options.h264 = args.h264_encoder;
     options.state = args.state;
     options.persist = args.persist.options(args.keys.as_deref())?;
     options.history_share = args.history_share;

@@ -168,6 +168,9 @@ fn what_cannot_be_done_is_said_with_the_remedy() {
     let other = other.path().join("nothing").display().to_string();
     fs::write(folder.join("sound.wav"), b"RIFF").unwrap();
 
+    let (encoder, about_it) =
+        if cfg!(feature = "x264") { ("x265", "openh264 or x264") } else { ("x264", "libx264-dev") };
+
     let table: &[(&[&str], &str)] = &[
         (
             &["edge", "--listen", &taken, "--grpc", "off", "--enrol", "off", "--socket", "a.sock"],
@@ -182,6 +185,7 @@ fn what_cannot_be_done_is_said_with_the_remedy() {
         (&["camera", "dock/cam1", "--edge", "a:b:c:d/"], "HOST"),
         (&["camera", "dock/cam1", "--edge", &link, "--source", "missing.mp4"], "missing.mp4"),
         (&["camera", "dock/cam1", "--edge", &link, "--source", "sound.wav"], "sound.wav"),
+        (&["camera", "dock/cam1", "--edge", &link, "--h264-encoder", encoder], about_it),
         (&["subscribe", "dock/cam*", "--edge", &grpc], "one whole segment"),
         (&["subscribe", "dock/*", "--edge", &grpc, "--accuracy", "1.5"], "accuracy"),
         (&["subscribe", "dock/*", "--edge", &grpc, "--latency-ms", "0"], "latency"),

@@ -1,7 +1,7 @@
 //! Pixels: what Mez does to the inside of a frame.
 //!
-//! This is the only crate with native code (libjpeg-turbo and openh264, built from source and linked statically). It knows
-//! nothing of brokers, sockets or clocks, and does no I/O.
+//! This is the only crate with native code (libjpeg-turbo and openh264, built from source and linked statically; with the feature `x264`
+//! the system's libx264). It knows nothing of brokers, sockets or clocks, and does no I/O.
 //!
 //! | module | what it does |
 //! | --- | --- |

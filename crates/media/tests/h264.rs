@@ -1,7 +1,7 @@
 //! H.264: what is decoded is what was coded, within its budget, whatever got lost or was thrown away.
 
 use mez_core::setting::Quantiser;
-use mez_media::h264::{H264Decoder, H264Encoder, H264Error, H264Frame, Wanted};
+use mez_media::h264::{H264Decoder, H264Encoder, H264Error, H264Frame, Library, Wanted};
 use mez_media::{Image, ImageView, PixelFormat, Yuv420};
 
 /// A textured background over which a square moves; `shake` moves everything.
@@ -47,51 +47,85 @@ fn distance(image: &Image, picture: &Yuv420) -> f64 {
 
 #[test]
 fn frames_come_back() {
-    let mut encoder = H264Encoder::new(96, 64).unwrap();
-    let mut decoder = H264Decoder::new(1 << 16);
-    for number in 0..40 {
-        let wanted = if number == 0 { Wanted::Independent } else { Wanted::Previous };
-        let (picture, frame) = encode(&mut encoder, number as u32, number, wanted, None);
-        assert_eq!(frame.refers, number.checked_sub(1));
-        let image = decoder.decode(&frame.payload, number, frame.refers).unwrap();
-        assert!(distance(image, &picture) < 6.0, "{number}: {}", distance(image, &picture));
-        encoder.acknowledge(number);
+    // A side that is no multiple of sixteen is cropped.
+    for (library, size) in Library::ALL.iter().flat_map(|library| [(library, (96, 64)), (library, (74, 50))])
+    {
+        let mut encoder = H264Encoder::by(*library, size.0, size.1).unwrap();
+        let mut decoder = H264Decoder::new(1 << 16);
+        for number in 0..40 {
+            let wanted = if number == 0 { Wanted::Independent } else { Wanted::Previous };
+            let (picture, frame) = encode(&mut encoder, number as u32, number, wanted, None);
+            assert_eq!(frame.refers, number.checked_sub(1));
+            let image = decoder.decode(&frame.payload, number, frame.refers).unwrap();
+            let distance = distance(image, &picture);
+            assert!(distance < 6.0, "{library}, {number}: {distance}");
+            encoder.acknowledge(number);
+        }
     }
 }
 
 /// Pictures are thrown away and coded again, and those that are sent decode all the same.
 #[test]
 fn budgets_hold_and_nothing_drifts() {
-    let mut encoder = H264Encoder::new(160, 96).unwrap();
-    let mut decoder = H264Decoder::new(1 << 16);
-    let (mut again, mut chains) = (0, 0);
-    for number in 0..200u64 {
-        let most = [3000, 700, 1500, 400][(number / 13 % 4) as usize];
-        let wanted = if number == 0 { Wanted::Independent } else { Wanted::Previous };
-        let shake = if number % 50 > 40 { number as u32 } else { 0 };
-        let picture = scene(160, 96, number as u32, shake);
-        let frame = encoder
-            .encode(&picture.view().unwrap(), number, wanted, Quantiser::clamped(20), Some(most))
-            .unwrap();
-        assert!(frame.fits && frame.payload.len() <= most, "{number}: {} of {most}", frame.payload.len());
-        again += u32::from(frame.attempts > 1);
-        chains += u32::from(frame.refers.is_none());
-        let image = decoder.decode(&frame.payload, number, frame.refers).unwrap();
-        assert!(distance(image, &picture) < 25.0, "{number}: {}", distance(image, &picture));
-        encoder.acknowledge(number);
+    for library in Library::ALL {
+        let mut encoder = H264Encoder::by(*library, 160, 96).unwrap();
+        let mut decoder = H264Decoder::new(1 << 16);
+        let (mut again, mut chains) = (0, 0);
+        for number in 0..200u64 {
+            let most = [3000, 700, 1500, 400][(number / 13 % 4) as usize];
+            let wanted = if number == 0 { Wanted::Independent } else { Wanted::Previous };
+            let shake = if number % 50 > 40 { number as u32 } else { 0 };
+            let picture = scene(160, 96, number as u32, shake);
+            let frame = encoder
+                .encode(&picture.view().unwrap(), number, wanted, Quantiser::clamped(20), Some(most))
+                .unwrap();
+            let bytes = frame.payload.len();
+            assert!(frame.fits && bytes <= most, "{library}, {number}: {bytes} of {most}");
+            again += u32::from(frame.attempts > 1);
+            chains += u32::from(frame.refers.is_none());
+            let image = decoder.decode(&frame.payload, number, frame.refers).unwrap();
+            let distance = distance(image, &picture);
+            assert!(distance < 25.0, "{library}, {number}: {distance}");
+            encoder.acknowledge(number);
+        }
+        assert!(again > 10, "{library}: {again} pictures did not fit at once");
+        assert_eq!(chains, 1, "{library}: no independent picture was needed");
     }
-    assert!(again > 10, "{again} pictures did not fit at once");
-    assert_eq!(chains, 1, "no independent picture was needed");
+}
+
+/// A rung names the quantiser, so it has to be the one that was asked for: six steps coarser double the step, and take fewer bytes.
+#[test]
+fn every_quantiser_is_what_it_says() {
+    for library in Library::ALL {
+        let mut encoder = H264Encoder::by(*library, 160, 96).unwrap();
+        let picture = scene(160, 96, 0, 0);
+        let sizes = (10..=51u8).map(|quantiser| {
+            let view = picture.view().unwrap();
+            let number = quantiser.into();
+            let quantiser = Quantiser::clamped(quantiser);
+            let frame = encoder.encode(&view, number, Wanted::Independent, quantiser, None).unwrap();
+            assert_eq!(frame.quantiser, quantiser);
+            frame.payload.len()
+        });
+        let sizes: Vec<usize> = sizes.collect();
+        // Towards the coarsest there is little left to save.
+        let halves = sizes.iter().zip(&sizes[6..]).take(20).all(|(fine, coarse)| *coarse < fine * 3 / 4);
+        let shrinks = sizes.windows(7).all(|seven| seven[6] < seven[0]);
+        assert!(halves && shrinks, "{library}: {sizes:?}");
+    }
 }
 
 #[test]
 fn a_size_that_cannot_be_coded_is_refused() {
-    for (width, height) in [(0, 0), (14, 64), (65, 64), (64, 63), (4000, 64), (3840, 3840)] {
-        assert_eq!(H264Encoder::new(width, height).unwrap_err(), H264Error::Size { width, height });
+    for library in Library::ALL {
+        for (width, height) in [(0, 0), (14, 64), (65, 64), (64, 63), (4000, 64), (3840, 3840)] {
+            let refused = H264Encoder::by(*library, width, height).unwrap_err();
+            assert_eq!(refused, H264Error::Size { width, height });
+        }
+        let mut encoder = H264Encoder::by(*library, 64, 64).unwrap();
+        let picture = scene(32, 64, 0, 0);
+        let result =
+            encoder.encode(&picture.view().unwrap(), 0, Wanted::Independent, Quantiser::clamped(30), None);
+        assert!(matches!(result, Err(H264Error::Size { .. })));
     }
-    let mut encoder = H264Encoder::new(64, 64).unwrap();
-    let picture = scene(32, 64, 0, 0);
-    let result =
-        encoder.encode(&picture.view().unwrap(), 0, Wanted::Independent, Quantiser::clamped(30), None);
-    assert!(matches!(result, Err(H264Error::Size { .. })));
 }

@@ -11,6 +11,7 @@ use common::{hash, picture};
 use mez_core::frame::{Encoding, Reference, Sequence};
 use mez_core::setting::{Form, Setting};
 use mez_core::units::Instant;
+use mez_media::h264::Library;
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::region::Region;
 use mez_media::stream::{
@@ -183,9 +184,9 @@ fn hands_on(
     }
 }
 
-fn play(steps: &[Step]) -> Result<(), String> {
+fn play(steps: &[Step], h264: Library) -> Result<(), String> {
     let (width, height) = (64, 48);
-    let mut encoder = StreamEncoder::new(PIXELS_MAX).unwrap();
+    let mut encoder = StreamEncoder::new(PIXELS_MAX).unwrap().with_h264(h264);
     let new = || StreamDecoder::new(PIXELS_MAX);
     let (mut witness, mut receiver, mut late, mut reordered) = (new(), new(), None, new());
     let (mut declared, mut edge) = (Declared::default(), Transcoder::new(PIXELS_MAX).unwrap());
@@ -314,8 +315,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
-    fn whatever_is_shown_is_what_the_rung_says(steps in steps()) {
-        if let Err(error) = play(&steps) {
+    fn whatever_is_shown_is_what_the_rung_says(steps in steps(), h264 in prop::sample::select(Library::ALL)) {
+        if let Err(error) = play(&steps, h264) {
             prop_assert!(false, "{}", error);
         }
     }

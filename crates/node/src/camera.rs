@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
 use crate::clock::{anchor, monotonic_now, sleep_until};
+pub use crate::codec::H264Library;
 use crate::codec::{Codec, Made};
 use crate::identity::Credentials;
 use crate::identity::tls::TlsConfigError;
@@ -55,6 +56,8 @@ pub struct CameraOptions {
     pub transport: Transport,
     /// What chooses the rungs of live frames. Default [`PolicyName::Quantile`].
     pub policy: PolicyName,
+    /// What makes H.264 of live frames. Default openh264; a build with the feature `x264` has that as well.
+    pub h264: H264Library,
     /// The log's budget. Default 256 MiB.
     pub log: LogConfig,
     /// The largest payload that is taken, in bytes. Default 32 MiB.
@@ -76,6 +79,7 @@ impl CameraOptions {
             credentials,
             transport: Transport::default(),
             policy: PolicyName::default(),
+            h264: H264Library::default(),
             log: LogConfig::default(),
             frame_bytes_max: FRAME_BYTES_MAX,
             state: None,
@@ -194,6 +198,7 @@ impl CameraBroker {
         let driver = Driver {
             broker,
             shared: Arc::clone(&shared),
+            h264: options.h264,
             state,
             anchor,
             dialler,
@@ -386,6 +391,7 @@ fn read_profile(camera: &CameraName, hash: ProfileHash, bytes: &[u8]) -> Option<
 struct Driver {
     broker: Broker,
     shared: Arc<Shared>,
+    h264: H264Library,
     state: CameraState,
     anchor: ClockAnchor,
     dialler: Dialler,
@@ -510,13 +516,13 @@ impl Driver {
                 let frame = transform.frame.meta.id;
                 self.trace = CameraTrace::default();
                 self.trace.stamp(Stage::Chosen, monotonic_now());
-                if !begin(&self.shared.camera, &mut self.codec, transform) {
+                if !begin(&self.shared.camera, self.h264, &mut self.codec, transform) {
                     self.broker.handle_transformed(monotonic_now(), frame, Transformed::Failed);
                 }
             }
             CameraOutput::TransformPast { ticket, transform } => {
                 self.past_ticket = ticket;
-                if !begin(&self.shared.camera, &mut self.past_codec, transform) {
+                if !begin(&self.shared.camera, self.h264, &mut self.past_codec, transform) {
                     self.broker.handle_past_transformed(monotonic_now(), ticket, Transformed::Failed);
                 }
             }
@@ -603,11 +609,12 @@ impl Driver {
 /// Gives work to a codec, which is started if there is none.
 fn begin(
     camera: &CameraName,
+    h264: H264Library,
     codec: &mut Option<(Codec, mpsc::Receiver<Made>)>,
     transform: Box<Transform>,
 ) -> bool {
     if codec.is_none() {
-        match Codec::start(camera.as_str()) {
+        match Codec::start(camera.as_str(), h264) {
             Ok(started) => *codec = Some(started),
             Err(error) => error!(%camera, %error, "no thread for the codec"),
         }

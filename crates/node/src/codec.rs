@@ -9,6 +9,7 @@ use std::time::Duration;
 use mez_core::broker::camera::{News, Transform, Transformed};
 use mez_core::frame::{Encoding, Frame, FrameId, Reference};
 use mez_core::units::Instant;
+pub use mez_media::h264::Library as H264Library;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{Outcome, Predict, Request, Source, StreamEncodeError, StreamEncoder};
 use mez_media::worker::{Worker, WorkerError};
@@ -51,8 +52,8 @@ pub(crate) struct Codec {
 
 impl Codec {
     /// Starts the thread that hands work to the codec and waits for it, no longer than it may take.
-    pub(crate) fn start(camera: &str) -> io::Result<(Self, mpsc::Receiver<Made>)> {
-        Self::start_with(camera, Worker::new("mez encode", encoder))
+    pub(crate) fn start(camera: &str, h264: H264Library) -> io::Result<(Self, mpsc::Receiver<Made>)> {
+        Self::start_with(camera, Worker::new("mez encode", move || encoder(h264)))
     }
 
     fn start_with(camera: &str, worker: Work) -> io::Result<(Self, mpsc::Receiver<Made>)> {
@@ -117,12 +118,12 @@ fn run(
 }
 
 /// The state and the work of a codec's thread.
-fn encoder() -> impl FnMut(Box<Transform>) -> Result<Transformed, MakeError> {
+fn encoder(h264: H264Library) -> impl FnMut(Box<Transform>) -> Result<Transformed, MakeError> {
     let mut state: Option<StreamEncoder> = None;
     move |transform| {
         let encoder = match &mut state {
             Some(encoder) => encoder,
-            None => state.insert(StreamEncoder::new(PIXELS_MAX_DEFAULT)?),
+            None => state.insert(StreamEncoder::new(PIXELS_MAX_DEFAULT)?.with_h264(h264)),
         };
         make(encoder, &transform)
     }
@@ -197,10 +198,10 @@ mod tests {
     use crate::clock::anchor;
 
     /// An encoder that panics at the first frame of video, or of any chain, and hangs at the first after that.
-    fn unwell(tiles_too: bool) -> Work {
+    fn unwell(tiles_too: bool, h264: H264Library) -> Work {
         let tried = Arc::new(AtomicUsize::new(0));
         Worker::new("unwell", move || {
-            let (mut encode, tried) = (encoder(), Arc::clone(&tried));
+            let (mut encode, tried) = (encoder(h264), Arc::clone(&tried));
             move |transform: Box<Transform>| {
                 let video = matches!(transform.setting.form, Form::H264(_));
                 if video || tiles_too && transform.setting.is_chained() {
@@ -219,8 +220,9 @@ mod tests {
     /// JPEG, and then as video.
     #[test]
     fn a_codec_that_panics_or_hangs_costs_its_frame_and_the_stream_goes_on() {
+        let newest = *H264Library::ALL.last().expect("there is one");
         for (tiles_too, meanwhile, at_least) in [(false, Encoding::Tiles, 20), (true, Encoding::Jpeg, 5)] {
-            let sent = sent_by(unwell(tiles_too));
+            let sent = sent_by(unwell(tiles_too, newest));
             let video = sent.iter().position(|encoding| *encoding == Encoding::H264);
             assert!(sent.len() >= 90, "{} of 100 frames were sent", sent.len());
             let video = video.expect("video never came back");

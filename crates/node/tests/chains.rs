@@ -13,7 +13,7 @@ use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::Contract;
 use mez_core::frame::{ChainLink, Encoding, FrameId};
 use mez_core::subscription::{Delivery, Span};
-use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
+use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, H264Library, Transport};
 use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeSubscription, Served};
 use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::Role;
@@ -58,6 +58,8 @@ impl Site {
         );
         options.state = Some(self.state.path().into());
         options.transport = Transport::Quic;
+        // x264, in a build that has it.
+        options.h264 = *H264Library::ALL.last().expect("there is one");
         // One that was just dropped lets go of its folder a moment later.
         for _ in 0..1000 {
             match CameraBroker::start(options.clone()) {

@@ -73,7 +73,7 @@ impl Publisher {
     /// Starts a camera broker in this process, which sends to the first of `edges` that is there; or connects to one at
     /// `broker`.
     #[new]
-    #[pyo3(signature = (camera, *, edges, broker, keys, quality, log_bytes, frame_bytes_max, state, link, log_on_disk, history_share))]
+    #[pyo3(signature = (camera, *, edges, broker, keys, quality, log_bytes, frame_bytes_max, state, link, h264_encoder, log_on_disk, history_share))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -86,6 +86,7 @@ impl Publisher {
         frame_bytes_max: u32,
         state: Option<PathBuf>,
         link: &str,
+        h264_encoder: &str,
         log_on_disk: Option<LogOnDisk>,
         history_share: f64,
     ) -> PyResult<Self> {
@@ -111,6 +112,8 @@ impl Publisher {
             options.frame_bytes_max = frame_bytes_max;
             options.state = state;
             options.transport = transport(py, link)?;
+            options.h264 =
+                h264_encoder.parse().map_err(|failure| error::argument(py, "h264_encoder", failure))?;
             options.persist = persist::options(py, log_on_disk, keys.as_deref())?;
             options.history_share = history_share;
             let background = background(py)?;

@@ -101,10 +101,13 @@ pub(crate) struct Stream {
 #[pymethods]
 impl Stream {
     #[new]
-    fn new(py: Python<'_>, rung: &str) -> PyResult<Self> {
+    #[pyo3(signature = (rung, h264_encoder="openh264"))]
+    fn new(py: Python<'_>, rung: &str, h264_encoder: &str) -> PyResult<Self> {
         let setting = parse(py, rung)?;
+        let h264 = h264_encoder.parse().map_err(|failure| error::argument(py, "h264_encoder", failure))?;
         let encoder =
             StreamEncoder::new(PIXELS_MAX_DEFAULT).map_err(|failure| Unmade::from(failure).raise(py))?;
+        let encoder = encoder.with_h264(h264);
         let transcoder =
             Transcoder::new(PIXELS_MAX_DEFAULT).map_err(|failure| error::raise(py, "ImageError", failure))?;
         Ok(Self { setting, ends: Mutex::new(Ends { encoder, transcoder, next: 0 }) })

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -45,7 +46,22 @@ Coder = Callable[[str, Footage, Sequence[int]], Iterator[Shown]]
 """Makes frames at a rung: its name, the footage, and which frames somebody wants to see."""
 
 
-def code(rung: str, footage: Footage, wanted: Sequence[int]) -> Iterator[Shown]:
+H264_ENCODER: Final = "openh264"
+"""Makes H.264 where nothing else is asked for."""
+
+
+def require_encoder(h264_encoder: str) -> None:
+    """Make sure that there is such an encoder of H.264.
+
+    Raises:
+        ArgumentError: There is none in this build; says how to get one.
+    """
+    _native.Stream("h264/q30", h264_encoder)
+
+
+def code(
+    rung: str, footage: Footage, wanted: Sequence[int], h264_encoder: str = H264_ENCODER
+) -> Iterator[Shown]:
     """Make frames at a rung of Mez.
 
     Args:
@@ -53,9 +69,11 @@ def code(rung: str, footage: Footage, wanted: Sequence[int]) -> Iterator[Shown]:
         footage: The published frames.
         wanted: Places of frames to be seen, ascending. Rungs whose frames stand for themselves are made of
             these only.
+        h264_encoder: What makes H.264.
 
     Raises:
         RungError: There is no such rung.
+        ArgumentError: There is no such encoder in this build.
     """
     try:
         _, chained, skip = _native.rung_facts(rung, footage.width, footage.height)
@@ -74,7 +92,7 @@ def code(rung: str, footage: Footage, wanted: Sequence[int]) -> Iterator[Shown]:
     seen = set(wanted)
     frame_ns = 1e9 / footage.frames_per_second
     for run in runs:
-        stream = _native.Stream(rung)
+        stream = _native.Stream(rung, h264_encoder)
         for number, place in enumerate(run):
             if number % (skip + 1):
                 yield Shown(place, None, 0.0, None)
@@ -95,10 +113,10 @@ def code(rung: str, footage: Footage, wanted: Sequence[int]) -> Iterator[Shown]:
             yield Shown(place, coded.size_bytes, camera_ms, image)
 
 
-def coder(spec: str | None) -> Coder:
+def coder(spec: str | None, h264_encoder: str = H264_ENCODER) -> Coder:
     """Return the coder of Mez, or another (`MODULE:FUNCTION`) that an experiment compares it with."""
     if spec is None:
-        return code
+        return partial(code, h264_encoder=h264_encoder)
     module, _, name = spec.partition(":")
     found: Coder = getattr(importlib.import_module(module), name)
     return found

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from mez.errors import Error
 from mez.profile import document, families, interval, store, tables
+from mez.profile.coding import H264_ENCODER
 from mez.profile.console import Bar
 from mez.profile.crew import Crew, Job
 from mez.profile.document import Profile, RungProfile
@@ -71,7 +72,14 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     report: Path = options.report or out.with_name(f"{out.stem}-report")
     if not options.families and not options.rungs:
         raise ProfileError("there is nothing to measure; name families (--families) or rungs (--rungs)")
-    job = Job(options.video, options.app, options.strong, options.weak, options.cache)
+    job = Job(
+        options.video,
+        options.app,
+        options.strong,
+        options.weak,
+        options.cache,
+        h264_encoder=options.h264_encoder,
+    )
     with Crew(job, options.workers) as crew, Bar(Console(stderr=True)) as bar:
         footage, app = crew.lead.footage, crew.lead.app
         chosen = [families.family(name, footage.width) for name in options.families]
@@ -275,6 +283,13 @@ def _run_parser(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="SCORE",
         help="from here on it may be an echo of one [its own, or 0.6 of --strong]",
+    )
+    add(
+        "--h264-encoder",
+        default=H264_ENCODER,
+        metavar="ENCODER",
+        help="what makes H.264, as in mez camera --h264-encoder: openh264, or x264 in builds that have it "
+        f"[{H264_ENCODER}]",
     )
     add("--out", type=Path, metavar="FILE", help="the profile [APP-VIDEO.json]")
     add("--report", type=Path, metavar="DIR", help="the report [the profile's name, -report]")

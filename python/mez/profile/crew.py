@@ -13,6 +13,7 @@ from typing import Self
 import cv2
 
 from mez.profile import app as apps
+from mez.profile import coding
 from mez.profile import footage as footages
 from mez.profile import measure as measuring
 from mez.profile.errors import ProfileError
@@ -36,6 +37,7 @@ class Job:
         coders: For rungs of other systems: the first word of their names, and who makes them
             (`MODULE:FUNCTION`).
         frames_max: Most frames that are encoded.
+        h264_encoder: What makes H.264.
     """
 
     video: Path
@@ -45,6 +47,7 @@ class Job:
     cache: Path
     coders: Mapping[str, str] = field(default_factory=dict)
     frames_max: int = footages.FRAMES_MAX
+    h264_encoder: str = coding.H264_ENCODER
 
 
 class Hand:
@@ -54,9 +57,11 @@ class Hand:
         # Several processes share the machine; one thread each keeps times comparable.
         cv2.setNumThreads(1)
         self._coders = job.coders
+        coding.require_encoder(job.h264_encoder)
+        self._h264_encoder = job.h264_encoder
         self.app = apps.load(job.app, job.strong, job.weak)
         self.footage = footages.read(job.video, job.cache, job.frames_max)
-        self.store = Store(job.cache, self.footage, self.app)
+        self.store = Store(job.cache, self.footage, self.app, job.h264_encoder)
 
     def measure(self, rung: str, places: Sequence[int]) -> Measurement:
         """Measure a rung on these frames at least; what is known already is not done again."""
@@ -69,7 +74,7 @@ class Hand:
             result = measuring.noisy(self.footage, self.app, places, known)
         else:
             coder = self._coders.get(rung.partition("/")[0])
-            result = measuring.measure(rung, self.footage, self.app, places, known, coder)
+            result = measuring.measure(rung, self.footage, self.app, places, known, coder, self._h264_encoder)
         self.store.put(result)
         return result
 

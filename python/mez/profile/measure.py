@@ -11,7 +11,7 @@ import numpy as np
 from mez import _native
 from mez.apps.boxes import Box
 from mez.profile.app import App
-from mez.profile.coding import coder
+from mez.profile.coding import H264_ENCODER, coder
 from mez.profile.errors import FormatError
 from mez.profile.footage import Footage, Image
 
@@ -89,6 +89,7 @@ def measure(
     wanted: Sequence[int],
     known: Measurement | None = None,
     coder_spec: str | None = None,
+    h264_encoder: str = H264_ENCODER,
 ) -> Measurement:
     """Measure a rung.
 
@@ -99,6 +100,7 @@ def measure(
         wanted: Places of the frames to be searched, ascending.
         known: What an earlier call found; only what is missing is searched.
         coder_spec: Another coder than Mez's own.
+        h264_encoder: What makes H.264 in Mez's own.
     """
     before = known.found if known is not None else {}
     # Boxes from the cache are rounded; all results are, so that a resumed run equals an uninterrupted one.
@@ -106,7 +108,7 @@ def measure(
     due = set(wanted)
     screen: Image | None = None
     searched: list[Box] | None = None
-    for shown in coder(coder_spec)(rung, footage, wanted):
+    for shown in coder(coder_spec, h264_encoder)(rung, footage, wanted):
         result.frames += 1
         if shown.size_bytes is not None:
             result.size_bytes.append(shown.size_bytes)

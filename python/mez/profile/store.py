@@ -1,6 +1,7 @@
 """Measurements on disk, so that a profile that was interrupted goes on where it was.
 
-One folder for each video, application and version; one file for each rung, which appears whole or not at all.
+One folder for each video, application, version and encoder of H.264; one file for each rung, which appears
+whole or not at all.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mez.profile.app import App
+from mez.profile.coding import H264_ENCODER
 from mez.profile.errors import FormatError
 from mez.profile.footage import Footage
 from mez.profile.measure import Measurement, version
@@ -32,10 +34,13 @@ class Store:
         root: Folder of all caches.
         footage: The frames.
         app: The application.
+        h264_encoder: What makes H.264.
     """
 
-    def __init__(self, root: Path, footage: Footage, app: App) -> None:
+    def __init__(self, root: Path, footage: Footage, app: App, h264_encoder: str = H264_ENCODER) -> None:
         decides = [footage.key, app.sha256, app.thresholds.weak, version()]
+        if h264_encoder != H264_ENCODER:
+            decides.append(h264_encoder)
         key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
         self.folder = root / f"found-{key[:24]}"
 

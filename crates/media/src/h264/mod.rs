@@ -1,4 +1,5 @@
-//! H.264 with a byte budget for every frame, and with references that survive losses. Built on openh264.
+//! H.264 with a byte budget for every frame, and with references that survive losses. Built on openh264, and where the feature
+//! `x264` is on and a camera asks for it, with x264 as the encoder ([`Library`]); one decoder takes what either makes.
 //!
 //! **The budget.** The quantiser is chosen by what earlier pictures took (`rate`); a picture that takes more than its budget is
 //! thrown away and coded again, coarser. openh264 cannot undo a picture, but it can predict the next one from a long-term
@@ -9,20 +10,28 @@
 //! disagree on what is kept, silently. Here each predicted picture gets a header under which what a decoder keeps depends on
 //! the frames that it got and on nothing else (`slice`). The entropy-coded data stay as they are.
 //!
+//! **x264** can be told to forget its newest pictures, one or many, and then predicts from the newest that is left. So a second
+//! attempt is always predicted from the same picture as the first, and a loss is recovered from with any of the last
+//! pictures, sixteen or fewer large ones, that was acknowledged and still has its place at the receiver (`x264`).
+//!
 //! **After a loss** the next picture is predicted from one that arrived, at a fraction of the bytes of an independent one.
 //! The decoder checks, for every picture, that what it holds at the place referred to is the frame that is meant.
 
 mod bits;
 mod decode;
+mod encode;
 mod native;
 mod openh264;
 mod rate;
+mod receiver;
 mod slice;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "x264")]
+mod x264;
 
 pub use decode::H264Decoder;
-pub use openh264::{H264Encoder, H264Frame, Wanted};
+pub use encode::{H264Encoder, H264Frame, Library, LibraryError, Wanted};
 
 use thiserror::Error;
 
@@ -43,7 +52,7 @@ pub enum H264Error {
         height: u32,
     },
     /// The codec reports an error.
-    #[error("openh264 failed in {call} with status {status}; start it anew with an independent frame")]
+    #[error("the H.264 codec failed in {call} with status {status}; start it anew with an independent frame")]
     Codec {
         /// The call that failed.
         call: &'static str,

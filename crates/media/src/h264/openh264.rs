@@ -1,45 +1,18 @@
-//! The encoder of one stream of pictures of one size.
+//! The encoder of one stream of pictures of one size, on openh264.
 
-use bytes::Bytes;
-use mez_core::setting::{Quantiser, h264_takes};
+use mez_core::setting::Quantiser;
 
-use super::H264Error;
 use super::bits::units;
+use super::encode::Coder;
 use super::native::NativeEncoder;
-use super::rate::{Model, QUANTISER_MAX};
+use super::rate::{ATTEMPTS_MAX, Model, QUANTISER_MAX};
+use super::receiver::Receiver;
 use super::slice::{self, Kind, Mark, Place, SLOTS};
+use super::{H264Error, H264Frame, Wanted};
 use crate::image::Yuv420View;
 
-/// How often a picture is coded to fit its budget; the last time at the coarsest quantiser.
-const ATTEMPTS_MAX: u32 = 5;
 /// A header of ours may be longer than openh264's by this.
 const HEADER_BYTES_MORE: usize = 4;
-
-/// What a picture is to be predicted from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// Nothing.
-    Independent,
-    /// The frame sent before, or what comes nearest to it.
-    Previous,
-    /// A frame that has been acknowledged; this one or any other.
-    Acknowledged(u64),
-}
-
-/// A coded picture.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct H264Frame {
-    /// The bytes to send (annex B).
-    pub payload: Bytes,
-    /// The quantiser that it was coded with.
-    pub quantiser: Quantiser,
-    /// The frame that it is predicted from: the one sent before it, or one that has been acknowledged. `None`: it begins a chain.
-    pub refers: Option<u64>,
-    /// Whether it is within its budget. If not, nothing smaller can be had at this size.
-    pub fits: bool,
-    /// How often it was coded.
-    pub attempts: u32,
-}
 
 /// A picture that openh264 may predict from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,24 +43,9 @@ impl Mirror {
     }
 }
 
-/// What the receiver holds, by the frames that were sent.
-#[derive(Debug, Default)]
-struct Receiver {
-    slots: [Option<u64>; SLOTS],
-    /// The frame sent last, unless it is known to be lost.
-    last: Option<u64>,
-    /// The first of the frames that each need the one before, up to the last: losses before it do not matter any more.
-    unbroken_from: u64,
-    /// The frame_num of the frame sent last.
-    frame_num: u32,
-    /// Whether it was sent an independent frame.
-    started: bool,
-}
-
 /// Encodes the pictures of one stream.
-pub struct H264Encoder {
+pub(super) struct Encoder {
     native: NativeEncoder,
-    size: (u32, u32),
     frame_num_bits: u32,
     mirror: Mirror,
     receiver: Receiver,
@@ -99,9 +57,9 @@ pub struct H264Encoder {
     pub(super) written: Vec<Vec<u8>>,
 }
 
-impl std::fmt::Debug for H264Encoder {
+impl std::fmt::Debug for Encoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("H264Encoder").field("size", &self.size).finish_non_exhaustive()
+        f.debug_struct("Encoder").field("mirror", &self.mirror).finish_non_exhaustive()
     }
 }
 
@@ -123,19 +81,10 @@ struct Coded {
     refers: Option<Picture>,
 }
 
-impl H264Encoder {
-    /// An encoder of pictures of this size.
-    ///
-    /// # Errors
-    /// [`H264Error::Size`], or [`H264Error::Codec`] without memory.
-    pub fn new(width: u32, height: u32) -> Result<Self, H264Error> {
-        let even = width.is_multiple_of(2) && height.is_multiple_of(2);
-        if !even || !h264_takes((width, height)) {
-            return Err(H264Error::Size { width, height });
-        }
+impl Encoder {
+    pub(super) fn new(width: u32, height: u32) -> Result<Self, H264Error> {
         Ok(Self {
             native: NativeEncoder::new(width, height, 32)?,
-            size: (width, height),
             frame_num_bits: 0,
             mirror: Mirror::default(),
             receiver: Receiver::default(),
@@ -146,19 +95,10 @@ impl H264Encoder {
             written: Vec::new(),
         })
     }
+}
 
-    /// Width and height of its pictures.
-    #[must_use]
-    pub fn size(&self) -> (u32, u32) {
-        self.size
-    }
-
-    /// Codes the next picture as frame `number`, with `finest` or, if `bytes_max` demands it, a coarser quantiser. It counts as
-    /// sent until [`H264Encoder::lost`] says otherwise; a picture that does not fit should be given up by that.
-    ///
-    /// # Errors
-    /// [`H264Error::Size`] for a picture of another size, [`H264Error::Codec`]; the encoder should then be replaced.
-    pub fn encode(
+impl Coder for Encoder {
+    fn encode(
         &mut self,
         picture: &Yuv420View<'_>,
         number: u64,
@@ -166,9 +106,6 @@ impl H264Encoder {
         finest: Quantiser,
         bytes_max: Option<usize>,
     ) -> Result<H264Frame, H264Error> {
-        if (picture.width(), picture.height()) != self.size {
-            return Err(H264Error::Size { width: picture.width(), height: picture.height() });
-        }
         let most = bytes_max.unwrap_or(usize::MAX);
         let mut mode = self.mode(wanted);
         let mut quantiser = self.model(mode).choose(finest.get(), most);
@@ -198,47 +135,40 @@ impl H264Encoder {
             before = Some((coded.refers, quantiser, bytes));
             let independent = coded.header.is_none();
             let model = if independent { &self.independent } else { &self.predicted };
-            quantiser = match attempt {
-                ATTEMPTS_MAX => QUANTISER_MAX,
-                _ => model.again(quantiser, bytes, most, attempt),
-            };
+            quantiser = model.again(quantiser, bytes, most, attempt);
             mode = if independent { Mode::Independent } else { Mode::Recover };
         }
     }
 
-    /// Frame `number` has arrived and was decoded.
-    pub fn acknowledge(&mut self, number: u64) {
+    fn acknowledge(&mut self, number: u64) {
         self.mirror.each(|picture| picture.acknowledged |= picture.sent == Some(number));
     }
 
-    /// Frame `number` was not sent, was cancelled, or did not arrive.
-    pub fn lost(&mut self, number: u64) {
+    fn lost(&mut self, number: u64) {
         self.mirror.each(|picture| {
             if picture.sent == Some(number) {
                 (picture.sent, picture.acknowledged) = (None, false);
             }
         });
-        self.receiver.slots.iter_mut().filter(|slot| **slot == Some(number)).for_each(|slot| *slot = None);
-        // Whatever was sent after it needs it, unless it recovered already.
-        if number >= self.receiver.unbroken_from {
-            self.receiver.last = None;
-        }
+        self.receiver.lost(number);
     }
 
-    /// Whether a picture can be predicted from one that has been acknowledged.
-    #[must_use]
-    pub fn can_recover(&self) -> bool {
+    fn can_recover(&self) -> bool {
         self.mirror.long.iter().flatten().any(|picture| picture.acknowledged && self.slot(*picture).is_some())
     }
+}
 
+impl Encoder {
     fn mode(&self, wanted: Wanted) -> Mode {
-        let continues = self.receiver.last.is_some()
-            && self.mirror.last.is_some_and(|last| last.sent == self.receiver.last);
+        let continues = self.receiver.last().is_some()
+            && self.mirror.last.is_some_and(|last| last.sent == self.receiver.last());
         match wanted {
             Wanted::Independent => Mode::Independent,
-            _ if !self.receiver.started => Mode::Independent,
+            _ if !self.receiver.started() => Mode::Independent,
             Wanted::Previous if continues => Mode::Continue,
-            Wanted::Acknowledged(number) if continues && self.receiver.last == Some(number) => Mode::Continue,
+            Wanted::Acknowledged(number) if continues && self.receiver.last() == Some(number) => {
+                Mode::Continue
+            }
             _ if self.can_recover() => Mode::Recover,
             _ => Mode::Independent,
         }
@@ -360,15 +290,14 @@ impl H264Encoder {
             return true;
         }
         coded.refers.is_some_and(|picture| {
-            let follows = wanted == Wanted::Previous && picture.sent == self.receiver.last;
+            let follows = wanted == Wanted::Previous && picture.sent == self.receiver.last();
             self.slot(picture).is_some() && (follows || picture.acknowledged)
         })
     }
 
     /// The place at which the receiver holds a picture.
     fn slot(&self, picture: Picture) -> Option<usize> {
-        let number = picture.sent?;
-        self.receiver.slots.iter().position(|slot| *slot == Some(number))
+        self.receiver.place_of(picture.sent?)
     }
 
     fn send(
@@ -380,37 +309,30 @@ impl H264Encoder {
         attempts: u32,
     ) -> Result<H264Frame, H264Error> {
         let mut payload = Vec::with_capacity(self.stream.len() + 16);
-        let own = match &coded.header {
+        let refers = coded.refers.and_then(|picture| picture.sent);
+        match &coded.header {
             None => {
                 payload.extend_from_slice(&self.stream);
-                self.receiver = Receiver { started: true, ..Receiver::default() };
-                0
+                self.receiver.begin(number);
             }
             Some(header) => {
                 let keeps = |number: u64| {
-                    self.receiver.last == Some(number)
+                    self.receiver.last() == Some(number)
                         || self.mirror.long.iter().flatten().any(|picture| picture.sent == Some(number))
                 };
-                let free =
-                    self.receiver.slots.iter().position(|slot| slot.is_none_or(|number| !keeps(number)));
-                let place = coded.refers.and_then(|picture| self.slot(picture));
-                let (Some(own), Some(place)) = (free, place) else {
+                let slots = self.receiver.slots();
+                let free = slots.iter().position(|slot| slot.is_none_or(|number| !keeps(number)));
+                let from = refers.and_then(|number| Some((number, self.receiver.place_of(number)?)));
+                let (Some(own), Some((refers, place))) = (free, from) else {
                     return Err(H264Error::Damaged { detail: "no place is left for the picture" });
                 };
-                self.receiver.frame_num = (self.receiver.frame_num + 1) & ((1 << self.frame_num_bits) - 1);
-                let place =
-                    Place { frame_num: self.receiver.frame_num, refers: place as u32, own: own as u32 };
+                let frame_num = self.receiver.next_frame_num(self.frame_num_bits);
+                let place = Place { frame_num, refers: place as u32, own: own as u32 };
                 let written = header.rewrite(place, self.frame_num_bits, &mut payload);
                 written.ok_or(H264Error::Damaged { detail: "openh264 wrote an empty slice" })?;
-                own
+                self.receiver.follow(number, refers, place);
             }
-        };
-        let refers = coded.refers.and_then(|picture| picture.sent);
-        if refers.is_none() || refers != self.receiver.last {
-            self.receiver.unbroken_from = number;
         }
-        self.receiver.slots[own] = Some(number);
-        self.receiver.last = Some(number);
         let frame_num = self.mirror.last.map(|last| last.frame_num);
         let independent = coded.header.is_none();
         self.mirror.each(|picture| {

@@ -22,6 +22,8 @@ const AIM_AGAIN: f64 = 0.93;
 /// What coding again takes the slope for at most, so that one more attempt is enough.
 const SLOPE_AGAIN_MAX: f64 = 0.2;
 
+/// How often a picture is coded to fit its budget before it is coded once more at the coarsest quantiser.
+pub(super) const ATTEMPTS_MAX: u32 = 5;
 /// The coarsest quantiser of the standard.
 pub(super) const QUANTISER_MAX: u8 = 51;
 
@@ -48,8 +50,12 @@ impl Model {
         ((PIVOT + steps).ceil().clamp(f64::from(finest), f64::from(QUANTISER_MAX))) as u8
     }
 
-    /// The quantiser to code a picture at that took `bytes` at `quantiser`, more than `bytes_max`, for the `attempt`th time.
+    /// The quantiser to code a picture at that took `bytes` at `quantiser`, more than `bytes_max`, when it was coded for the
+    /// `attempt`th time.
     pub(super) fn again(&self, quantiser: u8, bytes: usize, bytes_max: usize, attempt: u32) -> u8 {
+        if attempt >= ATTEMPTS_MAX {
+            return QUANTISER_MAX;
+        }
         let over = (bytes as f64 / (AIM_AGAIN * bytes_max.max(1) as f64)).ln();
         let steps = (over / self.slope.min(SLOPE_AGAIN_MAX)).ceil().max(1.0) + f64::from(attempt - 1);
         (f64::from(quantiser) + steps).min(f64::from(QUANTISER_MAX)) as u8

@@ -1,13 +1,14 @@
 //! What a receiver decodes is, to the last bit, what the encoder predicted the next picture from.
 //!
 //! A second decoder gets everything that openh264 wrote, also what was thrown away or lost, under openh264's own headers. What it
-//! shows is what openh264 holds. Receivers get what was sent, under our headers, as chance has it.
+//! shows is what openh264 holds; x264 shows what it holds itself. Receivers get what was sent, under our headers, as chance has it.
 
 use std::collections::VecDeque;
 
 use mez_core::setting::Quantiser;
 use proptest::prelude::*;
 
+use super::encode::Coder;
 use super::native::NativeDecoder;
 use super::*;
 use crate::image::{Image, ImageView, PixelFormat};
@@ -29,6 +30,44 @@ fn picture(at: u32, busy: bool) -> Yuv420 {
     let mut planes = Yuv420::empty();
     planes.fill_from(&ImageView::packed(&pixels, SIDE, SIDE, PixelFormat::Bgr8).unwrap());
     planes
+}
+
+/// An encoder that says what it holds.
+trait Subject: Coder {
+    /// `few`: it keeps as few pictures as it ever does.
+    fn start(few: bool) -> Self;
+
+    /// The picture coded last, as the next may be predicted from it; `truth` decodes whatever was written.
+    fn holds(&mut self, truth: &mut NativeDecoder) -> Result<Image, H264Error>;
+}
+
+impl Subject for openh264::Encoder {
+    fn start(_: bool) -> Self {
+        Self::new(SIDE, SIDE).unwrap()
+    }
+
+    fn holds(&mut self, truth: &mut NativeDecoder) -> Result<Image, H264Error> {
+        let mut held = Image::empty();
+        for written in self.written.drain(..) {
+            truth.decode(&written, |planes, width, height| {
+                crate::yuv::to_bgr(planes, width, height, &mut held);
+            })?;
+        }
+        Ok(held)
+    }
+}
+
+#[cfg(feature = "x264")]
+impl Subject for x264::Encoder {
+    fn start(few: bool) -> Self {
+        Self::keeping(SIDE, SIDE, if few { 5 } else { 16 }).unwrap()
+    }
+
+    fn holds(&mut self, _: &mut NativeDecoder) -> Result<Image, H264Error> {
+        let mut held = Image::empty();
+        self.shown().to_bgr(&mut held);
+        Ok(held)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -80,8 +119,8 @@ impl Receiver {
     }
 }
 
-fn play(steps: &[Step]) -> Result<(), String> {
-    let mut encoder = H264Encoder::new(SIDE, SIDE).unwrap();
+fn play<S: Subject>(steps: &[Step], few: bool) -> Result<(), String> {
+    let mut encoder = S::start(few);
     let mut truth = NativeDecoder::new().unwrap();
     let (mut receiver, mut reordered) = (Receiver::new(), Receiver::new());
     let mut late: Vec<Receiver> = Vec::new();
@@ -109,14 +148,8 @@ fn play(steps: &[Step]) -> Result<(), String> {
         let frame = encoder
             .encode(&planes.view().unwrap(), number, wanted, Quantiser::clamped(22), step.most)
             .map_err(|error| error.to_string())?;
-        let mut expected = Image::empty();
-        for written in encoder.written.drain(..) {
-            truth
-                .decode(&written, |planes, width, height| {
-                    crate::yuv::to_bgr(planes, width, height, &mut expected);
-                })
-                .map_err(|error| format!("openh264's own stream: {error}"))?;
-        }
+        let expected =
+            encoder.holds(&mut truth).map_err(|error| format!("the codec's own stream: {error}"))?;
         if step.independent && frame.refers.is_some() {
             return Err(format!("frame {number} should be independent"));
         }
@@ -158,15 +191,28 @@ proptest! {
 
     #[test]
     fn nothing_else_is_ever_shown(steps in prop::collection::vec(step(), 1..24)) {
-        if let Err(error) = play(&steps) {
+        if let Err(error) = play::<openh264::Encoder>(&steps, false) {
+            prop_assert!(false, "{}", error);
+        }
+    }
+
+    #[cfg(feature = "x264")]
+    #[test]
+    fn nothing_else_is_ever_shown_of_x264(steps in prop::collection::vec(step(), 1..60), few: bool) {
+        if let Err(error) = play::<x264::Encoder>(&steps, few) {
             prop_assert!(false, "{}", error);
         }
     }
 
     /// Foreign bytes are errors, whatever they claim, and the decoder goes on with the next independent frame.
     #[test]
-    fn damage_is_an_error_or_a_picture(at in 0usize..600, flip in 1u8..=255, cut in prop::option::of(0usize..600)) {
-        let mut encoder = H264Encoder::new(SIDE, SIDE).unwrap();
+    fn damage_is_an_error_or_a_picture(
+        library in prop::sample::select(Library::ALL),
+        at in 0usize..600,
+        flip in 1u8..=255,
+        cut in prop::option::of(0usize..600),
+    ) {
+        let mut encoder = H264Encoder::by(library, SIDE, SIDE).unwrap();
         let mut frame = |number: u64, wanted| {
             let planes = picture(number as u32, false);
             encoder.encode(&planes.view().unwrap(), number, wanted, Quantiser::clamped(30), None).unwrap()
@@ -189,25 +235,63 @@ proptest! {
 /// With acknowledgements in time, a loss costs a predicted picture and not an independent one.
 #[test]
 fn a_loss_is_recovered_from_without_an_independent_frame() {
-    let mut encoder = H264Encoder::new(SIDE, SIDE).unwrap();
-    let mut kinds = Vec::new();
-    for number in 0..30u64 {
-        let wanted = match number {
-            0 => Wanted::Independent,
-            number if number % 5 == 0 => Wanted::Acknowledged(number - 2),
-            _ => Wanted::Previous,
-        };
-        let planes = picture(number as u32, false);
-        let frame =
-            encoder.encode(&planes.view().unwrap(), number, wanted, Quantiser::clamped(30), None).unwrap();
-        kinds.push(frame.refers);
-        if number % 5 == 4 {
-            encoder.lost(number);
-        } else {
-            encoder.acknowledge(number);
+    for library in Library::ALL {
+        let mut encoder = H264Encoder::by(*library, SIDE, SIDE).unwrap();
+        let mut kinds = Vec::new();
+        for number in 0..30u64 {
+            let wanted = match number {
+                0 => Wanted::Independent,
+                number if number % 5 == 0 => Wanted::Acknowledged(number - 2),
+                _ => Wanted::Previous,
+            };
+            let planes = picture(number as u32, false);
+            let frame = encoder
+                .encode(&planes.view().unwrap(), number, wanted, Quantiser::clamped(30), None)
+                .unwrap();
+            kinds.push(frame.refers);
+            if number % 5 == 4 {
+                encoder.lost(number);
+            } else {
+                encoder.acknowledge(number);
+            }
         }
+        assert_eq!(kinds.iter().filter(|refers| refers.is_none()).count(), 1, "{library}: {kinds:?}");
+        assert_eq!(kinds[5], Some(3));
+        assert_eq!(kinds[25], Some(23));
     }
-    assert_eq!(kinds.iter().filter(|refers| refers.is_none()).count(), 1, "{kinds:?}");
-    assert_eq!(kinds[5], Some(3));
-    assert_eq!(kinds[25], Some(23));
+}
+
+/// x264 keeps its last sixteen pictures, so that news may come as late as seven frames, and losses still cost no independent picture.
+#[cfg(feature = "x264")]
+#[test]
+fn x264_recovers_however_late_the_news_within_its_pictures() {
+    for delay in 0..=7u64 {
+        let mut encoder = H264Encoder::by(Library::X264, SIDE, SIDE).unwrap();
+        let mut decoder = H264Decoder::new(1 << 12);
+        let mut decoded = Vec::new();
+        let mut independent = 0;
+        for number in 0..120u64 {
+            let mut recovers = false;
+            if let Some(about) = number.checked_sub(delay + 1) {
+                match decoded[about as usize] {
+                    true => encoder.acknowledge(about),
+                    false => encoder.lost(about),
+                }
+                recovers = !decoded[about as usize];
+            }
+            let wanted = match number {
+                0 => Wanted::Independent,
+                _ if recovers => Wanted::Acknowledged(number - 1),
+                _ => Wanted::Previous,
+            };
+            let planes = picture(number as u32, false);
+            let frame = encoder
+                .encode(&planes.view().unwrap(), number, wanted, Quantiser::clamped(30), None)
+                .unwrap();
+            independent += u32::from(frame.refers.is_none());
+            let arrives = number % 31 != 30;
+            decoded.push(arrives && decoder.decode(&frame.payload, number, frame.refers).is_ok());
+        }
+        assert_eq!(independent, 1, "with news {delay} frames late");
+    }
 }

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::CHAIN_DURATION_MAX;
 use super::source::{Reader, Source};
-use crate::h264::{H264Encoder, H264Error, Wanted};
+use crate::h264::{H264Encoder, H264Error, Library, Wanted};
 use crate::image::{ImageError, ImageView, PixelFormat};
 use crate::jpeg::{DecodeError, EncodeError, Encoder};
 use crate::knobs::{Knobs, Turned};
@@ -147,6 +147,7 @@ pub struct StreamEncoder {
     reader: Reader,
     jpeg: Encoder,
     knobs: Knobs,
+    h264: Library,
     codec: Option<Codec>,
     chain: Option<Chain>,
 }
@@ -161,9 +162,17 @@ impl StreamEncoder {
             reader: Reader::new(pixels_max),
             jpeg: Encoder::new(80, Sampling::Yuv420)?,
             knobs: Knobs::new(),
+            h264: Library::default(),
             codec: None,
             chain: None,
         })
+    }
+
+    /// The same with another library to make H.264; default [`Library::Openh264`].
+    #[must_use]
+    pub fn with_h264(mut self, library: Library) -> Self {
+        self.h264 = library;
+        self
     }
 
     /// Encodes the next frame.
@@ -363,7 +372,7 @@ impl StreamEncoder {
         let serves = matches!(&self.codec, Some(Codec::H264(encoder)) if encoder.size() == size);
         let chain = continued(self.chain, serves, request);
         if !serves {
-            self.codec = Some(Codec::H264(Box::new(H264Encoder::new(size.0, size.1)?)));
+            self.codec = Some(Codec::H264(Box::new(H264Encoder::by(self.h264, size.0, size.1)?)));
         }
         let Some(Codec::H264(encoder)) = &mut self.codec else { return Err(StreamEncodeError::Empty) };
         let wanted = match (chain, request.predict) {

@@ -1,0 +1,204 @@
+//! What every encoder of H.264 does, and the choice between them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::Bytes;
+use mez_core::setting::{Quantiser, h264_takes};
+use thiserror::Error;
+
+use super::{H264Error, openh264};
+use crate::image::Yuv420View;
+
+/// The library that makes H.264. A property of a camera and not of a rung: what they make is decoded in the same way, and a
+/// rung means the same quantiser with each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Library {
+    /// openh264: in every build.
+    #[default]
+    Openh264,
+    /// x264: in builds with the feature `x264`, which are subject to its licence (GPL, version 2 or later).
+    #[cfg(feature = "x264")]
+    X264,
+}
+
+impl Library {
+    /// Those of this build.
+    pub const ALL: &[Self] = &[
+        Self::Openh264,
+        #[cfg(feature = "x264")]
+        Self::X264,
+    ];
+
+    /// Its name, in small letters.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Openh264 => "openh264",
+            #[cfg(feature = "x264")]
+            Self::X264 => "x264",
+        }
+    }
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// There is no such library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LibraryError {
+    /// There is one, in other builds.
+    #[error(
+        "x264 is not in this build of Mez; build one with it, which is then subject to the GPL: install libx264-dev, then make build FEATURES=x264, or cargo build -p mez-cli --features x264"
+    )]
+    NotBuilt,
+    /// There is none of that name.
+    #[error("H.264 is made by openh264 or x264")]
+    Unknown,
+}
+
+impl FromStr for Library {
+    type Err = LibraryError;
+
+    fn from_str(name: &str) -> Result<Self, LibraryError> {
+        match Self::ALL.iter().find(|library| library.name() == name) {
+            Some(library) => Ok(*library),
+            None if name == "x264" => Err(LibraryError::NotBuilt),
+            None => Err(LibraryError::Unknown),
+        }
+    }
+}
+
+/// What a picture is to be predicted from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Nothing.
+    Independent,
+    /// The frame sent before, or what comes nearest to it.
+    Previous,
+    /// A frame that has been acknowledged; this one or any other.
+    Acknowledged(u64),
+}
+
+/// A coded picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct H264Frame {
+    /// The bytes to send (annex B).
+    pub payload: Bytes,
+    /// The quantiser that it was coded with.
+    pub quantiser: Quantiser,
+    /// The frame that it is predicted from: the one sent before it, or one that has been acknowledged. `None`: it begins a chain.
+    pub refers: Option<u64>,
+    /// Whether it is within its budget. If not, nothing smaller can be had at this size.
+    pub fits: bool,
+    /// How often it was coded.
+    pub attempts: u32,
+}
+
+/// What the encoder of each library does; [`H264Encoder`] says what is meant.
+pub(super) trait Coder: fmt::Debug + Send {
+    fn encode(
+        &mut self,
+        picture: &Yuv420View<'_>,
+        number: u64,
+        wanted: Wanted,
+        finest: Quantiser,
+        bytes_max: Option<usize>,
+    ) -> Result<H264Frame, H264Error>;
+    fn acknowledge(&mut self, number: u64);
+    fn lost(&mut self, number: u64);
+    fn can_recover(&self) -> bool;
+}
+
+/// Encodes the pictures of one stream.
+#[derive(Debug)]
+pub struct H264Encoder {
+    coder: Box<dyn Coder>,
+    size: (u32, u32),
+}
+
+impl H264Encoder {
+    /// An encoder of pictures of this size, by openh264.
+    ///
+    /// # Errors
+    /// [`H264Error::Size`], or [`H264Error::Codec`] without memory.
+    pub fn new(width: u32, height: u32) -> Result<Self, H264Error> {
+        Self::by(Library::Openh264, width, height)
+    }
+
+    /// The same by a library of choice.
+    ///
+    /// # Errors
+    /// As for [`H264Encoder::new`].
+    pub fn by(library: Library, width: u32, height: u32) -> Result<Self, H264Error> {
+        let even = width.is_multiple_of(2) && height.is_multiple_of(2);
+        if !even || !h264_takes((width, height)) {
+            return Err(H264Error::Size { width, height });
+        }
+        let coder: Box<dyn Coder> = match library {
+            Library::Openh264 => Box::new(openh264::Encoder::new(width, height)?),
+            #[cfg(feature = "x264")]
+            Library::X264 => Box::new(super::x264::Encoder::new(width, height)?),
+        };
+        Ok(Self { coder, size: (width, height) })
+    }
+
+    /// Width and height of its pictures.
+    #[must_use]
+    pub fn size(&self) -> (u32, u32) {
+        self.size
+    }
+
+    /// Codes the next picture as frame `number`, with `finest` or, if `bytes_max` demands it, a coarser quantiser. It counts as
+    /// sent until [`H264Encoder::lost`] says otherwise; a picture that does not fit should be given up by that.
+    ///
+    /// # Errors
+    /// [`H264Error::Size`] for a picture of another size, [`H264Error::Codec`]; the encoder should then be replaced.
+    pub fn encode(
+        &mut self,
+        picture: &Yuv420View<'_>,
+        number: u64,
+        wanted: Wanted,
+        finest: Quantiser,
+        bytes_max: Option<usize>,
+    ) -> Result<H264Frame, H264Error> {
+        if (picture.width(), picture.height()) != self.size {
+            return Err(H264Error::Size { width: picture.width(), height: picture.height() });
+        }
+        self.coder.encode(picture, number, wanted, finest, bytes_max)
+    }
+
+    /// Frame `number` has arrived and was decoded.
+    pub fn acknowledge(&mut self, number: u64) {
+        self.coder.acknowledge(number);
+    }
+
+    /// Frame `number` was not sent, was cancelled, or did not arrive.
+    pub fn lost(&mut self, number: u64) {
+        self.coder.lost(number);
+    }
+
+    /// Whether a picture can be predicted from one that has been acknowledged.
+    #[must_use]
+    pub fn can_recover(&self) -> bool {
+        self.coder.can_recover()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_known_by_their_names() {
+        for library in Library::ALL {
+            assert_eq!(library.to_string().parse(), Ok(*library));
+        }
+        assert_eq!("x265".parse::<Library>(), Err(LibraryError::Unknown));
+        assert_eq!("x264".parse::<Library>().is_ok(), cfg!(feature = "x264"));
+    }
+}

@@ -1,0 +1,70 @@
+//! What a receiver holds, by the frames that were sent, as far as the sender can know.
+
+use super::slice::{Place, SLOTS};
+
+/// Follows what is sent and what becomes of it.
+#[derive(Debug, Default)]
+pub(super) struct Receiver {
+    /// The frames that are kept, by place.
+    slots: [Option<u64>; SLOTS],
+    /// The frame sent last, unless it is known to be lost.
+    last: Option<u64>,
+    /// The first of the frames that each need the one before, up to the last: losses before it do not matter any more.
+    unbroken_from: u64,
+    /// The frame_num of the frame sent last.
+    frame_num: u32,
+    /// Whether it was sent an independent frame.
+    started: bool,
+}
+
+impl Receiver {
+    /// Whether it was sent an independent frame.
+    pub(super) fn started(&self) -> bool {
+        self.started
+    }
+
+    /// The frame sent last, unless it is known to be lost.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.last
+    }
+
+    /// The frames that it keeps, by place.
+    pub(super) fn slots(&self) -> &[Option<u64>; SLOTS] {
+        &self.slots
+    }
+
+    /// The place at which it keeps a frame.
+    pub(super) fn place_of(&self, number: u64) -> Option<usize> {
+        self.slots.iter().position(|slot| *slot == Some(number))
+    }
+
+    /// The frame_num of the next frame, if that is a predicted one.
+    pub(super) fn next_frame_num(&self, frame_num_bits: u32) -> u32 {
+        (self.frame_num + 1) & ((1 << frame_num_bits) - 1)
+    }
+
+    /// Frame `number` is sent as an independent one.
+    pub(super) fn begin(&mut self, number: u64) {
+        *self = Self { last: Some(number), unbroken_from: number, started: true, ..Self::default() };
+        self.slots[0] = Some(number);
+    }
+
+    /// Frame `number` is sent, predicted from frame `refers`, to this place.
+    pub(super) fn follow(&mut self, number: u64, refers: u64, place: Place) {
+        if self.last != Some(refers) {
+            self.unbroken_from = number;
+        }
+        self.frame_num = place.frame_num;
+        self.slots[place.own as usize] = Some(number);
+        self.last = Some(number);
+    }
+
+    /// Frame `number` was not sent, was cancelled, or did not arrive.
+    pub(super) fn lost(&mut self, number: u64) {
+        self.slots.iter_mut().filter(|slot| **slot == Some(number)).for_each(|slot| *slot = None);
+        // Whatever was sent after it needs it, unless it recovered already.
+        if number >= self.unbroken_from {
+            self.last = None;
+        }
+    }
+}
