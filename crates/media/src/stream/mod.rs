@@ -3,7 +3,7 @@
 //! [`StreamEncoder`] holds all state that encoding a stream needs: codecs, the knobs' memory of earlier frames, the chain. It is
 //! given a frame, a [`Setting`], a byte budget and what to predict from, and gives a payload with its place in a chain.
 //! [`StreamDecoder`] is the other end: it decodes what it can, to BGR, and says of the rest what it lacks. [`Transcoder`] makes stills of what it
-//! decodes, as the edge does, and [`show`] pixels of stills, as applications do.
+//! decodes, as the edge does, and [`show()`] pixels of stills, as applications do.
 //!
 //! [`Setting`]: mez_core::setting::Setting
 
