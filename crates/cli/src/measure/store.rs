@@ -49,11 +49,14 @@ pub(crate) struct StoreArgs {
     /// A folder on the disk that is meant; a folder within it is made, and removed at the end
     #[arg(long, value_name = "DIR")]
     folder: PathBuf,
-    /// Turns of each arm
+    /// Turns of each arm but those of publishing
     #[arg(long, value_name = "N", default_value_t = 20)]
     rounds: usize,
+    /// Turns of each arm of publishing: many short ones, so that what else the machine does meets all arms alike
+    #[arg(long, value_name = "N", default_value_t = 80)]
+    publish_rounds: usize,
     /// Calls of a turn of publishing
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 25)]
     calls: u64,
     /// Frames a second when publishing
     #[arg(long, value_name = "F", default_value_t = 60.0)]
@@ -86,13 +89,21 @@ fn measure(args: &StoreArgs, folder: &Path) -> Result<(), Failure> {
     }
     wake_on_time();
     let mut publisher = Publisher::new(args)?;
-    for round in 0..args.rounds {
-        publisher.turn("publish_off", round, args, |_| Ok(None))?;
-        publisher.turn("publish_on", round, args, |reader| keep(folder, reader, u64::MAX).map(Some))?;
-        let needed = args.publish_frame_bytes as f64 * args.fps;
-        publisher.turn("publish_slow", round, args, |reader| {
-            keep(folder, reader, (needed / 10.0) as u64).map(Some)
-        })?;
+    let tenth = (args.publish_frame_bytes as f64 * args.fps / 10.0) as u64;
+    let mut arms = [("publish_off", None), ("publish_on", Some(u64::MAX))];
+    for round in 0..args.publish_rounds {
+        for (arm, bytes_per_second) in arms {
+            publisher.turn(arm, round, args.calls, args.fps, |reader| {
+                bytes_per_second.map(|most| keep(folder, reader, most)).transpose()
+            })?;
+        }
+        // Neither always comes after the other.
+        arms.reverse();
+        if (round + 1) % SLOW_EVERY == 0 {
+            publisher.turn("publish_slow", round, args.calls * SLOW_EVERY as u64, args.fps, |reader| {
+                keep(folder, reader, tenth).map(Some)
+            })?;
+        }
     }
     Ok(())
 }
@@ -119,6 +130,12 @@ fn salt() -> [u8; SALT_BYTES] {
     bytes[..8].copy_from_slice(&now_ns().to_le_bytes());
     bytes
 }
+
+/// Calls at the beginning of a turn that do not count: a thread that keeps the log has just been started, or stopped.
+const UNCOUNTED_CALLS: u64 = 5;
+/// The arm of the slow disk has its turn once in so many rounds, and one as many times as long: only then does the log run ahead of the disk by
+/// more than memory holds.
+const SLOW_EVERY: usize = 10;
 
 // ---- publishing -------------------------------------------------------------------------------------------
 
@@ -162,18 +179,21 @@ impl Publisher {
         &mut self,
         arm: &str,
         round: usize,
-        args: &StoreArgs,
+        count: u64,
+        fps: f64,
         keep: impl FnOnce(&LogReader) -> Result<Option<(LogKeeper<Throttled>, Arc<AtomicBool>)>, Failure>,
     ) -> Result<(), Failure> {
         let kept = keep(&self.reader)?;
-        let interval_ns = (1e9 / args.fps) as u64;
+        let interval_ns = (1e9 / fps) as u64;
         let begin_ns = now_ns() + 50_000_000;
         let mut calls = Vec::new();
-        for call in 0..args.calls {
+        for call in 0..UNCOUNTED_CALLS + count {
             sleep_until(begin_ns + call * interval_ns);
             let begun = now_ns();
             self.publish()?;
-            calls.push((now_ns() - begun).to_string());
+            if call >= UNCOUNTED_CALLS {
+                calls.push((now_ns() - begun).to_string());
+            }
         }
         let status = kept.as_ref().and_then(|(keeper, _)| keeper.status(&camera())).unwrap_or_default();
         if let Some((keeper, over)) = kept {
