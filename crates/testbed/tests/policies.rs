@@ -10,7 +10,7 @@ use mez_core::profile::{ByteSizes, Profile, RungProfile};
 use mez_core::units::Instant;
 use mez_testbed::channel::capacity::Capacity;
 use mez_testbed::channel::classes::CLASSES;
-use mez_testbed::channel::links::Kind;
+use mez_testbed::channel::links::{Kind, Mark};
 use mez_testbed::policies::entrants::Entrant;
 use mez_testbed::policies::oracle;
 use mez_testbed::policies::reference::{ACCURACY_BYTES, ACCURACY_BYTES_OF_FIVE, SIZE_NOISE, ladder};
@@ -201,6 +201,41 @@ fn after_a_step_or_an_outage_frames_are_soon_on_time_again() {
             }
         }
     }
+}
+
+/// Of the frames that were sent between half a second and five after each step down, the share that was called infeasible.
+fn infeasible_after_steps(seed: u64, delay_ms: u64, floor: f64) -> f64 {
+    let link = Kind::Step.link(62_000, &mut Random::seeded(seed));
+    let mut setting = setting(link.capacity, &[ACCURACY_BYTES], 60, seed);
+    setting.delay = Duration::from_millis(delay_ms);
+    setting.cameras[0].accuracy_floor = Some(floor);
+    let slots = Slots::new(&setting);
+    let results = results(&setting, &slots, Entrant::Quantile);
+    let soon_after = |at: Instant| {
+        link.marks.iter().any(|mark| match mark {
+            Mark::Slower(step) => {
+                let since = at.saturating_since(*step);
+                at >= *step && since >= Duration::from_millis(500) && since < Duration::from_secs(5)
+            }
+            Mark::Back(_) => false,
+        })
+    };
+    let frames = results[0].iter().enumerate().filter(|(frame, _)| soon_after(slots.captured(0, *frame)));
+    let sent = frames.filter(|(_, slot)| slot.rung.is_some());
+    let frames: Vec<bool> = sent.map(|(_, slot)| slot.infeasible).collect();
+    frames.iter().filter(|infeasible| **infeasible).count() as f64 / frames.len() as f64
+}
+
+#[test]
+fn a_step_down_does_not_make_what_is_kept_look_infeasible_for_long() {
+    // 0.82 takes 65 kB, which are there 43 ms after they were sent at 12 Mbit/s.
+    for delay_ms in [3, 20] {
+        let shares = (930..934).map(|seed| infeasible_after_steps(seed, delay_ms, 0.82));
+        let mean = shares.sum::<f64>() / 4.0;
+        assert!(mean <= 0.03, "{delay_ms} ms: {mean:.3} of the frames");
+    }
+    let hopeless = infeasible_after_steps(930, 3, 0.95);
+    assert!(hopeless > 0.9, "200 kB do not fit, which is said: {hopeless}");
 }
 
 #[test]

@@ -330,6 +330,7 @@ impl<'a> World<'a> {
             rung: Some(choice.rung as u8),
             latency_ms: None,
             on_time_probability: choice.on_time_probability,
+            infeasible: choice.infeasible,
             bytes: bytes as u32,
             sent_after: Some(self.now.saturating_since(captured)),
         };

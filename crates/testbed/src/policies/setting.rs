@@ -176,6 +176,8 @@ pub struct SlotResult {
     pub latency_ms: Option<f64>,
     /// What the policy had expected.
     pub on_time_probability: Option<f64>,
+    /// No rung at or above the floor was expected to be on time often enough.
+    pub infeasible: bool,
     /// What it had.
     pub bytes: u32,
     /// When it was sent, after its capture.

@@ -43,6 +43,9 @@ pub struct Config {
     pub gain_renewed: f64,
     /// How many samples have that weight after an outage. Default 5.
     pub renewed_samples: u32,
+    /// An error of more standard deviations than this, where the link is slower than thought, is a surprise: those of the same sign
+    /// that follow it, while the estimate comes down, are of the same one. Default 3.
+    pub surprise: f64,
     /// The weight of what a frame showed that was cancelled because it took too long. Default 1: it replaces the estimate.
     pub gain_cancelled: f64,
     /// Samples of fewer bytes, unless they took long, only show what the link carries at least. Default 12,000: ten packets.
@@ -78,6 +81,7 @@ impl Default for Config {
             short_ms: 10.0,
             gain_renewed: 0.6,
             renewed_samples: 5,
+            surprise: 3.0,
             gain_cancelled: 1.0,
             sample_bytes_min: 12e3,
             sample_ms_min: 2.0,
@@ -226,9 +230,9 @@ impl Quantile {
         let left_ms = self.left_for(offer, outlook.left_ms, rung);
         let (age_ms, interval_ms) = (ms(offer.age()), ms(offer.interval_at(rung)).max(1.0));
         let sizes = offer.bytes(rung);
-        let pairs = self.rate.pairs();
-        let (mut on_time, mut displaced) = (0u32, 0.0);
-        for (pair, quantile) in pairs.iter().zip(&self.size_quantiles) {
+        let (mut on_time, mut displaced, mut pairs) = (0u32, 0.0, 0u32);
+        for (pair, quantile) in self.rate.pairs().zip(&self.size_quantiles) {
+            pairs += 1;
             let ms_per_byte = pair.slowness / outlook.rate;
             // The first packet's time is in the delay, and what it took longer than at best in the wait; behind own frames it is in neither.
             let bytes = sizes.quantile(*quantile) * self.size_ratio;
@@ -243,7 +247,7 @@ impl Quantile {
             let frames = ((age_ms + held_ms) / interval_ms).floor() - 1.0;
             displaced += frames.max(0.0);
         }
-        (f64::from(on_time) / pairs.len() as f64, displaced / pairs.len() as f64)
+        (f64::from(on_time) / f64::from(pairs), displaced / f64::from(pairs))
     }
 
     /// The same for frames that go on at this rung one after the other, from an idle link on.
@@ -252,17 +256,17 @@ impl Quantile {
         let left_ms = self.left_for(offer, bound_ms, rung);
         let interval_ms = ms(offer.interval_at(rung)).max(1.0);
         let sizes = &offer.ladder.rungs()[rung].bytes;
-        let pairs = self.rate.pairs();
-        let (mut on_time, mut took_ms) = (0u32, 0.0);
-        for (pair, quantile) in pairs.iter().zip(&self.size_quantiles) {
+        let (mut on_time, mut took_ms, mut pairs) = (0u32, 0.0, 0u32);
+        for (pair, quantile) in self.rate.pairs().zip(&self.size_quantiles) {
+            pairs += 1;
             let ms_per_byte = pair.slowness / outlook.rate;
             let bytes = sizes.quantile(*quantile) * self.size_ratio;
             let end_ms = pair.wait_at(outlook.rate) + (bytes - PACKET_BYTES).max(0.0) * ms_per_byte;
             on_time += u32::from(end_ms <= left_ms);
             took_ms += end_ms;
         }
-        let displaced = took_ms / pairs.len() as f64 / interval_ms - 1.0;
-        (f64::from(on_time) / pairs.len() as f64, displaced.max(0.0))
+        let displaced = took_ms / f64::from(pairs) / interval_ms - 1.0;
+        (f64::from(on_time) / f64::from(pairs), displaced.max(0.0))
     }
 
     fn on_time_probability(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> f64 {
@@ -523,8 +527,8 @@ impl Policy for Quantile {
         let backlog = self.flights.backlog(offer.now);
         let pairs = self.rate.pairs();
         let in_time =
-            pairs.iter().filter(|pair| backlog.drained_in_ms(pair.slowness / rate) <= left_ms).count();
-        if in_time as f64 > DOOMED * pairs.len() as f64 {
+            pairs.clone().filter(|pair| backlog.drained_in_ms(pair.slowness / rate) <= left_ms).count();
+        if in_time as f64 > DOOMED * pairs.count() as f64 {
             return false;
         }
         let (floor, _) = offer.floor_rung();

@@ -27,13 +27,16 @@ pub(super) struct Pair {
     /// The rate that was estimated ÷ the rate that was measured then, `exp(−ε)`: above 1 where the link was slower than
     /// thought.
     pub(super) slowness: f64,
+    /// The estimate was still coming down to a link that had become slower.
+    catching_up: bool,
 }
 
 impl Pair {
     /// The first packet waited so long on a link that carried so many bytes per millisecond.
     const fn waiting(wait_ms: f64, rate: f64, slowness: f64) -> Self {
         let packet_ms = wait_ms.min(PACKET_BYTES / rate);
-        Self { wait_ms: wait_ms - packet_ms, packet_bytes: packet_ms * rate, slowness }
+        let packet_bytes = packet_ms * rate;
+        Self { wait_ms: wait_ms - packet_ms, packet_bytes, slowness, catching_up: false }
     }
 
     /// How long it would have waited on one that carries `rate` bytes per millisecond.
@@ -68,6 +71,8 @@ pub(super) struct Rate {
     renewed: u32,
     /// The last error, in standard deviations.
     deviations: f64,
+    /// The last error was a surprise, or one of those that follow it until the estimate has come down.
+    catching_up: bool,
     /// The last frame was too small to measure anything by.
     pub(super) blind: bool,
     /// The last frame told nothing of the link's rate: it was too small, or it was over too soon.
@@ -88,6 +93,7 @@ impl Rate {
             next: 0,
             renewed: 0,
             deviations: 0.0,
+            catching_up: false,
             blind: false,
             is_dull: false,
             is_faster: false,
@@ -122,8 +128,14 @@ impl Rate {
         if at_least && error < 0.0 {
             return;
         }
-        let shifted = self.shifted(error);
-        self.remember(Pair::waiting(sample.wait_ms.max(0.0), log_rate.exp(), (-error).exp()));
+        let deviation = self.deviation();
+        let shifted = self.shifted(error, deviation);
+        // Until the estimate has come down it is wrong in the same way again: that is one surprise, however many frames show it.
+        let slower_by = |deviations: f64| deviation.is_some_and(|one| error < -deviations * one);
+        let catching_up = self.catching_up && slower_by(1.0);
+        let pair = Pair::waiting(sample.wait_ms.max(0.0), log_rate.exp(), (-error).exp());
+        self.remember(Pair { catching_up, ..pair });
+        self.catching_up = catching_up || slower_by(config.surprise) || (sample.cancelled && error < 0.0);
         let gain = if sample.cancelled {
             config.gain_cancelled
         } else if self.renewed > 0 {
@@ -139,13 +151,16 @@ impl Rate {
         self.log_rate = Some(log_rate + gain * error);
     }
 
-    /// Whether two errors in a row of the same sign, each above a standard deviation, say that the rate is another now.
-    fn shifted(&mut self, error: f64) -> bool {
-        if self.pairs.len() < SHIFT_PAIRS_MIN {
-            return false;
-        }
+    /// The standard deviation of the remembered errors, once there are enough of them.
+    fn deviation(&self) -> Option<f64> {
         let squares: f64 = self.pairs.iter().map(|pair| pair.slowness.ln().powi(2)).sum();
-        let deviations = error / (squares / self.pairs.len() as f64).sqrt().max(1e-6);
+        (self.pairs.len() >= SHIFT_PAIRS_MIN).then(|| (squares / self.pairs.len() as f64).sqrt().max(1e-6))
+    }
+
+    /// Whether two errors in a row of the same sign, each above a standard deviation, say that the rate is another now.
+    fn shifted(&mut self, error: f64, deviation: Option<f64>) -> bool {
+        let Some(deviation) = deviation else { return false };
+        let deviations = error / deviation;
         let before = std::mem::replace(&mut self.deviations, deviations);
         before * deviations > 0.0 && before.abs().min(deviations.abs()) > 1.0
     }
@@ -176,8 +191,13 @@ impl Rate {
     }
 
     /// Past waits and errors; never empty.
-    pub(super) fn pairs(&self) -> &[Pair] {
-        if self.pairs.is_empty() { &UNKNOWN } else { &self.pairs }
+    ///
+    /// Those of an estimate that was still coming down count only while it does: with the first error of a step the others would say
+    /// that several such steps have to be expected, for as long as they are remembered.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = &Pair> + Clone {
+        let pairs: &[Pair] = if self.pairs.is_empty() { &UNKNOWN } else { &self.pairs };
+        let all = self.catching_up;
+        pairs.iter().filter(move |pair| all || !pair.catching_up)
     }
 }
 
@@ -197,7 +217,7 @@ mod tests {
         rate.record(&config, &sample(100e3, 10.0));
         assert!((rate.estimate(&config, None).unwrap() - 10e3).abs() < 1.0);
         rate.record(&config, &sample(100e3, 20.0));
-        assert!((rate.pairs()[0].slowness - 2.0).abs() < 1e-9, "half as fast as thought");
+        assert!((rate.pairs().next().unwrap().slowness - 2.0).abs() < 1e-9, "half as fast as thought");
         for _ in 0..40 {
             rate.record(&config, &sample(100e3, 20.0));
         }
@@ -226,6 +246,31 @@ mod tests {
         assert!((rate.estimate(&config, None).unwrap() - 10e3).abs() < 1.0);
     }
 
+    /// Frames of a link that varies by a twentieth, some of them after a step to a fifth of the rate.
+    fn step(rate: &mut Rate, config: &Config, frames: std::ops::Range<u32>, bytes_per_ms: f64) {
+        for frame in frames {
+            let wobble = if frame % 2 == 0 { 0.95 } else { 1.05 };
+            rate.record(config, &sample(100e3, 100e3 / bytes_per_ms * wobble));
+        }
+    }
+
+    #[test]
+    fn a_step_is_one_surprise_and_what_follows_it_counts_only_meanwhile() {
+        let config = Config::default();
+        let mut rate = Rate::new();
+        step(&mut rate, &config, 0..60, 5e3);
+        let far_off = |rate: &Rate| rate.pairs().filter(|pair| pair.slowness > 1.3).count();
+        assert_eq!(far_off(&rate), 0);
+        step(&mut rate, &config, 60..62, 1e3);
+        assert_eq!(far_off(&rate), 2, "the estimate is still coming down");
+        step(&mut rate, &config, 62..70, 1e3);
+        assert_eq!(far_off(&rate), 1, "one step, one surprise");
+        assert!((rate.estimate(&config, None).unwrap() / 1e3 - 1.0).abs() < 0.1);
+        // A link that became faster surprises nobody to their harm: all of it counts.
+        step(&mut rate, &config, 70..80, 5e3);
+        assert_eq!(rate.pairs().filter(|pair| pair.slowness < 0.7).count(), 3);
+    }
+
     #[test]
     fn memory_is_bounded_and_the_oldest_pair_goes_first() {
         let config = Config::default();
@@ -233,7 +278,7 @@ mod tests {
         for index in 0..1000 {
             rate.record(&config, &Sample { wait_ms: f64::from(index), ..sample(100e3, 10.0) });
         }
-        assert_eq!(rate.pairs().len(), PAIRS_MAX);
-        assert!(rate.pairs().iter().all(|pair| pair.wait_at(10e3) >= (1000 - PAIRS_MAX) as f64));
+        assert_eq!(rate.pairs().count(), PAIRS_MAX);
+        assert!(rate.pairs().all(|pair| pair.wait_at(10e3) >= (1000 - PAIRS_MAX) as f64));
     }
 }
