@@ -239,6 +239,27 @@ fn a_step_down_does_not_make_what_is_kept_look_infeasible_for_long() {
 }
 
 #[test]
+fn where_reports_come_late_the_end_of_an_outage_is_not_waited_for() {
+    let mut recovered: Vec<f64> = Vec::new();
+    for seed in 935..939 {
+        let link = Kind::Outages.link(62_000, &mut Random::seeded(seed));
+        let mut setting = setting(link.capacity, &[ACCURACY_BYTES], 60, seed);
+        setting.delay = Duration::from_millis(70);
+        let slots = Slots::new(&setting);
+        let results = results(&setting, &slots, Entrant::Quantile);
+        let seen = reactions(&setting, &slots, &link.marks, &results[0]).into_iter();
+        recovered.extend(seen.filter_map(|reaction| match reaction {
+            Reaction::Recovered { recover_ms } => Some(recover_ms),
+            Reaction::Settled { .. } => None,
+        }));
+    }
+    recovered.sort_by(f64::total_cmp);
+    let median = recovered[recovered.len() / 2];
+    // A frame takes 70 ms, and they are 67 ms apart.
+    assert!(median <= 150.0, "{median} ms in the median of {}", recovered.len());
+}
+
+#[test]
 fn cameras_that_share_a_link_do_better_with_shares_from_the_edge() {
     let worst = |share: Option<Goal>| {
         let link = CLASSES[1].capacity(25_000, &mut Random::seeded(950)).times(3.0);

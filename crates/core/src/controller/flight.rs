@@ -134,13 +134,20 @@ impl LeastDelay {
 pub(super) struct Flights {
     flights: VecDeque<Flight>,
     delay: LeastDelay,
+    /// From the sending of a frame to the first report of it.
+    round_trip: LeastDelay,
     /// When the last byte of the newest whole frame arrived.
     last_end: Option<Instant>,
 }
 
 impl Flights {
     pub(super) fn new() -> Self {
-        Self { flights: VecDeque::with_capacity(FLIGHTS_MAX), delay: LeastDelay::new(), last_end: None }
+        Self {
+            flights: VecDeque::with_capacity(FLIGHTS_MAX),
+            delay: LeastDelay::new(),
+            round_trip: LeastDelay::new(),
+            last_end: None,
+        }
     }
 
     pub(super) fn send(&mut self, frame: &SentFrame, on_time_probability: Option<f64>) {
@@ -190,6 +197,7 @@ impl Flights {
         if flight.first.is_none() {
             flight.first = Some(arrival.first);
             self.delay.note(now, ms_between(flight.sent, arrival.first));
+            self.round_trip.note(now, ms_between(flight.sent, now));
         }
         flight.arrived = f64::from(arrival.bytes).min(flight.bytes);
         flight.last = arrival.last;
@@ -213,6 +221,11 @@ impl Flights {
     /// The smallest delay of a first byte in the last ten seconds: propagation, and whatever the two clocks differ by.
     pub(super) fn delay_ms(&self) -> f64 {
         self.delay.least_ms().unwrap_or(0.0)
+    }
+
+    /// The smallest time from sending a frame to the first report of it in the last ten seconds, by the camera's clock alone.
+    pub(super) fn round_trip_ms(&self) -> f64 {
+        self.round_trip.least_ms().unwrap_or(0.0)
     }
 
     /// Own bytes that had not passed the link when the receiver was last heard of.

@@ -487,7 +487,9 @@ impl Policy for Quantile {
         let silent_until = self.tried.map_or(offer.now, |tried| tried + SILENCE_MAX).max(heard_until);
         // What is still on its way but through the link, as far as is known, holds nothing back.
         let is_busy = outlook.backlog.drained_in_ms(1.0 / outlook.rate) > 0.0;
-        if safest < WORTH_QUEUEING && is_busy && offer.now < silent_until {
+        // A report that comes after the next frame does so too late to have waited for.
+        let is_answered = self.flights.round_trip_ms() < ms(offer.interval);
+        if safest < WORTH_QUEUEING && is_answered && is_busy && offer.now < silent_until {
             // What is on its way holds it up; whether the link is too slow is another question.
             self.infeasible =
                 !reaches_floor || self.foresee_going_on(offer, &outlook, floor).0 < WORTH_QUEUEING;
