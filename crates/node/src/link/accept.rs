@@ -117,6 +117,9 @@ pub(crate) fn listen(
                 let refused = |why: &str| refusals.log(monotonic_now(), &from, why);
                 let connection = match tokio::time::timeout(HANDSHAKE_TIME_MAX, incoming).await {
                     Ok(Ok(connection)) => connection,
+                    Ok(Err(error)) if gave_up(&error) => {
+                        return debug!(peer = from, "a camera gave up an attempt of several");
+                    }
                     Ok(Err(error)) => {
                         return refused(&explain_quic(&error).unwrap_or_else(|| error.to_string()));
                     }
@@ -137,6 +140,12 @@ pub(crate) fn listen(
         }
     });
     Ok(Listener { endpoint, tcp })
+}
+
+/// Whether a client itself ended its attempt before it was connected: another of its attempts was there first. That is no refusal.
+fn gave_up(error: &quinn::ConnectionError) -> bool {
+    use quinn::{ConnectionError::ConnectionClosed, TransportErrorCode};
+    matches!(error, ConnectionClosed(close) if close.error_code == TransportErrorCode::APPLICATION_ERROR)
 }
 
 /// Binds the same port for UDP and TCP. Port 0 is any that is free for both.
@@ -340,4 +349,23 @@ async fn read_header(stream: &mut RecvStream) -> Result<FrameHeader, String> {
     let length = FrameHeader::length([bytes[0], bytes[1]]).map_err(|error| error.to_string())?;
     stream.read_exact(&mut bytes[2..length]).await.map_err(|error| error.to_string())?;
     FrameHeader::decode(&bytes[..length]).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use quinn::{ConnectionClose, ConnectionError, TransportErrorCode};
+
+    use super::gave_up;
+
+    #[test]
+    fn who_gives_up_an_attempt_is_not_refused() {
+        let closed = |error_code| {
+            let reason = bytes::Bytes::new();
+            ConnectionError::ConnectionClosed(ConnectionClose { error_code, frame_type: None, reason })
+        };
+        assert!(gave_up(&closed(TransportErrorCode::APPLICATION_ERROR)));
+        // 48: the client does not know our authority, and says so.
+        assert!(!gave_up(&closed(TransportErrorCode::crypto(48))));
+        assert!(!gave_up(&ConnectionError::TimedOut));
+    }
 }
