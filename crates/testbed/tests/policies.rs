@@ -260,6 +260,29 @@ fn where_reports_come_late_the_end_of_an_outage_is_not_waited_for() {
 }
 
 #[test]
+fn nobody_gives_the_camera_that_has_least_more_than_the_bound() {
+    let scenes = [ACCURACY_BYTES_OF_FIVE[0], ACCURACY_BYTES_OF_FIVE[4]];
+    for seed in 960..963 {
+        let link = CLASSES[seed as usize % 3].capacity(15_000, &mut Random::seeded(seed));
+        let mut setting = setting(link, &scenes, 10, seed);
+        let slots = Slots::new(&setting);
+        let bound = oracle::most_for_worst(&setting, &slots, 12);
+        let plan = oracle::plan(&setting, &slots);
+        let least = |utility: &dyn Fn(usize) -> f64| utility(0).min(utility(1));
+        let planned = least(&|camera| score_oracle(&setting, camera, &plan).utility);
+        assert!(planned <= bound, "seed {seed}: the plan of the greatest sum has {planned}, above {bound}");
+        for share in [None, Some(Goal::Sum), Some(Goal::MaxMin)] {
+            setting.share = share;
+            let results = results(&setting, &slots, Entrant::Quantile);
+            let reached = least(&|camera| score(&setting, camera, &results[camera]).utility);
+            assert!(reached <= bound, "seed {seed}, {share:?}: {reached}, above {bound}");
+            let near = if share == Some(Goal::MaxMin) { 0.85 } else { 0.0 };
+            assert!(reached >= near * bound, "seed {seed}: {reached} of {bound}");
+        }
+    }
+}
+
+#[test]
 fn cameras_that_share_a_link_do_better_with_shares_from_the_edge() {
     let worst = |share: Option<Goal>| {
         let link = CLASSES[1].capacity(25_000, &mut Random::seeded(950)).times(3.0);

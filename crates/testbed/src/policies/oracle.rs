@@ -6,6 +6,7 @@
 //! free no later and has gained no less, the other can be dropped (it can never do better), so the plans that are left form
 //! a short frontier, and the search is exact, for one camera and, with equal weights, for several that share one queue.
 
+use super::score::score_oracle;
 use super::setting::{Setting, Slots};
 
 /// One way to have used the link so far.
@@ -22,6 +23,8 @@ struct Plan {
 /// With several cameras, a plan is kept only if it gains this much more than those that are free earlier. Otherwise there are
 /// thousands. The plan that is found is worse than the best by at most this for each frame.
 const COARSE_STEP: f64 = 2e-3;
+/// By how much a camera's weight changes for all of its accuracy, in logarithms, in the first round; less in later ones.
+const WEIGHT_STEP: f64 = 8.0;
 /// For no rung.
 const SKIPPED: u8 = u8::MAX;
 
@@ -36,8 +39,39 @@ pub struct Oracle {
     pub frontier_max: usize,
 }
 
-/// Finds the best plan.
+/// Finds the plan with the greatest sum of accuracies over all cameras.
 pub fn plan(setting: &Setting, slots: &Slots) -> Oracle {
+    weighted(setting, slots, &vec![1.0; setting.cameras.len()])
+}
+
+/// A bound on what any planner can give to the camera that has least: a mean accuracy over all slots that at least one camera stays below, or at.
+///
+/// With weights that add up to 1, no plan's worst camera has more than the weighted mean, and no plan's weighted mean is above that of the plan that is
+/// best by those weights. So each such plan bounds the worst camera from above; weights go from cameras that have much to those that have little, and the
+/// least of the bounds counts (Lagrange's dual of max–min, by exponentiated subgradients).
+pub fn most_for_worst(setting: &Setting, slots: &Slots, rounds: u32) -> f64 {
+    let cameras = setting.cameras.len();
+    let mut weights = vec![1.0; cameras];
+    let mut least = f64::INFINITY;
+    for round in 0..rounds {
+        let plan = weighted(setting, slots, &weights);
+        let reached: Vec<f64> =
+            (0..cameras).map(|camera| score_oracle(setting, camera, &plan).utility).collect();
+        let mean = weights.iter().zip(&reached).map(|(weight, reached)| weight * reached).sum::<f64>();
+        least = least.min(mean / cameras as f64);
+        let step = WEIGHT_STEP / f64::from(round + 1).sqrt();
+        for (weight, reached) in weights.iter_mut().zip(&reached) {
+            *weight *= (-step * reached).exp();
+        }
+        let sum: f64 = weights.iter().sum();
+        weights.iter_mut().for_each(|weight| *weight *= cameras as f64 / sum);
+    }
+    // The search itself may have missed so much.
+    least + if cameras == 1 { 0.0 } else { COARSE_STEP }
+}
+
+/// Finds the plan with the greatest sum of accuracies, each times its camera's weight; weights have the mean 1.
+fn weighted(setting: &Setting, slots: &Slots, weights: &[f64]) -> Oracle {
     let capacity = &setting.capacity;
     let mut order: Vec<(usize, usize)> = (0..setting.cameras.len())
         .flat_map(|camera| (0..slots.frames).map(move |frame| (camera, frame)))
@@ -67,7 +101,7 @@ pub fn plan(setting: &Setting, slots: &Slots) -> Oracle {
                 }
                 next.push(Plan {
                     free,
-                    gained: plan.gained + profile.accuracy,
+                    gained: plan.gained + weights[*camera] * profile.accuracy,
                     before: *index,
                     rung: rung as u8,
                 });
