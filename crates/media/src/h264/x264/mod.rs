@@ -30,7 +30,7 @@ use crate::image::Yuv420View;
 const PICTURES_MAX: u32 = 16;
 /// As many as level 5.1 allows of the largest (ITU-T H.264, table A-1).
 const PICTURES_MIN: u32 = 5;
-/// Blocks of 16 by 16 pixels of all of them, unless that is fewer pictures: eight of 1080p. x264 takes about 1.2 kB for each.
+/// Blocks of 16 by 16 pixels of all of them, unless that is fewer pictures: eight of 1080p. x264 takes about a kilobyte for each.
 const BLOCKS_MAX: u32 = 65_536;
 
 /// A picture that x264 keeps.
