@@ -12,7 +12,7 @@ WINDOW = 24
 
 
 def test_cameras_on_a_declared_channel_keep_to_their_caps() -> None:
-    """Those that share it leave out most of their frames, and the one beside them hardly any.
+    """Those that share it leave out half of their frames and more, and the one beside them hardly any.
 
     Frames are so large that passing them takes time also on this machine, and a bound of a millisecond
     leaves room for a small part of one, on whatever machine this is. Nothing else keeps a camera from
@@ -42,7 +42,7 @@ def test_cameras_on_a_declared_channel_keep_to_their_caps() -> None:
 
         came = window()
         for _ in range(10):
-            if came[2] > WINDOW / 2 > 2 * max(came[:2]):
+            if came[2] > 0.75 * WINDOW and max(came[:2]) < WINDOW / 2:
                 break
             came = window()
         else:

@@ -107,7 +107,8 @@ def test_video_comes_as_video_where_it_is_accepted_and_is_decoded_here(edge: mez
                 assert frame.sequence == last + 1 + frame.skipped_count
             last = frame.sequence
             came += 1
-            if frame.encoding == "bgr8":
+            # Until the camera has the profile, its frames are of the ladder that it has without.
+            if frame.encoding == "bgr8" and (pictures or frame.rung == "h264/q24"):
                 assert frame.rung == "h264/q24"
                 assert frame.payload.nbytes == 64 * 48 * 3
                 pictures.append(frame)
