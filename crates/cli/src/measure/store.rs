@@ -191,17 +191,25 @@ impl Publisher {
             sleep_until(begin_ns + call * interval_ns);
             let begun = now_ns();
             self.publish()?;
+            // As a camera broker does.
+            if let Some((keeper, _)) = &kept {
+                keeper.wake();
+            }
             if call >= UNCOUNTED_CALLS {
                 calls.push((now_ns() - begun).to_string());
             }
         }
         let status = kept.as_ref().and_then(|(keeper, _)| keeper.status(&camera())).unwrap_or_default();
+        let kept_any = kept.is_some();
         if let Some((keeper, over)) = kept {
             over.store(true, Ordering::Relaxed);
             keeper.stop();
         }
         let StoreStatus { records, lost, degraded, .. } = status;
         let degraded = degraded.is_some();
+        if kept_any && records == 0 && !degraded {
+            return Err(Failure::text(format!("{arm}: nothing was written, so this would measure no disk")));
+        }
         println!(
             r#"{{"arm":"{arm}","round":{round},"frame_bytes":{},"calls_ns":[{}],"records":{records},"lost":{lost},"degraded":{degraded}}}"#,
             self.source.len(),
