@@ -21,6 +21,9 @@ use crate::lock::FileLock;
 const ORDERS_MAX: usize = 1024;
 /// How long a broker that stops waits for its log.
 const STOP_TIME_MAX: Duration = Duration::from_secs(2);
+/// So long after records came the thread still looks by itself whether there are more: whoever appends them would else have to call it after
+/// every batch, which takes longer than all else that a log on disk costs a publisher.
+const AWAKE_TIME: Duration = Duration::from_secs(2);
 /// How often is looked whether a log has become degraded, or is no longer.
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -182,21 +185,26 @@ struct Kept<S> {
 
 fn run<S: Storage>(queue: &Receiver<Order<S>>, shared: &Shared) {
     let mut kept: BTreeMap<CameraName, Kept<S>> = BTreeMap::new();
+    let mut awake_until = Instant::ZERO;
     loop {
         let now = monotonic_now();
-        let due = kept.values().map(|kept| kept.due).min();
-        let wait = due.map_or(Duration::from_secs(3600), |due| due.saturating_since(now));
-        if wait > BATCH_INTERVAL {
+        let is_awake = now < awake_until;
+        let until_due = |kept: &BTreeMap<CameraName, Kept<S>>| {
+            let due = kept.values().map(|kept| kept.due).min();
+            due.map_or(Duration::from_secs(3600), |due| due.saturating_since(now))
+        };
+        if until_due(&kept) > BATCH_INTERVAL && !is_awake {
             shared.asleep.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
         }
         // What came while its writer had nothing to do.
         for kept in kept.values_mut().filter(|kept| kept.due > now + BATCH_INTERVAL && kept.writer.has_news())
         {
-            kept.due = kept.writer.wake(now);
+            // One that is awake has not looked for as long as a batch takes already.
+            kept.due = if is_awake { now } else { kept.writer.wake(now) };
+            awake_until = now + AWAKE_TIME;
         }
-        let due = kept.values().map(|kept| kept.due).min();
-        let wait = due.map_or(Duration::from_secs(3600), |due| due.saturating_since(now));
+        let wait = until_due(&kept).min(if is_awake { BATCH_INTERVAL } else { Duration::MAX });
         let order = queue.recv_timeout(wait);
         shared.asleep.store(false, Ordering::Relaxed);
         match order {
