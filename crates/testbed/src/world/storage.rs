@@ -174,7 +174,8 @@ impl KeptLog {
     fn entered(&mut self, id: FrameId, payload: &Bytes) {
         self.ledger.published(id);
         if id.sequence.0.is_multiple_of(LOOKED_FOR_ONCE_IN) && payload.len() >= LOOKED_FOR_BYTES {
-            self.plain.push_back(payload.slice(..LOOKED_FOR_BYTES));
+            // A copy: a part of the payload would keep all of it in the log's account.
+            self.plain.push_back(Bytes::copy_from_slice(&payload[..LOOKED_FOR_BYTES]));
             if self.plain.len() > LOOKED_FOR_MAX {
                 self.plain.pop_front();
             }
