@@ -11,6 +11,7 @@ from rich.table import Table
 
 from mez.errors import Error
 from mez.profile.crew import Crew, Job
+from mez.profile.document import RungProfile, frontier
 from mez.profile.families import DEFAULT, Axis, Family, family
 from mez.profile.footage import FRAMES_MAX
 from mez.profile.make import Cost, make
@@ -40,21 +41,6 @@ COST_SHARE_MAX: Final = 0.2
 
 
 @dataclass(frozen=True)
-class Point:
-    """A rung, measured on all frames.
-
-    Attributes:
-        rung: Its name.
-        bytes: Of a published frame, on average.
-        accuracy: With hysteresis.
-    """
-
-    rung: str
-    bytes: float
-    accuracy: float
-
-
-@dataclass(frozen=True)
 class Compared:
     """A family, searched and measured whole.
 
@@ -64,8 +50,8 @@ class Compared:
         cost: What the search took.
     """
 
-    every: Sequence[Point]
-    found: Sequence[Point]
+    every: Sequence[RungProfile]
+    found: Sequence[RungProfile]
     cost: Cost
 
     def shortfalls(self) -> list[float]:
@@ -74,29 +60,33 @@ class Compared:
         In accuracy, where the frontier is worth having. The cheapest rung found may need a little more bytes
         than the first of those; before it there is nothing to compare.
         """
-        cheapest = min((one.bytes for one in self.found if one.accuracy >= ACCURACY_MIN), default=np.inf)
-        best = [one for one in frontier(self.every) if one.accuracy >= ACCURACY_MIN and one.bytes >= cheapest]
-        return [
-            one.accuracy - max(found.accuracy for found in self.found if found.bytes <= one.bytes)
-            for one in best
+        cheapest = min(
+            (one.bytes_per_published_frame for one in self.found if _is_worth_having(one)), default=np.inf
+        )
+        best = [
+            one
+            for one in frontier(self.every)
+            if _is_worth_having(one) and one.bytes_per_published_frame >= cheapest
         ]
+        return [one.accuracy_normalised.value - _best_within(self.found, one) for one in best]
 
     def bytes_ratio(self) -> float:
         """Return bytes of the cheapest rung found at `ACCURACY_MIN`, by those of the cheapest of all."""
         found, every = (
-            min((one.bytes for one in points if one.accuracy >= ACCURACY_MIN), default=np.nan)
-            for points in (self.found, self.every)
+            min((one.bytes_per_published_frame for one in rungs if _is_worth_having(one)), default=np.nan)
+            for rungs in (self.found, self.every)
         )
         return float(found / every)
 
 
-def frontier(points: Sequence[Point]) -> list[Point]:
-    """Return the rungs that none of at most their bytes beats, from the fewest bytes up."""
-    best: list[Point] = []
-    for point in sorted(points, key=lambda point: (point.bytes, -point.accuracy)):
-        if not best or point.accuracy > best[-1].accuracy:
-            best.append(point)
-    return best
+def _is_worth_having(one: RungProfile) -> bool:
+    return one.accuracy_normalised.value >= ACCURACY_MIN
+
+
+def _best_within(found: Sequence[RungProfile], other: RungProfile) -> float:
+    """Return the highest accuracy of rungs of at most as many bytes as another."""
+    most = other.bytes_per_published_frame
+    return max(one.accuracy_normalised.value for one in found if one.bytes_per_published_frame <= most)
 
 
 def _run(run: Run) -> Outcome:
@@ -127,16 +117,16 @@ def _run(run: Run) -> Outcome:
             Target(f"{name}_shortfall_max", "<=", SHORTFALL_MAX, full_only=True),
             Target(f"{name}_cost_share", "<=", COST_SHARE_MAX, full_only=True),
         ]
-        found = {point.rung for point in one.found}
+        found = {rung.rung for rung in one.found}
         outcome.rows += [
             {
                 "family": name,
-                "rung": point.rung,
-                "bytes": point.bytes,
-                "accuracy": point.accuracy,
-                "found": point.rung in found,
+                "rung": rung.rung,
+                "bytes": rung.bytes_per_published_frame,
+                "accuracy": rung.accuracy_normalised.value,
+                "found": rung.rung in found,
             }
-            for point in one.every
+            for rung in one.every
         ]
     outcome.tables = [_table(compared)]
     outcome.notes = [
@@ -162,11 +152,8 @@ def _compare(run: Run, crew: Crew, one: Family, frames: int) -> Compared:
     rungs = [one.rung(point) for point in one.points()]
     run.say(f"{one.name}: measuring all {len(rungs)} rungs")
     measured = crew.measure(rungs, places, lambda rung: run.step(rung, len(places)))
-    every = [
-        Point(rung, found.bytes_per_published_frame, made.judge.verdict(found).accuracy())
-        for rung, found in measured.items()
-    ]
-    return Compared(every, [point for point in every if point.rung in made.measurements], made.cost)
+    every = [made.judge.rung(found, one.name) for found in measured.values()]
+    return Compared(every, [rung for rung in every if rung.rung in made.measurements], made.cost)
 
 
 def _table(compared: Mapping[str, Compared]) -> Table:
@@ -188,16 +175,20 @@ def _table(compared: Mapping[str, Compared]) -> Table:
 def _plot(drawing: Figure, compared: Mapping[str, Compared]) -> None:
     panels = np.atleast_1d(drawing.subplots(1, len(compared), sharey=True))
     for axes, (name, one) in zip(panels, compared.items(), strict=True):
-        axes.plot([p.bytes for p in one.every], [p.accuracy for p in one.every], ".", ms=3, color="0.75")
-        for points, label in ((one.every, "all rungs"), (one.found, "found")):
-            best = frontier(points)
-            axes.step([p.bytes for p in best], [p.accuracy for p in best], where="post", lw=1, label=label)
+        axes.plot(*_curve(one.every), ".", ms=3, color="0.75")
+        for rungs, label in ((one.every, "all rungs"), (one.found, "found")):
+            axes.step(*_curve(frontier(rungs)), where="post", lw=1, label=label)
         axes.set_xscale("log")
         axes.set_xlabel("bytes for a published frame")
         axes.set_title(name, fontsize=9)
     panels[0].set_ylim(0.8, 1.005)
     panels[0].set_ylabel("accuracy with hysteresis")
     panels[-1].legend(frameon=False, fontsize=7, loc="lower right")
+
+
+def _curve(rungs: Sequence[RungProfile]) -> tuple[list[float], list[float]]:
+    sizes = [rung.bytes_per_published_frame for rung in rungs]
+    return sizes, [rung.accuracy_normalised.value for rung in rungs]
 
 
 SEARCH: Final = Experiment(
