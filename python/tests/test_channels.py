@@ -14,9 +14,9 @@ WINDOW = 24
 def test_cameras_on_a_declared_channel_keep_to_their_caps() -> None:
     """Those that share it leave out half of their frames and more, and the one beside them hardly any.
 
-    Frames are so large that passing them takes time also on this machine, and a bound of a millisecond
-    leaves room for a small part of one, on whatever machine this is. Nothing else keeps a camera from
-    sending, as the one that is on no channel shows.
+    Frames are so large that passing them takes time also on one machine, and a bound of a quarter of a
+    millisecond leaves room for a small part of one, at tens of gigabits per second too. Nothing else keeps
+    a camera from sending, as the one that is on no channel shows.
     """
     noise = np.random.default_rng(1).integers(0, 256, (1000, 1200, 3), np.uint8)
     jpeg = _native.encode_jpeg(noise, 95)
@@ -25,7 +25,7 @@ def test_cameras_on_a_declared_channel_keep_to_their_caps() -> None:
         mez.publisher("dock/cam1", edge) as first,
         mez.publisher("dock/cam2", edge) as second,
         mez.publisher("yard/cam1", edge) as beside,
-        edge.subscribe("**", latency_ms=1),
+        edge.subscribe("**", latency_ms=0.25),
     ):
         cameras = (first, second, beside)
         for camera in cameras:
@@ -42,7 +42,7 @@ def test_cameras_on_a_declared_channel_keep_to_their_caps() -> None:
 
         came = window()
         for _ in range(10):
-            if came[2] > 0.75 * WINDOW and max(came[:2]) < WINDOW / 2:
+            if came[2] > 0.75 * WINDOW and max(came[:2]) <= WINDOW / 2:
                 break
             came = window()
         else:
