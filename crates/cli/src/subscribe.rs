@@ -12,7 +12,7 @@ use mez_core::frame::{Encoding, Rung};
 use mez_core::history::{QualityError, quality};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::Deliver;
-use mez_node::client::{Event, Profile, ReceivedFrame, SubscribeOptions, Subscription};
+use mez_node::client::{EdgeClient, Event, Profile, ReceivedFrame, SubscribeOptions, Subscription};
 use mez_node::clock::wall_now;
 use mez_node::runtime::{block_on, until_stopped, within};
 
@@ -96,7 +96,7 @@ pub(crate) fn run(args: SubscribeArgs) -> Result<(), Failure> {
         let edge = args.connect.connect("mez subscribe").await?;
         let subscription = edge.subscribe(options).await?;
         let bounded = args.latency_ms.is_some() || args.accuracy.is_some() || args.min_fps > 0.0;
-        let mut watch = Watch::new(subscription, args.save, bounded);
+        let mut watch = Watch::new(&edge, subscription, args.save, bounded);
         let watching = async {
             match args.seconds {
                 Some(limit) => within(limit, watch.run()).await.unwrap_or(Ok(())),
@@ -148,7 +148,11 @@ fn options(args: &SubscribeArgs) -> Result<SubscribeOptions, Failure> {
     })
 }
 
-struct Watch {
+/// How many cameras are named where none matches.
+const NAMED_MAX: usize = 5;
+
+struct Watch<'a> {
+    edge: &'a EdgeClient,
     subscription: Subscription,
     save: Option<PathBuf>,
     screen: Screen,
@@ -160,10 +164,10 @@ struct Watch {
     bounded: bool,
 }
 
-impl Watch {
-    fn new(subscription: Subscription, save: Option<PathBuf>, bounded: bool) -> Self {
+impl<'a> Watch<'a> {
+    fn new(edge: &'a EdgeClient, subscription: Subscription, save: Option<PathBuf>, bounded: bool) -> Self {
         let (screen, cameras) = (Screen::new(), BTreeMap::new());
-        Self { subscription, save, screen, cameras, note: None, saved: 0, bounded }
+        Self { edge, subscription, save, screen, cameras, note: None, saved: 0, bounded }
     }
 
     /// Watches until the subscription ends.
@@ -175,6 +179,7 @@ impl Watch {
             match within(left, self.subscription.next()).await {
                 Some(None) => return Ok(()),
                 Some(Some(Event::Failed { reason })) => return Err(Failure::new(reason)),
+                Some(Some(Event::Waiting { matching: 0 })) => self.note = Some(self.none_matches().await),
                 Some(Some(event)) => self.take(event)?,
                 None => {}
             }
@@ -182,6 +187,20 @@ impl Watch {
                 drawn = Instant::now();
                 self.draw()?;
             }
+        }
+    }
+
+    /// Says that nothing matches, and what is there instead: most often the pattern is mistyped.
+    async fn none_matches(&self) -> String {
+        let waits = "no camera matches yet; waiting for one";
+        let Ok(mut cameras) = self.edge.cameras(None).await else { return waits.into() };
+        let more = cameras.len().saturating_sub(NAMED_MAX);
+        cameras.truncate(NAMED_MAX);
+        let names: Vec<_> = cameras.iter().map(|camera| camera.camera.as_str()).collect();
+        match (names.is_empty(), more) {
+            (true, _) => format!("{waits}; this edge has none so far"),
+            (false, 0) => format!("{waits}; this edge has {}", names.join(", ")),
+            (false, _) => format!("{waits}; this edge has {} and {more} more", names.join(", ")),
         }
     }
 
@@ -213,10 +232,7 @@ impl Watch {
                 self.cameras.entry(camera).or_default().contract = Some((state, reason));
             }
             Event::Waiting { matching } => {
-                self.note = Some(match matching {
-                    0 => "no camera matches yet; waiting for one".into(),
-                    _ => format!("{matching} cameras match, and none is connected; waiting"),
-                });
+                self.note = Some(format!("{matching} cameras match, and none is connected; waiting"));
             }
             Event::Disconnected { reason } => self.note = Some(format!("lost the edge: {reason}; dialling")),
             Event::Reconnected => self.note = None,

@@ -137,6 +137,11 @@ fn a_video_reaches_a_subscriber_over_the_socket_and_over_tls() {
     let listed = run(&["cameras", "--edge", &socket], folder);
     assert!(text(&listed).contains("dock/cam1") && text(&listed).contains("connected"), "{}", text(&listed));
 
+    // A mistyped pattern is answered with the names that there are.
+    let mistyped = run(&["subscribe", "dok/*", "--edge", &socket, "--seconds", "500ms"], folder);
+    assert!(text(&mistyped).contains("no camera matches yet"), "{}", text(&mistyped));
+    assert!(text(&mistyped).contains("this edge has dock/cam1"), "{}", text(&mistyped));
+
     // What crossed for one subscriber is there for the next.
     let past = run(
         &["subscribe", "dock/cam1", "--edge", &socket, "--since", "-1h", "--until", "now", "--save", "past"],
