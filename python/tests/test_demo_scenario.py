@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +42,33 @@ class TestAccount:
         assert found.infeasible_share == 1 / 5
 
     def test_settling_ends_with_the_last_late_frame_of_two_seconds(self) -> None:
-        """Later ones belong to something else; the announcement has its own time."""
-        found = account(self.FRAMES, 100.0, [10.05])
-        assert found.settle_ms == pytest.approx(250)
-        assert found.infeasible_notice_ms == pytest.approx(250)
+        """Later ones belong to something else."""
+        assert account(self.FRAMES, 100.0, [10.05]).settle_ms == pytest.approx(250)
+
+    def test_notice_is_counted_from_when_the_first_broken_frame_was_due(self) -> None:
+        """Until a frame says so: here the two skipped ones after 10.0 s were due first, and 10.3 s tells."""
+        assert account(self.FRAMES[:4], 100.0, []).infeasible_notice_ms == pytest.approx(300)
+        late = [kept(10.0, 50), kept(10.1, 140), kept(10.2, 120, state="latency_miss"), kept(10.3, 150)]
+        assert account(late, 100.0, []).infeasible_notice_ms == pytest.approx(140)
+
+    def test_without_notice_it_lasts_until_the_contract_holds_again(self) -> None:
+        """Half a second of frames on time ends it; what breaks later is another break."""
+        broken = [kept(10.0, 50), kept(10.2, 150), kept(10.5, 50), kept(10.6, 130)]
+        holds = [kept(10.6 + number / 10, 50) for number in range(1, 8)]
+        found = account([*broken, *holds, kept(12.0, 110)], 100.0, [])
+        assert found.infeasible_notice_ms == pytest.approx(450)
+
+    def test_what_was_told_before_it_broke_needs_no_notice(self) -> None:
+        """Of every camera by itself; a break of one is not told by another's state."""
+        told = [kept(10.0, 50, state="infeasible"), kept(10.1, 300, state="infeasible"), kept(10.2, 300)]
+        assert account(told, 100.0, []).infeasible_notice_ms == 0
+        other = replace(kept(10.15, 180), camera="b")
+        assert account([*told, other], 100.0, []).infeasible_notice_ms == pytest.approx(80)
 
     def test_without_a_bound_nothing_is_late(self) -> None:
         """There is no share to be had, and nothing to settle."""
         found = account(self.FRAMES, None, [10.05])
-        assert (found.on_time_share, found.settle_ms) == (None, None)
+        assert (found.on_time_share, found.settle_ms, found.infeasible_notice_ms) == (None, None, None)
 
     def test_nothing_delivered_is_no_share(self) -> None:
         """Not one of zero frames."""

@@ -11,7 +11,13 @@ import mez
 SETTLES_WITHIN_S: Final = 2.0
 """How long after a change late frames are looked for."""
 
+HOLDS_AFTER_S: Final = 0.5
+"""A contract that nothing broke for this long holds again."""
+
 INFEASIBLE: Final = "infeasible"
+
+TELLS_OF_LATENESS: Final = frozenset({INFEASIBLE, "latency_miss"})
+"""States that say that a latency bound is not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +104,10 @@ class Account:
         infeasible_share: Frames that came with the state `infeasible`.
         settle_ms: From a change for the worse until the last late frame of the next two seconds was there,
             the longest of all changes; 0 if none was late, `None` if nothing became worse.
-        infeasible_notice_ms: From a change for the worse until the first frame of state `infeasible`, the
-            longest of all changes after which there was one within two seconds; `None` if there was none.
+        infeasible_notice_ms: The longest that an application was left without word: from when a camera's
+            first late or skipped frame was due until a frame came that says that the bound is not kept; or,
+            where none did, until the last of them was there before half a second of neither. 0 if all was
+            told in advance; `None` without a bound or without frames.
         rungs: How many frames came at each rung.
     """
 
@@ -128,22 +136,52 @@ def account(frames: Sequence[Kept], bound_ms: float | None, worse_at_s: Iterable
     published = len(counted) + sum(frame.skipped for frame in counted)
     times = [frame.at_s for frame in frames]
     settle: list[float] = []
-    notice: list[float] = []
     for worse_s in worse_at_s:
         after = frames[bisect_left(times, worse_s) : bisect_left(times, worse_s + SETTLES_WITHIN_S)]
         late = [(frame.at_s - worse_s) * 1e3 for frame in after if _is_late(frame, bound_ms)]
-        told = [(frame.at_s - worse_s) * 1e3 for frame in after if frame.state == INFEASIBLE]
         settle.append(max(late, default=0.0))
-        notice += told[:1]
     judged = bound_ms is not None and bool(counted)
     return Account(
         on_time_share=on_time / len(counted) if judged else None,
         on_time_share_of_published=on_time / published if judged else None,
         infeasible_share=len(announced) / len(frames) if frames else None,
         settle_ms=max(settle, default=None) if bound_ms is not None else None,
-        infeasible_notice_ms=max(notice, default=None),
+        infeasible_notice_ms=_longest_untold_ms(frames, bound_ms),
         rungs=dict(sorted(rungs.items(), key=lambda item: -item[1])),
     )
+
+
+def _longest_untold_ms(frames: Sequence[Kept], bound_ms: float | None) -> float | None:
+    if bound_ms is None or not frames:
+        return None
+    by_camera: dict[str, list[Kept]] = {}
+    for frame in frames:
+        by_camera.setdefault(frame.camera, []).append(frame)
+    return max(_untold_s(deliveries, bound_ms) for deliveries in by_camera.values()) * 1e3
+
+
+def _untold_s(frames: Sequence[Kept], bound_ms: float) -> float:
+    """Return the longest that the contract of one camera was broken without a word."""
+    longest_s = 0.0
+    since_s: float | None = None  # when the first broken frame was due of which nothing has told yet
+    broke_s = before_s = frames[0].at_s
+    is_told = False
+    for frame in frames:
+        is_broken = frame.skipped > 0 or _is_late(frame, bound_ms)
+        if not is_broken and frame.at_s - broke_s > HOLDS_AFTER_S:
+            since_s = None
+        if is_broken and since_s is None and not is_told:
+            # The first of those skipped was due after the frame before it came, at the earliest.
+            since_s = before_s if frame.skipped > 0 else frame.at_s - ((frame.age_ms or 0.0) - bound_ms) / 1e3
+        is_told = frame.state in TELLS_OF_LATENESS
+        if since_s is not None and (is_broken or is_told):
+            longest_s = max(longest_s, frame.at_s - since_s)
+        if is_broken:
+            broke_s = frame.at_s
+        if is_told:
+            since_s = None
+        before_s = frame.at_s
+    return longest_s
 
 
 def _is_late(frame: Kept, bound_ms: float | None) -> bool:
