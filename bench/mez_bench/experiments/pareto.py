@@ -16,30 +16,22 @@ from rich.table import Table
 
 from mez.errors import Error
 from mez.profile import tables
-from mez.profile.crew import Crew, Job
+from mez.profile.crew import Crew
 from mez.profile.document import Profile, frontier
 from mez.profile.families import Family, family, family_of
-from mez.profile.footage import FRAMES_MAX
 from mez.profile.interval import interval_95
 from mez.profile.make import Made, ceiling_of, make
 from mez.profile.search import Plan
 from mez_bench import x264
 from mez_bench.experiment import Experiment, ExperimentError, Outcome, Target
 from mez_bench.footage import demo_video
+from mez_bench.profiling import APP, FRAMES_QUICK, WORKERS, Progress, frames_of, job
 from mez_bench.run import CACHE, Run
 from mez_bench.stats import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-APP: Final = "pedestrian-hog"
-
-FRAMES: Final = 120
-FRAMES_QUICK: Final = 30
-
-FRAMES_ENCODED_QUICK: Final = 400
-"""A quick run encodes half the video: four pieces of ten seconds."""
 
 FLOORS: Final = (0.90, 0.95, 0.96, 0.98)
 
@@ -117,9 +109,7 @@ def _run(run: Run) -> Outcome:
     ]
     if missing is not None:
         notes.append(f"SKIPPED x264: {missing}")
-    outcome = Outcome(
-        parameters={"frames": FRAMES_QUICK if run.quick else FRAMES, "app": APP, "video": video.name}
-    )
+    outcome = Outcome(parameters={"frames": frames_of(run), "app": APP, "video": video.name})
     shortlist: dict[str, dict[str, list[str]]] = json.loads(SHORTLIST.read_text())
     made: dict[str, Made] = {}
     for suffix, source in (("", video), ("_pan", _panning(video, run))):
@@ -156,30 +146,11 @@ def _panning(video: Path, run: Run) -> Path:
     return made
 
 
-class Progress:
-    """Tells the run of the profiler's progress."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def expect(self, frames: int) -> None:
-        """The search decides as it goes; a total that is wrong is worth less than none."""
-
-    def done(self, frames: int, what: str) -> None:
-        """Pass it on."""
-        self._run.step(what, frames)
-
-    def say(self, text: str) -> None:
-        """What it says of time is about a search without a shortlist."""
-
-
 def _profile(run: Run, source: Path, shortlist: Mapping[str, Sequence[str]], with_x264: bool) -> Made:
-    encoded = FRAMES_ENCODED_QUICK if run.quick else FRAMES_MAX
-    job = Job(source, APP, None, None, CACHE / "profile", {BASELINE: x264.CODER}, encoded)
-    frames = FRAMES_QUICK if run.quick else FRAMES
+    frames = frames_of(run)
     names = [*FAMILIES, BASELINE] if with_x264 else list(FAMILIES)
     try:
-        with Crew(job, WORKERS) as crew:
+        with Crew(job(run, source, {BASELINE: x264.CODER}), WORKERS) as crew:
             width = crew.lead.footage.width
             if run.quick:
                 rungs = [rung for name in names for rung in shortlist[name][:QUICK_RUNGS]]
@@ -192,9 +163,6 @@ def _profile(run: Run, source: Path, shortlist: Mapping[str, Sequence[str]], wit
             return make(crew, grids, Progress(run), frames, every, plans)
     except Error as error:
         raise ExperimentError(str(error)) from error
-
-
-WORKERS: Final = 2
 
 
 def _grid(name: str, width: int) -> Family:

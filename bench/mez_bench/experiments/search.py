@@ -10,22 +10,19 @@ import numpy as np
 from rich.table import Table
 
 from mez.errors import Error
-from mez.profile.crew import Crew, Job
+from mez.profile.crew import Crew
 from mez.profile.document import RungProfile, frontier
 from mez.profile.families import DEFAULT, Axis, Family, family
-from mez.profile.footage import FRAMES_MAX
 from mez.profile.make import Cost, make
 from mez_bench.experiment import Experiment, ExperimentError, Outcome, Target
-from mez_bench.experiments.pareto import APP, FRAMES_ENCODED_QUICK, FRAMES_QUICK, Progress
-from mez_bench.experiments.pareto import FRAMES as FRAMES_FULL
 from mez_bench.footage import demo_video
-from mez_bench.run import CACHE, Run
+from mez_bench.profiling import APP, WORKERS, Progress, frames_of, job
+from mez_bench.run import Run
 from mez_bench.stats import Interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WORKERS: Final = 2
 
 QUICK: Final = "h264"
 QUICK_WIDTHS: Final = 3
@@ -91,11 +88,9 @@ def _best_within(found: Sequence[RungProfile], other: RungProfile) -> float:
 
 def _run(run: Run) -> Outcome:
     video = demo_video()
-    frames = FRAMES_QUICK if run.quick else FRAMES_FULL
-    encoded = FRAMES_ENCODED_QUICK if run.quick else FRAMES_MAX
-    job = Job(video, APP, None, None, CACHE / "profile", {}, encoded)
+    frames = frames_of(run)
     try:
-        with Crew(job, WORKERS) as crew:
+        with Crew(job(run, video), WORKERS) as crew:
             width = crew.lead.footage.width
             families = (
                 [_part(family(QUICK, width))] if run.quick else [family(name, width) for name in DEFAULT]
