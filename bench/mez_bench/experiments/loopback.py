@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -80,12 +81,15 @@ class Setting:
 
 QUICK: Final = (Setting(*GATED, frames=14, rounds=4),)
 FULL: Final = tuple(
-    Setting(size, fps, frames=100 if (size, fps) == GATED else 20 if fps == 15 else 10, rounds=10)
+    Setting(size, fps, frames=100, rounds=10)
+    if (size, fps) == GATED
+    else Setting(size, fps, frames=20 if fps == 15 else 10, rounds=5)
     for size in BYTES
     for fps in FPS
 )
 
 Bursts = dict[tuple[int, int], dict[str, list[Burst]]]
+"""By setting and system; without a system in the setting in which it failed, and from there on."""
 
 
 def _run(run: Run) -> Outcome:
@@ -107,32 +111,70 @@ def _run(run: Run) -> Outcome:
         for payload in payloads.values():
             driver.warm(system, payload)
 
-    run.expect(sum(setting.rounds for setting in settings) * len(systems))
-    bursts: Bursts = {setting.key: {system.name: [] for system in systems} for setting in settings}
-    filled = 0
-    for setting in settings:
-        payload = payloads[setting.frame_bytes]
-        for system in systems if setting.frame_bytes != filled else ():
-            # What keeps frames is full of such frames before anything counts, as nearly all of its life.
-            run.step(f"filling {system.name}", done=0)
-            interval_s = setting.frame_bytes / FILL_BYTES_PER_S
-            driver.burst(system, payload, interval_s, FILL_BYTES // setting.frame_bytes, 0)
-        filled = setting.frame_bytes
-        for turn in range(setting.rounds):
-            # The order changes, so that nobody always comes after the same neighbour.
-            for system in in_turn(systems, turn):
-                run.step(f"{system.name}, {setting.frame_bytes / 1000:g} kB at {setting.fps} fps", done=0)
-                burst = driver.burst(system, payload, 1 / setting.fps, setting.frames, FIRST_FRAMES)
-                bursts[setting.key][system.name].append(burst)
-                run.step(f"{system.name}", done=1)
+    details = {f"{s.name}_{name}": value for s in systems for name, value in s.details.items()}
+    bursts = _measure(run, outcome, driver, systems, settings, payloads)
     memory = {system.name: {n: c.memory() for n, c in system.processes.items()} for system in systems}
     _fill(outcome, settings, bursts, memory)
     outcome.parameters |= {
         "settings": [f"{s.frame_bytes} B at {s.fps} fps, {s.rounds} x {s.frames} frames" for s in settings],
         "first_frames_not_counted": FIRST_FRAMES,
-        **{f"{system.name}_{name}": value for system in systems for name, value in system.details.items()},
+        **details,
     }
     return outcome
+
+
+def _measure(
+    run: Run,
+    outcome: Outcome,
+    driver: Driver,
+    systems: list[System],
+    settings: Sequence[Setting],
+    payloads: Mapping[int, Path],
+) -> Bursts:
+    """Send all bursts; peers that fail are taken out of `systems`."""
+    run.expect(sum(setting.rounds for setting in settings) * len(systems))
+    bursts: Bursts = {}
+
+    def through(system: System, setting: Setting, interval_s: float, frames: int, first: int) -> Burst | None:
+        try:
+            return driver.burst(system, payloads[setting.frame_bytes], interval_s, frames, first)
+        except ExperimentError as error:
+            _leave_out(system, setting, error, run, outcome)
+            systems.remove(system)
+            del bursts[setting.key][system.name]
+            return None
+
+    filled = 0
+    for setting in settings:
+        of_setting = bursts[setting.key] = {system.name: [] for system in systems}
+        for system in list(systems) if setting.frame_bytes != filled else ():
+            # What keeps frames is full of such frames before anything counts, as nearly all of its life.
+            run.step(f"filling {system.name}", done=0)
+            interval_s = setting.frame_bytes / FILL_BYTES_PER_S
+            through(system, setting, interval_s, FILL_BYTES // setting.frame_bytes, 0)
+        filled = setting.frame_bytes
+        for turn in range(setting.rounds):
+            # The order changes, so that nobody always comes after the same neighbour.
+            for system in in_turn(systems, turn):
+                run.step(f"{system.name}, {setting.frame_bytes / 1000:g} kB at {setting.fps} fps", done=0)
+                burst = through(system, setting, 1 / setting.fps, setting.frames, FIRST_FRAMES)
+                if burst is not None:
+                    of_setting[system.name].append(burst)
+                run.step(f"{system.name}", done=1)
+    return bursts
+
+
+def _leave_out(system: System, setting: Setting, error: ExperimentError, run: Run, outcome: Outcome) -> None:
+    """Go on without a peer that failed; half an hour of the others is worth more than it.
+
+    Raises:
+        ExperimentError: It is no peer, without which there is nothing to be said.
+    """
+    if system.name not in PEERS_BOTH + PEERS_EDGE:
+        raise error
+    where = f"from {setting.frame_bytes / 1000:g} kB at {setting.fps} fps on"
+    run.say(f"[bold red]LEFT OUT {system.name}[/bold red] {where}: {error}")
+    outcome.notes.append(f"LEFT OUT {system.name} {where}: {' '.join(str(error).split())}")
 
 
 def _fill(
@@ -143,7 +185,7 @@ def _fill(
 ) -> None:
     for setting in settings:
         for name, of_system in bursts[setting.key].items():
-            outcome.rows.append(_row(setting, name, of_system, memory[name]))
+            outcome.rows.append(_row(setting, name, of_system, memory.get(name, {})))
     gated = bursts[GATED]
     metrics = outcome.metrics
     latencies = {name: _latencies(of_system) for name, of_system in gated.items()}
@@ -210,7 +252,10 @@ def _latencies(bursts: Sequence[Burst]) -> list[Values]:
 
 def _lost(bursts: Bursts, name: str, fps: int) -> int:
     return sum(
-        burst.lost for key, of_setting in bursts.items() if key[1] == fps for burst in of_setting[name]
+        burst.lost
+        for key, of_setting in bursts.items()
+        if key[1] == fps
+        for burst in of_setting.get(name, ())
     )
 
 
@@ -237,7 +282,8 @@ def _row(
         faults = [burst.page_faults_per_frame[process] for burst in bursts]
         row[f"{process}_cpu_ms_per_frame"] = float(np.median(cpu))
         row[f"{process}_page_faults_per_frame"] = float(np.median(faults))
-        row[f"{process}_rss_mb"], row[f"{process}_rss_mb_max"] = memory[process]
+        if process in memory:
+            row[f"{process}_rss_mb"], row[f"{process}_rss_mb_max"] = memory[process]
     return row
 
 
@@ -284,10 +330,11 @@ def _plot(drawing: Figure, settings: Sequence[Setting], bursts: Bursts) -> None:
     names = list(bursts[settings[0].key])
     width = 0.8 / len(names)
     for place, name in enumerate(names):
-        of_settings = [np.concatenate(_latencies(bursts[setting.key][name])) for setting in settings]
-        at = [index + place * width for index in range(len(settings))]
-        medians = [float(np.median(values)) for values in of_settings]
-        tails = [float(np.percentile(values, 95)) for values in of_settings]
+        measured = [index for index, setting in enumerate(settings) if name in bursts[setting.key]]
+        values = [np.concatenate(_latencies(bursts[settings[index].key][name])) for index in measured]
+        at = [index + place * width for index in measured]
+        medians = [float(np.median(latencies)) for latencies in values]
+        tails = [float(np.percentile(latencies, 95)) for latencies in values]
         above = [tail - middle for tail, middle in zip(tails, medians, strict=True)]
         axes.bar(at, medians, width, yerr=[[0.0] * len(above), above], label=name, capsize=2)
     axes.set_xticks([index + 0.4 - width / 2 for index in range(len(settings))])
