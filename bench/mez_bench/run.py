@@ -3,6 +3,8 @@
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -65,6 +67,17 @@ class Run:
             self.children.__exit__(kind, error, trace)
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Give what is started within a folder of its own, and end it with the block."""
+        folder, children = self.folder, self.children
+        self.folder = Path(tempfile.mkdtemp(dir=folder))
+        try:
+            with Children(self.folder) as self.children:
+                yield
+        finally:
+            self.folder, self.children = folder, children
 
     def expect(self, steps: int) -> None:
         """Say how many steps there are."""
