@@ -57,7 +57,7 @@ impl Share {
         out.u8(code);
         out.u32(frame_bytes_max);
         out.u16(u16::try_from(lifetime.as_millis()).unwrap_or(u16::MAX));
-        out.u32(u32::try_from(later.as_micros()).unwrap_or(u32::MAX));
+        out.u32(micros(later));
     }
 
     /// A lifetime beyond the longest is taken for that.
@@ -75,6 +75,14 @@ impl Share {
     }
 }
 
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}
+
+fn parts(accuracy: f64) -> u32 {
+    (accuracy.clamp(0.0, 1.0) * ACCURACY_PARTS).round() as u32
+}
+
 /// What a camera would have of its channel: its rungs, as its frames are now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claim {
@@ -89,8 +97,19 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// A claim as it can be told: rounded as the fields say, bytes up, each step's more than those before.
+    pub(crate) fn new(interval: Duration, latency_bound: Duration, floor: usize, mut steps: Vec<Step>) -> Self {
+        let whole = |duration: Duration| Duration::from_micros(micros(duration).max(1).into());
+        let mut least = 1.0;
+        for step in &mut steps {
+            step.bytes = step.bytes.ceil().max(least);
+            step.accuracy = f64::from(parts(step.accuracy)) / ACCURACY_PARTS;
+            least = step.bytes + 1.0;
+        }
+        Self { interval: whole(interval), latency_bound: whole(latency_bound), floor, steps }
+    }
+
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let micros = |duration: Duration| u32::try_from(duration.as_micros()).unwrap_or(u32::MAX);
         out.u32(micros(self.interval));
         out.u32(micros(self.latency_bound));
         let steps = &self.steps[..self.steps.len().min(CLAIM_RUNGS_MAX)];
@@ -99,7 +118,7 @@ impl Claim {
         for step in steps {
             // Rounded up, so that a cap of this size allows the rung.
             out.u32(step.bytes.ceil().clamp(1.0, STEP_BYTES_MAX) as u32);
-            out.u32((step.accuracy.clamp(0.0, 1.0) * ACCURACY_PARTS).round() as u32);
+            out.u32(parts(step.accuracy));
         }
     }
 

@@ -165,7 +165,7 @@ impl CameraBroker {
         if let Some(joint) = self.joint() {
             let (floor, steps) = self.adapter.steps()?;
             let latency_bound = joint.latency_bound.unwrap_or(BOUND_DEFAULT);
-            return Some(Claim { interval, latency_bound, floor, steps: apart(steps) });
+            return Some(Claim::new(interval, latency_bound, floor, steps));
         }
         let bounds = link.demand.contracts.iter().filter_map(|contract| contract.latency_bound);
         let latency_bound = bounds.min().unwrap_or(BOUND_DEFAULT);
@@ -175,18 +175,8 @@ impl CameraBroker {
             let one_in = f64::from(*one_in);
             Step { bytes: bytes / one_in, accuracy: one_in.powf(ONE_IN_EXPONENT) }
         });
-        Some(Claim { interval, latency_bound, floor: 0, steps: apart(steps.collect()) })
+        Some(Claim::new(interval, latency_bound, 0, steps.collect()))
     }
-}
-
-/// Whole bytes, each more than the one before.
-fn apart(mut steps: Vec<Step>) -> Vec<Step> {
-    let mut least = 1.0;
-    for step in &mut steps {
-        step.bytes = step.bytes.ceil().max(least);
-        least = step.bytes + 1.0;
-    }
-    steps
 }
 
 /// Whether a claim says about the same as another.
