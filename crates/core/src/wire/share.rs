@@ -98,7 +98,12 @@ pub struct Claim {
 
 impl Claim {
     /// A claim as it can be told: rounded as the fields say, bytes up, each step's more than those before.
-    pub(crate) fn new(interval: Duration, latency_bound: Duration, floor: usize, mut steps: Vec<Step>) -> Self {
+    pub(crate) fn new(
+        interval: Duration,
+        latency_bound: Duration,
+        floor: usize,
+        mut steps: Vec<Step>,
+    ) -> Self {
         let whole = |duration: Duration| Duration::from_micros(micros(duration).max(1).into());
         let mut least = 1.0;
         for step in &mut steps {

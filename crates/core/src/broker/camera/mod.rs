@@ -487,7 +487,7 @@ impl CameraBroker {
 
     fn handle_demand(&mut self, now: Instant, index: usize, demand: Demand) {
         let link = &mut self.links[index];
-        if demand.revision < link.demand.revision {
+        if demand.revision <= link.demand.revision {
             return;
         }
         let (wanted, wants) = (!link.demand.contracts.is_empty(), !demand.contracts.is_empty());

@@ -142,3 +142,19 @@ fn the_edge_is_told_whose_contracts_are_kept() {
     let settled = said(vec![hasty(), hasty(), patient(0)]).expect("they cannot all be kept");
     assert_eq!((settled.revision, settled.verdicts.len()), (1, 3));
 }
+
+/// What became of a demand is told by its revision, so another demand of that revision is none: whoever sent it, the first one goes on.
+#[test]
+fn a_second_demand_of_one_revision_is_ignored() {
+    let mut rig = rig(vec![hasty(), patient(0)]);
+    rig.broker.handle_profile(rig.now, HASH, Some(sized()));
+    settled(&mut rig, 6, SLOW);
+    let (before, revision) = (told(&rig), rig.broker.settled().revision);
+    assert_eq!(before.len(), 2);
+    rig.demand(1, revision, vec![hasty(), patient(0), hasty()]);
+    settled(&mut rig, 2, SLOW);
+    assert_eq!(told(&rig), before);
+    rig.demand(1, revision + 1, vec![hasty(), patient(0), hasty()]);
+    settled(&mut rig, 2, SLOW);
+    assert_eq!(told(&rig).len(), 3);
+}
