@@ -151,9 +151,9 @@ impl World {
         for (place, contract) in contracts.iter_mut().enumerate() {
             self.differ(place, contract);
         }
-        let demand = Demand { revision: u64::from(b >> 2), contracts };
+        let demand = Demand { revision: 1 + u64::from(b >> 2), contracts };
         if let Some(known) = self.links.get_mut(&link)
-            && demand.revision >= known.demand.revision
+            && demand.revision > known.demand.revision
         {
             known.demand = demand.clone();
         }
