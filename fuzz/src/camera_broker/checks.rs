@@ -136,12 +136,13 @@ impl World {
     /// Checks a frame that the broker sends.
     fn sends(&mut self, link: LinkId, header: &FrameHeader, payload: &Bytes) {
         let frame = header.meta.id;
+        let chain = (frame.epoch, header.meta.chain.chain);
         let refers = match header.meta.chain.reference {
             Reference::Independent => None,
             Reference::Previous => {
-                let (carrier, last) = self.chained.expect("a frame refers to one that was sent");
-                assert_eq!(carrier, link, "frame {frame} refers to one of another connection");
-                Some(last)
+                let (carrier, last) = self.chained.get(&chain).expect("a frame refers to one that was sent");
+                assert_eq!(*carrier, link, "frame {frame} refers to one of another connection");
+                Some(*last)
             }
             Reference::Acknowledged(sequence) => Some(FrameId { sequence, ..frame }),
         };
@@ -149,7 +150,7 @@ impl World {
             assert!(!self.lost.contains(&refers), "frame {frame} refers to {refers}, which was lost");
         }
         if header.meta.encoding.is_chained() {
-            self.chained = Some((link, frame));
+            self.chained.insert(chain, (link, frame));
         }
         let known = self.links.get_mut(&link).expect("a frame is sent on a connection that is there");
         assert!(known.welcomed, "frame {frame} is sent before the edge has said welcome");

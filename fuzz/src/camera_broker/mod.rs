@@ -137,7 +137,7 @@ struct World {
     /// Frames that were reset or refused, or whose connection is gone.
     lost: BTreeSet<FrameId>,
     /// The frame of a chain that was sent last, and where.
-    chained: Option<(LinkId, FrameId)>,
+    chained: BTreeMap<(Epoch, Sequence), (LinkId, FrameId)>,
 }
 
 /// A connection as the link sees it.
@@ -195,7 +195,7 @@ impl World {
             told: None,
             codec: Codec::default(),
             lost: BTreeSet::new(),
-            chained: None,
+            chained: BTreeMap::new(),
         }
     }
 

@@ -97,7 +97,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// A claim as it can be told: rounded as the fields say, bytes up, each step's more than those before.
+    /// A claim as it can be told: rounded as the fields say, bytes up, each step's more than those before. What costs more than can be
+    /// told costs the most that can be.
     pub(crate) fn new(
         interval: Duration,
         latency_bound: Duration,
@@ -107,10 +108,12 @@ impl Claim {
         let whole = |duration: Duration| Duration::from_micros(micros(duration).max(1).into());
         let mut least = 1.0;
         for step in &mut steps {
-            step.bytes = step.bytes.ceil().max(least);
+            step.bytes = step.bytes.ceil().clamp(least, STEP_BYTES_MAX.max(least));
             step.accuracy = f64::from(parts(step.accuracy)) / ACCURACY_PARTS;
             least = step.bytes + 1.0;
         }
+        steps.truncate(steps.partition_point(|step| step.bytes <= STEP_BYTES_MAX));
+        let floor = floor.min(steps.len().saturating_sub(1));
         Self { interval: whole(interval), latency_bound: whole(latency_bound), floor, steps }
     }
 
