@@ -27,8 +27,8 @@ use crate::api::{MESSAGE_BYTES_MAX, SOFTWARE, VERSION, pb};
 use crate::clock::monotonic_now;
 use crate::identity::Credentials;
 use crate::identity::tls::tonic_client_config;
-use crate::local::shared::{self, Filler, SHARED_BYTES_MIN, Taker};
-use crate::local::{DescriptorReader, Kind, LocalConnection, PacketError, PacketReader, PacketWriter, Place};
+use crate::local::shared::{self, Filler, NotThere, Reserved, SHARED_BYTES_MIN, Taker};
+use crate::local::{DescriptorReader, Kind, LocalConnection, PacketError, PacketReader, PacketWriter};
 
 /// How long a broker may take to answer a call, or to be reached.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -410,11 +410,14 @@ impl EventStream {
                 let mut message: pb::SubscribeEvent = packet.decode(Kind::SubscribeEvent).map_err(fault)?;
                 if let Some(SubscribeEvent::Frame(frame)) = &mut message.event {
                     frame.payload = match packet.shared {
-                        Some(place) => memory
-                            .as_ref()
-                            .filter(|memory| memory.layout().number == place.memory)
-                            .and_then(|memory| memory.take(place.slot, place.bytes as usize))
-                            .ok_or_else(|| self.dialler.protocol("a frame in memory that is not shared"))?,
+                        Some(place) => {
+                            let memory = memory.as_ref().ok_or(NotThere::NoPlace);
+                            let taken = match memory {
+                                Ok(memory) => memory.take(place).await,
+                                Err(none) => Err(none),
+                            };
+                            taken.map_err(|not_there| fault(not_there.into()))?
+                        }
                         None => packet.payload,
                     };
                 }
@@ -471,15 +474,15 @@ impl FrameSink {
     /// Sends a frame through shared memory on the calling thread. False where that cannot be done now: the frame is as it was.
     pub(super) fn send_at_once(&mut self, request: &mut pb::PublishRequest) -> bool {
         let Self::Local { writer, memory } = self else { return false };
-        let Some(place) = fill(memory, &request.payload) else { return false };
+        let Some(reserved) = reserve(memory, request.payload.len()) else { return false };
         let payload = std::mem::take(&mut request.payload);
-        if writer.try_write_shared(Kind::Publish, request, place) {
+        // The broker wakes up while the payload is being copied.
+        if writer.try_write_shared(Kind::Publish, request, reserved.place()) {
+            reserved.fill(&payload);
             return true;
         }
         request.payload = payload;
-        if let Some(filler) = memory.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            filler.take_back(place.slot);
-        }
+        reserved.give_back();
         false
     }
 
@@ -488,9 +491,12 @@ impl FrameSink {
         match self {
             Self::Local { writer, memory } => {
                 let payload = std::mem::take(&mut request.payload);
-                let place = fill(memory, &payload);
-                let sent = match place {
-                    Some(place) => writer.write_shared(Kind::Publish, &request, place).await,
+                let sent = match reserve(memory, payload.len()) {
+                    Some(reserved) => {
+                        let told = writer.write_shared(Kind::Publish, &request, reserved.place()).await;
+                        reserved.fill(&payload);
+                        told
+                    }
                     None => writer.write(Kind::Publish, &request, payload).await,
                 };
                 sent.map_err(|error| SinkLost(Some(error)))
@@ -509,15 +515,12 @@ pub(super) struct AnswerStream {
 /// The memory that a broker has granted.
 type SharedFiller = Arc<Mutex<Option<Filler>>>;
 
-/// Puts a payload where the broker reads it; nothing where it has to go through the socket.
-fn fill(memory: &SharedFiller, payload: &[u8]) -> Option<Place> {
-    if payload.len() < SHARED_BYTES_MIN {
+/// Takes a place where the broker reads a payload of `bytes`; nothing where it has to go through the socket.
+fn reserve(memory: &SharedFiller, bytes: usize) -> Option<Reserved> {
+    if bytes < SHARED_BYTES_MIN {
         return None;
     }
-    let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-    let filler = memory.as_mut()?;
-    let slot = filler.fill(payload)?;
-    Some(Place { memory: filler.layout().number, slot, bytes: payload.len() as u32 })
+    memory.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.reserve(bytes)
 }
 
 enum AnswerSource {

@@ -30,8 +30,9 @@
 //!
 //! `Memory`, with a descriptor beside it, may come between any two events of a subscription or of a stream of frames. A subscriber that
 //! maps it answers `Mapped`; a publisher may use it. Its payload is the memory's number, three zeros, and the bytes of a slot,
-//! little-endian. The file has a head of 64 KiB, whose first words are the slots' (0: free, 1: taken), and then three slots. Who fills
-//! takes a slot that is free, who reads frees it. Whoever ignores a memory gets and gives payloads inline.
+//! little-endian. The file has a head of 64 KiB and then three slots. The head's first three words say of each slot whether it is taken
+//! (0: free, 1: taken), the next three how many of its bytes are filled. Who fills takes a slot that is free, and may send the packet
+//! that tells of it before the bytes are there; who reads waits for them, five seconds at most for any more of them, and frees it. Whoever ignores a memory gets and gives payloads inline.
 //!
 //! A subscription and a stream of frames have a connection of their own, and closing it ends them. Nothing needs to be
 //! acknowledged: a side that cannot write waits, and the broker then holds one frame for that reader, at most. What lies in the
@@ -47,4 +48,4 @@ pub use packet::{Kind, Packet, PacketError, PacketReader, PacketWriter, Place};
 pub use shared::DescriptorReader;
 
 /// What a client begins with. gRPC clients begin with `PRI * HTTP/2.0`. The digit is the version of the local protocol.
-pub const MAGIC: &[u8; 8] = b"MEZLOCL2";
+pub const MAGIC: &[u8; 8] = b"MEZLOCL3";

@@ -9,7 +9,7 @@ use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::shared::{self, DescriptorReader, Layout};
+use super::shared::{self, DescriptorReader, Layout, NotThere};
 use crate::api::{ApiError, MESSAGE_BYTES_MAX, pb};
 use crate::memory::buffer;
 
@@ -105,6 +105,15 @@ pub enum PacketError {
     /// The other side says that something is wrong.
     #[error(transparent)]
     Refused(#[from] ApiError),
+}
+
+impl From<NotThere> for PacketError {
+    fn from(not_there: NotThere) -> Self {
+        match not_there {
+            NotThere::NoPlace => Self::Malformed { what: "a place in shared memory that was not granted" },
+            NotThere::Unfinished => Self::Cut,
+        }
+    }
 }
 
 /// A packet that was received.
@@ -250,7 +259,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         self.inner.flush().await
     }
 
-    /// Writes a packet whose payload lies in shared memory. Not to be cancelled either.
+    /// Writes a packet whose payload lies in shared memory, or will. Not to be cancelled either.
     pub async fn write_shared(&mut self, kind: Kind, message: &impl Message, place: Place) -> io::Result<()> {
         let Place { memory, slot, bytes } = place;
         let mut head = head(kind, message, bytes as usize, [SHARED, memory, slot])?;

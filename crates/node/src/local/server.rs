@@ -178,8 +178,12 @@ async fn send_events(mut reader: Reader, writer: &mut Writer, mut feed: Feed) ->
                 _ => Bytes::new(),
             };
             let (event, bytes) = (pb::SubscribeEvent { event: Some(event) }, payload.len());
-            match memory.fill(&payload) {
-                Some(place) => writer.write_shared(Kind::SubscribeEvent, &event, place).await?,
+            match memory.reserve(bytes) {
+                // The client wakes up while the payload is being copied.
+                Some(reserved) => {
+                    writer.write_shared(Kind::SubscribeEvent, &event, reserved.place()).await?;
+                    reserved.fill(&payload);
+                }
                 None => {
                     writer.write(Kind::SubscribeEvent, &event, payload).await?;
                     if let Some((layout, file)) = memory.offer(bytes) {
@@ -251,14 +255,10 @@ struct LocalRequests {
 }
 
 impl LocalRequests {
-    fn request(&mut self, packet: Packet) -> Result<pb::PublishRequest, PacketError> {
+    async fn request(&mut self, packet: Packet) -> Result<pb::PublishRequest, PacketError> {
         let mut request: pb::PublishRequest = packet.decode(Kind::Publish)?;
         request.payload = match packet.shared {
-            Some(place) => {
-                let copied = self.memory.copy(place);
-                copied
-                    .ok_or(PacketError::Malformed { what: "a place in shared memory that was not granted" })?
-            }
+            Some(place) => self.memory.copy(place).await?,
             None => {
                 if let Some(offer) = self.memory.offer(packet.payload.len()) {
                     // Where the last one is still waiting, nobody reads our answers, and the client goes without.
@@ -277,9 +277,13 @@ impl PublishRequests for LocalRequests {
             Some(first) => Ok(Some(first)),
             None => self.reader.read().await,
         };
-        let request = packet.and_then(|packet| packet.map(|packet| self.request(packet)).transpose());
+        let request = match packet {
+            Ok(Some(packet)) => self.request(packet).await,
+            Ok(None) => return None,
+            Err(error) => Err(error),
+        };
         match request {
-            Ok(request) => request.map(Ok),
+            Ok(request) => Some(Ok(request)),
             // The publisher is gone; what it had sent whole is in the log.
             Err(PacketError::Io(_) | PacketError::Cut) => None,
             Err(PacketError::Refused(error)) => Some(Err(error)),

@@ -11,7 +11,7 @@ use tracing::warn;
 use super::SHARED_BYTES_MAX_OF_SLOT;
 use super::SHARED_BYTES_MIN;
 use super::budget::Share;
-use super::slots::{Filler, Layout, SLOTS, Taker};
+use super::slots::{Filler, Layout, NotThere, Reserved, SLOTS, Taker};
 use crate::local::Place;
 
 /// A memory is numbered from 1; the number of none.
@@ -40,18 +40,16 @@ impl<'a> Outgoing<'a> {
         Self { mapped, filler: None }
     }
 
-    /// Puts a payload where the client can read it; nothing where it has to go through the socket.
-    pub(crate) fn fill(&mut self, payload: &[u8]) -> Option<Place> {
-        if payload.len() < SHARED_BYTES_MIN {
+    /// Takes a place where the client can read a payload of `bytes`; nothing where it has to go through the socket.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Option<Reserved> {
+        if bytes < SHARED_BYTES_MIN {
             return None;
         }
         let filler = self.filler.as_mut()?;
-        let memory = filler.layout().number;
-        if self.mapped.0.load(Ordering::Relaxed) != memory {
+        if self.mapped.0.load(Ordering::Relaxed) != filler.layout().number {
             return None;
         }
-        let slot = filler.fill(payload)?;
-        Some(Place { memory, slot, bytes: payload.len() as u32 })
+        filler.reserve(bytes)
     }
 
     /// After a payload of `bytes` went through the socket: a memory for the next ones, to be told to the client, where that would
@@ -88,15 +86,14 @@ struct Granted {
 }
 
 impl Incoming {
-    /// A copy of a payload; nothing where no such place was granted.
-    pub(crate) fn copy(&mut self, place: Place) -> Option<Bytes> {
+    /// A copy of a payload, once it is there. Not to be cancelled: its place would never be free again.
+    pub(crate) async fn copy(&mut self, place: Place) -> Result<Bytes, NotThere> {
         if let Some(current) = self.current.as_mut().filter(|granted| granted.is(place)) {
             current.used = true;
             self.previous = None;
         }
-        let granted =
-            [&self.current, &self.previous].into_iter().flatten().find(|granted| granted.is(place))?;
-        granted.taker.copy(place.slot, place.bytes as usize)
+        let granted = [&self.current, &self.previous].into_iter().flatten().find(|granted| granted.is(place));
+        granted.ok_or(NotThere::NoPlace)?.taker.copy(place).await
     }
 
     /// After a payload of `bytes` came through the socket: a memory for the next ones, to be told to the client, where that would

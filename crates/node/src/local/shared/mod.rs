@@ -6,12 +6,13 @@ mod broker;
 mod budget;
 mod descriptor;
 mod memory;
+mod progress;
 mod slots;
 
 pub(crate) use broker::{Incoming, MappedByClient, Outgoing, cannot};
 pub use descriptor::DescriptorReader;
 pub(crate) use descriptor::send;
-pub(crate) use slots::{Filler, Layout, Taker};
+pub(crate) use slots::{Filler, Layout, NotThere, Reserved, Taker};
 
 /// Payloads smaller than this go through the socket: the kernel copies them about as fast.
 pub(crate) const SHARED_BYTES_MIN: usize = 64 << 10;

@@ -1,4 +1,7 @@
 //! Places for payloads in memory that two processes map.
+//!
+//! Who fills a slot may tell the other side of it first: while that wakes up, and copies what is there already, the rest is
+//! filled. How much is there, says a word beside the slot's own.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,17 +12,32 @@ use bytes::{Buf, Bytes};
 
 use super::budget::Share;
 use super::memory::{Access, Memory, WORDS, create};
+use super::progress;
+use crate::local::Place;
 use crate::memory::buffer;
 
 /// Places in one memory: one in the hands of the program, one that waits for it, one that is being filled. More would let a
 /// program that has stopped reading fall behind by more frames before the broker notices.
 pub(super) const SLOTS: u8 = 3;
-const _: () = assert!(SLOTS as usize <= WORDS);
+const _: () = assert!(2 * SLOTS as usize <= WORDS);
 /// A slot's size is a multiple of this.
 const ALIGN_BYTES: usize = 64 << 10;
 
+/// What is filled between two words about it.
+const PART_BYTES: usize = 64 << 10;
+
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
+
+/// The word that says whether a slot is free.
+fn state(slot: u8) -> usize {
+    slot.into()
+}
+
+/// The word that says how many bytes of it are filled.
+fn filled(slot: u8) -> usize {
+    usize::from(SLOTS + slot)
+}
 
 /// What both sides have to know of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +74,10 @@ impl Layout {
         bytes <= self.slot_bytes as usize
     }
 
+    fn offset(self, slot: u8) -> usize {
+        usize::from(slot) * self.slot_bytes as usize
+    }
+
     fn data_bytes(self) -> usize {
         self.slot_bytes as usize * usize::from(SLOTS)
     }
@@ -69,7 +91,7 @@ impl Layout {
 /// The side that puts payloads into slots.
 #[derive(Debug)]
 pub(crate) struct Filler {
-    memory: Memory,
+    memory: Arc<Memory>,
     layout: Layout,
     /// What was used of the slots, where it is of our own memory.
     used: Vec<Share>,
@@ -79,7 +101,7 @@ pub(crate) struct Filler {
 impl Filler {
     /// Maps `file`. Whether slots count as memory of this process once they have been used, is said by `metered`.
     pub(crate) fn map(file: impl AsFd, layout: Layout, metered: bool) -> io::Result<Self> {
-        let memory = Memory::map(file, layout.data_bytes(), Access::Write)?;
+        let memory = Arc::new(Memory::map(file, layout.data_bytes(), Access::Write)?);
         Ok(Self { memory, layout, used: Vec::new(), metered })
     }
 
@@ -87,27 +109,70 @@ impl Filler {
         self.layout
     }
 
-    /// Copies `payload` into a free slot and gives its number; nothing where it does not fit, or no slot is free.
-    pub(crate) fn fill(&mut self, payload: &[u8]) -> Option<u8> {
-        if !self.layout.fits(payload.len()) {
+    /// Takes a free slot for a payload of `bytes`; nothing where that does not fit, or no slot is free.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Option<Reserved> {
+        if !self.layout.fits(bytes) {
             return None;
         }
         // The first that is free: its pages are those that were used last, and slots that are not needed take no memory.
         // Acquire: what the other side read there, it has read before this is written.
-        let free = |slot: &u8| self.memory.word((*slot).into()).load(Ordering::Acquire) == FREE;
+        let free = |slot: &u8| self.memory.word(state(*slot)).load(Ordering::Acquire) == FREE;
         let slot = (0..SLOTS).find(free)?;
         if self.metered && usize::from(slot) >= self.used.len() {
             self.used.push(Share::take(self.layout.slot_bytes.into())?);
         }
-        self.memory.word(slot.into()).store(TAKEN, Ordering::Relaxed);
-        self.memory.write(usize::from(slot) * self.layout.slot_bytes as usize, payload);
-        Some(slot)
+        self.memory.word(state(slot)).store(TAKEN, Ordering::Relaxed);
+        self.memory.word(filled(slot)).store(0, Ordering::Release);
+        let place = Place { memory: self.layout.number, slot, bytes: bytes as u32 };
+        Some(Reserved { memory: Arc::clone(&self.memory), layout: self.layout, place })
+    }
+}
+
+/// A slot that waits for its payload.
+#[derive(Debug)]
+#[must_use = "the other side waits for what it is told of"]
+pub(crate) struct Reserved {
+    memory: Arc<Memory>,
+    layout: Layout,
+    place: Place,
+}
+
+impl Reserved {
+    /// What the other side is to be told.
+    pub(crate) fn place(&self) -> Place {
+        self.place
     }
 
-    /// Takes a slot back whose number was told to nobody.
-    pub(crate) fn take_back(&self, slot: u8) {
-        self.memory.word(slot.into()).store(FREE, Ordering::Release);
+    /// Copies the payload into the slot, a part at a time, each of which the other side can read at once.
+    ///
+    /// # Panics
+    /// If it has another size than was reserved.
+    pub(crate) fn fill(self, payload: &[u8]) {
+        assert_eq!(payload.len(), self.place.bytes as usize, "what was reserved");
+        let mut offset = self.layout.offset(self.place.slot);
+        let mut done = 0;
+        for part in payload.chunks(PART_BYTES) {
+            self.memory.write(offset, part);
+            offset += part.len();
+            done += part.len() as u32;
+            // Release: who sees this sees the part.
+            self.memory.word(filled(self.place.slot)).store(done, Ordering::Release);
+        }
     }
+
+    /// Gives the slot back, which nobody was told of.
+    pub(crate) fn give_back(self) {
+        self.memory.word(state(self.place.slot)).store(FREE, Ordering::Release);
+    }
+}
+
+/// Why there is no payload in a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotThere {
+    /// There is no such place.
+    NoPlace,
+    /// The other side has begun to fill it, and ceased to.
+    Unfinished,
 }
 
 /// The side that reads payloads out of slots.
@@ -127,33 +192,53 @@ impl Taker {
         self.layout
     }
 
-    /// The payload in a slot, in place. The slot is free again when the last holder lets go. For those who trust the other side not
-    /// to alter what they hold: clients trust their broker. Nothing where the slot does not exist.
-    pub(crate) fn take(&self, slot: u8, bytes: usize) -> Option<Bytes> {
-        self.exists(slot, bytes).then(|| Bytes::from_owner(Lent { taker: self.clone(), slot, bytes }))
+    /// The payload in a slot, in place, once it is there. The slot is free again when the last holder lets go. For those who trust the
+    /// other side not to alter what they hold: clients trust their broker.
+    pub(crate) async fn take(&self, place: Place) -> Result<Bytes, NotThere> {
+        let bytes = self.bytes_of(place)?;
+        // Made first: a slot that is not waited for any more is free again.
+        let lent = Lent { taker: self.clone(), slot: place.slot, bytes };
+        let mut there = 0;
+        while there < bytes {
+            there = self.filled_above(place, there).await?;
+        }
+        Ok(Bytes::from_owner(lent))
     }
 
-    /// A copy of the payload in a slot, which is free again at once. Nothing where the slot does not exist.
-    pub(crate) fn copy(&self, slot: u8, bytes: usize) -> Option<Bytes> {
-        self.exists(slot, bytes).then(|| {
-            let mut copy = buffer(bytes);
-            self.memory.read(self.offset(slot), bytes, &mut copy);
-            self.free(slot);
-            copy.freeze()
-        })
+    /// A copy of the payload in a slot, made as it comes; the slot is free again then.
+    pub(crate) async fn copy(&self, place: Place) -> Result<Bytes, NotThere> {
+        let bytes = self.bytes_of(place)?;
+        let mut copy = buffer(bytes);
+        while copy.len() < bytes {
+            let there = self.filled_above(place, copy.len()).await?;
+            let part = there - copy.len();
+            self.memory.read(self.layout.offset(place.slot) + copy.len(), part, &mut copy);
+        }
+        self.free(place.slot);
+        Ok(copy.freeze())
     }
 
-    fn exists(&self, slot: u8, bytes: usize) -> bool {
-        slot < SLOTS && self.layout.fits(bytes)
+    /// The size of the payload in a place of this memory.
+    fn bytes_of(&self, place: Place) -> Result<usize, NotThere> {
+        let Place { memory, slot, bytes } = place;
+        let bytes = bytes as usize;
+        let exists = memory == self.layout.number && slot < SLOTS && self.layout.fits(bytes);
+        exists.then_some(bytes).ok_or(NotThere::NoPlace)
     }
 
-    fn offset(&self, slot: u8) -> usize {
-        usize::from(slot) * self.layout.slot_bytes as usize
+    /// How many bytes of the payload are there, once they are more than `known`.
+    async fn filled_above(&self, place: Place, known: usize) -> Result<usize, NotThere> {
+        let there = || {
+            // Acquire: the bytes that it speaks of are there. Whatever it says, it speaks of no others than the payload's.
+            let word = self.memory.word(filled(place.slot)).load(Ordering::Acquire);
+            Some(word.min(place.bytes) as usize).filter(|there| *there > known)
+        };
+        progress::wait(there).await.ok_or(NotThere::Unfinished)
     }
 
     /// Release: what was read is read before the other side sees this.
     fn free(&self, slot: u8) {
-        self.memory.word(slot.into()).store(FREE, Ordering::Release);
+        self.memory.word(state(slot)).store(FREE, Ordering::Release);
     }
 }
 
@@ -167,9 +252,9 @@ struct Lent {
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the broker, which the client trusts with the bytes themselves, fills a slot only when it is free, and this one
-        // is taken until `self` is dropped.
-        unsafe { self.taker.memory.slice(self.taker.offset(self.slot), self.bytes) }
+        // SAFETY: the broker, which the client trusts with the bytes themselves, fills a slot only when it is free; this one
+        // is taken until `self` is dropped, and was filled before anybody got it (`Taker::take`).
+        unsafe { self.taker.memory.slice(self.taker.layout.offset(self.slot), self.bytes) }
     }
 }
 
@@ -182,6 +267,8 @@ impl Drop for Lent {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::thread;
+    use std::time::Duration;
 
     use proptest::prelude::*;
 
@@ -193,6 +280,21 @@ mod tests {
         (Filler::map(&file, layout, false).unwrap(), Taker::map(&file, layout).unwrap())
     }
 
+    fn fill(filler: &mut Filler, payload: &[u8]) -> Option<Place> {
+        let reserved = filler.reserve(payload.len())?;
+        let place = reserved.place();
+        reserved.fill(payload);
+        Some(place)
+    }
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+    }
+
+    fn place(slot: u8, bytes: usize) -> Place {
+        Place { memory: 1, slot, bytes: bytes as u32 }
+    }
+
     proptest! {
         /// Whatever is put in comes out, lies unaltered for as long as somebody holds it, and no more is lent than there is.
         #[test]
@@ -201,8 +303,8 @@ mod tests {
             let mut held: Vec<(u8, Bytes)> = Vec::new();
             for (index, (bytes, let_go)) in steps.into_iter().enumerate() {
                 let value = index as u8;
-                match filler.fill(&vec![value; bytes]) {
-                    Some(slot) => held.push((value, taker.take(slot, bytes).unwrap())),
+                match fill(&mut filler, &vec![value; bytes]) {
+                    Some(place) => held.push((value, run(taker.take(place)).unwrap())),
                     None => prop_assert!(held.len() == usize::from(SLOTS) || bytes > taker.layout().slot_bytes as usize),
                 }
                 for (value, payload) in &held {
@@ -222,13 +324,54 @@ mod tests {
         }
     }
 
-    /// A publisher can alter its memory whenever it likes: what the broker has copied stays as it was.
+    /// Who is told of a place before it is filled gets all of it nevertheless, and nothing of what lay there before.
+    #[test]
+    fn what_is_told_of_first_comes_whole() {
+        let payload = |round: u32| -> Vec<u8> {
+            (0..1_000_000u32).map(|at| (at.wrapping_mul(31) >> 7) as u8 ^ round as u8).collect()
+        };
+        let (mut filler, taker) = pair(1_000_000);
+        for round in 0..40 {
+            let reserved = filler.reserve(1_000_000).unwrap();
+            let place = reserved.place();
+            let bytes = payload(round);
+            thread::scope(|scope| {
+                let reader = scope.spawn(|| {
+                    run(async {
+                        if round % 2 == 0 { taker.take(place).await } else { taker.copy(place).await }
+                    })
+                });
+                // At once, while the other spins, while it yields, and while it sleeps.
+                thread::sleep(Duration::from_micros([0, 20, 200, 3_000][round as usize % 4]));
+                reserved.fill(&bytes);
+                assert!(reader.join().unwrap().unwrap() == bytes, "round {round}");
+            });
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_never_filled_is_given_up() {
+        let (mut filler, taker) = pair(200_000);
+        let place = filler.reserve(200_000).unwrap().place();
+        assert_eq!(taker.copy(place).await, Err(NotThere::Unfinished));
+        assert_eq!(taker.take(place).await, Err(NotThere::Unfinished));
+        assert!(
+            (0..SLOTS).all(|_| filler.reserve(1).is_some()),
+            "who waits in vain for what it would hold lets it go"
+        );
+    }
+
+    /// A publisher can alter its memory whenever it likes: what the broker has copied stays as it was, and as long as it was told.
     #[test]
     fn a_copy_belongs_to_nobody_else() {
         let (mut filler, taker) = pair(70_000);
-        let slot = filler.fill(&[1; 70_000]).unwrap();
-        let copy = taker.copy(slot, 70_000).unwrap();
-        assert_eq!(filler.fill(&[2; 70_000]), Some(slot), "it is free again");
+        let first = fill(&mut filler, &[1; 70_000]).unwrap();
+        let copy = run(taker.copy(first)).unwrap();
+        let second = filler.reserve(70_000).unwrap();
+        assert_eq!(second.place(), first, "it is free again");
+        second.memory.word(filled(first.slot)).store(u32::MAX, Ordering::Release);
+        assert_eq!(run(taker.copy(first)).unwrap().len(), 70_000);
+        second.fill(&[2; 70_000]);
         assert!(copy.iter().all(|byte| *byte == 1));
     }
 
@@ -236,9 +379,13 @@ mod tests {
     fn places_that_do_not_exist_are_refused() {
         let (mut filler, taker) = pair(70_000);
         let room = taker.layout().slot_bytes as usize;
-        assert!(taker.copy(SLOTS, 1).is_none() && taker.take(u8::MAX, 1).is_none());
-        assert!(taker.copy(0, room + 1).is_none() && taker.take(0, room + 1).is_none());
-        assert_eq!(filler.fill(&vec![0; room + 1]), None);
+        for nowhere in
+            [place(SLOTS, 1), place(u8::MAX, 1), place(0, room + 1), Place { memory: 2, ..place(0, 1) }]
+        {
+            assert_eq!(run(taker.copy(nowhere)), Err(NotThere::NoPlace));
+            assert_eq!(run(taker.take(nowhere)), Err(NotThere::NoPlace));
+        }
+        assert!(filler.reserve(room + 1).is_none());
     }
 
     /// Memory that its maker could cut short would kill whoever reads behind its end.
@@ -266,8 +413,8 @@ mod tests {
         let mut filler = Filler::map(&file, layout, true).unwrap();
         let taker = Taker::map(&file, layout).unwrap();
         for _ in 0..10 {
-            let slot = filler.fill(&[1; 70_000]).unwrap();
-            drop(taker.take(slot, 70_000));
+            let place = fill(&mut filler, &[1; 70_000]).unwrap();
+            drop(run(taker.take(place)));
         }
         assert_eq!(filler.used.len(), 1, "one that is free again is used again");
     }
