@@ -370,6 +370,7 @@ def test_the_command_makes_shows_and_compares(
     profile = document.load(out)
     assert profile.to_bytes() == out.read_bytes(), "reading and writing change nothing"
     assert profile.families == ["h264", "jpeg"]
+    assert profile.about.made_by.endswith("H.264 by openh264"), "the bytes of its rungs depend on it"
     assert profile.get("h264/w80/q20") is not None
     for rung in profile.rungs:
         assert rung.camera_ms_mean is not None

@@ -58,7 +58,7 @@ class Hand:
         cv2.setNumThreads(1)
         self._coders = job.coders
         coding.require_encoder(job.h264_encoder)
-        self._h264_encoder = job.h264_encoder
+        self.h264_encoder = job.h264_encoder
         self.app = apps.load(job.app, job.strong, job.weak)
         self.footage = footages.read(job.video, job.cache, job.frames_max)
         self.store = Store(job.cache, self.footage, self.app, job.h264_encoder)
@@ -74,7 +74,7 @@ class Hand:
             result = measuring.noisy(self.footage, self.app, places, known)
         else:
             coder = self._coders.get(rung.partition("/")[0])
-            result = measuring.measure(rung, self.footage, self.app, places, known, coder, self._h264_encoder)
+            result = measuring.measure(rung, self.footage, self.app, places, known, coder, self.h264_encoder)
         self.store.put(result)
         return result
 

@@ -104,7 +104,7 @@ class About:
         ceiling_noise_strict: The same, strict.
         ceiling_jpeg: The accuracy of the rung `jpeg/q95/420`.
         ceiling_jpeg_strict: The same, strict.
-        made_by: Program and version.
+        made_by: Program and version, and what makes H.264 in it.
         source: Where it is from, with its licence, for profiles that others measured; else empty.
     """
 

@@ -172,7 +172,7 @@ def make(
         ceiling_noise_strict=noise.score(judge.drawn, strict=True),
         ceiling_jpeg=jpeg.score(judge.drawn),
         ceiling_jpeg_strict=jpeg.score(judge.drawn, strict=True),
-        made_by=f"mez {_native.__version__}",
+        made_by=f"mez {_native.__version__}, H.264 by {crew.lead.h264_encoder}",
     )
     return Made(Profile(about, tuple(profiles)), judge, reference, measured, cost)
 
