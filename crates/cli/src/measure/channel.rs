@@ -3,7 +3,7 @@
 
 use clap::Args;
 use mez_testbed::channel::wifi::Constants;
-use mez_testbed::channel::wifi::tables::{CELLS, Cell, error, modelled_ms};
+use mez_testbed::channel::wifi::tables::{CELLS, Cell, Room, error, modelled_ms};
 
 use crate::failure::Failure;
 
@@ -12,6 +12,8 @@ use crate::failure::Failure;
 const FALLS: [f64; 4] = [0.7, 0.75, 0.8, 0.85];
 const RISES: [f64; 4] = [1.1, 1.15, 1.2, 1.3];
 const LOSSES: [f64; 3] = [0.005, 0.01, 0.02];
+/// Highest rates at 12 m that are tried, in Mbit/s. Table 1 knows nothing of that distance: the one camera there tells its rate.
+const FAR_MBPS: [f64; 8] = [200.0, 215.0, 230.0, 245.0, 260.0, 275.0, 290.0, 305.0];
 /// Frames of each cell, and runs, while constants are chosen. One run's 95th percentile is a matter of luck.
 const CHOOSING_FRAMES: usize = 60;
 const CHOOSING_RUNS: u64 = 5;
@@ -32,38 +34,46 @@ pub(crate) struct ChannelArgs {
 
 pub(crate) fn run(args: ChannelArgs) -> Result<(), Failure> {
     let chosen = chosen_on_table_1(args.first_seed);
-    let Constants { rate_fall, rate_rise, mpdu_loss, .. } = chosen;
+    let Room { near: Constants { rate_fall, rate_rise, mpdu_loss, .. }, far_mbps } = chosen;
     println!(
-        r#"{{"kind":"chosen","rate_fall":{rate_fall},"rate_rise":{rate_rise},"mpdu_loss":{mpdu_loss}}}"#
+        r#"{{"kind":"chosen","rate_fall":{rate_fall},"rate_rise":{rate_rise},"mpdu_loss":{mpdu_loss},"far_mbps":{far_mbps}}}"#
     );
     for seed in args.first_seed..args.first_seed + args.seeds {
-        for (name, constants) in [("calibrated", Constants::CALIBRATED), ("chosen_on_table_1", chosen)] {
+        for (name, room) in [("calibrated", Room::CALIBRATED), ("chosen_on_table_1", chosen)] {
             for cell in &CELLS {
-                print(name, &constants, cell, args.frames, seed);
+                print(name, &room, cell, args.frames, seed);
             }
         }
     }
     Ok(())
 }
 
-/// The best of the grid for the cells of Table 1.
-fn chosen_on_table_1(seed: u64) -> Constants {
-    let grid = FALLS
+/// The best of the grid for the cells of table 1, and the rate at 12 m that is best for one camera there.
+fn chosen_on_table_1(seed: u64) -> Room {
+    let near = FALLS
         .iter()
-        .flat_map(|fall| RISES.iter().flat_map(move |rise| LOSSES.map(|loss| (*fall, *rise, loss))));
-    let candidates = grid.map(|(rate_fall, rate_rise, mpdu_loss)| {
-        let constants = Constants { rate_fall, rate_rise, mpdu_loss, ..Constants::CALIBRATED };
-        let errors = (seed..seed + CHOOSING_RUNS)
-            .map(|seed| error(&constants, CHOOSING_FRAMES, seed, |cell| cell.table == 1));
-        (errors.sum::<f64>(), constants)
-    });
-    candidates.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(Constants::CALIBRATED, |(_, constants)| constants)
+        .flat_map(|fall| RISES.iter().flat_map(move |rise| LOSSES.map(|loss| (*fall, *rise, loss))))
+        .map(|(rate_fall, rate_rise, mpdu_loss)| Room {
+            near: Constants { rate_fall, rate_rise, mpdu_loss, ..Constants::CALIBRATED },
+            ..Room::CALIBRATED
+        });
+    let near = best(near, seed, |cell| cell.table == 1);
+    let far = FAR_MBPS.iter().map(|far_mbps| Room { far_mbps: *far_mbps, ..near });
+    best(far, seed, |cell| cell.metres > 6.0 && cell.cameras == 1)
 }
 
-fn print(name: &str, constants: &Constants, cell: &Cell, frames: usize, seed: u64) {
-    let Cell { table, kilobytes, cameras, frames_per_second, latency_ms_p95 } = cell;
-    let modelled = modelled_ms(constants, cell, frames, seed);
+fn best(rooms: impl Iterator<Item = Room>, seed: u64, which: impl Fn(&Cell) -> bool) -> Room {
+    let judged = rooms.map(|room| {
+        let errors = (seed..seed + CHOOSING_RUNS).map(|seed| error(&room, CHOOSING_FRAMES, seed, &which));
+        (errors.sum::<f64>(), room)
+    });
+    judged.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(Room::CALIBRATED, |(_, room)| room)
+}
+
+fn print(name: &str, room: &Room, cell: &Cell, frames: usize, seed: u64) {
+    let Cell { table, kilobytes, cameras, frames_per_second, metres, latency_ms_p95 } = cell;
+    let modelled = modelled_ms(room, cell, frames, seed);
     println!(
-        r#"{{"kind":"cell","constants":"{name}","seed":{seed},"table":{table},"frame_kilobytes":{kilobytes},"cameras":{cameras},"frames_per_second":{frames_per_second},"measured_ms_p95":{latency_ms_p95},"modelled_ms_p95":{modelled:.2}}}"#
+        r#"{{"kind":"cell","constants":"{name}","seed":{seed},"table":{table},"frame_kilobytes":{kilobytes},"cameras":{cameras},"frames_per_second":{frames_per_second},"metres":{metres},"measured_ms_p95":{latency_ms_p95},"modelled_ms_p95":{modelled:.2}}}"#
     );
 }
