@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use mez_core::buffer::{Buffer, BufferPool};
 
 /// What the process keeps for the next payloads, at most. It comes on top of the logs' budgets.
-pub const KEPT_BYTES_MAX: u64 = 24 << 20;
+pub const KEPT_BYTES_MAX: u64 = 12 << 20;
 
 static POOL: LazyLock<BufferPool> = LazyLock::new(|| BufferPool::new(KEPT_BYTES_MAX));
 
