@@ -3,7 +3,7 @@
 
 use clap::Args;
 use mez_testbed::channel::wifi::Constants;
-use mez_testbed::channel::wifi::tables::{CELLS, Cell, Room, error, modelled_ms};
+use mez_testbed::channel::wifi::tables::{CELLS, Cell, Distance, Room, error, modelled_ms};
 
 use crate::failure::Failure;
 
@@ -59,7 +59,7 @@ fn chosen_on_table_1(seed: u64) -> Room {
         });
     let near = best(near, seed, |cell| cell.table == 1);
     let far = FAR_MBPS.iter().map(|far_mbps| Room { far_mbps: *far_mbps, ..near });
-    best(far, seed, |cell| cell.metres > 6.0 && cell.cameras == 1)
+    best(far, seed, |cell| cell.distance == Distance::Far && cell.cameras == 1)
 }
 
 fn best(rooms: impl Iterator<Item = Room>, seed: u64, which: impl Fn(&Cell) -> bool) -> Room {
@@ -71,7 +71,8 @@ fn best(rooms: impl Iterator<Item = Room>, seed: u64, which: impl Fn(&Cell) -> b
 }
 
 fn print(name: &str, room: &Room, cell: &Cell, frames: usize, seed: u64) {
-    let Cell { table, kilobytes, cameras, frames_per_second, metres, latency_ms_p95 } = cell;
+    let Cell { table, kilobytes, cameras, frames_per_second, distance, latency_ms_p95 } = cell;
+    let metres = distance.metres();
     let modelled = modelled_ms(room, cell, frames, seed);
     println!(
         r#"{{"kind":"cell","constants":"{name}","seed":{seed},"table":{table},"frame_kilobytes":{kilobytes},"cameras":{cameras},"frames_per_second":{frames_per_second},"metres":{metres},"measured_ms_p95":{latency_ms_p95},"modelled_ms_p95":{modelled:.2}}}"#

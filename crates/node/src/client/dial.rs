@@ -411,10 +411,9 @@ impl EventStream {
                 if let Some(SubscribeEvent::Frame(frame)) = &mut message.event {
                     frame.payload = match packet.shared {
                         Some(place) => {
-                            let memory = memory.as_ref().ok_or(NotThere::NoPlace);
                             let taken = match memory {
-                                Ok(memory) => memory.take(place).await,
-                                Err(none) => Err(none),
+                                Some(memory) => memory.take(place).await,
+                                None => Err(NotThere::NoPlace),
                             };
                             taken.map_err(|not_there| fault(not_there.into()))?
                         }

@@ -2,6 +2,25 @@
 
 use super::{Constants, Load, latencies_ms};
 
+/// From a camera to the access point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distance {
+    /// 6 m.
+    Near,
+    /// 12 m.
+    Far,
+}
+
+impl Distance {
+    /// In metres.
+    pub fn metres(self) -> f64 {
+        match self {
+            Self::Near => 6.0,
+            Self::Far => 12.0,
+        }
+    }
+}
+
 /// A cell of a table: what was sent, and the 95th percentile of the latency that was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
@@ -13,8 +32,8 @@ pub struct Cell {
     pub cameras: usize,
     /// Frames in a second.
     pub frames_per_second: f64,
-    /// From every camera to the access point, in metres: 6 or 12.
-    pub metres: f64,
+    /// How far every camera is from the access point.
+    pub distance: Distance,
     /// 95th percentile of the first camera's latency, in milliseconds.
     pub latency_ms_p95: f64,
 }
@@ -26,12 +45,12 @@ const fn cell(
     frames_per_second: f64,
     latency_ms_p95: f64,
 ) -> Cell {
-    Cell { table, kilobytes, cameras, frames_per_second, metres: 6.0, latency_ms_p95 }
+    Cell { table, kilobytes, cameras, frames_per_second, distance: Distance::Near, latency_ms_p95 }
 }
 
 /// A cell of table 2 with the cameras twice as far away.
 const fn far(cameras: usize, latency_ms_p95: f64) -> Cell {
-    Cell { metres: 12.0, ..cell(2, 1740.0, cameras, 5.0, latency_ms_p95) }
+    Cell { distance: Distance::Far, ..cell(2, 1740.0, cameras, 5.0, latency_ms_p95) }
 }
 
 /// The cells. Those of one and of five cameras with 1740 kB stand in both tables and are counted once, in the first.
@@ -76,9 +95,11 @@ impl Room {
     /// As calibrated on all cells.
     pub const CALIBRATED: Self = Self { near: Constants::CALIBRATED, far_mbps: 240.0 };
 
-    fn at(&self, metres: f64) -> Constants {
-        let phy_mbps = if metres > 6.0 { self.far_mbps } else { self.near.phy_mbps };
-        Constants { phy_mbps, ..self.near }
+    fn at(&self, distance: Distance) -> Constants {
+        match distance {
+            Distance::Near => self.near,
+            Distance::Far => Constants { phy_mbps: self.far_mbps, ..self.near },
+        }
     }
 }
 
@@ -91,7 +112,7 @@ pub fn modelled_ms(room: &Room, cell: &Cell, frames: usize, seed: u64) -> f64 {
         on_off_ms: None,
     };
     let mut latencies =
-        latencies_ms(&room.at(cell.metres), &vec![load; cell.cameras], frames, seed).swap_remove(0);
+        latencies_ms(&room.at(cell.distance), &vec![load; cell.cameras], frames, seed).swap_remove(0);
     latencies.sort_by(f64::total_cmp);
     latencies[(latencies.len() * 95).div_ceil(100) - 1]
 }
