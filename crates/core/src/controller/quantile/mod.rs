@@ -9,8 +9,10 @@
 //! max(drain(Q, x + ε), w) + S / exp(x + ε) ≤ h
 //! ```
 //!
-//! and the choice is the rung of the greatest `π · accuracy − λ (1 − π) − n · accuracy`, with `n` later frames that it keeps from being sent. The price `λ` of a late frame rises while more frames are
-//! late than the contract allows, where any rung can keep it. `docs/controller.md` has the figures behind this, and what was tried and rejected.
+//! and the choice is the rung of the greatest `π · accuracy − λ (1 − π) − n · accuracy`, with `n` later frames that it keeps from
+//! being sent. `λ` is the price of a late frame beyond its own worth. It rises while more frames are late than the contract allows,
+//! where any rung can keep it, and is 0 otherwise; of frames that refer to others it is 0.2 at least. `docs/controller.md` has the
+//! figures behind this, and what was tried and rejected.
 
 mod calibration;
 mod rate;
@@ -54,13 +56,13 @@ pub struct Config {
     pub sample_ms_min: f64,
     /// A frame in service counts once it has taken longer than this, in milliseconds. Default 10.
     pub censor_ms_min: f64,
-    /// λ, what a late frame costs beyond its own worth, in units of accuracy. Default 0.2.
-    pub late_cost: f64,
-    /// By how much λ rises with a late frame while too many are. Default 0.05; 0 keeps it as it is.
+    /// The least of λ where frames refer to others: those that follow a late one wait for it. Default 0.2.
+    pub late_chain_cost: f64,
+    /// By how much λ, in units of accuracy, rises with a late frame while too many are late. Default 0.05.
     pub late_cost_step: f64,
     /// The highest rise of λ. Default 2.
     pub late_cost_rise_max: f64,
-    /// Kept free before the deadline for what comes after the network, in milliseconds. Default 1.
+    /// Kept free before the deadline for what comes after the network, in milliseconds. Default 0.5: the edge takes 0.4 at p95.
     pub guard_ms: f64,
     /// A frame is at most this many times as large as the largest of the last frames. Default 2.
     pub ramp: f64,
@@ -86,10 +88,10 @@ impl Default for Config {
             sample_bytes_min: 12e3,
             sample_ms_min: 2.0,
             censor_ms_min: 10.0,
-            late_cost: 0.2,
+            late_chain_cost: 0.2,
             late_cost_step: 0.05,
             late_cost_rise_max: 2.0,
-            guard_ms: 1.0,
+            guard_ms: 0.5,
             ramp: 2.0,
             size_gain: 0.1,
             chain_horizon: Duration::from_secs(5),
@@ -274,7 +276,7 @@ impl Quantile {
     }
 
     fn prospect(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> Prospect {
-        let late_cost = self.config.late_cost + self.late_cost_rise;
+        let late_cost = self.late_cost_rise + offer.coding.map_or(0.0, |_| self.config.late_chain_cost);
         let accuracy = offer.ladder.rungs()[rung].accuracy;
         // A frame that is not sent is worth what this one is.
         let worth = |(on_time, displaced): (f64, f64)| {
