@@ -134,15 +134,20 @@ def make(
         found = crew.measure(list(names), few, lambda rung: progress.done(len(few), rung))
         for name, measurement in found.items():
             search, point = names[name]
-            search.tell(
-                point, Screened(measurement.bytes_per_published_frame, judge.screen(measurement, few))
-            )
+            search.tell(point, _seen(judge, measurement, few))
     # The ceiling's rung only where it was found or asked for: it says what a floor may be, not what to send.
     chosen: dict[str, str | None] = dict.fromkeys(rungs)
     for search in searches:
         chosen |= dict.fromkeys(search.finalists(), search.family.name)
-    progress.expect(len(chosen) * (len(places) - len(few)))
-    measured = crew.measure(list(chosen), places, lambda rung: progress.done(len(places) - len(few), rung))
+    measured: dict[str, Measurement] = {}
+    while left := [rung for rung in chosen if rung not in measured]:
+        progress.expect(len(left) * (len(places) - len(few)))
+        measured |= crew.measure(left, places, lambda rung: progress.done(len(places) - len(few), rung))
+        for search in searches:
+            name = search.family.name
+            own = [rung for rung, family in chosen.items() if family == name]
+            more = search.between({rung: _seen(judge, measured[rung], places) for rung in own})
+            chosen |= dict.fromkeys(more, name)
 
     screened = sum(len(search.screened) for search in searches)
     cost = Cost(
@@ -175,6 +180,10 @@ def make(
         made_by=f"mez {_native.__version__}, H.264 by {crew.lead.h264_encoder}",
     )
     return Made(Profile(about, tuple(profiles)), judge, reference, measured, cost)
+
+
+def _seen(judge: Judge, measurement: Measurement, places: Sequence[int]) -> Screened:
+    return Screened(measurement.bytes_per_published_frame, judge.screen(measurement, places))
 
 
 def _few(footage: Footage, places: Sequence[int]) -> list[int]:

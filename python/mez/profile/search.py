@@ -1,8 +1,10 @@
 """Finds the best rungs of a family without measuring all of them: coarse to fine, few frames first.
 
 1. A coarse grid is screened: measured on a sixth of the frames.
-2. The neighbours of every rung that is near the best for its bytes are screened, until there are no new ones.
-3. Those near the best are measured on all frames.
+2. The neighbours of every rung that is near the best for its bytes are screened, nearest first, until there
+   are no new ones.
+3. The best are measured on all frames, spread over accuracy.
+4. Where that leaves wide steps, more of those screened are measured in between, a few at a time.
 
 A rung is near the best if no rung of at most its bytes keeps more than `SLACK` more, and none of clearly
 fewer bytes keeps as much. What is far from it is not followed up, so a family whose accuracy had a second
@@ -10,9 +12,10 @@ summit far from the first would lose it; knobs make frames gradually worse, and 
 every corner.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from typing import Final
 
 from mez.profile.families import Family, Point
@@ -35,11 +38,25 @@ COARSE_MAX: Final = 48
 """Largest coarse grid; of families with more corners, single knobs are tried first, from where nothing is
 done."""
 
-FINALISTS_MAX: Final = 12
-"""Most rungs of a family that are measured on all frames."""
+FINALISTS_MAX: Final = 10
+"""Most rungs of a family that are measured on all frames because screening found them the best."""
+
+STEP_MAX: Final = 0.01
+STEP_ENDS_MIN: Final = 0.9
+"""Accuracies farther apart get a rung in between; not where both are below what floors usually are."""
+
+STEPS_AT_ONCE: Final = 2
+"""So many steps get one before what they look like is judged anew."""
+
+SEARCHED_SHARE_MAX: Final = 0.19
+"""Rungs in between are measured as long as the search takes less than this share of measuring everything."""
 
 ROUNDS_MAX: Final = 12
 """Most rounds of neighbours."""
+
+ROUND_SHARE: Final = 1 / 3
+ROUND_MIN: Final = 6
+"""A round takes this share of the rungs that may still be screened, or so many: the next one knows more."""
 
 SCREENED_SHARE_MAX: Final = 0.5
 SCREENED_MIN: Final = 24
@@ -48,7 +65,7 @@ SCREENED_MIN: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What screening found of a rung.
+    """What was found of a rung, in screening on a few frames.
 
     Attributes:
         bytes: Of a published frame, on average.
@@ -68,14 +85,12 @@ class Plan:
             look.
         rounds_max: Most rounds of neighbours.
         accuracy_min: Rungs that keep less are not followed up.
-        finalists_max: Most rungs that are measured on all frames.
-        steps: Accuracies whose cheapest rungs are measured on all frames, in place of an even spread.
+        steps: Accuracies whose cheapest rungs are measured on all frames, in place of all that.
     """
 
     seeds: tuple[str, ...] = ()
     rounds_max: int = ROUNDS_MAX
     accuracy_min: float = ACCURACY_MIN
-    finalists_max: int = FINALISTS_MAX
     steps: tuple[float, ...] = ()
 
 
@@ -83,7 +98,7 @@ class Search:
     """The search of one family.
 
     Ask `due` what to screen, `tell` it what came out, until nothing is due; then `finalists` are to be
-    measured.
+    measured, and what `between` says, until that is nothing.
 
     Args:
         family: What is searched.
@@ -105,15 +120,14 @@ class Search:
         if self._rounds >= self._plan.rounds_max:
             return []
         self._rounds += 1
-        near = self._near(self.screened)
-        fresh = {
-            neighbour
-            for point in near
-            for neighbour in self.family.neighbours(point)
-            if neighbour not in self.screened
-        }
-        left = self._screened_max - len(self.screened)
-        return sorted(fresh)[: max(left, 0)]
+        fresh: dict[Point, float] = {}
+        for point, short in self._near().items():
+            for neighbour in self.family.neighbours(point):
+                if neighbour not in self.screened:
+                    fresh[neighbour] = min(short, fresh.get(neighbour, short))
+        left = max(self._screened_max - len(self.screened), 0)
+        at_once = min(left, max(int(left * ROUND_SHARE), ROUND_MIN))
+        return sorted(fresh, key=lambda point: (fresh[point], point))[:at_once]
 
     def tell(self, point: Point, result: Screened) -> None:
         """Note what came out."""
@@ -122,19 +136,10 @@ class Search:
     def finalists(self) -> list[str]:
         """Return the rungs to measure on all frames, from the fewest bytes up.
 
-        Those that no other beats come first; where there are many, they are spread evenly over accuracy,
-        because that is what floors are set in. What room is left goes to those that fall short of them by the
-        least.
+        Those that no other beats; where there are many, spread evenly over accuracy, because that is what
+        floors are set in.
         """
-        near = sorted(self._near(self.screened), key=lambda point: self.screened[point].bytes)
-        best: list[Point] = []
-        short: dict[Point, float] = {}
-        for point in near:
-            by = self.screened[best[-1]].accuracy - self.screened[point].accuracy if best else -1.0
-            if by < 0:
-                best.append(point)
-            else:
-                short[point] = by
+        best = _frontier({point: self.screened[point] for point in self._near()})
         if self._plan.steps:
             at_least = [
                 [one for one in best if self.screened[one].accuracy >= step] for step in self._plan.steps
@@ -142,29 +147,64 @@ class Search:
             # And the most accurate, so that a floor that screening missed by a hair has a rung.
             chosen = list(dict.fromkeys([*(reached[0] for reached in at_least if reached), *best[-1:]]))
             return [self.family.rung(point) for point in chosen]
-        chosen = self._spread(best)
-        room = self._plan.finalists_max - len(chosen)
-        chosen += sorted(short, key=lambda point: (short[point], point))[: max(room, 0)]
-        return [
-            self.family.rung(point) for point in sorted(chosen, key=lambda point: self.screened[point].bytes)
+        return [self.family.rung(point) for point in self._spread(best)]
+
+    def between(self, measured: Mapping[str, Screened]) -> list[str]:
+        """Return more rungs to measure on all frames, where those that were leave wide steps.
+
+        Each adds most to the area below the frontier, by screening: what it keeps more than the cheaper end
+        of its step, times how much cheaper it is than the dearer one, in logarithms.
+
+        Args:
+            measured: What was found on all frames, by rung.
+        """
+        if self._plan.steps:
+            return []
+        known = {self.family.point(rung): result for rung, result in measured.items()}
+        steps = [
+            (known[high].accuracy - known[low].accuracy, low, high)
+            for low, high in pairwise(_frontier(known))
+            if known[high].accuracy >= STEP_ENDS_MIN
         ]
+        widest = sorted((step for step in steps if step[0] > STEP_MAX), reverse=True)
+        found = (self._within(low, high, known) for _, low, high in widest)
+        left = SEARCHED_SHARE_MAX * len(self.family) - SCREENING_SHARE * len(self.screened)
+        room = int(left / (1 - SCREENING_SHARE)) - len(known)
+        chosen = [self.family.rung(point) for point in found if point is not None]
+        return chosen[: max(min(room, STEPS_AT_ONCE), 0)]
+
+    def _within(self, low: Point, high: Point, known: Mapping[Point, Screened]) -> Point | None:
+        """Return the setting that promises most between two others, if any does."""
+        cheap, dear = self.screened[low], self.screened[high]
+        least = cheap.accuracy - SLACK
+
+        def area(point: Point) -> float:
+            seen = self.screened[point]
+            return (min(seen.accuracy, dear.accuracy) - least) * math.log(dear.bytes / seen.bytes)
+
+        inside = [
+            point
+            for point, seen in self.screened.items()
+            if point not in known and cheap.bytes < seen.bytes < dear.bytes and seen.accuracy > least
+        ]
+        return max(inside, key=area, default=None)
 
     def _spread(self, best: list[Point]) -> list[Point]:
         """Keep both ends of a frontier, and between them those nearest to even steps of accuracy."""
-        if len(best) <= self._plan.finalists_max:
+        if len(best) <= FINALISTS_MAX:
             return list(best)
         low, high = (self.screened[point].accuracy for point in (best[0], best[-1]))
-        steps = self._plan.finalists_max - 1
+        steps = FINALISTS_MAX - 1
         due = [low + (high - low) * step / steps for step in range(steps + 1)]
         # The cheapest at or above each step; never fewer than the ends.
         kept = [next(point for point in best if self.screened[point].accuracy >= at - 1e-9) for at in due]
         return list(dict.fromkeys(kept))
 
-    def _near(self, points: Iterable[Point]) -> list[Point]:
-        """Return the settings that are near the best of their bytes."""
-        ordered = sorted(points, key=lambda point: (self.screened[point].bytes, point))
+    def _near(self) -> dict[Point, float]:
+        """Return the settings that are near the best of their bytes, and by how much they fall short."""
+        ordered = sorted(self.screened, key=lambda point: (self.screened[point].bytes, point))
         best = 0.0
-        near = []
+        near = {}
         for point in ordered:
             bytes_, accuracy = self.screened[point].bytes, self.screened[point].accuracy
             best = max(best, accuracy)
@@ -174,9 +214,18 @@ class Search:
             if accuracy >= max(best - SLACK, self._plan.accuracy_min) and all(
                 one.accuracy < accuracy for one in much_cheaper
             ):
-                near.append(point)
+                near[point] = best - accuracy
         # Where nothing keeps enough, what keeps most leads on.
-        return near or [max(ordered, key=lambda point: self.screened[point].accuracy)]
+        return near or {max(ordered, key=lambda point: self.screened[point].accuracy): 0.0}
+
+
+def _frontier(results: Mapping[Point, Screened]) -> list[Point]:
+    """Return those that no other beats in both bytes and accuracy, from the fewest bytes up."""
+    best: list[Point] = []
+    for point in sorted(results, key=lambda point: (results[point].bytes, -results[point].accuracy)):
+        if not best or results[point].accuracy > results[best[-1]].accuracy:
+            best.append(point)
+    return best
 
 
 def coarse(family: Family) -> list[Point]:
