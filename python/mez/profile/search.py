@@ -54,9 +54,10 @@ SEARCHED_SHARE_MAX: Final = 0.19
 ROUNDS_MAX: Final = 12
 """Most rounds of neighbours."""
 
-ROUND_SHARE: Final = 1 / 3
+ROUNDS_AHEAD: Final = 3
 ROUND_MIN: Final = 6
-"""A round takes this share of the rungs that may still be screened, or so many: the next one knows more."""
+"""A round leaves as many of the rungs that may still be screened to each of the next two, which know more; it
+takes so many at least."""
 
 SCREENED_SHARE_MAX: Final = 0.5
 SCREENED_MIN: Final = 24
@@ -117,7 +118,8 @@ class Search:
         """Return the settings to screen next; none when the search is over."""
         if not self.screened:
             return self._seeds or coarse(self.family)
-        if self._rounds >= self._plan.rounds_max:
+        rounds_left = self._plan.rounds_max - self._rounds
+        if rounds_left <= 0:
             return []
         self._rounds += 1
         fresh: dict[Point, float] = {}
@@ -126,8 +128,8 @@ class Search:
                 if neighbour not in self.screened:
                     fresh[neighbour] = min(short, fresh.get(neighbour, short))
         left = max(self._screened_max - len(self.screened), 0)
-        at_once = min(left, max(int(left * ROUND_SHARE), ROUND_MIN))
-        return sorted(fresh, key=lambda point: (fresh[point], point))[:at_once]
+        at_once = max(left // min(rounds_left, ROUNDS_AHEAD), ROUND_MIN)
+        return sorted(fresh, key=lambda point: (fresh[point], point))[: min(at_once, left)]
 
     def tell(self, point: Point, result: Screened) -> None:
         """Note what came out."""
