@@ -32,21 +32,17 @@ pub(crate) fn run(args: WorldArgs) -> Result<(), Failure> {
     if args.scenario.is_empty() && args.speed.is_none() {
         return Err(Failure::text("nothing to do; give --scenario FILE or --speed SECONDS"));
     }
-    let mut missed = 0;
     for path in &args.scenario {
         let scenario = read(path)?;
         let first = args.seed.unwrap_or(scenario.seed());
         for seed in first..first + args.seeds {
-            missed += run_one(path, &scenario, seed)?;
+            run_one(path, &scenario, seed)?;
         }
     }
     if let Some(seconds) = args.speed {
         measure_speed(seconds);
     }
-    match missed {
-        0 => Ok(()),
-        _ => Err(Failure::text(format!("{missed} expectations were not met; each is named above"))),
-    }
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<Scenario, Failure> {
@@ -55,7 +51,8 @@ fn read(path: &Path) -> Result<Scenario, Failure> {
     text.parse().map_err(|error| Failure::text(format!("{}: {error}", path.display())))
 }
 
-fn run_one(path: &Path, scenario: &Scenario, seed: u64) -> Result<usize, Failure> {
+/// Expectations that are not met are counted in the line and named on standard error; a rule that is broken is a failure.
+fn run_one(path: &Path, scenario: &Scenario, seed: u64) -> Result<(), Failure> {
     let watch = Stopwatch::now();
     let report = scenario
         .run(seed)
@@ -64,7 +61,7 @@ fn run_one(path: &Path, scenario: &Scenario, seed: u64) -> Result<usize, Failure
     for missed in report.missed() {
         eprintln!("{}, seed {seed}: {missed}", scenario.name());
     }
-    Ok(report.missed().len())
+    Ok(())
 }
 
 fn print(scenario: &Scenario, seed: u64, report: &Report, took: Duration) {
