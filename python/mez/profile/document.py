@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mez.profile.errors import FormatError
+from mez.profile.pareto import undominated
 
 FORMAT: Final = "mez-profile"
 VERSION: Final = 1
@@ -185,13 +186,8 @@ class Profile:
 
 def frontier(rungs: Sequence[RungProfile]) -> list[RungProfile]:
     """Return the rungs of which none other costs less and keeps as much, from the fewest bytes up."""
-    best: list[RungProfile] = []
-    for rung in sorted(
-        rungs, key=lambda one: (one.bytes_per_published_frame, -one.accuracy_normalised.value, one.rung)
-    ):
-        if not best or rung.accuracy_normalised.value > best[-1].accuracy_normalised.value:
-            best.append(rung)
-    return best
+    by_name = sorted(rungs, key=lambda one: one.rung)
+    return undominated(by_name, lambda one: (one.bytes_per_published_frame, one.accuracy_normalised.value))
 
 
 def load(path: Path) -> Profile:

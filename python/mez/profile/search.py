@@ -19,6 +19,7 @@ from itertools import pairwise, product
 from typing import Final
 
 from mez.profile.families import Family, Point
+from mez.profile.pareto import undominated
 
 SCREENING_SHARE: Final = 1 / 6
 """Share of the frames that rungs are screened on."""
@@ -66,7 +67,7 @@ SCREENED_MIN: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What was found of a rung, in screening on a few frames.
+    """What was found of a rung, on a few frames or on all.
 
     Attributes:
         bytes: Of a published frame, on average.
@@ -223,11 +224,7 @@ class Search:
 
 def _frontier(results: Mapping[Point, Screened]) -> list[Point]:
     """Return those that no other beats in both bytes and accuracy, from the fewest bytes up."""
-    best: list[Point] = []
-    for point in sorted(results, key=lambda point: (results[point].bytes, -results[point].accuracy)):
-        if not best or results[point].accuracy > results[best[-1]].accuracy:
-            best.append(point)
-    return best
+    return undominated(results, lambda point: (results[point].bytes, results[point].accuracy))
 
 
 def coarse(family: Family) -> list[Point]:

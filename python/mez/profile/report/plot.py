@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mez.profile.document import Profile, RungProfile, Score, frontier
+from mez.profile.document import Profile, RungProfile, Score
 from mez.profile.errors import ProfileError
 from mez.profile.make import ceiling_of
+from mez.profile.pareto import undominated
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,13 +142,7 @@ def _ceiling(axes: "Axes", profile: Profile, strict: bool) -> None:
 
 
 def _frontier(rungs: Sequence[RungProfile], strict: bool) -> list[RungProfile]:
-    if not strict:
-        return frontier(rungs)
-    best: list[RungProfile] = []
-    for rung in sorted(rungs, key=lambda one: (one.bytes_per_published_frame, -_value(one, strict))):
-        if not best or _value(rung, strict) > _value(best[-1], strict):
-            best.append(rung)
-    return best
+    return undominated(rungs, lambda one: (one.bytes_per_published_frame, _value(one, strict)))
 
 
 def _score(rung: RungProfile, strict: bool) -> Score | None:
