@@ -53,7 +53,7 @@ pub struct SentFrame {
     pub frame: FrameId,
     /// The place of its rung in the ladder.
     pub rung: usize,
-    /// What the profile says a frame of this rung has, rounded.
+    /// What the profile says a frame of this rung has, rounded; one that stands alone, if this one does.
     pub expected_bytes: u32,
     /// What this one has.
     pub bytes: u32,

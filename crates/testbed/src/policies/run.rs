@@ -320,7 +320,12 @@ impl<'a> World<'a> {
 
     fn send(&mut self, index: usize, frame: usize, choice: Choice) {
         let spec = &self.setting.cameras[index];
-        let expected_bytes = self.offer(index, frame).bytes(choice.rung).mean as u32;
+        let mut offer = self.offer(index, frame);
+        if self.slots.stands_alone(frame, choice.rung) {
+            // Which the encoder knows once it is made, as a live one does.
+            offer.coding = self.slots.coding(None);
+        }
+        let expected_bytes = offer.bytes(choice.rung).mean as u32;
         let chain = self.cameras[index].chain.as_ref();
         let bytes = self.slots.bytes_after(index, frame, &spec.ladder, choice.rung, chain);
         let captured = self.slots.captured(index, frame);

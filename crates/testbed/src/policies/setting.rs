@@ -125,6 +125,14 @@ impl Slots {
         }
     }
 
+    /// Whether a frame stands alone wherever it comes: an encoder begins anew from time to time, and knows where it does. What has
+    /// no fewer bytes than the first frame refers to none before it.
+    pub(super) fn stands_alone(&self, frame: usize, rung: usize) -> bool {
+        self.coded.as_ref().is_some_and(|coded| {
+            f64::from(coded.bytes[frame % coded.bytes.len()][rung]) >= coded.alone[rung].mean.round()
+        })
+    }
+
     /// What it has after what was sent before: what changed in frames that were left out comes with it.
     pub(super) fn bytes_after(
         &self,

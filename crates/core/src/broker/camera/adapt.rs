@@ -75,7 +75,9 @@ pub(super) struct Making {
     rung: usize,
     /// The most bytes that it may have.
     pub(super) bytes_max: Option<u32>,
-    expected_bytes: u32,
+    pub(super) expected_bytes: u32,
+    /// It is expected to go on after the frame before.
+    pub(super) goes_on: bool,
     /// Bytes without a budget, if it goes on after others and if it stands alone.
     pub(super) usual_bytes: (f64, f64),
     pub(super) expected_time: Duration,
@@ -215,6 +217,7 @@ impl Adapter {
                         None => prepared.costs.bytes_max_at(rung),
                     },
                     expected_bytes: stretch_bytes.unwrap_or(offer.bytes(rung).mean) as u32,
+                    goes_on: prepared.costs.goes_on_at(rung),
                     // What is made of one that was made larger says nothing of the others.
                     usual_bytes: if stretch_bytes.is_some() { (0.0, usual_bytes.1) } else { usual_bytes },
                     expected_time: profile.camera_time,

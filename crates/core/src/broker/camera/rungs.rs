@@ -317,6 +317,11 @@ impl Costs {
         }
     }
 
+    /// Whether a frame can go on there after the one before.
+    pub(super) fn goes_on_at(&self, place: usize) -> bool {
+        self.goes_on[place]
+    }
+
     /// The most bytes that a frame may have there; `None`: any.
     pub(super) fn bytes_max_at(&self, place: usize) -> Option<u32> {
         self.bytes_max[place].map(|bytes| bytes.min(f64::from(u32::MAX)) as u32)

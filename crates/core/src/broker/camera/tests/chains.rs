@@ -104,6 +104,26 @@ fn what_refers_to_a_frame_that_was_lost_meanwhile_is_not_sent() {
     assert_eq!(frames_sent(&rig.take()), [(three, skipped)]);
 }
 
+/// A still that nobody asked for is compared with stills: else the next frames would be taken for as large.
+#[test]
+fn what_is_expected_of_a_frame_is_set_right_where_it_stands_alone_after_all() {
+    let mut rig = video();
+    let (zero, ..) = through(&mut rig, first);
+    sent_and_complete(&mut rig, zero);
+    rig.now += 100 * MS;
+    rig.publish_image(500, (64, 48));
+    let (_, mut making) = rig.broker.making.take().expect("it is made");
+    let (going_on, alone) = making.usual_bytes;
+    assert_eq!(making.expected_bytes, going_on as u32);
+    let rung = Rung::new("h264/q32").unwrap();
+    rig.broker.adapter.forms.made(rig.now, &mut making, (&rung, &next(0, 1)), 100);
+    assert_eq!(making.expected_bytes, going_on as u32);
+    rig.broker.adapter.forms.made(rig.now, &mut making, (&rung, &first(1)), 1_000);
+    assert!(alone > 2.0 * going_on, "{alone}, {going_on}");
+    let within_budget = making.bytes_max.map_or(alone, |most| alone.min(f64::from(most)));
+    assert_eq!(making.expected_bytes, within_budget as u32);
+}
+
 #[test]
 fn another_connection_a_refresh_and_ten_seconds_each_begin_a_new_chain() {
     let mut rig = video();
