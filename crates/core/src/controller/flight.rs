@@ -44,6 +44,8 @@ pub(super) struct Flight {
     first: Option<Instant>,
     /// When the last of them arrived.
     last: Instant,
+    /// The same of the two reports before the last one, the older first.
+    before: [Option<(f64, Instant)>; 2],
 }
 
 /// What a report said.
@@ -165,6 +167,7 @@ impl Flights {
             arrived: 0.0,
             first: None,
             last: frame.sent,
+            before: [None; 2],
         });
     }
 
@@ -198,6 +201,8 @@ impl Flights {
             flight.first = Some(arrival.first);
             self.delay.note(now, ms_between(flight.sent, arrival.first));
             self.round_trip.note(now, ms_between(flight.sent, now));
+        } else {
+            flight.before = [flight.before[1], Some((flight.arrived, flight.last))];
         }
         flight.arrived = f64::from(arrival.bytes).min(flight.bytes);
         flight.last = arrival.last;
@@ -260,5 +265,16 @@ impl Flights {
             None => (0.0, ms_between(oldest.sent, now) - 2.0 * self.delay_ms()),
         };
         Some((through.max(PACKET_BYTES), since_ms))
+    }
+
+    /// The same of what came since the last report but two, where that is slower: what the link has become while the frame was in service.
+    pub(super) fn in_service_lately(&self, now: Instant) -> Option<(f64, f64)> {
+        let (through, since_ms) = self.in_service(now)?;
+        let lately = self.flights.front().and_then(|oldest| {
+            let (arrived, at) = oldest.before[0]?;
+            Some(((oldest.arrived - arrived).max(PACKET_BYTES), ms_between(at, oldest.last)))
+        });
+        let slower = lately.filter(|(bytes, ms)| *ms > 0.0 && bytes * since_ms < through * ms);
+        Some(slower.unwrap_or((through, since_ms)))
     }
 }

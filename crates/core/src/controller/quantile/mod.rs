@@ -557,8 +557,9 @@ impl Policy for Quantile {
             return;
         };
         self.learn(sending.on_time_probability, false);
-        // It will never be whole, so what is through of it is the measurement. Without it, the next frame would be as large.
-        if let Some((bytes, took_ms)) = self.flights.in_service(now) {
+        // It will never be whole, so what is through of it is the measurement. Without it, the next frame would be as large. It was right
+        // when it was chosen, so the link has become slower since: the last of it shows how slow.
+        if let Some((bytes, took_ms)) = self.flights.in_service_lately(now) {
             let sample = Sample { bytes, took_ms, wait_ms: 0.0, window_limited: false, cancelled: true };
             self.rate.record(&self.config, &sample);
         }

@@ -156,6 +156,28 @@ fn a_frame_in_service_for_long_holds_back_the_next() {
 }
 
 #[test]
+fn what_a_cancelled_frame_shows_last_is_what_the_link_has_become() {
+    let mut story = Story::new();
+    for _ in 0..30 {
+        story.frame(5_000.0);
+    }
+    let usual = story.choice().rung;
+    let begun = story.now;
+    story.policy.handle_sent(&sent(99, usual, 290e3, begun));
+    // 100 kB of it at 5,000 bytes per millisecond, then the link carries a tenth of that.
+    let at = |ms: u64| begun + DELAY + Duration::from_millis(ms);
+    for ms in (0..=60).step_by(10) {
+        let bytes = if ms <= 20 { ms * 5_000 } else { 100_000 + (ms - 20) * 500 };
+        let part =
+            Arrival { bytes: bytes as u32, complete: false, ..arrival(99, 0.0, at(0), at(ms)) };
+        story.policy.handle_arrival(at(ms) + DELAY, &part);
+    }
+    story.policy.handle_cancelled(at(60) + DELAY, frame_id(99), 130_000);
+    let rate = story.policy.link_rate().expect("frames were measured").0 / 8e3;
+    assert!((rate / 500.0 - 1.0).abs() < 0.01, "{rate} bytes per millisecond; 2,000 were it all of the frame");
+}
+
+#[test]
 fn a_cap_is_kept_and_what_is_left_of_an_expired_one_is_less() {
     let mut story = Story::new();
     for _ in 0..30 {
