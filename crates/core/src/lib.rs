@@ -19,6 +19,7 @@
 //! | [`store`] | the same log on disk: format, background writer, recovery (`docs/log-format.md`) |
 //! | [`history`] | which frame of the past comes next, and who is asked for it |
 //! | [`subscription`] | how one application reads logs: newest or every frame, past or live |
+//! | [`window`] | how much a connection may have in the network at once |
 //! | [`trace`] | where a frame was when, from the camera to the application's hands |
 //! | [`wire`] | the bytes that cross the link (`docs/wire.md`) |
 //! | [`broker`] | the camera broker and the edge broker as state machines |
@@ -40,4 +41,5 @@ pub mod subscription;
 mod sync;
 pub mod trace;
 pub mod units;
+pub mod window;
 pub mod wire;

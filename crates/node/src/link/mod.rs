@@ -10,7 +10,6 @@ mod dial;
 mod quic;
 mod sent;
 mod tcp;
-mod window;
 
 use std::net::IpAddr;
 use std::time::Duration;

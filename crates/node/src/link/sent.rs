@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use mez_core::units;
+use mez_core::window::Bound;
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics, CubicConfig};
 use quinn_proto::RttEstimator;
 use tokio::sync::Notify;
-
-use super::window::Bound;
 
 /// The least and the most that may be written ahead of the sending by the window; in between, a quarter of it.
 const AHEAD_BYTES_MIN: u64 = 16 << 10;
@@ -165,6 +165,7 @@ impl ControllerFactory for CountingCubic {
             inner,
             counters: self.counters.clone(),
             bound: Bound::new(),
+            origin: now,
             newest_packet: 0,
             mtu: current_mtu.into(),
         };
@@ -178,11 +179,17 @@ struct Counting {
     inner: Box<dyn Controller>,
     counters: SentBytes,
     bound: Bound,
+    /// Where the bound's time begins.
+    origin: Instant,
     newest_packet: u64,
     mtu: u64,
 }
 
 impl Counting {
+    fn since_origin(&self, at: Instant) -> units::Instant {
+        units::Instant::ZERO + at.saturating_duration_since(self.origin)
+    }
+
     /// Says how much may be written ahead, after the window or the rate has changed.
     fn note_window(&self) {
         let by_window = (self.window() / 4).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
@@ -194,7 +201,7 @@ impl Counting {
 impl Controller for Counting {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.inner.on_sent(now, bytes, last_packet_number);
-        self.bound.on_sent(now, bytes);
+        self.bound.on_sent(self.since_origin(now), bytes);
         let packets = last_packet_number.saturating_sub(self.newest_packet).clamp(1, PACKETS_AT_ONCE_MAX);
         self.newest_packet = self.newest_packet.max(last_packet_number);
         let payload = bytes.saturating_sub(packets * PACKET_OVERHEAD_BYTES);
@@ -203,7 +210,7 @@ impl Controller for Counting {
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
-        self.bound.on_ack(now, sent, bytes);
+        self.bound.on_ack(self.since_origin(now), self.since_origin(sent), bytes);
     }
 
     fn on_end_acks(

@@ -229,7 +229,8 @@ impl Forms {
         let expected = if asked.is_chained() && alone { usual.1 } else { usual.0 };
         if asked.is_chained() && alone && making.goes_on {
             // The codec had nothing that it could go on after: that this frame is larger says nothing of those to come.
-            making.expected_bytes = making.bytes_max.map_or(usual.1, |most| usual.1.min(f64::from(most))) as u32;
+            making.expected_bytes =
+                making.bytes_max.map_or(usual.1, |most| usual.1.min(f64::from(most))) as u32;
         }
         if bytes > 0 && expected >= 1.0 {
             let bytes = bytes as f64 * coarsened(&asked, &made, alone);

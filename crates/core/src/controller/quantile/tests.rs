@@ -168,13 +168,15 @@ fn what_a_cancelled_frame_shows_last_is_what_the_link_has_become() {
     let at = |ms: u64| begun + DELAY + Duration::from_millis(ms);
     for ms in (0..=60).step_by(10) {
         let bytes = if ms <= 20 { ms * 5_000 } else { 100_000 + (ms - 20) * 500 };
-        let part =
-            Arrival { bytes: bytes as u32, complete: false, ..arrival(99, 0.0, at(0), at(ms)) };
+        let part = Arrival { bytes: bytes as u32, complete: false, ..arrival(99, 0.0, at(0), at(ms)) };
         story.policy.handle_arrival(at(ms) + DELAY, &part);
     }
     story.policy.handle_cancelled(at(60) + DELAY, frame_id(99), 130_000);
     let rate = story.policy.link_rate().expect("frames were measured").0 / 8e3;
-    assert!((rate / 500.0 - 1.0).abs() < 0.01, "{rate} bytes per millisecond; 2,000 were it all of the frame");
+    assert!(
+        (rate / 500.0 - 1.0).abs() < 0.01,
+        "{rate} bytes per millisecond; 2,000 were it all of the frame"
+    );
 }
 
 #[test]

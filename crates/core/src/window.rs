@@ -6,7 +6,9 @@
 //! has them (Cardwell et al., 2016). Rates of packets that met no queue only show what the path carries at least.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::units::Instant;
 
 /// The bound grows by this with every round trip in which it is all that limits.
 const GAIN: f64 = 1.25;
@@ -38,7 +40,7 @@ impl Extreme {
 
     fn note(&mut self, now: Instant, half: Duration, value: f64) {
         let begun = *self.begun.get_or_insert(now);
-        if now.saturating_duration_since(begun) >= half {
+        if now.saturating_since(begun) >= half {
             (self.before, self.recent, self.begun) = (self.recent, value, Some(now));
         }
         self.recent = (self.better)(self.recent, value);
@@ -60,7 +62,7 @@ struct Sending {
 
 /// The bound of the window of one connection.
 #[derive(Clone, Debug)]
-pub(super) struct Bound {
+pub struct Bound {
     sendings: VecDeque<Sending>,
     sent: u64,
     delivered: u64,
@@ -72,8 +74,15 @@ pub(super) struct Bound {
     round_trip: Extreme,
 }
 
+impl Default for Bound {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Bound {
-    pub(super) fn new() -> Self {
+    /// Of a connection that has sent nothing.
+    pub fn new() -> Self {
         Self {
             sendings: VecDeque::new(),
             sent: 0,
@@ -86,7 +95,7 @@ impl Bound {
     }
 
     /// Bytes have left.
-    pub(super) fn on_sent(&mut self, now: Instant, bytes: u64) {
+    pub fn on_sent(&mut self, now: Instant, bytes: u64) {
         // After a rest, the time of the rest is not the path's.
         let rested = self.delivered + self.lost >= self.sent;
         let delivered_at = self.delivered_at.filter(|_| !rested).unwrap_or(now);
@@ -101,17 +110,17 @@ impl Bound {
     }
 
     /// Bytes that left at `sent` have been acknowledged.
-    pub(super) fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64) {
+    pub fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64) {
         self.delivered += bytes;
         self.delivered_at = Some(now);
         while self.sendings.front().is_some_and(|first| first.at < sent) {
             self.sendings.pop_front();
         }
         let Some(sending) = self.sendings.front().filter(|first| first.at == sent).copied() else { return };
-        let round_trip = now.saturating_duration_since(sent).as_secs_f64();
+        let round_trip = now.saturating_since(sent).as_secs_f64();
         self.round_trip.note(now, ROUND_TRIP_HALF, round_trip);
         let least = self.round_trip.value();
-        let took = now.saturating_duration_since(sending.delivered_at).as_secs_f64().max(least).max(1e-6);
+        let took = now.saturating_since(sending.delivered_at).as_secs_f64().max(least).max(1e-6);
         let rate = (self.delivered - sending.delivered) as f64 / took;
         let met_queue = round_trip > least + SLACK.as_secs_f64();
         if met_queue || rate > self.rate.value() {
@@ -120,17 +129,17 @@ impl Bound {
     }
 
     /// Bytes are taken for lost.
-    pub(super) fn on_lost(&mut self, bytes: u64) {
+    pub fn on_lost(&mut self, bytes: u64) {
         self.lost += bytes;
     }
 
     /// What the path has carried in such a time lately; 0 as long as nothing is known of it.
-    pub(super) fn bytes_in(&self, time: Duration) -> u64 {
+    pub fn bytes_in(&self, time: Duration) -> u64 {
         (self.rate.value() * time.as_secs_f64()) as u64
     }
 
     /// The most bytes that may be on their way, in packets of `mtu` bytes; `None` as long as nothing is known of the path.
-    pub(super) fn bytes_max(&self, mtu: u64) -> Option<u64> {
+    pub fn bytes_max(&self, mtu: u64) -> Option<u64> {
         let (rate, round_trip) = (self.rate.value(), self.round_trip.value());
         let bytes = GAIN * rate * (round_trip + SLACK.as_secs_f64());
         (rate > 0.0).then(|| (bytes as u64).max(PACKETS_MIN * mtu))
@@ -146,7 +155,6 @@ mod tests {
     /// A path of one queue and a delay, and a sender that always has as much to send as the bound allows, but for rests.
     struct Path {
         bound: Bound,
-        origin: Instant,
         now_us: u64,
         free_us: u64,
         /// When each packet is acknowledged, and when it left.
@@ -154,14 +162,13 @@ mod tests {
         queued_most: u64,
     }
 
+    fn at(us: u64) -> Instant {
+        Instant::ZERO + Duration::from_micros(us)
+    }
+
     impl Path {
         fn new() -> Self {
-            let (bound, origin) = (Bound::new(), Instant::now());
-            Self { bound, origin, now_us: 0, free_us: 0, on_way: VecDeque::new(), queued_most: 0 }
-        }
-
-        fn at(&self, us: u64) -> Instant {
-            self.origin + Duration::from_micros(us)
+            Self { bound: Bound::new(), now_us: 0, free_us: 0, on_way: VecDeque::new(), queued_most: 0 }
         }
 
         /// Sends for so long over a path that carries so many bytes per millisecond; `frame` bytes of every 66 ms.
@@ -171,7 +178,7 @@ mod tests {
             self.queued_most = 0;
             while self.now_us < end {
                 while let Some((_, sent)) = self.on_way.pop_front_if(|(due, _)| *due <= self.now_us) {
-                    let (now, sent) = (self.at(self.now_us), self.at(sent));
+                    let (now, sent) = (at(self.now_us), at(sent));
                     self.bound.on_ack(now, sent, MTU);
                 }
                 if self.now_us >= next {
@@ -180,7 +187,7 @@ mod tests {
                 let window = self.bound.bytes_max(MTU).unwrap_or(10 * MTU);
                 while left > 0 && (self.on_way.len() as u64 + 1) * MTU <= window {
                     left = left.saturating_sub(MTU);
-                    let now = self.at(self.now_us);
+                    let now = at(self.now_us);
                     self.bound.on_sent(now, MTU);
                     self.free_us = self.free_us.max(self.now_us) + MTU * 1_000 / bytes_per_ms;
                     self.on_way.push_back((self.free_us + round_trip_us, self.now_us));
