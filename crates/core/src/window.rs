@@ -2,8 +2,11 @@
 //!
 //! What has left cannot be called back. CUBIC lets a window grow until something is lost, which on a path with a deep queue is a second's
 //! worth and more after the path has become slower; a stale frame that is cancelled then still stands before the newest. So the window is
-//! bounded by `GAIN · rate · (round trip + SLACK)`, with the greatest delivery rate and the smallest round trip that were seen lately, as BBR
-//! has them (Cardwell et al., 2016). Rates of packets that met no queue only show what the path carries at least.
+//! bounded by `GAIN · rate · (round trip + pause + SLACK)`, with the greatest delivery rate and the smallest round trip that were seen lately, as
+//! BBR has them (Cardwell et al., 2016). Rates of packets that met no queue only show what the path carries at least. The pause is the longest
+//! lately in which nothing came through though something was on its way: a station of a crowded Wi-Fi waits for its turn, and would get ever
+//! less with every turn if no more were on its way than what a turn of its own takes. As long
+//! as the rate grows with the bound, nobody knows how much that is: it doubles with every round trip then, as in slow start.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,12 +18,24 @@ const GAIN: f64 = 1.25;
 /// Time that a round trip may take longer than at best and the path is still filled: a few packets that wait, a receiver that
 /// acknowledges every other packet.
 const SLACK: Duration = Duration::from_millis(5);
+/// The same until the path was full for the first time.
+const GAIN_AT_FIRST: f64 = 2.0;
+/// Pauses beyond this are no others' turns, but a link that is gone for a while.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Fewer packets than this are no bound: a loss would not be noticed.
 const PACKETS_MIN: u64 = 4;
+/// The same until the path was full for the first time (RFC 9002, section 7.2).
+const PACKETS_AT_FIRST: u64 = 10;
 /// For how long the greatest rate counts, in halves.
 const RATE_HALF: Duration = Duration::from_millis(500);
 /// For how long the smallest round trip counts, in halves: a route may become longer.
 const ROUND_TRIP_HALF: Duration = Duration::from_secs(5);
+/// No path that QUIC takes has smaller packets.
+const MTU_MIN: u64 = 1_200;
+/// The path is full once the rate has not grown by this,
+const GROWTH: f64 = 1.25;
+/// in so many round trips in which the bound was all that limited.
+const ROUNDS_FULL: u32 = 2;
 /// Sendings on their way that are followed; of those beyond, the oldest are forgotten.
 const SENDINGS_MAX: usize = 1024;
 
@@ -72,6 +87,23 @@ pub struct Bound {
     rate: Extreme,
     /// Seconds.
     round_trip: Extreme,
+    /// Seconds.
+    pause: Extreme,
+    start: Start,
+}
+
+/// What is known of a new connection's path.
+#[derive(Clone, Copy, Debug, Default)]
+struct Start {
+    /// The path was full once.
+    is_over: bool,
+    /// Once so many bytes are delivered or lost, all that was sent before is: a round trip is over.
+    round_until: u64,
+    /// The bound kept bytes back in this one.
+    limited: bool,
+    /// The greatest rate before it, and round trips in which it did not grow.
+    rate: f64,
+    rounds: u32,
 }
 
 impl Default for Bound {
@@ -91,6 +123,8 @@ impl Bound {
             delivered_at: None,
             rate: Extreme::new(0.0, f64::max),
             round_trip: Extreme::new(f64::INFINITY, f64::min),
+            pause: Extreme::new(0.0, f64::max),
+            start: Start::default(),
         }
     }
 
@@ -100,6 +134,8 @@ impl Bound {
         let rested = self.delivered + self.lost >= self.sent;
         let delivered_at = self.delivered_at.filter(|_| !rested).unwrap_or(now);
         self.sent += bytes;
+        let in_flight = self.sent.saturating_sub(self.delivered + self.lost);
+        self.start.limited |= self.bytes_max(MTU_MIN).is_some_and(|most| in_flight + MTU_MIN > most);
         if self.sendings.back().is_some_and(|last| last.at == now) {
             return;
         }
@@ -112,7 +148,7 @@ impl Bound {
     /// Bytes that left at `sent` have been acknowledged.
     pub fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64) {
         self.delivered += bytes;
-        self.delivered_at = Some(now);
+        let delivered_at = self.delivered_at.replace(now);
         while self.sendings.front().is_some_and(|first| first.at < sent) {
             self.sendings.pop_front();
         }
@@ -120,12 +156,32 @@ impl Bound {
         let round_trip = now.saturating_since(sent).as_secs_f64();
         self.round_trip.note(now, ROUND_TRIP_HALF, round_trip);
         let least = self.round_trip.value();
+        // It could have come when what was before it came, or when nothing at all held it up.
+        let since = delivered_at.unwrap_or(now).max(sent + Duration::from_secs_f64(least));
+        let pause = now.saturating_since(since).min(PAUSE_MAX);
+        self.pause.note(now, RATE_HALF, pause.as_secs_f64());
         let took = now.saturating_since(sending.delivered_at).as_secs_f64().max(least).max(1e-6);
         let rate = (self.delivered - sending.delivered) as f64 / took;
         let met_queue = round_trip > least + SLACK.as_secs_f64();
         if met_queue || rate > self.rate.value() {
             self.rate.note(now, RATE_HALF, rate);
         }
+        self.look_at_round();
+    }
+
+    /// Whether the path is full: more is on its way, and not more comes out of it.
+    fn look_at_round(&mut self) {
+        if self.start.is_over || self.delivered + self.lost < self.start.round_until {
+            return;
+        }
+        let rate = self.rate.value();
+        if rate >= GROWTH * self.start.rate {
+            (self.start.rate, self.start.rounds) = (rate, 0);
+        } else if self.start.limited {
+            self.start.rounds += 1;
+        }
+        self.start.is_over = self.start.rounds >= ROUNDS_FULL;
+        (self.start.round_until, self.start.limited) = (self.sent, false);
     }
 
     /// Bytes are taken for lost.
@@ -141,8 +197,12 @@ impl Bound {
     /// The most bytes that may be on their way, in packets of `mtu` bytes; `None` as long as nothing is known of the path.
     pub fn bytes_max(&self, mtu: u64) -> Option<u64> {
         let (rate, round_trip) = (self.rate.value(), self.round_trip.value());
-        let bytes = GAIN * rate * (round_trip + SLACK.as_secs_f64());
-        (rate > 0.0).then(|| (bytes as u64).max(PACKETS_MIN * mtu))
+        let (gain, least) = match self.start.is_over {
+            true => (GAIN, PACKETS_MIN),
+            false => (GAIN_AT_FIRST, PACKETS_AT_FIRST),
+        };
+        let bytes = rate * (gain * round_trip + GAIN * (self.pause.value() + SLACK.as_secs_f64()));
+        (rate > 0.0).then(|| (bytes as u64).max(least * mtu))
     }
 }
 
@@ -160,7 +220,12 @@ mod tests {
         /// When each packet is acknowledged, and when it left.
         on_way: VecDeque<(u64, u64)>,
         queued_most: u64,
+        /// Where the sender has to wait for turns: one comes in so many microseconds; when the next begins that has room, and packets in it.
+        turns: Option<(u64, u64, u64)>,
     }
+
+    /// Packets that a turn takes.
+    const TURN: u64 = 20;
 
     fn at(us: u64) -> Instant {
         Instant::ZERO + Duration::from_micros(us)
@@ -168,7 +233,8 @@ mod tests {
 
     impl Path {
         fn new() -> Self {
-            Self { bound: Bound::new(), now_us: 0, free_us: 0, on_way: VecDeque::new(), queued_most: 0 }
+            let (bound, on_way) = (Bound::new(), VecDeque::new());
+            Self { bound, now_us: 0, free_us: 0, on_way, queued_most: 0, turns: None }
         }
 
         /// Sends for so long over a path that carries so many bytes per millisecond; `frame` bytes of every 66 ms.
@@ -189,13 +255,30 @@ mod tests {
                     left = left.saturating_sub(MTU);
                     let now = at(self.now_us);
                     self.bound.on_sent(now, MTU);
-                    self.free_us = self.free_us.max(self.now_us) + MTU * 1_000 / bytes_per_ms;
+                    self.free_us = self.through_us(bytes_per_ms);
                     self.on_way.push_back((self.free_us + round_trip_us, self.now_us));
                 }
                 let queued = self.free_us.saturating_sub(self.now_us) * bytes_per_ms / 1_000;
                 self.queued_most = self.queued_most.max(queued);
                 self.now_us += 100;
             }
+        }
+
+        /// When a packet is through that is sent now.
+        fn through_us(&mut self, bytes_per_ms: u64) -> u64 {
+            let packet_us = MTU * 1_000 / bytes_per_ms;
+            let Some((every_us, next_us, packets)) = &mut self.turns else {
+                return self.free_us.max(self.now_us) + packet_us;
+            };
+            // A turn takes what waits when it begins.
+            let begins_us = self.now_us.next_multiple_of(*every_us);
+            if begins_us > *next_us {
+                (*next_us, *packets) = (begins_us, 0);
+            } else if *packets == TURN {
+                (*next_us, *packets) = (*next_us + *every_us, 0);
+            }
+            *packets += 1;
+            *next_us + *packets * packet_us
         }
 
         fn window(&self) -> u64 {
@@ -207,12 +290,31 @@ mod tests {
     fn the_bound_is_what_the_path_carries_and_a_little_more() {
         for round_trip_us in [2_000, 6_000, 40_000, 140_000] {
             let mut path = Path::new();
+            path.run(4_000, 3_000, round_trip_us, u64::MAX);
             path.run(3_000, 3_000, round_trip_us, u64::MAX);
             let carries = 3_000 * round_trip_us / 1_000;
             assert!(path.window() >= carries, "{} of {carries} bytes", path.window());
             let most = carries * 5 / 4 + 3_000 * 8;
             assert!(path.window() <= most, "{} bytes, where {carries} fill the path", path.window());
             assert!(path.queued_most <= most - carries / 2, "{} bytes waited", path.queued_most);
+        }
+    }
+
+    /// As in slow start; and little more than twice what fills the path is ever on its way.
+    #[test]
+    fn the_bound_of_a_new_connection_doubles_with_every_round_trip() {
+        for (round_trip_us, round_trips) in [(6_000, 4), (40_000, 7), (140_000, 8)] {
+            let mut path = Path::new();
+            path.run(round_trips * round_trip_us / 1_000, 3_000, round_trip_us, u64::MAX);
+            let carries = 3_000 * round_trip_us / 1_000;
+            assert!(path.window() >= carries, "{} of {carries} bytes", path.window());
+            path.run(10 * round_trip_us / 1_000, 3_000, round_trip_us, u64::MAX);
+            let most = carries + 3_000 * 8;
+            assert!(
+                path.queued_most <= most,
+                "{} bytes waited, where {carries} fill the path",
+                path.queued_most
+            );
         }
     }
 
@@ -233,6 +335,22 @@ mod tests {
         assert!(path.window() <= 5 * MTU, "{}", path.window());
         path.run(500, 75, 6_000, 9_000);
         assert!(path.queued_most <= 6 * MTU, "{} bytes waited", path.queued_most);
+    }
+
+    /// A station of a crowded Wi-Fi: were no more on its way than a short round trip asks for, each turn would carry less than the last.
+    #[test]
+    fn who_waits_for_turns_has_enough_for_a_whole_one() {
+        for turns_us in [20_000, 40_000] {
+            let mut path = Path::new();
+            path.turns = Some((turns_us, 0, 0));
+            path.run(3_000, 3_000, 2_000, u64::MAX);
+            let before = path.bound.delivered;
+            path.run(4_000, 3_000, 2_000, u64::MAX);
+            let turns = 4_000_000 / turns_us;
+            let share = (path.bound.delivered - before) as f64 / (turns * TURN * MTU) as f64;
+            assert!(share >= 0.9, "{share} of what turns every {turns_us} µs carry");
+            assert!(path.window() <= 4 * TURN * MTU, "{} bytes", path.window());
+        }
     }
 
     #[test]

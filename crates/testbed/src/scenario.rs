@@ -169,6 +169,7 @@ fn camera(random: &mut Random) -> CameraSpec {
         delay_down: random.duration(delay / 2..=delay * 2),
         queue_bytes_max: u64::min(queue_bytes_max, queue_most),
         lost_once_in: *random.pick(&[0, 0, 0, 1000, 200, 30]),
+        bounded: true,
     };
     // What is written is sealed, which costs more than all the rest of a world.
     let keeps = random.one_in(3) && most <= 60_000;

@@ -167,8 +167,14 @@ fn frames_that_a_rung_leaves_out_are_told_and_are_no_miss() {
         }
         let share = left_out as f64 / (8.0 * 15.0);
         assert!((0.6..0.7).contains(&share), "{share} of all frames were left out");
+        // A codec fails now and then, which is a miss among five frames a second.
+        let not_made = got.iter().filter(|got| got.skipped.of(SkipReason::NotMade) > 0);
+        let not_made: Vec<Moment> = not_made.map(|got| got.at).collect();
         let mut changes = world.contract_changes(application).iter();
-        let missed = changes.find(|told| told.at >= settled && told.change.state != ContractState::Ok);
+        let missed = changes.find(|told| {
+            let explained = not_made.iter().any(|at| told.at >= *at && told.at.since(*at) <= secs(1));
+            told.at >= settled && told.change.state != ContractState::Ok && !explained
+        });
         assert!(missed.is_none(), "{missed:?}");
     }
 }

@@ -5,11 +5,18 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::frame::{Epoch, FrameId};
+use mez_core::units::Instant;
+use mez_core::window::Bound;
 
-use super::direction::{Chunk, Kind};
+use super::direction::{Chunk, Kind, PACKET_BYTES, PACKET_OVERHEAD_BYTES};
 use super::incoming::Incoming;
 use super::{LinkOutput, Side};
 use crate::time::Moment;
+
+/// A full packet on the wire.
+const MTU: u64 = PACKET_BYTES + PACKET_OVERHEAD_BYTES;
+/// What may be on its way before anything is known of the path (RFC 9002, section 7.2).
+const INITIAL_WINDOW: u64 = 10 * MTU;
 
 pub(super) struct Connection {
     pub(super) id: LinkId,
@@ -23,11 +30,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: LinkId, owner: u64, now: Moment) -> Self {
+    pub(super) fn new(id: LinkId, owner: u64, now: Moment, bounded: bool) -> Self {
         Self {
             id,
             owner,
-            ends: [End::new(true, now), End::new(false, now)],
+            ends: [End::new(true, now, bounded), End::new(false, now, bounded)],
             resumes: None,
             silent_since: now,
         }
@@ -59,6 +66,11 @@ pub(super) struct End {
     resend_bytes: u64,
     /// What was lost on the way, with the moment at which that is noticed.
     missing: VecDeque<(Moment, Chunk)>,
+    /// What may be on its way: the same bound as of real connections. `None`: anything.
+    bound: Option<Bound>,
+    /// What has left and was neither acknowledged nor taken for lost.
+    in_flight: u64,
+    acknowledged: VecDeque<Acknowledged>,
     /// How many messages have been said.
     said: u64,
     pub(super) incoming: Incoming,
@@ -66,6 +78,18 @@ pub(super) struct End {
     control: VecDeque<(Option<u64>, Kind)>,
     /// Frames with bytes unsent; the one that was begun last goes first.
     frames: Vec<OutFrame>,
+}
+
+/// Something arrived, of which its sender will hear.
+struct Acknowledged {
+    heard: Moment,
+    left: Moment,
+    bytes: u64,
+}
+
+/// The world's time as a connection has it, which needs no clock of a host.
+const fn instant(at: Moment) -> Instant {
+    Instant::from_nanos(at.as_nanos())
 }
 
 pub(super) struct OutFrame {
@@ -101,7 +125,7 @@ impl Taken {
 }
 
 impl End {
-    fn new(open: bool, heard: Moment) -> Self {
+    fn new(open: bool, heard: Moment, bounded: bool) -> Self {
         Self {
             open,
             was_open: open,
@@ -109,6 +133,9 @@ impl End {
             resend: VecDeque::new(),
             resend_bytes: 0,
             missing: VecDeque::new(),
+            bound: bounded.then(Bound::new),
+            in_flight: 0,
+            acknowledged: VecDeque::new(),
             said: 0,
             incoming: Incoming::default(),
             control: VecDeque::new(),
@@ -138,8 +165,60 @@ impl End {
         self.frames.iter().filter(|out| out.is_past()).count()
     }
 
-    pub(super) fn resend_bytes(&self) -> u64 {
-        self.resend_bytes
+    fn window(&self) -> u64 {
+        self.bound.as_ref().map_or(u64::MAX, |bound| bound.bytes_max(MTU).unwrap_or(INITIAL_WINDOW))
+    }
+
+    /// Whether it has something to send, and the window allows it. The end of a connection is told whatever the window.
+    pub(super) fn is_ready(&self) -> bool {
+        let closes = matches!(self.control.front(), Some((_, Kind::Close)));
+        !self.is_idle() && (closes || self.in_flight == 0 || self.in_flight + MTU <= self.window())
+    }
+
+    /// Whether it would send more into a link that carries nothing.
+    pub(super) fn has_window(&self, queue_bytes_max: u64) -> bool {
+        self.resend_bytes < self.window().min(queue_bytes_max)
+    }
+
+    /// A piece has left.
+    pub(super) fn left(&mut self, chunk: &Chunk) {
+        self.in_flight += chunk.bytes();
+        if let Some(bound) = &mut self.bound {
+            bound.on_sent(instant(chunk.left), chunk.bytes());
+        }
+    }
+
+    /// A piece of this end has arrived, which is heard of at a later moment.
+    pub(super) fn arrived(&mut self, heard: Moment, left: Moment, bytes: u64) {
+        self.acknowledged.push_back(Acknowledged { heard, left, bytes });
+    }
+
+    /// Hears of what has arrived. True if there was any.
+    pub(super) fn hear(&mut self, now: Moment) -> bool {
+        let mut heard = false;
+        while let Some(Acknowledged { left, bytes, .. }) =
+            self.acknowledged.pop_front_if(|acknowledged| acknowledged.heard <= now)
+        {
+            self.in_flight = self.in_flight.saturating_sub(bytes);
+            if let Some(bound) = &mut self.bound {
+                bound.on_ack(instant(now), instant(left), bytes);
+            }
+            heard = true;
+        }
+        heard
+    }
+
+    /// When it hears of something next.
+    pub(super) fn hear_due(&self) -> Option<Moment> {
+        self.acknowledged.front().map(|acknowledged| acknowledged.heard)
+    }
+
+    /// So much of what has left is taken for lost.
+    fn take_for_lost(&mut self, bytes: u64) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        if let Some(bound) = &mut self.bound {
+            bound.on_lost(bytes);
+        }
     }
 
     /// Says something after everything that was said before.
@@ -162,6 +241,9 @@ impl End {
     /// Drops what has not left of a frame.
     pub(super) fn drop_frame(&mut self, frame: FrameId) {
         self.frames.retain(|out| out.frame != frame);
+        let missing = self.missing.iter().filter(|(_, chunk)| chunk.is_of(frame));
+        let missing_bytes = missing.map(|(_, chunk)| chunk.bytes()).sum();
+        self.take_for_lost(missing_bytes);
         self.missing.retain(|(_, chunk)| !chunk.is_of(frame));
         self.resend.retain(|chunk| !chunk.is_of(frame));
         self.resend_bytes = self.resend.iter().map(Chunk::bytes).sum();
@@ -190,6 +272,7 @@ impl End {
     pub(super) fn notice_losses(&mut self, now: Moment) -> bool {
         let mut noticed = false;
         while let Some((_, chunk)) = self.missing.pop_front_if(|(due, _)| *due <= now) {
+            self.take_for_lost(chunk.bytes());
             self.lost_at_once(chunk);
             noticed = true;
         }
@@ -198,6 +281,8 @@ impl End {
 
     /// What was on its way is lost and will be sent again, before anything that was lost later.
     pub(super) fn lost(&mut self, chunks: Vec<Chunk>) {
+        self.take_for_lost(self.in_flight);
+        self.acknowledged.clear();
         let missing: Vec<Chunk> = self.missing.drain(..).map(|(_, chunk)| chunk).collect();
         let chunks: Vec<Chunk> = missing.into_iter().chain(chunks).collect();
         for chunk in chunks.into_iter().rev() {
@@ -218,8 +303,10 @@ impl End {
         Some(chunk)
     }
 
-    /// The next thing that has not been sent yet; of a frame at most `piece_bytes`.
+    /// The next thing that has not been sent yet; of a frame at most `piece_bytes`, and what the window has room for.
     pub(super) fn take(&mut self, piece_bytes: u32) -> Option<Taken> {
+        let packets = (self.window().saturating_sub(self.in_flight) / MTU).max(1);
+        let piece_bytes = piece_bytes.min((packets * PACKET_BYTES).min(u64::from(u32::MAX)) as u32);
         if let Some((number, kind)) = self.control.pop_front() {
             return Some(Taken { number, kind, of: None });
         }

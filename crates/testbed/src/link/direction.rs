@@ -10,9 +10,9 @@ use mez_core::frame::FrameId;
 use crate::time::Moment;
 
 /// What one packet carries besides its payload: headers of UDP, IP and QUIC, and the cipher's tag.
-const PACKET_OVERHEAD_BYTES: u64 = 60;
+pub(super) const PACKET_OVERHEAD_BYTES: u64 = 60;
 /// The payload of a full packet.
-const PACKET_BYTES: u64 = 1200;
+pub(super) const PACKET_BYTES: u64 = 1200;
 
 /// Some packets that travel together.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub(super) struct Chunk {
     /// Its place among the messages of its sender, if it has one.
     pub(super) number: Option<u64>,
     pub(super) kind: Kind,
+    /// When its sender let it go.
+    pub(super) left: Moment,
 }
 
 #[derive(Clone, Debug)]

@@ -321,6 +321,7 @@ impl Link {
             idle.map(|side| connection.end(side).heard + IDLE_TIME_MAX)
                 .chain(connection.resumes)
                 .chain(Side::BOTH.into_iter().filter_map(|side| connection.end(side).loss_due()))
+                .chain(Side::BOTH.into_iter().filter_map(|side| connection.end(side).hear_due()))
                 .min()
                 .unwrap_or(Moment::NEVER)
         });
@@ -343,6 +344,7 @@ impl Link {
         for connection in self.connections.values_mut() {
             for side in Side::BOTH {
                 resumed |= connection.end_mut(side).notice_losses(now);
+                resumed |= connection.end_mut(side).hear(now);
             }
             if connection.resumes.is_some_and(|resumes| resumes <= now) {
                 connection.resumes = None;
@@ -428,7 +430,7 @@ impl Link {
         while self.directions[from as usize].has_room() {
             let last = self.turn[from as usize];
             let ready =
-                |connection: &&Connection| connection.resumes.is_none() && !connection.end(from).is_idle();
+                |connection: &&Connection| connection.resumes.is_none() && connection.end(from).is_ready();
             let next = self
                 .connections
                 .range((std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded))
@@ -440,24 +442,25 @@ impl Link {
             self.turn[from as usize] = id;
             let end = self.connections.get_mut(&id).expect("it was just found").end_mut(from);
             let chunk = match end.take_lost() {
-                Some(chunk) => chunk,
+                Some(chunk) => Chunk { left: now, ..chunk },
                 None => {
                     let taken = end.take(piece_bytes).expect("an end that is not idle has something");
-                    self.outputs.extend(taken.told(id));
-                    Chunk { connection: id, number: taken.number, kind: taken.kind }
+                    tell(&mut self.outputs, taken.told(id));
+                    Chunk { connection: id, number: taken.number, kind: taken.kind, left: now }
                 }
             };
+            end.left(&chunk);
             self.directions[from as usize].push(now, chunk);
         }
         // A sender does not know that the link is cut: it goes on until its window is full.
         for connection in self.connections.values_mut().filter(|connection| connection.resumes.is_some()) {
             let id = connection.id;
             let end = connection.end_mut(from);
-            while end.resend_bytes() < self.spec.queue_bytes_max
+            while end.has_window(self.spec.queue_bytes_max)
                 && let Some(taken) = end.take(piece_bytes)
             {
-                self.outputs.extend(taken.told(id));
-                end.lost_at_once(Chunk { connection: id, number: taken.number, kind: taken.kind });
+                tell(&mut self.outputs, taken.told(id));
+                end.lost_at_once(Chunk { connection: id, number: taken.number, kind: taken.kind, left: now });
             }
         }
     }
@@ -476,6 +479,10 @@ impl Link {
             return;
         }
         end.heard = now;
+        // Acknowledgements are small: they wait behind nothing.
+        let (heard, bytes) = (now + self.directions[to as usize].delay, chunk.bytes());
+        connection.end_mut(to.other()).arrived(heard, chunk.left, bytes);
+        let end = connection.end_mut(to);
         for kind in end.incoming.message(chunk.number, chunk.kind) {
             self.take(chunk.connection, kind, to);
         }
@@ -547,7 +554,7 @@ impl Link {
         for (id, owner, connected) in ended {
             self.dials.retain(|dial| dial.id != id);
             if connected {
-                let mut connection = Connection::new(id, owner, now);
+                let mut connection = Connection::new(id, owner, now, self.spec.bounded);
                 connection.end_mut(Side::Camera).say(Kind::Open);
                 self.connections.insert(id, connection);
                 self.pump(now, Side::Camera);
@@ -557,6 +564,19 @@ impl Link {
             }
         }
     }
+}
+
+/// Tells what is left of a frame, in place of what was left of it a moment before.
+fn tell(outputs: &mut VecDeque<LinkOutput>, told: Option<LinkOutput>) {
+    let Some(told) = told else { return };
+    if let LinkOutput::FrameLeft { connection, frame, .. } | LinkOutput::FrameSent { connection, frame } =
+        told
+    {
+        outputs.retain(|before| {
+            !matches!(before, LinkOutput::FrameLeft { connection: on, frame: of, .. } if (*on, *of) == (connection, frame))
+        });
+    }
+    outputs.push_back(told);
 }
 
 #[cfg(test)]

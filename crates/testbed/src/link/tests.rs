@@ -9,6 +9,7 @@ const SPEC: LinkSpec = LinkSpec {
     delay_down: ms(20),
     queue_bytes_max: 4_000,
     lost_once_in: 0,
+    bounded: false,
 };
 
 struct Rig {
@@ -261,4 +262,48 @@ fn a_change_of_rate_counts_from_then_on() {
     let arrived = moment_of(&rig.take(), |output| matches!(output, LinkOutput::FrameFinished { .. }));
     // 11,000 of 21,180 bytes at 8 Mbit/s, the rest at a tenth of it, and the way.
     assert!((ms(120)..ms(128)).contains(&arrived.since(start)), "{arrived}");
+}
+
+/// What is on its way is bounded as on real connections: a new frame waits behind little, on a path that has a long queue as well.
+#[test]
+fn what_is_on_its_way_is_bounded() {
+    let waited = |bounded| {
+        let (mut rig, id) = Rig::connected(LinkSpec { bounded, queue_bytes_max: 1 << 20, ..SPEC });
+        rig.send_frame(id, 1, 600_000);
+        rig.pass(ms(400));
+        rig.take();
+        let asked = rig.now;
+        rig.send_frame(id, 2, 1_000);
+        rig.pass(secs(2));
+        let seen = rig.take();
+        let whole = |sequence| {
+            let is_whole = |output: &LinkOutput| matches!(output, LinkOutput::FrameFinished { frame, .. } if frame.sequence.0 == sequence);
+            moment_of(&seen, is_whole).since(asked)
+        };
+        // 600,000 bytes take 630 ms, with their headers, wherever they wait.
+        assert!((ms(240)..ms(330)).contains(&whole(1)), "{:?}", whole(1));
+        whole(2)
+    };
+    assert!(waited(false) > ms(230), "behind all of the first");
+    assert!(waited(true) < ms(40), "{:?}", waited(true));
+}
+
+#[test]
+fn what_was_lost_with_a_cut_leaves_the_window() {
+    let (mut rig, id) = Rig::connected(LinkSpec { bounded: true, lost_once_in: 5, ..SPEC });
+    for sequence in 0..20 {
+        rig.send_frame(id, sequence, 60_000);
+        rig.pass(ms(20));
+        match sequence % 4 {
+            1 => rig.link.cut(rig.now),
+            2 => rig.link.reset(rig.now, id, frame(sequence)),
+            3 => rig.link.restore(rig.now),
+            _ => {}
+        }
+    }
+    rig.pass(secs(20));
+    let mut came = finished(&rig.take());
+    came.sort_unstable();
+    let kept: Vec<u64> = (0..20).filter(|sequence| sequence % 4 != 2).collect();
+    assert_eq!(came, kept);
 }

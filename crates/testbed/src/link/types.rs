@@ -46,6 +46,8 @@ pub struct LinkSpec {
     pub queue_bytes_max: u64,
     /// One piece in so many is lost, and sent again a round trip later. 0: none. Default 0.
     pub lost_once_in: u64,
+    /// Whether senders bound what is on its way, as real ones do; else the queue takes all that it has room for. Default true.
+    pub bounded: bool,
 }
 
 impl Default for LinkSpec {
@@ -56,6 +58,7 @@ impl Default for LinkSpec {
             delay_down: ms(5),
             queue_bytes_max: 32 << 10,
             lost_once_in: 0,
+            bounded: true,
         }
     }
 }

@@ -21,7 +21,7 @@ const WIFI_SHARE_DISTURBED: f64 = 0.02;
 const WIFI_SHARE_HIDDEN: f64 = 0.000_2;
 /// What a station may lack luck for: one attempt after the other fails, or others always come first. The same where stations are hidden or
 /// something disturbs them.
-const BAD_LUCK: Duration = ms(250);
+const BAD_LUCK: Duration = ms(300);
 const BAD_LUCK_DISTURBED: Duration = secs(1);
 
 pub(super) struct MediumNode {

@@ -186,8 +186,12 @@ impl World {
             spec.link.bits_per_second = self.media[medium].share();
             spec.link.queue_bytes_max = self.media[medium].queue_share().unwrap_or(spec.link.queue_bytes_max);
         }
-        let longer = if self.bug == Some(Bug::LongQueue) { 100 } else { 1 };
-        let carries = LinkSpec { queue_bytes_max: spec.link.queue_bytes_max * longer, ..spec.link };
+        let carries = match self.bug {
+            Some(Bug::LongQueue) => {
+                LinkSpec { queue_bytes_max: spec.link.queue_bytes_max * 100, bounded: false, ..spec.link }
+            }
+            _ => spec.link,
+        };
         let make = if medium.is_some() { Link::shared } else { Link::new };
         self.links.push(LinkNode {
             link: make(carries, random, (link as u64 + 1) << 32),
