@@ -30,11 +30,11 @@ fn a_lost_packet_costs_a_round_trip_and_no_chain() {
     }
     // Decoders fail as well, once in a few hundred frames.
     assert!(longest < secs(1), "nothing was shown for {longest:?}");
-    assert!(undecoded < 240, "{undecoded} frames of 4,800 could not be decoded");
+    assert!(undecoded < 320, "{undecoded} frames of 4,800 could not be decoded");
 }
 
 /// Who decodes chains itself gets nearly all video as it came, on the same way: what is lost, or joined in the middle, costs it no more than it
-/// costs those who get stills. (After its codec has failed, the camera sends stills for a while.)
+/// costs those who get stills. (After its codec has failed twice, the camera sends stills for a while.)
 #[test]
 fn chains_are_handed_on_over_losses_to_those_who_decode_them() {
     let (mut chained, mut video, mut frames, mut stills) = (0, 0, 0, 0);

@@ -225,7 +225,7 @@ fn run_cancelling(bug: Option<Bug>) -> Result<u64, Box<Failure>> {
         world.plant(bug);
     }
     let mut spec = CameraSpec::frames(15, 800_000).at_rate(mbps(12));
-    spec.link.queue_bytes_max = 4_000;
+    spec.link.queue_bytes_max = 8_000;
     let camera = world.camera("dock/cam1", spec);
     let contract =
         Contract { latency_bound: Some(ms(100)), accuracy_floor: Some(0.9), ..Contract::default() };

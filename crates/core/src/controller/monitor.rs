@@ -276,6 +276,10 @@ impl Monitor {
             };
             return (ContractState::Unverified, text);
         }
+        if counts.infeasible >= counts.frames {
+            // Whether that lasts is not known yet; that all is well would not be true.
+            return (ContractState::Unverified, "no frame yet that keeps the floor".to_owned());
+        }
         (ContractState::Ok, self.on_time_text(counts))
     }
 
@@ -476,6 +480,12 @@ mod tests {
         assert_eq!(state(&monitor, 3_000, &away), ContractState::LatencyMiss);
         let fresh = Monitor::new(contract(), at(0));
         assert_eq!(state(&fresh, 500, &around()), ContractState::Unverified);
+        let mut begun = Monitor::new(contract(), at(0));
+        begun.handle_frame(at(50), FrameOutcome { infeasible: true, ..GOOD });
+        assert_eq!(state(&begun, 100, &around()), ContractState::Unverified, "it may be the first of many");
+        assert_eq!(state(&begun, 300, &around()), ContractState::Infeasible);
+        begun.handle_frame(at(120), GOOD);
+        assert_eq!(state(&begun, 150, &around()), ContractState::Ok);
         let stuck = Surroundings { infeasible_since: Some(at(0)), ..around() };
         assert_eq!(state(&fresh, 200, &stuck), ContractState::Unverified);
         assert_eq!(state(&fresh, 300, &stuck), ContractState::Infeasible);

@@ -6,7 +6,7 @@ use mez_core::contract::{ContractState, OnInfeasible};
 use mez_core::subscription::Deliver;
 
 use super::camera::CameraProcess;
-use super::{Node, World};
+use super::{CameraSpec, Node, World};
 use crate::link::{LinkSpec, Side};
 use crate::time::{Moment, ms, secs};
 
@@ -16,6 +16,9 @@ pub(super) const WATCH_INTERVAL: Duration = ms(50);
 pub(super) const RESUME_MAX: Duration = secs(2);
 /// An idle link with something to send is silent for no longer than this.
 const SILENCE_MAX: Duration = ms(250);
+/// What may be on its way grows for so many round trips and frames, until it is what the link carries.
+const WINDOW_GROWS_FOR: u32 = 10;
+const WINDOW_GROWS_WITH: u32 = 4;
 /// A change of what is wanted is known at the camera within this, besides the time in queues.
 const DEMAND_MAX: Duration = secs(1);
 /// What a refused camera may wait before it tries again.
@@ -188,12 +191,15 @@ impl World {
         let local = camera.clock.monotonic(self.now);
         let link = &self.links[camera.link].link;
         let Some(process) = &mut camera.process else { return };
-        let waits = process.has_to_send();
+        if process.holds_back(local) {
+            // It may have left this one out for good.
+            process.held_back = process.told;
+        }
+        let waits = process.has_to_send() && process.told > process.held_back;
         let idle = well
             && self.now >= quiet_since + queue_time(&link.spec()) * 2
             && process.broker.demand().is_some_and(|demand| !demand.contracts.is_empty())
             && !process.is_silenced()
-            && !process.holds_back(local)
             && waits
             && link.is_idle(Side::Camera)
             && link.is_idle(Side::Edge)
@@ -220,6 +226,7 @@ impl World {
         let spec = LinkSpec { bits_per_second: rate, ..host.spec.link };
         let settled = self.quiet_since(camera)
             + RESUME_MAX
+            + window_time(&host.spec)
             + self.bad_luck(camera)
             + (queue_time(&spec) + self.service_time(camera)) * 2;
         // Who decodes chains gets all of them, and is as far behind as it is slow.
@@ -227,7 +234,7 @@ impl World {
             || reader.spec.chains
             || spec.lost_once_in > 0
             || host.rivals
-            || got.published < settled.max(reader.ready_since);
+            || got.published < settled.max(reader.ready_since).max(reader.past_until);
         let turns = reader.spec.consumes * (self.cameras.len() as u32 + 1);
         let carried = self.service_time(camera) * 2 + queue_time(&spec) + spec.delay_up;
         // Where frames are made smaller, one waits for its turn at the codec until the next is published, and is decoded at the edge.
@@ -301,6 +308,7 @@ impl World {
         let turns = reader.spec.consumes * (self.cameras.len() as u32 + 1);
         let allowed = RESUME_MAX
             + host.spec.interval * 2
+            + spec.round_trip_time() * WINDOW_GROWS_FOR
             + (service + queue_time(&spec)) * 3
             + self.bad_luck(camera)
             + turns;
@@ -312,6 +320,11 @@ impl World {
             )
         });
     }
+}
+
+/// How long it takes until as much may be on a camera's new connection as its link carries.
+fn window_time(spec: &CameraSpec) -> Duration {
+    spec.link.round_trip_time() * WINDOW_GROWS_FOR + spec.interval * WINDOW_GROWS_WITH
 }
 
 /// How long a full queue takes to drain.

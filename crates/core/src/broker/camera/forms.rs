@@ -21,7 +21,9 @@ const TIME_GAIN: f64 = 0.1;
 const SIZE_GAIN: f64 = 0.2;
 /// The same for frames of chains that stand alone, of which there are few.
 const ALONE_GAIN: f64 = 0.5;
-/// After a codec of chains has failed, it is left alone for this long; for twice as long each time it fails again,
+/// A codec of chains that fails costs its frame: a new beginning is cheaper than stills. One that fails again within this has to rest,
+const FAILS_AGAIN: Duration = Duration::from_secs(10);
+/// for this long; for twice as long each time it fails after that,
 const REST_TIME_MIN: Duration = Duration::from_secs(2);
 /// and no longer than this.
 const REST_TIME_MAX: Duration = Duration::from_secs(64);
@@ -107,17 +109,23 @@ impl Prepared<'_> {
     }
 }
 
-/// A codec of chains, which is left alone for a while after it has failed.
+/// A codec of chains, which is left alone for a while after it has failed twice.
 struct Rest {
+    /// When it last failed.
+    failed: Option<Instant>,
     until: Instant,
     /// How long the next time.
     time: Duration,
 }
 
 impl Rest {
-    const NONE: Self = Self { until: Instant::ZERO, time: REST_TIME_MIN };
+    const NONE: Self = Self { failed: None, until: Instant::ZERO, time: REST_TIME_MIN };
 
     fn failed(&mut self, now: Instant) {
+        let before = self.failed.replace(now);
+        if before.is_none_or(|before| now.saturating_since(before) > FAILS_AGAIN) {
+            return;
+        }
         self.until = now + self.time;
         self.time = (self.time * 2).min(REST_TIME_MAX);
     }

@@ -47,6 +47,8 @@ pub(super) struct Link {
     /// Frames that are sent in full and not acknowledged.
     unacknowledged: VecDeque<InFlight>,
     newest_sent: Option<FrameId>,
+    /// When a frame was last given to it; before the first, when it was there.
+    begun: Instant,
     /// When bytes last got through, or began to be sent after a rest.
     progress: Instant,
     /// The longest pause after which bytes went on getting through, and when that was.
@@ -87,6 +89,7 @@ impl Link {
             sending: None,
             unacknowledged: VecDeque::new(),
             newest_sent: None,
+            begun: now,
             progress: now,
             usual_gap: (Duration::ZERO, now),
             stalls: 0,
@@ -121,6 +124,11 @@ impl Link {
             && self.outage_retry.is_none_or(|retry| now >= retry)
     }
 
+    /// When a frame was last given to it; before the first, when it was there.
+    pub(super) const fn begun(&self) -> Instant {
+        self.begun
+    }
+
     /// Whether a frame has bytes not yet sent.
     pub(super) fn is_sending(&self) -> bool {
         self.sending.is_some()
@@ -151,6 +159,7 @@ impl Link {
             *retry = now + OUTAGE_INTERVAL;
         }
         self.newest_sent = self.newest_sent.max(Some(frame));
+        self.begun = now;
         self.sending =
             Some(InFlight { frame, bytes: bytes as u64, unsent: bytes as u64, arrived: 0, begun: now });
     }

@@ -13,9 +13,9 @@ use crate::trace::{CameraTrace, Stage};
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Report};
 
-/// Where frames are published at least this often, one that cannot be made is not worth another try: without it the link is silent for no
-/// longer than [`crate::controller::quantile::SILENCE_MAX`].
-const NEXT_SOON: Duration = Duration::from_millis(125);
+/// Where the link would be silent for longer than this until the next frame is there, one that did not fit is worth another try:
+/// [`crate::controller::quantile::SILENCE_MAX`], less what making one takes.
+const SILENCE_ACCEPTED: Duration = Duration::from_millis(200);
 
 impl CameraBroker {
     /// A codec has done what [`CameraOutput::Transform`] asked, or has not.
@@ -27,11 +27,11 @@ impl CameraBroker {
             // It was being made when a later epoch began, of which the edge takes frames from now on.
             return self.pump(now);
         }
-        let link = self.active_link().map(|link| (link.id, link.demand.contracts.is_empty()));
+        let link = self.active_link().map(|link| (link.id, link.demand.contracts.is_empty(), link.begun()));
         let chained = making.setting.is_chained();
         let mut again = None;
         let reason = match (transformed, link) {
-            (Transformed::Made { payload, encoding, width, height, rung, chain }, Some((link, false)))
+            (Transformed::Made { payload, encoding, width, height, rung, chain }, Some((link, false, _)))
                 if !chained || self.chain.holds(link, &chain) =>
             {
                 self.adapter.forms.made(now, &mut making, (&rung, &chain), payload.len());
@@ -44,9 +44,10 @@ impl CameraBroker {
                 self.send(now, Frame { meta, payload }, published, Some(&making));
                 return self.pump(now);
             }
-            (Transformed::TooLarge { .. }, Some((_, unwanted))) => {
+            (Transformed::TooLarge { .. }, Some((_, unwanted, begun))) => {
                 // With more room it may do. A newer frame is better, where one comes soon.
-                let is_last = self.waiting.is_none() && self.interval(now) > NEXT_SOON;
+                let next = now + self.interval(now);
+                let is_last = self.waiting.is_none() && next > begun + SILENCE_ACCEPTED;
                 let has_more = self.adapter.forms.too_large(&making) && !unwanted && is_last;
                 again = has_more.then_some(making.published);
                 SkipReason::NotMade
@@ -56,9 +57,9 @@ impl CameraBroker {
                 SkipReason::NotMade
             }
             (_, None) => SkipReason::LinkDown,
-            (_, Some((_, true))) => SkipReason::NotWanted,
+            (_, Some((_, true, _))) => SkipReason::NotWanted,
             // What it refers to was lost while it was made.
-            (_, Some((_, false))) => SkipReason::NotMade,
+            (_, Some((_, false, _))) => SkipReason::NotMade,
         };
         if chained {
             self.chain.not_sent(frame.sequence);
