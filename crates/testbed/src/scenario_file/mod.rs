@@ -49,6 +49,7 @@ pub struct Scenario {
     length: Duration,
     /// How the edge keeps its replicas.
     edge_disk: Option<DiskSpec>,
+    codecs_fail: bool,
     /// What the edge is told of cameras that share a channel.
     declared: Channels,
     cameras: Vec<(String, CameraSpec)>,

@@ -67,6 +67,7 @@ impl Scenario {
         let edge =
             EdgeSpec { disk: self.edge_disk.clone(), channels: self.declared.clone(), ..EdgeSpec::default() };
         let mut world = World::seeded_with(seed, edge);
+        world.codecs_fail(self.codecs_fail);
         let shared = self.medium(&mut world);
         let cameras = self.cameras.iter().enumerate().map(|(index, (name, spec))| {
             let medium =

@@ -166,8 +166,8 @@ pub(super) type Decoders = BTreeMap<CameraName, Decoder>;
 impl World {
     /// A frame goes to its camera's decoder.
     pub(super) fn decode(&mut self, edge: usize, camera: CameraName, link: LinkId, frame: Frame) {
-        let fails = self.random.one_in(DECODER_FAILS_ONCE_IN);
-        let hangs = self.random.one_in(DECODER_HANGS_ONCE_IN);
+        let fails = self.codecs_fail && self.random.one_in(DECODER_FAILS_ONCE_IN);
+        let hangs = self.codecs_fail && self.random.one_in(DECODER_HANGS_ONCE_IN);
         let takes = if hangs { HANG_MS } else { self.random.within(DECODING_MS) };
         let now = self.now;
         let Some(process) = &mut self.edges[edge].process else { return };

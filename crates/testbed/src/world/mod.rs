@@ -121,6 +121,8 @@ pub struct World {
     profiles: BTreeMap<ProfileHash, SizedProfile>,
     checks: Checks,
     trace: Trace,
+    /// Codecs and decoders fail and hang now and then.
+    codecs_fail: bool,
     bug: Option<Bug>,
     disk_bug: Option<DiskBug>,
 }
@@ -176,6 +178,7 @@ impl World {
             profiles: BTreeMap::new(),
             checks: Checks::default(),
             trace: Trace::default(),
+            codecs_fail: true,
             bug: None,
             disk_bug: None,
         };
@@ -245,6 +248,12 @@ impl World {
     /// What happened last, one thing to a line.
     pub fn trace_tail(&self, entries: usize) -> String {
         self.trace.tail(entries)
+    }
+
+    /// Whether codecs and decoders fail and hang now and then, as they do unless something else is said.
+    pub fn codecs_fail(&mut self, fail: bool) -> &mut Self {
+        self.codecs_fail = fail;
+        self
     }
 
     /// Makes the world itself do something wrong, to show that the checks notice.

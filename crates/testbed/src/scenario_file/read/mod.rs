@@ -59,6 +59,8 @@ struct RawScenario {
     seconds: f64,
     edge_disk_megabytes: Option<f64>,
     #[serde(default)]
+    codecs_fail: bool,
+    #[serde(default)]
     edge_channels: Vec<String>,
     #[serde(default)]
     link: RawLink,
@@ -110,6 +112,7 @@ impl FromStr for Scenario {
             seed: raw.seed,
             length,
             edge_disk: disk("edge_disk_megabytes", raw.edge_disk_megabytes)?,
+            codecs_fail: raw.codecs_fail,
             declared: channels(&raw.edge_channels)?,
             cameras: Vec::new(),
             channels: Vec::new(),

@@ -24,8 +24,8 @@ impl World {
         let Some(process) = &mut host.process else { return };
         let (frame, setting) = (&transform.frame, &transform.setting);
         let id = frame.meta.id;
-        let (fails, hangs) =
-            (host.random.one_in(CODEC_FAILS_ONCE_IN), host.random.one_in(CODEC_HANGS_ONCE_IN));
+        let fails = self.codecs_fail && host.random.one_in(CODEC_FAILS_ONCE_IN);
+        let hangs = self.codecs_fail && host.random.one_in(CODEC_HANGS_ONCE_IN);
         // What was chosen at the moment at which it was told may have been chosen before.
         let live = process.capped.filter(|(_, [from, until])| *from < self.now && self.now < *until);
         if let (Some((bytes_max, _)), Some((expected, floor))) = (live, process.broker.expected_bytes()) {
