@@ -70,6 +70,8 @@ impl Extreme {
 #[derive(Clone, Copy, Debug)]
 struct Sending {
     at: Instant,
+    /// Bytes of them that were neither acknowledged nor passed over.
+    bytes: u64,
     /// What had been delivered by then, and when the last of it was acknowledged.
     delivered: u64,
     delivered_at: Instant,
@@ -136,13 +138,14 @@ impl Bound {
         self.sent += bytes;
         let in_flight = self.sent.saturating_sub(self.delivered + self.lost);
         self.start.limited |= self.bytes_max(MTU_MIN).is_some_and(|most| in_flight + MTU_MIN > most);
-        if self.sendings.back().is_some_and(|last| last.at == now) {
+        if let Some(last) = self.sendings.back_mut().filter(|last| last.at == now) {
+            last.bytes += bytes;
             return;
         }
         if self.sendings.len() == SENDINGS_MAX {
             self.sendings.pop_front();
         }
-        self.sendings.push_back(Sending { at: now, delivered: self.delivered, delivered_at });
+        self.sendings.push_back(Sending { at: now, bytes, delivered: self.delivered, delivered_at });
     }
 
     /// Bytes that left at `sent` have been acknowledged.
@@ -152,21 +155,34 @@ impl Bound {
         while self.sendings.front().is_some_and(|first| first.at < sent) {
             self.sendings.pop_front();
         }
-        let Some(sending) = self.sendings.front().filter(|first| first.at == sent).copied() else { return };
+        let Some(sending) = self.sendings.front_mut().filter(|first| first.at == sent) else { return };
+        sending.bytes = sending.bytes.saturating_sub(bytes);
+        let sending = *sending;
         let round_trip = now.saturating_since(sent).as_secs_f64();
         self.round_trip.note(now, ROUND_TRIP_HALF, round_trip);
         let least = self.round_trip.value();
-        // It could have come when what was before it came, or when nothing at all held it up.
-        let since = delivered_at.unwrap_or(now).max(sent + Duration::from_secs_f64(least));
-        let pause = now.saturating_since(since).min(PAUSE_MAX);
-        self.pause.note(now, RATE_HALF, pause.as_secs_f64());
         let took = now.saturating_since(sending.delivered_at).as_secs_f64().max(least).max(1e-6);
         let rate = (self.delivered - sending.delivered) as f64 / took;
-        let met_queue = round_trip > least + SLACK.as_secs_f64();
-        if met_queue || rate > self.rate.value() {
+        let late = self.answer_due(&sending).map(|due| now.saturating_since(due));
+        // It could have come when what was before it came.
+        let pause = late.map(|late| late.min(now.saturating_since(delivered_at.unwrap_or(now))));
+        if let Some(pause) = pause {
+            self.pause.note(now, RATE_HALF, pause.min(PAUSE_MAX).as_secs_f64());
+        }
+        if late.is_some_and(|late| late > SLACK) || rate > self.rate.value() {
             self.rate.note(now, RATE_HALF, rate);
         }
         self.look_at_round();
+    }
+
+    /// When a packet is acknowledged at best. A receiver answers every other packet at once, and one that no other follows when it likes
+    /// (RFC 9000, section 13.2): of that `None`.
+    fn answer_due(&self, sending: &Sending) -> Option<Instant> {
+        let followed = match sending.bytes {
+            0 => self.sendings.get(1)?.at,
+            _ => sending.at,
+        };
+        Some(followed + Duration::from_secs_f64(self.round_trip.value()))
     }
 
     /// Whether the path is full: more is on its way, and not more comes out of it.
@@ -222,6 +238,8 @@ mod tests {
         queued_most: u64,
         /// Where the sender has to wait for turns: one comes in so many microseconds; when the next begins that has room, and packets in it.
         turns: Option<(u64, u64, u64)>,
+        /// By how much the receiver is late with the acknowledgement of a frame's last packet.
+        answers_late_us: u64,
     }
 
     /// Packets that a turn takes.
@@ -234,7 +252,7 @@ mod tests {
     impl Path {
         fn new() -> Self {
             let (bound, on_way) = (Bound::new(), VecDeque::new());
-            Self { bound, now_us: 0, free_us: 0, on_way, queued_most: 0, turns: None }
+            Self { bound, now_us: 0, free_us: 0, on_way, queued_most: 0, turns: None, answers_late_us: 0 }
         }
 
         /// Sends for so long over a path that carries so many bytes per millisecond; `frame` bytes of every 66 ms.
@@ -256,7 +274,8 @@ mod tests {
                     let now = at(self.now_us);
                     self.bound.on_sent(now, MTU);
                     self.free_us = self.through_us(bytes_per_ms);
-                    self.on_way.push_back((self.free_us + round_trip_us, self.now_us));
+                    let late_us = if left == 0 { self.answers_late_us } else { 0 };
+                    self.on_way.push_back((self.free_us + round_trip_us + late_us, self.now_us));
                 }
                 let queued = self.free_us.saturating_sub(self.now_us) * bytes_per_ms / 1_000;
                 self.queued_most = self.queued_most.max(queued);
@@ -351,6 +370,24 @@ mod tests {
             assert!(share >= 0.9, "{share} of what turns every {turns_us} µs carry");
             assert!(path.window() <= 4 * TURN * MTU, "{} bytes", path.window());
         }
+    }
+
+    /// A receiver may keep the acknowledgement of a packet that no other follows for 25 ms: that is neither a pause nor a queue.
+    #[test]
+    fn a_late_answer_says_nothing_of_the_path() {
+        let window = |answers_late_us| {
+            let mut path = Path::new();
+            path.answers_late_us = answers_late_us;
+            path.run(1_000, 3_000, 2_000, 60_000);
+            path.run(5_000, 3_000, 2_000, 7 * MTU);
+            path.window()
+        };
+        let (prompt, late) = (window(0), window(25_000));
+        assert!(prompt >= 7 * MTU, "a frame goes at once: {prompt}");
+        assert!(
+            late >= prompt * 9 / 10 && late <= prompt * 11 / 10,
+            "{late} bytes, {prompt} with prompt answers"
+        );
     }
 
     #[test]
