@@ -200,6 +200,7 @@ impl World {
             && self.now >= quiet_since + queue_time(&link.spec()) * 2
             && process.broker.demand().is_some_and(|demand| !demand.contracts.is_empty())
             && !process.is_silenced()
+            && self.now >= process.stuck_until
             && waits
             && link.is_idle(Side::Camera)
             && link.is_idle(Side::Edge)

@@ -45,6 +45,7 @@ impl World {
         let (done, late) = if hangs || done > deadline { (deadline, true) } else { (done, false) };
         let made = match coded {
             _ if fails || late => {
+                process.stuck_until = done;
                 // Whatever it held is gone.
                 process.encoder = Encoder::default();
                 Transformed::Failed

@@ -95,6 +95,8 @@ pub(super) struct CameraProcess {
     left_out: u64,
     /// Since when there is something to send and nothing is sent.
     pub(super) idle_since: Option<Moment>,
+    /// Until when its codec hangs.
+    pub(super) stuck_until: Moment,
     /// The newest frame while its share of a channel last held it back.
     pub(super) held_back: Option<FrameId>,
     anchor: ClockAnchor,
@@ -335,6 +337,7 @@ impl World {
             sent: None,
             left_out: 0,
             idle_since: None,
+            stuck_until: Moment::START,
             held_back: None,
             anchor,
             reader,
