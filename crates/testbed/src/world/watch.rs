@@ -246,7 +246,7 @@ impl World {
         let making_time_max = host.spec.footage.making_time_max() * host.spec.codec_slowness;
         let making =
             if adapted { host.spec.interval + host.spec.jitter + making_time_max * 2 } else { ms(0) };
-        let age_max = carried * 21 / 20 + turns + making + self.bad_luck(camera) + ms(20);
+        let age_max = carried * 21 / 20 + turns + making + self.bad_luck(camera) + ms(30);
         let (frame, age) = (got.frame, got.age());
         self.checks.expect(exempt || age <= age_max, "backlog", || {
             format!("application {application} got {frame} of camera {camera} {age:?} old; {age_max:?} were allowed")
@@ -282,8 +282,12 @@ impl World {
         let reader = &self.applications[application];
         let name = &self.cameras[camera].name;
         let told = reader.reading.as_ref().and_then(|(id, _)| self.checks.told_state(*id, name));
+        let host = &self.cameras[camera];
+        let shed = |process: &CameraProcess| process.broker.holds_back(host.clock.monotonic(self.now));
+        // A reading that began in the past is told of no contract.
         let own = reader.spec.contract.on_infeasible != OnInfeasible::Degrade
-            && matches!(told, Some(ContractState::Infeasible | ContractState::LatencyMiss));
+            && (matches!(told, Some(ContractState::Infeasible | ContractState::LatencyMiss))
+                || host.process.as_ref().is_some_and(shed));
         own || self.cameras[camera].process.as_ref().is_some_and(CameraProcess::is_silenced)
     }
 
