@@ -193,7 +193,7 @@ impl World {
         let Some(process) = &mut camera.process else { return };
         if process.holds_back(local) {
             // It may have left this one out for good.
-            process.held_back = process.told;
+            (process.held_back, process.held_back_until) = (process.told, self.now);
         }
         let waits = process.has_to_send() && process.told > process.held_back;
         let idle = well
@@ -282,12 +282,8 @@ impl World {
         let reader = &self.applications[application];
         let name = &self.cameras[camera].name;
         let told = reader.reading.as_ref().and_then(|(id, _)| self.checks.told_state(*id, name));
-        let host = &self.cameras[camera];
-        let shed = |process: &CameraProcess| process.broker.holds_back(host.clock.monotonic(self.now));
-        // A reading that began in the past is told of no contract.
         let own = reader.spec.contract.on_infeasible != OnInfeasible::Degrade
-            && (matches!(told, Some(ContractState::Infeasible | ContractState::LatencyMiss))
-                || host.process.as_ref().is_some_and(shed));
+            && matches!(told, Some(ContractState::Infeasible | ContractState::LatencyMiss));
         own || self.cameras[camera].process.as_ref().is_some_and(CameraProcess::is_silenced)
     }
 
@@ -305,7 +301,12 @@ impl World {
             return;
         }
         let last = reader.deliveries.last_at(&host.name).unwrap_or(Moment::START);
+        let held_back_until = match reader.spec.contract.on_infeasible {
+            OnInfeasible::Degrade => None,
+            _ => host.process.as_ref().map(|process| process.held_back_until),
+        };
         let since = self.quiet_since(camera).max(reader.ready_since).max(reader.past_until).max(last);
+        let since = since.max(held_back_until.unwrap_or(since));
         // One frame may be on its way when the next is published, and each camera has its turn at the application.
         let spec = self.links[host.link].link.spec();
         let service = self.service_time(camera);

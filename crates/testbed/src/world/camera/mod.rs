@@ -99,6 +99,8 @@ pub(super) struct CameraProcess {
     pub(super) stuck_until: Moment,
     /// The newest frame while its share of a channel last held it back.
     pub(super) held_back: Option<FrameId>,
+    /// And when that was.
+    pub(super) held_back_until: Moment,
     anchor: ClockAnchor,
     reader: LogReader,
     connections: BTreeMap<LinkId, Connection>,
@@ -339,6 +341,7 @@ impl World {
             idle_since: None,
             stuck_until: Moment::START,
             held_back: None,
+            held_back_until: Moment::START,
             anchor,
             reader,
             connections: BTreeMap::new(),
