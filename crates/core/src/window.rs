@@ -5,8 +5,10 @@
 //! bounded by `GAIN · rate · (round trip + pause + SLACK)`, with the greatest delivery rate and the smallest round trip that were seen lately, as
 //! BBR has them (Cardwell et al., 2016). Rates of packets that met no queue only show what the path carries at least. The pause is the longest
 //! lately in which nothing came through though something was on its way: a station of a crowded Wi-Fi waits for its turn, and would get ever
-//! less with every turn if no more were on its way than what a turn of its own takes. As long
-//! as the rate grows with the bound, nobody knows how much that is: it doubles with every round trip then, as in slow start.
+//! less with every turn if no more were on its way than what a turn of its own takes.
+//!
+//! As long as the rate of a new connection grows with the bound, nobody knows how much the path carries: the bound doubles with every round
+//! trip then, as in slow start.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,17 +17,17 @@ use crate::units::Instant;
 
 /// The bound grows by this with every round trip in which it is all that limits.
 const GAIN: f64 = 1.25;
+/// The same until the path was full for the first time.
+const GAIN_AT_FIRST: f64 = 2.0;
 /// Time that a round trip may take longer than at best and the path is still filled: a few packets that wait, a receiver that
 /// acknowledges every other packet.
 const SLACK: Duration = Duration::from_millis(5);
-/// The same until the path was full for the first time.
-const GAIN_AT_FIRST: f64 = 2.0;
-/// Pauses beyond this are no others' turns, but a link that is gone for a while.
+/// A longer pause is no wait for a turn: the link is gone for a while.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Fewer packets than this are no bound: a loss would not be noticed.
 const PACKETS_MIN: u64 = 4;
-/// The same until the path was full for the first time (RFC 9002, section 7.2).
-const PACKETS_AT_FIRST: u64 = 10;
+/// The same until the path was full for the first time, and what may be on its way before anything is known (RFC 9002, section 7.2).
+pub const PACKETS_AT_FIRST: u64 = 10;
 /// For how long the greatest rate counts, in halves.
 const RATE_HALF: Duration = Duration::from_millis(500);
 /// For how long the smallest round trip counts, in halves: a route may become longer.
@@ -310,6 +312,7 @@ mod tests {
         for round_trip_us in [2_000, 6_000, 40_000, 140_000] {
             let mut path = Path::new();
             path.run(4_000, 3_000, round_trip_us, u64::MAX);
+            // What waits while it begins does not count.
             path.run(3_000, 3_000, round_trip_us, u64::MAX);
             let carries = 3_000 * round_trip_us / 1_000;
             assert!(path.window() >= carries, "{} of {carries} bytes", path.window());

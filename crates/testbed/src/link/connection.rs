@@ -6,7 +6,7 @@ use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::units::Instant;
-use mez_core::window::Bound;
+use mez_core::window::{Bound, PACKETS_AT_FIRST};
 
 use super::direction::{Chunk, Kind, PACKET_BYTES, PACKET_OVERHEAD_BYTES};
 use super::incoming::Incoming;
@@ -15,8 +15,6 @@ use crate::time::Moment;
 
 /// A full packet on the wire.
 const MTU: u64 = PACKET_BYTES + PACKET_OVERHEAD_BYTES;
-/// What may be on its way before anything is known of the path (RFC 9002, section 7.2).
-const INITIAL_WINDOW: u64 = 10 * MTU;
 
 pub(super) struct Connection {
     pub(super) id: LinkId,
@@ -166,7 +164,7 @@ impl End {
     }
 
     fn window(&self) -> u64 {
-        self.bound.as_ref().map_or(u64::MAX, |bound| bound.bytes_max(MTU).unwrap_or(INITIAL_WINDOW))
+        self.bound.as_ref().map_or(u64::MAX, |bound| bound.bytes_max(MTU).unwrap_or(PACKETS_AT_FIRST * MTU))
     }
 
     /// Whether it has something to send, and the window allows it. The end of a connection is told whatever the window.

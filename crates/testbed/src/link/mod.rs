@@ -1,6 +1,7 @@
 //! A link between a camera host and an edge, and the connections on it, without sockets.
 //!
-//! One rate each way, shared by all connections; a bounded queue in front of it and a delay behind it. On each
+//! One rate each way, shared by all connections; a bounded queue in front of it and a delay behind it. What a connection has on its way
+//! is bounded as on real ones ([`mez_core::window`]). On each
 //! connection messages go before frames and newer frames before older ones; nothing is lost or reordered as long
 //! as the link holds, as QUIC appears to its user. While the link is *cut* nothing passes, and no end is told. What was
 //! under way is sent again when the sender's next probe gets through: QUIC doubles the time between two probes
