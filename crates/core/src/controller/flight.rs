@@ -48,6 +48,14 @@ pub(super) struct Flight {
     before: [Option<(f64, Instant)>; 2],
 }
 
+impl Flight {
+    fn lately(&self) -> Option<Passage> {
+        let (arrived, at) = self.before[0]?;
+        let passage = Passage { bytes: self.arrived - arrived, ms: ms_between(at, self.last) };
+        (passage.ms > 0.0).then_some(passage)
+    }
+}
+
 /// What a report said.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Landed {
@@ -56,6 +64,38 @@ pub(super) struct Landed {
     pub(super) wait_ms: f64,
     /// Milliseconds from the first byte to the last.
     pub(super) took_ms: f64,
+    /// What came since the last report but two.
+    pub(super) lately: Option<Passage>,
+}
+
+/// Bytes that came through, and how long they took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Passage {
+    pub(super) bytes: f64,
+    pub(super) ms: f64,
+}
+
+impl Passage {
+    /// Bytes per millisecond.
+    pub(super) fn rate(&self) -> f64 {
+        self.bytes / self.ms
+    }
+}
+
+/// What the frame in service shows of the link before it is over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Service {
+    /// All that is through of it: an upper bound of the rate.
+    pub(super) whole: Passage,
+    /// What came since the last report but two: what the link has become while the frame was in service.
+    pub(super) lately: Option<Passage>,
+}
+
+impl Service {
+    /// The slower of both.
+    pub(super) fn slower(&self) -> Passage {
+        self.lately.filter(|lately| lately.rate() < self.whole.rate()).unwrap_or(self.whole)
+    }
 }
 
 /// Parts of a backlog that are told apart; beyond that the oldest two become one.
@@ -70,7 +110,7 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    fn push(&mut self, since_ms: f64, bytes: f64) {
+    pub(super) fn push(&mut self, since_ms: f64, bytes: f64) {
         if self.len == BACKLOG_PARTS_MAX {
             self.parts[1] = (self.parts[0].0, self.parts[0].1 + self.parts[1].1);
             self.parts.copy_within(1.., 0);
@@ -220,7 +260,8 @@ impl Flights {
         let since_sent = ms_between(flight.sent, first) - self.delay_ms();
         let wait_ms = self.last_end.map_or(since_sent, |end| since_sent.min(ms_between(end, first)));
         self.last_end = Some(arrival.last);
-        Some(Landed { flight, wait_ms: wait_ms.max(0.0), took_ms: ms_between(first, arrival.last) })
+        let took_ms = ms_between(first, arrival.last);
+        Some(Landed { flight, wait_ms: wait_ms.max(0.0), took_ms, lately: flight.lately() })
     }
 
     /// The smallest delay of a first byte in the last ten seconds: propagation, and whatever the two clocks differ by.
@@ -250,31 +291,26 @@ impl Flights {
         backlog
     }
 
-    /// Bytes that are through of the frame in service, and how many milliseconds they took: an upper bound of the rate.
-    pub(super) fn in_service(&self, now: Instant) -> Option<(f64, f64)> {
+    /// What the oldest frame on its way shows of the link; a packet counts as through from the beginning.
+    pub(super) fn in_service(&self, now: Instant) -> Option<Service> {
         let oldest = self.flights.front()?;
-        let (through, since_ms) = match oldest.first {
+        let since = |sent_ms: f64, end_ms: Option<f64>| end_ms.map_or(sent_ms, |end_ms| sent_ms.min(end_ms));
+        let (through, ms) = match oldest.first {
             // What has passed since the last report is not known.
             Some(_) => {
-                let began_ms = ms_between(oldest.sent, oldest.last) - self.delay_ms();
-                let since_ms =
-                    self.last_end.map_or(began_ms, |end| began_ms.min(ms_between(end, oldest.last)));
-                (oldest.arrived, since_ms)
+                let sent_ms = ms_between(oldest.sent, oldest.last) - self.delay_ms();
+                (oldest.arrived, since(sent_ms, self.last_end.map(|end| ms_between(end, oldest.last))))
             }
-            // Not even the first byte was heard of; its report would take the delay there and back.
-            None => (0.0, ms_between(oldest.sent, now) - 2.0 * self.delay_ms()),
+            // Not even the first byte was heard of; its report would take a round trip, or the way back after the end of the frame before
+            // it. What the clocks differ by is in the end as well as in the delay.
+            None => {
+                let sent_ms = ms_between(oldest.sent, now) - self.round_trip_ms();
+                let back_ms = self.round_trip_ms() - self.delay_ms();
+                (0.0, since(sent_ms, self.last_end.map(|end| ms_between(end, now) - back_ms)))
+            }
         };
-        Some((through.max(PACKET_BYTES), since_ms))
-    }
-
-    /// The same of what came since the last report but two, where that is slower: what the link has become while the frame was in service.
-    pub(super) fn in_service_lately(&self, now: Instant) -> Option<(f64, f64)> {
-        let (through, since_ms) = self.in_service(now)?;
-        let lately = self.flights.front().and_then(|oldest| {
-            let (arrived, at) = oldest.before[0]?;
-            Some(((oldest.arrived - arrived).max(PACKET_BYTES), ms_between(at, oldest.last)))
-        });
-        let slower = lately.filter(|(bytes, ms)| *ms > 0.0 && bytes * since_ms < through * ms);
-        Some(slower.unwrap_or((through, since_ms)))
+        let at_least = |passage: Passage| Passage { bytes: passage.bytes.max(PACKET_BYTES), ..passage };
+        let whole = at_least(Passage { bytes: through, ms });
+        Some(Service { whole, lately: oldest.lately().map(at_least) })
     }
 }

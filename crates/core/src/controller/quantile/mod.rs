@@ -21,8 +21,8 @@ use std::time::Duration;
 
 pub use self::calibration::Calibration;
 use self::rate::{PAIRS_MAX, Rate, Sample};
-use super::flight::{Backlog, Flights, PACKET_BYTES, ms, ms_between};
-use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
+use super::flight::{Backlog, Flights, PACKET_BYTES, Passage, ms, ms_between};
+use super::{Arrival, Choice, Coding, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
 use crate::frame::FrameId;
 use crate::profile::Ladder;
 use crate::units::{BitsPerSecond, Instant};
@@ -48,8 +48,9 @@ pub struct Config {
     /// An error of more standard deviations than this, where the link is slower than thought, is a surprise: those of the same sign
     /// that follow it, while the estimate comes down, are of the same one. Default 3.
     pub surprise: f64,
-    /// The weight of what a frame showed that was cancelled because it took too long. Default 1: it replaces the estimate.
-    pub gain_cancelled: f64,
+    /// The weight of what a frame showed that was cancelled because it took too long, or by which the link has become far slower than
+    /// it was. Default 1: it replaces the estimate.
+    pub gain_another: f64,
     /// Samples of fewer bytes, unless they took long, only show what the link carries at least. Default 12,000: ten packets.
     pub sample_bytes_min: f64,
     /// Samples that took less, in milliseconds, only show what the link carries at least. Default 2.
@@ -84,7 +85,7 @@ impl Default for Config {
             gain_renewed: 0.6,
             renewed_samples: 5,
             surprise: 3.0,
-            gain_cancelled: 1.0,
+            gain_another: 1.0,
             sample_bytes_min: 12e3,
             sample_ms_min: 2.0,
             censor_ms_min: 10.0,
@@ -173,6 +174,13 @@ struct Outlook {
     backlog: Backlog,
     /// Bytes per millisecond.
     rate: f64,
+}
+
+impl Outlook {
+    /// What is still on its way but through the link, as far as is known, holds nothing back.
+    fn is_busy(&self) -> bool {
+        self.backlog.drained_in_ms(1.0 / self.rate) > 0.0
+    }
 }
 
 /// The prospect of a rung.
@@ -330,6 +338,50 @@ impl Quantile {
         on_time.fold(lowest.on_time, f64::max)
     }
 
+    /// Whether the frame after this one, if both go on at this rung, would be on time although this one goes first. Not to send it
+    /// saves nothing then: what has changed comes with the next.
+    fn spares_next(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> bool {
+        let Some(coding) = offer.coding.filter(|coding| coding.continues == Some(rung)) else { return false };
+        let mut backlog = outlook.backlog;
+        backlog.push(0.0, offer.bytes(rung).mean * self.size_ratio);
+        let left_ms = outlook.left_ms + ms(offer.interval_at(rung));
+        let next = Offer { coding: Some(Coding { left_out: 0, ..coding }), ..*offer };
+        self.on_time_probability(&next, &Outlook { left_ms, backlog, ..*outlook }, rung) >= WORTH_QUEUEING
+    }
+
+    /// How long an idle link may be without a frame.
+    fn quiet_until(&self, now: Instant) -> Instant {
+        self.tried.map_or(now, |tried| tried + SILENCE_MAX)
+    }
+
+    /// Until when a frame of a chain waits that would be late: for what is on its way, or, where it would stand alone and is old already,
+    /// for the next frame, if that would be on time.
+    fn held_back(
+        &self,
+        offer: &Offer<'_>,
+        outlook: &Outlook,
+        best: Prospect,
+        silent_until: Instant,
+    ) -> Option<Instant> {
+        let coding = offer.coding?;
+        if best.on_time >= WORTH_QUEUEING || offer.now >= silent_until {
+            return None;
+        }
+        if outlook.is_busy() && !self.spares_next(offer, outlook, best.rung) {
+            return Some(silent_until);
+        }
+        let interval = offer.interval_at(best.rung);
+        let next = offer.captured + interval;
+        // A camera's frames do not come as evenly as its clock ticks.
+        let due = (next + offer.interval / 2).min(self.quiet_until(offer.now));
+        if coding.continues == Some(best.rung) || offer.age() < interval / 2 || offer.now >= due {
+            return None;
+        }
+        let (left_ms, backlog) = (outlook.left_ms + ms(offer.age()), self.flights.backlog(next));
+        let fresh = Outlook { left_ms, backlog, ..*outlook };
+        (self.on_time_probability(offer, &fresh, best.rung) >= WORTH_QUEUEING).then_some(due)
+    }
+
     /// Whether a better rung that a chain would have to begin anew for is not to be tried yet, because one was fallen back from.
     fn is_held(&self, offer: &Offer<'_>, rung: usize) -> bool {
         let Some(coding) = offer.coding.filter(|coding| coding.stretches) else { return false };
@@ -438,6 +490,7 @@ impl Policy for Quantile {
         let sample = Sample {
             bytes: landed.flight.bytes - PACKET_BYTES,
             took_ms: landed.took_ms,
+            lately: landed.lately,
             wait_ms: landed.wait_ms,
             window_limited: arrival.window_limited,
             cancelled: false,
@@ -486,12 +539,19 @@ impl Policy for Quantile {
         let infeasible = !reaches_floor || safest < offer.on_time_share;
         // While the receiver reports bytes the link is not silent.
         let heard_until = self.heard.map_or(offer.now, |heard| heard + HEARD_MAX);
-        let silent_until = self.tried.map_or(offer.now, |tried| tried + SILENCE_MAX).max(heard_until);
-        // What is still on its way but through the link, as far as is known, holds nothing back.
-        let is_busy = outlook.backlog.drained_in_ms(1.0 / outlook.rate) > 0.0;
+        let silent_until = self.quiet_until(offer.now).max(heard_until);
         // A report that comes after the next frame does so too late to have waited for.
         let is_answered = self.flights.round_trip_ms() < ms(offer.interval);
-        if safest < WORTH_QUEUEING && is_answered && is_busy && offer.now < silent_until {
+        let spares_next = || {
+            let going_on = offer.coding.and_then(|coding| coding.continues);
+            going_on.is_some_and(|rung| self.spares_next(offer, &outlook, rung))
+        };
+        if safest < WORTH_QUEUEING
+            && is_answered
+            && outlook.is_busy()
+            && offer.now < silent_until
+            && !spares_next()
+        {
             // What is on its way holds it up; whether the link is too slow is another question.
             self.infeasible =
                 !reaches_floor || self.foresee_going_on(offer, &outlook, floor).0 < WORTH_QUEUEING;
@@ -515,9 +575,8 @@ impl Policy for Quantile {
         }
         let probe = self.probe(offer, &outlook, best);
         let best = if offer.allows(probe.rung) { probe } else { best };
-        if offer.coding.is_some() && best.on_time < WORTH_QUEUEING && is_busy && offer.now < silent_until {
-            // It stands alone for the sake of those that follow, and goes when it delays nothing else.
-            return Decision::Wait { until: silent_until };
+        if let Some(until) = self.held_back(offer, &outlook, best, silent_until) {
+            return Decision::Wait { until };
         }
         self.send(best.rung, Some(best.on_time), infeasible)
     }
@@ -559,8 +618,11 @@ impl Policy for Quantile {
         self.learn(sending.on_time_probability, false);
         // It will never be whole, so what is through of it is the measurement. Without it, the next frame would be as large. It was right
         // when it was chosen, so the link has become slower since: the last of it shows how slow.
-        if let Some((bytes, took_ms)) = self.flights.in_service_lately(now) {
-            let sample = Sample { bytes, took_ms, wait_ms: 0.0, window_limited: false, cancelled: true };
+        if let Some(Passage { bytes, ms: took_ms }) =
+            self.flights.in_service(now).map(|service| service.slower())
+        {
+            let sample =
+                Sample { bytes, took_ms, lately: None, wait_ms: 0.0, window_limited: false, cancelled: true };
             self.rate.record(&self.config, &sample);
         }
         self.flights.cancel(frame, left_bytes as f64);

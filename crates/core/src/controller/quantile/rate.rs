@@ -1,6 +1,6 @@
 //! How fast the link is now, and how wrong such estimates have been.
 
-use super::super::flight::PACKET_BYTES;
+use super::super::flight::{PACKET_BYTES, Passage, Service};
 use super::Config;
 
 /// Pairs of wait and error that are remembered: at 15 frames per second the last eight seconds.
@@ -11,6 +11,8 @@ const SHIFT_PAIRS_MIN: usize = 20;
 const FASTER: f64 = 0.4;
 /// Above this the link is another: 2.7 times as fast.
 const ANOTHER: f64 = 1.0;
+/// A link that is slower, by this in logarithms, than the worst of the remembered errors has it is another as well: 2.2 times as slow.
+const TURNED: f64 = 0.8;
 /// Fewer bytes than these may have come in one burst, whatever the link.
 const ANOTHER_BYTES_MIN: f64 = 6e3;
 /// What is assumed of errors before any was seen: the link may be half as fast as the first frame showed.
@@ -52,6 +54,8 @@ pub(super) struct Sample {
     pub(super) bytes: f64,
     /// Milliseconds from the first to the last of them.
     pub(super) took_ms: f64,
+    /// The last part of them.
+    pub(super) lately: Option<Passage>,
     /// Milliseconds that the first of them had waited for the link.
     pub(super) wait_ms: f64,
     /// The congestion window held the frame back, so the link may be faster.
@@ -130,14 +134,18 @@ impl Rate {
         }
         let deviation = self.deviation();
         let shifted = self.shifted(error, deviation);
+        let whole = Passage { bytes: sample.bytes, ms: sample.took_ms };
+        let service = Service { whole, lately: sample.lately };
+        let turned = self.turned(config, &service).filter(|_| !sample.window_limited && !sample.cancelled);
+        let error = turned.unwrap_or(error);
         // Until the estimate has come down it is wrong in the same way again: that is one surprise, however many frames show it.
         let slower_by = |deviations: f64| deviation.is_some_and(|one| error < -deviations * one);
         let catching_up = self.catching_up && slower_by(1.0);
         let pair = Pair::waiting(sample.wait_ms.max(0.0), log_rate.exp(), (-error).exp());
         self.remember(Pair { catching_up, ..pair });
         self.catching_up = catching_up || slower_by(config.surprise) || (sample.cancelled && error < 0.0);
-        let gain = if sample.cancelled {
-            config.gain_cancelled
+        let gain = if sample.cancelled || turned.is_some() {
+            config.gain_another
         } else if self.renewed > 0 {
             self.renewed -= 1;
             config.gain_renewed
@@ -165,6 +173,18 @@ impl Rate {
         before * deviations > 0.0 && before.abs().min(deviations.abs()) > 1.0
     }
 
+    /// The error of a frame that shows, by all of it or by what came last, that the link has become another: slower than any of the
+    /// remembered errors had it, by far. On a link that others use that takes more than on one that was steady until now.
+    fn turned(&self, config: &Config, service: &Service) -> Option<f64> {
+        let log_rate = self.log_rate.filter(|_| self.pairs.len() >= SHIFT_PAIRS_MIN)?;
+        let is_enough =
+            |part: &Passage| part.bytes >= config.sample_bytes_min && part.ms > config.censor_ms_min;
+        let parts = [Some(service.whole), service.lately].into_iter().flatten().filter(is_enough);
+        let error = parts.map(|part| part.rate().ln() - log_rate).reduce(f64::min)?;
+        let worst = self.pairs().fold(1.0, |worst: f64, pair| worst.max(pair.slowness));
+        (error < -worst.ln() - TURNED).then_some(error)
+    }
+
     fn remember(&mut self, pair: Pair) {
         if self.pairs.len() < PAIRS_MAX {
             self.pairs.push(pair);
@@ -181,13 +201,14 @@ impl Rate {
 
     /// Bytes per millisecond, once a frame was measured.
     ///
-    /// A frame that is still in service shows an upper bound of the rate (`through` bytes in `since_ms`). Where that is below
-    /// the estimate, the middle of both logarithms counts for now; it is not remembered, since the frame is not over.
-    pub(super) fn estimate(&self, config: &Config, service: Option<(f64, f64)>) -> Option<f64> {
+    /// A frame that is still in service shows an upper bound of the rate. Where that is below the estimate, the middle of both
+    /// logarithms counts for now, and all of it where the link has become another; it is not remembered, since the frame is not over.
+    pub(super) fn estimate(&self, config: &Config, service: Option<Service>) -> Option<f64> {
         let log_rate = self.log_rate?;
-        let seen = service.filter(|(_, since_ms)| *since_ms > config.censor_ms_min);
-        let seen = seen.map(|(through, since_ms)| (through / since_ms).ln());
-        Some(seen.map_or(log_rate, |seen| log_rate.min(f64::midpoint(log_rate, seen))).exp())
+        let turned = service.and_then(|service| self.turned(config, &service));
+        let seen = service.map(|service| service.whole).filter(|whole| whole.ms > config.censor_ms_min);
+        let middle = seen.map_or(log_rate, |whole| log_rate.min(f64::midpoint(log_rate, whole.rate().ln())));
+        Some(turned.map_or(middle, |error| log_rate + error).exp())
     }
 
     /// Past waits and errors; never empty.
@@ -206,7 +227,7 @@ mod tests {
     use super::*;
 
     fn sample(bytes: f64, took_ms: f64) -> Sample {
-        Sample { bytes, took_ms, wait_ms: 0.0, window_limited: false, cancelled: false }
+        Sample { bytes, took_ms, lately: None, wait_ms: 0.0, window_limited: false, cancelled: false }
     }
 
     #[test]
@@ -240,9 +261,13 @@ mod tests {
         let config = Config::default();
         let mut rate = Rate::new();
         rate.record(&config, &sample(100e3, 10.0));
-        let slow = rate.estimate(&config, Some((10e3, 100.0))).unwrap();
+        let through = |bytes: f64, ms: f64| Some(Service { whole: Passage { bytes, ms }, lately: None });
+        let slow = rate.estimate(&config, through(10e3, 100.0)).unwrap();
         assert!((slow - 1e3).abs() < 1.0, "the geometric mean of 10 kB and 0.1 kB per millisecond: {slow}");
-        assert!((rate.estimate(&config, Some((10e3, 9.0))).unwrap() - 10e3).abs() < 1.0, "too early to tell");
+        assert!(
+            (rate.estimate(&config, through(10e3, 9.0)).unwrap() - 10e3).abs() < 1.0,
+            "too early to tell"
+        );
         assert!((rate.estimate(&config, None).unwrap() - 10e3).abs() < 1.0);
     }
 
@@ -261,14 +286,38 @@ mod tests {
         step(&mut rate, &config, 0..60, 5e3);
         let far_off = |rate: &Rate| rate.pairs().filter(|pair| pair.slowness > 1.3).count();
         assert_eq!(far_off(&rate), 0);
-        step(&mut rate, &config, 60..62, 1e3);
+        step(&mut rate, &config, 60..62, 2.5e3);
         assert_eq!(far_off(&rate), 2, "the estimate is still coming down");
-        step(&mut rate, &config, 62..70, 1e3);
+        step(&mut rate, &config, 62..70, 2.5e3);
         assert_eq!(far_off(&rate), 1, "one step, one surprise");
-        assert!((rate.estimate(&config, None).unwrap() / 1e3 - 1.0).abs() < 0.1);
+        assert!((rate.estimate(&config, None).unwrap() / 2.5e3 - 1.0).abs() < 0.1);
         // A link that became faster surprises nobody to their harm: all of it counts.
-        step(&mut rate, &config, 70..80, 5e3);
+        step(&mut rate, &config, 70..80, 12.5e3);
         assert_eq!(rate.pairs().filter(|pair| pair.slowness < 0.7).count(), 3);
+    }
+
+    #[test]
+    fn a_link_far_slower_than_any_error_had_it_is_another_at_once() {
+        let config = Config::default();
+        let mut steady = Rate::new();
+        step(&mut steady, &config, 0..60, 5e3);
+        let near = |rate: f64, expected: f64| (rate / expected - 1.0).abs() < 0.1;
+        let lately = Passage { bytes: 20e3, ms: 20.0 };
+        let service = Service { whole: Passage { bytes: 120e3, ms: 40.0 }, lately: Some(lately) };
+        assert!(near(steady.estimate(&config, Some(service)).unwrap(), 1e3), "while it is in service");
+        let little = Service { lately: Some(Passage { bytes: 4e3, ms: 20.0 }), ..service };
+        let middle = (5e3f64 * 3e3).sqrt();
+        assert!(near(steady.estimate(&config, Some(little)).unwrap(), middle), "too little to tell by");
+        assert!(near(steady.estimate(&config, None).unwrap(), 5e3));
+        steady.record(&config, &Sample { lately: Some(lately), ..sample(200e3, 60.0) });
+        assert!(near(steady.estimate(&config, None).unwrap(), 1e3), "and when it is over");
+
+        // Where others use the link a frame in ten is three times as slow as thought, and a fifth of the rate tells less.
+        let mut shared = Rate::new();
+        for frame in 0..60 {
+            shared.record(&config, &sample(100e3, if frame % 10 == 5 { 60.0 } else { 20.0 }));
+        }
+        assert!(shared.estimate(&config, Some(service)).unwrap() > 2e3);
     }
 
     #[test]

@@ -156,6 +156,21 @@ fn a_frame_in_service_for_long_holds_back_the_next() {
 }
 
 #[test]
+fn a_frame_is_not_in_service_while_the_one_before_it_is() {
+    let mut story = Story::new();
+    for _ in 0..30 {
+        story.frame(5_000.0);
+    }
+    let (begun, usual) = (story.now, story.choice().rung);
+    story.policy.handle_sent(&sent(98, usual, 290e3, begun));
+    story.policy.handle_sent(&sent(99, usual, 290e3, begun));
+    let end = begun + DELAY + Duration::from_millis(58);
+    story.policy.handle_arrival(end + DELAY, &arrival(98, 290e3, begun + DELAY, end));
+    let service = story.policy.flights.in_service(end + DELAY).expect("the second is on its way");
+    assert!(service.whole.ms < 1.0, "the link could only begin with it now: {service:?}");
+}
+
+#[test]
 fn what_a_cancelled_frame_shows_last_is_what_the_link_has_become() {
     let mut story = Story::new();
     for _ in 0..30 {
@@ -300,6 +315,46 @@ fn a_late_frame_is_accepted_where_a_better_chain_begins_with_it() {
     assert_eq!(rung(&mut story, &[60e3, 150e3], Some(1)).0, 1, "it stays there");
     let dear = [60e3, 40e6];
     assert_eq!(rung(&mut story, &dear, Some(0)).0, 0, "a frame of 40 s does not pay within 5 s");
+}
+
+#[test]
+fn a_frame_that_goes_on_too_late_waits_only_where_it_would_make_the_next_late() {
+    // A frame of 95 or of 180 ms is on its way, and one that takes 20 ms goes on 10 ms later.
+    let decide = |bytes_on_their_way: f64| {
+        let mut story = Story::new();
+        story.ladder = two_rungs([20e3, 40e3]);
+        for _ in 0..10 {
+            story.frame(1_000.0);
+        }
+        let (ladder, alone) =
+            (story.ladder.clone(), [60e3, 40e6].map(|bytes| ByteSizes::around(bytes, 0.08)));
+        story.policy.handle_sent(&sent(99, 0, bytes_on_their_way, story.now));
+        story.now += Duration::from_millis(10);
+        story.policy.decide(&coded(story.now, &ladder, &alone, Some(0)))
+    };
+    let Decision::Send(choice) = decide(95e3) else { panic!("the next one is on time nevertheless") };
+    assert!(choice.rung == 0 && choice.on_time_probability.expect("it predicts") < 0.5);
+    assert!(matches!(decide(180e3), Decision::Wait { .. }), "it would be late as well");
+}
+
+#[test]
+fn a_late_frame_that_stands_alone_waits_for_the_next_if_that_is_on_time() {
+    let mut story = Story::new();
+    story.ladder = two_rungs([20e3, 40e3]);
+    for _ in 0..10 {
+        story.frame(1_000.0);
+    }
+    let ladder = story.ladder.clone();
+    let decide = |story: &mut Story, alone_bytes: f64| {
+        let alone = [alone_bytes, 40e6].map(|bytes| ByteSizes::around(bytes, 0.08));
+        let captured = story.now - Duration::from_millis(50);
+        story.policy.decide(&Offer { captured, ..coded(story.now, &ladder, &alone, None) })
+    };
+    // 80 ms are too long for a frame that is 50 ms old; the next comes in 17 ms.
+    let Decision::Wait { until } = decide(&mut story, 80e3) else { panic!("it would be late") };
+    let next = story.now + Duration::from_millis(17);
+    assert!(until >= next && until < next + INTERVAL, "the camera may be late by less than a frame");
+    assert!(matches!(decide(&mut story, 150e3), Decision::Send(_)), "the next one would be late as well");
 }
 
 #[test]
