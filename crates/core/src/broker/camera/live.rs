@@ -46,10 +46,10 @@ impl CameraBroker {
             }
             (Transformed::TooLarge { .. }, Some((_, unwanted, begun))) => {
                 // With more room it may do. A newer frame is better, where one comes soon.
-                let next = now + self.interval(now);
-                let is_last = self.waiting.is_none() && next > begun + SILENCE_ACCEPTED;
-                let has_more = self.adapter.forms.too_large(&making) && !unwanted && is_last;
-                again = has_more.then_some(making.published);
+                let silent_at = begun + SILENCE_ACCEPTED;
+                let rests_until = (now + self.interval(now) <= silent_at).then_some(silent_at);
+                let has_more = self.adapter.forms.too_large(&making) && !unwanted && self.waiting.is_none();
+                again = has_more.then_some((making.published, rests_until));
                 SkipReason::NotMade
             }
             (Transformed::Failed, Some(_)) => {
@@ -65,10 +65,10 @@ impl CameraBroker {
             self.chain.not_sent(frame.sequence);
         }
         match again {
-            Some(published) => {
+            Some((published, rests_until)) => {
                 let (skipped, quality) = ([].into(), Quality::default());
                 let record = Record { frame: source, skipped, quality, trace: None, arrived: now };
-                self.waiting = Some(Waiting { record, reason, published });
+                self.waiting = Some(Waiting { record, reason, published, rests_until });
             }
             None => self.skip(frame, reason),
         }
@@ -122,7 +122,11 @@ impl CameraBroker {
         }
         let (link, bytes_max) = (link.id, link.frame_bytes_max);
         self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != self.config.epoch);
-        let Some(Waiting { record, published, .. }) = &self.waiting else { return };
+        let Some(Waiting { record, published, rests_until, .. }) = &self.waiting else { return };
+        if let Some(until) = rests_until.filter(|until| now < *until) {
+            self.ask_again = Some(until);
+            return;
+        }
         let published = *published;
         let frame = record.frame.clone();
         if self.is_left_out(frame.meta.id) {

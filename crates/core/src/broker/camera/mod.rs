@@ -71,6 +71,8 @@ struct Waiting {
     reason: SkipReason,
     /// When it was found in the log.
     published: Instant,
+    /// It was made and did not fit: it is not made again before this.
+    rests_until: Option<Instant>,
 }
 
 /// A camera broker. See the [module](super) for how to drive it.
@@ -296,7 +298,9 @@ impl CameraBroker {
                         self.tell_claim(now);
                         continue;
                     }
-                    if let Some(older) = self.waiting.replace(Waiting { record, reason, published: now }) {
+                    if let Some(older) =
+                        self.waiting.replace(Waiting { record, reason, published: now, rests_until: None })
+                    {
                         self.skip(older.record.frame.meta.id, older.reason);
                     }
                     self.pump(now);

@@ -304,3 +304,17 @@ fn where_the_link_would_be_silent_for_long_a_frame_is_made_again() {
     rig.now += 94 * MS;
     assert!(budgets_tried(&mut rig).len() > 2);
 }
+
+/// Nobody knows that a camera publishes no more: its last frame, if it did not fit, is made again when the link has been silent for long.
+#[test]
+fn the_last_frame_of_a_camera_that_stops_is_made_again() {
+    let mut rig = slow_video(95 * MS, 60);
+    let begun = rig.now - 90 * MS;
+    rig.now += 5 * MS;
+    assert_eq!(budgets_tried(&mut rig).len(), 1);
+    for (silent_ms, made) in [(199, 0), (200, 1)] {
+        rig.now = begun + silent_ms * MS;
+        rig.broker.handle_timeout(rig.now);
+        assert_eq!(transforms(&rig.take()).len(), made, "after {silent_ms} ms");
+    }
+}
