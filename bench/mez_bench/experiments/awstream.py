@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FOLDER: Final = "awstream-mot"
 FILES: Final = ("mot.profile.csv", "mot.source.csv", "mot.stat.csv")
 RTT_MS: Final = (20, 50, 70, 140)
-BEGINS: Final = 10
+BEGINS: Final = 30
 BEGINS_QUICK: Final = 3
 OWN: Final = "quantile"
 AWSTREAM: Final = ("awstream_newest", "awstream_earlier")
