@@ -222,6 +222,11 @@ impl Bound {
         let bytes = rate * (gain * round_trip + GAIN * (self.pause.value() + SLACK.as_secs_f64()));
         (rate > 0.0).then(|| (bytes as u64).max(least * mtu))
     }
+
+    /// The same of a connection whose path was never full, which is twice as much with every round trip in which it limits; `None` once it was.
+    pub fn opening(&self, mtu: u64) -> Option<u64> {
+        (!self.start.is_over).then(|| self.bytes_max(mtu).unwrap_or(PACKETS_AT_FIRST * mtu))
+    }
 }
 
 #[cfg(test)]
@@ -338,6 +343,21 @@ mod tests {
                 path.queued_most
             );
         }
+    }
+
+    /// As long as less is sent than the path carries, nobody knows how much that is.
+    #[test]
+    fn a_path_is_opening_until_it_was_full() {
+        let mut path = Path::new();
+        assert_eq!(path.bound.opening(MTU), Some(PACKETS_AT_FIRST * MTU), "before anything is known");
+        path.run(5_000, 3_000, 140_000, 2 * MTU);
+        let opening = path.bound.opening(MTU).expect("frames of two packets do not fill it");
+        assert!(opening <= 2 * PACKETS_AT_FIRST * MTU, "{opening} bytes");
+        path.run(420, 3_000, 140_000, u64::MAX);
+        let opening = path.bound.opening(MTU).expect("the path carries 420 kB in a round trip");
+        assert!(opening >= 4 * PACKETS_AT_FIRST * MTU, "{opening} bytes after three round trips");
+        path.run(3_000, 3_000, 140_000, u64::MAX);
+        assert_eq!(path.bound.opening(MTU), None);
     }
 
     #[test]

@@ -474,6 +474,7 @@ impl Driver {
                 self.broker.handle_dial_failed(now, edge);
             }
             CameraEvent::Message(link, message) => self.broker.handle_message(now, link, message),
+            CameraEvent::Window(link, window) => self.broker.handle_window(link, window),
             CameraEvent::Sent(link, frame) => self.broker.handle_sent(now, link, frame),
             CameraEvent::Unsent(link, frame, bytes) => self.broker.handle_unsent(now, link, frame, bytes),
             CameraEvent::HistorySent(link, request) => self.broker.handle_history_sent(now, link, request),

@@ -6,8 +6,9 @@ use std::time::Duration;
 use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::{Rung, SkipReason};
 use mez_core::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
+
 use mez_testbed::{
-    Action, ApplicationId, ApplicationSpec, CameraId, CameraSpec, Moment, World, mbps, ms, secs,
+    Action, ApplicationId, ApplicationSpec, CameraId, CameraSpec, Footage, Moment, World, mbps, ms, secs,
 };
 
 /// Frames of 60 kB at 15 fps, which a profile's rungs bring down to 20 kB above the floor of 0.9, and to 5 kB below it.
@@ -247,4 +248,31 @@ fn the_most_contracts_are_kept() {
     world.act(Action::Rate(dock, mbps(20))).run(secs(6));
     let (after, _) = told(&world, strict, ContractState::Ok, fast).expect("it is told");
     assert!(after < secs(4), "told after {after:?}");
+}
+
+/// What the window of a new connection holds back is not taken for the link's: an edge that is 70 ms away, at 24 Mbit/s, has nearly every
+/// frame of video within 250 ms, and is not told that the link is too slow for them.
+#[test]
+fn a_far_edge_is_not_called_infeasible_while_the_window_opens() {
+    for seed in 50..54 {
+        let mut world = World::seeded(seed);
+        let spec = CameraSpec::filming(Footage::PEDESTRIANS).at_rate(mbps(24)).at_distance(ms(70));
+        world.camera("dock/cam1", spec);
+        let known = Footage::PEDESTRIANS.profile().expect("it was profiled");
+        let contract = Contract {
+            latency_bound: Some(ms(250)),
+            accuracy_floor: Some(0.95),
+            profile: Some(world.profile(known)),
+            ..Contract::default()
+        };
+        let application =
+            world.application(ApplicationSpec { contract, ..ApplicationSpec::newest("dock/*") });
+        world.run(secs(20));
+        let all = world.deliveries_since(application, Moment::START + secs(1));
+        let infeasible =
+            all.iter().filter(|got| got.verdict.as_ref().is_some_and(|said| said.infeasible)).count();
+        let late = all.iter().filter(|got| got.age() > ms(250)).count();
+        assert!(all.len() > 180 && infeasible * 20 < all.len(), "seed {seed}: {infeasible} of {}", all.len());
+        assert!(late * 40 < all.len(), "seed {seed}: {late} of {} late", all.len());
+    }
 }

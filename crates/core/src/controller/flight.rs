@@ -36,6 +36,8 @@ pub(super) struct Flight {
     pub(super) due: Instant,
     /// What was predicted for it.
     pub(super) on_time_probability: Option<f64>,
+    /// It says nothing of the link.
+    pub(super) window_limited: bool,
     /// Cancelled for a newer one: it only takes up the link until what has left is through.
     cancelled: bool,
     /// Bytes that the receiver has reported.
@@ -203,6 +205,7 @@ impl Flights {
             sent: frame.sent,
             due: frame.due,
             on_time_probability,
+            window_limited: frame.window_limited,
             cancelled: false,
             arrived: 0.0,
             first: None,
@@ -291,9 +294,9 @@ impl Flights {
         backlog
     }
 
-    /// What the oldest frame on its way shows of the link; a packet counts as through from the beginning.
+    /// What the oldest frame on its way shows of the link, if anything; a packet counts as through from the beginning.
     pub(super) fn in_service(&self, now: Instant) -> Option<Service> {
-        let oldest = self.flights.front()?;
+        let oldest = self.flights.front().filter(|oldest| !oldest.window_limited)?;
         let since = |sent_ms: f64, end_ms: Option<f64>| end_ms.map_or(sent_ms, |end_ms| sent_ms.min(end_ms));
         let (through, ms) = match oldest.first {
             // What has passed since the last report is not known.

@@ -63,6 +63,9 @@ pub struct SentFrame {
     pub sent: Instant,
     /// When it has to be there.
     pub due: Instant,
+    /// It is more than may be on its way at once over a path that was never full ([`Offer::window`]), so it takes as long as the window
+    /// takes to open, and says nothing of the link.
+    pub window_limited: bool,
 }
 
 /// What the receiver says of a frame that is arriving.
@@ -78,8 +81,6 @@ pub struct Arrival {
     pub last: Instant,
     /// Whether the frame is whole.
     pub complete: bool,
-    /// Whether the congestion window, and not the link, held the frame back. Then the link may be faster than it looks.
-    pub window_limited: bool,
 }
 
 /// What a camera may send for now, from the edge, which sees all cameras of a channel.
@@ -120,6 +121,9 @@ pub struct Offer<'a> {
     pub cap: Option<Cap>,
     /// Bytes of the frame before it that have not left the camera: with [`Policy::gives_up`] they never will. 0 while the link is free.
     pub unsent_bytes: u64,
+    /// The most bytes that may be on their way at once, while the connection is so new that its path was never full: twice as many with every
+    /// round trip in which that is all that limits. `None` where nothing is known of such a limit.
+    pub window: Option<u64>,
     /// What changing the rung costs, where frames need each other. `None`: every frame stands alone.
     pub coding: Option<Coding<'a>>,
 }

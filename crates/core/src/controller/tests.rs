@@ -41,6 +41,7 @@ pub(crate) fn offer(now: Instant, ladder: &Ladder) -> Offer<'_> {
         degrade: true,
         cap: None,
         unsent_bytes: 0,
+        window: None,
         coding: None,
     }
 }
@@ -59,19 +60,13 @@ pub(crate) fn sent(sequence: u64, rung: usize, bytes: f64, at: Instant) -> SentF
         captured: at,
         sent: at,
         due: at + Duration::from_millis(100),
+        window_limited: false,
     }
 }
 
 /// A whole frame.
 pub(crate) fn arrival(sequence: u64, bytes: f64, first: Instant, last: Instant) -> Arrival {
-    Arrival {
-        frame: frame_id(sequence),
-        bytes: bytes as u32,
-        first,
-        last,
-        complete: true,
-        window_limited: false,
-    }
+    Arrival { frame: frame_id(sequence), bytes: bytes as u32, first, last, complete: true }
 }
 
 fn policies() -> Vec<Box<dyn Policy>> {
@@ -92,7 +87,7 @@ fn policies() -> Vec<Box<dyn Policy>> {
 enum Happens {
     Offer,
     Left(u64),
-    Arrives { sequence: u64, bytes: u32, first_ms: u64, took_ms: u64, complete: bool, window_limited: bool },
+    Arrives { sequence: u64, bytes: u32, first_ms: u64, took_ms: u64, complete: bool },
     Reset(u64),
     Cancelled(u64, u64),
 }
@@ -101,9 +96,9 @@ fn happens() -> impl Strategy<Value = Happens> {
     prop_oneof![
         4 => Just(Happens::Offer),
         1 => (0u64..40).prop_map(Happens::Left),
-        4 => (0u64..40, any::<u32>(), 0u64..5_000, 0u64..5_000, any::<bool>(), any::<bool>()).prop_map(
-            |(sequence, bytes, first_ms, took_ms, complete, window_limited)| Happens::Arrives {
-                sequence, bytes, first_ms, took_ms, complete, window_limited,
+        4 => (0u64..40, any::<u32>(), 0u64..5_000, 0u64..5_000, any::<bool>()).prop_map(
+            |(sequence, bytes, first_ms, took_ms, complete)| Happens::Arrives {
+                sequence, bytes, first_ms, took_ms, complete,
             }
         ),
         1 => (0u64..40).prop_map(Happens::Reset),
@@ -120,6 +115,7 @@ proptest! {
         bound_ms in 1u64..2_000,
         degrade in any::<bool>(),
         cap in proptest::option::of((0.0f64..1e6, 0u64..10_000)),
+        window in proptest::option::of(0u64..1_000_000),
     ) {
         let ladder = ladder();
         let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
@@ -132,7 +128,7 @@ proptest! {
                     Happens::Offer => {
                         let cap = cap.map(|(frame_bytes_max, until)| Cap { frame_bytes_max, until: at(until) });
                         let latency_bound = Duration::from_millis(bound_ms);
-                        let offer = Offer { latency_bound, accuracy_floor: floor, degrade, cap, ..offer(now, &ladder) };
+                        let offer = Offer { latency_bound, accuracy_floor: floor, degrade, cap, window, ..offer(now, &ladder) };
                         match policy.decide(&offer) {
                             Decision::Wait { until } => prop_assert!(until > now, "{} waits for the past", policy.name()),
                             Decision::Send(choice) => {
@@ -143,18 +139,18 @@ proptest! {
                                 prop_assert!(!below || choice.infeasible, "{} goes below the floor in silence", policy.name());
                                 prop_assert!(reaches || choice.infeasible);
                                 let bytes = ladder.rungs()[choice.rung].bytes.mean;
-                                policy.handle_sent(&sent(sequence, choice.rung, bytes, now));
+                                let window_limited = window.is_some_and(|most| bytes > most as f64);
+                                policy.handle_sent(&SentFrame { window_limited, ..sent(sequence, choice.rung, bytes, now) });
                                 sequence += 1;
                             }
                         }
                     }
                     Happens::Left(sequence) => policy.handle_left(now, frame_id(*sequence)),
-                    Happens::Arrives { sequence, bytes, first_ms, took_ms, complete, window_limited } => {
+                    Happens::Arrives { sequence, bytes, first_ms, took_ms, complete } => {
                         let first = at(now_ms.saturating_sub(*first_ms));
                         let last = first + Duration::from_millis(*took_ms);
                         let whole = arrival(*sequence, 0.0, first, last);
-                        let (complete, window_limited) = (*complete, *window_limited);
-                        policy.handle_arrival(now, &Arrival { bytes: *bytes, complete, window_limited, ..whole });
+                        policy.handle_arrival(now, &Arrival { bytes: *bytes, complete: *complete, ..whole });
                     }
                     Happens::Cancelled(sequence, bytes) => {
                         let offer = Offer { unsent_bytes: *bytes, ..offer(now, &ladder) };

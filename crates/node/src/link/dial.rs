@@ -196,6 +196,7 @@ async fn serve(
     if events.send(CameraEvent::Dialled(link, edge, commands)).await.is_err() {
         return;
     }
+    let window = sent.clone();
     let reason = match connection.open_bi().await {
         Ok((mut control, messages)) => {
             let mut connected = Serving {
@@ -209,7 +210,7 @@ async fn serve(
             let mut reader = MessageReader::new(messages);
             tokio::select! {
                 reason = connected.write(&mut receiver, &mut control) => reason,
-                reason = read(link, &mut reader, &events) => reason,
+                reason = read(link, &mut reader, &window, &events) => reason,
             }
         }
         Err(error) => error.to_string(),
@@ -220,10 +221,21 @@ async fn serve(
     let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
 }
 
-async fn read(link: LinkId, reader: &mut MessageReader, events: &mpsc::Sender<CameraEvent>) -> String {
+async fn read(
+    link: LinkId,
+    reader: &mut MessageReader,
+    sent: &SentBytes,
+    events: &mpsc::Sender<CameraEvent>,
+) -> String {
+    let mut told = None;
     loop {
         match reader.next().await {
             Ok(message) => {
+                let window = sent.opening();
+                let changed = std::mem::replace(&mut told, window) != window;
+                if changed && events.send(CameraEvent::Window(link, window)).await.is_err() {
+                    return "the camera broker has stopped".into();
+                }
                 if events.send(CameraEvent::Message(link, message)).await.is_err() {
                     return "the camera broker has stopped".into();
                 }

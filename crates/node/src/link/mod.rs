@@ -87,6 +87,8 @@ pub(crate) enum CameraEvent {
     Dialled(LinkId, EdgeIndex, CommandSender),
     /// A connection to an edge could not be made.
     DialFailed(EdgeIndex, String),
+    /// So many bytes may be on their way at most, as long as the connection's path was never full; nobody knows once it was.
+    Window(LinkId, Option<u64>),
     /// A message arrived.
     Message(LinkId, Message),
     /// The last byte of a frame has left.

@@ -32,6 +32,9 @@ const PACKETS_AT_ONCE_MAX: u64 = 64;
 /// A frame counts as sent when at most this much of it seems unsent: the overhead above is not exact.
 const UNSENT_BYTES_MIN: u64 = 3 << 10;
 
+/// The path of a connection was full once.
+const OPEN: u64 = u64::MAX;
+
 /// How many bytes of a connection have left. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SentBytes(Arc<Counters>);
@@ -42,6 +45,8 @@ struct Counters {
     lost: AtomicU64,
     /// How much may be written ahead.
     ahead: AtomicU64,
+    /// What may be on its way as long as the path was never full; [`OPEN`] once it was.
+    opening: AtomicU64,
     /// The total at which somebody is to be woken: not with every datagram, each of which would be a change of threads.
     wake_at: AtomicU64,
     changed: Notify,
@@ -50,8 +55,8 @@ struct Counters {
 impl Default for Counters {
     fn default() -> Self {
         let (sent, lost, changed) = Default::default();
-        let (ahead, wake_at) = (AHEAD_BYTES_MIN.into(), u64::MAX.into());
-        Self { sent, lost, ahead, wake_at, changed }
+        let (ahead, opening, wake_at) = (AHEAD_BYTES_MIN.into(), OPEN.into(), u64::MAX.into());
+        Self { sent, lost, ahead, opening, wake_at, changed }
     }
 }
 
@@ -82,6 +87,11 @@ impl SentBytes {
             }
             changed.await;
         }
+    }
+
+    /// What may be on its way at most, as long as the connection's path was never full.
+    pub(super) fn opening(&self) -> Option<u64> {
+        Some(self.0.opening.load(Ordering::Relaxed)).filter(|window| *window != OPEN)
     }
 
     /// Starts to count for a frame.
@@ -195,6 +205,8 @@ impl Counting {
         let by_window = (self.window() / 4).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
         let ahead = by_window.max(self.bound.bytes_in(AHEAD_TIME));
         self.counters.0.ahead.store(ahead, Ordering::Relaxed);
+        let opening = self.bound.opening(self.mtu).map_or(OPEN, |most| most.min(self.inner.window()));
+        self.counters.0.opening.store(opening, Ordering::Relaxed);
     }
 }
 

@@ -167,6 +167,11 @@ impl End {
         self.bound.as_ref().map_or(u64::MAX, |bound| bound.bytes_max(MTU).unwrap_or(PACKETS_AT_FIRST * MTU))
     }
 
+    /// The window, as long as the path was never full.
+    pub(super) fn opening(&self) -> Option<u64> {
+        self.bound.as_ref().and_then(|bound| bound.opening(MTU))
+    }
+
     /// Whether it has something to send, and the window allows it. The end of a connection is told whatever the window.
     pub(super) fn is_ready(&self) -> bool {
         let closes = matches!(self.control.front(), Some((_, Kind::Close)));

@@ -117,6 +117,11 @@ impl Link {
         self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_bytes(frame))
     }
 
+    /// What may be on its way of a connection, as long as its path was never full.
+    pub fn opening(&self, connection: LinkId) -> Option<u64> {
+        self.connections.get(&connection).and_then(|known| known.end(Side::Camera).opening())
+    }
+
     /// How many frames of the past of a connection have bytes that have not left; they are not among the others.
     pub fn unsent_past(&self, connection: LinkId) -> usize {
         self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_past())

@@ -314,6 +314,7 @@ impl<'a> World<'a> {
             degrade: true,
             cap: self.cameras[index].cap,
             unsent_bytes: 0,
+            window: None,
             coding: slots.coding(self.cameras[index].chain.as_ref()),
         }
     }
@@ -358,6 +359,7 @@ impl<'a> World<'a> {
             captured,
             sent: self.now,
             due: captured + spec.latency_bound,
+            window_limited: false,
         });
         let plan = self.queue.push(self.now, index, frame, bytes, f64::from(choice.probe_bytes));
         let burst = plan.burst;
@@ -396,7 +398,6 @@ impl<'a> World<'a> {
             first,
             last: arrived,
             complete: false,
-            window_limited: false,
         };
         self.schedule(arrived + self.setting.delay, Event::Reported { burst, arrival });
         // Beyond the known future nothing passes.
@@ -419,7 +420,6 @@ impl<'a> World<'a> {
             first,
             last: arrived,
             complete,
-            window_limited: false,
         };
         if complete {
             let latency = arrived.saturating_since(self.slots.captured(camera, frame));

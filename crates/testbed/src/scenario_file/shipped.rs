@@ -10,6 +10,7 @@ macro_rules! shipped {
 
 shipped![
     "elevator",
+    "far_edge",
     "five_cameras",
     "interference",
     "interference_step",

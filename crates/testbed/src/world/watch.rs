@@ -16,6 +16,8 @@ pub(super) const WATCH_INTERVAL: Duration = ms(50);
 pub(super) const RESUME_MAX: Duration = secs(2);
 /// An idle link with something to send is silent for no longer than this.
 const SILENCE_MAX: Duration = ms(250);
+/// So many round trips until a frame of a hundred packets may be on its way over a new connection, which begins with ten.
+const WINDOW_OPENS_FOR: u32 = 3;
 /// What may be on its way grows for so many round trips and frames, until it is what the link carries.
 const WINDOW_GROWS_FOR: u32 = 10;
 const WINDOW_GROWS_WITH: u32 = 4;
@@ -246,7 +248,13 @@ impl World {
         let making_time_max = host.spec.footage.making_time_max() * host.spec.codec_slowness;
         let making =
             if adapted { host.spec.interval + host.spec.jitter + making_time_max * 2 } else { ms(0) };
-        let age_max = carried * 21 / 20 + turns + making + self.bad_luck(camera) + ms(30);
+        // On a path that was never full, one that is larger than any before waits for the window to open.
+        let opens = host.process.as_ref().and_then(|process| process.opening_until);
+        let opening = match adapted && opens.is_some_and(|until| got.published <= until) {
+            true => host.spec.link.round_trip_time() * WINDOW_OPENS_FOR,
+            false => ms(0),
+        };
+        let age_max = carried * 21 / 20 + turns + making + opening + self.bad_luck(camera) + ms(30);
         let (frame, age) = (got.frame, got.age());
         self.checks.expect(exempt || age <= age_max, "backlog", || {
             format!("application {application} got {frame} of camera {camera} {age:?} old; {age_max:?} were allowed")

@@ -275,7 +275,14 @@ impl Adapter {
     }
 
     /// A frame of `bytes` is given to the link.
-    pub(super) fn handle_sent(&mut self, now: Instant, frame: FrameId, bytes: u32, making: Option<&Making>) {
+    pub(super) fn handle_sent(
+        &mut self,
+        now: Instant,
+        frame: FrameId,
+        bytes: u32,
+        window_limited: bool,
+        making: Option<&Making>,
+    ) {
         self.policy.handle_sent(&match making {
             Some(making) => SentFrame {
                 frame,
@@ -285,6 +292,7 @@ impl Adapter {
                 captured: making.captured,
                 sent: now,
                 due: making.due,
+                window_limited,
             },
             // As it is: nothing was expected of it, and it is still a measurement of the link.
             None => SentFrame {
@@ -295,6 +303,7 @@ impl Adapter {
                 captured: now,
                 sent: now,
                 due: now + BOUND_DEFAULT,
+                window_limited,
             },
         });
     }

@@ -113,6 +113,7 @@ impl CameraBroker {
             captured: now,
             interval,
             unsent_bytes: 0,
+            window: None,
         };
         let looks = self.adapter.kept_by(&like_this, contracts);
         // While the link is out nothing is known: it stays as it was.

@@ -49,6 +49,8 @@ pub(super) struct Candidate<'a> {
     pub(super) interval: Duration,
     /// Bytes of the frame before it that have not left, and never will if that is given up.
     pub(super) unsent_bytes: u64,
+    /// The most bytes that may be on their way, as long as the link's path was never full.
+    pub(super) window: Option<u64>,
 }
 
 impl<'a> Candidate<'a> {
@@ -66,6 +68,7 @@ impl<'a> Candidate<'a> {
             degrade: self.wish.degrade,
             cap,
             unsent_bytes: self.unsent_bytes,
+            window: self.window,
             coding: None,
         }
     }

@@ -42,6 +42,8 @@ pub(super) struct Link {
     pub(super) kept_bound: Option<Duration>,
     /// The largest payload that the edge takes.
     pub(super) frame_bytes_max: u32,
+    /// The most bytes that may be on their way, as long as its path was never full.
+    pub(super) window: Option<u64>,
     /// The frame that has bytes not yet sent.
     sending: Option<InFlight>,
     /// Frames that are sent in full and not acknowledged.
@@ -86,6 +88,7 @@ impl Link {
             demand: Demand::default(),
             kept_bound: None,
             frame_bytes_max: u32::MAX,
+            window: None,
             sending: None,
             unacknowledged: VecDeque::new(),
             newest_sent: None,

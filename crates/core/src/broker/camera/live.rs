@@ -90,7 +90,8 @@ impl CameraBroker {
         if record.frame.meta.id.epoch != self.config.epoch || sending.epoch != self.config.epoch {
             return;
         }
-        let (link, frame, interval) = (link.id, record.frame.clone(), self.interval(now));
+        let (link, window) = (link.id, link.window);
+        let (frame, interval) = (record.frame.clone(), self.interval(now));
         let before = self.chain.goes_on_without(link, frame.meta.captured, sending.sequence);
         let waiting = Candidate {
             now,
@@ -101,6 +102,7 @@ impl CameraBroker {
             captured: self.config.anchor.instant_at(frame.meta.captured),
             interval,
             unsent_bytes: unsent,
+            window,
         };
         if !self.adapter.gives_up(&waiting) {
             return;
@@ -120,7 +122,7 @@ impl CameraBroker {
         if link.demand.contracts.is_empty() || self.making.is_some() || !link.is_free(now) {
             return;
         }
-        let (link, bytes_max) = (link.id, link.frame_bytes_max);
+        let (link, bytes_max, window) = (link.id, link.frame_bytes_max, link.window);
         self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != self.config.epoch);
         let Some(Waiting { record, published, rests_until, .. }) = &self.waiting else { return };
         if let Some(until) = rests_until.filter(|until| now < *until) {
@@ -148,6 +150,7 @@ impl CameraBroker {
             captured: self.config.anchor.instant_at(frame.meta.captured),
             interval,
             unsent_bytes: 0,
+            window,
         };
         match self.adapter.plan(&candidate) {
             Plan::Wait(until) => {
@@ -190,10 +193,10 @@ impl CameraBroker {
             return self.skip(frame.meta.id, SkipReason::Refused);
         }
         let payload_bytes = frame.payload.len() as u32;
-        let id = link.id;
+        let (id, window_limited) = (link.id, link.window.is_some_and(|most| u64::from(payload_bytes) > most));
         link.begin(now, frame.meta.id, frame.payload.len());
         self.leave_out_after(frame.meta.id, making);
-        self.adapter.handle_sent(now, frame.meta.id, payload_bytes, making);
+        self.adapter.handle_sent(now, frame.meta.id, payload_bytes, window_limited, making);
         let mut trace = CameraTrace::default();
         trace.stamp(Stage::Published, published);
         if let Some(making) = making {
@@ -227,7 +230,7 @@ impl CameraBroker {
         // A peer may claim any time. None lies in the future, and nothing ends before it begins.
         let last = clock.to_ours(last).min(now);
         let first = clock.to_ours(first).min(last);
-        let arrival = Arrival { frame, bytes, first, last, complete, window_limited: false };
+        let arrival = Arrival { frame, bytes, first, last, complete };
         self.adapter.handle_arrival(now, &arrival);
     }
 }

@@ -329,6 +329,15 @@ impl CameraBroker {
         self.pump(now);
     }
 
+    /// So many bytes may be on their way at most, as long as the path of this connection was never full
+    /// ([`Bound::opening`](crate::window::Bound::opening)); `None` once it was. To be told when a connection is there, and before each message
+    /// of the edge where it is another. A transport that cannot tell says nothing.
+    pub fn handle_window(&mut self, link: LinkId, window: Option<u64>) {
+        if let Some(known) = self.links.iter_mut().find(|known| known.id == link) {
+            known.window = window;
+        }
+    }
+
     /// The intake has begun a later epoch, as [`CameraOutput::RaiseEpoch`] asked.
     pub fn handle_epoch(&mut self, now: Instant, epoch: Epoch) {
         self.history.epoch_raised(self.config.epoch);

@@ -171,6 +171,56 @@ fn a_frame_is_not_in_service_while_the_one_before_it_is() {
 }
 
 #[test]
+fn what_a_new_connections_window_holds_back_says_nothing_of_the_link() {
+    let mut story = Story::new();
+    for _ in 0..30 {
+        story.frame(5_000.0);
+    }
+    let before = story.policy.link_rate();
+    let held_back = |sequence, at| SentFrame { window_limited: true, ..sent(sequence, 0, 60e3, at) };
+    story.policy.handle_sent(&held_back(98, story.now));
+    let end = story.now + Duration::from_millis(280);
+    let late = arrival(98, 60e3, story.now + DELAY, end);
+    story.policy.handle_arrival(end + DELAY, &late);
+    story.policy.handle_sent(&held_back(99, end));
+    let part = arrival(99, 12e3, end + DELAY, end + DELAY);
+    story.policy.handle_arrival(end + DELAY * 2, &Arrival { complete: false, ..part });
+    story.policy.handle_cancelled(end + Duration::from_millis(140), frame_id(99), 12_000);
+    assert_eq!(story.policy.link_rate(), before);
+}
+
+/// At first ten packets may be on their way, and twice as many with every round trip.
+#[test]
+fn larger_frames_wait_until_the_window_of_a_new_connection_is_open() {
+    let ladder = ladder();
+    let mut far = Quantile::new(Config::default());
+    for sequence in 0..20 {
+        let at = Instant::ZERO + Duration::from_millis(200) * sequence as u32;
+        let (first, last) = (at + Duration::from_millis(70), at + Duration::from_millis(74));
+        far.handle_sent(&sent(sequence, 0, 20e3, at));
+        far.handle_arrival(last + Duration::from_millis(66), &arrival(sequence, 20e3, first, last));
+    }
+    let now = Instant::ZERO + Duration::from_secs(5);
+    let on_time = |far: &mut Quantile, window| {
+        let latency_bound = Duration::from_millis(200);
+        match far.decide(&Offer { latency_bound, window, ..offer(now, &ladder) }) {
+            Decision::Send(choice) => choice.on_time_probability.expect("it predicts"),
+            Decision::Wait { .. } => panic!("the link is idle"),
+        }
+    };
+    assert!(on_time(&mut far, None) > 0.9);
+    assert!(on_time(&mut far, Some(24_000)) > 0.9, "the smallest rung has 20 kB");
+    assert!(on_time(&mut far, Some(12_000)) < 0.1, "its last bytes leave after a round trip");
+    let in_time = |window| {
+        let latency_bound = Duration::from_millis(300);
+        let offer = Offer { latency_bound, window, ..offer(now, &ladder) };
+        far.bytes_in_time(&offer, Duration::ZERO).expect("the link was measured")
+    };
+    assert!((in_time(Some(12_000)) - 36e3).abs() < 1.0, "12 kB at once, and 24 kB a round trip later");
+    assert!(in_time(None) > 300e3);
+}
+
+#[test]
 fn what_a_cancelled_frame_shows_last_is_what_the_link_has_become() {
     let mut story = Story::new();
     for _ in 0..30 {

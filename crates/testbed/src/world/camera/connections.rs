@@ -44,10 +44,12 @@ impl World {
             LinkOutput::Dialled { connection, owner } => {
                 let Some(camera) = self.dialler(owner) else { return };
                 self.trace.record(self.now, What::Dialled { camera, link: connection });
+                let window = self.links[index].link.opening(connection);
                 self.with_camera(camera, |process, now| {
                     process.connections.insert(connection, Connection::default());
                     process.broker.handle_dialled(now, connection, EdgeIndex(0));
                 });
+                self.camera_has_window(camera, connection, window);
             }
             LinkOutput::DialFailed { owner } => {
                 let Some(camera) = self.dialler(owner) else { return };
@@ -56,6 +58,8 @@ impl World {
             }
             LinkOutput::Message { to: Side::Camera, connection, bytes } => {
                 if let Some(camera) = self.camera_of(index, connection) {
+                    let window = self.links[index].link.opening(connection);
+                    self.camera_has_window(camera, connection, window);
                     self.camera_hears(camera, connection, &bytes);
                 }
             }
@@ -107,6 +111,13 @@ impl World {
             f(process, host.clock.monotonic(self.now));
         }
         self.touch(Node::Camera(index));
+    }
+
+    /// A camera is told what may be on its way of a connection.
+    fn camera_has_window(&mut self, index: usize, connection: LinkId, window: Option<u64>) {
+        let Some(process) = &mut self.cameras[index].process else { return };
+        process.opening_until = window.map(|_| self.now).or(process.opening_until);
+        process.broker.handle_window(connection, window);
     }
 
     fn camera_hears(&mut self, index: usize, connection: LinkId, bytes: &Bytes) {

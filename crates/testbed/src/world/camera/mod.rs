@@ -95,6 +95,8 @@ pub(super) struct CameraProcess {
     left_out: u64,
     /// Since when there is something to send and nothing is sent.
     pub(super) idle_since: Option<Moment>,
+    /// When it was last told that the path of a connection was never full.
+    pub(super) opening_until: Option<Moment>,
     /// Until when its codec hangs.
     pub(super) stuck_until: Moment,
     /// The newest frame while its share of a channel last held it back.
@@ -339,6 +341,7 @@ impl World {
             sent: None,
             left_out: 0,
             idle_since: None,
+            opening_until: None,
             stuck_until: Moment::START,
             held_back: None,
             held_back_until: Moment::START,
