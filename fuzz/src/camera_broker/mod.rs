@@ -16,7 +16,7 @@
 //! | step | what happens |
 //! | --- | --- |
 //! | 0, 1, 2, 18 | frames are published, made smaller, or not; the picture changes |
-//! | 3, 8, 9, 14, 16 | the link: connections come and go, frames leave or are stopped, epochs are raised |
+//! | 3, 8, 9, 14, 16 | the link: connections come and go, frames leave or are stopped, windows open, epochs are raised |
 //! | 4–7, 10, 11, 15 | what an edge says: `said.rs` |
 //! | 12, 13 | time passes |
 //! | 17, 19 | contracts that differ, and profiles: `said.rs` |
@@ -282,6 +282,11 @@ impl World {
                 }
                 None => self.broker.set_history_share(f64::from(c) / 64.0 - 0.5),
             },
+            // The link says what its window has, or that its path was full once.
+            16 if b & 0x80 != 0 => {
+                let window = (c & 1 == 1).then(|| pick(&NUMBERS, c >> 1));
+                self.broker.handle_window(self.link(a), window);
+            }
             // The edge stops the stream of a frame that is on its way.
             16 => {
                 let link = self.link(a);
