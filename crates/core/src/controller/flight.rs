@@ -36,8 +36,8 @@ pub(super) struct Flight {
     pub(super) due: Instant,
     /// What was predicted for it.
     pub(super) on_time_probability: Option<f64>,
-    /// It says nothing of the link.
-    pub(super) window_limited: bool,
+    /// The most bytes that could be on their way when it was sent, if its connection was new.
+    window: Option<u64>,
     /// Cancelled for a newer one: it only takes up the link until what has left is through.
     cancelled: bool,
     /// Bytes that the receiver has reported.
@@ -68,6 +68,8 @@ pub(super) struct Landed {
     pub(super) took_ms: f64,
     /// What came since the last report but two.
     pub(super) lately: Option<Passage>,
+    /// The window of a new connection held it back, and not the link, as far as its time tells.
+    pub(super) window_limited: bool,
 }
 
 /// Bytes that came through, and how long they took.
@@ -100,6 +102,8 @@ impl Service {
     }
 }
 
+/// The window of a connection opens within so many times the round trips that it takes at best.
+const OPENING_MAX: f64 = 2.5;
 /// Parts of a backlog that are told apart; beyond that the oldest two become one.
 const BACKLOG_PARTS_MAX: usize = 8;
 
@@ -205,7 +209,7 @@ impl Flights {
             sent: frame.sent,
             due: frame.due,
             on_time_probability,
-            window_limited: frame.window_limited,
+            window: frame.window,
             cancelled: false,
             arrived: 0.0,
             first: None,
@@ -264,7 +268,8 @@ impl Flights {
         let wait_ms = self.last_end.map_or(since_sent, |end| since_sent.min(ms_between(end, first)));
         self.last_end = Some(arrival.last);
         let took_ms = ms_between(first, arrival.last);
-        Some(Landed { flight, wait_ms: wait_ms.max(0.0), took_ms, lately: flight.lately() })
+        let (lately, window_limited) = (flight.lately(), self.is_window_limited(&flight, took_ms));
+        Some(Landed { flight, wait_ms: wait_ms.max(0.0), took_ms, lately, window_limited })
     }
 
     /// The smallest delay of a first byte in the last ten seconds: propagation, and whatever the two clocks differ by.
@@ -275,6 +280,19 @@ impl Flights {
     /// The smallest time from sending a frame to the first report of it in the last ten seconds, by the camera's clock alone.
     pub(super) fn round_trip_ms(&self) -> f64 {
         self.round_trip.least_ms().unwrap_or(0.0)
+    }
+
+    /// How long a window of so many bytes keeps back the last of a frame: it doubles with every round trip.
+    pub(super) fn opening_ms(&self, window: Option<u64>, bytes: f64) -> f64 {
+        let Some(window) = window else { return 0.0 };
+        let rounds = (1.0 + bytes / (window as f64).max(PACKET_BYTES)).log2().ceil() - 1.0;
+        rounds.max(0.0) * self.round_trip_ms()
+    }
+
+    /// Whether a frame took no longer than the window of its connection needed to open, which does not open as fast as it could.
+    fn is_window_limited(&self, flight: &Flight, took_ms: f64) -> bool {
+        let opening_ms = self.opening_ms(flight.window, flight.bytes);
+        opening_ms > 0.0 && took_ms < OPENING_MAX * opening_ms
     }
 
     /// Own bytes that had not passed the link when the receiver was last heard of.
@@ -296,7 +314,7 @@ impl Flights {
 
     /// What the oldest frame on its way shows of the link, if anything; a packet counts as through from the beginning.
     pub(super) fn in_service(&self, now: Instant) -> Option<Service> {
-        let oldest = self.flights.front().filter(|oldest| !oldest.window_limited)?;
+        let oldest = self.flights.front()?;
         let since = |sent_ms: f64, end_ms: Option<f64>| end_ms.map_or(sent_ms, |end_ms| sent_ms.min(end_ms));
         let (through, ms) = match oldest.first {
             // What has passed since the last report is not known.
@@ -312,6 +330,9 @@ impl Flights {
                 (0.0, since(sent_ms, self.last_end.map(|end| ms_between(end, now) - back_ms)))
             }
         };
+        if self.is_window_limited(oldest, ms) {
+            return None;
+        }
         let at_least = |passage: Passage| Passage { bytes: passage.bytes.max(PACKET_BYTES), ..passage };
         let whole = at_least(Passage { bytes: through, ms });
         Some(Service { whole, lately: oldest.lately().map(at_least) })

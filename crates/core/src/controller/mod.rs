@@ -63,9 +63,8 @@ pub struct SentFrame {
     pub sent: Instant,
     /// When it has to be there.
     pub due: Instant,
-    /// It is more than may be on its way at once over a path that was never full ([`Offer::window`]), so it takes as long as the window
-    /// takes to open, and says nothing of the link.
-    pub window_limited: bool,
+    /// The most bytes that could be on their way then, over a path that was never full: [`Offer::window`].
+    pub window: Option<u64>,
 }
 
 /// What the receiver says of a frame that is arriving.

@@ -60,7 +60,7 @@ pub(crate) fn sent(sequence: u64, rung: usize, bytes: f64, at: Instant) -> SentF
         captured: at,
         sent: at,
         due: at + Duration::from_millis(100),
-        window_limited: false,
+        window: None,
     }
 }
 
@@ -139,8 +139,7 @@ proptest! {
                                 prop_assert!(!below || choice.infeasible, "{} goes below the floor in silence", policy.name());
                                 prop_assert!(reaches || choice.infeasible);
                                 let bytes = ladder.rungs()[choice.rung].bytes.mean;
-                                let window_limited = window.is_some_and(|most| bytes > most as f64);
-                                policy.handle_sent(&SentFrame { window_limited, ..sent(sequence, choice.rung, bytes, now) });
+                                                                policy.handle_sent(&SentFrame { window, ..sent(sequence, choice.rung, bytes, now) });
                                 sequence += 1;
                             }
                         }

@@ -359,7 +359,7 @@ impl<'a> World<'a> {
             captured,
             sent: self.now,
             due: captured + spec.latency_bound,
-            window_limited: false,
+            window: None,
         });
         let plan = self.queue.push(self.now, index, frame, bytes, f64::from(choice.probe_bytes));
         let burst = plan.burst;

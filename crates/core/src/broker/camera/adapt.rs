@@ -280,7 +280,7 @@ impl Adapter {
         now: Instant,
         frame: FrameId,
         bytes: u32,
-        window_limited: bool,
+        window: Option<u64>,
         making: Option<&Making>,
     ) {
         self.policy.handle_sent(&match making {
@@ -292,7 +292,7 @@ impl Adapter {
                 captured: making.captured,
                 sent: now,
                 due: making.due,
-                window_limited,
+                window,
             },
             // As it is: nothing was expected of it, and it is still a measurement of the link.
             None => SentFrame {
@@ -303,7 +303,7 @@ impl Adapter {
                 captured: now,
                 sent: now,
                 due: now + BOUND_DEFAULT,
-                window_limited,
+                window,
             },
         });
     }

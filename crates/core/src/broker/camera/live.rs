@@ -193,10 +193,10 @@ impl CameraBroker {
             return self.skip(frame.meta.id, SkipReason::Refused);
         }
         let payload_bytes = frame.payload.len() as u32;
-        let (id, window_limited) = (link.id, link.window.is_some_and(|most| u64::from(payload_bytes) > most));
+        let (id, window) = (link.id, link.window);
         link.begin(now, frame.meta.id, frame.payload.len());
         self.leave_out_after(frame.meta.id, making);
-        self.adapter.handle_sent(now, frame.meta.id, payload_bytes, window_limited, making);
+        self.adapter.handle_sent(now, frame.meta.id, payload_bytes, window, making);
         let mut trace = CameraTrace::default();
         trace.stamp(Stage::Published, published);
         if let Some(making) = making {

@@ -234,13 +234,6 @@ impl Quantile {
         left_ms - ms(profile.camera_time) - detector_ms.max(0.0)
     }
 
-    /// How long the window of a new connection keeps back the last of so many bytes: it doubles with every round trip.
-    fn opening_ms(&self, offer: &Offer<'_>, bytes: f64) -> f64 {
-        let Some(window) = offer.window else { return 0.0 };
-        let rounds = (1.0 + bytes / (window as f64).max(PACKET_BYTES)).log2().ceil() - 1.0;
-        rounds.max(0.0) * self.flights.round_trip_ms()
-    }
-
     /// What the remembered waits and errors make of a frame of this rung: the share with which it would be on time, and how many
     /// later frames it would keep from being sent, on average.
     fn foresee(&self, offer: &Offer<'_>, outlook: &Outlook, rung: usize) -> (f64, f64) {
@@ -257,7 +250,7 @@ impl Quantile {
             let packet_ms = if drained_ms > 0.0 { PACKET_BYTES.min(bytes) * ms_per_byte } else { 0.0 };
             let first_ms = (drained_ms + packet_ms).max(pair.wait_at(outlook.rate));
             let end_ms = first_ms + (bytes - PACKET_BYTES).max(0.0) * ms_per_byte;
-            let end_ms = end_ms.max(first_ms + self.opening_ms(offer, bytes));
+            let end_ms = end_ms.max(first_ms + self.flights.opening_ms(offer.window, bytes));
             on_time += u32::from(end_ms <= left_ms);
             // The next frame waits for the end of this one, or until it is cancelled for being late, which a frame that others refer
             // to is not. When the one after it comes first, it has waited in vain.
@@ -500,7 +493,7 @@ impl Policy for Quantile {
             took_ms: landed.took_ms,
             lately: landed.lately,
             wait_ms: landed.wait_ms,
-            window_limited: landed.flight.window_limited,
+            window_limited: landed.window_limited,
             cancelled: false,
         };
         self.rate.record(&self.config, &sample);
