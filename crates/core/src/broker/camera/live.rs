@@ -13,8 +13,8 @@ use crate::trace::{CameraTrace, Stage};
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Report};
 
-/// Where the link would be silent for longer than this until the next frame is there, one that did not fit is worth another try:
-/// [`crate::controller::quantile::SILENCE_MAX`], less what making one takes.
+/// A frame that did not fit is made again once the link has been silent for this, if no newer one has come; at once where none will have
+/// come by then: [`crate::controller::quantile::SILENCE_MAX`], less what making one takes.
 const SILENCE_ACCEPTED: Duration = Duration::from_millis(200);
 
 impl CameraBroker {
