@@ -1,5 +1,6 @@
 //! Five cameras on one link of the reference set, with the real brokers above it: how near the worst of them comes to what a plan that knows the
-//! link's future gives it, with and without the edge knowing that they share the link. The figures are in `docs/controller.md`.
+//! link's future gives it, with and without the edge knowing that they share the link. The figures are in
+//! `docs/controller-results.md`.
 //!
 //! There are two such plans. One has the greatest sum; a camera's share of it says how near the goal `sum` comes to its own best. The other gives
 //! whoever has least as much as can be; of it a bound from above is known ([`oracle::most_for_worst`]), which max–min is held against. Both have the

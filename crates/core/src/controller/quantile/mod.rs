@@ -11,8 +11,8 @@
 //!
 //! and the choice is the rung of the greatest `π · accuracy − λ (1 − π) − n · accuracy`, with `n` later frames that it keeps from
 //! being sent. `λ` is the price of a late frame beyond its own worth. It rises while more frames are late than the contract allows,
-//! where any rung can keep it, and is 0 otherwise; of frames that refer to others it is 0.2 at least. `docs/controller.md` has the
-//! figures behind this, and what was tried and rejected.
+//! where any rung can keep it, and is 0 otherwise; of frames that refer to others it is 0.2 at least. The figures behind this are
+//! in `docs/controller-results.md`; what was tried and rejected, in `docs/controller-rejected.md`.
 
 mod calibration;
 mod rate;
@@ -31,7 +31,7 @@ use crate::units::{BitsPerSecond, Instant};
 pub const SILENCE_MAX: Duration = Duration::from_millis(250);
 
 /// Constants of the policy. They were set on a few seeds of the reference set and are not sensitive: halving or doubling most of
-/// them changes the share of the oracle by less than 0.005 (`docs/controller.md`).
+/// them changes the share of the oracle by less than 0.005 (`docs/controller-mechanisms.md`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// α, the weight of a sample of the rate. Default 0.3.
