@@ -27,9 +27,9 @@ pub const STRANGERS_MAX: usize = 256;
 /// The part of [`STRANGERS_MAX`] that one address may have: all cameras of a site behind one router can dial at once.
 pub const STRANGERS_OF_ADDRESS_MAX: usize = 128;
 /// Connections of one port that may have proved who they are without having said a whole first message.
-pub const PREFACES_MAX: usize = 64;
+pub const PREFACES_MAX: usize = 128;
 /// The part of [`PREFACES_MAX`] that one address may have.
-pub const PREFACES_OF_ADDRESS_MAX: usize = 32;
+pub const PREFACES_OF_ADDRESS_MAX: usize = 64;
 /// How long a connection may say nothing. Every real client speaks one round trip after it has connected; 2 s leave time for a lost packet.
 pub const SILENCE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a connection may take for its handshake, its silence included.
@@ -37,7 +37,7 @@ pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long a client that has proved who it is may take for its first whole message.
 pub const PREFACE_TIME_MAX: Duration = Duration::from_secs(5);
 /// A port's rooms have at most this part of the file descriptors of the process: with three ports, strangers never take a third.
-const DESCRIPTORS_PART: u64 = 12;
+const DESCRIPTORS_PART: u64 = 10;
 
 /// How many may wait at a port, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +78,8 @@ impl Limits {
     #[must_use]
     pub fn within(self, descriptors: u64) -> Self {
         let places = usize::try_from(descriptors / DESCRIPTORS_PART).unwrap_or(usize::MAX);
-        let strangers_max = self.strangers_max.min(places * 4 / 5).max(2);
-        let prefaces_max = self.prefaces_max.min(places / 5).max(2);
+        let strangers_max = self.strangers_max.min(places / 3 * 2).max(2);
+        let prefaces_max = self.prefaces_max.min(places / 3).max(2);
         Self {
             strangers_max,
             strangers_of_address_max: self.strangers_of_address_max.min(strangers_max / 2),
@@ -133,7 +133,7 @@ impl fmt::Display for Dropped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lacking = match self.stage {
             Stage::Silent => "it said nothing",
-            Stage::Handshake => "it did not finish its TLS handshake",
+            Stage::Handshake => "it did not finish its handshake",
             Stage::Preface => "it proved who it is, but did not say a whole first message",
         };
         match self.reason {
