@@ -211,9 +211,7 @@ impl Admission {
 
     /// The first byte of a connection came.
     pub fn handle_heard(&mut self, ticket: Ticket) {
-        if let Some(waiting) = self.strangers.get_mut(ticket) {
-            (waiting.stage, waiting.due) = (Stage::Handshake, waiting.handshake_due);
-        }
+        self.strangers.hear(ticket);
     }
 
     /// A connection has proved who it is: it leaves the strangers' room.

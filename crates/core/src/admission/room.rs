@@ -25,6 +25,8 @@ pub(super) struct Room {
     places: BTreeMap<Ticket, Waiting>,
     /// The same by address. Tickets are in the order of arrival.
     addresses: BTreeMap<Address, BTreeSet<Ticket>>,
+    /// The same by when their stage is over.
+    dues: BTreeSet<(Instant, Ticket)>,
 }
 
 impl Room {
@@ -34,6 +36,7 @@ impl Room {
             places_of_address_max: places_of_address_max.max(1),
             places: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            dues: BTreeSet::new(),
         }
     }
 
@@ -45,12 +48,17 @@ impl Room {
         self.places.get(&ticket)
     }
 
-    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiting> {
-        self.places.get_mut(&ticket)
+    /// The first byte of a connection came.
+    pub(super) fn hear(&mut self, ticket: Ticket) {
+        if let Some(waiting) = self.places.get_mut(&ticket) {
+            self.dues.remove(&(waiting.due, ticket));
+            (waiting.stage, waiting.due) = (Stage::Handshake, waiting.handshake_due);
+            self.dues.insert((waiting.due, ticket));
+        }
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
-        self.places.values().map(|waiting| waiting.due).min()
+        self.dues.first().map(|(due, _)| *due)
     }
 
     /// Takes a connection in. Gives the one that had to go for it.
@@ -64,6 +72,7 @@ impl Room {
             None
         };
         self.places.insert(ticket, waiting);
+        self.dues.insert((waiting.due, ticket));
         self.addresses.entry(waiting.address).or_default().insert(ticket);
         dropped
     }
@@ -86,24 +95,26 @@ impl Room {
 
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waiting> {
         let waiting = self.places.remove(&ticket)?;
+        self.dues.remove(&(waiting.due, ticket));
         if let Some(tickets) = self.addresses.get_mut(&waiting.address) {
             tickets.remove(&ticket);
             if tickets.is_empty() {
                 self.addresses.remove(&waiting.address);
             }
         }
-        debug_assert_eq!(self.places.len(), self.addresses.values().map(BTreeSet::len).sum::<usize>());
+        debug_assert_eq!(self.places.len(), self.dues.len());
         Some(waiting)
     }
 
     /// Drops whoever has taken too long. `limit` is the time of a stage, for the reason.
     pub(super) fn expire(&mut self, now: Instant, limit: impl Fn(Stage) -> Duration) -> Vec<Dropped> {
-        let over: Vec<Ticket> =
-            self.places.iter().filter(|(_, waiting)| waiting.due <= now).map(|(ticket, _)| *ticket).collect();
-        let drop = |ticket| {
-            let Waiting { address, stage, .. } = self.leave(ticket)?;
-            Some(Dropped { ticket, address, stage, reason: DropReason::TooSlow(limit(stage)) })
-        };
-        over.into_iter().filter_map(drop).collect()
+        let mut dropped = Vec::new();
+        while let Some((due, ticket)) = self.dues.first().copied()
+            && due <= now
+            && let Some(Waiting { address, stage, .. }) = self.leave(ticket)
+        {
+            dropped.push(Dropped { ticket, address, stage, reason: DropReason::TooSlow(limit(stage)) });
+        }
+        dropped
     }
 }
