@@ -1,10 +1,10 @@
-"""Attackers of the experiment `flood`, as a program of their own: on the loopback interface, bounded in number and rate.
+"""Attackers of the experiment `flood`, as a program of their own: on loopback, bounded in number and rate.
 
-It needs nothing but the standard library, so that it starts at once. Commands are lines on standard input, answers
-lines of JSON:
+It needs nothing but the standard library, so that it starts at once. Commands are lines on standard input,
+answers lines of JSON:
 
-    attack KIND|COUNT|FROM      COUNT attackers of each port, from the address FROM; answers when all have come once
-    stop                        all go; answers what they did
+    attack KIND|COUNT|FROM    COUNT attackers of each port, from the address FROM; answers when all have come
+    stop                      all go; answers what they did
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import ssl
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -174,7 +173,6 @@ def main() -> None:
     attack: Attack | None = None
     commands = selectors.DefaultSelector()
     commands.register(sys.stdin, selectors.EVENT_READ)
-    answer: Callable[[dict[str, int]], None] = lambda facts: print(json.dumps(facts), flush=True)
     print("ready", flush=True)
     while True:
         if commands.select(0.0 if attack else None):
@@ -185,9 +183,9 @@ def main() -> None:
             if word == "attack":
                 kind, count, source = rest.split("|")
                 attack = Attack(kind, min(int(count), ATTACKERS_MAX), source, options.ports, packets)
-                answer({"opened": attack.opened})
+                print(json.dumps({"opened": attack.opened}), flush=True)
             else:
-                answer(attack.stop() if attack else {})
+                print(json.dumps(attack.stop() if attack else {}), flush=True)
                 attack = None
         if attack:
             attack.step(TICK_S)

@@ -20,7 +20,7 @@ from mez import _native
 from mez.demo.processes import run_to_end
 from mez_bench import attackers
 from mez_bench.arms import in_turn
-from mez_bench.attackers import DRIBBLE, HANDSHAKE, IDLE, INITIALS, KINDS
+from mez_bench.attackers import DRIBBLE, HANDSHAKE, IDLE, KINDS
 from mez_bench.children import mez
 from mez_bench.experiment import Cell, Experiment, Outcome, Target
 from mez_bench.report import figure
@@ -50,7 +50,7 @@ TRIES: Final = 4
 
 CONNECT_S_MAX: Final = 15.0
 PACKETS: Final = 40
-"""Different first packets of QUIC that the attackers send: more than the edge answers without asking for a proof of the address."""
+"""Different first packets of QUIC that attackers send: more than the edge answers without more ado."""
 
 SETTLE_S: Final = 0.3
 """After the attackers have come, so that the edge has met all of them."""
@@ -99,7 +99,7 @@ class Site:
         """Return how many milliseconds a client needs to get in, by what users call.
 
         Raises:
-            mez.MezError: It does not get in.
+            mez.Error: It does not get in.
         """
         ways: dict[str, Callable[[], float]] = {
             APPLICATION: self._application,
@@ -184,7 +184,7 @@ def _first_packets(run: Run, site: Site, keys: Path) -> Path:
             )
         while len(packets) < PACKETS:
             packet = recorder.recv(2048)
-            # RFC 9000, section 17.2: a long header of type 0, then the version, then the name of the connection.
+            # RFC 9000, section 17.2: a long header of type 0, the version, the name of the connection.
             if len(packet) >= 1200 and packet[0] & 0xB0 == 0x80:
                 packets.setdefault(packet[6 : 6 + packet[5]], packet)
     path = run.folder / "packets"
@@ -237,7 +237,7 @@ def _run(run: Run) -> Outcome:
     outcome.parameters = {
         "rounds": rounds,
         "tries_per_round": TRIES,
-        "attackers": list(sorted({count for _, count, _ in arms})),
+        "attackers": sorted({count for _, count, _ in arms}),
         "attackers_are": "so many at each of the three TCP ports, or so many at the UDP port",
         "comebacks_per_second": attackers.COMEBACKS_PER_SECOND,
         "honest_clients_from": BESIDE,
@@ -252,7 +252,7 @@ def _measure(site: Site, arm: Arm, into: Times, failures: list[str]) -> None:
         for client in CLIENTS:
             try:
                 measured[client].append(site.come(client))
-            except mez_client.MezError as error:
+            except mez_client.Error as error:
                 failures.append(f"{client} beside {arm[1]} attackers ({arm[0]}): {error}")
                 measured[client].append(CONNECT_S_MAX * 1e3)
     for client, values in measured.items():
@@ -292,9 +292,10 @@ def _outcome(
     outcome.tables = [_table(outcome.rows)]
     outcome.plot = lambda drawing: _plot(drawing, outcome.rows)
     outcome.notes = [
-        "the time to get in is that of what users call: mez.cameras(), mez.publisher() until it is connected, mez keys enrol; "
-        "each with new connections",
-        "attackers come back when they are closed; they share the processors with everybody else here, which is part of the ratio",
+        "the time to get in is that of what users call: mez.cameras(), mez.publisher() until it is "
+        "connected, mez keys enrol; each with new connections",
+        "attackers come back when they are closed; they share the processors with everybody else here, "
+        "which is part of the ratio",
         "the ratio is that of the worst kind of client and attack",
     ]
     return outcome
@@ -336,7 +337,7 @@ def _plot(drawing: Figure, rows: Sequence[Mapping[str, Cell]]) -> None:
 
 FLOOD: Final = Experiment(
     name="flood",
-    summary="strangers who hold connections: how long honest clients take to get in, by the number of attackers",
+    summary="strangers who hold connections: how long honest clients take to get in",
     needs="nothing but the build",
     seconds_quick=55,
     seconds_full=900,
