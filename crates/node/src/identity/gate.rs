@@ -36,12 +36,12 @@ enum Asker {
 }
 
 impl State {
-    /// Gives turns to whoever is next.
-    fn give(&mut self) {
-        while let Some(asker) = self.turns.poll_turn() {
-            if let Some(Asker::Waits(waker)) = self.askers.insert(asker, Asker::HasTurn) {
-                waker.wake();
-            }
+    /// Gives a turn to whoever is next, who is to be woken once nobody holds the lock.
+    fn give(&mut self) -> Option<Waker> {
+        let asker = self.turns.poll_turn()?;
+        match self.askers.insert(asker, Asker::HasTurn)? {
+            Asker::Waits(waker) => Some(waker),
+            Asker::HasTurn => None,
         }
     }
 }
@@ -80,7 +80,8 @@ impl Gate {
             let number = state.asked;
             state.turns.ask(address, number);
             state.askers.insert(number, Asker::Waits(Waker::noop().clone()));
-            state.give();
+            // Where a turn is free nobody waits, so it is this one's, who need not be woken.
+            let _ = state.give();
             number
         });
         match state.askers.get_mut(&number) {
@@ -94,14 +95,19 @@ impl Gate {
 
     fn end(&self, address: Address, asker: u64) {
         let mut state = self.state();
-        match state.askers.remove(&asker) {
+        let gone = state.askers.remove(&asker);
+        match gone {
             Some(Asker::HasTurn) => state.turns.end(),
             Some(Asker::Waits(_)) => {
                 state.turns.withdraw(address, asker);
             }
             None => {}
         }
-        state.give();
+        let next = state.give();
+        drop(state);
+        if let Some(next) = next {
+            next.wake();
+        }
     }
 }
 
