@@ -9,6 +9,7 @@ from mez_bench.experiments.camera import CAMERA_COST
 from mez_bench.experiments.chains import CHAINS
 from mez_bench.experiments.channel import CHANNEL
 from mez_bench.experiments.flame import FLAME
+from mez_bench.experiments.flood import FLOOD
 from mez_bench.experiments.knobs import KNOBS
 from mez_bench.experiments.log import LOG
 from mez_bench.experiments.loopback import LOOPBACK
@@ -32,6 +33,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         OUTAGE,
         CHANNEL,
         FLAME,
+        FLOOD,
         MEMORY,
         POLICIES,
         AWSTREAM_EXPERIMENT,

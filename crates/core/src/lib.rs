@@ -22,8 +22,10 @@
 //! | [`window`] | how much a connection may have in the network at once |
 //! | [`trace`] | where a frame was when, from the camera to the application's hands |
 //! | [`wire`] | the bytes that cross the link (`docs/wire.md`) |
+//! | [`admission`] | who may wait at a port before it has proved who it is, and who goes when there are too many |
 //! | [`broker`] | the camera broker and the edge broker as state machines |
 
+pub mod admission;
 pub mod broker;
 pub mod buffer;
 pub mod clock;

@@ -6,6 +6,7 @@ pub mod camera;
 pub mod client;
 pub mod clock;
 mod codec;
+pub mod descriptors;
 pub mod edge;
 pub mod export;
 pub mod feed;

@@ -13,6 +13,7 @@ use tracing::info;
 use crate::api::ApiLimits;
 use crate::api::serve::{ApiServer, ServeError};
 use crate::camera::{CameraBroker, CameraHandle, CameraOptions, StartError};
+use crate::descriptors;
 use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError};
 use crate::identity::authority::AuthorityError;
 use crate::identity::{Credentials, EnrolmentServer, KeyFolder, Role};
@@ -93,6 +94,7 @@ impl EdgeProcess {
             persist,
             profiles,
         } = options;
+        descriptors::raise();
         let edge = EdgeBroker::start(EdgeOptions {
             listen,
             credentials: credentials.clone(),

@@ -37,8 +37,9 @@ pub use crate::link::LinkSpec;
 pub use crate::payload::PAYLOAD_BYTES_MAX;
 pub use crate::time::{HostClock, Moment, ms, secs};
 pub use crate::world::{
-    Action, ApplicationId, ApplicationSpec, Bug, CameraCounts, CameraId, CameraSpec, CaptureTimes, Counter,
-    Delivered, DiskSpec, EdgeId, EdgeSpec, Failure, Host, MediumId, MediumSpec, Told, World,
+    Action, ApplicationId, ApplicationSpec, AttackSpec, Bug, CameraCounts, CameraId, CameraSpec,
+    CaptureTimes, Conduct, Counter, Delivered, DiskSpec, EdgeId, EdgeSpec, Failure, Host, MediumId,
+    MediumSpec, Told, VisitorId, VisitorSpec, World,
 };
 
 /// `mbps(20)` is 20,000,000 bits per second.

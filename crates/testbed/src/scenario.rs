@@ -17,8 +17,8 @@ use crate::link::LinkSpec;
 use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{
-    Action, ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, Counter, DiskSpec, EdgeId,
-    EdgeSpec, Host, MediumSpec, World,
+    Action, ApplicationId, ApplicationSpec, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct, Counter,
+    DiskSpec, EdgeId, EdgeSpec, Host, MediumSpec, VisitorSpec, World,
 };
 
 /// Nothing is disturbed before this.
@@ -76,6 +76,7 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let applications: Vec<ApplicationId> =
         (0..count).map(|_| world.application(application(&mut random, variety, people))).collect();
 
+    flood(&mut world, seed, cameras.len(), length);
     let faults = random.within(0..=7);
     for _ in 0..faults {
         plan(&mut world, &mut random, &cameras, rival, &applications, length, variety);
@@ -95,6 +96,39 @@ fn declared(seed: u64) -> Channels {
     };
     let channel = |text: &&str| text.parse::<DeclaredChannel>().expect("a channel that makes sense");
     Channels::new(all.iter().map(channel).collect()).expect("few, of different names")
+}
+
+/// Attackers at the edge's door, and honest clients that come there meanwhile. Drawn apart, so that a seed means what it did without them.
+fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
+    let mut random = Random::seeded(seed ^ 0x666c_6f6f_6473);
+    if !random.one_in(4) {
+        return;
+    }
+    let edge = EdgeId::default();
+    for _ in 0..random.within(1..=3) {
+        let attack = AttackSpec {
+            edge,
+            // Of its own, or of a camera's network.
+            address: if random.one_in(3) {
+                random.within(1..=cameras as u64) as u8
+            } else {
+                random.within(100..=104) as u8
+            },
+            conduct: *random.pick(&[Conduct::Idle, Conduct::Dribble, Conduct::HalfPreface]),
+            interval: random.duration(ms(2)..=ms(30)),
+            connections: random.within(100..=1_500) as u32,
+        };
+        world.attack(Moment::START + random.duration(secs(0)..=length - QUIET), attack);
+    }
+    for _ in 0..random.within(1..=2) {
+        world.visitor(VisitorSpec {
+            edge,
+            // Of its own, or of an attacker's.
+            address: random.within(99..=104) as u8,
+            round_trip_time: random.duration(Duration::from_micros(200)..=ms(20)),
+            interval: random.duration(ms(100)..=secs(1)),
+        });
+    }
 }
 
 /// A log on disk, which keeps more or less than memory does.

@@ -72,6 +72,8 @@ pub enum What {
     Delivered { application: usize, frame: FrameId, skipped: u64 },
     /// A reply came back to a camera.
     Replied { camera: usize, frame: FrameId },
+    /// A visitor had to make room at an edge's door, or was too slow there.
+    TurnedAway { edge: usize, visitor: usize },
     /// An application's subscription ended by itself.
     Ended { application: usize },
 }

@@ -1,18 +1,18 @@
 //! Listeners and their connections.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use mez_core::admission::{Dropped, Limits};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio_rustls::server::TlsStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
@@ -25,13 +25,15 @@ use super::socket::{Socket, SocketError};
 use super::{ApiLimits, Broker, grpc};
 use crate::camera::CameraHandle;
 use crate::edge::EdgeHandle;
+use crate::identity::accept::Accepted;
+use crate::identity::door::{Door, Pass, Said};
 use crate::identity::tls::{TlsConfigError, grpc_server_config};
 use crate::identity::{Credentials, Role, TlsIncoming, peer_identity};
 use crate::local::{self, MAGIC};
 use crate::ports::bind_remedy;
 
-/// How long a client may take to send its first bytes on the Unix socket.
-const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
+/// What every client of HTTP/2 says first (RFC 9113, section 3.4). From there on the keepalive below notices a client that says no more.
+const HTTP2_PREFACE_BYTES: usize = 24;
 /// How long open streams may take to tell their clients that the broker stops.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Flow control windows for publishers; those of the link.
@@ -124,13 +126,13 @@ impl ApiServer {
         info!(%address, "applications may connect with a certificate of the site");
         let site = credentials.identity().site.clone();
         let places = Arc::clone(&self.connections);
-        let incoming = TlsIncoming::new(listener, config, Arc::default()).filter_map(move |stream| {
-            let stream: TlsStream<TcpStream> = stream.ok()?;
+        let incoming = TlsIncoming::new(listener, config, Arc::default()).filter_map(move |accepted| {
+            let Accepted { stream, pass } = accepted.ok()?;
             let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
             // The handshake has checked it; a certificate without an identity does not get here.
             let identity = peer_identity(certificates, &site).ok()?;
             let place = enter(&places)?;
-            Some(Ok(Connection { stream, principal: Principal::Member(identity), _place: place }))
+            Some(Ok(Connection::new(stream, Principal::Member(identity), place, pass)))
         });
         let server = self.serve_grpc(incoming);
         self.listeners.spawn(server);
@@ -198,6 +200,10 @@ async fn accept_unix(
     mut stopping: watch::Receiver<bool>,
 ) {
     let mut local = JoinSet::new();
+    // Only the time to speak is bounded: how many there may be is up to their `places`, and they are users of this host.
+    let all = places.available_permits();
+    let limits = Limits { prefaces_max: all, prefaces_of_address_max: all, ..Limits::default() };
+    let door = Door::with(limits, Arc::default());
     loop {
         let accepted = tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => break,
@@ -215,18 +221,21 @@ async fn accept_unix(
         };
         let Some(place) = enter(&places) else { continue };
         let (broker, grpc) = (broker.clone(), grpc.clone());
+        // Whoever can open the socket has proved enough.
+        let mut pass = door.enter(Ipv6Addr::LOCALHOST.into());
+        pass.authenticated();
         local.spawn(async move {
             let Ok(user) = stream.peer_cred() else { return };
             let principal = Principal::User { uid: user.uid() };
-            let first = tokio::time::timeout(FIRST_BYTES_TIMEOUT, peek(&stream)).await;
-            match first {
+            match pass.during(peek(&stream)).await {
                 Ok(Ok(First::Local)) => {
+                    drop(pass);
                     local::server::serve(stream, broker, principal).await;
                     drop(place);
                 }
                 Ok(Ok(First::Other)) => {
                     // The receiver is gone only while everything shuts down.
-                    let _ = grpc.send(Connection { stream, principal, _place: place }).await;
+                    let _ = grpc.send(Connection::new(stream, principal, place, pass)).await;
                 }
                 // Whoever only looks whether somebody listens.
                 Ok(Ok(First::Nothing) | Err(_)) => {}
@@ -275,7 +284,24 @@ async fn peek(stream: &UnixStream) -> io::Result<First> {
 struct Connection<C> {
     stream: C,
     principal: Principal,
+    /// Until the preface of HTTP/2 is whole.
+    preface: Option<Preface>,
     _place: OwnedSemaphorePermit,
+}
+
+impl<C> Connection<C> {
+    fn new(stream: C, principal: Principal, place: OwnedSemaphorePermit, pass: Pass) -> Self {
+        let (_said, dropped) = pass.until_said();
+        let preface = Preface { missing: HTTP2_PREFACE_BYTES, _said, dropped: Box::pin(dropped) };
+        Self { stream, principal, preface: Some(preface), _place: place }
+    }
+}
+
+/// A preface that is not whole.
+struct Preface {
+    missing: usize,
+    _said: Said,
+    dropped: Pin<Box<dyn Future<Output = Dropped> + Send>>,
 }
 
 impl<C> Connected for Connection<C> {
@@ -292,7 +318,21 @@ impl<C: AsyncRead + Unpin> AsyncRead for Connection<C> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let Self { stream, preface, .. } = &mut *self;
+        if let Some(waits) = preface
+            && let Poll::Ready(dropped) = waits.dropped.as_mut().poll(context)
+        {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, dropped.to_string())));
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(stream).poll_read(context, buffer);
+        if let Some(waits) = preface {
+            waits.missing = waits.missing.saturating_sub(buffer.filled().len() - before);
+            if waits.missing == 0 {
+                *preface = None;
+            }
+        }
+        polled
     }
 }
 

@@ -1,4 +1,4 @@
-//! Accepts TLS connections over TCP, a bounded number at a time, each within a bounded time.
+//! Accepts TLS connections over TCP, each with a [pass](super::door).
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,43 +9,52 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::Stream;
 
+use super::door::{Door, Pass};
 use super::explain::explain_io;
+use super::gate::HANDSHAKES;
 use super::refusals::Refusals;
-use crate::clock::monotonic_now;
 
-/// The most handshakes at once. A further client waits in the kernel's queue.
-pub const HANDSHAKES_MAX: usize = 32;
-/// How long a client may take for its handshake. 5 s.
-pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// What is said of a client that took longer.
-pub(crate) const SLOW_HANDSHAKE: &str = "it did not finish its TLS handshake within five seconds";
+/// Connections that have proved who they are and wait for whoever serves them, which takes them at once.
+const ACCEPTED_MAX: usize = 32;
+/// The pause after a failure to accept: without one this would spin on one core.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The same where another connection was closed to make room, which takes its task a moment.
+const PAUSE_FOR_ROOM: Duration = Duration::from_millis(2);
 
-/// TLS connections as they come in: a [`Stream`] as tonic's `serve_with_incoming` takes it.
+/// A connection whose client the configuration admits.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The connection.
+    pub stream: TlsStream<TcpStream>,
+    /// Its place, until it has said its first whole message.
+    pub(crate) pass: Pass,
+}
+
+/// TLS connections as they come in.
 ///
 /// Yields only connections whose client the configuration admits. Refused ones are logged with the reason, each client now and then, and
-/// do not disturb the others. Dropping it closes the listener.
+/// do not disturb the others. Dropping it closes the listener, and connections that are not through their handshake.
 #[derive(Debug)]
 pub struct TlsIncoming {
-    accepted: mpsc::Receiver<TlsStream<TcpStream>>,
+    accepted: mpsc::Receiver<Accepted>,
 }
 
 impl TlsIncoming {
     /// Begins to accept, on the current tokio runtime. `refusals` keeps count of who was refused.
     pub fn new(listener: TcpListener, config: Arc<ServerConfig>, refusals: Arc<Refusals>) -> Self {
-        let (sender, accepted) = mpsc::channel(HANDSHAKES_MAX);
-        tokio::spawn(accept_all(listener, TlsAcceptor::from(config), sender, refusals));
+        let (sender, accepted) = mpsc::channel(ACCEPTED_MAX);
+        tokio::spawn(accept_all(listener, TlsAcceptor::from(config), sender, Door::new(refusals)));
         Self { accepted }
     }
 }
 
 impl Stream for TlsIncoming {
-    type Item = io::Result<TlsStream<TcpStream>>;
+    type Item = io::Result<Accepted>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.accepted.poll_recv(context).map(|connection| connection.map(Ok))
@@ -55,34 +64,51 @@ impl Stream for TlsIncoming {
 async fn accept_all(
     listener: TcpListener,
     acceptor: TlsAcceptor,
-    sender: mpsc::Sender<TlsStream<TcpStream>>,
-    refusals: Arc<Refusals>,
+    sender: mpsc::Sender<Accepted>,
+    door: Door,
 ) {
-    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
     loop {
-        let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
+        // Nothing but accepting is waited for here: whoever waits for a client waits in a task of its own.
         let (connection, peer) = tokio::select! {
-            connection = accept(&listener) => connection,
+            connection = accept(&listener, &door) => connection,
             () = sender.closed() => return,
         };
-        let (acceptor, sender, refusals) = (acceptor.clone(), sender.clone(), Arc::clone(&refusals));
+        let (acceptor, sender, mut pass) = (acceptor.clone(), sender.clone(), door.enter(peer.ip()));
         tokio::spawn(async move {
-            match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(connection)).await {
+            let stream = tokio::select! {
+                stream = secure(connection, &acceptor, &mut pass) => stream,
+                () = sender.closed() => return,
+            };
+            if let Some(stream) = stream {
+                pass.authenticated();
                 // The receiver is gone only while everything shuts down.
-                Ok(Ok(stream)) => drop(sender.send(stream).await),
-                Ok(Err(error)) => {
-                    let why = explain_io(&error).unwrap_or_else(|| error.to_string());
-                    refusals.log(monotonic_now(), &peer.ip().to_string(), &why);
-                }
-                Err(_) => refusals.log(monotonic_now(), &peer.ip().to_string(), SLOW_HANDSHAKE),
+                let _ = sender.send(Accepted { stream, pass }).await;
             }
-            drop(place);
         });
     }
 }
 
+/// The handshake of one connection. `None` if it is refused, has ended or is to be closed, which has been logged.
+pub(super) async fn secure(
+    connection: TcpStream,
+    acceptor: &TlsAcceptor,
+    pass: &mut Pass,
+) -> Option<TlsStream<TcpStream>> {
+    // Until something comes there is no more than a socket.
+    let _ = pass.during(connection.readable()).await.ok()?;
+    pass.heard();
+    let handshake = HANDSHAKES.in_turn(pass.address(), acceptor.accept(connection));
+    match pass.during(handshake).await.ok()? {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            pass.refused(&explain_io(&error).unwrap_or_else(|| error.to_string()));
+            None
+        }
+    }
+}
+
 /// Accepts one connection, whatever passing trouble the system has.
-pub(super) async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+pub(super) async fn accept(listener: &TcpListener, door: &Door) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((connection, peer)) => {
@@ -90,11 +116,18 @@ pub(super) async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
                 let _ = connection.set_nodelay(true);
                 return (connection, peer);
             }
-            // Out of file descriptors or the like: without a pause this would spin on one core.
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection; trying again");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                let made_room = is_out_of_descriptors(&error) && door.make_room();
+                if !made_room {
+                    door.cannot_accept(&error);
+                }
+                tokio::time::sleep(if made_room { PAUSE_FOR_ROOM } else { PAUSE }).await;
             }
         }
     }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::MFILE, Errno::NFILE].iter().any(|out| error.raw_os_error() == Some(out.raw_os_error()))
 }

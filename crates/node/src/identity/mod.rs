@@ -14,7 +14,9 @@
 //! | [`token`] | one-time tokens |
 //! | [`mod@enrol`] | a device with a token gets its certificate |
 //! | [`tls`] | the TLS configurations of every port |
-//! | [`accept`] | TLS over TCP, bounded |
+//! | [`accept`] | TLS over TCP |
+//! | `door` | who may wait at a port, and for how long |
+//! | `gate` | turns at the work of handshakes |
 //! | [`refusals`] | what is logged of clients that are refused |
 //! | [`explain`] | what a failed handshake means, in words |
 //!
@@ -44,10 +46,12 @@ pub mod accept;
 pub mod authority;
 pub mod certificate;
 pub mod credentials;
+pub(crate) mod door;
 pub mod enrol;
 pub mod explain;
 pub(crate) mod files;
 pub mod folder;
+pub(crate) mod gate;
 pub mod name;
 pub mod refusals;
 pub mod tls;
@@ -57,7 +61,7 @@ pub use accept::TlsIncoming;
 pub use authority::{EDGE_SERVER_NAME, SiteAuthority};
 pub use certificate::{Fingerprint, Moment, Validity, peer_identity};
 pub use credentials::Credentials;
-pub use enrol::{EnrolmentLimits, EnrolmentServer, enrol};
+pub use enrol::{EnrolmentServer, enrol};
 pub use files::FileError;
 pub use folder::{KeyFolder, TemporarySite, host_name};
 pub use name::{Identity, Name, Role, SiteName};

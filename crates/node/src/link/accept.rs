@@ -9,13 +9,13 @@ use mez_core::broker::LinkId;
 use mez_core::broker::edge::Peer;
 use mez_core::units::Instant;
 use mez_core::wire::{FRAME_HEADER_BYTES_MAX, FrameHeader};
-use quinn::{Connection, Endpoint, RecvStream, SendStream};
+use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_stream::StreamExt;
-use tracing::{debug, info};
+use tracing::debug;
 
 use super::quic::{
     CLOSE_DONE, CLOSE_PROTOCOL, DATAGRAM_BYTES_ETHERNET, MessageReader, ReadMessageError, STOP_REFUSED,
@@ -24,8 +24,10 @@ use super::quic::{
 use super::sent::SentBytes;
 use super::{Command, CommandSender, EdgeEvent, received, tcp};
 use crate::clock::monotonic_now;
-use crate::identity::accept::{SLOW_HANDSHAKE, TlsIncoming};
+use crate::identity::accept::{Accepted, TlsIncoming};
+use crate::identity::door::{Door, Pass, Said};
 use crate::identity::explain::explain_quic;
+use crate::identity::gate::HANDSHAKES;
 use crate::identity::name::{Identity, SiteName};
 use crate::identity::refusals::Refusals;
 use crate::identity::tls::{TlsConfigError, link_server_config, quic_server_config};
@@ -33,10 +35,13 @@ use crate::identity::{Credentials, peer_identity};
 use crate::memory::buffer;
 use crate::ports::bind_remedy;
 
-/// How long a handshake may take.
-const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Handshakes that may run at once; one more is refused, so that strangers cannot fill the memory.
-const HANDSHAKES_MAX: usize = 64;
+/// Clients over UDP that may be in their handshake before a new one has to show that it receives what is sent to its address. Anybody
+/// can claim any address before, which costs memory here and would count against whoever really has it.
+const UNPROVED_ADDRESSES_MAX: usize = 16;
+/// First packets of connections that nobody has looked at; more are refused by QUIC itself.
+const FIRST_PACKETS_MAX: usize = 1024;
+/// Bytes that connections may have sent before they are looked at.
+const FIRST_BYTES_MAX: u64 = 4 << 20;
 /// How often a port is looked for that is free for UDP and TCP.
 const FREE_PORT_ATTEMPTS: u32 = 16;
 /// The least time between two progress events of a frame.
@@ -94,7 +99,10 @@ pub(crate) fn listen(
 ) -> Result<Listener, ListenError> {
     let mut config = quinn::ServerConfig::with_crypto(Arc::new(quic_server_config(credentials)?));
     // An edge sends only control messages, so nobody asks what has left.
-    config.transport_config(transport_config(SentBytes::default(), DATAGRAM_BYTES_ETHERNET));
+    config
+        .transport_config(transport_config(SentBytes::default(), DATAGRAM_BYTES_ETHERNET))
+        .max_incoming(FIRST_PACKETS_MAX)
+        .incoming_buffer_size_total(FIRST_BYTES_MAX);
     let (endpoint, tcp) = bind(address, &config)?;
     // One for both: a camera that is refused over UDP tries TCP.
     let refusals = Arc::new(Refusals::default());
@@ -102,44 +110,73 @@ pub(crate) fn listen(
     let site = credentials.identity().site.clone();
     let links = Arc::new(AtomicU64::new(0));
     let tcp = tokio::spawn(accept_tcp(incoming, site.clone(), Arc::clone(&links), events.clone()));
-    let accepting = endpoint.clone();
-    tokio::spawn(async move {
-        let handshakes = Arc::new(tokio::sync::Semaphore::new(HANDSHAKES_MAX));
-        while let Some(incoming) = accepting.accept().await {
-            let Ok(permit) = Arc::clone(&handshakes).try_acquire_owned() else {
-                incoming.refuse();
-                continue;
-            };
-            let (site, events, links) = (site.clone(), events.clone(), Arc::clone(&links));
-            let refusals = Arc::clone(&refusals);
-            tokio::spawn(async move {
-                let from = incoming.remote_address().ip().to_string();
-                let refused = |why: &str| refusals.log(monotonic_now(), &from, why);
-                let connection = match tokio::time::timeout(HANDSHAKE_TIME_MAX, incoming).await {
-                    Ok(Ok(connection)) => connection,
-                    Ok(Err(error)) if gave_up(&error) => {
-                        return debug!(peer = from, "a camera gave up an attempt of several");
-                    }
-                    Ok(Err(error)) => {
-                        return refused(&explain_quic(&error).unwrap_or_else(|| error.to_string()));
-                    }
-                    Err(_) => return refused(SLOW_HANDSHAKE),
-                };
-                drop(permit);
-                match identity_of(&connection, &site) {
-                    Ok(identity) => {
-                        let link = LinkId(links.fetch_add(1, Ordering::Relaxed));
-                        serve(link, connection, peer_of(&identity), events).await;
-                    }
-                    Err(reason) => {
-                        refused(&reason);
-                        connection.close(CLOSE_PROTOCOL, reason.as_bytes());
-                    }
-                }
-            });
-        }
-    });
+    tokio::spawn(accept_quic(endpoint.clone(), Door::new(refusals), site, links, events));
     Ok(Listener { endpoint, tcp })
+}
+
+/// Takes in whoever comes over QUIC. Nothing but coming is waited for here.
+async fn accept_quic(
+    endpoint: Endpoint,
+    door: Door,
+    site: SiteName,
+    links: Arc<AtomicU64>,
+    events: mpsc::Sender<EdgeEvent>,
+) {
+    while let Some(incoming) = endpoint.accept().await {
+        if !incoming.remote_address_validated() && door.strangers() >= UNPROVED_ADDRESSES_MAX {
+            // One more round trip for whoever is there, and nothing is remembered of whoever is not.
+            let _ = incoming.retry();
+            continue;
+        }
+        let pass = door.enter(incoming.remote_address().ip());
+        // What has come is the first part of its handshake.
+        pass.heard();
+        let (site, events, links) = (site.clone(), events.clone(), Arc::clone(&links));
+        tokio::spawn(async move {
+            if let Some((connection, identity, pass)) = handshake(incoming, pass, &site).await {
+                let link = LinkId(links.fetch_add(1, Ordering::Relaxed));
+                serve(link, connection, peer_of(&identity), events, pass).await;
+            }
+        });
+    }
+}
+
+/// The handshake of one connection. `None` if it is refused or is to be closed, which has been logged.
+async fn handshake(
+    incoming: Incoming,
+    mut pass: Pass,
+    site: &SiteName,
+) -> Option<(Connection, Identity, Pass)> {
+    let address = pass.address();
+    let turn = pass.during(HANDSHAKES.turn(address)).await.ok()?;
+    let connecting = incoming.accept();
+    drop(turn);
+    let connected = match connecting {
+        Ok(connecting) => pass.during(connecting).await.ok()?,
+        Err(error) => Err(error),
+    };
+    let connection = match connected {
+        Ok(connection) => connection,
+        Err(error) if gave_up(&error) => {
+            debug!(from = %address, "a camera gave up an attempt of several");
+            return None;
+        }
+        Err(error) => {
+            pass.refused(&explain_quic(&error).unwrap_or_else(|| error.to_string()));
+            return None;
+        }
+    };
+    match identity_of(&connection, site) {
+        Ok(identity) => {
+            pass.authenticated();
+            Some((connection, identity, pass))
+        }
+        Err(reason) => {
+            pass.refused(&reason);
+            connection.close(CLOSE_PROTOCOL, reason.as_bytes());
+            None
+        }
+    }
 }
 
 /// Whether a client itself ended its attempt before it was connected: another of its attempts was there first. That is no refusal.
@@ -178,8 +215,8 @@ async fn accept_tcp(
     // Aborting this ends the connections too.
     let mut connections = JoinSet::new();
     loop {
-        let stream = tokio::select! {
-            Some(Ok(stream)) = incoming.next() => stream,
+        let Accepted { stream, pass } = tokio::select! {
+            Some(Ok(accepted)) = incoming.next() => accepted,
             Some(_) = connections.join_next() => continue,
             else => return,
         };
@@ -190,10 +227,11 @@ async fn accept_tcp(
         match identity {
             Ok(identity) if tcp::prepare(stream.get_ref().0).is_ok() => {
                 let link = LinkId(links.fetch_add(1, Ordering::Relaxed));
-                connections.spawn(tcp::serve_edge(link, stream, peer_of(&identity), events.clone()));
+                let peer = peer_of(&identity);
+                connections.spawn(tcp::serve_edge(link, stream, peer, events.clone(), pass));
             }
             Ok(_) => {}
-            Err(reason) => info!(reason, "refused a connection"),
+            Err(reason) => pass.refused(&reason),
         }
     }
 }
@@ -212,20 +250,29 @@ fn peer_of(identity: &Identity) -> Peer {
 }
 
 /// Serves a connection until it ends.
-async fn serve(link: LinkId, connection: Connection, peer: Peer, events: mpsc::Sender<EdgeEvent>) {
+async fn serve(
+    link: LinkId,
+    connection: Connection,
+    peer: Peer,
+    events: mpsc::Sender<EdgeEvent>,
+    mut pass: Pass,
+) {
     let (commands, mut receiver) = CommandSender::channel();
-    let control = tokio::time::timeout(HANDSHAKE_TIME_MAX, connection.accept_bi()).await;
-    let Ok(Ok((mut control, messages))) = control else {
-        return connection.close(CLOSE_PROTOCOL, b"no control stream was opened");
+    let (mut control, messages) = match pass.during(connection.accept_bi()).await {
+        Ok(Ok(control)) => control,
+        Ok(Err(error)) => return debug!(?link, %error, "a connection ended"),
+        Err(dropped) => return connection.close(CLOSE_PROTOCOL, dropped.to_string().as_bytes()),
     };
     let from = connection.remote_address().ip();
     if events.send(EdgeEvent::Connected(link, peer, from, commands)).await.is_err() {
         return;
     }
+    let (said, dropped) = pass.until_said();
     let mut reader = MessageReader::new(messages);
     let reason = tokio::select! {
+        dropped = dropped => dropped.to_string(),
         reason = write(&mut receiver, &mut control) => reason,
-        reason = read(link, &mut reader, &events) => reason,
+        reason = read(link, &mut reader, &events, said) => reason,
         reason = receive_frames(link, &connection, &events) => reason,
     };
     debug!(?link, reason, "a connection ended");
@@ -254,10 +301,18 @@ async fn write(commands: &mut mpsc::Receiver<Command>, control: &mut SendStream)
     "the edge broker has stopped".into()
 }
 
-async fn read(link: LinkId, reader: &mut MessageReader, events: &mpsc::Sender<EdgeEvent>) -> String {
+async fn read(
+    link: LinkId,
+    reader: &mut MessageReader,
+    events: &mpsc::Sender<EdgeEvent>,
+    mut said: Said,
+) -> String {
     loop {
         let event = match reader.next().await {
-            Ok(message) => EdgeEvent::Message(link, message),
+            Ok(message) => {
+                said.tell();
+                EdgeEvent::Message(link, message)
+            }
             Err(error @ ReadMessageError::Wire(_)) => {
                 let _ = events.send(EdgeEvent::ProtocolError(link, error.to_string())).await;
                 // The broker answers with a refusal and closes.

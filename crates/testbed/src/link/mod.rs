@@ -554,6 +554,7 @@ impl Link {
                     let handshake = self.random.within(round_trip_time..=2 * round_trip_time);
                     let queue = self.directions[Side::Camera as usize].queue_time();
                     dial.completes = Some(now + Duration::from_nanos(handshake) + queue);
+                    self.outputs.push_back(LinkOutput::Knocked { connection: dial.id, owner: dial.owner });
                 }
             }
         }

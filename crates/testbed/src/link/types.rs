@@ -85,6 +85,13 @@ pub enum LinkOutput {
         /// The process that dialled.
         owner: u64,
     },
+    /// The first packet of a connection is at the edge.
+    Knocked {
+        /// The connection that will be.
+        connection: LinkId,
+        /// The process that dialled.
+        owner: u64,
+    },
     /// The edge has a connection.
     Accepted {
         /// The connection.
@@ -174,7 +181,8 @@ impl LinkOutput {
             | Self::FrameSent { .. }
             | Self::FrameLeft { .. }
             | Self::FrameStopped { .. } => Side::Camera,
-            Self::Accepted { .. }
+            Self::Knocked { .. }
+            | Self::Accepted { .. }
             | Self::FrameOpened { .. }
             | Self::FrameProgress { .. }
             | Self::FrameFinished { .. }

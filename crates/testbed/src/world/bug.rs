@@ -53,4 +53,10 @@ pub enum Bug {
     ShareUntold,
     /// Applications are told that their contract is kept, whatever comes, and nothing else.
     AllIsWell,
+    /// A door that is full stays shut for whoever comes, instead of closing somebody who waits.
+    NobodyMakesRoom,
+    /// All connections at a door count as coming from one address.
+    AddressesMixedUp,
+    /// Connections that have to make room are not closed.
+    DroppedKept,
 }

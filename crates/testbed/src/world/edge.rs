@@ -14,6 +14,7 @@ use mez_core::wire::{FrameHeader, Message, MessageBuffer};
 
 use super::camera::encoded;
 use super::chain::Decoders;
+use super::door::Door;
 use super::past::request_of;
 use super::storage::{KeptLog, Owner};
 use super::{Bug, EdgeId, EdgeSpec, Node, Timer, World};
@@ -45,9 +46,21 @@ pub(super) struct EdgeProcess {
     /// How many frames each of them has been given.
     appended: BTreeMap<CameraName, u64>,
     pub(super) decoders: Decoders,
+    pub(super) door: Door,
 }
 
 impl EdgeProcess {
+    /// Whether a connection has been taken in.
+    pub(super) fn knows(&self, connection: LinkId) -> bool {
+        self.connections.contains_key(&connection)
+    }
+
+    /// A connection is closed from this side.
+    pub(super) fn close(&mut self, now: Instant, connection: LinkId) {
+        self.connections.remove(&connection);
+        self.broker.handle_closed(now, connection);
+    }
+
     /// The broker's wall clock: an anchor and the monotonic clock, as for capture times.
     pub(super) fn wall(&self, now: Instant) -> Timestamp {
         self.anchor.wall_at(now)
@@ -93,6 +106,7 @@ impl World {
             logs: BTreeMap::new(),
             appended: BTreeMap::new(),
             decoders: Decoders::new(),
+            door: Door::new(self.bug),
         });
         self.take_up_logs(index, run);
         for link in self.links_of(index) {
@@ -113,6 +127,7 @@ impl World {
             return;
         }
         self.edges[index].frozen = None;
+        self.lose_visitors(index);
         let kept: Vec<CameraName> = self.edges[index].kept.keys().cloned().collect();
         kept.into_iter().for_each(|camera| self.end_log(&Owner::Edge(index, camera)));
         for link in self.links_of(index) {
@@ -212,13 +227,17 @@ impl World {
 
     pub(super) fn edge_due(&self, index: usize) -> Moment {
         let host = &self.edges[index];
-        let due = host.process.as_ref().and_then(|process| process.broker.poll_timeout());
+        let due = host
+            .process
+            .as_ref()
+            .and_then(|process| process.broker.poll_timeout().into_iter().chain(process.door.due()).min());
         due.map_or(Moment::NEVER, |due| host.clock.moment_of(due))
     }
 
     pub(super) fn edge_timeout(&mut self, index: usize) {
         self.with_edge(index, |process, now| {
             process.broker.handle_timeout(now);
+            process.door.handle_timeout(now);
         });
     }
 
@@ -239,6 +258,7 @@ impl World {
             let Some(output) = process.broker.poll_output() else { break };
             self.on_edge(index, output);
         }
+        self.drain_door(index);
     }
 
     fn on_edge(&mut self, index: usize, output: EdgeOutput) {
@@ -319,10 +339,16 @@ impl World {
         let edge = camera.spec.edge.0;
         let at = self.now;
         match output {
+            LinkOutput::Knocked { connection, owner } => {
+                let Some(camera) = self.owners.get(&owner) else { return };
+                self.knocked(edge, index, *camera, connection);
+            }
             LinkOutput::Accepted { connection, owner } => {
-                let Some(camera) = self.owners.get(&owner).map(|camera| &self.cameras[*camera]) else {
+                let Some(&camera) = self.owners.get(&owner) else { return };
+                if !self.proved(edge, index, camera, connection) {
                     return;
-                };
+                }
+                let camera = &self.cameras[camera];
                 // A certificate is for a name, whoever claims it.
                 let cameras: Vec<CameraPattern> = camera.name.as_str().parse().into_iter().collect();
                 let peer = Peer { identity: camera.identity.clone(), cameras };
@@ -332,7 +358,10 @@ impl World {
                     process.broker.handle_connected(now, connection, peer);
                 });
             }
-            LinkOutput::Message { connection, bytes, .. } => self.edge_hears(edge, connection, &bytes),
+            LinkOutput::Message { connection, bytes, .. } => {
+                self.said(edge, connection);
+                self.edge_hears(edge, connection, &bytes);
+            }
             LinkOutput::FrameOpened { connection, header } => {
                 self.frame_opens(edge, index, connection, &header)
             }
@@ -371,10 +400,8 @@ impl World {
             }
             LinkOutput::Closed { connection, .. } => {
                 self.trace.record(at, What::EdgeClosed { edge, link: connection });
-                self.with_edge(edge, |process, now| {
-                    process.connections.remove(&connection);
-                    process.broker.handle_closed(now, connection);
-                });
+                self.said(edge, connection);
+                self.with_edge(edge, |process, now| process.close(now, connection));
             }
             LinkOutput::Dialled { .. }
             | LinkOutput::DialFailed { .. }

@@ -10,6 +10,7 @@ use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::name::CameraName;
 
+use super::door::{AttackSpec, Step};
 use super::storage::Owner;
 use super::{Action, Node};
 use crate::time::Moment;
@@ -46,6 +47,10 @@ pub(super) enum Event {
     Look { application: usize, subscription: SubscriptionId },
     /// A contract may have been broken by frames that did not come.
     Contract { application: usize, subscription: SubscriptionId },
+    /// An attacker opens a connection.
+    Attack(AttackSpec),
+    /// A visitor goes on.
+    Visit { visitor: usize, attempt: u64, step: Step },
     /// Something that the scenario planned.
     Action(Action),
     /// The checks look around.

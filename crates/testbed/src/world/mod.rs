@@ -21,6 +21,7 @@ mod bug;
 mod camera;
 mod chain;
 mod deliveries;
+mod door;
 mod edge;
 mod events;
 mod fault;
@@ -43,6 +44,8 @@ pub use self::bug::Bug;
 pub use self::camera::CameraCounts;
 use self::camera::CameraHost;
 pub use self::deliveries::Delivered;
+use self::door::Visitor;
+pub use self::door::{AttackSpec, Conduct, VisitorId, VisitorSpec};
 use self::edge::EdgeHost;
 use self::events::{Event, EventQueue};
 pub use self::fault::{Action, Counter, Host};
@@ -108,6 +111,7 @@ pub struct World {
     cameras: Vec<CameraHost>,
     edges: Vec<EdgeHost>,
     applications: Vec<Application>,
+    visitors: Vec<Visitor>,
     /// Nodes to which something happened within this moment.
     touched: VecDeque<Node>,
     /// Which camera a process belongs to.
@@ -168,6 +172,7 @@ impl World {
             cameras: Vec::new(),
             edges: Vec::new(),
             applications: Vec::new(),
+            visitors: Vec::new(),
             touched: VecDeque::new(),
             owners: BTreeMap::new(),
             runs: 0,
@@ -323,6 +328,8 @@ impl World {
             Event::Ready { application, frames } => self.finish_frame(application, frames),
             Event::Look { application, subscription } => self.look(application, subscription),
             Event::Contract { application, subscription } => self.look_at_contract(application, subscription),
+            Event::Attack(spec) => self.attacked(spec),
+            Event::Visit { visitor, attempt, step } => self.visited(visitor, attempt, step),
             Event::Action(action) => self.apply(action),
             Event::Watch => {
                 self.watch();

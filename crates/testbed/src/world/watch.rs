@@ -48,6 +48,7 @@ impl World {
             }
         }
         for index in 0..self.edges.len() {
+            self.watch_door(index);
             let edge = &self.edges[index];
             let Some(process) = &edge.process else { continue };
             let cameras = process.broker.cameras(edge.clock.monotonic(self.now));

@@ -1,4 +1,5 @@
 //! Words for stories: what an application got, in short.
+#![allow(dead_code, reason = "every test uses another part")]
 
 use std::time::Duration;
 

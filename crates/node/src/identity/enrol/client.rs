@@ -14,7 +14,7 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -36,6 +36,10 @@ use crate::ports;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the exchange may take; the server's own limit is 10 s.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Attempts to get through to a server that closes connections because it has too many.
+const ATTEMPTS_MAX: u32 = 5;
+/// The pause after the first of them; every further one is twice as long.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What an enrolment brought.
 #[derive(Clone, Debug)]
@@ -59,7 +63,7 @@ pub async fn enrol(token: &Token, edge: &str, folder: &Path) -> Result<Enrolled,
     let known = ready(folder, token)?;
     let key = KeyPair::generate()?;
 
-    let mut stream = connect(token, edge, host, port).await?;
+    let mut stream = connect_to_busy(token, edge, host, port).await?;
     let authority = {
         let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let found = certificates.iter().find(|certificate| Fingerprint::of(certificate) == token.authority());
@@ -109,6 +113,24 @@ fn ready(folder: &Path, token: &Token) -> Result<bool, EnrolError> {
     Ok(known)
 }
 
+/// [`connect`], again where the server closed the connection before the token was sent: then trying again spends nothing.
+async fn connect_to_busy(
+    token: &Token,
+    edge: &str,
+    host: &str,
+    port: u16,
+) -> Result<TlsStream<TcpStream>, EnrolError> {
+    let mut pause = PAUSE;
+    for _ in 1..ATTEMPTS_MAX {
+        match connect(token, edge, host, port).await {
+            Err(EnrolError::Busy { .. }) => sleep(pause).await,
+            decided => return decided,
+        }
+        pause *= 2;
+    }
+    connect(token, edge, host, port).await
+}
+
 async fn connect(
     token: &Token,
     edge: &str,
@@ -141,14 +163,14 @@ async fn connect(
     let name = ServerName::try_from(EDGE_SERVER_NAME).expect("a constant that is a valid name");
     match timeout(EXCHANGE_TIMEOUT, connector.connect(name, stream)).await {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            Err(EnrolError::Closed { edge: edge.into() })
-        }
-        Ok(Err(error)) => {
-            let why = explain_io(&error).unwrap_or_else(|| error.to_string());
-            Err(EnrolError::Tls { edge: edge.into(), why })
-        }
-        Err(_) => Err(EnrolError::TimedOut { edge: edge.into() }),
+        Ok(Err(error)) => Err(match explain_io(&error) {
+            Some(why) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                EnrolError::Tls { edge: edge.into(), why }
+            }
+            // Nothing is wrong with the server, as far as is known.
+            _ => EnrolError::Busy { edge: edge.into() },
+        }),
+        Err(_) => Err(EnrolError::Silent { edge: edge.into() }),
     }
 }
 
@@ -288,6 +310,26 @@ pub enum EnrolError {
         /// What is wrong.
         why: String,
     },
+    /// The connection ended before the token was sent, several times.
+    #[error(
+        "{edge} closed the connection before the token was sent, {ATTEMPTS_MAX} times; the token is still good. Either it has too many \
+         connections, and then its log names the addresses that hold them; or what listens there is no enrolment. Try again in a minute, \
+         or from another address"
+    )]
+    Busy {
+        /// Where.
+        edge: String,
+    },
+    /// It was too slow before the token was sent.
+    #[error(
+        "{edge} took the connection and did not answer within {} s; the token was not sent and is still good. Its host may be \
+         overloaded, or what listens there is no enrolment: check the address, and try again",
+        EXCHANGE_TIMEOUT.as_secs()
+    )]
+    Silent {
+        /// Where.
+        edge: String,
+    },
     /// It took too long.
     #[error(
         "{edge} did not answer in time; try again, and make another token if this one then counts as used"
@@ -298,7 +340,7 @@ pub enum EnrolError {
     },
     /// The connection ended early.
     #[error(
-        "{edge} closed the connection before it gave a certificate; it may be busy: try again in a few seconds, and \
+        "{edge} closed the connection after the token was sent and before it gave a certificate; try again in a few seconds, and \
          make another token if this one then counts as used"
     )]
     Closed {

@@ -14,7 +14,7 @@ mod server;
 
 pub use blocking::{RunningEnrolment, ServeError, enrol_blocking};
 pub use client::{EnrolError, Enrolled, enrol};
-pub use server::{EnrolmentLimits, EnrolmentServer};
+pub use server::EnrolmentServer;
 
 use std::io;
 

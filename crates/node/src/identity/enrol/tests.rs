@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use mez_core::admission::Limits;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -34,11 +35,11 @@ struct Served {
 
 impl Served {
     async fn start() -> Self {
-        let limits = EnrolmentLimits { connections_per_address_max: 8, ..Default::default() };
-        Self::start_with(TemporarySite::create(&"harbour".parse().unwrap()).unwrap(), limits).await
+        Self::start_with(Limits::default()).await
     }
 
-    async fn start_with(site: TemporarySite, limits: EnrolmentLimits) -> Self {
+    async fn start_with(limits: Limits) -> Self {
+        let site = TemporarySite::create(&"harbour".parse().unwrap()).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -319,42 +320,72 @@ async fn an_endless_request_is_cut_off_and_the_server_goes_on() {
 }
 
 #[tokio::test]
-async fn silent_clients_hold_their_places_only_for_the_time_limit() {
-    let site = TemporarySite::create(&"harbour".parse().unwrap()).unwrap();
-    let limits = EnrolmentLimits {
-        connections_max: 2,
-        connections_per_address_max: 2,
-        timeout: Duration::from_millis(300),
-        ..Default::default()
-    };
-    let served = Served::start_with(site, limits).await;
+async fn a_client_is_closed_that_says_nothing_or_no_whole_request_in_time() {
+    let limit = Duration::from_millis(300);
+    let served = Served::start_with(Limits {
+        silence_time_max: limit,
+        handshake_time_max: limit,
+        ..Limits::default()
+    })
+    .await;
     let mut silent = TcpStream::connect(served.address).await.unwrap();
-    let _slow = served.connect_raw().await;
-    // Both places are taken; this one waits in the kernel's queue until they are given up.
-    let (_top, folder) = new_folder();
-    served.enrol(&served.token("camera/dock"), &folder).await.unwrap();
+    let mut half = served.connect_raw().await;
+    half.write_all(&[0, 0]).await.unwrap();
     assert_eq!(silent.read(&mut [0]).await.unwrap(), 0, "the silent one was not closed");
+    assert_eq!(half.read(&mut [0]).await.unwrap_or(0), 0, "the one with half a request was not closed");
 }
 
 #[tokio::test]
-async fn one_address_cannot_take_every_place() {
-    let site = TemporarySite::create(&"harbour".parse().unwrap()).unwrap();
-    let limits = EnrolmentLimits { connections_max: 3, connections_per_address_max: 2, ..Default::default() };
-    let served = Served::start_with(site, limits).await;
-    let _held = (served.connect_raw().await, served.connect_raw().await);
-    let mut third = TcpStream::connect(served.address).await.unwrap();
-    assert_eq!(third.read(&mut [0]).await.unwrap_or(0), 0, "the third was served");
+async fn the_oldest_of_the_address_that_holds_the_most_makes_room() {
+    let limits = Limits { strangers_max: 4, strangers_of_address_max: 3, ..Limits::default() };
+    let served = Served::start_with(limits).await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(served.connect_raw().await);
+    }
     // 127.0.0.2 is another address of the same loopback.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
-    let other = socket.connect(served.address).await.unwrap();
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(served.site.keys().authority().clone()).unwrap();
-    let config =
-        rustls::ClientConfig::builder_with_provider(provider()).with_protocol_versions(TLS13).unwrap();
-    let config = hardened_client(config.with_root_certificates(roots).with_no_client_auth(), ALPN_ENROL);
-    let name = rustls::pki_types::ServerName::try_from(EDGE_SERVER_NAME).unwrap();
-    TlsConnector::from(Arc::new(config)).connect(name, other).await.unwrap();
+    let mut other = socket.connect(served.address).await.unwrap();
+    // Neither the newest of the same address nor one of another is closed: the oldest is.
+    let (_top, folder) = new_folder();
+    served.enrol(&served.token("camera/dock"), &folder).await.unwrap();
+    assert_eq!(held[0].read(&mut [0]).await.unwrap_or(0), 0);
+    for kept in &mut held[1..] {
+        kept.write_all(b"\0\0\0\x02{}").await.unwrap();
+    }
+    other.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    assert!(other.read(&mut [0]).await.unwrap() > 0, "it is told what is wrong, so it was served");
+}
+
+/// What stands between a device and its server closes the first connections, as a server does that has too many.
+async fn closes_first(times: usize, server: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for _ in 0..times {
+            drop(listener.accept().await.unwrap());
+        }
+        let mut device = listener.accept().await.unwrap().0;
+        let mut server = TcpStream::connect(server).await.unwrap();
+        let _ = tokio::io::copy_bidirectional(&mut device, &mut server).await;
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_device_tries_again_where_nothing_is_spent_by_it_and_says_so_where_that_does_not_help() {
+    let served = Served::start().await;
+    let (_top, folder) = new_folder();
+    let token = served.token("camera/dock");
+    let busy = closes_first(usize::MAX, served.address).await;
+    let error = enrol(&token, &busy.to_string(), &folder).await.unwrap_err();
+    assert!(matches!(error, EnrolError::Busy { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("the token is still good") && text.contains("Try again in a minute"), "{text}");
+    // So it is.
+    let busy = closes_first(3, served.address).await;
+    enrol(&token, &busy.to_string(), &folder).await.unwrap();
 }
 
 #[tokio::test]

@@ -359,7 +359,7 @@ async fn tonics_client_is_admitted_and_a_stalled_one_holds_up_nobody() {
     let endpoint = tonic::transport::Endpoint::from_shared(format!("https://{address}")).unwrap();
     let endpoint = endpoint.tls_config(tonic_client_config(&app)).unwrap();
     let dial = tokio::spawn(async move { endpoint.connect().await });
-    let stream = incoming.next().await.unwrap().unwrap();
+    let stream = incoming.next().await.unwrap().unwrap().stream;
     let certificates = stream.get_ref().1.peer_certificates().unwrap();
     assert_eq!(peer_identity(certificates, site.keys().site()).unwrap(), *app.identity());
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(ALPN_GRPC));

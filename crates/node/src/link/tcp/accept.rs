@@ -16,6 +16,7 @@ use tracing::debug;
 
 use super::{ReadRecordError, put_head, put_records, read_head};
 use crate::clock::monotonic_now;
+use crate::identity::door::{Pass, Said};
 use crate::link::accept::report_progress;
 use crate::link::{CLOSE_TIME_MAX, Command, CommandSender, EdgeEvent, received};
 use crate::memory::buffer;
@@ -26,6 +27,7 @@ pub(in crate::link) async fn serve(
     stream: TlsStream<TcpStream>,
     peer: Peer,
     events: mpsc::Sender<EdgeEvent>,
+    pass: Pass,
 ) {
     let (commands, receiver) = CommandSender::channel();
     // A connection that is gone already has no address any more.
@@ -35,16 +37,19 @@ pub(in crate::link) async fn serve(
     }
     let (reader, mut writer) = split(stream);
     let (stop, stopped) = mpsc::channel(ARRIVING_FRAMES_MAX);
+    let (said, dropped) = pass.until_said();
     let mut receiver_of_frames = Receiver {
         link,
         events: &events,
         stop,
         reader,
         messages: MessageBuffer::default(),
+        said,
         frames: BTreeMap::new(),
         newest_stream: 0,
     };
     let reason = tokio::select! {
+        dropped = dropped => dropped.to_string(),
         reason = write(receiver, stopped, &mut writer) => reason,
         reason = receiver_of_frames.run() => reason,
     };
@@ -106,6 +111,8 @@ struct Receiver<'a, R> {
     stop: mpsc::Sender<u32>,
     reader: R,
     messages: MessageBuffer,
+    /// To be told of the first message.
+    said: Said,
     frames: BTreeMap<u32, Arriving>,
     newest_stream: u32,
 }
@@ -160,7 +167,10 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
         self.messages.push(content);
         loop {
             match self.messages.next() {
-                Ok(Some(message)) => self.tell(EdgeEvent::Message(self.link, message)).await?,
+                Ok(Some(message)) => {
+                    self.said.tell();
+                    self.tell(EdgeEvent::Message(self.link, message)).await?;
+                }
                 Ok(None) => return Ok(()),
                 Err(error) => {
                     self.tell(EdgeEvent::ProtocolError(self.link, error.to_string())).await?;

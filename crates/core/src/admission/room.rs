@@ -1,0 +1,120 @@
+//! One room: places, and who loses one when there are too few.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::{Address, DropReason, Dropped, Stage, Ticket};
+use crate::units::Instant;
+
+/// A connection in a room.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) address: Address,
+    pub(super) stage: Stage,
+    /// When its stage is over.
+    pub(super) due: Instant,
+    /// When its handshake has to be done.
+    pub(super) handshake_due: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct Room {
+    places_max: usize,
+    places_of_address_max: usize,
+    places: BTreeMap<Ticket, Waiting>,
+    /// The same by address. Tickets are in the order of arrival.
+    addresses: BTreeMap<Address, BTreeSet<Ticket>>,
+    /// The same by when their stage is over.
+    dues: BTreeSet<(Instant, Ticket)>,
+}
+
+impl Room {
+    pub(super) fn new(places_max: usize, places_of_address_max: usize) -> Self {
+        Self {
+            places_max: places_max.max(1),
+            places_of_address_max: places_of_address_max.max(1),
+            places: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            dues: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn get(&self, ticket: Ticket) -> Option<&Waiting> {
+        self.places.get(&ticket)
+    }
+
+    /// The first byte of a connection came.
+    pub(super) fn hear(&mut self, ticket: Ticket) {
+        if let Some(waiting) = self.places.get_mut(&ticket) {
+            self.dues.remove(&(waiting.due, ticket));
+            (waiting.stage, waiting.due) = (Stage::Handshake, waiting.handshake_due);
+            self.dues.insert((waiting.due, ticket));
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.dues.first().map(|(due, _)| *due)
+    }
+
+    /// Takes a connection in. Gives the one that had to go for it.
+    pub(super) fn enter(&mut self, ticket: Ticket, waiting: Waiting) -> Option<Dropped> {
+        let of_address = self.addresses.get(&waiting.address).map_or(0, BTreeSet::len);
+        let dropped = if of_address >= self.places_of_address_max {
+            self.drop_oldest(waiting.address, DropReason::Crowded)
+        } else if self.places.len() >= self.places_max {
+            self.make_room(Some(waiting.address), DropReason::Crowded)
+        } else {
+            None
+        };
+        self.places.insert(ticket, waiting);
+        self.dues.insert((waiting.due, ticket));
+        self.addresses.entry(waiting.address).or_default().insert(ticket);
+        dropped
+    }
+
+    /// Drops the oldest connection of the address that holds the most, with the one that `comes`; of several such addresses, of the one
+    /// that has been there for longest.
+    pub(super) fn make_room(&mut self, comes: Option<Address>, reason: DropReason) -> Option<Dropped> {
+        let held = |(address, tickets): &(&Address, &BTreeSet<Ticket>)| {
+            (tickets.len() + usize::from(comes == Some(**address)), Reverse(tickets.first().copied()))
+        };
+        let address = *self.addresses.iter().max_by_key(held)?.0;
+        self.drop_oldest(address, reason)
+    }
+
+    fn drop_oldest(&mut self, address: Address, reason: DropReason) -> Option<Dropped> {
+        let ticket = *self.addresses.get(&address)?.first()?;
+        let Waiting { address, stage, .. } = self.leave(ticket)?;
+        Some(Dropped { ticket, address, stage, reason })
+    }
+
+    pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waiting> {
+        let waiting = self.places.remove(&ticket)?;
+        self.dues.remove(&(waiting.due, ticket));
+        if let Some(tickets) = self.addresses.get_mut(&waiting.address) {
+            tickets.remove(&ticket);
+            if tickets.is_empty() {
+                self.addresses.remove(&waiting.address);
+            }
+        }
+        debug_assert_eq!(self.places.len(), self.dues.len());
+        Some(waiting)
+    }
+
+    /// Drops whoever has taken too long. `limit` is the time of a stage, for the reason.
+    pub(super) fn expire(&mut self, now: Instant, limit: impl Fn(Stage) -> Duration) -> Vec<Dropped> {
+        let mut dropped = Vec::new();
+        while let Some((due, ticket)) = self.dues.first().copied()
+            && due <= now
+            && let Some(Waiting { address, stage, .. }) = self.leave(ticket)
+        {
+            dropped.push(Dropped { ticket, address, stage, reason: DropReason::TooSlow(limit(stage)) });
+        }
+        dropped
+    }
+}

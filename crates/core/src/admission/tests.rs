@@ -1,0 +1,256 @@
+//! Stories of one port, and what holds whatever comes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn address(last: u8) -> Address {
+    IpAddr::from([10, 0, 0, last]).into()
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::from_nanos(millis * 1_000_000)
+}
+
+fn outputs(admission: &mut Admission) -> Vec<Dropped> {
+    std::iter::from_fn(|| admission.poll_output()).collect()
+}
+
+/// A client that takes a hundred milliseconds for its handshake, while an attacker opens a connection every millisecond.
+#[test]
+fn a_thousand_of_one_address_hurt_nobody_of_another() {
+    let mut admission = Admission::new(Limits::default());
+    let attackers: Vec<Ticket> = (0..1000).map(|n| admission.handle_arrived(at(n), address(66))).collect();
+    let dropped = outputs(&mut admission);
+    // The oldest made room, and the newest have kept their places.
+    assert_eq!(dropped.len(), 1000 - STRANGERS_OF_ADDRESS_MAX);
+    assert!(dropped.iter().zip(&attackers).all(|(dropped, ticket)| dropped.ticket == *ticket));
+
+    let honest = admission.handle_arrived(at(1000), address(1));
+    admission.handle_heard(honest);
+    for n in 1000..1100 {
+        admission.handle_arrived(at(n), address(66));
+    }
+    assert!(outputs(&mut admission).iter().all(|dropped| dropped.address == address(66)));
+    admission.handle_authenticated(at(1100), honest);
+    assert_eq!((admission.holds(honest), admission.prefaces()), (true, 1));
+}
+
+#[test]
+fn a_client_behind_the_address_of_an_attacker_still_gets_in() {
+    let mut admission = Admission::new(Limits::default());
+    for n in 0..1000 {
+        admission.handle_arrived(at(n), address(66));
+    }
+    let honest = admission.handle_arrived(at(1000), address(66));
+    // As long as fewer come after it than its address has places.
+    for n in 0..STRANGERS_OF_ADDRESS_MAX as u64 - 1 {
+        admission.handle_arrived(at(1000 + n), address(66));
+    }
+    assert!(admission.holds(honest));
+    admission.handle_arrived(at(2000), address(66));
+    assert!(!admission.holds(honest));
+}
+
+#[test]
+fn many_addresses_with_one_connection_each_give_way_in_their_order() {
+    let limits = Limits { strangers_max: 4, ..Limits::default() };
+    let mut admission = Admission::new(limits);
+    let tickets: Vec<Ticket> =
+        (0..6).map(|n| admission.handle_arrived(at(u64::from(n)), address(n))).collect();
+    let dropped: Vec<Ticket> = outputs(&mut admission).iter().map(|dropped| dropped.ticket).collect();
+    assert_eq!(dropped, tickets[..2]);
+    // One that comes a second time has the most then, and gives way itself.
+    admission.handle_arrived(at(7), address(5));
+    assert_eq!(outputs(&mut admission)[0].ticket, tickets[5]);
+}
+
+#[test]
+fn every_stage_ends_and_bytes_that_dribble_buy_no_time() {
+    let mut admission = Admission::new(Limits::default());
+    let silent = admission.handle_arrived(at(0), address(1));
+    let slow = admission.handle_arrived(at(0), address(2));
+    let half = admission.handle_arrived(at(0), address(3));
+    admission.handle_heard(slow);
+    admission.handle_authenticated(at(1000), half);
+    for (now, ticket, text) in [
+        (2000, silent, "it said nothing within 2s"),
+        (5000, slow, "it did not finish its handshake within 5s"),
+        (6000, half, "it proved who it is, but did not say a whole first message within 5s"),
+    ] {
+        assert_eq!(admission.poll_timeout(), Some(at(now)));
+        admission.handle_heard(slow);
+        admission.handle_timeout(at(now - 1));
+        assert_eq!(outputs(&mut admission), []);
+        admission.handle_timeout(at(now));
+        let dropped = outputs(&mut admission);
+        assert_eq!((dropped.len(), dropped[0].ticket, dropped[0].to_string().as_str()), (1, ticket, text));
+    }
+    assert_eq!((admission.poll_timeout(), admission.strangers(), admission.prefaces()), (None, 0, 0));
+}
+
+#[test]
+fn whoever_is_admitted_takes_no_place_and_is_never_dropped() {
+    let mut admission = Admission::new(Limits::default());
+    for n in 0..1000 {
+        let ticket = admission.handle_arrived(at(n), address(1));
+        admission.handle_heard(ticket);
+        admission.handle_authenticated(at(n), ticket);
+        admission.handle_left(ticket);
+    }
+    admission.handle_timeout(at(1_000_000));
+    assert_eq!(outputs(&mut admission), []);
+}
+
+#[test]
+fn without_file_descriptors_strangers_go_first() {
+    let mut admission = Admission::new(Limits::default());
+    assert!(!admission.handle_no_descriptor());
+    let half = admission.handle_arrived(at(0), address(1));
+    admission.handle_authenticated(at(0), half);
+    let attacker = admission.handle_arrived(at(1), address(66));
+    assert!(admission.handle_no_descriptor() && admission.handle_no_descriptor());
+    let dropped: Vec<_> = outputs(&mut admission).iter().map(|d| (d.ticket, d.reason)).collect();
+    assert_eq!(dropped, [(attacker, DropReason::NoDescriptor), (half, DropReason::NoDescriptor)]);
+}
+
+#[test]
+fn few_file_descriptors_are_never_taken_by_strangers() {
+    for descriptors in [16, 256, 1024, 4096, u64::MAX] {
+        let limits = Limits::default().within(descriptors);
+        let most = (limits.strangers_max + limits.prefaces_max) as u64;
+        assert!(most <= (descriptors / DESCRIPTORS_PART).max(4), "{descriptors}: {limits:?}");
+        assert!(limits.strangers_of_address_max >= 1 && limits.prefaces_of_address_max >= 1);
+    }
+    assert_eq!(Limits::default().within(4096), Limits::default());
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Arrive(u8),
+    Hear(usize),
+    Authenticate(usize),
+    Leave(usize),
+    NoDescriptor,
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => prop_oneof![Just(66), Just(66), Just(66), 0_u8..8].prop_map(Step::Arrive),
+        2 => (0_usize..40).prop_map(Step::Hear),
+        2 => (0_usize..40).prop_map(Step::Authenticate),
+        1 => (0_usize..40).prop_map(Step::Leave),
+        1 => Just(Step::NoDescriptor),
+        1 => (0_u64..3000).prop_map(Step::Wait),
+    ]
+}
+
+/// What a bystander knows of the connections that wait: address, stage, when they came and when they were authenticated.
+type Known = BTreeMap<Ticket, (Address, Stage, u64, u64)>;
+
+fn held(known: &Known, preface: bool) -> BTreeMap<Address, usize> {
+    let mut held = BTreeMap::new();
+    for (address, stage, ..) in known.values() {
+        if (*stage == Stage::Preface) == preface {
+            *held.entry(*address).or_default() += 1;
+        }
+    }
+    held
+}
+
+proptest! {
+    /// Whatever comes: the rooms keep their bounds; only the oldest of an address that holds the most makes room; everybody
+    /// who is too slow goes, nobody else does, and each goes once.
+    #[test]
+    fn rooms_are_bounded_and_fair(steps in proptest::collection::vec(step(), 1..400)) {
+        let limits = Limits {
+            strangers_max: 12,
+            strangers_of_address_max: 8,
+            prefaces_max: 6,
+            prefaces_of_address_max: 4,
+            ..Limits::default()
+        };
+        let mut admission = Admission::new(limits);
+        let (mut known, mut now) = (Known::new(), 0);
+        for step in steps {
+            let nth = |index: usize| known.keys().nth(index).copied();
+            let mut came = None;
+            match step {
+                Step::Arrive(from) => {
+                    let ticket = admission.handle_arrived(at(now), address(from));
+                    came = Some(ticket);
+                    known.insert(ticket, (address(from), Stage::Silent, now, 0));
+                }
+                Step::Hear(index) => if let Some(ticket) = nth(index) {
+                    admission.handle_heard(ticket);
+                    let stage = &mut known.get_mut(&ticket).unwrap().1;
+                    *stage = (*stage).max(Stage::Handshake);
+                },
+                Step::Authenticate(index) => if let Some(ticket) = nth(index) {
+                    admission.handle_authenticated(at(now), ticket);
+                    let entry = known.get_mut(&ticket).unwrap();
+                    if entry.1 != Stage::Preface {
+                        came = Some(ticket);
+                        (entry.1, entry.3) = (Stage::Preface, now);
+                    }
+                },
+                Step::Leave(index) => if let Some(ticket) = nth(index) {
+                    admission.handle_left(ticket);
+                    known.remove(&ticket);
+                },
+                Step::NoDescriptor => {
+                    prop_assert_eq!(admission.handle_no_descriptor(), !known.is_empty());
+                }
+                Step::Wait(millis) => {
+                    now += millis;
+                    admission.handle_timeout(at(now));
+                }
+            }
+            for dropped in outputs(&mut admission) {
+                let (from, stage, arrived, authenticated) = known[&dropped.ticket];
+                prop_assert_eq!((from, stage), (dropped.address, dropped.stage));
+                let preface = stage == Stage::Preface;
+                match dropped.reason {
+                    DropReason::TooSlow(limit) => {
+                        let since = if preface { authenticated } else { arrived };
+                        prop_assert!(now - since >= limit.as_millis() as u64);
+                    }
+                    DropReason::Crowded | DropReason::NoDescriptor => {
+                        prop_assert!(came != Some(dropped.ticket), "who comes gets a place");
+                        let held = held(&known, preface);
+                        let share = if preface { limits.prefaces_of_address_max } else { limits.strangers_of_address_max };
+                        let own_share_is_full = came.is_some_and(|ticket| known[&ticket].0 == from) && held[&from] > share;
+                        prop_assert!(own_share_is_full || held[&from] == *held.values().max().unwrap());
+                        let older = known.iter().find(|(ticket, (address, stage, ..))| {
+                            *address == from && (*stage == Stage::Preface) == preface && Some(**ticket) != came
+                        });
+                        prop_assert_eq!(*older.unwrap().0, dropped.ticket);
+                    }
+                }
+                known.remove(&dropped.ticket);
+            }
+            let (strangers, prefaces) = (held(&known, false), held(&known, true));
+            prop_assert_eq!(admission.strangers(), strangers.values().sum::<usize>());
+            prop_assert_eq!(admission.prefaces(), prefaces.values().sum::<usize>());
+            prop_assert!(admission.strangers() <= limits.strangers_max);
+            prop_assert!(admission.prefaces() <= limits.prefaces_max);
+            prop_assert!(strangers.values().all(|held| *held <= limits.strangers_of_address_max));
+            prop_assert!(prefaces.values().all(|held| *held <= limits.prefaces_of_address_max));
+            for (ticket, (_, stage, arrived, authenticated)) in &known {
+                prop_assert!(admission.holds(*ticket));
+                let until = match stage {
+                    Stage::Silent => arrived + 2000,
+                    Stage::Handshake => arrived + 5000,
+                    Stage::Preface => authenticated + 5000,
+                };
+                prop_assert_eq!(admission.due(*ticket), Some(at(until)));
+            }
+            let due = known.keys().filter_map(|ticket| admission.due(*ticket)).min();
+            prop_assert_eq!(admission.poll_timeout(), due);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Turns at work that a stranger can make expensive, such as the signatures of a handshake.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::Address;
+
+/// Gives turns, so many at once. Addresses take turns with each other, and those of one address come in their order: a thousand
+/// handshakes of one address delay another address by one of them.
+///
+/// Whoever asks is named by a number of its own. It holds as many entries as there are connections that ask, which their rooms bound.
+#[derive(Debug)]
+pub struct Turns {
+    at_once_max: usize,
+    given: usize,
+    /// Who waits, by address.
+    waiting: BTreeMap<Address, VecDeque<u64>>,
+    /// Addresses of which somebody waits; the first is next.
+    order: VecDeque<Address>,
+}
+
+impl Turns {
+    /// Nobody waits. At most `at_once_max` have a turn at the same time.
+    pub const fn new(at_once_max: usize) -> Self {
+        Self { at_once_max, given: 0, waiting: BTreeMap::new(), order: VecDeque::new() }
+    }
+
+    /// Somebody asks for a turn; [`Turns::poll_turn`] gives it.
+    pub fn ask(&mut self, address: Address, asker: u64) {
+        let queue = self.waiting.entry(address).or_default();
+        if queue.is_empty() {
+            self.order.push_back(address);
+        }
+        queue.push_back(asker);
+    }
+
+    /// Somebody who waits for a turn does not want it any more. False if it did not wait.
+    pub fn withdraw(&mut self, address: Address, asker: u64) -> bool {
+        let Some(queue) = self.waiting.get_mut(&address) else { return false };
+        let Some(place) = queue.iter().position(|waiting| *waiting == asker) else { return false };
+        queue.remove(place);
+        if queue.is_empty() {
+            self.waiting.remove(&address);
+            self.order.retain(|other| *other != address);
+        }
+        true
+    }
+
+    /// A turn is over.
+    pub fn end(&mut self) {
+        debug_assert!(self.given > 0, "a turn ends that nobody had");
+        self.given = self.given.saturating_sub(1);
+    }
+
+    /// Who has a turn now, if one is free and somebody waits.
+    pub fn poll_turn(&mut self) -> Option<u64> {
+        if self.given >= self.at_once_max {
+            return None;
+        }
+        let address = self.order.pop_front()?;
+        let queue = self.waiting.get_mut(&address)?;
+        let asker = queue.pop_front()?;
+        if queue.is_empty() {
+            self.waiting.remove(&address);
+        } else {
+            self.order.push_back(address);
+        }
+        self.given += 1;
+        Some(asker)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    fn address(last: u8) -> Address {
+        IpAddr::from([10, 0, 0, last]).into()
+    }
+
+    #[test]
+    fn addresses_take_turns_whatever_one_of_them_asks() {
+        let mut turns = Turns::new(1);
+        for asker in 0..1000 {
+            turns.ask(address(1), asker);
+        }
+        assert_eq!(turns.poll_turn(), Some(0));
+        turns.ask(address(2), 5000);
+        assert_eq!(turns.poll_turn(), None, "one at once");
+        turns.end();
+        // The address that has asked for a thousand gets one more at most before the other.
+        assert_eq!(turns.poll_turn(), Some(1));
+        turns.end();
+        assert_eq!(turns.poll_turn(), Some(5000));
+        turns.end();
+        assert_eq!(turns.poll_turn(), Some(2));
+    }
+
+    #[test]
+    fn whoever_withdraws_is_passed_over_and_leaves_nothing_behind() {
+        let mut turns = Turns::new(2);
+        turns.ask(address(1), 1);
+        turns.ask(address(2), 2);
+        turns.ask(address(2), 3);
+        assert!(turns.withdraw(address(1), 1));
+        assert!(!turns.withdraw(address(1), 1));
+        assert!(turns.withdraw(address(2), 2));
+        assert_eq!((turns.poll_turn(), turns.poll_turn()), (Some(3), None));
+        assert!(!turns.withdraw(address(2), 3), "it has its turn already");
+        assert!(turns.waiting.is_empty() && turns.order.is_empty());
+    }
+}

@@ -1,0 +1,26 @@
+//! How many files and connections this process may have open.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// With so many, every port can have all its places; more are asked for nowhere.
+const WANTED: u64 = 4096;
+
+/// How many there may be.
+pub fn max() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Asks for enough, as far as whoever runs this allows: 1,024 is the usual beginning, and allowed are usually many more.
+pub fn raise() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = WANTED.min(maximum.unwrap_or(u64::MAX));
+    if current.is_some_and(|current| current < wanted) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
+    }
+    if max() < WANTED {
+        tracing::info!(
+            descriptors = max(),
+            "this process may open few files, so fewer clients may connect at once; raise it: ulimit -n {WANTED}"
+        );
+    }
+}
