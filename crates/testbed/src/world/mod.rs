@@ -28,6 +28,7 @@ mod medium;
 mod past;
 mod spec;
 mod storage;
+mod thief;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};

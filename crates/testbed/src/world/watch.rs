@@ -27,7 +27,7 @@ const DEMAND_MAX: Duration = secs(1);
 const REFUSED_MAX: Duration = secs(6);
 /// What is left of a process that is gone without a word is gone after this: the edge gives the connection up, and
 /// the refused camera tries again.
-const RIVAL_MAX: Duration = secs(16);
+pub(super) const RIVAL_MAX: Duration = secs(16);
 /// Dials that one process may have under way, and connections that it may have open.
 const DIALS_MAX: usize = 8;
 /// Connections of one process that may be open at the camera.
@@ -86,10 +86,11 @@ impl World {
 
     /// When a camera's path has last been touched by anything that it may have to recover from.
     pub(super) fn quiet_since(&self, camera: usize) -> Moment {
+        let robbed = if self.is_robbed(camera) { self.now } else { self.cameras[camera].robbed_until };
         let camera = &self.cameras[camera];
         let refused = camera.refused.map_or(Moment::START, |refused| refused + REFUSED_MAX);
         let rivals = if camera.rivals { camera.disturbed + RIVAL_MAX } else { Moment::START };
-        camera.disturbed.max(refused).max(rivals)
+        camera.disturbed.max(refused).max(rivals).max(robbed)
     }
 
     /// How many live subscriptions want a camera.

@@ -1,4 +1,6 @@
-//! Words for stories: what an application got, in short.
+//! Words for stories: what an application got, in short. Each file of stories uses some of them.
+
+#![allow(dead_code, reason = "each file of stories uses some of them")]
 
 use std::time::Duration;
 

@@ -71,6 +71,10 @@ pub(super) struct CameraHost {
     pub(super) rivals: bool,
     /// It is such a process itself.
     pub(super) is_rival: bool,
+    /// It is a thief of this camera's identity.
+    pub(super) robs: Option<usize>,
+    /// A thief of its identity went without being heard, or the edge was told to believe none of its starts: until then nothing is promised.
+    pub(super) robbed_until: Moment,
     pub(super) timer: Timer,
     pub(super) process: Option<CameraProcess>,
     pub(super) random: Random,
@@ -80,7 +84,7 @@ pub(super) struct CameraHost {
     pub(super) kept: Option<KeptLog>,
     counts: CameraCounts,
     /// The counter on the disk.
-    persisted: u64,
+    pub(super) persisted: u64,
 }
 
 pub(super) struct CameraProcess {
@@ -281,6 +285,8 @@ impl World {
             refused: None,
             rivals: false,
             is_rival: false,
+            robs: None,
+            robbed_until: Moment::START,
             timer: Timer::new(),
             process: None,
             random,
