@@ -22,14 +22,15 @@ use super::quic::{
     endpoint, transport_config, write_message,
 };
 use super::sent::SentBytes;
-use super::{Command, CommandSender, EdgeEvent, received, tcp};
+use super::{Command, CommandSender, EdgeEvent, Shown, received, tcp};
 use crate::clock::monotonic_now;
 use crate::identity::accept::{SLOW_HANDSHAKE, TlsIncoming};
+use crate::identity::certificate::CertificateFacts;
 use crate::identity::explain::explain_quic;
 use crate::identity::name::{Identity, SiteName};
 use crate::identity::refusals::Refusals;
 use crate::identity::tls::{TlsConfigError, link_server_config, quic_server_config};
-use crate::identity::{Credentials, peer_identity};
+use crate::identity::{Credentials, Fingerprint, peer_identity};
 use crate::memory::buffer;
 use crate::ports::bind_remedy;
 
@@ -126,10 +127,10 @@ pub(crate) fn listen(
                     Err(_) => return refused(SLOW_HANDSHAKE),
                 };
                 drop(permit);
-                match identity_of(&connection, &site) {
-                    Ok(identity) => {
+                match shown_on(&connection, &site) {
+                    Ok(shown) => {
                         let link = LinkId(links.fetch_add(1, Ordering::Relaxed));
-                        serve(link, connection, peer_of(&identity), events).await;
+                        serve(link, connection, shown, events).await;
                     }
                     Err(reason) => {
                         refused(&reason);
@@ -184,13 +185,10 @@ async fn accept_tcp(
             else => return,
         };
         let chain = stream.get_ref().1.peer_certificates();
-        let identity = chain
-            .ok_or_else(|| "no certificate was shown".to_owned())
-            .and_then(|chain| peer_identity(chain, &site).map_err(|error| error.to_string()));
-        match identity {
-            Ok(identity) if tcp::prepare(stream.get_ref().0).is_ok() => {
+        match shown(chain.unwrap_or_default(), &site) {
+            Ok(shown) if tcp::prepare(stream.get_ref().0).is_ok() => {
                 let link = LinkId(links.fetch_add(1, Ordering::Relaxed));
-                connections.spawn(tcp::serve_edge(link, stream, peer_of(&identity), events.clone()));
+                connections.spawn(tcp::serve_edge(link, stream, shown, events.clone()));
             }
             Ok(_) => {}
             Err(reason) => info!(reason, "refused a connection"),
@@ -198,11 +196,18 @@ async fn accept_tcp(
     }
 }
 
-fn identity_of(connection: &Connection, site: &SiteName) -> Result<Identity, String> {
+fn shown_on(connection: &Connection, site: &SiteName) -> Result<Shown, String> {
     let chain =
         connection.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
-    let chain = chain.ok_or("no certificate was shown")?;
-    peer_identity(&chain, site).map_err(|error| error.to_string())
+    shown(&chain.unwrap_or_default(), site)
+}
+
+/// Whom the certificates of a connection are of, its own first.
+fn shown(chain: &[CertificateDer<'_>], site: &SiteName) -> Result<Shown, String> {
+    let own = chain.first().ok_or("no certificate was shown")?;
+    let identity = peer_identity(chain, site).map_err(|error| error.to_string())?;
+    let serial = CertificateFacts::read(own).map_err(|error| error.to_string())?.serial;
+    Ok(Shown { peer: peer_of(&identity), serial, fingerprint: Fingerprint::of(own) })
 }
 
 /// A camera host may publish the camera of its name and every camera below it.
@@ -212,14 +217,14 @@ fn peer_of(identity: &Identity) -> Peer {
 }
 
 /// Serves a connection until it ends.
-async fn serve(link: LinkId, connection: Connection, peer: Peer, events: mpsc::Sender<EdgeEvent>) {
+async fn serve(link: LinkId, connection: Connection, shown: Shown, events: mpsc::Sender<EdgeEvent>) {
     let (commands, mut receiver) = CommandSender::channel();
     let control = tokio::time::timeout(HANDSHAKE_TIME_MAX, connection.accept_bi()).await;
     let Ok(Ok((mut control, messages))) = control else {
         return connection.close(CLOSE_PROTOCOL, b"no control stream was opened");
     };
     let from = connection.remote_address().ip();
-    if events.send(EdgeEvent::Connected(link, peer, from, commands)).await.is_err() {
+    if events.send(EdgeEvent::Connected(link, shown, from, commands)).await.is_err() {
         return;
     }
     let mut reader = MessageReader::new(messages);

@@ -10,7 +10,7 @@ use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{Hello, Message};
 
 use super::storage::Owner;
-use super::watch::RIVAL_MAX;
+use super::watch::{RIVAL_MAX, queue_time};
 use super::{Bug, CameraId, Counter, Node, World};
 use crate::link::Side;
 use crate::time::secs;
@@ -45,9 +45,10 @@ impl World {
             self.links[link].link.close(self.now, Side::Camera, connection);
         }
         self.end_log(&Owner::Camera(index));
-        if !self.is_heard(index) {
-            self.cameras[of].robbed_until = self.now + RIVAL_MAX;
-        }
+        // What was under way goes before the word that it is gone.
+        let (spec, heard) = (self.links[link].link.spec(), self.is_heard(index));
+        let told = if heard { (queue_time(&spec) + self.service_time(index)) * 2 } else { RIVAL_MAX };
+        self.cameras[of].robbed_until = self.now + told;
         self.disturb(index);
         self.touch(Node::Link(link));
     }
@@ -69,7 +70,9 @@ impl World {
     pub(super) fn may_be_refused(&self, index: usize) -> bool {
         let host = &self.cameras[index];
         let has_thieves = self.cameras.iter().any(|other| other.robs == Some(index));
+        let own = host.counter_lost.is_some_and(|lost| self.now <= lost + RIVAL_MAX);
         !has_thieves
+            || own
             || self.is_robbed(index)
             || self.now <= host.disturbed.max(host.robbed_until) + REFUSED_LATE_MAX
     }

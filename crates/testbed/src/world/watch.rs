@@ -279,7 +279,7 @@ impl World {
     }
 
     /// How long the largest frame of a camera takes on its link as it is now, with what else crosses.
-    fn service_time(&self, camera: usize) -> Duration {
+    pub(super) fn service_time(&self, camera: usize) -> Duration {
         let host = &self.cameras[camera];
         let spec = self.links[host.link].link.spec();
         time_for(&spec, u64::from(*host.spec.frame_bytes.end()) * 21 / 20 + 2_000)
@@ -343,7 +343,7 @@ fn window_time(spec: &CameraSpec) -> Duration {
 }
 
 /// How long a full queue takes to drain.
-fn queue_time(spec: &LinkSpec) -> Duration {
+pub(super) fn queue_time(spec: &LinkSpec) -> Duration {
     time_for(spec, spec.queue_bytes_max)
 }
 
