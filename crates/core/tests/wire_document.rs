@@ -9,7 +9,8 @@ use bytes::Bytes;
 use mez_core::broker::camera::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX};
 use mez_core::broker::edge::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
 use mez_core::broker::{
-    DIAL_TIME_MAX, EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, EPOCH_RAISE_MAX, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX,
+    DIAL_TIME_MAX, EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, EPOCH_RAISE_MAX, NUMBER_MAX, PING_INTERVAL,
+    REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX,
 };
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::controller::settle::Verdict;
