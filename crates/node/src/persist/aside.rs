@@ -56,6 +56,8 @@ pub(super) fn put_aside(
         let path = path.to_owned();
         move |source| PutAsideError::Io { path, source }
     };
+    // It is told to people, who may be elsewhere.
+    let root = &std::path::absolute(root).map_err(failed(root))?;
     let from = folder(root, camera);
     if !from.is_dir() {
         return Ok(None);

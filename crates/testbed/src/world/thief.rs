@@ -44,6 +44,7 @@ impl World {
         for connection in process.open_connections() {
             self.links[link].link.close(self.now, Side::Camera, connection);
         }
+        self.links[link].link.give_up_dials(process.run);
         self.end_log(&Owner::Camera(index));
         // What was under way goes before the word that it is gone.
         let (spec, heard) = (self.links[link].link.spec(), self.is_heard(index));
