@@ -1,9 +1,14 @@
-//! `mez cameras`: what an edge broker knows of its cameras.
+//! `mez cameras`: what an edge broker knows of its cameras, and how it is made to forget one.
 
-use clap::Args;
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use clap::{Args, Subcommand};
 use mez_core::contract::ContractState;
-use mez_core::name::CameraPattern;
-use mez_node::client::{CameraSummary, ChannelStanding, ContractStanding, LogOnDisk};
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::units::Timestamp;
+use mez_node::client::{
+    CameraReset, CameraStart, CameraStarts, CameraSummary, ChannelStanding, ContractStanding, LogOnDisk,
+};
 use mez_node::clock::wall_now;
 use mez_node::runtime::block_on;
 
@@ -13,14 +18,21 @@ use crate::text::{bytes, milliseconds, table};
 
 /// List the cameras of an edge: connected or not, rate, size, what became of their frames
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   mez cameras                      at the edge on this host
   mez cameras 'dock/*'             only these
   mez cameras --edge edge.local    at another edge, with the keys of an application
+  mez cameras show dock/cam1       which certificate it started with, from where and when
+  mez cameras reset dock/cam1      take its next start in whatever was known of it
 
-A camera publishes whether or not somebody subscribes; frames cross the link only if somebody does.")]
+A camera publishes whether or not somebody subscribes; frames cross the link only if somebody does."
+)]
 pub(crate) struct CamerasArgs {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Which cameras [default: all]
     #[arg(value_name = "PATTERN")]
     pattern: Option<CameraPattern>,
@@ -28,7 +40,47 @@ pub(crate) struct CamerasArgs {
     connect: ConnectArgs,
 }
 
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show which certificate a camera started with, from where and when, and when it was reset
+    #[command(after_help = "\
+Frames of a start have its epoch, also in logs: so they are told apart where two had the same identity. The newest 64 starts are
+kept; of each certificate and address one stays, however often another starts.")]
+    Show {
+        /// The camera, such as dock/cam1
+        #[arg(value_name = "CAMERA")]
+        camera: CameraName,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+    /// Forget what the edge knows of a camera, and put its log aside: for a camera that is refused because somebody else used its keys
+    #[command(after_help = "\
+Example:
+  mez cameras reset dock/cam1      on the edge's host
+
+First see to it that whoever has the camera's keys is gone: until then he may come back as the camera. The camera's connection is closed, what the edge knows
+of its starts is forgotten, and its log on the edge's disk is put aside: `mez log` reads it in the folder that is named. Subscriptions that read the camera
+end, and clients subscribe again by themselves. The camera then connects with its own numbers; nothing is to be done there.
+
+Works on the edge's own host only, through its Unix socket. When, by whom and of what is recorded; see `mez cameras show`.")]
+    Reset {
+        /// The camera, such as dock/cam1
+        #[arg(value_name = "CAMERA")]
+        camera: CameraName,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+}
+
 pub(crate) fn run(args: CamerasArgs) -> Result<(), Failure> {
+    match args.command {
+        Some(Command::Show { camera, connect }) => return show(&camera, &connect),
+        Some(Command::Reset { camera, yes, connect }) => return reset(&camera, yes, &connect),
+        None => {}
+    }
     block_on(async {
         let edge = args.connect.connect("mez cameras").await?;
         let cameras = edge.cameras(args.pattern.as_ref()).await?;
@@ -60,6 +112,89 @@ pub(crate) fn run(args: CamerasArgs) -> Result<(), Failure> {
         }
         Ok(())
     })?
+}
+
+fn show(camera: &CameraName, connect: &ConnectArgs) -> Result<(), Failure> {
+    block_on(async {
+        let edge = connect.connect("mez cameras").await?;
+        let CameraStarts { starts, resets } = edge.camera_starts(camera).await?;
+        if starts.is_empty() && resets.is_empty() {
+            return Err(Failure::text(format!(
+                "the edge has never taken in a camera {camera}; see mez cameras"
+            )));
+        }
+        let rows: Vec<_> = starts.iter().map(start_cells).collect();
+        print!(
+            "{}",
+            table(["EPOCH", "FIRST TAKEN IN (UTC)", "FROM", "IDENTITY", "CERTIFICATE", "SHA-256"], &rows)
+        );
+        for CameraReset { at, uid, epoch, identity, put_aside } in &resets {
+            let known =
+                epoch.map_or("nothing was known".into(), |epoch| format!("epoch {} was forgotten", epoch.0));
+            let whose = if identity.is_empty() { String::new() } else { format!(", of {identity}") };
+            let log = put_aside.as_ref().map(|folder| format!("; its log is in {}", folder.display()));
+            println!("reset {} by user {uid}: {known}{whose}{}", seconds(*at), log.unwrap_or_default());
+        }
+        Ok(())
+    })?
+}
+
+fn start_cells(start: &CameraStart) -> [String; 6] {
+    let CameraStart { epoch, first, identity, serial, fingerprint, address } = start;
+    // As much as is needed to tell certificates of one site apart.
+    let short = |digits: &str| digits.get(..16).unwrap_or(digits).to_owned();
+    [
+        epoch.0.to_string(),
+        seconds(*first),
+        address.clone(),
+        identity.clone(),
+        short(serial),
+        short(fingerprint),
+    ]
+}
+
+/// A moment to the second.
+fn seconds(at: Timestamp) -> String {
+    at.to_string()[..19].to_owned()
+}
+
+fn reset(camera: &CameraName, yes: bool, connect: &ConnectArgs) -> Result<(), Failure> {
+    if !yes {
+        confirm(camera)?;
+    }
+    block_on(async {
+        let edge = connect.connect("mez cameras").await?;
+        let done = edge.reset_camera(camera).await?;
+        match (done.epoch, done.connected) {
+            (None, _) => println!(
+                "nothing was known of camera {camera}; its next start is taken in whatever its epoch"
+            ),
+            (Some(epoch), connected) => {
+                let was = if connected { "was connected" } else { "was not connected" };
+                println!("camera {camera} is reset: it {was}, and epoch {} is forgotten", epoch.0);
+            }
+        }
+        if let Some(folder) = done.put_aside {
+            println!("its log was put aside: mez log ls --log-dir {}", folder.display());
+        }
+        Ok(())
+    })?
+}
+
+/// Asks on a terminal whether a camera is to be reset.
+fn confirm(camera: &CameraName) -> Result<(), Failure> {
+    if !io::stdin().is_terminal() {
+        return Err(Failure::text(format!("nobody can be asked here: to reset camera {camera}, add --yes")));
+    }
+    eprint!(
+        "Reset camera {camera}? Its connection is closed, what the edge knows of its starts is forgotten, and its log is put aside. [y/N] "
+    );
+    let mut answer = String::new();
+    let read = io::stderr().flush().and_then(|()| io::stdin().lock().read_line(&mut answer));
+    match read {
+        Ok(_) if matches!(answer.trim(), "y" | "Y" | "yes") => Ok(()),
+        _ => Err(Failure::text(format!("camera {camera} was not reset"))),
+    }
 }
 
 fn rows(cameras: &[CameraSummary]) -> String {

@@ -313,3 +313,41 @@ fn a_log_is_exported_while_its_broker_writes_it() {
     // It may have been done already, or not have begun to listen.
     assert!(ended.status.success() == folder.join("stopped.mp4").exists(), "{}", text(&ended));
 }
+
+/// What people do about a thief of a camera's keys: they look whose the starts were, and reset the camera. What was written before is put aside.
+#[test]
+fn a_camera_is_reset_on_the_edges_host() {
+    let folder = site();
+    let folder = folder.path();
+    let socket = format!("unix://{}", folder.join("e.sock").display());
+    let running = edge(folder);
+    let publishing = camera(folder, &running);
+    let live = ["subscribe", "dock/*", "--edge", &socket, "--seconds", "800ms"];
+    done(&live, folder);
+
+    let shown = done(&["cameras", "show", "dock/cam1", "--edge", &socket], folder);
+    assert!(shown.contains("EPOCH") && shown.contains("127.0.0.1"), "{shown}");
+    assert!(shown.contains("spiffe://test/camera/"), "{shown}");
+    let nobody = run(&["cameras", "show", "dock/cam9", "--edge", &socket], folder);
+    assert!(!nobody.status.success() && text(&nobody).contains("never taken in"), "{}", text(&nobody));
+
+    let unasked = run(&["cameras", "reset", "dock/cam1", "--edge", &socket], folder);
+    assert!(!unasked.status.success() && text(&unasked).contains("--yes"), "{}", text(&unasked));
+    let reset = done(&["cameras", "reset", "dock/cam1", "--yes", "--edge", &socket], folder);
+    assert!(
+        reset.contains("camera dock/cam1 is reset: it was connected, and epoch 1 is forgotten"),
+        "{reset}"
+    );
+    let command = reset.lines().find_map(|line| line.strip_prefix("its log was put aside: mez ")).unwrap();
+    let listed = done(&command.split(' ').collect::<Vec<_>>(), folder);
+    assert!(listed.contains("dock/cam1"), "{listed}");
+    let listed = done(&["log", "ls", "--log-dir", "edge"], folder);
+    assert!(listed.contains("put aside by a reset: mez log ls --log-dir edge/@aside/"), "{listed}");
+
+    // The camera is there again, with frames of its own numbers, and all of it was written down.
+    done(&live, folder);
+    let shown = done(&["cameras", "show", "dock/cam1", "--edge", &socket], folder);
+    assert!(shown.contains("by user") && shown.contains("epoch 1 was forgotten"), "{shown}");
+    publishing.kill();
+    running.kill();
+}

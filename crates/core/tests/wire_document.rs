@@ -9,7 +9,8 @@ use bytes::Bytes;
 use mez_core::broker::camera::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX};
 use mez_core::broker::edge::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
 use mez_core::broker::{
-    DIAL_TIME_MAX, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX,
+    DIAL_TIME_MAX, EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, EPOCH_RAISE_MAX, NUMBER_MAX, PING_INTERVAL,
+    REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX,
 };
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::controller::settle::Verdict;
@@ -325,6 +326,10 @@ fn limits_and_times_are_those_of_the_code() {
         ("ARRIVING_FRAMES_MAX", ARRIVING_FRAMES_MAX as u64),
         ("ARRIVING_BYTES_MAX", ARRIVING_BYTES_MAX),
         ("NUMBER_MAX", NUMBER_MAX),
+        ("EPOCH_MAX", EPOCH_MAX.0),
+        ("EPOCH_BASE", EPOCH_BASE.0),
+        ("EPOCH_JUMP_MAX", EPOCH_JUMP_MAX),
+        ("EPOCH_RAISE_MAX", EPOCH_RAISE_MAX),
         ("PROFILE_BYTES_MAX", PROFILE_BYTES_MAX.into()),
         ("PROFILE_PART_BYTES_MAX", PROFILE_PART_BYTES_MAX as u64),
         ("CLAIM_RUNGS_MAX", CLAIM_RUNGS_MAX as u64),

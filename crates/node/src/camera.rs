@@ -117,6 +117,16 @@ pub enum StartError {
     /// The log on disk.
     #[error(transparent)]
     Persist(#[from] PersistError),
+    /// The log on disk ends with an epoch that is not one of this camera's.
+    #[error("the log of {camera} in {} is not of this camera: {source}; move it away, and `mez log` still reads it there", folder.display())]
+    LogEpoch {
+        /// The camera.
+        camera: CameraName,
+        /// The folder of logs.
+        folder: PathBuf,
+        /// What is wrong with the epoch.
+        source: StateError,
+    },
 }
 
 /// An application's result for a frame.
@@ -249,7 +259,12 @@ fn take_up_log(
 ) -> Result<LogKeeper<LogFiles>, StartError> {
     let (log, recovery) = OpenLog::open(options, camera, &folder, (bytes_max, RECOVERY_TIME_MAX))?;
     if let Some(newest) = recovery.resume.newest_epoch.filter(|newest| *newest >= state.epoch()) {
-        let epoch = state.raise_above(newest)?;
+        let epoch = state.raise_above(newest).map_err(|source| match source {
+            StateError::TooFar { .. } => {
+                StartError::LogEpoch { camera: camera.clone(), folder: options.folder.clone(), source }
+            }
+            other => other.into(),
+        })?;
         warn!(%camera, epoch = epoch.0, "the log on disk knows a later start of this camera");
     }
     for record in recovery.records {
@@ -563,8 +578,13 @@ impl Driver {
                 }
                 Err(error) => error!(camera = %self.shared.camera, %error, "cannot begin a later epoch"),
             },
+            // Some refusals are tried again four times a second.
+            CameraOutput::Refused { code, text } if text == self.last_failure => {
+                debug!(camera = %self.shared.camera, ?code, "the edge refused the camera again: {text}");
+            }
             CameraOutput::Refused { code, text } => {
                 error!(camera = %self.shared.camera, ?code, "the edge refused the camera: {text}");
+                self.last_failure = text;
             }
             CameraOutput::LinkChanged { up } => {
                 self.last_failure.clear();

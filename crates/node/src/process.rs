@@ -37,7 +37,7 @@ pub struct EdgeProcessOptions {
     pub socket: Option<PathBuf>,
     /// The broker's own settings.
     pub config: EdgeConfig,
-    /// The folder for state. Default as in [`crate::state`]; only used for logs on disk.
+    /// The folder for state. Default as in [`crate::state`].
     pub state: Option<PathBuf>,
     /// How replica logs are kept on disk as well. Default: not at all.
     pub persist: Option<PersistOptions>,
@@ -95,6 +95,8 @@ impl EdgeProcess {
             profiles,
         } = options;
         descriptors::raise();
+        // Without a home there is none; then what is to be remembered of cameras is in memory only.
+        let state = state.or_else(|| crate::state::folder(None).ok());
         let edge = EdgeBroker::start(EdgeOptions {
             listen,
             credentials: credentials.clone(),

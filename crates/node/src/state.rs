@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use mez_core::broker::NUMBER_MAX;
+use mez_core::broker::{EPOCH_MAX, EPOCH_RAISE_MAX, highest_believed};
 use mez_core::frame::Epoch;
 use mez_core::name::CameraName;
 
@@ -41,6 +41,14 @@ pub enum StateError {
     Damaged {
         /// The file.
         path: PathBuf,
+    },
+    /// An epoch that no start of this camera can have had.
+    #[error("epoch {} lies too far above this camera's own, {}, to be one of its starts", above.0, own.0)]
+    TooFar {
+        /// The epoch above which the next one was to be.
+        above: Epoch,
+        /// The camera's own.
+        own: Epoch,
     },
     /// Reading or writing failed.
     #[error("cannot use {}: {source}; give a writable folder with --state or MEZ_STATE", path.display())]
@@ -91,7 +99,7 @@ impl CameraState {
                 .trim()
                 .parse()
                 .ok()
-                .filter(|last| *last < NUMBER_MAX)
+                .filter(|last| *last < EPOCH_MAX.0)
                 .ok_or(StateError::Damaged { path })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(source) => return Err(StateError::Io { path, source }),
@@ -106,10 +114,12 @@ impl CameraState {
         self.epoch
     }
 
-    /// Begins an epoch later than `above`, durably.
+    /// Begins an epoch later than `above`, durably. One too far above is not believed: it would stay in the counter for ever.
     pub fn raise_above(&mut self, above: Epoch) -> Result<Epoch, StateError> {
-        // The link refuses higher numbers, so this cannot overflow before it is refused.
-        let epoch = Epoch(self.epoch.max(above).0.saturating_add(1));
+        if above > highest_believed(self.epoch, EPOCH_RAISE_MAX) || above >= EPOCH_MAX {
+            return Err(StateError::TooFar { above, own: self.epoch });
+        }
+        let epoch = Epoch(self.epoch.max(above).0 + 1);
         let path = self.folder.join("epoch");
         write_durably(&self.folder, &path, epoch.0.to_string().as_bytes())
             .map_err(|source| StateError::Io { path, source })?;
@@ -130,6 +140,8 @@ pub(crate) fn write_durably(folder: &Path, path: &Path, content: &[u8]) -> io::R
 
 #[cfg(test)]
 mod tests {
+    use mez_core::broker::EPOCH_BASE;
+
     use super::*;
 
     fn camera() -> CameraName {
@@ -149,6 +161,19 @@ mod tests {
     }
 
     #[test]
+    fn an_absurd_epoch_never_enters_the_counter() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut state = CameraState::open(folder.path(), &camera()).unwrap();
+        for above in [u64::MAX, EPOCH_MAX.0, EPOCH_BASE.0 + EPOCH_RAISE_MAX + 1] {
+            let refused = state.raise_above(Epoch(above)).unwrap_err();
+            assert!(matches!(refused, StateError::TooFar { .. }), "{refused}");
+        }
+        assert_eq!(state.raise_above(EPOCH_BASE).unwrap(), Epoch(EPOCH_BASE.0 + 1));
+        drop(state);
+        assert_eq!(CameraState::open(folder.path(), &camera()).unwrap().epoch(), Epoch(EPOCH_BASE.0 + 2));
+    }
+
+    #[test]
     fn a_second_broker_of_the_same_camera_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let first = CameraState::open(folder.path(), &camera()).unwrap();
@@ -162,7 +187,8 @@ mod tests {
     fn a_damaged_counter_is_not_taken_for_a_first_start() {
         let folder = tempfile::tempdir().unwrap();
         CameraState::open(folder.path(), &camera()).unwrap();
-        for text in ["x", "", "-1", "18446744073709551615", "18446744073709551616", &NUMBER_MAX.to_string()] {
+        for text in ["x", "", "-1", "18446744073709551615", "18446744073709551616", &EPOCH_MAX.0.to_string()]
+        {
             fs::write(folder.path().join("cameras/dock/cam1/epoch"), text).unwrap();
             let opened = CameraState::open(folder.path(), &camera());
             assert!(matches!(opened, Err(StateError::Damaged { .. })), "{text:?}");

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use mez_core::broker::{EPOCH_JUMP_MAX, EPOCH_MAX, NUMBER_MAX, highest_believed};
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::controller::share::{Channels, DeclaredChannel};
+use mez_core::frame::Epoch;
 use mez_core::history::Reach;
 use mez_core::profile::{Profile, ProfileHash, RungProfile, SizedProfile};
 use mez_core::setting::Setting;
@@ -25,6 +27,8 @@ use crate::world::{
 const CALM: Duration = secs(1);
 /// Nothing is disturbed for this long at the end, so that everything has to work again.
 const QUIET: Duration = secs(5);
+/// Where a thief was, the camera may have been told to wait before it dials again.
+const REFUSED: Duration = secs(6);
 /// The largest frame takes no longer than this on its link: below that, nothing is promised.
 const SERVICE_TIME_MAX: Duration = secs(2);
 /// A full queue drains within this.
@@ -82,7 +86,50 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
         plan(&mut world, &mut random, &cameras, rival, &applications, length, variety);
     }
     world.at(Moment::START + (length - QUIET), Action::Heal);
-    (world, length)
+    // Two claim the same name in one way or in the other.
+    let robbed = rival.is_none() && plan_thefts(&mut world, seed, &cameras, length);
+    (world, if robbed { length + REFUSED } else { length })
+}
+
+/// Somebody with a camera's keys comes and goes, in some of the worlds; people reset the camera, also for no reason. Drawn apart, so that a seed without
+/// thieves means what it did before there were any.
+fn plan_thefts(world: &mut World, seed: u64, cameras: &[CameraId], length: Duration) -> bool {
+    let mut random = Random::seeded(seed ^ 0x7468_6965_7665_7300);
+    if !random.one_in(5) {
+        return false;
+    }
+    let camera = *random.pick(cameras);
+    let thief = world.thief(camera);
+    let highest = highest_believed(Epoch(0), EPOCH_JUMP_MAX).0;
+    let moment = |random: &mut Random| Moment::START + random.duration(CALM..=length - QUIET);
+    for _ in 0..random.within(1..=5) {
+        let low = random.within(1..=30);
+        let epoch = *random.pick(&[
+            1,
+            4,
+            low,
+            low,
+            highest,
+            highest,
+            highest + 1,
+            highest + 2 * EPOCH_JUMP_MAX,
+            EPOCH_MAX.0,
+            NUMBER_MAX - 1,
+            NUMBER_MAX,
+        ]);
+        let start = moment(&mut random);
+        let stays = random.duration(ms(5)..=secs(4));
+        world.at(start, Action::Claim(thief, epoch)).at(start + stays, Action::Leave(thief));
+    }
+    if random.one_in(3) {
+        world.at(moment(&mut random), Action::Reset(camera));
+    }
+    if random.one_in(3) {
+        let poisoned = moment(&mut random);
+        world.at(poisoned, Action::Poison(camera));
+        world.at(poisoned + random.duration(ms(5)..=secs(4)), Action::Reset(camera));
+    }
+    true
 }
 
 /// What the edge is told of channels, which may or may not be so. Drawn apart, so that a seed means what it did without it.

@@ -1,6 +1,7 @@
 //! Checks that never fail prove nothing: each bug that is planted here has to be noticed, by the rule that is there for
 //! it, in a world that is in order without it.
 
+use mez_core::broker::NUMBER_MAX;
 use mez_core::contract::Contract;
 use mez_testbed::{
     Action, ApplicationSpec, Bug, CameraSpec, Counter, EdgeId, EdgeSpec, Failure, HostClock, Moment, World,
@@ -264,6 +265,40 @@ fn a_link_that_goes_on_with_a_cancelled_frame_is_noticed() {
 #[test]
 fn a_frame_that_is_cancelled_although_it_has_left_is_noticed() {
     assert_noticed_among_cancelled(Bug::LeftUntold, "cancels");
+}
+
+/// A thief that claims the last epoch and goes; then a restart of an edge with a state of before there were bounds, and a reset.
+fn run_with_thief(bug: Option<Bug>) -> Result<(), Box<Failure>> {
+    let mut world = World::seeded(13);
+    if let Some(bug) = bug {
+        world.plant(bug);
+    }
+    let dock = world.camera("dock/cam1", CameraSpec::frames(20, 30_000));
+    world.application(ApplicationSpec::newest("**"));
+    let thief = world.thief(dock);
+    let second = |s| Moment::START + secs(s);
+    world.at(second(3), Action::Claim(thief, NUMBER_MAX - 1)).at(second(4), Action::Leave(thief));
+    world.at(second(16), Action::Poison(dock)).at(second(18), Action::Reset(dock));
+    world.try_run(secs(30))
+}
+
+#[test]
+fn nothing_is_noticed_with_a_thief_where_nothing_is_planted() {
+    if let Err(failure) = run_with_thief(None) {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn an_edge_that_believes_every_epoch_is_noticed() {
+    let failure = run_with_thief(Some(Bug::EpochUnbounded)).expect_err("it went unnoticed");
+    assert_eq!(failure.violation.rule, "resumes", "{failure}");
+}
+
+#[test]
+fn a_reset_that_keeps_the_epoch_is_noticed() {
+    let failure = run_with_thief(Some(Bug::ResetKeepsEpoch)).expect_err("it went unnoticed");
+    assert_eq!(failure.violation.rule, "resumes", "{failure}");
 }
 
 /// A contract that cannot be kept and is said to be.

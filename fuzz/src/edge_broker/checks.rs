@@ -1,7 +1,6 @@
 //! What the edge broker wants done, looked at before it is done; and what must hold at the end.
 
-use mez_core::broker::LinkId;
-use mez_core::broker::NUMBER_MAX;
+use mez_core::broker::{EPOCH_MAX, LinkId};
 use mez_core::broker::edge::{DECODING_FRAMES_MAX, EdgeOutput, Peer, SubscriptionId, SubscriptionSpec};
 use mez_core::contract::Contract;
 use mez_core::frame::{Epoch, FrameId, Sequence};
@@ -59,7 +58,10 @@ impl World {
                         reader.subscription.take_chains(&camera, log, kinds);
                     }
                 }
+                // What comes of a reset may come before what it was given.
+                EdgeOutput::Ended { subscription, .. } => drop(self.readers.remove(&subscription)),
                 EdgeOutput::Appended { .. }
+                | EdgeOutput::Started { .. }
                 | EdgeOutput::Came { .. }
                 | EdgeOutput::ViewChanged { .. }
                 | EdgeOutput::CameraChanged { .. } => {}
@@ -111,14 +113,12 @@ impl World {
         let name = cameras.first().map_or("dock/cam1".into(), |camera| camera.camera.to_string());
         let name: CameraName = name.parse().unwrap();
         let id = SubscriptionId(u64::from(SUBSCRIPTIONS));
-        self.readers.insert(id, Reader::new(id, Span::LIVE, Contract::default()));
-        self.broker.handle_subscribe(self.clock(), id, SubscriptionSpec::live("**".parse().unwrap()));
-        self.drain();
+        self.subscribe_to_all(id);
         while !self.decoding.is_empty() {
             self.decoded();
         }
         let mut epoch = Epoch(1);
-        for _ in 0..2 {
+        for _ in 0..3 {
             let link = LinkId(self.links);
             self.links += 1;
             self.slots[0] = Some(link);
@@ -151,11 +151,15 @@ impl World {
                 }
             }
             if closed {
-                let taken = newest.expect("a camera that behaves is told why it is not taken in").epoch;
-                if taken.0 >= NUMBER_MAX {
-                    // Somebody who may be this camera has used up its epochs.
-                    return;
-                }
+                let Some(FrameId { epoch: taken, .. }) = newest else {
+                    // What an earlier run of the edge left.
+                    let forgotten = self.broker.handle_reset(&name).expect("it is known");
+                    assert!(forgotten.epoch > EPOCH_MAX, "it is refused because of {forgotten:?}");
+                    self.drain();
+                    self.subscribe_to_all(id);
+                    continue;
+                };
+                assert!(taken < EPOCH_MAX, "somebody who may be this camera has used up its epochs");
                 epoch = Epoch(taken.0.max(epoch.0) + 1);
                 continue;
             }
@@ -172,6 +176,12 @@ impl World {
             return;
         }
         panic!("a camera that does as it is told is not taken in");
+    }
+
+    fn subscribe_to_all(&mut self, id: SubscriptionId) {
+        self.readers.insert(id, Reader::new(id, Span::LIVE, Contract::default()));
+        self.broker.handle_subscribe(self.clock(), id, SubscriptionSpec::live("**".parse().unwrap()));
+        self.drain();
     }
 
     /// A question for the past is put to the camera, and its answer given to who asked.

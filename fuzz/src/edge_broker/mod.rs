@@ -11,12 +11,13 @@
 //! - a question for the past is answered once, with a frame that was asked for or with none, unless nobody waits any more; cameras
 //!   are asked with numbers that are new, and a frame of the past is taken only where its number was asked for;
 //! - whether a contract is kept is said in a few words, and comes to an end;
-//! - whatever happened, a camera that behaves is taken in, asked for frames and for the past, and heard.
+//! - whatever happened, a camera that behaves is taken in, asked for frames and for the past, and heard; where an earlier run of the edge left an epoch
+//!   that none can follow, after a reset.
 //!
 //! | step | what happens |
 //! | --- | --- |
 //! | 0, 1, 14, 15, 16 | connections come and go, cameras say who they are, time passes |
-//! | 2–6, 12, 13 | what cameras say: `cameras.rs` |
+//! | 2–6, 12, 13 | what cameras say: `cameras.rs`; cameras are reset |
 //! | 7–11, 17, 20, 24 | what applications ask: `applications.rs` |
 //! | 18, 19, 21, 22 | questions for the past, and their answers |
 //! | 23 | decoders are done |
@@ -246,6 +247,9 @@ impl World {
                 let _ = self.broker.handle_reply(&camera, frame, "people", payload);
             }
             12 => self.broker.handle_message(now, link, message(b, c, now)),
+            13 if b >= 0xf0 => {
+                let _ = self.broker.handle_reset(&pick(&NAMES, c).parse().unwrap());
+            }
             13 => self.broker.handle_protocol_error(link, "nonsense"),
             14 => {
                 if let Some(link) = self.slots[slot].take() {

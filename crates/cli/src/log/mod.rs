@@ -10,6 +10,7 @@ use mez_core::store::{
     DamageKind, HeaderError, KeyRing, Scanned, SegmentNumber, SegmentScan, Storage, StoredRecord,
 };
 use mez_core::units::Timestamp;
+use mez_node::persist::aside::put_aside_in;
 use mez_node::persist::keys::find_log_keys;
 use mez_node::persist::{LogFiles, cameras_in};
 
@@ -158,6 +159,9 @@ fn list(place: &Place, by_segment: bool) -> Result<(), Failure> {
         }
     }
     print!("{}", table(HEAD, &rows));
+    for folder in put_aside_in(&place.folder.log_dir).unwrap_or_default() {
+        println!("put aside by a reset: mez log ls --log-dir {}", folder.display());
+    }
     Ok(())
 }
 

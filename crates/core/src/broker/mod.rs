@@ -10,10 +10,12 @@
 
 pub mod camera;
 pub mod edge;
+mod epochs;
 mod intake;
 
 use std::time::Duration;
 
+pub use self::epochs::{EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, EPOCH_RAISE_MAX, highest_believed};
 pub use self::intake::{CAPTURED_MAX, Intake, IntakeConfig, PublishError, Published};
 
 /// Identifies a connection between a camera broker and an edge broker, given by whoever makes connections.

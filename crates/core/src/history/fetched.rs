@@ -55,6 +55,13 @@ impl FetchedFrames {
         self.frames.insert(key, record);
     }
 
+    /// Lets go of all frames of a camera.
+    pub fn forget(&mut self, camera: &CameraName) {
+        self.arrivals.retain(|(of, ..)| of != camera);
+        let gone = self.frames.extract_if(.., |(of, ..), _| of == camera);
+        self.bytes -= gone.map(|(_, record)| cost_of(&record)).sum::<u64>();
+    }
+
     /// A frame in a rung, if it is here.
     pub fn get(&self, camera: &CameraName, id: FrameId, rung: &Rung) -> Option<&Record> {
         self.frames.get(&(camera.clone(), id, rung.as_str().into()))

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::chains::{ChainPlace, Look, Stills};
 use super::{Deliver, Delivery, NotHeld, Span};
-use crate::frame::{FrameId, Sequence, SkipCounts, SkipReason};
+use crate::frame::{Epoch, FrameId, Sequence, SkipCounts, SkipReason};
 use crate::history::{PastAnswer, PastQuery, PastWish, Reach};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
@@ -63,8 +63,9 @@ pub(super) struct Feed {
     last: Option<FrameId>,
     /// Frames up to this one lie outside of what was asked for.
     floor: Option<FrameId>,
-    /// A frame captured after the end was seen.
-    saw_end: bool,
+    /// The epoch in which a frame captured after the end was seen: no other of that epoch is wanted. What another start of the camera says
+    /// of its times counts for that start only.
+    saw_end: Option<Epoch>,
     /// Records that were evicted before they were read, since `last`.
     evicted: u64,
     /// Frames since `last` were held once and cannot be read.
@@ -101,7 +102,7 @@ impl Feed {
             begun: false,
             last: None,
             floor: None,
-            saw_end: false,
+            saw_end: None,
             evicted: 0,
             broken: false,
             skipped: SkipCounts::default(),
@@ -192,7 +193,7 @@ impl Feed {
         let (id, captured) = (record.frame.meta.id, record.frame.meta.captured);
         if span.end.is_some_and(|end| captured > end) {
             // Outside of a chain, stills of frames before it may be on their way.
-            self.saw_end |= !enters;
+            self.saw_end = self.saw_end.or((!enters).then_some(id.epoch));
             return if enters { AsCame::Still } else { AsCame::Nothing };
         }
         // Between this and the last delivery more has come than is held.
@@ -407,7 +408,7 @@ impl Feed {
     }
 
     fn step_live(&mut self, span: Span) -> Option<Record> {
-        while !self.saw_end {
+        loop {
             let held = self.reader.held();
             if self.live < held.start {
                 let bounded = span.begin.is_some() || self.last.max(self.floor).is_some();
@@ -438,13 +439,12 @@ impl Feed {
                 continue;
             }
             if span.end.is_some_and(|end| meta.captured > end) {
-                self.saw_end = true;
+                self.saw_end = Some(meta.id.epoch);
             } else if self.begun || span.begin.is_none_or(|begin| meta.captured >= begin) {
-                (self.begun, self.asked_in_vain) = (true, false);
+                (self.begun, self.asked_in_vain, self.saw_end) = (true, false, None);
                 return Some(record);
             }
         }
-        None
     }
 
     /// The part of the past that memory holds and that was not read yet. What lies beyond is read as the present.
@@ -472,7 +472,7 @@ impl Feed {
     }
 
     pub(super) fn beyond(&self, end: Timestamp) -> bool {
-        self.saw_end
+        self.saw_end.is_some()
             || self.reader.newest().is_some_and(|record| record.frame.meta.captured >= end)
                 && self.past.is_empty()
                 && self.is_live

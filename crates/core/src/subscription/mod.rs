@@ -226,7 +226,8 @@ impl Subscription {
             && end.is_some_and(|end| {
                 // Every feed was just found to have nothing more.
                 let all_beyond = ended || self.feeds.iter().all(|feed| feed.beyond(end));
-                !self.span.is_live(now) || (!self.feeds.is_empty() && all_beyond)
+                // Before the end has come, a frame from after it has a wrong time: others may follow.
+                !self.span.is_live(now) || (!self.feeds.is_empty() && all_beyond && end <= now)
             });
         if !over {
             return Next::Pending;

@@ -184,6 +184,23 @@ fn an_end_in_the_future_is_waited_for() {
 }
 
 /// A camera whose clock is behind, or was set back between two starts, loses no live frame of a span that has begun.
+/// Somebody with a camera's identity stamped a frame in the year 2200. It once ended every reading that had an end, untold.
+#[test]
+fn a_time_far_ahead_ends_nothing_before_its_time() {
+    let (mut writer, reader) = log(LogConfig::default());
+    let mut subscription =
+        Subscription::new(Span { end: Some(at(100)), deliver: Deliver::Every, ..Span::LIVE });
+    subscription.attach(camera("a"), reader);
+    append(&mut writer, 1, 0, 40, &[]);
+    append(&mut writer, 7, 0, u64::MAX >> 1, &[]);
+    assert_eq!(sequence(&frame(subscription.next(at(50)))), 0);
+    assert!(matches!(subscription.next(at(50)), Next::Pending), "it is over before its end");
+    append(&mut writer, 8, 5, 60, &[]);
+    assert_eq!(sequence(&frame(subscription.next(at(60)))), 5);
+    append(&mut writer, 8, 6, 101, &[]);
+    assert!(matches!(subscription.next(at(102)), Next::Ended { .. }));
+}
+
 #[test]
 fn what_comes_after_the_beginning_is_wanted_whatever_its_stamp() {
     let (mut writer, reader) = log(LogConfig::default());

@@ -15,7 +15,7 @@ use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::Share;
 
 use super::pb;
-use crate::edge::Standing;
+use crate::edge::{CameraRecord, CameraReset, CameraStart, Standing};
 
 /// A duration on the wire. What lasts longer than 584 years is cut.
 pub fn nanos(duration: Duration) -> u64 {
@@ -124,6 +124,29 @@ pub fn not_held_back(not_held: pb::NotHeld) -> NotHeld {
     NotHeld {
         begin: Timestamp::from_nanos(not_held.begin_utc_ns),
         end: Timestamp::from_nanos(not_held.end_utc_ns),
+    }
+}
+
+/// What is remembered of a camera's starts and resets.
+pub fn camera_starts(record: CameraRecord) -> pb::GetCameraStartsResponse {
+    let start = |start: CameraStart| pb::CameraStart {
+        epoch: start.epoch,
+        first_utc_ns: start.first_utc_ns,
+        identity: start.identity,
+        certificate_serial: start.serial,
+        certificate_fingerprint: start.fingerprint,
+        address: start.address,
+    };
+    let reset = |reset: CameraReset| pb::CameraReset {
+        utc_ns: reset.utc_ns,
+        uid: reset.uid,
+        epoch: reset.epoch,
+        identity: reset.identity,
+        put_aside: reset.put_aside.map(|folder| folder.display().to_string()).unwrap_or_default(),
+    };
+    pb::GetCameraStartsResponse {
+        starts: record.starts.into_iter().map(start).collect(),
+        resets: record.resets.into_iter().map(reset).collect(),
     }
 }
 

@@ -16,7 +16,7 @@ use super::principal::Principal;
 use super::request::{AskedProfile, Subscribe, application, measured, parse_camera, parse_pattern, update};
 use super::{ApiError, ApiLimits, convert, pb};
 use crate::clock::wall_now;
-use crate::edge::{EdgeHandle, ReplyFailure, Stopped, Wish};
+use crate::edge::{EdgeHandle, ReplyFailure, ResetFailure, Stopped, Wish};
 use crate::profile::ReadProfileError;
 use crate::profiles::{HeldProfile, ProfileStoreError};
 
@@ -165,6 +165,42 @@ impl EdgeApi {
         Ok(pb::ReplyResponse {})
     }
 
+    /// Which starts of a camera were whose.
+    pub async fn camera_starts(
+        &self,
+        request: pb::GetCameraStartsRequest,
+    ) -> Result<pb::GetCameraStartsResponse, ApiError> {
+        let camera = parse_camera(&request.camera)?;
+        Ok(convert::camera_starts(self.edge.record(&camera).await))
+    }
+
+    /// Forgets a camera and puts its log aside. Until there are rights, whoever may open the Unix socket may do it, and nobody else.
+    pub async fn reset_camera(
+        &self,
+        principal: &Principal,
+        request: pb::ResetCameraRequest,
+    ) -> Result<pb::ResetCameraResponse, ApiError> {
+        let camera = parse_camera(&request.camera)?;
+        let Principal::User { uid } = *principal else {
+            return Err(ApiError::new(
+                Code::PermissionDenied,
+                "ONLY_ON_HOST",
+                format!(
+                    "a camera is reset on the edge's own host only, through its Unix socket: run `mez cameras reset {camera}` there"
+                ),
+            ));
+        };
+        let report = self.edge.reset(camera, uid).await?;
+        let put_aside = report.put_aside.map(|folder| folder.display().to_string()).unwrap_or_default();
+        let forgotten = report.forgotten;
+        Ok(pb::ResetCameraResponse {
+            epoch: forgotten.as_ref().map(|forgotten| forgotten.epoch.0),
+            connected: forgotten.as_ref().is_some_and(|forgotten| forgotten.connected),
+            identity: forgotten.map(|forgotten| forgotten.identity).unwrap_or_default(),
+            put_aside,
+        })
+    }
+
     /// The cameras that match. A profile that serves none of them, as far as their frames are known, is refused.
     async fn matching(
         &self,
@@ -198,6 +234,20 @@ impl EdgeApi {
 impl From<Stopped> for ApiError {
     fn from(_: Stopped) -> Self {
         Self::stopping()
+    }
+}
+
+impl From<ResetFailure> for ApiError {
+    fn from(failure: ResetFailure) -> Self {
+        match failure {
+            ResetFailure::Stopped(stopped) => stopped.into(),
+            ResetFailure::PutAside(_) => {
+                Self::new(Code::FailedPrecondition, "LOG_NOT_PUT_ASIDE", failure.to_string())
+            }
+            ResetFailure::Record(_) => {
+                Self::new(Code::FailedPrecondition, "RESET_NOT_RECORDED", failure.to_string())
+            }
+        }
     }
 }
 

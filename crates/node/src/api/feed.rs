@@ -331,6 +331,7 @@ impl Feed {
                 Event::Waiting(pb::Waiting { matching: u32::try_from(matching).unwrap_or(u32::MAX) })
             }
             Served::Ended { rest } => self.ended(rest),
+            Served::Reset { camera } => return Some(Err(reset(&camera))),
             Served::Stopped => return Some(Err(ApiError::stopping())),
         }))
     }
@@ -373,6 +374,17 @@ impl Feed {
         });
         Event::Ended(pb::Ended { rest: told.collect() })
     }
+}
+
+/// Why a subscription ends with the reset of a camera. The same request succeeds.
+fn reset(camera: &CameraName) -> ApiError {
+    ApiError::new(
+        Code::Aborted,
+        "CAMERA_RESET",
+        format!(
+            "camera {camera} was reset at the edge, so that its next frames may come before those that were delivered; subscribe again"
+        ),
+    )
 }
 
 /// The end of a subscription that asked to stop.

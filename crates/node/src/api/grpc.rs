@@ -118,6 +118,21 @@ impl EdgeBroker for EdgeService {
         let principal = principal(&request)?;
         Ok(Response::new(self.0.reply(&principal, request.into_inner()).await?))
     }
+
+    async fn get_camera_starts(
+        &self,
+        request: Request<pb::GetCameraStartsRequest>,
+    ) -> Result<Response<pb::GetCameraStartsResponse>, Status> {
+        Ok(Response::new(self.0.camera_starts(request.into_inner()).await?))
+    }
+
+    async fn reset_camera(
+        &self,
+        request: Request<pb::ResetCameraRequest>,
+    ) -> Result<Response<pb::ResetCameraResponse>, Status> {
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.reset_camera(&principal, request.into_inner()).await?))
+    }
 }
 
 struct CameraService(CameraApi);

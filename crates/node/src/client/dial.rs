@@ -166,6 +166,21 @@ impl Dialler {
         .await
     }
 
+    /// Which starts of a camera were whose.
+    pub(super) async fn camera_starts(
+        &self,
+        camera: String,
+    ) -> Result<pb::GetCameraStartsResponse, ClientError> {
+        let request = pb::GetCameraStartsRequest { camera };
+        self.call(Kind::GetCameraStarts, "GetCameraStarts", request, |_| Bytes::new()).await
+    }
+
+    /// Has a camera forgotten.
+    pub(super) async fn reset_camera(&self, camera: String) -> Result<pb::ResetCameraResponse, ClientError> {
+        let request = pb::ResetCameraRequest { camera };
+        self.call(Kind::ResetCamera, "ResetCamera", request, |_| Bytes::new()).await
+    }
+
     /// Changes the contract of a subscription.
     pub(super) async fn update_contract(
         &self,
@@ -233,7 +248,7 @@ impl Dialler {
         };
         let mut result = connection.call(kind, &request, payload.clone()).await;
         let lost = matches!(result, Err(PacketError::Io(_) | PacketError::Cut));
-        if reused && lost && kind != Kind::Reply {
+        if reused && lost && !matches!(kind, Kind::Reply | Kind::ResetCamera) {
             // The broker was started anew since the last call. Asking twice does no harm, replying twice would.
             connection = self.open_local().await?;
             result = connection.call(kind, &request, payload).await;

@@ -16,6 +16,7 @@ use super::address::Address;
 use super::edges::Edges;
 use super::error::ClientError;
 use super::frame::CameraSummary;
+use super::starts::{CameraStarts, ResetCamera};
 use super::subscription::{SubscribeOptions, Subscription};
 use super::{OwnedTask, persist};
 use crate::api::pb;
@@ -108,6 +109,19 @@ impl EdgeClient {
         let answer = edge.camera_info(pattern).await?;
         let cameras = answer.cameras.into_iter().map(CameraSummary::from_message);
         cameras.collect::<Result<_, _>>().map_err(|what| edge.protocol(what))
+    }
+
+    /// Which starts of a camera were whose, and when it was reset.
+    pub async fn camera_starts(&self, camera: &CameraName) -> Result<CameraStarts, ClientError> {
+        let answer = self.0.edges.current().camera_starts(camera.to_string()).await?;
+        Ok(CameraStarts::from_message(answer))
+    }
+
+    /// Has the edge forget a camera and put its log aside, so that the camera's next start is taken in whatever its epoch. Only on the edge's own
+    /// host.
+    pub async fn reset_camera(&self, camera: &CameraName) -> Result<ResetCamera, ClientError> {
+        let answer = self.0.edges.current().reset_camera(camera.to_string()).await?;
+        Ok(ResetCamera::from_message(answer))
     }
 
     /// Subscribes. The broker's refusal is an error here; what happens later is told by [`Subscription::next`].

@@ -21,6 +21,7 @@ mod error;
 mod frame;
 mod mailbox;
 mod publisher;
+mod starts;
 mod subscription;
 
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub use self::frame::{
     CameraSummary, ChannelStanding, ClockRelation, ContractStanding, LogOnDisk, ReceivedFrame,
 };
 pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
+pub use self::starts::{CameraReset, CameraStart, CameraStarts, ResetCamera};
 pub use self::subscription::{Event, Profile, SubscribeOptions, Subscription, Terms};
 pub use crate::api::socket::Which;
 

@@ -1,6 +1,7 @@
 //! The loop that serves the link.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use mez_core::broker::LinkId;
@@ -14,11 +15,12 @@ use tracing::{debug, info};
 
 use super::lock;
 use super::request::{Asked, Request};
+use super::starts::{CameraStart, Starts};
 use super::subscribers::{Attached, SharedCamera, Subscribers};
 use super::transcode::{Answer, Decoders};
-use crate::clock::{monotonic_now, sleep_until};
+use crate::clock::{monotonic_now, sleep_until, wall_now};
 use crate::identity::refusals::Refusals;
-use crate::link::{Command, CommandSender, EdgeEvent, Listener};
+use crate::link::{Command, CommandSender, EdgeEvent, Listener, Shown};
 use crate::persist::replicas::Replicas;
 use crate::profiles::HeldProfile;
 
@@ -26,13 +28,18 @@ use crate::profiles::HeldProfile;
 struct Link {
     /// Its identity and address, for people.
     who: String,
+    /// What its certificate says, and where it came from.
+    shown: Shown,
+    from: IpAddr,
     commands: CommandSender,
 }
 
 pub(super) struct Driver {
-    broker: Broker,
+    pub(super) broker: Broker,
     /// Logs on disk, if they are kept.
-    replicas: Option<Replicas>,
+    pub(super) replicas: Option<Replicas>,
+    /// Whose which start of a camera was.
+    pub(super) starts: Starts,
     /// Of cameras whose frames need others.
     decoders: Decoders,
     links: HashMap<LinkId, Link>,
@@ -48,10 +55,16 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(broker: Broker, replicas: Option<Replicas>, decoders: Decoders) -> Self {
+    pub(super) fn new(
+        broker: Broker,
+        replicas: Option<Replicas>,
+        decoders: Decoders,
+        starts: Starts,
+    ) -> Self {
         Self {
             broker,
             replicas,
+            starts,
             decoders,
             links: HashMap::new(),
             refusals: Refusals::default(),
@@ -101,8 +114,10 @@ impl Driver {
     fn handle(&mut self, event: EdgeEvent) {
         let now = monotonic_now();
         match event {
-            EdgeEvent::Connected(link, peer, from, commands) => {
-                self.links.insert(link, Link { who: format!("{} at {from}", peer.identity), commands });
+            EdgeEvent::Connected(link, shown, from, commands) => {
+                let peer = shown.peer.clone();
+                let who = format!("{} at {from}", peer.identity);
+                self.links.insert(link, Link { who, shown, from, commands });
                 self.broker.handle_connected(now, link, peer);
             }
             EdgeEvent::Message(link, message) => self.broker.handle_message(now, link, message),
@@ -165,6 +180,7 @@ impl Driver {
             Request::Cameras(answer) => {
                 let _ = answer.send(self.broker.cameras(monotonic_now()));
             }
+            Request::Reset(camera, uid, answer) => self.reset(camera, uid, answer),
             Request::Reply(reply, answer) => {
                 let (camera, frame, application, payload) = *reply;
                 let _ = answer.send(self.broker.handle_reply(&camera, frame, &application, payload));
@@ -197,7 +213,7 @@ impl Driver {
         }
     }
 
-    fn perform(&mut self, output: EdgeOutput) {
+    pub(super) fn perform(&mut self, output: EdgeOutput) {
         match output {
             EdgeOutput::Send { link, message } => {
                 if let Message::Refuse { code, text } = &message {
@@ -244,6 +260,21 @@ impl Driver {
                     let _ = waiting.send(answer);
                 }
             }
+            EdgeOutput::Started { camera, link, epoch, anchor } => {
+                let Some(Link { shown, from, .. }) = self.links.get(&link) else { return };
+                let Shown { peer, serial, fingerprint } = shown;
+                let texts = [
+                    peer.identity.clone(),
+                    serial.clone(),
+                    fingerprint.to_string(),
+                    from.to_canonical().to_string(),
+                ];
+                self.starts.started(&camera, CameraStart::new((epoch, anchor), wall_now(), texts));
+            }
+            EdgeOutput::Ended { subscription, camera } => {
+                self.subscribers.end(subscription, camera);
+                self.unsubscribe(subscription);
+            }
             EdgeOutput::CameraChanged { camera, up, reason } => {
                 match &reason {
                     Some(reason) => info!(%camera, up, "{reason}"),
@@ -256,6 +287,12 @@ impl Driver {
                 self.subscribers.camera_changed(&camera, up, reason.as_ref());
             }
         }
+    }
+
+    /// A camera is not known any more.
+    pub(super) fn forget_camera(&mut self, camera: &CameraName) {
+        self.shared.remove(camera);
+        self.up.remove(camera);
     }
 
     /// Whoever reads the newest frame of a camera is to know how old it is.

@@ -17,6 +17,8 @@ use mez_core::subscription::Span;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::request::{Asked, Request};
+use super::reset::{ResetFailure, ResetReport};
+use super::starts::{CameraRecord, Starts};
 use super::subscribers::Mailbox;
 use super::subscription::EdgeSubscription;
 use super::{ReplyFailure, Stopped, lock};
@@ -34,6 +36,7 @@ pub struct EdgeHandle {
     pub(super) next_subscription: Arc<AtomicU64>,
     pub(super) stop: Arc<watch::Sender<bool>>,
     pub(super) keeper: Option<LogKeeper<LogFiles>>,
+    pub(super) starts: Starts,
     /// Where frames of the past are.
     pub(super) places: Arc<PastPlaces>,
     pub(super) profiles: Arc<ProfileStore>,
@@ -166,6 +169,19 @@ impl EdgeHandle {
         let (answer, cameras) = oneshot::channel();
         self.requests.send(Request::Cameras(answer)).await.map_err(|_| Stopped)?;
         cameras.await.map_err(|_| Stopped)
+    }
+
+    /// Forgets what is known of a camera and puts its log aside, so that its next start is taken in whatever its epoch. `uid` is the user who
+    /// asked for it. Subscriptions that read the camera end.
+    pub async fn reset(&self, camera: CameraName, uid: u32) -> Result<ResetReport, ResetFailure> {
+        let (answer, done) = oneshot::channel();
+        self.requests.send(Request::Reset(camera, uid, answer)).await.map_err(|_| Stopped)?;
+        done.await.map_err(|_| Stopped)?
+    }
+
+    /// Which starts of a camera were whose, and when it was reset.
+    pub async fn record(&self, camera: &CameraName) -> CameraRecord {
+        self.starts.read(camera).await
     }
 
     /// Passes an application's result for a frame on to the camera.

@@ -6,6 +6,8 @@
 mod driver;
 mod handle;
 mod request;
+mod reset;
+mod starts;
 mod subscribers;
 mod subscription;
 mod transcode;
@@ -21,6 +23,9 @@ use tokio::sync::{mpsc, watch};
 use self::driver::Driver;
 pub use self::handle::{EdgeHandle, Standing, Wish};
 pub(crate) use self::request::Cameras;
+pub use self::reset::{ResetFailure, ResetReport};
+use self::starts::Starts;
+pub use self::starts::{CameraRecord, CameraReset, CameraStart, RESETS_MAX, STARTS_MAX};
 pub use self::subscription::{EdgeSubscription, Served};
 use self::transcode::Decoders;
 use crate::identity::Credentials;
@@ -44,7 +49,8 @@ pub struct EdgeOptions {
     pub credentials: Credentials,
     /// The broker's own settings.
     pub config: EdgeConfig,
-    /// The folder for state. Default as in [`crate::state`]; only used for logs on disk, and for profiles.
+    /// The folder for state. Default as in [`crate::state`] for logs on disk and for profiles; which starts of cameras were whose is then
+    /// remembered in memory only.
     pub state: Option<PathBuf>,
     /// How replica logs are kept on disk as well. Default: not at all.
     pub persist: Option<PersistOptions>,
@@ -71,6 +77,9 @@ pub enum EdgeStartError {
     /// The logs on disk.
     #[error(transparent)]
     Persist(#[from] PersistError),
+    /// The thread that records starts of cameras.
+    #[error("cannot start the thread that records starts of cameras: {0}")]
+    Thread(#[source] std::io::Error),
 }
 
 /// The edge broker has stopped.
@@ -106,6 +115,7 @@ impl EdgeBroker {
         let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
         let frame_bytes_max = options.config.frame_bytes_max;
         let mut broker = Broker::new(options.config);
+        let starts = Starts::begin(options.state.clone()).map_err(EdgeStartError::Thread)?;
         let asks = requests.downgrade();
         let (replicas, places) = match options.persist {
             Some(persist) => {
@@ -124,7 +134,7 @@ impl EdgeBroker {
         };
         let keeper = replicas.as_ref().map(Replicas::keeper);
         let (decoders, decoded) = Decoders::new();
-        let driver = Driver::new(broker, replicas, decoders);
+        let driver = Driver::new(broker, replicas, decoders, starts.clone());
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(driver.run(listener, (event_receiver, decoded), request_receiver, stopped));
         Ok(EdgeHandle {
@@ -134,6 +144,7 @@ impl EdgeBroker {
             next_subscription: Arc::default(),
             stop: Arc::new(stop),
             keeper,
+            starts,
             places,
             profiles: Arc::new(ProfileStore::new(profiles)),
             standings: Arc::default(),

@@ -12,6 +12,7 @@ use mez_core::subscription::Span;
 use mez_core::units::ClockAnchor;
 use tokio::sync::{mpsc, oneshot};
 
+use super::reset::{ResetFailure, ResetReport};
 use super::subscribers::Mailbox;
 use crate::profiles::HeldProfile;
 
@@ -34,6 +35,8 @@ pub(super) enum Request {
     ChainLost(CameraName),
     History(Box<(CameraName, PastQuery)>, oneshot::Sender<PastAnswer>),
     Cameras(oneshot::Sender<Vec<CameraInfo>>),
+    /// Somebody, by the number of the user, resets a camera.
+    Reset(CameraName, u32, oneshot::Sender<Result<ResetReport, ResetFailure>>),
     Reply(Box<(CameraName, FrameId, String, Bytes)>, oneshot::Sender<Result<(), ReplyError>>),
 }
 

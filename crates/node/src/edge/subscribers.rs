@@ -40,6 +40,8 @@ pub(super) struct Letters {
     pub(super) changes: VecDeque<(CameraName, bool, Option<String>)>,
     /// Something has changed that bears on the contract.
     pub(super) view_changed: bool,
+    /// A camera was reset, and the subscription is over with that.
+    pub(super) reset: Option<CameraName>,
     pub(super) stopped: bool,
 }
 
@@ -150,6 +152,14 @@ impl Subscribers {
                 letters.changes.pop_front();
             }
             letters.changes.push_back((camera.clone(), up, reason.cloned()));
+            mailbox.changed.notify_one();
+        }
+    }
+
+    /// A camera that a subscription reads was reset, which ends the subscription.
+    pub(super) fn end(&self, id: SubscriptionId, camera: CameraName) {
+        if let Some(Subscriber { mailbox, .. }) = self.0.get(&id) {
+            lock(&mailbox.letters).reset = Some(camera);
             mailbox.changed.notify_one();
         }
     }

@@ -58,6 +58,11 @@ pub enum Served {
         /// What was skipped since each camera's last frame, and what is not held.
         rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
     },
+    /// A camera was reset, which ends the subscription: frames that come after that may come before those that it was given.
+    Reset {
+        /// The camera.
+        camera: CameraName,
+    },
     /// The broker stops.
     Stopped,
 }
@@ -155,6 +160,9 @@ impl EdgeSubscription {
             }
             if let Some((camera, up, reason)) = letters.changes.pop_front() {
                 return Some(Served::Camera { camera, up, reason });
+            }
+            if let Some(camera) = letters.reset.take() {
+                return Some(Served::Reset { camera });
             }
             if letters.stopped {
                 return Some(Served::Stopped);

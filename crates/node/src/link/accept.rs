@@ -22,16 +22,17 @@ use super::quic::{
     endpoint, transport_config, write_message,
 };
 use super::sent::SentBytes;
-use super::{Command, CommandSender, EdgeEvent, received, tcp};
+use super::{Command, CommandSender, EdgeEvent, Shown, received, tcp};
 use crate::clock::monotonic_now;
 use crate::identity::accept::{Accepted, TlsIncoming};
+use crate::identity::certificate::CertificateFacts;
 use crate::identity::door::{Door, Pass, Said};
 use crate::identity::explain::explain_quic;
 use crate::identity::gate::HANDSHAKES;
 use crate::identity::name::{Identity, SiteName};
 use crate::identity::refusals::Refusals;
 use crate::identity::tls::{TlsConfigError, link_server_config, quic_server_config};
-use crate::identity::{Credentials, peer_identity};
+use crate::identity::{Credentials, Fingerprint, peer_identity};
 use crate::memory::buffer;
 use crate::ports::bind_remedy;
 
@@ -133,9 +134,9 @@ async fn accept_quic(
         pass.heard();
         let (site, events, links) = (site.clone(), events.clone(), Arc::clone(&links));
         tokio::spawn(async move {
-            if let Some((connection, identity, pass)) = handshake(incoming, pass, &site).await {
+            if let Some((connection, shown, pass)) = handshake(incoming, pass, &site).await {
                 let link = LinkId(links.fetch_add(1, Ordering::Relaxed));
-                serve(link, connection, peer_of(&identity), events, pass).await;
+                serve(link, connection, shown, events, pass).await;
             }
         });
     }
@@ -146,7 +147,7 @@ async fn handshake(
     incoming: Incoming,
     mut pass: Pass,
     site: &SiteName,
-) -> Option<(Connection, Identity, Pass)> {
+) -> Option<(Connection, Shown, Pass)> {
     let address = pass.address();
     let turn = pass.during(HANDSHAKES.turn(address)).await.ok()?;
     let connecting = incoming.accept();
@@ -166,10 +167,10 @@ async fn handshake(
             return None;
         }
     };
-    match identity_of(&connection, site) {
-        Ok(identity) => {
+    match shown_on(&connection, site) {
+        Ok(shown) => {
             pass.authenticated();
-            Some((connection, identity, pass))
+            Some((connection, shown, pass))
         }
         Err(reason) => {
             pass.refused(&reason);
@@ -221,14 +222,10 @@ async fn accept_tcp(
             else => return,
         };
         let chain = stream.get_ref().1.peer_certificates();
-        let identity = chain
-            .ok_or_else(|| "no certificate was shown".to_owned())
-            .and_then(|chain| peer_identity(chain, &site).map_err(|error| error.to_string()));
-        match identity {
-            Ok(identity) if tcp::prepare(stream.get_ref().0).is_ok() => {
+        match shown(chain.unwrap_or_default(), &site) {
+            Ok(shown) if tcp::prepare(stream.get_ref().0).is_ok() => {
                 let link = LinkId(links.fetch_add(1, Ordering::Relaxed));
-                let peer = peer_of(&identity);
-                connections.spawn(tcp::serve_edge(link, stream, peer, events.clone(), pass));
+                connections.spawn(tcp::serve_edge(link, stream, shown, events.clone(), pass));
             }
             Ok(_) => {}
             Err(reason) => pass.refused(&reason),
@@ -236,11 +233,18 @@ async fn accept_tcp(
     }
 }
 
-fn identity_of(connection: &Connection, site: &SiteName) -> Result<Identity, String> {
+fn shown_on(connection: &Connection, site: &SiteName) -> Result<Shown, String> {
     let chain =
         connection.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
-    let chain = chain.ok_or("no certificate was shown")?;
-    peer_identity(&chain, site).map_err(|error| error.to_string())
+    shown(&chain.unwrap_or_default(), site)
+}
+
+/// Whom the certificates of a connection are of, its own first.
+fn shown(chain: &[CertificateDer<'_>], site: &SiteName) -> Result<Shown, String> {
+    let own = chain.first().ok_or("no certificate was shown")?;
+    let identity = peer_identity(chain, site).map_err(|error| error.to_string())?;
+    let serial = CertificateFacts::read(own).map_err(|error| error.to_string())?.serial;
+    Ok(Shown { peer: peer_of(&identity), serial, fingerprint: Fingerprint::of(own) })
 }
 
 /// A camera host may publish the camera of its name and every camera below it.
@@ -253,7 +257,7 @@ fn peer_of(identity: &Identity) -> Peer {
 async fn serve(
     link: LinkId,
     connection: Connection,
-    peer: Peer,
+    shown: Shown,
     events: mpsc::Sender<EdgeEvent>,
     mut pass: Pass,
 ) {
@@ -264,7 +268,7 @@ async fn serve(
         Err(dropped) => return connection.close(CLOSE_PROTOCOL, dropped.to_string().as_bytes()),
     };
     let from = connection.remote_address().ip();
-    if events.send(EdgeEvent::Connected(link, peer, from, commands)).await.is_err() {
+    if events.send(EdgeEvent::Connected(link, shown, from, commands)).await.is_err() {
         return;
     }
     let (said, dropped) = pass.until_said();

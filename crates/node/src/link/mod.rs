@@ -21,6 +21,8 @@ use mez_core::frame::FrameId;
 use mez_core::wire::{FrameHeader, Message};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::identity::Fingerprint;
+
 pub use self::accept::ListenError;
 pub(crate) use self::accept::{Listener, listen};
 pub(crate) use self::dial::Dialler;
@@ -101,11 +103,22 @@ pub(crate) enum CameraEvent {
     Closed(LinkId, String),
 }
 
+/// Who connected, and which certificate said so.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    /// Who it is, and which cameras it may be.
+    pub(crate) peer: Peer,
+    /// The certificate's serial number, in hexadecimal digits.
+    pub(crate) serial: String,
+    /// SHA-256 over the certificate.
+    pub(crate) fingerprint: Fingerprint,
+}
+
 /// What happened on one of an edge's connections.
 #[derive(Debug)]
 pub(crate) enum EdgeEvent {
     /// A camera host connected from this address and proved who it is.
-    Connected(LinkId, Peer, IpAddr, CommandSender),
+    Connected(LinkId, Shown, IpAddr, CommandSender),
     /// A message arrived.
     Message(LinkId, Message),
     /// The control stream made no sense.

@@ -52,6 +52,10 @@ pub enum Kind {
     ReportAccuracy = 13,
     /// [`pb::RestartChainRequest`], [`pb::RestartChainResponse`].
     RestartChain = 14,
+    /// [`pb::GetCameraStartsRequest`], [`pb::GetCameraStartsResponse`].
+    GetCameraStarts = 15,
+    /// [`pb::ResetCameraRequest`], [`pb::ResetCameraResponse`].
+    ResetCamera = 16,
 }
 
 impl Kind {
@@ -72,6 +76,8 @@ impl Kind {
             UpdateContract,
             ReportAccuracy,
             RestartChain,
+            GetCameraStarts,
+            ResetCamera,
         ];
         all.into_iter().find(|kind| *kind as u8 == code)
     }

@@ -118,6 +118,20 @@ async fn converse(
                 };
                 answer(writer, Kind::GetCameraInfo, response).await?;
             }
+            Kind::GetCameraStarts => {
+                let response = match broker {
+                    Broker::Edge(api) => api.camera_starts(packet.decode(Kind::GetCameraStarts)?).await,
+                    Broker::Camera(_) => Err(not_here("a camera broker takes in no cameras")),
+                };
+                answer(writer, Kind::GetCameraStarts, response).await?;
+            }
+            Kind::ResetCamera => {
+                let response = match broker {
+                    Broker::Edge(api) => api.reset_camera(principal, packet.decode(Kind::ResetCamera)?).await,
+                    Broker::Camera(_) => Err(not_here("a camera broker takes in no cameras")),
+                };
+                answer(writer, Kind::ResetCamera, response).await?;
+            }
             Kind::Reply => {
                 let mut request: pb::ReplyRequest = packet.decode(Kind::Reply)?;
                 request.payload = packet.payload;

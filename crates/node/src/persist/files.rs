@@ -173,7 +173,7 @@ fn find_cameras(folder: &Path, name: &str, depth: usize, found: &mut Vec<CameraN
     Ok(())
 }
 
-fn folder(root: &Path, camera: &CameraName) -> PathBuf {
+pub(super) fn folder(root: &Path, camera: &CameraName) -> PathBuf {
     root.join(camera.as_str()).join(FOLDER)
 }
 

@@ -21,6 +21,10 @@ use crate::lock::FileLock;
 const ORDERS_MAX: usize = 1024;
 /// How long a broker that stops waits for its log.
 const STOP_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long whoever has a log released waits for the thread.
+const RELEASE_TIME_MAX: Duration = Duration::from_secs(3);
+/// What the thread gives to completing one log that is released, while others wait.
+const COMPLETE_TIME_MAX: Duration = Duration::from_millis(500);
 /// So long after records came the thread still looks by itself whether there are more: whoever appends them would else have to call it after
 /// every batch, which takes longer than all else that a log on disk costs a publisher.
 const AWAKE_TIME: Duration = Duration::from_secs(2);
@@ -31,6 +35,8 @@ enum Order<S> {
     Keep(CameraName, Box<StoreWriter<S>>),
     Refused(CameraName, Degraded),
     Start(CameraName, Epoch, ClockAnchor),
+    /// A log is not written any more; told when all that was to be written is, and the files are let go of.
+    Release(CameraName, SyncSender<()>),
     /// Records have come.
     Wake,
     Stop,
@@ -108,6 +114,14 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
     /// Tells that frames of this epoch belong to the camera broker's start with this anchor.
     pub fn set_start(&self, camera: CameraName, epoch: Epoch, anchor: ClockAnchor) {
         self.order(Order::Start(camera, epoch, anchor));
+    }
+
+    /// Writes what a camera's log has, and lets go of its files. Blocks until that is done; false if the disk takes too long for it.
+    pub fn release(&self, camera: CameraName) -> bool {
+        let (done, released) = sync_channel(1);
+        self.order(Order::Release(camera, done));
+        // It is dropped unsent where the thread has ended, which has let go of everything.
+        !matches!(released.recv_timeout(RELEASE_TIME_MAX), Err(RecvTimeoutError::Timeout))
     }
 
     /// Records have come into a log that is kept. Waits for nothing, and costs no more than a look at a flag while the thread is at work.
@@ -222,6 +236,13 @@ fn run<S: Storage>(queue: &Receiver<Order<S>>, shared: &Shared) {
                     kept.writer.set_start(epoch, anchor);
                 }
             }
+            Ok(Order::Release(camera, done)) => {
+                if let Some(mut released) = kept.remove(&camera) {
+                    complete(&camera, &mut released, shared);
+                }
+                lock(&shared.statuses).remove(&camera);
+                let _ = done.try_send(());
+            }
             Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -235,6 +256,16 @@ fn run<S: Storage>(queue: &Receiver<Order<S>>, shared: &Shared) {
         for (camera, kept) in &mut kept {
             step(camera, kept, shared);
         }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Writes what one log has, as far as that is soon done.
+fn complete<S: Storage>(camera: &CameraName, kept: &mut Kept<S>, shared: &Shared) {
+    let deadline = monotonic_now() + COMPLETE_TIME_MAX;
+    kept.writer.close();
+    while monotonic_now() < deadline && !kept.writer.is_settled() {
+        step(camera, kept, shared);
         thread::sleep(Duration::from_millis(1));
     }
 }

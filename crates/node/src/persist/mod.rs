@@ -2,11 +2,13 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
+//! | [`aside`] | logs that were put aside, which nobody writes any more |
 //! | [`files`] | a camera's segments as files |
 //! | [`keys`] | where the keys come from |
 //! | [`keeper`] | the thread that writes, behind everybody's back |
 //! | `replicas` | the logs of all cameras of an edge |
 
+pub mod aside;
 pub mod files;
 pub mod keeper;
 pub mod keys;

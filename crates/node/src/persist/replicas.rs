@@ -1,9 +1,10 @@
 //! The replica logs of an edge on disk: all that are there are taken up at its start, new ones as cameras come.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -11,11 +12,16 @@ use mez_core::broker::edge::EdgeBroker;
 use mez_core::name::CameraName;
 use mez_core::store::{Degraded, Recovery};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use tokio::sync::watch;
 use tracing::{error, info};
 
+use super::aside::{PutAsideError, put_aside};
 use super::files::hold_folder;
 use super::keeper::lock;
-use super::{LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX, cameras_in};
+use super::{
+    BOUNDS, LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX, cameras_in,
+};
+use crate::clock::wall_now;
 use crate::state::edge_folder;
 
 /// Threads that read logs at the start.
@@ -29,8 +35,13 @@ pub(crate) struct Replicas {
     options: PersistOptions,
     state: PathBuf,
     keeper: LogKeeper<LogFiles>,
-    kept: BTreeSet<CameraName>,
+    kept: BTreeMap<CameraName, Keeping>,
+    /// Logs that are being put aside: each becomes true when that is over.
+    moving: BTreeMap<CameraName, watch::Receiver<bool>>,
 }
+
+/// Whether a log that is being opened is still to be kept. Held while its writer is handed over, so that no reset comes in between.
+type Keeping = Arc<Mutex<bool>>;
 
 impl Replicas {
     /// Reads the logs that are there, gives the broker what they hold, and begins to write them.
@@ -60,16 +71,16 @@ impl Replicas {
         if left_out > 0 {
             info!(frames = left_out, "frames of the logs on disk find no room in memory and stay there");
         }
-        let mut kept = BTreeSet::new();
+        let mut kept = BTreeMap::new();
         for log in logs {
             let Some((reader, epoch, anchor)) = broker.log(&log.camera) else { continue };
             let (camera, mut writer) = log.writer(reader.cursor_at_end());
             writer.set_start(epoch, anchor);
             keeper.keep(camera.clone(), writer);
-            kept.insert(camera);
+            kept.insert(camera, Keeping::default());
         }
         tokio::spawn(keeper.clone().watch());
-        Ok(Self { options, state, keeper, kept })
+        Ok(Self { options, state, keeper, kept, moving: BTreeMap::new() })
     }
 
     /// A frame was appended to one of the logs.
@@ -85,36 +96,83 @@ impl Replicas {
     /// A camera has connected: its log is written from now on.
     pub(crate) fn keep(&mut self, broker: &EdgeBroker, camera: &CameraName) {
         let Some((reader, epoch, anchor)) = broker.log(camera) else { return };
-        if !self.kept.insert(camera.clone()) {
+        if self.kept.contains_key(camera) {
             return self.keeper.set_start(camera.clone(), epoch, anchor);
         }
+        let dropped = Keeping::default();
+        self.kept.insert(camera.clone(), Arc::clone(&dropped));
+        let moving = self.moving.get(camera).cloned();
         // Taken now, before the first frame comes; opening the files may take longer.
         let cursor = reader.cursor_at_end();
         let (options, state, keeper) = (self.options.clone(), self.state.clone(), self.keeper.clone());
         let camera = camera.clone();
         tokio::spawn(async move {
+            if let Some(mut moving) = moving {
+                // Its end is the end of the waiting as well.
+                let _ = moving.wait_for(|is_over| *is_over).await;
+            }
             let mut refused = false;
             // What keeps the folder from being opened may pass: another broker that is about to stop, a disk that is not there yet.
             while !keeper.is_stopped() {
                 let (options, name, state) = (options.clone(), camera.clone(), edge_folder(&state, &camera));
                 let open = move || OpenLog::open(&options, &name, &state, (0, Duration::ZERO));
                 let Ok(opened) = tokio::task::spawn_blocking(open).await else { return };
-                match opened {
-                    Ok((log, _)) => {
-                        let (camera, mut writer) = log.writer(cursor);
-                        writer.set_start(epoch, anchor);
-                        return keeper.keep(camera, writer);
+                {
+                    let is_dropped = lock(&dropped);
+                    match opened {
+                        _ if *is_dropped => return,
+                        Ok((log, _)) => {
+                            let (camera, mut writer) = log.writer(cursor);
+                            writer.set_start(epoch, anchor);
+                            return keeper.keep(camera, writer);
+                        }
+                        Err(error) if !refused => {
+                            refused = true;
+                            error!(%camera, "the camera's log is not kept on disk; trying again every second: {error}");
+                            keeper.refused(camera.clone(), Degraded::Denied(error.to_string()));
+                        }
+                        Err(_) => {}
                     }
-                    Err(error) if !refused => {
-                        refused = true;
-                        error!(%camera, "the camera's log is not kept on disk; trying again every second: {error}");
-                        keeper.refused(camera.clone(), Degraded::Denied(error.to_string()));
-                    }
-                    Err(_) => {}
                 }
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }
         });
+    }
+}
+
+impl Replicas {
+    /// Stops writing a camera's log and puts it aside, so that the next one begins anew. Gives where it is then; nothing where there was none.
+    pub(crate) fn put_aside(
+        &mut self,
+        camera: &CameraName,
+    ) -> impl Future<Output = Result<Option<PathBuf>, PutAsideError>> + use<> {
+        if let Some(dropped) = self.kept.remove(camera) {
+            *lock(&dropped) = true;
+        }
+        let (over, moving) = watch::channel(false);
+        self.moving.retain(|_, moving| !*moving.borrow());
+        self.moving.insert(camera.clone(), moving);
+        let (keeper, camera) = (self.keeper.clone(), camera.clone());
+        let (root, state) = (self.options.folder.clone(), edge_folder(&self.state, &camera));
+        let put = tokio::task::spawn_blocking(move || {
+            if !keeper.release(camera.clone()) {
+                return Err(PutAsideError::Busy { camera });
+            }
+            let put = put_aside(&root, &camera, wall_now());
+            // What was remembered of it is of no other log.
+            let bounds = state.join(BOUNDS);
+            match std::fs::remove_file(&bounds) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    Err(PutAsideError::Io { path: bounds, source })
+                }
+                _ => put,
+            }
+        });
+        async move {
+            let put = put.await.unwrap_or(Err(PutAsideError::Stopped));
+            over.send_replace(true);
+            put
+        }
     }
 }
 

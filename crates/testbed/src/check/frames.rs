@@ -165,6 +165,11 @@ impl Checks {
         self.appended.entry((edge_run, camera.clone())).or_default().extend(ids);
     }
 
+    /// A replica log was put aside: another begins.
+    pub(crate) fn put_aside(&mut self, edge_run: u64, camera: &CameraName) {
+        self.appended.remove(&(edge_run, camera.clone()));
+    }
+
     /// A replica log took a frame.
     pub(crate) fn appended(&mut self, edge_run: u64, camera: &CameraName, record: &Record) {
         let id = record.frame.meta.id;

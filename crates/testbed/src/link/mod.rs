@@ -283,9 +283,14 @@ impl Link {
         }
     }
 
+    /// A process dials no more.
+    pub fn give_up_dials(&mut self, owner: u64) {
+        self.dials.retain(|dial| dial.owner != owner);
+    }
+
     /// A process of the camera host is gone without a word.
     pub fn lose_owner(&mut self, owner: u64) {
-        self.dials.retain(|dial| dial.owner != owner);
+        self.give_up_dials(owner);
         for connection in self.connections.values_mut().filter(|connection| connection.owner == owner) {
             let end = connection.end_mut(Side::Camera);
             end.open = false;

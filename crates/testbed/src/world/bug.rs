@@ -51,6 +51,10 @@ pub enum Bug {
     PieceForgotten,
     /// Cameras never learn of a cap.
     ShareUntold,
+    /// An edge believes every epoch that a camera claims.
+    EpochUnbounded,
+    /// A reset closes the connection, and the edge still knows the epoch.
+    ResetKeepsEpoch,
     /// Applications are told that their contract is kept, whatever comes, and nothing else.
     AllIsWell,
     /// A door that is full stays shut for whoever comes, instead of closing somebody who waits.

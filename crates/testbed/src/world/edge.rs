@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::{EdgeBroker, EdgeConfig, EdgeOutput, Peer};
-use mez_core::frame::FrameId;
+use mez_core::frame::{Epoch, FrameId};
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::store::Resume;
@@ -17,6 +17,7 @@ use super::chain::Decoders;
 use super::door::Door;
 use super::past::request_of;
 use super::storage::{KeptLog, Owner};
+use super::thief::believe;
 use super::{Bug, EdgeId, EdgeSpec, Node, Timer, World};
 use crate::link::{LinkOutput, Side, past_stream};
 use crate::payload::received;
@@ -34,6 +35,8 @@ pub(super) struct EdgeHost {
     pub(super) process: Option<EdgeProcess>,
     /// Its logs on disk.
     pub(super) kept: BTreeMap<CameraName, KeptLog>,
+    /// Epochs that its state has from before there were bounds.
+    pub(super) poisoned: BTreeMap<CameraName, Epoch>,
 }
 
 pub(super) struct EdgeProcess {
@@ -42,9 +45,9 @@ pub(super) struct EdgeProcess {
     anchor: ClockAnchor,
     /// Each with the link that it is on.
     connections: BTreeMap<LinkId, (usize, MessageBuffer)>,
-    logs: BTreeMap<CameraName, LogReader>,
+    pub(super) logs: BTreeMap<CameraName, LogReader>,
     /// How many frames each of them has been given.
-    appended: BTreeMap<CameraName, u64>,
+    pub(super) appended: BTreeMap<CameraName, u64>,
     pub(super) decoders: Decoders,
     pub(super) door: Door,
 }
@@ -80,6 +83,7 @@ impl World {
             frozen: None,
             process: None,
             kept: BTreeMap::new(),
+            poisoned: BTreeMap::new(),
         });
         self.start_edge(index);
         self.settle();
@@ -108,6 +112,7 @@ impl World {
             decoders: Decoders::new(),
             door: Door::new(self.bug),
         });
+        self.take_up_poison(index);
         self.take_up_logs(index, run);
         for link in self.links_of(index) {
             self.links[link].link.edge_listens();
@@ -313,6 +318,9 @@ impl World {
                     }
                 }
             }
+            // A record for people.
+            EdgeOutput::Started { .. } => {}
+            EdgeOutput::Ended { subscription, .. } => self.end_reset(subscription),
             EdgeOutput::History { request, answer } => self.past_answered(index, request, answer),
             EdgeOutput::ViewChanged { camera } => {
                 for application in 0..self.applications.len() {
@@ -440,6 +448,9 @@ impl World {
             buffer.push(bytes);
             loop {
                 match buffer.next() {
+                    Ok(Some(Message::Hello(hello))) if bug == Some(Bug::EpochUnbounded) => {
+                        believe(&mut process.broker, now, connection, hello);
+                    }
                     Ok(Some(Message::Pong { t1, t2, t3 })) if bug == Some(Bug::ClockWrong) => {
                         let message = Message::Pong { t1, t2: t2 + ms(30), t3: t3 + ms(30) };
                         process.broker.handle_message(now, connection, message);

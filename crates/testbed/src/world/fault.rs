@@ -70,6 +70,14 @@ pub enum Action {
     Silence(CameraId),
     /// It publishes again.
     Publish(CameraId),
+    /// A thief of a camera's identity ([`World::thief`]) begins to dial, with this epoch.
+    Claim(CameraId, u64),
+    /// It ends its connections, and is gone.
+    Leave(CameraId),
+    /// The edge is killed and starts with a state of before there were bounds, which knows an epoch of the camera that none can follow.
+    Poison(CameraId),
+    /// Somebody at the edge resets the camera.
+    Reset(CameraId),
     /// Every fault ends: links carry, processes run but for rivals, applications subscribe and take frames.
     Heal,
 }
@@ -174,6 +182,10 @@ impl World {
                 self.cameras[camera.0].publishing = true;
                 self.disturb(camera.0);
             }
+            Action::Claim(thief, epoch) => self.claim(thief.0, epoch),
+            Action::Leave(thief) => self.leave(thief.0),
+            Action::Poison(camera) => self.poison(camera.0),
+            Action::Reset(camera) => self.reset(camera.0),
             Action::Heal => self.heal(),
         }
     }
@@ -235,6 +247,10 @@ impl World {
         }
         for index in 0..self.cameras.len() {
             self.set_disk_faults(Host::Camera(CameraId(index)), Faults::default());
+            if self.cameras[index].robs.is_some() {
+                self.leave(index);
+                continue;
+            }
             if self.cameras[index].is_rival {
                 self.kill_camera(index);
                 continue;
@@ -245,6 +261,11 @@ impl World {
             self.cameras[index].publishing = true;
             if self.cameras[index].process.is_none() {
                 self.start_camera(index, Counter::Kept);
+            }
+        }
+        for index in 0..self.cameras.len() {
+            if self.cameras[index].robs.is_none() && self.is_poisoned(index) {
+                self.reset(index);
             }
         }
         for index in 0..self.applications.len() {

@@ -29,6 +29,7 @@ mod medium;
 mod past;
 mod spec;
 mod storage;
+mod thief;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};

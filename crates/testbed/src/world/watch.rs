@@ -27,7 +27,7 @@ const DEMAND_MAX: Duration = secs(1);
 const REFUSED_MAX: Duration = secs(6);
 /// What is left of a process that is gone without a word is gone after this: the edge gives the connection up, and
 /// the refused camera tries again.
-const RIVAL_MAX: Duration = secs(16);
+pub(super) const RIVAL_MAX: Duration = secs(16);
 /// Dials that one process may have under way, and connections that it may have open.
 const DIALS_MAX: usize = 8;
 /// Connections of one process that may be open at the camera.
@@ -87,10 +87,11 @@ impl World {
 
     /// When a camera's path has last been touched by anything that it may have to recover from.
     pub(super) fn quiet_since(&self, camera: usize) -> Moment {
+        let robbed = if self.is_robbed(camera) { self.now } else { self.cameras[camera].robbed_until };
         let camera = &self.cameras[camera];
         let refused = camera.refused.map_or(Moment::START, |refused| refused + REFUSED_MAX);
         let rivals = if camera.rivals { camera.disturbed + RIVAL_MAX } else { Moment::START };
-        camera.disturbed.max(refused).max(rivals)
+        camera.disturbed.max(refused).max(rivals).max(robbed)
     }
 
     /// How many live subscriptions want a camera.
@@ -279,7 +280,7 @@ impl World {
     }
 
     /// How long the largest frame of a camera takes on its link as it is now, with what else crosses.
-    fn service_time(&self, camera: usize) -> Duration {
+    pub(super) fn service_time(&self, camera: usize) -> Duration {
         let host = &self.cameras[camera];
         let spec = self.links[host.link].link.spec();
         time_for(&spec, u64::from(*host.spec.frame_bytes.end()) * 21 / 20 + 2_000)
@@ -343,7 +344,7 @@ fn window_time(spec: &CameraSpec) -> Duration {
 }
 
 /// How long a full queue takes to drain.
-fn queue_time(spec: &LinkSpec) -> Duration {
+pub(super) fn queue_time(spec: &LinkSpec) -> Duration {
     time_for(spec, spec.queue_bytes_max)
 }
 

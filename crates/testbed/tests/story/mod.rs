@@ -1,5 +1,6 @@
-//! Words for stories: what an application got, in short.
-#![allow(dead_code, reason = "every test uses another part")]
+//! Words for stories: what an application got, in short. Each file of stories uses some of them.
+
+#![allow(dead_code, reason = "each file of stories uses some of them")]
 
 use std::time::Duration;
 

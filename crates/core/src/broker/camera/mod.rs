@@ -48,7 +48,10 @@ pub use self::profiles::PROFILES_MAX;
 use self::profiles::Profiles;
 use self::share::Sharing;
 pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
-use super::{EdgeIndex, LinkId, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
+use super::{
+    EPOCH_MAX, EPOCH_RAISE_MAX, EdgeIndex, LinkId, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL,
+    SILENCE_MAX, highest_believed,
+};
 use crate::clock::{ClockEstimate, Exchange};
 use crate::frame::{Epoch, Frame, FrameId, SkipReason};
 use crate::log::{Cursor, LogReader, Read, Record};
@@ -460,9 +463,13 @@ impl CameraBroker {
             return;
         }
         if let Some(newest) = welcome.newest {
-            if newest.epoch.0 >= NUMBER_MAX {
-                let text =
-                    format!("the edge holds a frame of epoch {}, after which there is none", newest.epoch.0);
+            let believed = highest_believed(self.config.epoch, EPOCH_RAISE_MAX);
+            if newest.epoch > believed || newest.epoch >= EPOCH_MAX {
+                let text = format!(
+                    "the edge holds frames of epoch {}, too far above this camera's own, {}, to be believed: somebody else has used \
+                     its identity; run `mez cameras reset {}` on the edge's host",
+                    newest.epoch.0, self.config.epoch.0, self.config.camera
+                );
                 self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
                 self.dialler.hold_edge_until(self.links[index].edge, now + REFUSED_INTERVAL);
                 self.close(now, link);

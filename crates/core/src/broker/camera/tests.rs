@@ -12,7 +12,7 @@ mod sharing;
 use proptest::prelude::*;
 
 use super::*;
-use crate::broker::{Intake, IntakeConfig, Published};
+use crate::broker::{EPOCH_BASE, Intake, IntakeConfig, NUMBER_MAX, Published};
 use crate::contract::{Contract, OnInfeasible};
 use crate::controller::named::PolicyName;
 use crate::frame::{Encoding, Rung, Sequence, SkipRange};
@@ -322,13 +322,29 @@ fn a_frame_that_is_being_made_does_not_survive_its_epoch() {
     assert_eq!(frames_sent(&rig.take()), [(new, vec![])]);
 }
 
+/// What an edge says goes into the counter on disk: an absurd number would stay there.
 #[test]
-fn an_epoch_after_which_there_is_none_is_not_believed() {
-    let mut rig = Rig::new();
-    rig.welcome(1, Some(FrameId { epoch: Epoch(u64::MAX), sequence: Sequence(0) }));
-    let outputs = rig.take();
-    assert!(!outputs.iter().any(|output| matches!(output, CameraOutput::RaiseEpoch { .. })), "{outputs:?}");
-    assert!(!rig.broker.is_up());
+fn an_edge_raises_the_epoch_by_a_bounded_step() {
+    let highest = EPOCH_BASE.0 + EPOCH_RAISE_MAX;
+    for (said, is_believed) in [
+        (u64::MAX, false),
+        (NUMBER_MAX - 1, false),
+        (EPOCH_MAX.0, false),
+        (highest + 1, false),
+        (highest, true),
+    ] {
+        let mut rig = Rig::new();
+        rig.welcome(1, Some(FrameId { epoch: Epoch(said), sequence: Sequence(NUMBER_MAX) }));
+        let outputs = rig.take();
+        let raised = outputs.iter().any(|output| matches!(output, CameraOutput::RaiseEpoch { .. }));
+        assert_eq!(raised, is_believed, "{said}: {outputs:?}");
+        let text = outputs.iter().find_map(|output| match output {
+            CameraOutput::Refused { text, .. } => Some(text.clone()),
+            _ => None,
+        });
+        assert_eq!(text.is_some_and(|text| text.contains("mez cameras reset dock/cam1")), !is_believed);
+        assert!(!rig.broker.is_up());
+    }
 }
 
 /// A frame that the edge stops is skipped by that name, and its place is free for the next.

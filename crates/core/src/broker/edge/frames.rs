@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::sessions::Link;
 use super::shares::Whole;
 use super::{EdgeBroker, FrameRefused};
-use crate::broker::{LinkId, NUMBER_MAX};
+use crate::broker::{CAPTURED_MAX, LinkId, NUMBER_MAX};
 use crate::frame::{ChainLink, FrameId, Reference, Sequence, SkipReason};
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Message, Report};
@@ -76,6 +76,8 @@ impl EdgeBroker {
             Some(FrameRefused::Empty)
         } else if frame.sequence.0 >= NUMBER_MAX {
             Some(FrameRefused::Number { frame })
+        } else if header.meta.captured > CAPTURED_MAX {
+            Some(FrameRefused::Captured { frame, captured: header.meta.captured })
         } else if link.arriving.len() >= ARRIVING_FRAMES_MAX
             || !link.arriving.is_empty()
                 && arriving_bytes + u64::from(header.payload_bytes) > ARRIVING_BYTES_MAX

@@ -35,11 +35,12 @@ use self::sessions::{Camera, HELLO_TIME_MAX, Link};
 pub use self::shares::ChannelShare;
 use self::shares::Shares;
 pub use self::types::{
-    CameraCounters, CameraInfo, CaptureClock, EdgeConfig, EdgeOutput, FrameRefused, Peer, ReplyError,
-    SubscriptionId, SubscriptionSpec,
+    CameraCounters, CameraInfo, CaptureClock, EdgeConfig, EdgeOutput, Forgotten, FrameRefused, Peer,
+    ReplyError, SubscriptionId, SubscriptionSpec,
 };
 use self::view::UPDATE_INTERVAL;
 pub use self::view::{CameraView, NamedContract};
+use super::epochs::Claims;
 use super::{LinkId, PING_INTERVAL, SILENCE_MAX};
 use crate::clock::Exchange;
 use crate::contract::Contract;
@@ -95,6 +96,8 @@ pub struct EdgeBroker {
     fetched: FetchedFrames,
     profiles: BTreeMap<ProfileHash, Bytes>,
     shares: Shares,
+    /// How far cameras are believed.
+    claims: Claims,
 }
 
 impl EdgeBroker {
@@ -112,6 +115,7 @@ impl EdgeBroker {
             subscriptions: BTreeMap::new(),
             outputs: VecDeque::new(),
             profiles: BTreeMap::new(),
+            claims: Claims::default(),
         }
     }
 
@@ -395,3 +399,5 @@ mod chains_tests;
 mod decoding_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(test, not(loom)))]
+mod thief_tests;

@@ -1,6 +1,6 @@
 //! Who may be which camera, and who takes over.
 
-use crate::broker::{LinkId, NUMBER_MAX};
+use crate::broker::{EPOCH_JUMP_MAX, EPOCH_MAX, LinkId, NUMBER_MAX};
 use crate::buffer::payload_within;
 use crate::clock::ClockEstimator;
 use crate::controller::settle::Verdict;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::chains::{Chains, chain_bytes_max};
 use super::decoding::Decoding;
 use super::frames::{Arriving, Taken};
-use super::{CameraCounters, EdgeBroker, EdgeOutput, Peer};
+use super::{CameraCounters, EdgeBroker, EdgeOutput, Forgotten, Peer, SubscriptionId};
 
 /// How long a connection may take to say who it is.
 pub(super) const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
@@ -115,6 +115,9 @@ impl EdgeBroker {
             let text = format!("the identity {} may not be camera {name}; enrol one that may", peer.identity);
             return self.refuse(id, RefuseCode::NotPermitted, text);
         }
+        if let Some((code, text)) = self.disbelieves(&name, epoch) {
+            return self.refuse(id, code, text);
+        }
         let holder = self.cameras.get(&name).and_then(|camera| camera.link);
         if let Some(holder_link) = holder.and_then(|link| self.links.get(&link)) {
             if holder_link.peer.identity != peer.identity {
@@ -149,6 +152,7 @@ impl EdgeBroker {
             self.refuse(holder, RefuseCode::Replaced, text);
         }
         self.know(&name, &peer.identity, (epoch, anchor));
+        self.claims.settled(&name);
         let camera = self.cameras.get_mut(&name).expect("the camera was made known above");
         camera.link = Some(id);
         camera.silent = false;
@@ -165,8 +169,64 @@ impl EdgeBroker {
         }
         self.shares.join(&name);
         self.welcome(id, newest);
+        let camera = name.clone();
+        self.outputs.push_back(EdgeOutput::Started { camera, link: id, epoch, anchor });
         self.outputs.push_back(EdgeOutput::CameraChanged { camera: name.clone(), up: true, reason: None });
         self.update_demand(&name);
+    }
+
+    /// Why a start with this epoch is not taken in, if it cannot have it.
+    fn disbelieves(&mut self, name: &CameraName, epoch: Epoch) -> Option<(RefuseCode, String)> {
+        let known = self.cameras.get(name).map(|camera| camera.newest_start.0).unwrap_or_default();
+        if known > EPOCH_MAX {
+            let text = format!(
+                "what the edge holds of camera {name} ends with epoch {}, which no camera reaches: somebody else has used its \
+                 identity; run `mez cameras reset {name}` on the edge's host",
+                known.0
+            );
+            return Some((RefuseCode::NameHeld, text));
+        }
+        (!self.claims.admits(name, known, epoch)).then(|| {
+            let text = format!(
+                "epoch {} lies more than {EPOCH_JUMP_MAX} above any that the edge knows of camera {name}: its counter of starts is damaged, or \
+                 somebody else uses its identity; for the right camera run `mez cameras reset {name}` on the edge's host",
+                epoch.0
+            );
+            (RefuseCode::Protocol, text)
+        })
+    }
+
+    /// Forgets all that is known of a camera, so that its next start is taken in whatever its epoch. Its connection is closed, and the subscriptions
+    /// that read it end ([`EdgeOutput::Ended`]): what comes next may come before what they were given. Gives what was
+    /// known; nothing of a camera that is not. Whoever keeps the log on disk puts that aside.
+    pub fn handle_reset(&mut self, name: &CameraName) -> Option<Forgotten> {
+        self.claims.vouch(name);
+        let camera = self.cameras.get(name)?;
+        let (epoch, link) = (camera.newest_start.0, camera.link);
+        let forgotten = Forgotten {
+            epoch,
+            identity: camera.identity.clone(),
+            connected: link.is_some() && !camera.silent,
+        };
+        if let Some(link) = link {
+            self.outputs.push_back(EdgeOutput::Close { link });
+            self.forget(link, "it was reset");
+        }
+        let ended: Vec<SubscriptionId> = self
+            .subscriptions
+            .iter()
+            .filter(|(_, entry)| entry.pattern.matches(name))
+            .map(|(id, _)| *id)
+            .collect();
+        for subscription in ended {
+            self.subscriptions.remove(&subscription);
+            self.outputs.push_back(EdgeOutput::Ended { subscription, camera: name.clone() });
+        }
+        self.cameras.remove(name);
+        self.fetched.forget(name);
+        self.share_out();
+        self.update_all_demands();
+        Some(forgotten)
     }
 
     /// Two starts with the same epoch would number different frames alike. The later one learns that the epoch is taken

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX, ChannelShare};
-use crate::broker::{LinkId, NUMBER_MAX};
+use crate::broker::{CAPTURED_MAX, LinkId, NUMBER_MAX};
 use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
 use crate::contract::Contract;
 use crate::controller::share::Channels;
@@ -148,6 +148,25 @@ pub enum EdgeOutput {
         /// What the camera has, or what it had sent before.
         answer: PastAnswer,
     },
+    /// A connection was taken in as a camera; for people, who may want to know which starts were whose.
+    Started {
+        /// The camera.
+        camera: CameraName,
+        /// Its connection.
+        link: LinkId,
+        /// The start, which may have been connected before.
+        epoch: Epoch,
+        /// The anchor of the start.
+        anchor: ClockAnchor,
+    },
+    /// A subscription is over, because a camera that it reads was reset: what comes of that may come before what it was given, so its
+    /// application has to subscribe again.
+    Ended {
+        /// The subscription.
+        subscription: SubscriptionId,
+        /// The camera.
+        camera: CameraName,
+    },
     /// A camera came or went; for people.
     CameraChanged {
         /// The camera.
@@ -193,6 +212,14 @@ pub enum FrameRefused {
         /// The frame.
         frame: FrameId,
     },
+    /// A capture time beyond the last one.
+    #[error("frame {frame} says that it was captured at {captured}, beyond {CAPTURED_MAX}")]
+    Captured {
+        /// The frame.
+        frame: FrameId,
+        /// What it says.
+        captured: Timestamp,
+    },
     /// A frame of the past that was not asked for, or not so.
     #[error("frame {frame} is of the past, and was not asked for")]
     NotAsked {
@@ -228,6 +255,17 @@ pub enum ReplyError {
         /// Its size.
         bytes: usize,
     },
+}
+
+/// What was known of a camera that was reset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forgotten {
+    /// The epoch of its newest start.
+    pub epoch: Epoch,
+    /// Who it was; empty if it has not been connected since the edge started.
+    pub identity: String,
+    /// Whether it was connected and had been heard of lately.
+    pub connected: bool,
 }
 
 /// What became of a camera's frames at the edge, since the edge started.

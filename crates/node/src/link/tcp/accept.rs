@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mez_core::broker::LinkId;
-use mez_core::broker::edge::{ARRIVING_FRAMES_MAX, Peer};
+use mez_core::broker::edge::ARRIVING_FRAMES_MAX;
 use mez_core::buffer::Buffer;
 use mez_core::frame::FrameId;
 use mez_core::units::Instant;
@@ -18,21 +18,21 @@ use super::{ReadRecordError, put_head, put_records, read_head};
 use crate::clock::monotonic_now;
 use crate::identity::door::{Pass, Said};
 use crate::link::accept::report_progress;
-use crate::link::{CLOSE_TIME_MAX, Command, CommandSender, EdgeEvent, received};
+use crate::link::{CLOSE_TIME_MAX, Command, CommandSender, EdgeEvent, Shown, received};
 use crate::memory::buffer;
 
 /// Serves a connection until it ends.
 pub(in crate::link) async fn serve(
     link: LinkId,
     stream: TlsStream<TcpStream>,
-    peer: Peer,
+    shown: Shown,
     events: mpsc::Sender<EdgeEvent>,
     pass: Pass,
 ) {
     let (commands, receiver) = CommandSender::channel();
     // A connection that is gone already has no address any more.
     let Ok(from) = stream.get_ref().0.peer_addr() else { return };
-    if events.send(EdgeEvent::Connected(link, peer, from.ip(), commands)).await.is_err() {
+    if events.send(EdgeEvent::Connected(link, shown, from.ip(), commands)).await.is_err() {
         return;
     }
     let (reader, mut writer) = split(stream);

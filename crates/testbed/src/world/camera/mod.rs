@@ -71,6 +71,12 @@ pub(super) struct CameraHost {
     pub(super) rivals: bool,
     /// It is such a process itself.
     pub(super) is_rival: bool,
+    /// It is a thief of this camera's identity.
+    pub(super) robs: Option<usize>,
+    /// A thief of its identity went without being heard, or the edge was told to believe none of its starts: until then nothing is promised.
+    pub(super) robbed_until: Moment,
+    /// When it last started with less of its counter than there was: the connection of the start before it may count as a later one.
+    pub(super) counter_lost: Option<Moment>,
     pub(super) timer: Timer,
     pub(super) process: Option<CameraProcess>,
     pub(super) random: Random,
@@ -80,7 +86,7 @@ pub(super) struct CameraHost {
     pub(super) kept: Option<KeptLog>,
     counts: CameraCounts,
     /// The counter on the disk.
-    persisted: u64,
+    pub(super) persisted: u64,
 }
 
 pub(super) struct CameraProcess {
@@ -281,6 +287,9 @@ impl World {
             refused: None,
             rivals: false,
             is_rival: false,
+            robs: None,
+            robbed_until: Moment::START,
+            counter_lost: None,
             timer: Timer::new(),
             process: None,
             random,
@@ -303,8 +312,8 @@ impl World {
         let host = &mut self.cameras[index];
         match counter {
             Counter::Kept => host.persisted += 1,
-            Counter::LastWriteLost => {}
-            Counter::Lost => host.persisted = 1,
+            Counter::LastWriteLost => host.counter_lost = Some(now),
+            Counter::Lost => (host.persisted, host.counter_lost) = (1, Some(now)),
         }
         let newest = recovery.as_ref().and_then(|recovery| recovery.resume.newest_epoch);
         if let Some(newest) = newest.filter(|newest| newest.0 >= host.persisted) {

@@ -155,7 +155,9 @@ impl World {
                 self.events.push(persisted, Event::EpochPersisted { camera: index, run, above });
             }
             CameraOutput::Refused { code, .. } => {
-                host.refused = Some(now);
+                if self.may_be_refused(index) {
+                    self.cameras[index].refused = Some(now);
+                }
                 self.trace.record(now, What::RefusedBy { camera: index, code: code as u16 });
             }
             CameraOutput::ReadHistory { ticket, query } => return self.look_for(index, ticket, query),

@@ -1,0 +1,337 @@
+//! Which starts of a camera were whose, and when the camera was reset: what remains of a thief of its identity.
+//!
+//! One file for each camera, `edge/NAME/@starts` in the folder for state: a line of JSON for each, the oldest first. It is read and written
+//! by a thread of its own, since nobody else waits for a disk.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use mez_core::frame::Epoch;
+use mez_core::name::CameraName;
+use mez_core::units::{ClockAnchor, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use tracing::{error, info, warn};
+
+use crate::state::{edge_folder, write_durably};
+
+/// Starts that are remembered of each camera. Of more, the oldest makes room whose certificate and address have another; so a thief that
+/// starts again and again does not push out the camera, nor the camera the thief.
+pub const STARTS_MAX: usize = 64;
+/// Resets that are remembered of each camera; of more, the newest.
+pub const RESETS_MAX: usize = 64;
+/// The file below a camera's folder.
+const FILE: &str = "@starts";
+/// What may wait to be written; of more, the last is not recorded, and that is said.
+const WAITING_MAX: usize = 1024;
+/// Cameras that are remembered where there is no folder for state.
+const CAMERAS_MAX: usize = 256;
+
+/// A start of a camera broker, as an edge took it in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CameraStart {
+    /// Its epoch.
+    pub epoch: u64,
+    /// Tells it apart from another of the same epoch.
+    anchor: (u64, u64),
+    /// When it was first taken in, in nanoseconds since 1970.
+    pub first_utc_ns: u64,
+    /// Who it was, as the certificate says.
+    pub identity: String,
+    /// The certificate's serial number, in hexadecimal digits.
+    pub serial: String,
+    /// SHA-256 over the certificate, in hexadecimal digits.
+    pub fingerprint: String,
+    /// Where it came from.
+    pub address: String,
+}
+
+impl CameraStart {
+    pub(super) fn new(
+        (epoch, anchor): (Epoch, ClockAnchor),
+        now: Timestamp,
+        [identity, serial, fingerprint, address]: [String; 4],
+    ) -> Self {
+        let anchor = (anchor.wall.as_nanos(), anchor.monotonic.as_nanos());
+        Self { epoch: epoch.0, anchor, first_utc_ns: now.as_nanos(), identity, serial, fingerprint, address }
+    }
+
+    /// The certificate and the address.
+    fn whose(&self) -> (&str, &str) {
+        (&self.fingerprint, &self.address)
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (self.epoch, self.anchor, self.whose()) == (other.epoch, other.anchor, other.whose())
+    }
+}
+
+/// A reset of a camera.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CameraReset {
+    /// When, in nanoseconds since 1970.
+    pub utc_ns: u64,
+    /// The user of the edge's host who asked for it.
+    pub uid: u32,
+    /// The epoch that was forgotten. `None`: nothing was known of the camera.
+    pub epoch: Option<u64>,
+    /// Whose newest start that was, as far as it was known.
+    pub identity: String,
+    /// Where its log on disk is since. `None`: there was none.
+    pub put_aside: Option<PathBuf>,
+}
+
+/// What is remembered of a camera.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CameraRecord {
+    /// Its starts, the oldest first.
+    pub starts: Vec<CameraStart>,
+    /// Its resets, the oldest first.
+    pub resets: Vec<CameraReset>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Start(CameraStart),
+    Reset(CameraReset),
+}
+
+impl CameraRecord {
+    /// Adds a start; false if it is known.
+    fn add(&mut self, start: CameraStart) -> bool {
+        if self.starts.iter().any(|known| known.is_same(&start)) {
+            return false;
+        }
+        if self.starts.len() >= STARTS_MAX {
+            let later = |at: usize| {
+                self.starts[at + 1..].iter().any(|other| other.whose() == self.starts[at].whose())
+            };
+            let oldest = (0..self.starts.len()).find(|at| later(*at)).unwrap_or(0);
+            self.starts.remove(oldest);
+        }
+        self.starts.push(start);
+        true
+    }
+
+    fn add_reset(&mut self, reset: CameraReset) {
+        let surplus = (self.resets.len() + 1).saturating_sub(RESETS_MAX);
+        self.resets.drain(..surplus);
+        self.resets.push(reset);
+    }
+
+    fn to_text(&self) -> serde_json::Result<String> {
+        let starts = self.starts.iter().cloned().map(|start| (start.first_utc_ns, Line::Start(start)));
+        let resets = self.resets.iter().cloned().map(|reset| (reset.utc_ns, Line::Reset(reset)));
+        let mut lines: Vec<(u64, Line)> = starts.chain(resets).collect();
+        lines.sort_by_key(|(at, _)| *at);
+        let mut text = String::new();
+        for (_, line) in lines {
+            text += &serde_json::to_string(&line)?;
+            text.push('\n');
+        }
+        Ok(text)
+    }
+
+    /// Lines that make no sense are passed over and counted: what is left of a record is worth more than none.
+    fn from_text(text: &str) -> (Self, usize) {
+        let (mut record, mut damaged) = (Self::default(), 0);
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            match serde_json::from_str(line) {
+                Ok(Line::Start(start)) => drop(record.add(start)),
+                Ok(Line::Reset(reset)) => record.add_reset(reset),
+                Err(_) => damaged += 1,
+            }
+        }
+        (record, damaged)
+    }
+}
+
+enum Order {
+    Start(CameraName, Box<CameraStart>),
+    Reset(CameraName, Box<CameraReset>, oneshot::Sender<io::Result<()>>),
+    Read(CameraName, oneshot::Sender<CameraRecord>),
+}
+
+/// Remembers starts and resets. Cheap to clone; the thread ends with the last clone.
+#[derive(Clone)]
+pub(super) struct Starts(SyncSender<Order>);
+
+impl Starts {
+    /// Remembers them below `state`, or in memory only.
+    pub(super) fn begin(state: Option<PathBuf>) -> io::Result<Self> {
+        let (orders, queue) = sync_channel(WAITING_MAX);
+        let keeper = Keeper { state, in_memory: BTreeMap::new() };
+        thread::Builder::new().name("mez-starts".into()).spawn(move || keeper.run(&queue))?;
+        Ok(Self(orders))
+    }
+
+    /// A camera was taken in. Waits for nothing.
+    pub(super) fn started(&self, camera: &CameraName, start: CameraStart) {
+        if self.0.try_send(Order::Start(camera.clone(), Box::new(start))).is_err() {
+            error!(%camera, "a start of the camera is not recorded: the disk of the folder for state does not answer");
+        }
+    }
+
+    /// A camera was reset. Gives when that is on disk.
+    pub(super) async fn reset(&self, camera: &CameraName, reset: CameraReset) -> io::Result<()> {
+        let (done, recorded) = oneshot::channel();
+        let stuck = || io::Error::other("the disk of the folder for state does not answer");
+        self.0.try_send(Order::Reset(camera.clone(), Box::new(reset), done)).map_err(|_| stuck())?;
+        recorded.await.unwrap_or_else(|_| Err(stuck()))
+    }
+
+    /// What is remembered of a camera.
+    pub(super) async fn read(&self, camera: &CameraName) -> CameraRecord {
+        let (answer, read) = oneshot::channel();
+        if self.0.try_send(Order::Read(camera.clone(), answer)).is_err() {
+            return CameraRecord::default();
+        }
+        read.await.unwrap_or_default()
+    }
+}
+
+struct Keeper {
+    state: Option<PathBuf>,
+    /// Without a folder for state.
+    in_memory: BTreeMap<CameraName, CameraRecord>,
+}
+
+impl Keeper {
+    fn run(mut self, queue: &Receiver<Order>) {
+        while let Ok(order) = queue.recv() {
+            match order {
+                Order::Start(camera, start) => {
+                    let mut record = self.read(&camera);
+                    let CameraStart { epoch, serial, address, .. } = &*start;
+                    let (epoch, serial, address) = (*epoch, serial.clone(), address.clone());
+                    if record.add(*start) {
+                        info!(%camera, epoch, serial, address, "a start of the camera was taken in");
+                        if let Err(error) = self.write(&camera, record) {
+                            error!(%camera, "a start of the camera is not recorded: {error}");
+                        }
+                    }
+                }
+                Order::Reset(camera, reset, done) => {
+                    let mut record = self.read(&camera);
+                    record.add_reset(*reset);
+                    let _ = done.send(self.write(&camera, record));
+                }
+                Order::Read(camera, answer) => {
+                    let _ = answer.send(self.read(&camera));
+                }
+            }
+        }
+    }
+
+    fn path(state: &Path, camera: &CameraName) -> PathBuf {
+        edge_folder(state, camera).join(FILE)
+    }
+
+    fn read(&self, camera: &CameraName) -> CameraRecord {
+        let Some(state) = &self.state else { return self.in_memory.get(camera).cloned().unwrap_or_default() };
+        let path = Self::path(state, camera);
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                let (record, damaged) = CameraRecord::from_text(&text);
+                if damaged > 0 {
+                    warn!(%camera, damaged, "lines of {} make no sense, and are passed over", path.display());
+                }
+                record
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => CameraRecord::default(),
+            Err(error) => {
+                error!(%camera, "the starts of the camera cannot be read from {}: {error}", path.display());
+                CameraRecord::default()
+            }
+        }
+    }
+
+    fn write(&mut self, camera: &CameraName, record: CameraRecord) -> io::Result<()> {
+        let Some(state) = &self.state else {
+            if self.in_memory.len() >= CAMERAS_MAX && !self.in_memory.contains_key(camera) {
+                self.in_memory.pop_first();
+            }
+            self.in_memory.insert(camera.clone(), record);
+            return Ok(());
+        };
+        let path = Self::path(state, camera);
+        let folder = edge_folder(state, camera);
+        fs::create_dir_all(&folder)?;
+        write_durably(&folder, &path, record.to_text()?.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::units::Instant;
+
+    use super::*;
+
+    fn camera() -> CameraName {
+        "dock/cam1".parse().unwrap()
+    }
+
+    fn start(epoch: u64, certificate: &str, address: &str) -> CameraStart {
+        let anchor = ClockAnchor { wall: Timestamp::from_nanos(epoch), monotonic: Instant::from_nanos(7) };
+        let texts = ["spiffe://site/camera/dock", certificate, certificate, address].map(str::to_owned);
+        CameraStart::new((Epoch(epoch), anchor), Timestamp::from_nanos(1_000 + epoch), texts)
+    }
+
+    fn reset(utc_ns: u64) -> CameraReset {
+        let put_aside = Some("/log/@aside/x".into());
+        CameraReset {
+            utc_ns,
+            uid: 7,
+            epoch: Some(9),
+            identity: "spiffe://site/camera/dock".into(),
+            put_aside,
+        }
+    }
+
+    #[tokio::test]
+    async fn starts_and_resets_outlive_the_broker() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = Some(folder.path().to_path_buf());
+        let starts = Starts::begin(state.clone()).unwrap();
+        for known in [start(1, "a", "::1"), start(1, "a", "::1"), start(2, "b", "::1"), start(1, "a", "::2")]
+        {
+            starts.started(&camera(), known);
+        }
+        starts.reset(&camera(), reset(1_002)).await.unwrap();
+        drop(starts);
+
+        let starts = Starts::begin(state).unwrap();
+        let record = starts.read(&camera()).await;
+        let whose: Vec<_> = record.starts.iter().map(|start| (start.epoch, start.whose())).collect();
+        assert_eq!(whose, [(1, ("a", "::1")), (1, ("a", "::2")), (2, ("b", "::1"))]);
+        assert_eq!(record.resets, [reset(1_002)]);
+
+        // What is damaged costs its own line.
+        let path = folder.path().join("edge/dock/cam1/@starts");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replacen("{", "?", 1)).unwrap();
+        assert_eq!(starts.read(&camera()).await.starts.len(), 2);
+    }
+
+    /// Whoever starts again and again does not push out what is known of others.
+    #[test]
+    fn a_flood_of_starts_leaves_one_of_everybody() {
+        let mut record = CameraRecord::default();
+        record.add(start(1, "camera", "::1"));
+        for epoch in 0..10 * STARTS_MAX as u64 {
+            record.add(start(100 + epoch, "thief", "::2"));
+        }
+        assert_eq!(record.starts.len(), STARTS_MAX);
+        assert_eq!(record.starts[0].whose(), ("camera", "::1"));
+        assert_eq!(record.starts.last().map(|start| start.epoch), Some(99 + 10 * STARTS_MAX as u64));
+        for epoch in 0..10 * STARTS_MAX as u64 {
+            record.add(start(epoch, "thief", &epoch.to_string()));
+        }
+        assert_eq!(record.starts.len(), STARTS_MAX);
+    }
+}

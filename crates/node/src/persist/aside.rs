@@ -1,0 +1,138 @@
+//! Logs that were put aside by a reset of their camera: nobody writes them any more, and `mez log` reads them as any other.
+//!
+//! Each reset has a folder of logs of its own, `LOG_DIR/@aside/TIME`, below which the log stands as it did below `LOG_DIR`. No name of a camera holds an
+//! `@`, so that nobody takes it for one of a camera that is kept. They count in no budget: whoever wants the room removes them.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use mez_core::name::CameraName;
+use mez_core::units::Timestamp;
+
+use super::files::folder;
+use crate::lock::FileLock;
+
+/// The folder of what was put aside, in the folder of logs.
+const ASIDE: &str = "@aside";
+/// Logs that may be put aside within the same second.
+const SAME_SECOND_MAX: u32 = 100;
+
+/// Why a log was not put aside.
+#[derive(Debug, thiserror::Error)]
+pub enum PutAsideError {
+    /// The thread that writes logs did not let go of it.
+    #[error(
+        "the log of {camera} was not put aside: the disk takes too long to complete it; reset the camera again when the disk is well"
+    )]
+    Busy {
+        /// The camera.
+        camera: CameraName,
+    },
+    /// Another program writes it.
+    #[error("the log in {} is kept by another broker, and stays where it is; give each its own --log-dir", .0.display())]
+    Held(PathBuf),
+    /// The files could not be moved.
+    #[error("the log was not put aside: cannot use {}: {source}; reset the camera again when that is mended", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The broker stopped meanwhile.
+    #[error("the broker stopped before the log was put aside; reset the camera again")]
+    Stopped,
+}
+
+/// Moves a camera's log out of the way, and gives the folder of logs that it is in then. Nothing where there is none.
+pub(super) fn put_aside(
+    root: &Path,
+    camera: &CameraName,
+    now: Timestamp,
+) -> Result<Option<PathBuf>, PutAsideError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| PutAsideError::Io { path, source }
+    };
+    // It is told to people, who may be elsewhere.
+    let root = &std::path::absolute(root).map_err(failed(root))?;
+    let from = folder(root, camera);
+    if !from.is_dir() {
+        return Ok(None);
+    }
+    let path = from.join("lock");
+    let lock = FileLock::take(&path).map_err(failed(&path))?;
+    let Some(_lock) = lock else { return Err(PutAsideError::Held(from)) };
+    let time = now.to_string()[..19].replace(':', "-");
+    for number in 1..=SAME_SECOND_MAX {
+        let name = if number == 1 { format!("{time}Z") } else { format!("{time}Z-{number}") };
+        let aside = root.join(ASIDE).join(name);
+        let to = folder(&aside, camera);
+        if to.exists() {
+            continue;
+        }
+        let parent = to.parent().unwrap_or(&aside);
+        DirBuilder::new().mode(0o700).recursive(true).create(parent).map_err(failed(parent))?;
+        fs::rename(&from, &to).map_err(failed(&from))?;
+        for folder in [from.parent(), Some(parent)].into_iter().flatten() {
+            File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed(folder))?;
+        }
+        return Ok(Some(aside));
+    }
+    Err(failed(&root.join(ASIDE))(io::Error::other("it was put aside too often within one second")))
+}
+
+/// The folders of logs that were put aside in a folder of logs, the oldest first.
+pub fn put_aside_in(root: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(root.join(ASIDE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::store::{SegmentNumber, Storage};
+
+    use super::super::{LogFiles, cameras_in};
+    use super::*;
+
+    #[test]
+    fn a_log_that_was_put_aside_is_read_where_it_is_then() {
+        let root = tempfile::tempdir().unwrap();
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let now = Timestamp::from_nanos(1_763_836_996_000_000_000);
+        assert_eq!(put_aside(root.path(), &camera, now).unwrap(), None);
+
+        let mut put = Vec::new();
+        for bytes in [b"one", b"two"] {
+            let mut files = LogFiles::open(root.path(), &camera, root.path().join("@state")).unwrap();
+            files.create(SegmentNumber(1)).unwrap();
+            files.append(SegmentNumber(1), bytes).unwrap();
+            let held = put_aside(root.path(), &camera, now).unwrap_err();
+            assert!(matches!(held, PutAsideError::Held(_)), "{held}");
+            drop(files);
+            put.push(put_aside(root.path(), &camera, now).unwrap().expect("there was one"));
+            assert_eq!(cameras_in(root.path()).unwrap(), [], "it is none of those that are kept");
+        }
+        assert_eq!(put_aside_in(root.path()).unwrap(), put);
+        assert!(put[0].ends_with("@aside/2025-11-22T18-43-16Z"), "{}", put[0].display());
+        for (folder, bytes) in put.iter().zip([b"one", b"two"]) {
+            assert_eq!(cameras_in(folder).unwrap(), [camera.clone()]);
+            let mut buffer = [0; 3];
+            LogFiles::read_only(folder, &camera).read_at(SegmentNumber(1), 0, &mut buffer).unwrap();
+            assert_eq!(&buffer, bytes);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Stories of thieves: hosts that have a camera's valid keys. Whatever they claim, the camera's frames flow again once they are gone.
+
+mod story;
+
+use mez_core::broker::{EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, NUMBER_MAX};
+use mez_testbed::{Action, ApplicationSpec, CameraSpec, Counter, EdgeId, World, ms, secs};
+
+use self::story::{resumed_after, sequences};
+
+/// The highest epoch that an edge takes of a camera of which it knows none, or one that a camera has by itself.
+const HIGHEST: u64 = EPOCH_BASE.0 + EPOCH_JUMP_MAX;
+
+/// One claim near the end of all numbers once kept the camera out for good. It changes nothing.
+#[test]
+fn an_absurd_claim_disturbs_nobody() {
+    let run = |claims: &[u64]| {
+        let mut world = World::seeded(60);
+        let dock = world.camera("dock/cam1", CameraSpec::frames(20, 30_000));
+        let application = world.application(ApplicationSpec::newest("dock/*"));
+        let thief = world.thief(dock);
+        world.run(secs(3));
+        for claim in claims {
+            world.act(Action::Claim(thief, *claim)).run(secs(2)).act(Action::Leave(thief));
+            assert_eq!(world.camera_counts(thief).sent, 0);
+        }
+        world.run(secs(12 - 2 * claims.len() as u64));
+        assert_eq!(world.epoch(dock), Some(4));
+        sequences(world.deliveries(application))
+    };
+    assert_eq!(run(&[NUMBER_MAX - 1, NUMBER_MAX, EPOCH_MAX.0 + 1, EPOCH_MAX.0]), run(&[]));
+}
+
+/// A thief that knows the bound takes the name for as long as it stays. After that the camera goes on above it, by itself, and what the thief
+/// sent is of another epoch.
+#[test]
+fn after_the_highest_claim_the_camera_goes_on_by_itself() {
+    let mut world = World::seeded(61);
+    let dock = world.camera("dock/cam1", CameraSpec::frames(20, 30_000));
+    let application = world.application(ApplicationSpec::newest("dock/*"));
+    let thief = world.thief(dock);
+    world.run(secs(3)).act(Action::Claim(thief, HIGHEST)).run(secs(3));
+    assert!(world.is_up(thief) && !world.is_up(dock));
+    assert!(world.deliveries(application).iter().any(|got| got.frame.epoch.0 == HIGHEST));
+    let left = world.now();
+    world.act(Action::Leave(thief)).run(secs(12));
+    assert_eq!(world.epoch(dock), Some(HIGHEST + 1));
+    // It waits five seconds after it was told that another start is there.
+    assert!(resumed_after(&world, application, left + ms(100)) < secs(6));
+    let last = world.deliveries(application).last().unwrap();
+    assert!(last.frame.epoch.0 == HIGHEST + 1 && last.published + ms(200) > world.now());
+}
+
+/// Both dial in turn, each from above what the other had.
+#[test]
+fn a_thief_that_comes_again_and_again_never_wins_for_good() {
+    let mut world = World::seeded(62);
+    let dock = world.camera("dock/cam1", CameraSpec::frames(20, 30_000));
+    let application = world.application(ApplicationSpec::newest("dock/*"));
+    let thief = world.thief(dock);
+    world.run(secs(3));
+    for visit in 0..6 {
+        let claim = HIGHEST + visit * (EPOCH_JUMP_MAX + 1);
+        world.act(Action::Claim(thief, claim)).run(secs(2));
+        assert!(world.is_up(thief), "visit {visit}");
+        world.act(Action::Leave(thief)).run(secs(8));
+        assert_eq!((world.is_up(dock), world.epoch(dock)), (true, Some(claim + 1)), "visit {visit}");
+    }
+    let epochs: Vec<u64> = world.deliveries(application).iter().map(|got| got.frame.epoch.0).collect();
+    assert!(epochs.is_sorted());
+}
+
+/// A thief was at another edge and has brought the camera far. An edge that knows nothing of that takes it after a few attempts.
+#[test]
+fn a_camera_that_was_brought_far_elsewhere_gets_in_by_itself() {
+    let mut world = World::seeded(63);
+    let dock = world.camera("dock/cam1", CameraSpec::frames(20, 30_000));
+    let application = world.application(ApplicationSpec::newest("dock/*"));
+    world.run(secs(3)).act(Action::KillCamera(dock));
+    world.set_persisted_epoch(dock, HIGHEST + 4 * EPOCH_JUMP_MAX);
+    world.restart_edge(EdgeId::default());
+    let start = world.now();
+    world.act(Action::StartCamera(dock, Counter::Kept)).run(secs(5));
+    assert!(resumed_after(&world, application, start) < secs(2));
+}
+
+/// A state from before there were bounds holds an epoch that none can follow: only a reset helps, and it does.
+#[test]
+fn a_reset_cures_what_no_camera_reaches() {
+    let mut world = World::seeded(64);
+    let dock = world.camera("dock/cam1", CameraSpec::frames(20, 30_000));
+    let application = world.application(ApplicationSpec::newest("dock/*"));
+    world.run(secs(3)).act(Action::Poison(dock)).run(secs(20));
+    assert!(!world.is_up(dock));
+    let own = world.epoch(dock);
+    let reset = world.now();
+    world.act(Action::Reset(dock)).run(secs(8));
+    assert!(world.is_up(dock));
+    assert_eq!(world.epoch(dock), own, "with its own numbers");
+    assert!(resumed_after(&world, application, reset) < secs(6));
+}
+
+/// A reset of a camera in good order costs one reconnection, and frames go on in order.
+#[test]
+fn a_reset_without_need_costs_a_reconnection() {
+    let mut world = World::seeded(65);
+    let dock = world.camera("dock/cam1", CameraSpec::frames(20, 30_000));
+    let application = world.application(ApplicationSpec::every("dock/*"));
+    world.run(secs(3));
+    let (reset, own) = (world.now(), world.epoch(dock));
+    world.act(Action::Reset(dock)).run(secs(3));
+    assert_eq!(world.epoch(dock), own);
+    assert!(resumed_after(&world, application, reset) < secs(1));
+    assert!(sequences(world.deliveries(application)).is_sorted());
+}
