@@ -292,7 +292,7 @@ fn expired_segments_that_are_there_again_are_removed() {
     let mut disk = small_log();
     let second = disk.segments()[1];
     let next = disk.segments().last().unwrap().next();
-    *disk.bounds() = Some(Bounds { oldest: second, next });
+    *disk.bounds() = Some(Bounds { oldest: second, next, ..Bounds::default() });
     let recovery = recovered(&mut disk);
     assert_eq!(recovery.report.expired, 1);
     assert_eq!(disk.segments()[0], second);
@@ -300,7 +300,7 @@ fn expired_segments_that_are_there_again_are_removed() {
     // Not those that are not ours.
     let mut disk = small_log();
     disk.put(SegmentNumber(0), b"a letter to somebody".repeat(99));
-    *disk.bounds() = Some(Bounds { oldest: second, next });
+    *disk.bounds() = Some(Bounds { oldest: second, next, ..Bounds::default() });
     assert!(recovered(&mut disk).report.strange_segments > 0);
     assert_eq!(disk.segments()[0], SegmentNumber(0));
 }

@@ -86,7 +86,7 @@ impl Ledger {
             let stated = |id: &FrameId| {
                 let next = Sequence(id.sequence.0 + 1);
                 pair[1].skipped.iter().any(|range| {
-                    range.reason == SkipReason::Evicted && range.clipped(id.sequence, next).is_some()
+                    [SkipReason::Evicted, SkipReason::Damaged].contains(&range.reason) && range.clipped(id.sequence, next).is_some()
                 })
             };
             if a.epoch == b.epoch
@@ -186,13 +186,14 @@ impl Ledger {
 
 fn check_report(recovery: &Recovery) -> Result<(), String> {
     let report = &recovery.report;
-    if let Some(forged) = report.damages.iter().find(|damage| damage.kind != DamageKind::Torn) {
+    let torn = [DamageKind::Torn, DamageKind::Cut];
+    if let Some(forged) = report.damages.iter().find(|damage| !torn.contains(&damage.kind)) {
         return Err(format!("what a power cut tears passes its checksum: {forged}"));
     }
     if let Some(strange) = report.strange.iter().find(|s| s.why != HeaderError::Torn) {
         return Err(format!("a segment of our own is taken for a strange one: {strange}"));
     }
-    if report.missing > 0 {
+    if report.missing + report.lost_newest + report.lost_oldest > 0 {
         return Err(format!("a log that nobody touched is taken for an older copy: {report:?}"));
     }
     Ok(())

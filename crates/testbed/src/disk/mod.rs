@@ -5,9 +5,9 @@ mod bug;
 mod ledger;
 mod story;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use mez_core::store::{Bounds, KeyRing, SegmentNumber, Storage, StorageError, StorageErrorKind};
+use mez_core::store::{Bounds, KeyRing, Progress, SegmentNumber, Storage, StorageError, StorageErrorKind};
 
 pub use self::bug::DiskBug;
 pub(crate) use self::ledger::Ledger;
@@ -16,6 +16,8 @@ use crate::random::Random;
 
 /// What a power cut leaves or spoils at once.
 const SECTOR_BYTES: usize = 512;
+/// How many times the writer's progress may have been remembered since the storage has written it back.
+const PROGRESS_MAX: usize = 8;
 
 /// A segment as programs see it, and how much of that is really there.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +60,11 @@ pub struct SimulatedDisk {
     /// Files whose removal is not durable.
     removed: BTreeMap<SegmentNumber, File>,
     bounds: Option<Bounds>,
+    /// What was remembered of the writer's progress, the newest last, and whether the first of it is durable.
+    progress: VecDeque<Progress>,
+    progress_durable: bool,
+    /// What a power cut takes of it.
+    forgets: Random,
     syncing: Option<Syncing>,
     faults: Faults,
     bug: Option<bug::Planted>,
@@ -71,6 +78,9 @@ impl SimulatedDisk {
             files: BTreeMap::new(),
             removed: BTreeMap::new(),
             bounds: None,
+            progress: VecDeque::new(),
+            progress_durable: false,
+            forgets: Random::seeded(seed ^ 0x5eed_f0e9),
             syncing: None,
             faults: Faults::default(),
             bug: None,
@@ -102,6 +112,9 @@ impl SimulatedDisk {
             }
         }
         let mut random = self.random.split();
+        let (durable, all) = (u64::from(self.progress_durable), self.progress.len() as u64);
+        self.progress.truncate(self.forgets.within(durable.min(all)..=all) as usize);
+        self.progress.iter_mut().for_each(|progress| progress.written = None);
         self.files.retain(|_, file| file.named || !random.one_in(3));
         for file in self.files.values_mut() {
             tear(file, &mut random);
@@ -131,6 +144,11 @@ impl SimulatedDisk {
     /// What is remembered outside of the log, to be changed or forgotten.
     pub fn bounds(&mut self) -> &mut Option<Bounds> {
         &mut self.bounds
+    }
+
+    /// What is remembered of the writer's progress, to be changed or forgotten.
+    pub fn progress(&mut self) -> &mut VecDeque<Progress> {
+        &mut self.progress
     }
 
     fn file(&mut self, segment: SegmentNumber) -> Result<&mut File, StorageError> {
@@ -271,6 +289,20 @@ impl Storage for SimulatedDisk {
         let forgets = self.bug.as_ref().is_some_and(|bug| bug.forgets_expiry());
         let oldest = if forgets { SegmentNumber(0) } else { bounds.oldest };
         self.bounds = Some(Bounds { oldest, ..bounds });
+        self.progress.drain(..self.progress.len().saturating_sub(1));
+        self.progress_durable = !self.progress.is_empty();
+        Ok(())
+    }
+
+    fn read_progress(&mut self) -> Result<Option<Progress>, StorageError> {
+        Ok(self.progress.back().copied())
+    }
+
+    fn write_progress(&mut self, progress: Progress) -> Result<(), StorageError> {
+        if self.progress.len() == PROGRESS_MAX {
+            self.progress.pop_front();
+        }
+        self.progress.push_back(progress);
         Ok(())
     }
 }
