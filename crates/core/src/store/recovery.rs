@@ -257,7 +257,7 @@ pub fn recover(
         }
     }
     resume.segments.reverse();
-    resume.next_index = resume.next_index.max(walk.end);
+    resume.next_index = resume.next_index.max(walk.end).max(bounds.first_index.unwrap_or(0));
     if let Some(progress) = progress {
         let reached = progress.reached().index;
         // What was there and is not any more keeps its place: the gap can be seen ever after.

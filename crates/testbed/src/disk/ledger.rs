@@ -68,7 +68,7 @@ impl Ledger {
 
     /// Holds what came back, of which there was memory for `bytes_max`, against what was promised.
     pub(crate) fn recovered(&mut self, recovery: &Recovery, bytes_max: u64) -> Result<(), String> {
-        check_report(recovery)?;
+        check_report(recovery, self.acknowledged.is_some())?;
         self.check_gaps(&recovery.records)?;
         self.check_promised(&recovery.records, bytes_max)?;
         self.check_gone(&recovery.records)
@@ -184,7 +184,7 @@ impl Ledger {
     }
 }
 
-fn check_report(recovery: &Recovery) -> Result<(), String> {
+fn check_report(recovery: &Recovery, promises: bool) -> Result<(), String> {
     let report = &recovery.report;
     let torn = [DamageKind::Torn, DamageKind::Cut];
     if let Some(forged) = report.damages.iter().find(|damage| !torn.contains(&damage.kind)) {
@@ -193,7 +193,9 @@ fn check_report(recovery: &Recovery) -> Result<(), String> {
     if let Some(strange) = report.strange.iter().find(|s| s.why != HeaderError::Torn) {
         return Err(format!("a segment of our own is taken for a strange one: {strange}"));
     }
-    if report.missing + report.lost_newest + report.lost_oldest > 0 {
+    // Where nothing is ever said to be durable, a power cut may take any segment.
+    let lost_oldest = if promises { report.lost_oldest } else { 0 };
+    if report.missing + report.lost_newest + lost_oldest > 0 {
         return Err(format!("a log that nobody touched is taken for an older copy: {report:?}"));
     }
     Ok(())

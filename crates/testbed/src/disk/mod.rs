@@ -63,8 +63,10 @@ pub struct SimulatedDisk {
     /// What was remembered of the writer's progress, the newest last, and whether the first of it is durable.
     progress: VecDeque<Progress>,
     progress_durable: bool,
-    /// What a power cut takes of it.
+    /// What a power cut takes of it, and where in a write a program is killed.
     forgets: Random,
+    /// What was appended last: the segment, its size before, and how often progress was remembered since.
+    last_append: Option<(SegmentNumber, usize, usize)>,
     syncing: Option<Syncing>,
     faults: Faults,
     bug: Option<bug::Planted>,
@@ -81,6 +83,7 @@ impl SimulatedDisk {
             progress: VecDeque::new(),
             progress_durable: false,
             forgets: Random::seeded(seed ^ 0x5eed_f0e9),
+            last_append: None,
             syncing: None,
             faults: Faults::default(),
             bug: None,
@@ -102,9 +105,20 @@ impl SimulatedDisk {
         self.syncing = None;
     }
 
+    /// Whoever writes was killed. Of the last thing it handed over, only the beginning may be there.
+    pub fn kill(&mut self) {
+        self.syncing = None;
+        let Some((segment, before, remembered)) = self.last_append.take() else { return };
+        let is_cut = self.forgets.one_in(2);
+        let Some(file) = self.files.get_mut(&segment).filter(|file| is_cut && before >= file.durable) else { return };
+        let left = self.forgets.within(before as u64..=file.bytes.len() as u64) as usize;
+        file.bytes.truncate(left);
+        self.progress.truncate(self.progress.len().saturating_sub(remembered));
+    }
+
     /// Cuts the power and brings it back. What was synced is there; of the rest, anything may be.
     pub fn cut_power(&mut self) {
-        self.syncing = None;
+        (self.syncing, self.last_append) = (None, None);
         self.faults = Faults::default();
         for (segment, file) in std::mem::take(&mut self.removed) {
             if self.random.one_in(2) && !self.files.contains_key(&segment) {
@@ -217,7 +231,9 @@ impl Storage for SimulatedDisk {
         } else {
             bytes.len()
         };
+        let before = self.file(segment)?.bytes.len();
         self.file(segment)?.bytes.extend_from_slice(&bytes[..written]);
+        self.last_append = Some((segment, before, 0));
         if full {
             return Err(error(StorageErrorKind::Full, "no room is left"));
         }
@@ -303,6 +319,9 @@ impl Storage for SimulatedDisk {
             self.progress.pop_front();
         }
         self.progress.push_back(progress);
+        if let Some((_, _, remembered)) = &mut self.last_append {
+            *remembered += 1;
+        }
         Ok(())
     }
 }

@@ -173,6 +173,9 @@ impl DiskStory {
         self.disk = writer.into_storage();
         self.disk.set_faults(Faults::default());
         self.disk.syncing = None;
+        if end == End::Killed {
+            self.disk.kill();
+        }
         self.ledger.ended(&mut self.disk);
         if end == End::PowerCut {
             self.played.power_cuts += 1;
