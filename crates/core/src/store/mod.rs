@@ -40,7 +40,7 @@ pub use self::recovery::{
 };
 pub use self::scan::{Damage, Scanned, SegmentScan, StoredRecord};
 pub use self::status::{Degraded, StoreStatus};
-pub use self::storage::{Bounds, Extent, Progress, Storage, StorageError, StorageErrorKind};
+pub use self::storage::{Bounds, Progress, Storage, StorageError, StorageErrorKind};
 pub use self::verify::{
     FINDINGS_MAX, Finding, FindingKind, LogReport, Repair, RepairError, SegmentReport, VerifyConfig, repair, verify,
 };

@@ -271,7 +271,7 @@ impl StoreReader {
                 Step::End => {
                     is_fresh = true;
                     // Before the segments are looked at, so that they have all that it says.
-                    reached = storage.read_progress()?.map_or(0, |progress| progress.reached().index);
+                    reached = storage.read_progress()?.map_or(0, |progress| progress.reached());
                     self.refresh(storage)?;
                     if !self.keep_place() {
                         broken |= self.given.is_some();

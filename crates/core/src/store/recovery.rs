@@ -259,11 +259,11 @@ pub fn recover(
     resume.segments.reverse();
     resume.next_index = resume.next_index.max(walk.end).max(bounds.first_index.unwrap_or(0));
     if let Some(progress) = progress {
-        let reached = progress.reached().index;
+        let reached = progress.reached();
         // What was there and is not any more keeps its place: the gap can be seen ever after.
         walk.report.lost_newest = reached.saturating_sub(resume.next_index);
         resume.next_index = resume.next_index.max(reached);
-        resume.durable_index = progress.durable.index;
+        resume.durable_index = progress.durable;
     }
     if progress.is_none() || walk.report.lost_newest > 0 {
         walk.report.missing = bounds.next.0.saturating_sub(newest_listed.0.max(bounds.oldest.0));
@@ -404,15 +404,15 @@ impl<'a> Walk<'a> {
                     let index = record.index;
                     records.push((index, record.into_record().expect("the scan was asked for payloads")));
                 }
-                Some(Scanned::Damaged(damage)) => self.note(&damage),
+                Some(Scanned::Damaged(damage)) => self.note(&damage, scan.is_at_end()),
             }
         }
         records
     }
 
-    fn note(&mut self, damage: &Damage) {
+    fn note(&mut self, damage: &Damage, is_last: bool) {
         if self.limit.is_none()
-            && damage.until.is_none()
+            && is_last
             && judge_tail(self.progress.as_ref(), damage) == Tail::Torn
         {
             self.report.torn_bytes += damage.bytes;

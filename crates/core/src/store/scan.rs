@@ -163,6 +163,11 @@ impl SegmentScan {
         self.offset
     }
 
+    /// Whether nothing stands behind what was read.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.offset >= self.end
+    }
+
     /// The segment has grown to `bytes` bytes since the scan began.
     pub fn grow(&mut self, bytes: u64) {
         self.end = self.end.max(bytes);

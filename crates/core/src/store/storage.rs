@@ -43,29 +43,21 @@ pub struct Bounds {
     pub epoch: Option<Epoch>,
 }
 
-/// How much of a log there is: the bytes of one segment, and the index after its last record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extent {
-    /// Bytes of the segment that is written.
-    pub bytes: u64,
-    /// The index after the last record: all records before it are there.
-    pub index: u64,
-}
-
 /// How far the writer has come, remembered outside of the log at every step, so that a log can be told from a shorter one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The segment that is written.
     pub segment: SegmentNumber,
-    /// What is durable: nothing takes that away but damage.
-    pub durable: Extent,
-    /// What was handed over. The end of a broker does not take that away, but a power cut may; `None` if there may have been one since.
-    pub written: Option<Extent>,
+    /// The index after the last record that is durable: nothing takes those before it away but damage.
+    pub durable: u64,
+    /// The index after the last record that was handed over. The end of a broker does not take those before it away, but a power cut may:
+    /// `None` if there may have been one since.
+    pub written: Option<u64>,
 }
 
 impl Progress {
-    /// What has to be there.
-    pub fn reached(&self) -> Extent {
+    /// The index up to which all records have to be there.
+    pub fn reached(&self) -> u64 {
         self.written.unwrap_or(self.durable)
     }
 }

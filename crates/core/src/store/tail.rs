@@ -23,9 +23,7 @@ pub(super) fn judge_tail(progress: Option<&Progress>, damage: &Damage) -> Tail {
         // Whoever knows nothing of the log takes for torn only what a killed broker leaves.
         return if damage.kind == DamageKind::Cut { Tail::Torn } else { Tail::Damaged };
     };
-    let reached = progress.reached();
-    let was_there = damage.index < reached.index
-        || damage.segment == progress.segment && damage.offset < reached.bytes;
+    let was_there = damage.index < progress.reached();
     // Where there was no power cut, all bytes of a record are those that were written.
     let by_kill = progress.written.is_none() || damage.kind == DamageKind::Cut;
     if was_there || !by_kill { Tail::Damaged } else { Tail::Torn }
@@ -35,7 +33,7 @@ pub(super) fn judge_tail(progress: Option<&Progress>, damage: &Damage) -> Tail {
 /// after the newest record before it.
 pub(super) fn was_just_begun(progress: Option<&Progress>, end: u64, bytes: u64) -> bool {
     match progress {
-        Some(progress) => progress.reached().index <= end,
+        Some(progress) => progress.reached() <= end,
         None => bytes <= SEGMENT_HEADER_BYTES_MAX as u64,
     }
 }

@@ -3,6 +3,7 @@
 
 mod bug;
 mod ledger;
+mod sample;
 mod story;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,6 +12,7 @@ use mez_core::store::{Bounds, KeyRing, Progress, SegmentNumber, Storage, Storage
 
 pub use self::bug::DiskBug;
 pub(crate) use self::ledger::Ledger;
+pub use self::sample::{Ending, Reading, SampleLog};
 pub use self::story::{DiskStory, Played};
 use crate::random::Random;
 
@@ -208,7 +210,12 @@ fn tear(file: &mut File, random: &mut Random) {
 
 impl Storage for SimulatedDisk {
     fn list(&mut self) -> Result<Vec<(SegmentNumber, u64)>, StorageError> {
-        Ok(self.files.iter().map(|(&number, file)| (number, file.bytes.len() as u64)).collect())
+        let is_blind = self.bug.as_ref().is_some_and(|bug| bug.takes_zeros_for_the_end());
+        let length = |file: &File| match file.bytes.iter().rposition(|byte| *byte != 0) {
+            Some(last) if is_blind => last + 1,
+            _ => file.bytes.len(),
+        };
+        Ok(self.files.iter().map(|(&number, file)| (number, length(file) as u64)).collect())
     }
 
     fn create(&mut self, segment: SegmentNumber) -> Result<(), StorageError> {
@@ -304,7 +311,9 @@ impl Storage for SimulatedDisk {
     fn write_bounds(&mut self, bounds: Bounds) -> Result<(), StorageError> {
         let forgets = self.bug.as_ref().is_some_and(|bug| bug.forgets_expiry());
         let oldest = if forgets { SegmentNumber(0) } else { bounds.oldest };
-        self.bounds = Some(Bounds { oldest, ..bounds });
+        let begins = self.bug.as_ref().is_some_and(|bug| bug.forgets_beginning());
+        let first_index = bounds.first_index.filter(|_| !begins);
+        self.bounds = Some(Bounds { oldest, first_index, ..bounds });
         self.progress.drain(..self.progress.len().saturating_sub(1));
         self.progress_durable = !self.progress.is_empty();
         Ok(())
@@ -315,6 +324,9 @@ impl Storage for SimulatedDisk {
     }
 
     fn write_progress(&mut self, progress: Progress) -> Result<(), StorageError> {
+        if self.bug.as_ref().is_some_and(|bug| bug.forgets_progress()) {
+            return Ok(());
+        }
         if self.progress.len() == PROGRESS_MAX {
             self.progress.pop_front();
         }

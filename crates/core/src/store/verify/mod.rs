@@ -252,7 +252,7 @@ impl Check<'_> {
     fn end(&mut self, next: Option<SegmentNumber>, strange: &[PartOfLog]) {
         let Some(progress) = self.progress else { return self.end_unknown(next, strange) };
         let next = progress.segment.next().max(next.unwrap_or_default());
-        let reached = progress.reached().index;
+        let reached = progress.reached();
         if let Some((_, _, end)) = self.at {
             return self.missing((end, reached.saturating_sub(end)), next, strange);
         }
@@ -349,7 +349,8 @@ impl Check<'_> {
                     visit(&header, record)?;
                 }
                 Some(Scanned::Damaged(damage)) => {
-                    end = end.max(self.damage(&damage, limit, report));
+                    let is_tail = limit.is_none() && damage.reaches(bytes);
+                    end = end.max(self.damage(&damage, (limit, is_tail), report));
                 }
             }
         }
@@ -359,13 +360,17 @@ impl Check<'_> {
     }
 
     /// Notes damage in a segment, and returns the index behind it, as far as is known.
-    fn damage(&mut self, damage: &Damage, limit: Option<u64>, report: &mut SegmentReport) -> u64 {
-        let is_tail = limit.is_none() && damage.until.is_none();
+    fn damage(
+        &mut self,
+        damage: &Damage,
+        (limit, is_tail): (Option<u64>, bool),
+        report: &mut SegmentReport,
+    ) -> u64 {
         if is_tail && judge_tail(self.progress.as_ref(), damage) == Tail::Torn {
             self.report.torn_bytes += damage.bytes;
             return damage.index;
         }
-        let reached = self.progress.filter(|_| is_tail).map(|progress| progress.reached().index);
+        let reached = self.progress.filter(|_| is_tail).map(|progress| progress.reached());
         let lost = damage.records(limit.or(reached.map(|reached| reached.max(damage.index + 1))));
         report.bytes_unreadable += damage.bytes;
         let mut finding = self.finding(damage.segment, FindingKind::Damaged(damage.kind));

@@ -2,7 +2,7 @@
 
 use super::{Closed, RETRY_INTERVAL, StoreWriter, Syncing, Upto};
 use crate::store::config::Durability;
-use crate::store::storage::{Bounds, Extent, Progress, Storage, StorageError};
+use crate::store::storage::{Bounds, Progress, Storage, StorageError};
 use crate::units::Instant;
 
 impl<S: Storage> StoreWriter<S> {
@@ -17,7 +17,7 @@ impl<S: Storage> StoreWriter<S> {
         };
         if wanted && self.syncing.is_none() {
             self.storage.start_sync(open.number)?;
-            self.syncing = Some(Syncing { started: now, upto: Upto::Mark(self.written, open.written_bytes) });
+            self.syncing = Some(Syncing { started: now, upto: Upto::Mark(self.written) });
             self.sync_due = now + self.config.sync_interval;
             self.look_after_sync()?;
         }
@@ -29,7 +29,7 @@ impl<S: Storage> StoreWriter<S> {
             return Ok(());
         }
         let Some(result) = self.storage.finish_sync() else { return Ok(()) };
-        let (mark, bytes) = match self.syncing.take().map(|syncing| syncing.upto) {
+        let mark = match self.syncing.take().map(|syncing| syncing.upto) {
             // How that went no longer matters.
             Some(Upto::Nothing) | None => return Ok(()),
             Some(Upto::Before) => {
@@ -37,14 +37,11 @@ impl<S: Storage> StoreWriter<S> {
                 self.before = None;
                 return Ok(());
             }
-            Some(Upto::Mark(mark, bytes)) => (mark, bytes),
+            Some(Upto::Mark(mark)) => mark,
         };
         result?;
         self.durable = mark;
         self.failure = None;
-        if let Some(open) = &mut self.open {
-            open.durable_bytes = bytes;
-        }
         self.note_progress();
         if let Some(open) = &mut self.open
             && !open.announced
@@ -63,10 +60,10 @@ impl<S: Storage> StoreWriter<S> {
         let Some(open) = &self.open else { return };
         let durable = match self.config.durability {
             // Closing a segment waits for no sync, so that nobody knows of those before.
-            Durability::Async => Extent { bytes: 0, index: self.durable_before },
-            _ => Extent { bytes: open.durable_bytes, index: self.durable.index },
+            Durability::Async => self.durable_before,
+            _ => self.durable.index,
         };
-        let written = Some(Extent { bytes: open.written_bytes, index: self.written.index });
+        let written = Some(self.written.index);
         // If it fails, an earlier one stays, which is as true: only less of what may be missing will be noticed.
         let _ = self.storage.write_progress(Progress { segment: open.number, durable, written });
     }
@@ -76,13 +73,9 @@ impl<S: Storage> StoreWriter<S> {
         self.batch.clear();
         self.batch_payload_bytes = 0;
         let certain = if self.config.durability == Durability::Async { self.written } else { self.durable };
-        if let Some(open) = &mut self.open
-            && self.config.durability != Durability::Async
-        {
-            // What was handed over since is promised to nobody: it is written again.
-            (open.written_bytes, self.written) = (open.durable_bytes, certain);
-            self.note_progress();
-        }
+        // What was handed over since is written again, and nobody knows whether it is there.
+        self.written = certain;
+        self.note_progress();
         let useless = self.open.take_if(|open| open.first_index >= certain.index);
         if let Some(open) = useless
             && self.storage.remove(open.number).is_err()
@@ -92,7 +85,7 @@ impl<S: Storage> StoreWriter<S> {
             self.closed.push_back(Closed { number: open.number, bytes: open.bytes, first_index, expires: None });
         }
         self.give_up_segment(now);
-        (self.sealed, self.written) = (certain, certain);
+        self.sealed = certain;
         self.cursor = self.cursor.reader().cursor(certain.cursor);
         self.failure = Some((now + RETRY_INTERVAL, error));
     }

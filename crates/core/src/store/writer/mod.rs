@@ -56,9 +56,6 @@ struct Open {
     epoch: Epoch,
     first_index: u64,
     bytes: u64,
-    /// Bytes of it that the storage has taken, and that are durable.
-    written_bytes: u64,
-    durable_bytes: u64,
     opened: Instant,
     /// Whether the storage remembers, outside of the log, that this segment exists.
     announced: bool,
@@ -81,8 +78,8 @@ struct Syncing {
 
 /// What is durable once a sync has ended.
 enum Upto {
-    /// The segment at hand, to here, and so many bytes of it.
-    Mark(Mark, u64),
+    /// The segment at hand, to here.
+    Mark(Mark),
     /// What an earlier start wrote.
     Before,
     /// Nothing that matters: the segment was given up meanwhile.
@@ -387,7 +384,6 @@ impl<S: Storage> StoreWriter<S> {
         self.status.records += self.sealed.index - self.written.index;
         self.status.payload_bytes += payload_bytes;
         self.written = self.sealed;
-        open.written_bytes = open.bytes;
         self.note_progress();
         if self.config.durability == Durability::Async {
             self.failure = None;
@@ -431,15 +427,10 @@ impl<S: Storage> StoreWriter<S> {
             epoch,
             first_index: self.sealed.index,
             bytes: bytes.len() as u64,
-            written_bytes: 0,
-            durable_bytes: 0,
             opened: now,
             announced: false,
         });
         self.storage.append(number, &bytes)?;
-        if let Some(open) = &mut self.open {
-            open.written_bytes = open.bytes;
-        }
         self.note_progress();
         // Not waiting for the interval: only a segment that is durable can be remembered outside of the log.
         self.sync_due = now;
