@@ -92,6 +92,11 @@ impl StoreReader {
         }
     }
 
+    /// The camera whose log it reads.
+    pub fn camera(&self) -> &CameraName {
+        &self.camera
+    }
+
     /// The frame of the past that was asked for, if it is on disk. Questions that follow each other go on where the last
     /// one ended; any other begins with a binary search.
     pub fn find(
