@@ -5,9 +5,11 @@
 //! | [`files`] | a camera's segments as files |
 //! | [`keys`] | where the keys come from |
 //! | [`remembered`] | what is remembered of a log outside of it |
+//! | [`check`] | a whole log: what is wrong with it, and a copy of the rest |
 //! | [`keeper`] | the thread that writes, behind everybody's back |
 //! | `replicas` | the logs of all cameras of an edge |
 
+pub mod check;
 pub mod files;
 pub mod keeper;
 pub mod keys;
@@ -26,6 +28,7 @@ use mez_core::store::{
 use mez_core::units::Timestamp;
 use tracing::{info, warn};
 
+pub use self::check::{LogCheck, RepairLogError, check_log, repair_log};
 pub use self::files::{Exposed, LogFiles, OpenLogError, cameras_in, exposed};
 pub use self::keeper::LogKeeper;
 pub use self::remembered::find_remembered;
