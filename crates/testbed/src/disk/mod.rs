@@ -137,6 +137,20 @@ impl SimulatedDisk {
         }
     }
 
+    /// Up to three bytes change.
+    pub fn rot(&mut self, random: &mut Random) {
+        let segments = self.segments();
+        for _ in 0..random.within(1..=3) {
+            let Some(segment) = (!segments.is_empty()).then(|| *random.pick(&segments)) else { return };
+            let (place, flip) = (random.next_u64() as usize, random.within(1..=255) as u8);
+            let bytes = self.bytes(segment).filter(|bytes| !bytes.is_empty());
+            if let Some(bytes) = bytes {
+                let length = bytes.len();
+                bytes[place % length] ^= flip;
+            }
+        }
+    }
+
     /// The bytes of a segment, to be looked at or spoilt.
     pub fn bytes(&mut self, segment: SegmentNumber) -> Option<&mut Vec<u8>> {
         self.files.get_mut(&segment).map(|file| &mut file.bytes)
