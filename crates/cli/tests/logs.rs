@@ -290,7 +290,10 @@ fn what_is_wrong_with_a_log_is_named_and_the_rest_can_be_copied() {
     // A copy of the log is not what the state speaks of, unless somebody says so.
     let state = ["--state", "state"];
     spoil(&|_| {});
-    assert!(done(&["log", "verify", "--log-dir", "spoilt"], folder).contains("give the broker's folder for state"));
+    assert!(
+        done(&["log", "verify", "--log-dir", "spoilt"], folder)
+            .contains("give the broker's folder for state")
+    );
     let said = done(&["log", "verify", "--log-dir", "spoilt", "--state", "state"], folder);
     assert!(said.contains("whole") && !said.contains("--state"), "{said}");
 
@@ -298,7 +301,10 @@ fn what_is_wrong_with_a_log_is_named_and_the_rest_can_be_copied() {
         // One byte of a header costs nothing, and is told.
         spoil(&|paths| change(&paths[place], &|bytes| bytes[60] ^= 1));
         let said = damaged("spoilt", &state, folder);
-        assert!(said.contains("byte 60 of its header") && said.contains(&format!("{whole} frames")), "{said}");
+        assert!(
+            said.contains("byte 60 of its header") && said.contains(&format!("{whole} frames")),
+            "{said}"
+        );
         // A header that is gone costs its segment.
         spoil(&|paths| change(&paths[place], &|bytes| bytes[10..90].fill(0)));
         let said = damaged("spoilt", &state, folder);
@@ -320,11 +326,15 @@ fn what_is_wrong_with_a_log_is_named_and_the_rest_can_be_copied() {
         // A byte of a record costs its frame, also in the newest segment, and not those behind it.
         spoil(&|paths| change(&paths[place], &|bytes| bytes[140] ^= 1));
         let said = damaged("spoilt", &state, folder);
-        assert!(said.contains("1 frame is lost") && said.contains(&format!("{} frames", whole - 1)), "{said}");
+        assert!(
+            said.contains("1 frame is lost") && said.contains(&format!("{} frames", whole - 1)),
+            "{said}"
+        );
     }
     let json = run(&["log", "verify", "--log-dir", "spoilt", "--state", "state", "--json"], folder);
     assert_eq!(json.status.code(), Some(1));
-    let found: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap_or_else(|_| panic!("{}", text(&json)));
+    let found: serde_json::Value =
+        serde_json::from_slice(&json.stdout).unwrap_or_else(|_| panic!("{}", text(&json)));
     assert_eq!((&found["frames"], &found["frames_lost"]), (&(whole - 1).into(), &1.into()), "{found}");
     assert_eq!((&found["whole"], &found["state_known"]), (&false.into(), &true.into()), "{found}");
     assert!(found["findings"][0]["captured_after"].is_string(), "{found}");
@@ -337,7 +347,8 @@ fn what_is_wrong_with_a_log_is_named_and_the_rest_can_be_copied() {
     let export = |log: &str, output: &str| {
         let args = ["log", "export", "dock/cam1", output, "--codec", "jpeg", "--json", "--log-dir", log];
         let output = run(&args, folder);
-        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output)))
+        serde_json::from_slice::<serde_json::Value>(&output.stdout)
+            .unwrap_or_else(|_| panic!("{}", text(&output)))
     };
     let (of_spoilt, of_copy) = (export("spoilt", "spoilt.mp4"), export("copy", "copy.mp4"));
     for exported in [&of_spoilt, &of_copy] {
@@ -354,7 +365,8 @@ fn what_is_wrong_with_a_log_is_named_and_the_rest_can_be_copied() {
     // A broker goes on behind the copy.
     let running = edge(folder);
     let link = running.field("link=");
-    let args = ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--loop", "--log-dir", "copy"];
+    let args =
+        ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--loop", "--log-dir", "copy"];
     let kept = start(&[&args[..], &["--state", "elsewhere"]].concat(), folder);
     sleep(Duration::from_millis(400));
     kept.kill();
@@ -378,7 +390,8 @@ fn an_edge_remembers_the_camera_of_a_damaged_log() {
     let mut bytes = fs::read(&paths[0]).unwrap();
     bytes[..200].fill(0xff);
     fs::write(&paths[0], bytes).unwrap();
-    damaged("edge", &[], folder);
+    let said = damaged("edge", &[], folder);
+    assert!(said.contains("not a segment of a log") && said.contains("frames are lost"), "{said}");
     let _edge = edge(folder);
     let listed = done(&["cameras", "--edge", &socket], folder);
     assert!(listed.contains("dock/cam1"), "{listed}");
@@ -404,7 +417,8 @@ fn strange_files_hang_nothing_and_open_folders_are_refused() {
     let socket = std::os::unix::net::UnixListener::bind(name(11)).unwrap();
     let said = damaged("camera", &[], folder);
     assert_eq!(said.matches("not a file").count(), 5, "{said}");
-    let exported = run(&["log", "export", "dock/cam1", "x.mp4", "--codec", "jpeg", "--log-dir", "camera"], folder);
+    let exported =
+        run(&["log", "export", "dock/cam1", "x.mp4", "--codec", "jpeg", "--log-dir", "camera"], folder);
     assert!(exported.status.success(), "{}", text(&exported));
     // A start passes them over, and goes on behind them.
     let before = segments(&folder.join("camera")).len();

@@ -196,7 +196,10 @@ fn damage_costs_what_is_damaged_and_is_named() {
     assert_eq!(recovery.records.len() as u64, FRAMES - 1, "what comes before the damage is served");
     let [damage] = &recovery.report.damages[..] else { panic!("{:?}", recovery.report) };
     assert_eq!((damage.segment, damage.kind), (middle, DamageKind::Torn));
-    assert!(recovery.records.iter().all(|record| record.frame.meta.id.sequence.0 != damage.index), "{damage}");
+    assert!(
+        recovery.records.iter().all(|record| record.frame.meta.id.sequence.0 != damage.index),
+        "{damage}"
+    );
     assert_eq!(recovery.report.records_lost(), 1);
 }
 

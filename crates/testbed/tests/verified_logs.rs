@@ -138,7 +138,10 @@ fn assert_named(what: Damage, count: u64) {
     let cost = sweep(what, count * times(), None).unwrap_or_else(|wrong| panic!("{wrong}"));
     println!("{what:?}: {cost} of {} cost frames, and all were named", count * times());
     // Damage that costs nothing would show nothing.
-    assert!(cost > count / 4 || what == Damage::Copy && cost > 0, "{what:?}: only {cost} of {count} cost anything");
+    assert!(
+        cost > count / 4 || what == Damage::Copy && cost > 0,
+        "{what:?}: only {cost} of {count} cost anything"
+    );
 }
 
 #[test]
@@ -191,7 +194,10 @@ fn nothing_is_wrong_with_logs_that_are_in_order() {
             let report = sample.verify();
             assert!(report.is_whole(), "seed {seed}, {ending:?}: {report:?}");
             let reading = sample.read();
-            assert_eq!((report.records(), reading.damaged, reading.broken), (reading.frames.len() as u64, 0, false));
+            assert_eq!(
+                (report.records(), reading.damaged, reading.broken),
+                (reading.frames.len() as u64, 0, false)
+            );
             torn += u64::from(report.torn_bytes > 0);
             // Whoever knows nothing of the log but its segments calls none of them damaged either.
             *sample.disk.bounds() = None;

@@ -116,7 +116,10 @@ fn tell_use(check: &LogCheck, out: &Path, remembered: Option<&Path>) {
     }
     let (camera, folder) = (&check.camera, check.folder.display());
     let copy = out.join(camera.as_str()).join("@log");
-    println!("{camera}: to use the copy, stop the broker, move {folder} away and {} to its place", copy.display());
+    println!(
+        "{camera}: to use the copy, stop the broker, move {folder} away and {} to its place",
+        copy.display()
+    );
     if let Some(remembered) = remembered {
         let progress = remembered.with_extension("progress");
         println!("{camera}: and remove {} and {}", remembered.display(), progress.display());

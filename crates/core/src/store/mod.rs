@@ -42,7 +42,8 @@ pub use self::scan::{Damage, Scanned, SegmentScan, StoredRecord};
 pub use self::status::{Degraded, StoreStatus};
 pub use self::storage::{Bounds, Progress, Storage, StorageError, StorageErrorKind};
 pub use self::verify::{
-    FINDINGS_MAX, Finding, FindingKind, LogReport, Repair, RepairError, SegmentReport, VerifyConfig, repair, verify,
+    FINDINGS_MAX, Finding, FindingKind, LogReport, Repair, RepairError, SegmentReport, VerifyConfig, repair,
+    verify,
 };
 pub use self::writer::{BATCH_INTERVAL, SLOW_AFTER, StoreWriter};
 use std::fmt;

@@ -225,6 +225,7 @@ impl StoreReader {
                         self.before = Some(Known { next: record.index + 1, id: Some(meta.id) });
                         continue;
                     }
+                    broken |= self.before.is_some_and(|before| record.index > before.next);
                     if query.before.is_some_and(|before| meta.id >= before) {
                         // It is left for another question.
                         self.step_back(spot);
@@ -239,17 +240,16 @@ impl StoreReader {
                         }
                         continue;
                     }
-                    let (record, misses) = self.take(record);
-                    return Ok((record, broken | misses));
+                    return Ok((self.take(record), broken));
                 }
                 Step::Damaged(records) => {
-                    broken = true;
+                    // At the end of the log it may be what was being written; that is known when more comes, or nothing does.
                     self.damaged.1 += records;
                 }
                 Step::Part(next) if self.parts[next].epoch > self.parts[next - 1].epoch => {
                     let epoch = self.parts[next].epoch;
                     if !self.go_to_epoch(storage, query, epoch) {
-                        return Ok((None, broken));
+                        return Ok((None, broken || self.damaged.1 > 0));
                     }
                 }
                 Step::Part(next) => {
@@ -270,7 +270,7 @@ impl StoreReader {
                     let read = self.place.as_ref().map(|place| place.scan.index());
                     let read = read.or(self.before.map(|before| before.next));
                     let lost = read.map_or(0, |read| reached.saturating_sub(read));
-                    self.damaged.1 = self.damaged.1.max(lost);
+                    self.damaged.1 = lost;
                     return Ok((None, broken || lost > 0));
                 }
                 Step::End => {
@@ -289,8 +289,8 @@ impl StoreReader {
         }
     }
 
-    /// Gives a record, with what is missing before it; says also whether anything is.
-    fn take(&mut self, record: StoredRecord) -> (Option<Record>, bool) {
+    /// Gives a record, with what is missing before it.
+    fn take(&mut self, record: StoredRecord) -> Option<Record> {
         let (index, id) = (record.index, record.meta.id);
         let missing = self.before.map_or(0, |before| index.saturating_sub(before.next));
         let last = self.before.and_then(|before| before.id).or(self.given);
@@ -303,7 +303,7 @@ impl StoreReader {
         if let Some(record) = record.as_mut().filter(|_| missing > 0 && !removed) {
             holes::state(last, record);
         }
-        (record, missing > 0)
+        record
     }
 
     /// What stands at the place, which goes on behind it.

@@ -4,13 +4,14 @@
 //! range of the log with all in it that can be read; whatever is missing there is stated by the record behind it, as
 //! [`SkipReason::Damaged`](crate::frame::SkipReason::Damaged).
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::format::HeaderError;
 use super::key::{KeyId, KeyRing};
 use super::scan::{Damage, Scanned, SegmentScan};
 use super::storage::{Bounds, Progress, Storage, StorageError};
-use super::tail::{Tail, judge_tail, was_just_begun};
+use super::tail::{TAIL_PIECES_MAX, Tail, judge_tail, was_just_begun};
 use super::{Record, SegmentNumber, holes};
 use crate::frame::{Epoch, FrameId};
 use crate::name::CameraName;
@@ -207,7 +208,8 @@ pub fn recover(
     }
 
     let newest_listed = listed.last().map_or(SegmentNumber(0), |(number, _)| number.next());
-    let next_segment = newest_listed.max(bounds.next).max(progress.map_or(SegmentNumber(0), |p| p.segment.next()));
+    let next_segment =
+        newest_listed.max(bounds.next).max(progress.map_or(SegmentNumber(0), |p| p.segment.next()));
     let mut resume = Resume { next_segment, bounds, newest_epoch: bounds.epoch, ..Resume::default() };
     let mut first_index = None;
     let mut closed = None;
@@ -258,13 +260,11 @@ pub fn recover(
     }
     resume.segments.reverse();
     resume.next_index = resume.next_index.max(walk.end).max(bounds.first_index.unwrap_or(0));
-    if let Some(progress) = progress {
-        let reached = progress.reached();
-        // What was there and is not any more keeps its place: the gap can be seen ever after.
-        walk.report.lost_newest = reached.saturating_sub(resume.next_index);
-        resume.next_index = resume.next_index.max(reached);
-        resume.durable_index = progress.durable;
-    }
+    // What was there and is not any more keeps its place: the gap can be seen ever after.
+    let reached = progress.map_or(0, |progress| progress.reached()).max(walk.tail_end);
+    walk.report.lost_newest = reached.saturating_sub(resume.next_index);
+    resume.next_index = resume.next_index.max(reached);
+    resume.durable_index = progress.map_or(0, |progress| progress.durable);
     if progress.is_none() || walk.report.lost_newest > 0 {
         walk.report.missing = bounds.next.0.saturating_sub(newest_listed.0.max(bounds.oldest.0));
     }
@@ -298,8 +298,9 @@ struct Walk<'a> {
     start: Option<(Epoch, ClockAnchor)>,
     /// Where the segment after the one that is read next begins, so where that one has to end.
     limit: Option<u64>,
-    /// The index after the newest record.
+    /// The index after the newest record, and after damage behind it.
     end: u64,
+    tail_end: u64,
     /// The epoch of the oldest segment so far.
     epoch: Option<Epoch>,
     /// Segments without a header before the one that was read last, with their sizes.
@@ -318,6 +319,7 @@ impl<'a> Walk<'a> {
             start: None,
             limit: None,
             end: 0,
+            tail_end: 0,
             epoch: None,
             torn: Vec::new(),
             over: false,
@@ -397,27 +399,39 @@ impl<'a> Walk<'a> {
     /// The whole records of a segment, up to where the next segment begins.
     fn read(&mut self, storage: &mut impl Storage, scan: &mut SegmentScan) -> Vec<(u64, Record)> {
         let mut records = Vec::new();
+        // Damage of the newest segment that no whole record has come behind yet.
+        let mut tail: VecDeque<Damage> = VecDeque::new();
         while self.limit.is_none_or(|limit| scan.index() < limit) {
             match scan.next(storage, true) {
                 None => break,
                 Some(Scanned::Record(record)) => {
+                    tail.drain(..).for_each(|damage| self.note(&damage));
                     let index = record.index;
                     records.push((index, record.into_record().expect("the scan was asked for payloads")));
                 }
-                Some(Scanned::Damaged(damage)) => self.note(&damage, scan.is_at_end()),
+                Some(Scanned::Damaged(damage)) if self.limit.is_none() => {
+                    tail.push_back(damage);
+                    if tail.len() > TAIL_PIECES_MAX
+                        && let Some(damage) = tail.pop_front()
+                    {
+                        self.note(&damage);
+                    }
+                }
+                Some(Scanned::Damaged(damage)) => self.note(&damage),
+            }
+        }
+        for damage in tail {
+            if judge_tail(self.progress.as_ref(), &damage) == Tail::Torn {
+                self.report.torn_bytes += damage.bytes;
+            } else {
+                self.tail_end = self.tail_end.max(damage.until.unwrap_or(damage.index + 1));
+                self.note(&damage);
             }
         }
         records
     }
 
-    fn note(&mut self, damage: &Damage, is_last: bool) {
-        if self.limit.is_none()
-            && is_last
-            && judge_tail(self.progress.as_ref(), damage) == Tail::Torn
-        {
-            self.report.torn_bytes += damage.bytes;
-            return;
-        }
+    fn note(&mut self, damage: &Damage) {
         self.report.damaged += 1;
         if self.report.damages.len() < DAMAGES_MAX {
             self.report.damages.push(*damage);

@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Record, SegmentNumber};
 use super::format::{
-    DamageKind, HeaderError, KIND_FRAME, RECORD_HEAD_BYTES, RecordHead, SEGMENT_HEADER_BYTES_MAX, Sealer, SegmentHeader,
+    DamageKind, HeaderError, KIND_FRAME, RECORD_HEAD_BYTES, RecordHead, SEGMENT_HEADER_BYTES_MAX, Sealer,
+    SegmentHeader,
 };
 use super::key::KeyRing;
 use super::storage::{Storage, StorageError, StorageErrorKind};
+use super::{Record, SegmentNumber};
 use crate::frame::{Frame, FrameMeta, Quality, SkipRange};
 use crate::name::CameraName;
 use crate::units::Instant;
@@ -161,11 +162,6 @@ impl SegmentScan {
     /// Where the next record begins, if it is there.
     pub fn offset(&self) -> u64 {
         self.offset
-    }
-
-    /// Whether nothing stands behind what was read.
-    pub(super) fn is_at_end(&self) -> bool {
-        self.offset >= self.end
     }
 
     /// The segment has grown to `bytes` bytes since the scan began.

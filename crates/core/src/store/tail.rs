@@ -8,6 +8,9 @@ use super::format::{DamageKind, SEGMENT_HEADER_BYTES_MAX};
 use super::scan::Damage;
 use super::storage::Progress;
 
+/// The most pieces of damage at the end of a segment that are looked at as such; of more, the first ones are damage.
+pub(super) const TAIL_PIECES_MAX: usize = 1_024;
+
 /// What bytes at the end of the newest segment are that make no whole record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tail {

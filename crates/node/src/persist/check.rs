@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use mez_core::name::CameraName;
 use mez_core::store::{
-    Finding, FindingKind, HeaderError, KeyRing, LogReport, Repair, RepairError, StorageError, VerifyConfig, repair,
-    verify,
+    Finding, FindingKind, HeaderError, KeyRing, LogReport, Repair, RepairError, StorageError, VerifyConfig,
+    repair, verify,
 };
 use mez_core::units::Timestamp;
 use serde_json::{Value, json};
@@ -141,7 +141,8 @@ impl LogCheck {
                 })
             })
             .collect();
-        let exposed = self.exposed.iter().map(|exposed| json!({ "what": "exposed", "says": exposed.to_string() }));
+        let exposed =
+            self.exposed.iter().map(|exposed| json!({ "what": "exposed", "says": exposed.to_string() }));
         let findings: Vec<Value> = report.findings.iter().map(finding).chain(exposed).collect();
         json!({
             "camera": self.camera.as_str(),

@@ -434,8 +434,7 @@ mod tests {
         assert_eq!(mode(files.folder()), 0o700);
 
         assert_eq!(files.read_bounds().unwrap(), None);
-        let remembered =
-            Bounds { oldest: SegmentNumber(3), next: SegmentNumber(32), ..Bounds::default() };
+        let remembered = Bounds { oldest: SegmentNumber(3), next: SegmentNumber(32), ..Bounds::default() };
         files.write_bounds(remembered).unwrap();
         assert_eq!(files.read_bounds().unwrap(), Some(remembered));
         fs::write(&bounds, "x").unwrap();

@@ -66,12 +66,7 @@ pub(super) fn write(path: &Path, remembered: &Remembered) -> io::Result<()> {
 
 /// The file that remembers the log of a camera in the folder of logs `root`, looked for in the folder for state: the one that says so itself. If
 /// `explicit`, somebody has said that it is in there, and one that speaks of another place will do: the log was moved.
-pub fn find_remembered(
-    state: &Path,
-    explicit: bool,
-    root: &Path,
-    camera: &CameraName,
-) -> Option<PathBuf> {
+pub fn find_remembered(state: &Path, explicit: bool, root: &Path, camera: &CameraName) -> Option<PathBuf> {
     let place = fs::canonicalize(folder(root, camera)).ok();
     let files = [camera_folder(state, camera).join(BOUNDS), edge_folder(state, camera).join(BOUNDS)];
     let found: Vec<_> = files.into_iter().filter_map(|path| Some((read(&path).ok()??, path))).collect();

@@ -97,7 +97,8 @@ impl Ledger {
             let stated = |id: &FrameId| {
                 let next = Sequence(id.sequence.0 + 1);
                 pair[1].skipped.iter().any(|range| {
-                    [SkipReason::Evicted, SkipReason::Damaged].contains(&range.reason) && range.clipped(id.sequence, next).is_some()
+                    [SkipReason::Evicted, SkipReason::Damaged].contains(&range.reason)
+                        && range.clipped(id.sequence, next).is_some()
                 })
             };
             if a.epoch == b.epoch

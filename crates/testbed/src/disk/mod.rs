@@ -112,7 +112,9 @@ impl SimulatedDisk {
         self.syncing = None;
         let Some((segment, before, remembered)) = self.last_append.take() else { return };
         let is_cut = self.forgets.one_in(2);
-        let Some(file) = self.files.get_mut(&segment).filter(|file| is_cut && before >= file.durable) else { return };
+        let Some(file) = self.files.get_mut(&segment).filter(|file| is_cut && before >= file.durable) else {
+            return;
+        };
         let left = self.forgets.within(before as u64..=file.bytes.len() as u64) as usize;
         file.bytes.truncate(left);
         self.progress.truncate(self.progress.len().saturating_sub(remembered));

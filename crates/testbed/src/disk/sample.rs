@@ -104,8 +104,13 @@ impl SampleLog {
         for _ in 0..random.within(20..=60) {
             let bytes = random.within(40..=900) as usize;
             let payload: Vec<u8> = (0..bytes).map(|_| random.next_u64() as u8).collect();
-            let frame =
-                Published { payload: payload.into(), encoding: Encoding::Jpeg, width: 4, height: 3, captured: None };
+            let frame = Published {
+                payload: payload.into(),
+                encoding: Encoding::Jpeg,
+                width: 4,
+                height: 3,
+                captured: None,
+            };
             intake.publish(now, frame).expect("it fits");
             now += Duration::from_millis(50);
             step(&mut writer, random, now);

@@ -10,8 +10,8 @@ use mez_core::frame::{Encoding, Epoch, FrameId};
 use mez_core::log::{LogConfig, Record, log};
 use mez_core::name::CameraName;
 use mez_core::store::{
-    BATCH_INTERVAL, Durability, KEY_BYTES, KeyRing, MasterKey, Recovery, RecoveryConfig, StoreConfig,
-    StorageError, StoreWriter, VerifyConfig, recover, verify,
+    BATCH_INTERVAL, Durability, KEY_BYTES, KeyRing, MasterKey, Recovery, RecoveryConfig, StorageError,
+    StoreConfig, StoreWriter, VerifyConfig, recover, verify,
 };
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 

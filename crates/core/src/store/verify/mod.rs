@@ -15,12 +15,14 @@ mod report;
 pub use self::repair::{Repair, RepairError, repair};
 pub use self::report::{FINDINGS_MAX, Finding, FindingKind, LogReport, SegmentReport};
 
+use std::collections::VecDeque;
+
 use super::SegmentNumber;
 use super::format::{HeaderError, SegmentHeader};
 use super::key::KeyRing;
 use super::scan::{Damage, Scanned, SegmentScan, StoredRecord};
 use super::storage::{Bounds, Progress, Storage, StorageError};
-use super::tail::{Tail, judge_tail, was_just_begun};
+use super::tail::{TAIL_PIECES_MAX, Tail, judge_tail, was_just_begun};
 use crate::name::CameraName;
 use crate::units::Timestamp;
 
@@ -59,7 +61,8 @@ pub fn verify<S: Storage, E: From<StorageError>>(
     let is_live = |part: &PartOfLog| matches!(part.place, Place::Live { .. });
     let first = parts.iter().position(is_live).unwrap_or(parts.len());
     check.beginning(&parts[..first], parts.get(first));
-    let mut behind = first;
+    // Where there is none, all are behind the nothing that can be read.
+    let mut behind = if first < parts.len() { first } else { 0 };
     for (place, part) in parts.iter().enumerate() {
         if let Place::Live { first_index, .. } = part.place {
             check.between(first_index, part.number, &parts[behind..place]);
@@ -158,16 +161,7 @@ impl Check<'_> {
 
     fn finding(&self, segment: SegmentNumber, kind: FindingKind) -> Finding {
         let after = self.last;
-        Finding {
-            segment,
-            kind,
-            offset: 0,
-            bytes: 0,
-            index: None,
-            records: Some(0),
-            after,
-            before: None,
-        }
+        Finding { segment, kind, offset: 0, bytes: 0, index: None, records: Some(0), after, before: None }
     }
 
     /// A whole record: what was found before it lies before it.
@@ -181,7 +175,8 @@ impl Check<'_> {
 
     /// What has not expired, and is not there before the first segment that can be read.
     fn beginning(&mut self, strange: &[PartOfLog], first: Option<&PartOfLog>) {
-        let Some((number, Place::Live { first_index, .. })) = first.map(|part| (part.number, &part.place)) else {
+        let Some((number, Place::Live { first_index, .. })) = first.map(|part| (part.number, &part.place))
+        else {
             // Then all of it is missing at the end.
             return;
         };
@@ -287,14 +282,8 @@ impl Check<'_> {
         visit: &mut impl FnMut(&SegmentHeader, StoredRecord) -> Result<(), E>,
     ) -> Result<(), E> {
         let &PartOfLog { number, bytes, ref place } = part;
-        let mut report = SegmentReport {
-            number,
-            bytes,
-            records: 0,
-            records_lost: 0,
-            bytes_unreadable: 0,
-            captured: None,
-        };
+        let mut report =
+            SegmentReport { number, bytes, records: 0, records_lost: 0, bytes_unreadable: 0, captured: None };
         match place {
             Place::Live { limit, .. } => {
                 let lost = self.report.records_lost;
@@ -337,10 +326,15 @@ impl Check<'_> {
         }
         let header = scan.header().clone();
         let mut end = header.first_index;
+        // Damage of the newest segment that no whole record has come behind yet.
+        let mut tail: VecDeque<Damage> = VecDeque::new();
         while limit.is_none_or(|limit| scan.index() < limit) {
             match scan.next(storage, payloads) {
                 None => break,
                 Some(Scanned::Record(record)) => {
+                    for damage in tail.drain(..) {
+                        self.damage(&damage, limit, report);
+                    }
                     let captured = record.meta.captured;
                     report.records += 1;
                     report.captured = Some((report.captured.map_or(captured, |(first, _)| first), captured));
@@ -349,29 +343,40 @@ impl Check<'_> {
                     visit(&header, record)?;
                 }
                 Some(Scanned::Damaged(damage)) => {
-                    let is_tail = limit.is_none() && damage.reaches(bytes);
-                    end = end.max(self.damage(&damage, (limit, is_tail), report));
+                    if limit.is_some() {
+                        end = end.max(self.damage(&damage, limit, report));
+                        continue;
+                    }
+                    tail.push_back(damage);
+                    if tail.len() > TAIL_PIECES_MAX
+                        && let Some(damage) = tail.pop_front()
+                    {
+                        self.damage(&damage, limit, report);
+                    }
                 }
             }
+        }
+        for damage in tail {
+            end = end.max(self.tail(&damage, report));
         }
         self.report.superseded_bytes += bytes.saturating_sub(scan.offset());
         self.at = Some((number, bytes, end));
         Ok(())
     }
 
-    /// Notes damage in a segment, and returns the index behind it, as far as is known.
-    fn damage(
-        &mut self,
-        damage: &Damage,
-        (limit, is_tail): (Option<u64>, bool),
-        report: &mut SegmentReport,
-    ) -> u64 {
-        if is_tail && judge_tail(self.progress.as_ref(), damage) == Tail::Torn {
+    /// Notes damage at the end of the newest segment, and returns the index behind what is lost with it.
+    fn tail(&mut self, damage: &Damage, report: &mut SegmentReport) -> u64 {
+        if judge_tail(self.progress.as_ref(), damage) == Tail::Torn {
             self.report.torn_bytes += damage.bytes;
-            return damage.index;
+            return 0;
         }
-        let reached = self.progress.filter(|_| is_tail).map(|progress| progress.reached());
-        let lost = damage.records(limit.or(reached.map(|reached| reached.max(damage.index + 1))));
+        let reached = self.progress.map(|progress| progress.reached().max(damage.index + 1));
+        self.damage(damage, reached, report)
+    }
+
+    /// Notes damage in a segment, and returns the index behind it, as far as is known.
+    fn damage(&mut self, damage: &Damage, limit: Option<u64>, report: &mut SegmentReport) -> u64 {
+        let lost = damage.records(limit);
         report.bytes_unreadable += damage.bytes;
         let mut finding = self.finding(damage.segment, FindingKind::Damaged(damage.kind));
         (finding.offset, finding.bytes) = (damage.offset, damage.bytes);

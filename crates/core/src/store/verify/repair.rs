@@ -37,7 +37,8 @@ pub fn repair(
     salt: &mut dyn FnMut() -> [u8; SALT_BYTES],
 ) -> Result<Repair, RepairError> {
     let config = VerifyConfig { payloads: true, ..config };
-    let mut copy = Copy { out, master: config.keys.newest(), salt, open: None, next: None, bytes: 0, segments: 0 };
+    let mut copy =
+        Copy { out, master: config.keys.newest(), salt, open: None, next: None, bytes: 0, segments: 0 };
     let report = verify(storage, config, |header, record| {
         let index = record.index;
         let Some(mut record) = record.into_record() else { return Ok(()) };

@@ -66,7 +66,10 @@ impl fmt::Display for Finding {
         match kind {
             FindingKind::Header(why) => write!(f, "segment {segment}, {bytes} bytes: {why}")?,
             FindingKind::Mended { place } => {
-                write!(f, "segment {segment}: byte {place} of its header is damaged, and was put right in reading it")?;
+                write!(
+                    f,
+                    "segment {segment}: byte {place} of its header is damaged, and was put right in reading it"
+                )?;
             }
             FindingKind::Damaged(why) => write!(f, "segment {segment}, {bytes} bytes at {offset}: {why}")?,
             FindingKind::Short => write!(f, "segment {segment} ends too early, at {offset}: it was cut off")?,

@@ -82,7 +82,12 @@ impl<S: Storage> StoreWriter<S> {
         {
             // Kept in the account, and removed when its turn comes. Without this a full disk would fill with beginnings.
             let first_index = Some(open.first_index);
-            self.closed.push_back(Closed { number: open.number, bytes: open.bytes, first_index, expires: None });
+            self.closed.push_back(Closed {
+                number: open.number,
+                bytes: open.bytes,
+                first_index,
+                expires: None,
+            });
         }
         self.give_up_segment(now);
         self.sealed = certain;
