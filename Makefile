@@ -62,10 +62,11 @@ test-python: build ## run the tests of the Python package
 prove: export MEZ_SEEDS ?= 10000
 prove: export MEZ_POWER_CUTS ?= 5000
 prove: export MEZ_KILLS ?= 50
+prove: export MEZ_DAMAGES ?= 10
 prove: export MEZ_ROUND_TRIPS ?= 10000
 prove: setup ## run the random tests at length: 10,000 worlds and streams, 5,000 power cuts, 50 kills of each broker
 	cargo test --release -p mez-media $(FEATURES_FOUND) --test stream $(LOCKED)
-	cargo test --release -p mez-testbed --test seeds --test power_cuts --test damaged_logs --test planted $(LOCKED) -- --nocapture
+	cargo test --release -p mez-testbed --test seeds --test power_cuts --test damaged_logs --test verified_logs --test planted $(LOCKED) -- --nocapture
 	cargo test -p mez-cli --features bench --test logs $(LOCKED) -- --nocapture
 
 demo: build $(if $(findstring --video,$(ARGS)),,demo-video) ## run cameras, edge and a people detector on a real video

@@ -159,7 +159,8 @@ class Frame:
             `"evicted"`, `"not_held"`: gone from the log; `"refused"`; `"not_made"`: a codec failed;
             `"not_decoded"`, `"edge_busy"`: the edge did not decode it, or not in time; `"infeasible"`: below
             the floor, which `on_infeasible` does not want; `"left_out"`: the setting of the frame before
-            sends one of so many (`/skipN`). Delivered + skipped = published, from the first frame of each
+            sends one of so many (`/skipN`); `"damaged"`: it stood in a log on disk, and what stands there
+            now is not what was written. Delivered + skipped = published, from the first frame of each
             epoch on.
         not_held: A part of the past that was asked for and is not held, told with the first frame of a
             camera.

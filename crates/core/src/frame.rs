@@ -312,11 +312,13 @@ pub enum SkipReason {
     Infeasible = 13,
     /// The rung of the frame before it leaves it out ([`crate::setting::Setting::skip`]).
     LeftOut = 14,
+    /// It stood on disk, and what stands there now is not what was written: damaged, or taken away by somebody.
+    Damaged = 15,
 }
 
 impl SkipReason {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::LinkBusy,
         Self::Stalled,
         Self::LinkDown,
@@ -331,6 +333,7 @@ impl SkipReason {
         Self::EdgeBusy,
         Self::Infeasible,
         Self::LeftOut,
+        Self::Damaged,
     ];
 
     /// The reason of a wire code, if this version knows it.
@@ -355,6 +358,7 @@ impl SkipReason {
             Self::EdgeBusy => "edge_busy",
             Self::Infeasible => "infeasible",
             Self::LeftOut => "left_out",
+            Self::Damaged => "damaged",
         }
     }
 }

@@ -14,7 +14,8 @@ pub(crate) struct FileLock(File);
 impl FileLock {
     /// Takes the lock at `path`, a file only its owner can open, made if there is none; `None` if somebody else has it.
     pub(crate) fn take(path: &Path) -> io::Result<Option<Self>> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        // A pipe in its place would otherwise be waited for.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
         let file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Self(file))),
@@ -25,7 +26,8 @@ impl FileLock {
 
     /// Whether somebody has the lock at `path` now.
     pub(crate) fn is_held(path: &Path) -> bool {
-        let Ok(file) = File::open(path) else { return false };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let Ok(file) = open(path, flags, Mode::empty()).map(File::from) else { return false };
         let held = flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK);
         let _ = flock(&file, FlockOperation::Unlock);
         held

@@ -75,8 +75,16 @@ impl Disk {
         let permit = Arc::clone(&self.reads).acquire_owned().await;
         let read = tokio::task::spawn_blocking(move || {
             let (files, reader) = &mut *log;
+            let before = reader.damaged();
             let answer = reader.find(files, &query);
             drop(permit);
+            if before == 0 && reader.damaged() > 0 {
+                let folder = files.folder().display();
+                warn!(
+                    camera = %reader.camera(), %folder,
+                    "frames of the log on disk cannot be read, and are told to the reader as damaged; `mez log verify` names them"
+                );
+            }
             (log, answer)
         });
         let Ok((log, answer)) = read.await else { return PastAnswer::default() };

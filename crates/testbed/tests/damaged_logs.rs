@@ -4,18 +4,20 @@
 use std::time::Duration;
 
 use mez_core::broker::{Intake, IntakeConfig, Published};
-use mez_core::frame::{Encoding, Epoch};
+use mez_core::frame::{Encoding, Epoch, SkipReason};
 use mez_core::log::{LogConfig, Record, log};
 use mez_core::name::CameraName;
 use mez_core::store::{
     Bounds, DamageKind, Degraded, HeaderError, KEY_BYTES, KeyRing, MasterKey, RecordHead, Recovery,
-    RecoveryConfig, RecoveryError, SegmentHeader, SegmentNumber, StoreConfig, StoreWriter, recover,
+    RecoveryConfig, RecoveryError, SegmentHeader, SegmentNumber, StoreConfig, StoreWriter, checksum, recover,
 };
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_testbed::disk::{DiskBug, Faults, SimulatedDisk};
 
 const CAMERA: &str = "dock/cam1";
 const FRAMES: u64 = 12;
+/// Bytes of a segment's header with the camera's name.
+const HEADER_BYTES: usize = 122 + CAMERA.len();
 const BEGIN: Instant = Instant::from_nanos(5_000_000_000);
 const STEP: Duration = Duration::from_millis(40);
 
@@ -111,11 +113,13 @@ fn recovered(disk: &mut SimulatedDisk) -> Recovery {
     try_recover(disk, CAMERA, &keys(&[1])).unwrap()
 }
 
-/// Frames come back as they were published, in one piece.
+/// Frames come back as they were published, in one piece but for holes that are stated.
 fn assert_genuine(records: &[Record], what: &str) {
     for pair in records.windows(2) {
         let (a, b) = (pair[0].frame.meta.id, pair[1].frame.meta.id);
-        assert_eq!(a.sequence.0 + 1, b.sequence.0, "{what}: not in one piece");
+        let damaged: u64 = pair[1].skipped.iter().map(|range| range.count).sum();
+        assert!(pair[1].skipped.iter().all(|range| range.reason == SkipReason::Damaged), "{what}");
+        assert_eq!(a.sequence.0 + 1 + damaged, b.sequence.0, "{what}: not in one piece, and not a word");
     }
     for record in records {
         let number = record.frame.meta.id.sequence.0;
@@ -145,6 +149,8 @@ fn every_truncation_is_cut_cleanly() {
             let recovery = recovered(&mut disk);
             assert_genuine(&recovery.records, &what);
             assert!((recovery.records.len() as u64) < FRAMES, "{what}");
+            let report = recovery.report;
+            assert_eq!(report.records + report.records_lost(), FRAMES, "{what}: {report:?}");
             *disk.bytes(segment).unwrap() = whole.clone();
         }
     }
@@ -162,8 +168,11 @@ fn every_flipped_byte_is_noticed() {
                     Ok(recovery) => {
                         assert_genuine(&recovery.records, &what);
                         let report = recovery.report;
-                        assert!(report.damaged + report.strange_segments > 0, "{what}: {report:?}");
-                        assert!((recovery.records.len() as u64) < FRAMES, "{what}");
+                        assert!(!report.is_clean(), "{what}: {report:?}");
+                        assert_eq!(report.records + report.records_lost(), FRAMES, "{what}: {report:?}");
+                        // A single byte costs no more than the frame that it belongs to, and none where it is a header's.
+                        let costs = u64::from(place >= HEADER_BYTES);
+                        assert_eq!(report.records_lost(), costs, "{what}: {report:?}");
                     }
                     Err(error) => panic!("{what}: {error}"),
                 }
@@ -174,7 +183,7 @@ fn every_flipped_byte_is_noticed() {
 }
 
 #[test]
-fn damage_costs_what_is_before_it_and_is_named() {
+fn damage_costs_what_is_damaged_and_is_named() {
     let mut disk = small_log();
     let middle = disk.segments()[1];
     // Within the last record of the segment, which ends with its payload.
@@ -184,9 +193,14 @@ fn damage_costs_what_is_before_it_and_is_named() {
     assert_genuine(&recovery.records, "damage in the middle");
     let newest = recovery.records.last().unwrap().frame.meta.id;
     assert_eq!(newest.sequence.0, FRAMES - 1, "what comes after the damage is served");
+    assert_eq!(recovery.records.len() as u64, FRAMES - 1, "what comes before the damage is served");
     let [damage] = &recovery.report.damages[..] else { panic!("{:?}", recovery.report) };
     assert_eq!((damage.segment, damage.kind), (middle, DamageKind::Torn));
-    assert_eq!(damage.index + 1, recovery.records[0].frame.meta.id.sequence.0, "{damage}");
+    assert!(
+        recovery.records.iter().all(|record| record.frame.meta.id.sequence.0 != damage.index),
+        "{damage}"
+    );
+    assert_eq!(recovery.report.records_lost(), 1);
 }
 
 #[test]
@@ -254,6 +268,8 @@ fn a_segment_of_a_later_version_is_passed_over() {
     let mut disk = small_log();
     let mut later = disk.bytes(SegmentNumber(0)).unwrap().clone();
     later[8] = 2;
+    let sum = checksum(&later[..HEADER_BYTES - 4]);
+    later[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
     disk.put(SegmentNumber(99), later);
     assert_strange(disk, &HeaderError::Version(2));
 }
@@ -292,7 +308,7 @@ fn expired_segments_that_are_there_again_are_removed() {
     let mut disk = small_log();
     let second = disk.segments()[1];
     let next = disk.segments().last().unwrap().next();
-    *disk.bounds() = Some(Bounds { oldest: second, next });
+    *disk.bounds() = Some(Bounds { oldest: second, next, ..Bounds::default() });
     let recovery = recovered(&mut disk);
     assert_eq!(recovery.report.expired, 1);
     assert_eq!(disk.segments()[0], second);
@@ -300,7 +316,7 @@ fn expired_segments_that_are_there_again_are_removed() {
     // Not those that are not ours.
     let mut disk = small_log();
     disk.put(SegmentNumber(0), b"a letter to somebody".repeat(99));
-    *disk.bounds() = Some(Bounds { oldest: second, next });
+    *disk.bounds() = Some(Bounds { oldest: second, next, ..Bounds::default() });
     assert!(recovered(&mut disk).report.strange_segments > 0);
     assert_eq!(disk.segments()[0], SegmentNumber(0));
 }

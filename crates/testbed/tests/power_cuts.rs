@@ -25,6 +25,17 @@ fn a_log_survives_power_cuts_kills_and_failing_disks() {
     assert!(total.damaged > power_cuts() / 20 && total.lost > 0, "{total:?}");
 }
 
+/// Bytes that rot between two lives cost what they belong to and nothing else, and whatever is missing is stated.
+#[test]
+fn a_log_that_rots_loses_what_has_rotted() {
+    let (mut rotted, mut recovered) = (0, 0);
+    for seed in 1..=power_cuts() / 10 {
+        let played = DiskStory::seeded(seed).rotting().play().unwrap_or_else(|broken| panic!("{broken}"));
+        (rotted, recovered) = (rotted + played.rotted, recovered + played.recovered);
+    }
+    assert!(rotted > power_cuts() / 5 && recovered > rotted * 10, "{rotted} times, {recovered} records");
+}
+
 /// The first seed at which a bug is noticed, and how.
 fn noticed(bug: DiskBug) -> Option<String> {
     (1..=60).find_map(|seed| DiskStory::seeded(seed).planted(bug).play().err())
@@ -73,5 +84,5 @@ fn a_checksum_that_is_not_checked_is_noticed() {
 
 #[test]
 fn records_that_are_served_after_damage_are_noticed() {
-    assert_noticed(DiskBug::ServedAfterDamage, &["missing without a word"]);
+    assert_noticed(DiskBug::ServedAfterDamage, &["missing without a word", "older copy"]);
 }

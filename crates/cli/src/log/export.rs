@@ -120,7 +120,9 @@ fn options(args: ExportArgs) -> Result<ExportOptions, Failure> {
             args.folder.log_dir.display()
         )));
     }
+    let remembered = args.folder.remembered(&args.camera);
     Ok(ExportOptions {
+        remembered,
         begin,
         end: Some(end),
         codec: match args.codec {
@@ -146,7 +148,7 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
         lines.push(format!("  {total} frames are missing in {gaps} gaps: {}", reasons.join(", ")));
     }
     let counts = [
-        (summary.damaged, "records are damaged and left out; see mez log verify"),
+        (summary.damaged, "frames of the log are damaged or missing; mez log verify names them"),
         (summary.undecodable, "frames are left out: what they need to be decoded is not held"),
         (summary.recoded, "frames had to be coded anew"),
         (summary.moved, "frames stand later than their clock says: it had been set back"),

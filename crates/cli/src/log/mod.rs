@@ -1,18 +1,18 @@
 //! `mez log`: what is in logs on disk, whether it is whole, and how to get it out.
 
 mod export;
+mod verify;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::store::{
-    DamageKind, HeaderError, KeyRing, Scanned, SegmentNumber, SegmentScan, Storage, StoredRecord,
-};
+use mez_core::store::KeyRing;
 use mez_core::units::Timestamp;
 use mez_node::persist::aside::put_aside_in;
 use mez_node::persist::keys::find_log_keys;
-use mez_node::persist::{LogFiles, cameras_in};
+use mez_node::persist::{cameras_in, check_log, find_remembered};
+use mez_node::state;
 
 use crate::failure::Failure;
 use crate::text::{bytes, table};
@@ -24,6 +24,8 @@ Examples:
   mez log ls --log-dir /var/lib/mez/log               what is there, camera by camera
   mez log ls --log-dir /var/lib/mez/log 'dock/*' --segments
   mez log verify --log-dir /var/lib/mez/log           reads and checks every byte
+  mez log verify --log-dir /var/lib/mez/log --repair /mnt/copy
+                                                      and copies all that can be read
   mez log export dock/cam1 cam1.mp4 --log-dir /var/lib/mez/log --since -10m
 
 All work while a broker writes, and change nothing. `verify` ends with status 1 if anything is wrong.")]
@@ -42,11 +44,7 @@ enum Command {
         #[arg(long)]
         segments: bool,
     },
-    /// Read and check every byte of logs; status 1 if anything is wrong
-    Verify {
-        #[command(flatten)]
-        place: Place,
-    },
+    Verify(verify::VerifyArgs),
     Export(export::ExportArgs),
 }
 
@@ -71,6 +69,10 @@ struct Folder {
     /// Folder of keys [default: $MEZ_KEYS, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
+    /// Folder in which the broker remembers which segments there are [default: $MEZ_STATE, /var/lib/mez for root, else
+    /// ~/.local/state/mez, if it speaks of this folder of logs]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
 }
 
 impl Place {
@@ -98,46 +100,19 @@ impl Folder {
         let unreadable = |error| Failure::text(format!("cannot read {}: {error}", self.log_dir.display()));
         Ok((cameras_in(&self.log_dir).map_err(unreadable)?, keys))
     }
+
+    /// The file that remembers a camera's log, if there is one.
+    fn remembered(&self, camera: &CameraName) -> Option<PathBuf> {
+        let state = state::folder(self.state.as_deref()).ok()?;
+        find_remembered(&state, self.state.is_some(), &self.log_dir, camera)
+    }
 }
 
 pub(crate) fn run(args: LogArgs) -> Result<(), Failure> {
     match args.command {
         Command::Ls { place, segments } => list(&place, segments),
-        Command::Verify { place } => verify(&place),
+        Command::Verify(args) => verify::run(&args),
         Command::Export(args) => export::run(args),
-    }
-}
-
-/// What is in a segment, or in all segments of a camera.
-#[derive(Default)]
-struct Content {
-    bytes: u64,
-    frames: u64,
-    first: Option<Timestamp>,
-    last: Option<Timestamp>,
-    /// What is wrong, in words.
-    wrong: Vec<String>,
-}
-
-impl Content {
-    fn note(&mut self, record: &StoredRecord) {
-        self.frames += 1;
-        self.first = self.first.or(Some(record.meta.captured));
-        self.last = Some(record.meta.captured);
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.bytes += other.bytes;
-        self.frames += other.frames;
-        self.first = self.first.or(other.first);
-        self.last = other.last.or(self.last);
-        self.wrong.extend_from_slice(&other.wrong);
-    }
-
-    fn cells(&self, name: String) -> [String; 5] {
-        let time =
-            |time: Option<Timestamp>| time.map_or("-".into(), |time| time.to_string()[..19].to_owned());
-        [name, self.frames.to_string(), bytes(self.bytes), time(self.first), time(self.last)]
     }
 }
 
@@ -147,15 +122,17 @@ fn list(place: &Place, by_segment: bool) -> Result<(), Failure> {
     let (cameras, keys) = place.cameras()?;
     let mut rows = Vec::new();
     for camera in &cameras {
-        let segments = read(&place.folder.log_dir, camera, &keys, false)?;
-        let mut all = Content::default();
-        segments.iter().for_each(|(_, content)| all.add(content));
-        rows.push(all.cells(camera.to_string()));
+        let remembered = place.folder.remembered(camera);
+        let check = check_log(&place.folder.log_dir, camera, &keys, remembered.as_deref(), false)?;
+        let report = &check.report;
+        rows.push(cells(camera.to_string(), report.records(), report.bytes(), report.captured()));
         if by_segment {
-            rows.extend(segments.iter().map(|(number, content)| content.cells(format!("  {number}"))));
+            rows.extend(report.segments.iter().map(|segment| {
+                cells(format!("  {}", segment.number), segment.records, segment.bytes, segment.captured)
+            }));
         }
-        for wrong in &all.wrong {
-            eprintln!("mez: {camera}: {wrong}");
+        for finding in &report.findings {
+            eprintln!("mez: {camera}: {finding}");
         }
     }
     print!("{}", table(HEAD, &rows));
@@ -165,87 +142,8 @@ fn list(place: &Place, by_segment: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn verify(place: &Place) -> Result<(), Failure> {
-    let (cameras, keys) = place.cameras()?;
-    let mut wrong = 0;
-    for camera in &cameras {
-        let mut all = Content::default();
-        read(&place.folder.log_dir, camera, &keys, true)?.iter().for_each(|(_, content)| all.add(content));
-        for line in &all.wrong {
-            println!("{camera}: {line}");
-        }
-        wrong += all.wrong.len();
-        let verdict = if all.wrong.is_empty() { "whole" } else { "DAMAGED" };
-        println!("{camera}: {verdict}, {} frames in {}", all.frames, bytes(all.bytes));
-    }
-    match wrong {
-        0 => Ok(()),
-        1 => Err(Failure::text("one thing is wrong; what is damaged is never served, all else is")),
-        _ => Err(Failure::text(format!(
-            "{wrong} things are wrong; what is damaged is never served, all else is"
-        ))),
-    }
-}
-
-/// Reads all segments of a camera, the oldest first; with `payloads`, every byte of them.
-fn read(
-    root: &Path,
-    camera: &CameraName,
-    keys: &KeyRing,
-    payloads: bool,
-) -> Result<Vec<(SegmentNumber, Content)>, Failure> {
-    let mut files = LogFiles::read_only(root, camera);
-    let mut segments = files.list()?;
-    segments.sort_unstable();
-    // From the newest on, since a segment ends where the next one begins.
-    let mut found = Vec::new();
-    let mut limit = None;
-    for (number, bytes) in segments.into_iter().rev() {
-        let mut content = Content { bytes, ..Content::default() };
-        match SegmentScan::open(&mut files, camera, keys, number, bytes) {
-            Ok(mut scan) => {
-                let first = scan.header().first_index;
-                let end = scan_segment(&mut files, &mut scan, &mut content, payloads, limit);
-                if let Some(limit) = limit.filter(|limit| end < *limit) {
-                    content.wrong.push(format!("after segment {number}, {} frames are missing", limit - end));
-                }
-                limit = Some(first);
-            }
-            // What a crash leaves of a segment that was just begun. Had it held frames, they would be missed.
-            Err(HeaderError::Torn) => {}
-            Err(why) => content.wrong.push(format!("segment {number}: {why}")),
-        }
-        found.push((number, content));
-    }
-    found.reverse();
-    Ok(found)
-}
-
-/// Reads a segment up to `limit`, and returns the index after its last frame.
-fn scan_segment(
-    files: &mut LogFiles,
-    scan: &mut SegmentScan,
-    content: &mut Content,
-    payloads: bool,
-    limit: Option<u64>,
-) -> u64 {
-    let mut torn = Vec::new();
-    while limit.is_none_or(|limit| scan.index() < limit) {
-        match scan.next(files, payloads) {
-            None => break,
-            Some(Scanned::Record(record)) => {
-                content.note(&record);
-                content.wrong.append(&mut torn);
-            }
-            Some(Scanned::Damaged(damage)) if damage.kind == DamageKind::Torn => {
-                torn.push(damage.to_string());
-            }
-            Some(Scanned::Damaged(damage)) => content.wrong.push(damage.to_string()),
-        }
-    }
-    if limit.is_some() {
-        content.wrong.append(&mut torn);
-    }
-    // Torn records at the end of the newest segment were being written, or are just now.
-    scan.index() - torn.len() as u64
+fn cells(name: String, frames: u64, size: u64, captured: Option<(Timestamp, Timestamp)>) -> [String; 5] {
+    let time = |time: Option<Timestamp>| time.map_or("-".into(), |time| time.to_string()[..19].to_owned());
+    let (from, to) = (captured.map(|span| span.0), captured.map(|span| span.1));
+    [name, frames.to_string(), bytes(size), time(from), time(to)]
 }

@@ -28,7 +28,7 @@ pub const RECORD_HEAD_BYTES: usize = 24;
 const HEADER_FIXED_BYTES: usize = 102;
 const CAMERA_BYTES_MAX: usize = SEGMENTS_MAX * (SEGMENT_BYTES_MAX + 1);
 /// A record that holds a frame; the only kind in version 1.
-const KIND_FRAME: u8 = 1;
+pub(super) const KIND_FRAME: u8 = 1;
 
 /// Why bytes on disk are not what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +39,9 @@ pub enum DamageKind {
     /// The checksum is right and the authentication is not: the bytes were made elsewhere, or belong elsewhere.
     #[error("not authentic: changed on purpose, or moved from another place")]
     Forged,
+    /// The segment ends within it, and what is there is its beginning: as a broker leaves it that is killed while it writes.
+    #[error("cut short: the segment ends within it")]
+    Cut,
     /// A record of this segment that stands where another belongs.
     #[error("at the place of record {expected} stands record {found}")]
     Misplaced {
@@ -82,6 +85,12 @@ pub enum HeaderError {
     /// The storage did not give the bytes.
     #[error("the storage cannot read it")]
     Unreadable,
+    /// It was there when the segments were listed, and is not any more.
+    #[error("it has just been removed")]
+    Gone,
+    /// A folder, a link, a pipe, a socket or a device has the name of a segment.
+    #[error("not a file: a folder, a link, a pipe, a socket or a device; move it away")]
+    NotAFile,
 }
 
 /// What stands at the front of a segment: all but the tag and the checksum that follow.
@@ -172,6 +181,27 @@ impl SegmentHeader {
         Ok((header, sealer, length))
     }
 
+    /// Like [`SegmentHeader::decode`], and finds the one byte that was changed if it is only one: without its header nothing of a
+    /// segment can be opened, and a byte must not cost so much. Returns also which byte that was.
+    ///
+    /// The checksum singles the byte out, and the tag confirms it, so that a guess is never taken for the header.
+    pub fn decode_mending(
+        bytes: &[u8],
+        keys: &KeyRing,
+        camera: &CameraName,
+    ) -> Result<(Self, Sealer, usize, Option<usize>), HeaderError> {
+        let why = match Self::decode(bytes, keys) {
+            Ok((header, sealer, length)) => return Ok((header, sealer, length, None)),
+            Err(why @ (HeaderError::Torn | HeaderError::Foreign | HeaderError::Version(_))) => why,
+            Err(why) => return Err(why),
+        };
+        let mended = mend(bytes, camera).and_then(|(front, place)| {
+            let (header, sealer, length) = Self::decode(&front, keys).ok()?;
+            Some((header, sealer, length, Some(place)))
+        });
+        mended.ok_or(why)
+    }
+
     /// Whether this is the segment that stands in this place.
     pub fn check_place(&self, camera: &CameraName, segment: SegmentNumber) -> Result<(), HeaderError> {
         if self.camera != *camera {
@@ -215,6 +245,26 @@ impl SegmentHeader {
         let key = SegmentKey::derive(master, &self.salt, &self.camera, self.epoch, self.segment);
         Sealer { key, epoch: self.epoch }
     }
+}
+
+/// The header at the front of `bytes` with one byte changed so that its checksum is right, and which one. Its length follows from the
+/// camera's name, and not from the bytes.
+fn mend(bytes: &[u8], camera: &CameraName) -> Option<(Vec<u8>, usize)> {
+    let length = HEADER_FIXED_BYTES + camera.as_str().len() + TAG_BYTES + 4;
+    let mut front = bytes.get(..length)?.to_vec();
+    // What a power cut leaves of a header has more than one byte that is 0.
+    for place in 0..length {
+        let was = front[place];
+        for changed in (0..=u8::MAX).filter(|changed| *changed != was) {
+            front[place] = changed;
+            let right = front.split_last_chunk::<4>();
+            if right.is_some_and(|(body, sum)| crc32c::crc32c(body).to_le_bytes() == *sum) {
+                return Some((front, place));
+            }
+        }
+        front[place] = was;
+    }
+    None
 }
 
 /// Seals and opens the records of one segment.
@@ -331,6 +381,11 @@ impl RecordHead {
             && usize::from(meta_bytes) >= TAG_BYTES
             && payload_bytes as usize >= TAG_BYTES;
         plausible.then_some(Self { payload_checksum, index, meta_bytes, payload_bytes })
+    }
+
+    /// Whether this can be the head of a record that a writer has made, as far as its lengths say.
+    pub(super) fn is_plausible(&self) -> bool {
+        usize::from(self.meta_bytes) <= meta::BYTES_MAX + TAG_BYTES
     }
 
     /// Bytes of the whole record.

@@ -11,6 +11,10 @@ use crate::wire::codec::{Reader, WireError, Write};
 
 /// The most ranges of skipped frames in a record; of more, the last ones are stored as one.
 pub const STORED_SKIP_RANGES_MAX: usize = 256;
+/// The most bytes of a description.
+pub(super) const BYTES_MAX: usize = BYTES_FIXED + RUNG_BYTES_MAX + STORED_SKIP_RANGES_MAX * 17;
+/// Bytes of a description of a frame that belongs to a chain, but for its rung and what was skipped.
+const BYTES_FIXED: usize = 8 + 8 + 1 + 1 + 4 + 4 + 1 + (8 + 4 + 1 + 8) + 2 + 2;
 /// Bytes of a description without skipped frames.
 pub(super) const BYTES_TYPICAL: usize = 96;
 

@@ -9,10 +9,13 @@
 //! | which key, which nonce? | `key.rs` |
 //! | when is a record written, made durable, removed? | `writer/` |
 //! | which frame of the past comes next? | `reader.rs` |
-//! | what is believed of a disk after a crash? | `scan.rs` (one segment), `recovery.rs` (all of them) |
+//! | what is believed of a disk after a crash? | `scan.rs` (one segment), `recovery.rs` (all of them), `tail.rs` (the end of the newest) |
+//! | what should be there, and what of it is lost? | `verify/` |
+//! | who says what is missing? | `holes.rs` |
 
 mod config;
 mod format;
+mod holes;
 mod key;
 mod meta;
 mod reader;
@@ -20,6 +23,8 @@ mod recovery;
 mod scan;
 mod status;
 mod storage;
+mod tail;
+mod verify;
 mod writer;
 
 pub use self::config::{Durability, StoreConfig};
@@ -35,7 +40,11 @@ pub use self::recovery::{
 };
 pub use self::scan::{Damage, Scanned, SegmentScan, StoredRecord};
 pub use self::status::{Degraded, StoreStatus};
-pub use self::storage::{Bounds, Storage, StorageError, StorageErrorKind};
+pub use self::storage::{Bounds, Progress, Storage, StorageError, StorageErrorKind};
+pub use self::verify::{
+    FINDINGS_MAX, Finding, FindingKind, LogReport, Repair, RepairError, SegmentReport, VerifyConfig, repair,
+    verify,
+};
 pub use self::writer::{BATCH_INTERVAL, SLOW_AFTER, StoreWriter};
 use std::fmt;
 

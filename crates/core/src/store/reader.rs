@@ -1,7 +1,7 @@
 //! Reading the past from disk, one frame at a time, while it is being written at one end and removed at the other.
 //!
 //! A reader holds no more than a place in a segment and a piece of it. What is damaged is passed over and what was removed is
-//! missing; both are said ([`PastAnswer::broken`]), neither is an error.
+//! missing; both are said ([`PastAnswer::broken`]), neither is an error. What is damaged is stated by the record behind it as well.
 
 use std::ops::Range;
 
@@ -9,11 +9,11 @@ use super::format::HeaderError;
 use super::key::KeyRing;
 use super::scan::{Scanned, SegmentScan, StoredRecord};
 use super::storage::{Storage, StorageError};
-use super::{Record, SegmentNumber};
-use crate::frame::{Epoch, Frame, FrameId, Quality};
+use super::{Record, SegmentNumber, holes};
+use crate::frame::{Epoch, FrameId};
 use crate::history::{PastAnswer, PastQuery};
 use crate::name::CameraName;
-use crate::units::{Instant, Timestamp};
+use crate::units::Timestamp;
 
 /// What is known of a segment without reading its records.
 #[derive(Clone, Debug)]
@@ -35,7 +35,8 @@ struct Place {
 /// What stands at the place.
 enum Step {
     Record(StoredRecord, Spot),
-    Damaged,
+    /// So many records that cannot be read.
+    Damaged(u64),
     /// Reading goes on in this part.
     Part(usize),
     /// Nothing, as far as was looked.
@@ -50,6 +51,15 @@ struct Spot {
     offset: u64,
 }
 
+/// A whole record that was seen.
+#[derive(Clone, Copy)]
+struct Known {
+    /// The index of the record that follows it.
+    next: u64,
+    /// `None`: it stands before the segments that were looked at.
+    id: Option<FrameId>,
+}
+
 /// Reads one camera's log on disk.
 pub struct StoreReader {
     camera: CameraName,
@@ -59,8 +69,10 @@ pub struct StoreReader {
     place: Option<Place>,
     /// The frame that was given last, behind which `place` is.
     given: Option<FrameId>,
-    /// The index of the next record, if nothing is missing.
-    next_index: Option<u64>,
+    /// The whole record before `place`, if one is known; the next one follows it if nothing is missing.
+    before: Option<Known>,
+    /// Segments before `place` have been removed since it was looked which there are.
+    removed: bool,
     /// Records that could not be read before the last that was given, and since.
     damaged: (u64, u64),
 }
@@ -68,7 +80,21 @@ pub struct StoreReader {
 impl StoreReader {
     /// A reader that has looked at nothing yet.
     pub fn new(camera: CameraName, keys: KeyRing) -> Self {
-        Self { camera, keys, parts: Vec::new(), place: None, given: None, next_index: None, damaged: (0, 0) }
+        Self {
+            camera,
+            keys,
+            parts: Vec::new(),
+            place: None,
+            given: None,
+            before: None,
+            removed: false,
+            damaged: (0, 0),
+        }
+    }
+
+    /// The camera whose log it reads.
+    pub fn camera(&self) -> &CameraName {
+        &self.camera
     }
 
     /// The frame of the past that was asked for, if it is on disk. Questions that follow each other go on where the last
@@ -84,6 +110,7 @@ impl StoreReader {
         if self.place.is_none() || self.given.is_none() || query.after != self.given {
             self.refresh(storage)?;
             self.given = query.after;
+            (self.before, self.removed) = (None, false);
             self.go_to_epoch(storage, query, Epoch(0));
         }
         let (record, broken) = self.find_next(storage, query)?;
@@ -189,14 +216,16 @@ impl StoreReader {
         storage: &mut impl Storage,
         query: &PastQuery,
     ) -> Result<(Option<Record>, bool), StorageError> {
-        let (mut broken, mut is_fresh) = (false, false);
+        let (mut broken, mut is_fresh, mut reached) = (false, false, 0_u64);
         loop {
             match self.advance(storage) {
                 Step::Record(record, spot) => {
                     let meta = &record.meta;
                     if query.after.is_some_and(|after| meta.id <= after) {
+                        self.before = Some(Known { next: record.index + 1, id: Some(meta.id) });
                         continue;
                     }
+                    broken |= self.before.is_some_and(|before| record.index > before.next);
                     if query.before.is_some_and(|before| meta.id >= before) {
                         // It is left for another question.
                         self.step_back(spot);
@@ -204,52 +233,77 @@ impl StoreReader {
                     }
                     if meta.captured > query.end {
                         let epoch = Epoch(meta.id.epoch.0.saturating_add(1));
+                        self.before = None;
                         if !self.go_to_epoch(storage, query, epoch) {
                             self.step_back(spot);
                             return Ok((None, broken));
                         }
                         continue;
                     }
-                    let missing = self.next_index.map_or(0, |next| record.index.saturating_sub(next));
-                    broken |= missing > 0;
-                    // Behind a damaged head nobody knows how many there were, but the next whole one says.
-                    self.damaged.0 += missing.max(std::mem::take(&mut self.damaged.1));
-                    self.next_index = Some(record.index + 1);
-                    self.given = Some(meta.id);
-                    return Ok((into_record(record), broken));
+                    return Ok((self.take(record), broken));
                 }
-                Step::Damaged => {
-                    broken = true;
-                    self.damaged.1 += 1;
+                Step::Damaged(records) => {
+                    // At the end of the log it may be what was being written; that is known when more comes, or nothing does.
+                    self.damaged.1 += records;
                 }
                 Step::Part(next) if self.parts[next].epoch > self.parts[next - 1].epoch => {
                     let epoch = self.parts[next].epoch;
                     if !self.go_to_epoch(storage, query, epoch) {
-                        return Ok((None, broken));
+                        return Ok((None, broken || self.damaged.1 > 0));
                     }
                 }
                 Step::Part(next) => {
                     self.place = None;
+                    let mut removed = false;
                     let opened = (next..self.parts.len()).find_map(|part| {
-                        let scan = self.open(storage, part).ok()?;
+                        let scan = self.open(storage, part);
+                        let scan = scan.inspect_err(|why| removed |= *why == HeaderError::Gone).ok()?;
                         Some(Place { number: self.parts[part].number, scan })
                     });
+                    self.removed |= removed;
                     broken |= opened.as_ref().is_none_or(|place| place.number != self.parts[next].number);
                     self.place = opened;
                 }
                 // The end of what there was when it was last looked: there may be more by now.
-                Step::End if is_fresh => return Ok((None, broken)),
+                Step::End if is_fresh => {
+                    // What was there when it was last looked, and is behind all that can be read.
+                    let read = self.place.as_ref().map(|place| place.scan.index());
+                    let read = read.or(self.before.map(|before| before.next));
+                    let lost = read.map_or(0, |read| reached.saturating_sub(read));
+                    self.damaged.1 = lost;
+                    return Ok((None, broken || lost > 0));
+                }
                 Step::End => {
                     is_fresh = true;
+                    // Before the segments are looked at, so that they have all that it says.
+                    reached = storage.read_progress()?.map_or(0, |progress| progress.reached());
                     self.refresh(storage)?;
                     if !self.keep_place() {
                         broken |= self.given.is_some();
+                        self.before = None;
                         let after = self.given.max(query.after);
                         self.go_to_epoch(storage, &PastQuery { after, ..*query }, Epoch(0));
                     }
                 }
             }
         }
+    }
+
+    /// Gives a record, with what is missing before it.
+    fn take(&mut self, record: StoredRecord) -> Option<Record> {
+        let (index, id) = (record.index, record.meta.id);
+        let missing = self.before.map_or(0, |before| index.saturating_sub(before.next));
+        let last = self.before.and_then(|before| before.id).or(self.given);
+        // How many there were behind damage says the next whole one.
+        self.damaged.0 += missing.max(std::mem::take(&mut self.damaged.1));
+        let removed = std::mem::take(&mut self.removed);
+        self.before = Some(Known { next: index + 1, id: Some(id) });
+        self.given = Some(id);
+        let mut record = record.into_record();
+        if let Some(record) = record.as_mut().filter(|_| missing > 0 && !removed) {
+            holes::state(last, record);
+        }
+        record
     }
 
     /// What stands at the place, which goes on behind it.
@@ -269,7 +323,7 @@ impl StoreReader {
                 place.scan.seek(spot.index, spot.offset);
                 Step::End
             }
-            Some(Scanned::Damaged(_)) => Step::Damaged,
+            Some(Scanned::Damaged(damage)) => Step::Damaged(damage.records(self.limit(part)).unwrap_or(1)),
             None if is_newest => Step::End,
             None => Step::Part(part + 1),
         };
@@ -297,7 +351,7 @@ impl StoreReader {
 
     /// Goes to where the answer to a question can begin, in this epoch or a later one; false if there is no such place.
     fn go_to_epoch(&mut self, storage: &mut impl Storage, query: &PastQuery, mut from: Epoch) -> bool {
-        (self.place, self.next_index) = (None, None);
+        self.place = None;
         from = from.max(query.after.map_or(Epoch(0), |after| after.epoch));
         while let Some(part) = self.parts.get(self.parts.partition_point(|part| part.epoch < from)) {
             let epoch = part.epoch;
@@ -322,24 +376,43 @@ impl StoreReader {
         let behind = self.partition_point(storage, parts.clone(), before);
         let mut readable = (parts.start..behind).rev();
         let begins = readable.find(|part| self.first_of(storage, *part).is_some()).unwrap_or(parts.start);
-        let mut chain_start = None;
-        let (meta, spot) = (begins..parts.end).find_map(|part| {
+        let (mut chain_start, mut seen) = (None, self.before);
+        let found = (begins..parts.end).find_map(|part| {
             let mut scan = self.open(storage, part).ok()?;
+            // Of the part that is looked at first, what is missing at its front can be told.
+            seen = seen.or(Some(Known { next: scan.index(), id: None }));
             self.records(storage, part, &mut scan).find_map(|(record, spot)| {
                 let meta = record.meta;
                 if meta.chain.index == 0 {
-                    chain_start = Some((meta.id, spot));
+                    chain_start = Some((meta.id, spot, seen));
                 }
-                (!before(meta.id, meta.captured)).then_some((meta, spot))
+                let is_found = !before(meta.id, meta.captured);
+                if is_found {
+                    return Some((meta, spot, seen));
+                }
+                seen = Some(Known { next: spot.index + 1, id: Some(meta.id) });
+                None
             })
-        })?;
+        });
+        let Some((meta, spot, known)) = found else {
+            self.before = seen;
+            return None;
+        };
+        self.before = known;
         if meta.chain.index == 0 || query.after.is_some_and(|after| after.epoch == epoch) {
             return Some(spot);
         }
         // The start of its chain may lie in a part before.
         let mut earlier = (parts.start..begins).rev();
-        let start = chain_start.or_else(|| earlier.find_map(|part| self.last_start(storage, part)));
-        Some(start.filter(|(id, _)| id.sequence == meta.chain.chain).map_or(spot, |(_, start)| start))
+        let start = chain_start.or_else(|| {
+            let found = earlier.find_map(|part| self.last_start(storage, part));
+            found.map(|(id, spot)| (id, spot, None))
+        });
+        let start = start.filter(|(id, ..)| id.sequence == meta.chain.chain);
+        Some(start.map_or(spot, |(_, start, known)| {
+            self.before = known;
+            start
+        }))
     }
 
     /// The first of `parts` that does not begin before what is looked for.
@@ -380,40 +453,48 @@ impl StoreReader {
     ) -> Result<PastAnswer, StorageError> {
         self.refresh(storage)?;
         let held_from = self.held_from(storage);
-        let mut end = self.parts.len();
+        let (mut end, mut broken) = (self.parts.len(), false);
         while let Some(epoch) = end.checked_sub(1).map(|last| self.parts[last].epoch) {
             let parts = self.parts_of(epoch);
             let behind = self.partition_point(storage, parts.clone(), |id, captured| {
                 query.before.is_none_or(|before| id < before) && captured <= query.end
             });
             for part in (parts.start..behind).rev() {
-                let Some(record) = self.newest_within(storage, query, part) else { continue };
-                return Ok(PastAnswer { record: Some(record), broken: false, held_from });
+                let (record, damaged) = self.newest_within(storage, query, part);
+                broken |= damaged;
+                if record.is_some() {
+                    return Ok(PastAnswer { record, broken, held_from });
+                }
             }
             end = parts.start;
         }
-        Ok(PastAnswer { record: None, broken: false, held_from })
+        Ok(PastAnswer { record: None, broken, held_from })
     }
 
-    fn newest_within(&self, storage: &mut impl Storage, query: &PastQuery, part: usize) -> Option<Record> {
-        let mut scan = self.open(storage, part).ok()?;
+    /// The newest frame of a part, and whether a newer one is damaged.
+    fn newest_within(
+        &self,
+        storage: &mut impl Storage,
+        query: &PastQuery,
+        part: usize,
+    ) -> (Option<Record>, bool) {
+        let Ok(mut scan) = self.open(storage, part) else { return (None, false) };
         let records = self.records(storage, part, &mut scan);
         let records =
             records.filter(|(record, _)| record.meta.chain.index == 0 && query.admits(&record.meta));
         let spots: Vec<Spot> = records.map(|(_, spot)| spot).collect();
         // One whose payload is damaged leaves its place to the one before.
-        spots.into_iter().rev().find_map(|spot| {
+        let mut damaged = false;
+        let newest = spots.into_iter().rev().find_map(|spot| {
             scan.seek(spot.index, spot.offset);
             match scan.next(storage, true)? {
-                Scanned::Record(record) => into_record(record),
-                Scanned::Damaged(_) => None,
+                Scanned::Record(record) => record.into_record(),
+                Scanned::Damaged(_) => {
+                    damaged = true;
+                    None
+                }
             }
-        })
+        });
+        (newest, damaged)
     }
-}
-
-fn into_record(record: StoredRecord) -> Option<Record> {
-    let StoredRecord { meta, skipped, payload, .. } = record;
-    let frame = Frame { meta, payload: payload? };
-    Some(Record { frame, skipped, quality: Quality::default(), trace: None, arrived: Instant::ZERO })
 }

@@ -1,16 +1,19 @@
 //! What is believed of a log on disk at a start: its newest frames in one piece, and a report of all that is wrong with it.
 //!
-//! Segments are read from the newest to the oldest, until what was asked for is there, the time is over, or something is
-//! missing. What comes back is one contiguous range of the log: nothing before a gap is joined to what comes after it.
+//! Segments are read from the newest to the oldest, until what was asked for is there or the time is over. What comes back is one
+//! range of the log with all in it that can be read; whatever is missing there is stated by the record behind it, as
+//! [`SkipReason::Damaged`](crate::frame::SkipReason::Damaged).
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::format::HeaderError;
 use super::key::{KeyId, KeyRing};
-use super::scan::{Damage, Scanned, SegmentScan, StoredRecord};
-use super::storage::{Bounds, Storage, StorageError};
-use super::{Record, SegmentNumber};
-use crate::frame::{Epoch, Frame, FrameId, Quality};
+use super::scan::{Damage, Scanned, SegmentScan};
+use super::storage::{Bounds, Progress, Storage, StorageError};
+use super::tail::{TAIL_PIECES_MAX, Tail, judge_tail, was_just_begun};
+use super::{Record, SegmentNumber, holes};
+use crate::frame::{Epoch, FrameId};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
@@ -80,8 +83,16 @@ pub struct RecoveryReport {
     pub damages: Vec<Damage>,
     /// How much damage there was in all.
     pub damaged: u64,
-    /// Records that are whole and were left out, since damage lies between them and the rest.
-    pub cut_off: u64,
+    /// Records of the segments that were read, and of segments between them, that are lost.
+    pub lost: u64,
+    /// Records that had been written when the log was last looked after, behind all that is there now: cut off, or removed by somebody.
+    pub lost_newest: u64,
+    /// Records that had not expired, before all that is there now: their segments are not there.
+    pub lost_oldest: u64,
+    /// Bytes at the end of the newest segment that were being written when the broker was killed or the power went.
+    pub torn_bytes: u64,
+    /// Segments whose header had a damaged byte, and was found all the same.
+    pub mended: u64,
     /// Segments that are passed over, the first [`DAMAGES_MAX`].
     pub strange: Vec<StrangeSegment>,
     /// How many of them there are in all.
@@ -99,10 +110,17 @@ impl RecoveryReport {
     /// Whether all is as a writer leaves it, but for a tail that was being written.
     pub fn is_clean(&self) -> bool {
         self.damaged == 0
+            && self.records_lost() == 0
+            && self.mended == 0
             && self.strange_segments == 0
             && self.expired == 0
             && self.missing == 0
             && !self.bounds_lost
+    }
+
+    /// Records that should be there and are not, as far as was looked.
+    pub fn records_lost(&self) -> u64 {
+        self.lost + self.lost_newest + self.lost_oldest
     }
 }
 
@@ -115,6 +133,8 @@ pub struct Resume {
     pub next_index: u64,
     /// What was remembered of the log.
     pub bounds: Bounds,
+    /// The index up to which the log is known to be durable.
+    pub durable_index: u64,
     /// The log's segments, the oldest first.
     pub segments: Vec<KnownSegment>,
     /// The highest epoch of a segment: new frames of the same camera broker need a later one.
@@ -128,6 +148,8 @@ pub struct KnownSegment {
     pub number: SegmentNumber,
     /// Its size.
     pub bytes: u64,
+    /// The index of its first record, if it was looked at.
+    pub first_index: Option<u64>,
     /// A wall-clock time by which all of it was written; `None` if only now is known to be one.
     pub closed: Option<Timestamp>,
 }
@@ -135,7 +157,7 @@ pub struct KnownSegment {
 /// What a log on disk gave back.
 #[derive(Clone, Debug, Default)]
 pub struct Recovery {
-    /// One contiguous range of the log that ends with the newest record that is whole, oldest first.
+    /// One range of the log that ends with the newest record that is whole, oldest first. What is missing in it is stated.
     pub records: Vec<Record>,
     /// The epoch of the newest of them, and the anchor of the start that it belongs to.
     pub start: Option<(Epoch, ClockAnchor)>,
@@ -153,12 +175,17 @@ pub fn recover(
 ) -> Result<Recovery, RecoveryError> {
     let begun = now();
     let late = |now: Instant| now.saturating_since(begun) >= config.time_max;
+    let progress = storage.read_progress()?;
     let bounds = storage.read_bounds()?;
     let mut listed = storage.list()?;
     listed.sort_unstable();
-    let mut walk = Walk::new(config);
+    let mut walk = Walk::new(config, progress);
     walk.report.bounds_lost = bounds.is_none() && !listed.is_empty();
-    let bounds = bounds.unwrap_or_default();
+    let bounds = bounds.unwrap_or_else(|| {
+        // The log is taken as it is.
+        let oldest = listed.first().map_or(SegmentNumber(0), |(number, _)| *number);
+        Bounds { oldest, ..Bounds::default() }
+    });
 
     let mut segments = Vec::new();
     for &(number, bytes) in listed.iter().rev() {
@@ -181,8 +208,10 @@ pub fn recover(
     }
 
     let newest_listed = listed.last().map_or(SegmentNumber(0), |(number, _)| number.next());
-    let mut resume = Resume { next_segment: newest_listed.max(bounds.next), bounds, ..Resume::default() };
-    walk.report.missing = bounds.next.0.saturating_sub(newest_listed.0.max(bounds.oldest.0));
+    let next_segment =
+        newest_listed.max(bounds.next).max(progress.map_or(SegmentNumber(0), |p| p.segment.next()));
+    let mut resume = Resume { next_segment, bounds, newest_epoch: bounds.epoch, ..Resume::default() };
+    let mut first_index = None;
     let mut closed = None;
     let older: Vec<SegmentNumber> = segments.iter().skip(1).map(|(number, ..)| *number).collect();
     for (place, (number, bytes, opened)) in segments.into_iter().enumerate() {
@@ -199,16 +228,18 @@ pub fn recover(
             Some(Err(why)) => {
                 // A torn header is what a power cut leaves of a segment that was just begun. Had it held records that
                 // matter, the segment before it would not reach up to the one after it.
-                let torn = why == HeaderError::Torn;
-                walk.strange(number, why);
-                if !torn {
+                if why != HeaderError::Torn {
+                    walk.strange(number, why);
                     continue;
                 }
-                resume.segments.push(KnownSegment { number, bytes, closed });
+                walk.torn.push((number, bytes));
+                resume.segments.push(KnownSegment { number, bytes, first_index: None, closed });
             }
             Some(Ok(mut scan)) => {
                 let header = scan.header().clone();
-                resume.segments.push(KnownSegment { number, bytes, closed });
+                first_index = Some(header.first_index);
+                resume.segments.push(KnownSegment { number, bytes, first_index, closed });
+                walk.report.mended += u64::from(scan.mended().is_some());
                 closed = Some(header.opened);
                 resume.newest_epoch = resume.newest_epoch.max(Some(header.epoch));
                 resume.next_index = resume.next_index.max(header.first_index);
@@ -220,58 +251,77 @@ pub fn recover(
                 }
             }
             None => {
-                resume.segments.push(KnownSegment { number, bytes, closed });
+                first_index = None;
+                resume.segments.push(KnownSegment { number, bytes, first_index, closed });
                 walk.over = true;
                 walk.report.segments_unread += 1;
             }
         }
     }
     resume.segments.reverse();
-    resume.next_index = resume.next_index.max(walk.end);
+    resume.next_index = resume.next_index.max(walk.end).max(bounds.first_index.unwrap_or(0));
+    // What was there and is not any more keeps its place: the gap can be seen ever after.
+    let reached = progress.map_or(0, |progress| progress.reached()).max(walk.tail_end);
+    walk.report.lost_newest = reached.saturating_sub(resume.next_index);
+    resume.next_index = resume.next_index.max(reached);
+    resume.durable_index = progress.map_or(0, |progress| progress.durable);
+    if progress.is_none() || walk.report.lost_newest > 0 {
+        walk.report.missing = bounds.next.0.saturating_sub(newest_listed.0.max(bounds.oldest.0));
+    }
+    walk.report.lost_oldest = match (first_index, bounds.first_index) {
+        (Some(first), Some(remembered)) => first.saturating_sub(remembered),
+        _ => 0,
+    };
+    if walk.report.lost_oldest > 0 || !walk.has_begun() && walk.report.lost_newest > 0 {
+        walk.torn_are_strange();
+    }
+    if walk.report.bounds_lost {
+        resume.bounds.first_index = first_index;
+    } else if listed.is_empty() {
+        // Nothing is left of what was remembered, or nothing ever was: the log begins here.
+        resume.bounds.oldest = resume.next_segment;
+        resume.bounds.next = resume.next_segment;
+        resume.bounds.first_index = Some(resume.next_index);
+    }
     walk.report.segments = resume.segments.len() as u64;
     let (records, start, report) = walk.finish();
     Ok(Recovery { records, start, report, resume })
 }
 
-/// A piece of a segment without damage in it.
-struct Run {
-    first: u64,
-    records: Vec<Record>,
-}
-
-impl Run {
-    fn end(&self) -> u64 {
-        self.first + self.records.len() as u64
-    }
-}
-
 /// On the way from the newest segment to the oldest.
 struct Walk<'a> {
     config: RecoveryConfig<'a>,
+    progress: Option<Progress>,
     report: RecoveryReport,
-    /// What was found so far, a piece for each segment, the newest first.
-    pieces: Vec<Vec<Record>>,
+    /// What was found so far with its indices, a piece for each segment, the newest first.
+    pieces: Vec<Vec<(u64, Record)>>,
     start: Option<(Epoch, ClockAnchor)>,
     /// Where the segment after the one that is read next begins, so where that one has to end.
     limit: Option<u64>,
-    /// The index after the newest record.
+    /// The index after the newest record, and after damage behind it.
     end: u64,
-    /// The epoch of the oldest record so far.
+    tail_end: u64,
+    /// The epoch of the oldest segment so far.
     epoch: Option<Epoch>,
-    /// Nothing older is joined to what was found.
+    /// Segments without a header before the one that was read last, with their sizes.
+    torn: Vec<(SegmentNumber, u64)>,
+    /// Nothing older is read.
     over: bool,
 }
 
 impl<'a> Walk<'a> {
-    fn new(config: RecoveryConfig<'a>) -> Self {
+    fn new(config: RecoveryConfig<'a>, progress: Option<Progress>) -> Self {
         Self {
             config,
+            progress,
             report: RecoveryReport::default(),
             pieces: Vec::new(),
             start: None,
             limit: None,
             end: 0,
+            tail_end: 0,
             epoch: None,
+            torn: Vec::new(),
             over: false,
         }
     }
@@ -287,6 +337,13 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// The segments without a header held records that are missing.
+    fn torn_are_strange(&mut self) {
+        for (segment, _) in std::mem::take(&mut self.torn) {
+            self.strange(segment, HeaderError::Torn);
+        }
+    }
+
     fn segment(&mut self, storage: &mut impl Storage, scan: &mut SegmentScan) {
         let (first, epoch, anchor) = (scan.header().first_index, scan.header().epoch, scan.header().anchor);
         if self.epoch.is_some_and(|newer| epoch > newer) {
@@ -295,41 +352,37 @@ impl<'a> Walk<'a> {
             self.report.segments_unread += 1;
             return;
         }
-        let mut runs = self.runs(storage, scan);
-        let reaches = self.limit.is_none_or(|limit| runs.last().map_or(first, Run::end) == limit);
-        let piece = if self.limit.is_some() && reaches {
-            // What stood before damage is not joined to what comes after it.
-            self.over |= runs.len() > 1 || runs.first().is_some_and(|run| run.first != first);
-            runs.pop()
-        } else if self.has_begun() {
-            self.over = true;
-            None
-        } else if runs.first().is_some_and(|run| run.first == first) {
-            // The newest segment, as a crash left it. Of what was being written some may be there and some may not, so
-            // that what comes after the first damage was never promised to be there.
-            Some(runs.remove(0))
-        } else {
-            None
+        if self.limit.is_some_and(|limit| first >= limit) {
+            // Superseded: the next segment holds these again, or what came in their place.
+            return;
+        }
+        let records = self.read(storage, scan);
+        let newest = records.last().map_or(first, |(index, _)| index + 1);
+        self.end = self.end.max(newest);
+        self.report.lost += self.limit.unwrap_or(newest) - first - records.len() as u64;
+        let all_there = match self.limit {
+            Some(limit) => newest >= limit,
+            None => self.torn.iter().all(|(_, bytes)| was_just_begun(self.progress.as_ref(), newest, *bytes)),
         };
-        self.report.cut_off += runs.iter().map(|run| run.records.len() as u64).sum::<u64>();
+        if !all_there {
+            self.torn_are_strange();
+        }
+        self.torn.clear();
         self.limit = Some(first);
-        if let Some(Run { first, records }) = piece
-            && !records.is_empty()
-        {
+        self.epoch = Some(epoch);
+        if !records.is_empty() {
             if !self.has_begun() {
-                self.end = first + records.len() as u64;
                 self.start = Some((epoch, anchor));
             }
-            self.epoch = Some(epoch);
             self.take(records);
         }
     }
 
     /// Keeps the newest of `records` that fit.
-    fn take(&mut self, mut records: Vec<Record>) {
+    fn take(&mut self, mut records: Vec<(u64, Record)>) {
         let mut kept = records.len();
         while kept > 0 {
-            let bytes = records[kept - 1].frame.payload.len() as u64;
+            let bytes = records[kept - 1].1.frame.payload.len() as u64;
             if self.report.payload_bytes + bytes > self.config.bytes_max {
                 self.over = true;
                 break;
@@ -343,49 +396,59 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The pieces of a segment between its damages, up to where the next segment begins.
-    fn runs(&mut self, storage: &mut impl Storage, scan: &mut SegmentScan) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
-        while let Some(scanned) = scan.next(storage, true) {
-            let index = match &scanned {
-                Scanned::Record(record) => record.index,
-                Scanned::Damaged(damage) => damage.index,
-            };
-            if self.limit.is_some_and(|limit| index >= limit) {
-                // Superseded: the next segment holds these again, or what came in their place.
-                break;
-            }
-            match scanned {
-                Scanned::Record(record) => {
-                    if runs.last().is_none_or(|run| run.end() != index) {
-                        runs.push(Run { first: index, records: Vec::new() });
-                    }
-                    let StoredRecord { meta, skipped, payload, .. } = record;
-                    let payload = payload.expect("the scan was asked for payloads");
-                    let frame = Frame { meta, payload };
-                    let record = Record {
-                        frame,
-                        skipped,
-                        quality: Quality::default(),
-                        trace: None,
-                        arrived: Instant::ZERO,
-                    };
-                    runs.last_mut().expect("pushed above").records.push(record);
+    /// The whole records of a segment, up to where the next segment begins.
+    fn read(&mut self, storage: &mut impl Storage, scan: &mut SegmentScan) -> Vec<(u64, Record)> {
+        let mut records = Vec::new();
+        // Damage of the newest segment that no whole record has come behind yet.
+        let mut tail: VecDeque<Damage> = VecDeque::new();
+        while self.limit.is_none_or(|limit| scan.index() < limit) {
+            match scan.next(storage, true) {
+                None => break,
+                Some(Scanned::Record(record)) => {
+                    tail.drain(..).for_each(|damage| self.note(&damage));
+                    let index = record.index;
+                    records.push((index, record.into_record().expect("the scan was asked for payloads")));
                 }
-                Scanned::Damaged(damage) => {
-                    self.report.damaged += 1;
-                    if self.report.damages.len() < DAMAGES_MAX {
-                        self.report.damages.push(damage);
+                Some(Scanned::Damaged(damage)) if self.limit.is_none() => {
+                    tail.push_back(damage);
+                    if tail.len() > TAIL_PIECES_MAX
+                        && let Some(damage) = tail.pop_front()
+                    {
+                        self.note(&damage);
                     }
                 }
+                Some(Scanned::Damaged(damage)) => self.note(&damage),
             }
         }
-        runs
+        for damage in tail {
+            if judge_tail(self.progress.as_ref(), &damage) == Tail::Torn {
+                self.report.torn_bytes += damage.bytes;
+            } else {
+                self.tail_end = self.tail_end.max(damage.until.unwrap_or(damage.index + 1));
+                self.note(&damage);
+            }
+        }
+        records
+    }
+
+    fn note(&mut self, damage: &Damage) {
+        self.report.damaged += 1;
+        if self.report.damages.len() < DAMAGES_MAX {
+            self.report.damages.push(*damage);
+        }
     }
 
     fn finish(mut self) -> (Vec<Record>, Option<(Epoch, ClockAnchor)>, RecoveryReport) {
         self.pieces.reverse();
-        let records: Vec<Record> = self.pieces.into_iter().flatten().collect();
+        let mut records: Vec<Record> = Vec::new();
+        let mut next = None;
+        for (index, mut record) in self.pieces.into_iter().flatten() {
+            if next.is_some_and(|next| index > next) {
+                holes::state(records.last().map(|record| record.frame.meta.id), &mut record);
+            }
+            next = Some(index + 1);
+            records.push(record);
+        }
         self.report.records = records.len() as u64;
         self.report.newest_captured = records.last().map(|record| record.frame.meta.captured);
         self.report.frames =

@@ -1,6 +1,7 @@
 //! What a log needs of the place where it is kept: files in `mez-node`, a disk that lies and tears in `mez-testbed`.
 
 use super::SegmentNumber;
+use crate::frame::Epoch;
 
 /// What kind of thing went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub enum StorageErrorKind {
     Denied,
     /// There is no such segment.
     Missing,
+    /// What has the segment's name is no file: a folder, a link, a pipe, a socket or a device.
+    NotAFile,
     /// Reading or writing failed.
     Io,
 }
@@ -34,6 +37,29 @@ pub struct Bounds {
     pub oldest: SegmentNumber,
     /// One above the newest segment that was opened.
     pub next: SegmentNumber,
+    /// The index of the oldest record that has not expired, where it is known.
+    pub first_index: Option<u64>,
+    /// The epoch of the newest segment that was opened.
+    pub epoch: Option<Epoch>,
+}
+
+/// How far the writer has come, remembered outside of the log at every step, so that a log can be told from a shorter one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The segment that is written.
+    pub segment: SegmentNumber,
+    /// The index after the last record that is durable: nothing takes those before it away but damage.
+    pub durable: u64,
+    /// The index after the last record that was handed over. The end of a broker does not take those before it away, but a power cut may:
+    /// `None` if there may have been one since.
+    pub written: Option<u64>,
+}
+
+impl Progress {
+    /// The index up to which all records have to be there.
+    pub fn reached(&self) -> u64 {
+        self.written.unwrap_or(self.durable)
+    }
 }
 
 /// The place of one camera's log. One writer; what is appended is found by [`Storage::read_at`] at once, and after a power
@@ -72,6 +98,12 @@ pub trait Storage {
     /// What was remembered last; `None` if nothing ever was.
     fn read_bounds(&mut self) -> Result<Option<Bounds>, StorageError>;
 
-    /// Remembers, durably before this returns.
+    /// Remembers, durably before this returns, and with it what was last remembered of the progress.
     fn write_bounds(&mut self, bounds: Bounds) -> Result<(), StorageError>;
+
+    /// How far the writer had come; `None` if nothing is known of it.
+    fn read_progress(&mut self) -> Result<Option<Progress>, StorageError>;
+
+    /// Remembers how far the writer has come, cheaply: a power cut may leave an earlier one, or none.
+    fn write_progress(&mut self, progress: Progress) -> Result<(), StorageError>;
 }

@@ -75,6 +75,14 @@ impl Storage for Shelf {
         self.bounds = Some(bounds);
         Ok(())
     }
+
+    fn read_progress(&mut self) -> Result<Option<crate::store::Progress>, StorageError> {
+        Ok(None)
+    }
+
+    fn write_progress(&mut self, _: crate::store::Progress) -> Result<(), StorageError> {
+        Ok(())
+    }
 }
 
 fn camera() -> CameraName {

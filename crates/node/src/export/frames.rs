@@ -65,7 +65,10 @@ impl Frames {
         (begin, end): (Timestamp, Timestamp),
         kind: StillKind,
     ) -> Result<Self, ExportError> {
-        let mut files = LogFiles::read_only(&options.log_dir, &options.camera);
+        let mut files = match &options.remembered {
+            Some(path) => LogFiles::reader(&options.log_dir, &options.camera, path.clone()),
+            None => LogFiles::read_only(&options.log_dir, &options.camera),
+        };
         check_keys(&mut files, &options.camera, &options.keys)?;
         let mut reader = StoreReader::new(options.camera.clone(), options.keys.clone());
         let query = PastQuery {
@@ -117,7 +120,7 @@ fn check_keys(files: &mut LogFiles, camera: &CameraName, keys: &KeyRing) -> Resu
                 return Err(ExportError::Key { camera: camera.clone(), segment, source });
             }
             // What a crash leaves of a segment that was just begun.
-            Err(HeaderError::Torn) | Ok(_) => {}
+            Err(HeaderError::Torn | HeaderError::Gone) | Ok(_) => {}
             Err(why) => warn!(%camera, %segment, "a segment is passed over: {why}"),
         }
     }

@@ -70,6 +70,8 @@ pub struct ExportOptions {
     pub keys: KeyRing,
     /// The camera.
     pub camera: CameraName,
+    /// The file in the state folder that remembers the log, if there is one: what is missing at the log's end is known by it.
+    pub remembered: Option<PathBuf>,
     /// The first capture time. Default: the oldest that is held.
     pub begin: Option<Timestamp>,
     /// The last capture time. Default: now.
@@ -99,6 +101,7 @@ impl ExportOptions {
             log_dir,
             keys,
             camera,
+            remembered: None,
             begin: None,
             end: None,
             output,

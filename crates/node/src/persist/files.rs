@@ -2,24 +2,24 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 
 use mez_core::name::{CameraName, SEGMENTS_MAX};
-use mez_core::store::{Bounds, SegmentNumber, Storage, StorageError, StorageErrorKind};
-use rustix::fs::{Advice, fadvise};
+use mez_core::store::{Bounds, Progress, SegmentNumber, Storage, StorageError, StorageErrorKind};
+use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use rustix::io::Errno;
 
+use super::remembered::{self, ProgressFile, Remembered};
 use crate::lock::FileLock;
-use crate::state::write_durably;
 
 /// A camera's folder within the folder of logs, below the camera's name. No segment of a name holds an `@`.
 const FOLDER: &str = "@log";
 const EXTENSION: &str = "segment";
 /// What an edge holds in the folder of logs.
-const EDGE_LOCK: &str = "@edge";
+pub(super) const EDGE_LOCK: &str = "@edge";
 
 /// Why a camera's log could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +35,9 @@ pub enum OpenLogError {
         /// What it holds.
         lock: PathBuf,
     },
+    /// Others may write there, and so put segments in the place of others, or take them away.
+    #[error(transparent)]
+    Exposed(#[from] Exposed),
     /// It cannot be read or written.
     #[error("cannot use {}: {source}; give a writable folder with --log-dir", path.display())]
     Io {
@@ -45,11 +48,36 @@ pub enum OpenLogError {
     },
 }
 
+/// A folder of logs that others may write.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} may be changed by others (mode {mode:03o}), who could take frames out of the logs in it; run `chmod go-w {}`", .folder.display(), .folder.display())]
+pub struct Exposed {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Its permission bits.
+    pub mode: u32,
+}
+
+/// The folders of a camera's log that others may write: the folder of logs itself, and all on the way to the segments.
+pub fn exposed(root: &Path, camera: &CameraName) -> Vec<Exposed> {
+    let mut folders = vec![root.to_owned()];
+    for segment in Path::new(camera.as_str()).iter().chain([FOLDER.as_ref()]) {
+        folders.push(folders[folders.len() - 1].join(segment));
+    }
+    folders.iter().filter_map(|folder| exposed_folder(folder)).collect()
+}
+
+fn exposed_folder(folder: &Path) -> Option<Exposed> {
+    let mode = fs::metadata(folder).ok()?.permissions().mode() & 0o777;
+    (mode & 0o022 != 0).then(|| Exposed { folder: folder.into(), mode })
+}
+
 /// The segments of one camera.
 pub struct LogFiles {
     folder: PathBuf,
-    /// Where it is remembered which segments there are: outside of the log.
+    /// Where it is remembered which segments there are, outside of the log; and how far the writer has come, beside it.
     bounds: Option<PathBuf>,
+    progress: Option<ProgressFile>,
     /// The segment that is appended to, and whether its name is durable.
     writing: Option<(SegmentNumber, File, bool)>,
     /// The segment that was read last.
@@ -67,6 +95,9 @@ impl LogFiles {
             move |source| OpenLogError::Io { path, source }
         };
         DirBuilder::new().mode(0o700).recursive(true).create(&folder).map_err(io(&folder))?;
+        if let Some(exposed) = exposed(root, camera).pop() {
+            return Err(exposed.into());
+        }
         let path = folder.join("lock");
         let Some(lock) = FileLock::take(&path).map_err(io(&path))? else {
             return Err(OpenLogError::Held(folder));
@@ -76,6 +107,7 @@ impl LogFiles {
         }
         Ok(Self {
             folder,
+            progress: Some(ProgressFile::beside(&bounds)),
             bounds: Some(bounds),
             writing: None,
             reading: None,
@@ -87,13 +119,35 @@ impl LogFiles {
     /// Opens a camera's log to read it, also while a broker writes it. What is remembered of it is not known here.
     pub fn read_only(root: &Path, camera: &CameraName) -> Self {
         let folder = folder(root, camera);
-        Self { folder, bounds: None, writing: None, reading: None, syncer: None, _lock: None }
+        Self { folder, bounds: None, progress: None, writing: None, reading: None, syncer: None, _lock: None }
+    }
+
+    /// Makes the place for a copy of a camera's log, of which nothing is remembered. There must be no log of the camera yet.
+    pub fn create_copy(root: &Path, camera: &CameraName) -> Result<Self, OpenLogError> {
+        let folder = folder(root, camera);
+        let io = |source| OpenLogError::Io { path: folder.clone(), source };
+        if let Some(parent) = folder.parent() {
+            DirBuilder::new().mode(0o700).recursive(true).create(parent).map_err(io)?;
+        }
+        DirBuilder::new().mode(0o700).create(&folder).map_err(io)?;
+        Ok(Self::read_only(root, camera))
+    }
+
+    /// Makes all segments durable, which takes its time.
+    pub fn sync_all(&mut self) -> Result<(), StorageError> {
+        for (segment, _) in self.list()? {
+            let synced = open_file(&self.path(segment)).and_then(|file| file.sync_all());
+            synced.map_err(|source| self.error(segment, "sync", source))?;
+        }
+        let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|source| storage_error("sync", &self.folder, &source))
     }
 
     /// Opens a camera's log to read it beside the broker that writes it. `bounds` is the file that the broker remembers its
     /// segments in: what has expired is not read.
     pub fn reader(root: &Path, camera: &CameraName, bounds: PathBuf) -> Self {
-        Self { bounds: Some(bounds), ..Self::read_only(root, camera) }
+        let progress = Some(ProgressFile::beside(&bounds));
+        Self { bounds: Some(bounds), progress, ..Self::read_only(root, camera) }
     }
 
     /// Whether a program writes this log now.
@@ -116,7 +170,7 @@ impl LogFiles {
             Some((number, file, false)) if *number == segment => {
                 (file.try_clone()?, Some(File::open(&self.folder)?))
             }
-            _ => (File::open(self.path(segment))?, Some(File::open(&self.folder)?)),
+            _ => (open_file(&self.path(segment))?, Some(File::open(&self.folder)?)),
         };
         let syncer = match self.syncer.take() {
             Some(syncer) => syncer,
@@ -139,6 +193,9 @@ pub(crate) fn hold_folder(root: &Path) -> Result<FileLock, OpenLogError> {
         move |source| OpenLogError::Io { path, source }
     };
     DirBuilder::new().mode(0o700).recursive(true).create(root).map_err(io(root))?;
+    if let Some(exposed) = exposed_folder(root) {
+        return Err(exposed.into());
+    }
     let path = root.join(EDGE_LOCK);
     let lock = FileLock::take(&path).map_err(io(&path))?;
     lock.ok_or_else(|| OpenLogError::HeldByEdge { folder: root.into(), lock: path })
@@ -173,8 +230,16 @@ fn find_cameras(folder: &Path, name: &str, depth: usize, found: &mut Vec<CameraN
     Ok(())
 }
 
-pub(super) fn folder(root: &Path, camera: &CameraName) -> PathBuf {
+/// Where a camera's segments are in a folder of logs.
+pub(crate) fn folder(root: &Path, camera: &CameraName) -> PathBuf {
     root.join(camera.as_str()).join(FOLDER)
+}
+
+/// Opens a segment to read it. What is no file is refused at once, and not waited for: a pipe has no end until somebody writes into it.
+fn open_file(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if file.metadata()?.is_file() { Ok(file) } else { Err(Errno::NXIO.into()) }
 }
 
 fn storage_error(action: &str, path: &Path, source: &io::Error) -> StorageError {
@@ -182,6 +247,8 @@ fn storage_error(action: &str, path: &Path, source: &io::Error) -> StorageError 
         Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => StorageErrorKind::Full,
         Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => StorageErrorKind::Denied,
         Some(Errno::NOENT) => StorageErrorKind::Missing,
+        // What is no file, or a link, or a socket: see `open_file`.
+        Some(Errno::NXIO | Errno::LOOP) => StorageErrorKind::NotAFile,
         _ => StorageErrorKind::Io,
     };
     StorageError { kind, text: format!("cannot {action} {}: {source}", path.display()) }
@@ -246,7 +313,7 @@ impl Storage for LogFiles {
         buffer: &mut [u8],
     ) -> Result<usize, StorageError> {
         if self.reading.as_ref().is_none_or(|(number, _)| *number != segment) {
-            let file = File::open(self.path(segment));
+            let file = open_file(&self.path(segment));
             self.reading = Some((segment, file.map_err(|source| self.error(segment, "read", source))?));
         }
         let Some((_, file)) = &self.reading else { return Ok(0) };
@@ -264,7 +331,7 @@ impl Storage for LogFiles {
 
     fn prefetch(&mut self, segment: SegmentNumber) {
         // Only a hint: if it fails, reading takes longer, or says why it cannot.
-        if let Ok(file) = File::open(self.path(segment)) {
+        if let Ok(file) = open_file(&self.path(segment)) {
             let _ = fadvise(&file, 0, None, Advice::WillNeed);
         }
     }
@@ -277,31 +344,30 @@ impl Storage for LogFiles {
 
     fn read_bounds(&mut self) -> Result<Option<Bounds>, StorageError> {
         let Some(path) = &self.bounds else { return Ok(None) };
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(storage_error("read", path, &source)),
-        };
-        let numbers: Option<Vec<u64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
-        match numbers.as_deref() {
-            Some(&[oldest, next]) if oldest <= next => {
-                Ok(Some(Bounds { oldest: SegmentNumber(oldest), next: SegmentNumber(next) }))
-            }
-            _ => Err(StorageError {
-                kind: StorageErrorKind::Io,
-                text: format!(
-                    "{} does not hold the two numbers of a log's segments; remove it to take the log as it is",
-                    path.display()
-                ),
-            }),
+        match remembered::read(path) {
+            Ok(remembered) => Ok(remembered.map(|remembered| remembered.bounds)),
+            Err(source) => Err(storage_error("read", path, &source)),
         }
     }
 
     fn write_bounds(&mut self, bounds: Bounds) -> Result<(), StorageError> {
         let Some(path) = &self.bounds else { return Ok(()) };
-        let text = format!("{} {}\n", bounds.oldest.0, bounds.next.0);
-        let folder = path.parent().unwrap_or(Path::new("."));
-        write_durably(folder, path, text.as_bytes()).map_err(|source| storage_error("write", path, &source))
+        let failed = |source: io::Error| storage_error("write", path, &source);
+        if let Some(progress) = &self.progress {
+            progress.sync().map_err(failed)?;
+        }
+        let folder = fs::canonicalize(&self.folder).map_err(failed)?;
+        remembered::write(path, &Remembered { bounds, folder: Some(folder) }).map_err(failed)
+    }
+
+    fn read_progress(&mut self) -> Result<Option<Progress>, StorageError> {
+        // Not to know it costs no more than that less can be noticed.
+        Ok(self.progress.as_ref().and_then(ProgressFile::read))
+    }
+
+    fn write_progress(&mut self, progress: Progress) -> Result<(), StorageError> {
+        let Some(file) = &mut self.progress else { return Ok(()) };
+        file.write(&progress).map_err(|source| storage_error("write", file.path(), &source))
     }
 }
 
@@ -368,7 +434,7 @@ mod tests {
         assert_eq!(mode(files.folder()), 0o700);
 
         assert_eq!(files.read_bounds().unwrap(), None);
-        let remembered = Bounds { oldest: SegmentNumber(3), next: SegmentNumber(32) };
+        let remembered = Bounds { oldest: SegmentNumber(3), next: SegmentNumber(32), ..Bounds::default() };
         files.write_bounds(remembered).unwrap();
         assert_eq!(files.read_bounds().unwrap(), Some(remembered));
         fs::write(&bounds, "x").unwrap();

@@ -282,7 +282,8 @@ fn step<S: Storage>(camera: &CameraName, kept: &mut Kept<S>, shared: &Shared) {
     }
 }
 
-fn salt() -> [u8; SALT_BYTES] {
+/// Random bytes that were never drawn before.
+pub(super) fn salt() -> [u8; SALT_BYTES] {
     let mut bytes = [0; SALT_BYTES];
     // It fails where the system has no source of random bytes at all, and there no certificate could have been made.
     SystemRandom::new().fill(&mut bytes).expect("the operating system gives random bytes");

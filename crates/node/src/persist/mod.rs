@@ -5,13 +5,17 @@
 //! | [`aside`] | logs that were put aside, which nobody writes any more |
 //! | [`files`] | a camera's segments as files |
 //! | [`keys`] | where the keys come from |
+//! | [`remembered`] | what is remembered of a log outside of it |
+//! | [`check`] | a whole log: what is wrong with it, and a copy of the rest |
 //! | [`keeper`] | the thread that writes, behind everybody's back |
 //! | `replicas` | the logs of all cameras of an edge |
 
 pub mod aside;
+pub mod check;
 pub mod files;
 pub mod keeper;
 pub mod keys;
+pub mod remembered;
 pub(crate) mod replicas;
 
 use std::path::{Path, PathBuf};
@@ -26,8 +30,10 @@ use mez_core::store::{
 use mez_core::units::Timestamp;
 use tracing::{info, warn};
 
-pub use self::files::{LogFiles, OpenLogError, cameras_in};
+pub use self::check::{LogCheck, RepairLogError, check_log, repair_log};
+pub use self::files::{Exposed, LogFiles, OpenLogError, cameras_in, exposed};
 pub use self::keeper::LogKeeper;
+pub use self::remembered::find_remembered;
 use crate::clock::{monotonic_now, wall_now};
 
 /// What a broker gives to reading its logs before it serves.
@@ -151,14 +157,23 @@ fn report(camera: &CameraName, folder: &Path, report: &RecoveryReport, took: Dur
     for strange in &report.strange {
         warn!(%camera, "a segment of the log on disk is passed over, and left where it is: {strange}");
     }
+    if report.mended > 0 {
+        warn!(%camera, segments = report.mended, "headers of segments had a damaged byte, and were put right in reading them");
+    }
     let named = report.damages.len() + report.strange.len();
-    if named > 0 {
+    let lost = report.records_lost();
+    if named > 0 || lost > 0 {
         let folder = folder.display();
         let more = (report.damaged + report.strange_segments).saturating_sub(named as u64);
         warn!(
-            %camera, %folder, more,
-            "all else is served; `mez log verify` names everything that is wrong, and a file that is not of this log can be moved away"
+            %camera, %folder, more, lost,
+            "so many frames of the log on disk are lost, of those that were looked at; readers are told of them as damaged, and get all that \
+             can be read; `mez log verify` names everything that is wrong, and with --repair makes a copy of the rest"
         );
+    }
+    if report.torn_bytes > 0 {
+        let bytes = report.torn_bytes;
+        info!(%camera, bytes, "the last thing that was being written when the broker or the power ended is not whole: no damage");
     }
     if let Some(ahead) = ahead_of_clock(report.newest_captured, wall_now()) {
         warn!(
@@ -173,9 +188,17 @@ fn report(camera: &CameraName, folder: &Path, report: &RecoveryReport, took: Dur
     if report.missing > 0 {
         warn!(
             %camera,
-            segments = report.missing,
+            segments = report.missing, frames = report.lost_newest,
             "the newest segments of the log are not there: it is an older copy, or somebody removed them"
         );
+    }
+    if report.missing == 0 && report.lost_newest > 0 {
+        let frames = report.lost_newest;
+        warn!(%camera, frames, "the end of the log is not there: somebody cut it off, or it is damaged");
+    }
+    if report.lost_oldest > 0 {
+        let frames = report.lost_oldest;
+        warn!(%camera, frames, "the beginning of the log is not there, and it had not expired: somebody removed it, or it is damaged");
     }
     if report.bounds_lost {
         warn!(%camera, "nothing is remembered of this log: the folder for state is new; the log is taken as it is");

@@ -62,7 +62,10 @@ impl Replicas {
             let anchor = ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO };
             let epoch = recovery.resume.newest_epoch.unwrap_or_default();
             let start = recovery.start.filter(|(newest, _)| *newest >= epoch).unwrap_or((epoch, anchor));
-            if recovery.resume.newest_epoch.is_some() {
+            // Also one of which nothing can be read: the camera is known, and its log goes on.
+            let is_known = recovery.resume.newest_epoch.is_some()
+                || recovery.report.segments + recovery.report.strange_segments > 0;
+            if is_known {
                 found.push((log.camera.clone(), start, recovery.records));
                 logs.push(log);
             }

@@ -21,6 +21,12 @@ pub enum DiskBug {
     SameSalt,
     /// The writer forgets to remember what has expired.
     ForgottenExpiry,
+    /// The writer does not remember how far it has come.
+    ForgottenProgress,
+    /// The writer does not remember with which record the log begins.
+    ForgottenBeginning,
+    /// The reader takes zeros for the end of a segment, and what was remembered for wrong.
+    ZerosAreTheEnd,
     /// The reader takes every checksum for right.
     UncheckedChecksum,
     /// The reader does not care for which place a record was sealed.
@@ -48,6 +54,18 @@ impl Planted {
 
     pub(super) fn forgets_expiry(&self) -> bool {
         self.bug == DiskBug::ForgottenExpiry
+    }
+
+    pub(super) fn forgets_progress(&self) -> bool {
+        matches!(self.bug, DiskBug::ForgottenProgress | DiskBug::ZerosAreTheEnd)
+    }
+
+    pub(super) fn forgets_beginning(&self) -> bool {
+        self.bug == DiskBug::ForgottenBeginning
+    }
+
+    pub(super) fn takes_zeros_for_the_end(&self) -> bool {
+        self.bug == DiskBug::ZerosAreTheEnd
     }
 
     /// What the writer with the bug would have appended.

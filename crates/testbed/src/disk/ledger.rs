@@ -28,6 +28,8 @@ pub(crate) struct Ledger {
     gone: BTreeSet<FrameId>,
     /// The salts that were seen, and the segments that they belong to.
     salts: BTreeMap<[u8; 32], SegmentNumber>,
+    /// Bytes have changed, so that what is found amiss may well be.
+    has_rotted: bool,
     /// What was sealed with which salt and nonce.
     sealed: BTreeMap<([u8; 32], u64), u32>,
 }
@@ -42,6 +44,7 @@ impl Ledger {
             held: Vec::new(),
             gone: BTreeSet::new(),
             salts: BTreeMap::new(),
+            has_rotted: false,
             sealed: BTreeMap::new(),
         }
     }
@@ -66,9 +69,17 @@ impl Ledger {
         }
     }
 
+    /// Bytes have changed while nobody wrote. What can be read all the same has to come back.
+    pub(crate) fn rotted(&mut self, disk: &mut SimulatedDisk) {
+        self.held = self.read(disk);
+        self.has_rotted = true;
+    }
+
     /// Holds what came back, of which there was memory for `bytes_max`, against what was promised.
     pub(crate) fn recovered(&mut self, recovery: &Recovery, bytes_max: u64) -> Result<(), String> {
-        check_report(recovery)?;
+        if !self.has_rotted {
+            check_report(recovery, self.acknowledged.is_some())?;
+        }
         self.check_gaps(&recovery.records)?;
         self.check_promised(&recovery.records, bytes_max)?;
         self.check_gone(&recovery.records)
@@ -86,7 +97,8 @@ impl Ledger {
             let stated = |id: &FrameId| {
                 let next = Sequence(id.sequence.0 + 1);
                 pair[1].skipped.iter().any(|range| {
-                    range.reason == SkipReason::Evicted && range.clipped(id.sequence, next).is_some()
+                    [SkipReason::Evicted, SkipReason::Damaged].contains(&range.reason)
+                        && range.clipped(id.sequence, next).is_some()
                 })
             };
             if a.epoch == b.epoch
@@ -184,15 +196,18 @@ impl Ledger {
     }
 }
 
-fn check_report(recovery: &Recovery) -> Result<(), String> {
+fn check_report(recovery: &Recovery, promises: bool) -> Result<(), String> {
     let report = &recovery.report;
-    if let Some(forged) = report.damages.iter().find(|damage| damage.kind != DamageKind::Torn) {
+    let torn = [DamageKind::Torn, DamageKind::Cut];
+    if let Some(forged) = report.damages.iter().find(|damage| !torn.contains(&damage.kind)) {
         return Err(format!("what a power cut tears passes its checksum: {forged}"));
     }
     if let Some(strange) = report.strange.iter().find(|s| s.why != HeaderError::Torn) {
         return Err(format!("a segment of our own is taken for a strange one: {strange}"));
     }
-    if report.missing > 0 {
+    // Where nothing is ever said to be durable, a power cut may take any segment.
+    let lost_oldest = if promises { report.lost_oldest } else { 0 };
+    if report.missing + report.lost_newest + lost_oldest > 0 {
         return Err(format!("a log that nobody touched is taken for an older copy: {report:?}"));
     }
     Ok(())

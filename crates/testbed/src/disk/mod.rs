@@ -3,19 +3,23 @@
 
 mod bug;
 mod ledger;
+mod sample;
 mod story;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use mez_core::store::{Bounds, KeyRing, SegmentNumber, Storage, StorageError, StorageErrorKind};
+use mez_core::store::{Bounds, KeyRing, Progress, SegmentNumber, Storage, StorageError, StorageErrorKind};
 
 pub use self::bug::DiskBug;
 pub(crate) use self::ledger::Ledger;
+pub use self::sample::{Ending, Reading, SampleLog};
 pub use self::story::{DiskStory, Played};
 use crate::random::Random;
 
 /// What a power cut leaves or spoils at once.
 const SECTOR_BYTES: usize = 512;
+/// How many times the writer's progress may have been remembered since the storage has written it back.
+const PROGRESS_MAX: usize = 8;
 
 /// A segment as programs see it, and how much of that is really there.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +62,13 @@ pub struct SimulatedDisk {
     /// Files whose removal is not durable.
     removed: BTreeMap<SegmentNumber, File>,
     bounds: Option<Bounds>,
+    /// What was remembered of the writer's progress, the newest last, and whether the first of it is durable.
+    progress: VecDeque<Progress>,
+    progress_durable: bool,
+    /// What a power cut takes of it, and where in a write a program is killed.
+    forgets: Random,
+    /// What was appended last: the segment, its size before, and how often progress was remembered since.
+    last_append: Option<(SegmentNumber, usize, usize)>,
     syncing: Option<Syncing>,
     faults: Faults,
     bug: Option<bug::Planted>,
@@ -71,6 +82,10 @@ impl SimulatedDisk {
             files: BTreeMap::new(),
             removed: BTreeMap::new(),
             bounds: None,
+            progress: VecDeque::new(),
+            progress_durable: false,
+            forgets: Random::seeded(seed ^ 0x5eed_f0e9),
+            last_append: None,
             syncing: None,
             faults: Faults::default(),
             bug: None,
@@ -92,9 +107,22 @@ impl SimulatedDisk {
         self.syncing = None;
     }
 
+    /// Whoever writes was killed. Of the last thing it handed over, only the beginning may be there.
+    pub fn kill(&mut self) {
+        self.syncing = None;
+        let Some((segment, before, remembered)) = self.last_append.take() else { return };
+        let is_cut = self.forgets.one_in(2);
+        let Some(file) = self.files.get_mut(&segment).filter(|file| is_cut && before >= file.durable) else {
+            return;
+        };
+        let left = self.forgets.within(before as u64..=file.bytes.len() as u64) as usize;
+        file.bytes.truncate(left);
+        self.progress.truncate(self.progress.len().saturating_sub(remembered));
+    }
+
     /// Cuts the power and brings it back. What was synced is there; of the rest, anything may be.
     pub fn cut_power(&mut self) {
-        self.syncing = None;
+        (self.syncing, self.last_append) = (None, None);
         self.faults = Faults::default();
         for (segment, file) in std::mem::take(&mut self.removed) {
             if self.random.one_in(2) && !self.files.contains_key(&segment) {
@@ -102,9 +130,26 @@ impl SimulatedDisk {
             }
         }
         let mut random = self.random.split();
+        let (durable, all) = (u64::from(self.progress_durable), self.progress.len() as u64);
+        self.progress.truncate(self.forgets.within(durable.min(all)..=all) as usize);
+        self.progress.iter_mut().for_each(|progress| progress.written = None);
         self.files.retain(|_, file| file.named || !random.one_in(3));
         for file in self.files.values_mut() {
             tear(file, &mut random);
+        }
+    }
+
+    /// Up to three bytes change.
+    pub fn rot(&mut self, random: &mut Random) {
+        let segments = self.segments();
+        for _ in 0..random.within(1..=3) {
+            let Some(segment) = (!segments.is_empty()).then(|| *random.pick(&segments)) else { return };
+            let (place, flip) = (random.next_u64() as usize, random.within(1..=255) as u8);
+            let bytes = self.bytes(segment).filter(|bytes| !bytes.is_empty());
+            if let Some(bytes) = bytes {
+                let length = bytes.len();
+                bytes[place % length] ^= flip;
+            }
         }
     }
 
@@ -131,6 +176,11 @@ impl SimulatedDisk {
     /// What is remembered outside of the log, to be changed or forgotten.
     pub fn bounds(&mut self) -> &mut Option<Bounds> {
         &mut self.bounds
+    }
+
+    /// What is remembered of the writer's progress, to be changed or forgotten.
+    pub fn progress(&mut self) -> &mut VecDeque<Progress> {
+        &mut self.progress
     }
 
     fn file(&mut self, segment: SegmentNumber) -> Result<&mut File, StorageError> {
@@ -176,7 +226,12 @@ fn tear(file: &mut File, random: &mut Random) {
 
 impl Storage for SimulatedDisk {
     fn list(&mut self) -> Result<Vec<(SegmentNumber, u64)>, StorageError> {
-        Ok(self.files.iter().map(|(&number, file)| (number, file.bytes.len() as u64)).collect())
+        let is_blind = self.bug.as_ref().is_some_and(|bug| bug.takes_zeros_for_the_end());
+        let length = |file: &File| match file.bytes.iter().rposition(|byte| *byte != 0) {
+            Some(last) if is_blind => last + 1,
+            _ => file.bytes.len(),
+        };
+        Ok(self.files.iter().map(|(&number, file)| (number, length(file) as u64)).collect())
     }
 
     fn create(&mut self, segment: SegmentNumber) -> Result<(), StorageError> {
@@ -199,7 +254,9 @@ impl Storage for SimulatedDisk {
         } else {
             bytes.len()
         };
+        let before = self.file(segment)?.bytes.len();
         self.file(segment)?.bytes.extend_from_slice(&bytes[..written]);
+        self.last_append = Some((segment, before, 0));
         if full {
             return Err(error(StorageErrorKind::Full, "no room is left"));
         }
@@ -270,7 +327,29 @@ impl Storage for SimulatedDisk {
     fn write_bounds(&mut self, bounds: Bounds) -> Result<(), StorageError> {
         let forgets = self.bug.as_ref().is_some_and(|bug| bug.forgets_expiry());
         let oldest = if forgets { SegmentNumber(0) } else { bounds.oldest };
-        self.bounds = Some(Bounds { oldest, ..bounds });
+        let begins = self.bug.as_ref().is_some_and(|bug| bug.forgets_beginning());
+        let first_index = bounds.first_index.filter(|_| !begins);
+        self.bounds = Some(Bounds { oldest, first_index, ..bounds });
+        self.progress.drain(..self.progress.len().saturating_sub(1));
+        self.progress_durable = !self.progress.is_empty();
+        Ok(())
+    }
+
+    fn read_progress(&mut self) -> Result<Option<Progress>, StorageError> {
+        Ok(self.progress.back().copied())
+    }
+
+    fn write_progress(&mut self, progress: Progress) -> Result<(), StorageError> {
+        if self.bug.as_ref().is_some_and(|bug| bug.forgets_progress()) {
+            return Ok(());
+        }
+        if self.progress.len() == PROGRESS_MAX {
+            self.progress.pop_front();
+        }
+        self.progress.push_back(progress);
+        if let Some((_, _, remembered)) = &mut self.last_append {
+            *remembered += 1;
+        }
         Ok(())
     }
 }

@@ -10,8 +10,8 @@ use mez_core::frame::{Encoding, Epoch, FrameId};
 use mez_core::log::{LogConfig, Record, log};
 use mez_core::name::CameraName;
 use mez_core::store::{
-    BATCH_INTERVAL, Durability, KEY_BYTES, KeyRing, MasterKey, Recovery, RecoveryConfig, StoreConfig,
-    StoreWriter, recover,
+    BATCH_INTERVAL, Durability, KEY_BYTES, KeyRing, MasterKey, Recovery, RecoveryConfig, StorageError,
+    StoreConfig, StoreWriter, VerifyConfig, recover, verify,
 };
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
@@ -44,6 +44,8 @@ pub struct Played {
     pub damaged: u64,
     /// Frames that left memory before the disk took them.
     pub lost: u64,
+    /// How often bytes have rotted.
+    pub rotted: u64,
 }
 
 /// A story that follows from its seed.
@@ -54,6 +56,8 @@ pub struct DiskStory {
     keys: KeyRing,
     disk: SimulatedDisk,
     bug: Option<DiskBug>,
+    /// What rots between two lives, if anything does.
+    rot: Option<Random>,
     durability: Durability,
     disk_bytes_max: u64,
     memory_bytes_max: u64,
@@ -80,6 +84,7 @@ impl DiskStory {
             camera,
             keys,
             bug: None,
+            rot: None,
             durability: *random.pick(&[Durability::Group, Durability::Sync, Durability::Async]),
             disk_bytes_max: random.within(20_000..=200_000),
             memory_bytes_max,
@@ -97,6 +102,14 @@ impl DiskStory {
     pub fn planted(mut self, bug: DiskBug) -> Self {
         self.bug = Some(bug);
         self.disk.plant(bug, self.keys.clone());
+        self
+    }
+
+    /// Bytes of the disk rot while nobody writes.
+    #[must_use]
+    pub fn rotting(mut self) -> Self {
+        // Chance of its own: what happens besides is what happens without it.
+        self.rot = Some(Random::seeded(self.seed ^ 0x0000_7201));
         self
     }
 
@@ -173,10 +186,20 @@ impl DiskStory {
         self.disk = writer.into_storage();
         self.disk.set_faults(Faults::default());
         self.disk.syncing = None;
+        if end == End::Killed {
+            self.disk.kill();
+        }
         self.ledger.ended(&mut self.disk);
         if end == End::PowerCut {
             self.played.power_cuts += 1;
             self.disk.cut_power();
+        }
+        if let Some(rot) = &mut self.rot
+            && rot.one_in(2)
+        {
+            self.disk.rot(rot);
+            self.ledger.rotted(&mut self.disk);
+            self.played.rotted += 1;
         }
         Ok(())
     }
@@ -248,7 +271,24 @@ impl DiskStory {
         self.played.damaged += recovery.report.damaged;
         self.check_content(&recovery.records)?;
         self.ledger.recovered(&recovery, self.recovery_bytes_max)?;
+        self.check_verified(&recovery)?;
         Ok(recovery)
+    }
+
+    /// Whoever looks at the whole log says the same as a start that has read all of it, and neither finds anything wrong without a reason.
+    fn check_verified(&mut self, recovery: &Recovery) -> Result<(), String> {
+        let config = VerifyConfig { camera: &self.camera, keys: &self.keys, payloads: true };
+        let verified = verify(&mut self.disk, config, |_, _| Ok::<_, StorageError>(()));
+        let verified = verified.map_err(|error| error.to_string())?;
+        let report = &recovery.report;
+        if self.played.power_cuts + self.played.rotted == 0 && !verified.is_whole() {
+            return Err(format!("a log that nobody touched is called damaged: {verified:?}"));
+        }
+        let read_all = report.segments_unread == 0 && self.recovery_bytes_max == u64::MAX;
+        if read_all && report.records_lost() != verified.records_lost && !verified.more_may_be_lost {
+            return Err(format!("a start counts another loss than verify: {report:?}, {verified:?}"));
+        }
+        Ok(())
     }
 
     /// I1: bytes are those that were published.

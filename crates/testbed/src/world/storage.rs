@@ -79,7 +79,7 @@ pub(super) struct KeptLog {
 
 enum State {
     /// Nobody writes.
-    AtRest(SimulatedDisk),
+    AtRest(Box<SimulatedDisk>),
     Written(Box<StoreWriter<SimulatedDisk>>),
     /// Between the two.
     Nowhere,
@@ -99,7 +99,7 @@ impl KeptLog {
             reader: StoreReader::new(camera.clone(), keys.clone()),
             keys,
             random,
-            state: State::AtRest(disk),
+            state: State::AtRest(Box::new(disk)),
             faults: Faults::default(),
             same_salt: bug == Some(DiskBug::SameSalt),
             armed: Moment::NEVER,
@@ -136,7 +136,7 @@ impl KeptLog {
             RecoveryConfig { camera: &self.camera, keys: &self.keys, bytes_max, time_max: RECOVERY_TIME_MAX };
         // What fails at that moment fails the start of a real broker; the next one has better luck.
         disk.set_faults(Faults::default());
-        let recovery = recover(disk, config, || now).map_err(|error| error.to_string())?;
+        let recovery = recover(&mut **disk, config, || now).map_err(|error| error.to_string())?;
         disk.set_faults(self.faults);
         self.ledger.recovered(&recovery, bytes_max)?;
         Ok(recovery)
@@ -157,7 +157,7 @@ impl KeptLog {
             segment_bytes,
             ..StoreConfig::new(self.camera.clone(), self.keys.clone(), disk_bytes_max)
         };
-        let mut writer = StoreWriter::new(disk, config, resume, cursor, now, wall);
+        let mut writer = StoreWriter::new(*disk, config, resume, cursor, now, wall);
         writer.set_start(epoch, anchor);
         self.state = State::Written(Box::new(writer));
         self.plain.clear();
@@ -214,7 +214,7 @@ impl KeptLog {
                 let plain: Vec<&[u8]> = self.plain.iter().map(Bytes::as_ref).collect();
                 let looked = self.ledger.look_at(&mut disk, &plain);
                 self.reader = StoreReader::new(self.camera.clone(), self.keys.clone());
-                self.state = State::AtRest(disk);
+                self.state = State::AtRest(Box::new(disk));
                 self.armed = Moment::NEVER;
                 looked
             }

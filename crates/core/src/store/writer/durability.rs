@@ -2,7 +2,7 @@
 
 use super::{Closed, RETRY_INTERVAL, StoreWriter, Syncing, Upto};
 use crate::store::config::Durability;
-use crate::store::storage::{Bounds, Storage, StorageError};
+use crate::store::storage::{Bounds, Progress, Storage, StorageError};
 use crate::units::Instant;
 
 impl<S: Storage> StoreWriter<S> {
@@ -42,10 +42,12 @@ impl<S: Storage> StoreWriter<S> {
         result?;
         self.durable = mark;
         self.failure = None;
+        self.note_progress();
         if let Some(open) = &mut self.open
             && !open.announced
         {
-            let bounds = Bounds { next: open.number.next(), ..self.bounds };
+            let epoch = self.bounds.epoch.max(Some(open.epoch));
+            let bounds = Bounds { next: open.number.next(), epoch, ..self.bounds };
             self.storage.write_bounds(bounds)?;
             self.bounds = bounds;
             open.announced = true;
@@ -53,20 +55,42 @@ impl<S: Storage> StoreWriter<S> {
         Ok(())
     }
 
+    /// Remembers how far the log has come, so that it can be told from a shorter one.
+    pub(super) fn note_progress(&mut self) {
+        let Some(open) = &self.open else { return };
+        let durable = match self.config.durability {
+            // Closing a segment waits for no sync, so that nobody knows of those before.
+            Durability::Async => self.durable_before,
+            _ => self.durable.index,
+        };
+        let written = Some(self.written.index);
+        // If it fails, an earlier one stays, which is as true: only less of what may be missing will be noticed.
+        let _ = self.storage.write_progress(Progress { segment: open.number, durable, written });
+    }
+
     /// Gives up the segment at hand and goes back to what is certain.
     pub(super) fn fail(&mut self, now: Instant, error: StorageError) {
         self.batch.clear();
         self.batch_payload_bytes = 0;
         let certain = if self.config.durability == Durability::Async { self.written } else { self.durable };
+        // What was handed over since is written again, and nobody knows whether it is there.
+        self.written = certain;
+        self.note_progress();
         let useless = self.open.take_if(|open| open.first_index >= certain.index);
         if let Some(open) = useless
             && self.storage.remove(open.number).is_err()
         {
             // Kept in the account, and removed when its turn comes. Without this a full disk would fill with beginnings.
-            self.closed.push_back(Closed { number: open.number, bytes: open.bytes, expires: None });
+            let first_index = Some(open.first_index);
+            self.closed.push_back(Closed {
+                number: open.number,
+                bytes: open.bytes,
+                first_index,
+                expires: None,
+            });
         }
         self.give_up_segment(now);
-        (self.sealed, self.written) = (certain, certain);
+        self.sealed = certain;
         self.cursor = self.cursor.reader().cursor(certain.cursor);
         self.failure = Some((now + RETRY_INTERVAL, error));
     }

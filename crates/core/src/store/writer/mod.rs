@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::frame::{Epoch, FrameId, Sequence, SkipRange, SkipReason};
+use crate::frame::{Epoch, FrameId, SkipRange, SkipReason};
 use crate::log::{Cursor, Read};
 use crate::store::config::{Durability, StoreConfig};
 use crate::store::format::{SALT_BYTES, Sealer, SegmentHeader};
@@ -22,7 +22,7 @@ use crate::store::key::TAG_BYTES;
 use crate::store::recovery::Resume;
 use crate::store::status::StoreStatus;
 use crate::store::storage::{Bounds, Storage, StorageError, StorageErrorKind};
-use crate::store::{Record, SegmentNumber};
+use crate::store::{Record, SegmentNumber, holes};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
 /// How often records are handed to the storage.
@@ -65,6 +65,8 @@ struct Open {
 struct Closed {
     number: SegmentNumber,
     bytes: u64,
+    /// The index of its first record, where it is known.
+    first_index: Option<u64>,
     expires: Option<Instant>,
 }
 
@@ -93,6 +95,8 @@ pub struct StoreWriter<S> {
     cursor: Cursor,
     next_segment: SegmentNumber,
     bounds: Bounds,
+    /// The index up to which the log was known to be durable at the start.
+    durable_before: u64,
     open: Option<Open>,
     closed: VecDeque<Closed>,
     /// The newest segment of the start before: what a killed broker wrote there is not durable yet, and has to be before
@@ -140,7 +144,12 @@ impl<S: Storage> StoreWriter<S> {
         };
         let closed = resume.segments.iter();
         let closed = closed
-            .map(|known| Closed { number: known.number, bytes: known.bytes, expires: expires(known.closed) })
+            .map(|known| Closed {
+                number: known.number,
+                bytes: known.bytes,
+                first_index: known.first_index,
+                expires: expires(known.closed),
+            })
             .collect();
         let before = resume.segments.last().map(|known| known.number);
         let before = before.filter(|_| config.durability != Durability::Async);
@@ -152,6 +161,7 @@ impl<S: Storage> StoreWriter<S> {
             cursor,
             next_segment: resume.next_segment,
             bounds: resume.bounds,
+            durable_before: resume.durable_index,
             open: None,
             closed,
             before,
@@ -374,6 +384,7 @@ impl<S: Storage> StoreWriter<S> {
         self.status.records += self.sealed.index - self.written.index;
         self.status.payload_bytes += payload_bytes;
         self.written = self.sealed;
+        self.note_progress();
         if self.config.durability == Durability::Async {
             self.failure = None;
         }
@@ -420,6 +431,7 @@ impl<S: Storage> StoreWriter<S> {
             announced: false,
         });
         self.storage.append(number, &bytes)?;
+        self.note_progress();
         // Not waiting for the interval: only a segment that is durable can be remembered outside of the log.
         self.sync_due = now;
         Ok(())
@@ -458,7 +470,8 @@ impl<S: Storage> StoreWriter<S> {
     fn give_up_segment(&mut self, now: Instant) {
         if let Some(open) = self.open.take() {
             let expires = self.config.disk_age_max.map(|age_max| now + age_max);
-            self.closed.push_back(Closed { number: open.number, bytes: open.bytes, expires });
+            let first_index = Some(open.first_index);
+            self.closed.push_back(Closed { number: open.number, bytes: open.bytes, first_index, expires });
         }
         if let Some(syncing) = &mut self.syncing {
             syncing.upto = Upto::Nothing;
@@ -469,10 +482,7 @@ impl<S: Storage> StoreWriter<S> {
 /// The frames between the last record that was sealed and this one of which this one says nothing: those that left memory
 /// before they could be written, and what was skipped among them.
 fn lost_between(last: Option<FrameId>, record: &Record) -> Option<SkipRange> {
-    let id = record.frame.meta.id;
-    let last = last.filter(|last| last.epoch == id.epoch)?;
-    let first = Sequence(last.sequence.0 + 1);
-    let said = record.skipped.first().map_or(id.sequence, |range| range.first.max(first));
-    let count = said.0.saturating_sub(first.0);
-    (count > 0).then_some(SkipRange { first, count, reason: SkipReason::Evicted })
+    let last = last.filter(|last| last.epoch == record.frame.meta.id.epoch)?;
+    let (first, count) = holes::unexplained(last, record)?;
+    Some(SkipRange { first, count, reason: SkipReason::Evicted })
 }

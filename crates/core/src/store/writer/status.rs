@@ -26,7 +26,9 @@ impl<S: Storage> StoreWriter<S> {
             Some((_, error)) => Some(match error.kind {
                 StorageErrorKind::Full => Degraded::Full(error.text.clone()),
                 StorageErrorKind::Denied => Degraded::Denied(error.text.clone()),
-                StorageErrorKind::Missing | StorageErrorKind::Io => Degraded::Failing(error.text.clone()),
+                StorageErrorKind::Missing | StorageErrorKind::NotAFile | StorageErrorKind::Io => {
+                    Degraded::Failing(error.text.clone())
+                }
             }),
             None => (slow > SLOW_AFTER).then_some(Degraded::Slow(slow)),
         };

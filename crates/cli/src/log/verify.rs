@@ -1,0 +1,127 @@
+//! `mez log verify`: is a log as its broker left it, and if not, what is lost, and what can be saved?
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use mez_node::persist::{LogCheck, check_log, repair_log};
+
+use super::Place;
+use crate::failure::Failure;
+use crate::text::bytes;
+
+/// Read and check every byte of logs; status 1 if anything is wrong
+#[derive(Debug, Args)]
+#[command(after_help = "\
+What is in a log is compared with what should be there: each segment begins where the one before it ends, and the broker remembers in its
+folder for state which segments there are and how far it had written. Without that folder (--state), what is missing at the beginning
+or the end of a log cannot be noticed, and that is said.
+
+A record at the end that is cut short is no damage: it was being written when the broker was killed. Nor is what a power cut leaves of
+frames that nobody was told to be on disk. Both are told and change no status.
+
+--repair copies every frame that can be read into a new folder, as a log of its own: brokers, readers and `mez log export` take it, and what is
+missing is told to readers as damaged. The log itself is never changed. The status is that of the log that was read.")]
+pub(super) struct VerifyArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Copy all that can be read into this folder, which must hold no log of these cameras yet
+    #[arg(long, value_name = "DIR")]
+    repair: Option<PathBuf>,
+    /// Print what was found as JSON, a line for each camera
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
+    let (place, log_dir) = (&args.place, &args.place.folder.log_dir);
+    let (cameras, keys) = place.cameras()?;
+    let (mut wrong, mut lost, mut more) = (0, 0, false);
+    for camera in &cameras {
+        let remembered = place.folder.remembered(camera);
+        let check = check_log(log_dir, camera, &keys, remembered.as_deref(), true)?;
+        if args.json {
+            println!("{}", check.to_json());
+        } else {
+            tell(&check);
+        }
+        if let Some(out) = &args.repair {
+            let copied = repair_log(log_dir, camera, &keys, remembered.as_deref(), out)?;
+            if !args.json {
+                let (frames, size) = (copied.records, bytes(copied.bytes));
+                println!("{camera}: {frames} frames copied to {}, {size}", out.display());
+                tell_use(&check, out, remembered.as_deref());
+            }
+        }
+        wrong += check.wrong();
+        lost += check.report.records_lost;
+        more |= check.report.more_may_be_lost;
+    }
+    if wrong == 0 {
+        return Ok(());
+    }
+    let things = if wrong == 1 { "one thing is".to_owned() } else { format!("{wrong} things are") };
+    let more = if more { ", and more that nobody can count" } else { "" };
+    let copy = if args.repair.is_some() { "" } else { "; --repair DIR copies what can be read" };
+    Err(Failure::text(format!(
+        "{things} wrong, and {lost} frames are lost{more}: readers are told of them, and get all others{copy}"
+    )))
+}
+
+fn tell(check: &LogCheck) {
+    let LogCheck { camera, report, .. } = check;
+    for finding in &report.findings {
+        println!("{camera}: {finding}");
+    }
+    let unnamed = report.wrong - report.findings.len() as u64;
+    if unnamed > 0 {
+        println!("{camera}: and {unnamed} more");
+    }
+    for exposed in &check.exposed {
+        println!("{camera}: {exposed}");
+    }
+    for segment in report.segments.iter().filter(|segment| segment.bytes_unreadable > 0) {
+        let size = bytes(segment.bytes_unreadable);
+        println!("{camera}: segment {}: {size} of {} cannot be read", segment.number, bytes(segment.bytes));
+    }
+    if report.torn_bytes > 0 {
+        let when = if check.is_written {
+            "are being written"
+        } else {
+            "were being written when the broker was killed or the power went"
+        };
+        println!("{camera}: no damage: {} at the end {when}", bytes(report.torn_bytes));
+    }
+    if !report.bounds_known || !report.progress_known {
+        println!(
+            "{camera}: nothing is known of what the broker remembers of this log: what is missing at its beginning or its end cannot be noticed \
+             (give the broker's folder for state with --state)"
+        );
+    }
+    let (frames, size) = (report.records(), bytes(report.bytes()));
+    if check.wrong() == 0 {
+        println!("{camera}: whole, {frames} frames in {size}");
+    } else {
+        let (lost, unreadable) = (report.records_lost, bytes(report.bytes_unreadable()));
+        let at_least = if report.more_may_be_lost { "at least " } else { "" };
+        println!(
+            "{camera}: DAMAGED, {frames} frames in {size} can be read; {at_least}{lost} frames lost, {unreadable} cannot be read"
+        );
+    }
+}
+
+/// How a copy is put in the place of the log.
+fn tell_use(check: &LogCheck, out: &Path, remembered: Option<&Path>) {
+    if check.wrong() == 0 {
+        return;
+    }
+    let (camera, folder) = (&check.camera, check.folder.display());
+    let copy = out.join(camera.as_str()).join("@log");
+    println!(
+        "{camera}: to use the copy, stop the broker, move {folder} away and {} to its place",
+        copy.display()
+    );
+    if let Some(remembered) = remembered {
+        let progress = remembered.with_extension("progress");
+        println!("{camera}: and remove {} and {}", remembered.display(), progress.display());
+    }
+}
