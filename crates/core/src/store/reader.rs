@@ -87,7 +87,7 @@ impl StoreReader {
             self.go_to_epoch(storage, query, Epoch(0));
         }
         let (record, broken) = self.find_next(storage, query)?;
-        Ok(PastAnswer { record, broken, held_from: self.held_from(storage) })
+        Ok(PastAnswer { record, broken, held_from: self.held_from(storage), ..PastAnswer::default() })
     }
 
     /// Records between those that were given that could not be: damaged, or removed while the others were read.
@@ -388,11 +388,11 @@ impl StoreReader {
             });
             for part in (parts.start..behind).rev() {
                 let Some(record) = self.newest_within(storage, query, part) else { continue };
-                return Ok(PastAnswer { record: Some(record), broken: false, held_from });
+                return Ok(PastAnswer { record: Some(record), held_from, ..PastAnswer::default() });
             }
             end = parts.start;
         }
-        Ok(PastAnswer { record: None, broken: false, held_from })
+        Ok(PastAnswer { held_from, ..PastAnswer::default() })
     }
 
     fn newest_within(&self, storage: &mut impl Storage, query: &PastQuery, part: usize) -> Option<Record> {

@@ -32,7 +32,7 @@ pub use self::frame::{
     CameraSummary, ChannelStanding, ClockRelation, ContractStanding, LogOnDisk, ReceivedFrame,
 };
 pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
-pub use self::subscription::{Event, Profile, SubscribeOptions, Subscription, Terms};
+pub use self::subscription::{Event, Profile, Resume, SubscribeOptions, Subscription, Terms};
 pub use crate::api::socket::Which;
 
 /// How often a lost broker is dialled.

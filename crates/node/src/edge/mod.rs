@@ -23,6 +23,7 @@ pub use self::handle::{EdgeHandle, Standing, Wish};
 pub(crate) use self::request::Cameras;
 pub use self::subscription::{EdgeSubscription, Served};
 use self::transcode::Decoders;
+use crate::clock::monotonic_now;
 use crate::identity::Credentials;
 pub use crate::link::ListenError;
 use crate::link::{EVENTS_MAX, listen};
@@ -106,6 +107,7 @@ impl EdgeBroker {
         let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
         let frame_bytes_max = options.config.frame_bytes_max;
         let mut broker = Broker::new(options.config);
+        broker.handle_started(monotonic_now());
         let asks = requests.downgrade();
         let (replicas, places) = match options.persist {
             Some(persist) => {
