@@ -38,7 +38,7 @@ pub use crate::payload::PAYLOAD_BYTES_MAX;
 pub use crate::time::{HostClock, Moment, ms, secs};
 pub use crate::world::{
     Action, ApplicationId, ApplicationSpec, Bug, CameraCounts, CameraId, CameraSpec, CaptureTimes, Counter,
-    Delivered, DiskSpec, EdgeId, EdgeSpec, Failure, Host, MediumId, MediumSpec, Told, World,
+    Delivered, DiskSpec, EdgeId, EdgeSpec, Failure, Host, MediumId, MediumSpec, Resumes, Told, World,
 };
 
 /// `mbps(20)` is 20,000,000 bits per second.

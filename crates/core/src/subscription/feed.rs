@@ -72,6 +72,8 @@ pub(super) struct Feed {
     resumes: bool,
     /// Frames up to this one lie outside of what was asked for.
     floor: Option<FrameId>,
+    /// Up to this frame of the present, others are asked: it would have been the first.
+    asks_to: Option<FrameId>,
     /// A frame captured after the end was seen.
     saw_end: bool,
     /// Records that were evicted before they were read, since `last`.
@@ -95,7 +97,7 @@ impl Feed {
         let newest = present.checked_sub(1).and_then(|newest| reader.get(newest));
         let newest_before = newest.map(|record| record.frame.meta.id);
         // What lies behind the last frame that the application has is asked for whatever its capture time.
-        let behind = after.filter(|_| wish.fill).map(|_| Timestamp::MIN);
+        let behind = after.filter(|_| wish.fill || span.begin.is_some()).map(|_| Timestamp::MIN);
         let begin = behind.or(span.begin);
         let mut feed = Self {
             camera,
@@ -119,6 +121,7 @@ impl Feed {
             last_captured: after.and_then(|after| after.captured),
             resumes: after.is_some(),
             floor: None,
+            asks_to: None,
             saw_end: false,
             evicted: 0,
             broken: false,
@@ -363,17 +366,20 @@ impl Feed {
     }
 
     fn ask(&mut self, span: Span, before: Option<FrameId>) {
-        // Without a frame to begin the present at, its beginning in time has to do.
-        let whenever = self.is_live && self.begun && self.newest_before.is_some();
+        // Without a frame to begin the present at, its beginning in time has to do; before the first frame it is what was asked for.
+        let is_first = self.last.is_none() && self.begin.is_some() && self.past_wish.reach == Reach::Camera;
+        let asks_all = !self.is_live || is_first || self.wants_all();
+        let whenever = self.is_live && self.begun && self.newest_before.is_some() && !is_first;
         let begin = span.begin.filter(|_| !whenever);
-        let present = self.newest_before.filter(|_| self.is_live);
+        let present = self.newest_before.max(self.floor).filter(|_| self.is_live && !is_first);
+        let floor = self.floor.filter(|_| !self.is_live);
         self.question = Question::Due(PastQuery {
-            after: self.last.max(self.floor).max(present),
+            after: self.last.max(floor).max(present),
             before,
             begin: begin.unwrap_or(Timestamp::MIN),
             end: span.end.unwrap_or(Timestamp::MAX),
             newest: span.deliver == Deliver::Newest,
-            reach: if self.is_live && !self.past_wish.fill { Reach::Disk } else { self.past_wish.reach },
+            reach: if asks_all { self.past_wish.reach } else { Reach::Disk },
             quality: self.past_wish.quality.filter(|_| !self.is_live),
         });
     }
@@ -531,7 +537,10 @@ impl Feed {
                 self.live += 1;
                 continue;
             }
-            if self.is_to_be_filled_before(meta.id) {
+            if self.is_to_be_filled_before(span, meta.id) {
+                if self.last.is_none() {
+                    self.asks_to = Some(meta.id);
+                }
                 self.ask(span, Some(meta.id));
                 return None;
             }
@@ -546,10 +555,21 @@ impl Feed {
         None
     }
 
-    /// Whether somebody may still hold a frame before this one of the present, and all are wanted.
-    fn is_to_be_filled_before(&self, id: FrameId) -> bool {
-        let wants = self.past_wish.fill && self.asked_before.is_none_or(|asked| asked < id);
-        wants && self.last.map_or(self.begin.is_some(), |last| last.next() != id)
+    /// Whether somebody may still hold a frame before this one of the present, and it is wanted: all are, or it would be the first of a reading
+    /// of the past, before which no count tells what was passed over since others were asked.
+    fn is_to_be_filled_before(&self, span: Span, id: FrameId) -> bool {
+        let may = self.begun && span.deliver == Deliver::Every && self.past_wish.reach == Reach::Camera;
+        let asked = self.asked_before.is_some_and(|asked| id <= asked);
+        may && !asked
+            && match self.last {
+                Some(last) => self.wants_all() && last.next() != id,
+                None => self.begin.is_some() && !self.follows(span, id),
+            }
+    }
+
+    /// Whether frames that were passed over when they were new are wanted as well.
+    fn wants_all(&self) -> bool {
+        self.past_wish.fill || self.asks_to > self.last
     }
 
     /// A frame of the present is not behind the one that the application had before. Where the camera has lost its memory, and the edge

@@ -67,7 +67,12 @@ fn all(starts: &[Start], forgets: usize) -> Vec<Published> {
         for (sequence, crossed) in frames.iter().enumerate() {
             let captured = at(1_000 + 10 * all.len() as u64);
             let kept = sequence + lost < frames.len() && all.len() >= forgets;
-            all.push(Published { id: id(epoch as u64 + 1, sequence as u64), captured, crossed: *crossed, kept });
+            all.push(Published {
+                id: id(epoch as u64 + 1, sequence as u64),
+                captured,
+                crossed: *crossed,
+                kept,
+            });
         }
     }
     all
@@ -206,6 +211,11 @@ fn a_camera_that_is_not_there_is_not_one_that_has_nothing() {
     reading.handle_past(&name, PastAnswer::unanswered(Unanswered::CameraAbsent));
     assert!(matches!(reading.next(at(5_000)), Next::Pending));
     append(&mut writer, id(1, 193), at(2_930));
+    // It is asked once more, since what lies behind the hole is there now.
+    assert!(matches!(reading.next(at(5_000)), Next::Pending));
+    let (name, query) = reading.poll_past().expect("the camera is asked");
+    assert_eq!((query.after, query.before, query.begin), (None, Some(id(1, 193)), at(2_741)));
+    reading.handle_past(&name, PastAnswer::unanswered(Unanswered::CameraAbsent));
     let Next::Frame(first) = reading.next(at(5_000)) else { panic!("a frame has come") };
     let hole = NotHeld { begin: at(2_741), end: at(2_930), reason: NotHeldReason::CameraAbsent };
     assert_eq!(first.not_held, Some(hole));
@@ -266,7 +276,10 @@ fn a_camera_that_counts_anew_is_not_ignored() {
             match reading.next(at(1_000)) {
                 Next::Pending => {
                     let (name, _) = reading.poll_past().expect("it is given, or asked for");
-                    reading.handle_past(&name, PastAnswer { camera_holds_from: Some(at(600)), ..PastAnswer::default() });
+                    reading.handle_past(
+                        &name,
+                        PastAnswer { camera_holds_from: Some(at(600)), ..PastAnswer::default() },
+                    );
                 }
                 next => break next,
             }

@@ -223,7 +223,9 @@ fn after(
     let invalid = |message: String| ApiError::invalid("after", "INVALID_AFTER", message);
     if request.after.len() > AFTER_MAX {
         let count = request.after.len();
-        return Err(invalid(format!("after names {count} frames; give at most {AFTER_MAX}, one for each camera")));
+        return Err(invalid(format!(
+            "after names {count} frames; give at most {AFTER_MAX}, one for each camera"
+        )));
     }
     let mut known: Vec<(CameraName, LastFrame)> = Vec::with_capacity(request.after.len());
     for pb::LastFrame { camera, epoch, sequence, captured_utc_ns } in &request.after {
@@ -236,7 +238,9 @@ fn after(
             return Err(invalid(format!("after names two frames of camera {name}; give the last one")));
         }
         if *epoch > NUMBER_MAX || *sequence > NUMBER_MAX {
-            return Err(invalid(format!("frame {epoch}.{sequence} of camera {name} is beyond the last number, {NUMBER_MAX}")));
+            return Err(invalid(format!(
+                "frame {epoch}.{sequence} of camera {name} is beyond the last number, {NUMBER_MAX}"
+            )));
         }
         let id = FrameId { epoch: Epoch(*epoch), sequence: Sequence(*sequence) };
         known.push((name, LastFrame { id, captured: captured_utc_ns.map(Timestamp::from_nanos) }));
@@ -389,7 +393,10 @@ mod tests {
             (pb::SubscribeRequest { quality: "original".into(), ..request() }, "quality"),
             (pb::SubscribeRequest { resume: 7, ..request() }, "resume"),
             (pb::SubscribeRequest { resume: FILL, held_only: true, ..request() }, "held_only"),
-            (pb::SubscribeRequest { resume: FILL, deliver: pb::Deliver::Newest as i32, ..request() }, "deliver"),
+            (
+                pb::SubscribeRequest { resume: FILL, deliver: pb::Deliver::Newest as i32, ..request() },
+                "deliver",
+            ),
             (pb::SubscribeRequest { after: vec![last("yard/cam1", 1)], ..request() }, "after"),
             (pb::SubscribeRequest { after: vec![last("dock/*", 1)], ..request() }, "after"),
             (pb::SubscribeRequest { after: vec![last("dock/cam1", u64::MAX)], ..request() }, "after"),

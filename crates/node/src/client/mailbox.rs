@@ -305,7 +305,8 @@ mod tests {
     fn a_hole_in_the_past_is_told_with_the_frame_that_is_taken() {
         use mez_core::subscription::{NotHeld, NotHeldReason};
         let mut mailbox = Mailbox::new(Deliver::Newest, 1);
-        let not_held = NotHeld { begin: Timestamp::MIN, end: Timestamp::from_nanos(1), reason: NotHeldReason::Gone };
+        let not_held =
+            NotHeld { begin: Timestamp::MIN, end: Timestamp::from_nanos(1), reason: NotHeldReason::Gone };
         mailbox.put_frame(Box::new(ReceivedFrame { not_held: Some(not_held), ..*frame("a", 1, 0) }));
         mailbox.put_frame(frame("a", 1, 1));
         match mailbox.take() {

@@ -94,6 +94,7 @@ impl World {
             appended: BTreeMap::new(),
             decoders: Decoders::new(),
         });
+        self.with_edge(index, |process, now| process.broker.handle_started(now));
         self.take_up_logs(index, run);
         for link in self.links_of(index) {
             self.links[link].link.edge_listens();

@@ -75,6 +75,8 @@ struct SubscriptionEntry {
     ends: Option<Instant>,
     /// It wants what is published from now on, and not only to be told of cameras whose past it reads.
     is_live: bool,
+    /// Until when it is to be told of those also after its end.
+    patience: Option<Instant>,
 }
 
 impl SubscriptionEntry {
@@ -252,10 +254,19 @@ impl EdgeBroker {
         let patience = expected.filter(|until| span.begin.is_some() && !is_whole && clock.monotonic < *until);
         let is_live = span.is_live(clock.wall);
         if is_live || patience.is_some() {
-            let ends = span.ends_at(&clock).map(|ends| patience.map_or(ends, |until| ends.max(until)));
+            let ends = if is_live { span.ends_at(&clock) } else { patience };
             let (application, updated) = (String::new(), Instant::ZERO);
-            let entry =
-                SubscriptionEntry { pattern, contract, chains, application, pending: None, updated, ends, is_live };
+            let entry = SubscriptionEntry {
+                pattern,
+                contract,
+                chains,
+                application,
+                pending: None,
+                updated,
+                ends,
+                is_live,
+                patience,
+            };
             self.subscriptions.insert(id, entry);
             self.update_all_demands();
             if !chains.is_none() {
@@ -333,9 +344,16 @@ impl EdgeBroker {
         self.put_waiting(now);
         self.update_contracts(now);
         self.share_channels(now);
-        let before = self.subscriptions.len();
-        self.subscriptions.retain(|_, subscription| subscription.ends.is_none_or(|ends| now < ends));
-        if self.subscriptions.len() != before {
+        let mut ended = false;
+        self.subscriptions.retain(|_, subscription| {
+            if subscription.ends.is_none_or(|ends| now < ends) {
+                return true;
+            }
+            ended = true;
+            (subscription.ends, subscription.is_live) = (subscription.patience, false);
+            subscription.ends.is_some_and(|ends| now < ends)
+        });
+        if ended {
             self.update_all_demands();
         }
     }

@@ -46,9 +46,10 @@ impl EdgeBroker {
         let is_here = |camera: &CameraName| {
             self.cameras.get(camera).is_some_and(|known| known.link.is_some() && !known.silent)
         };
-        let due = self.waiting.iter().filter(|(_, waiting)| {
-            is_here(&waiting.camera) || now >= self.expected_until(&waiting.camera)
-        });
+        let due = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| is_here(&waiting.camera) || now >= self.expected_until(&waiting.camera));
         let due: Vec<u64> = due.map(|(question, _)| *question).collect();
         for question in due {
             if let Some(Waiting { camera, query }) = self.waiting.remove(&question) {

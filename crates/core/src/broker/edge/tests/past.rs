@@ -260,7 +260,8 @@ fn questions_wait_for_a_camera_that_is_on_its_way() {
     // No more wait than may, and who no longer wants an answer gets none.
     rig.hello(3, "a", 3, 3, 0);
     rig.broker.handle_closed(rig.now, LinkId(3));
-    let waiting: Vec<u64> = (0..=HISTORY_QUESTIONS_MAX as u64).map(|sequence| ask(&mut rig, sequence)).collect();
+    let waiting: Vec<u64> =
+        (0..=HISTORY_QUESTIONS_MAX as u64).map(|sequence| ask(&mut rig, sequence)).collect();
     let (found, _) = answers(&mut rig);
     assert_eq!((found.len(), found[0].1.unanswered), (1, Some(Unanswered::Busy)));
     waiting[1..].iter().for_each(|question| rig.broker.handle_history_dropped(*question));
