@@ -78,6 +78,12 @@ impl Checks {
         seen.filter(|(_, captured)| (query.begin..=query.end).contains(captured)).collect()
     }
 
+    /// The capture time of a frame; the last one, if a lost counter gave its name twice.
+    pub(crate) fn captured_at(&self, camera: &CameraName, id: FrameId) -> Option<Timestamp> {
+        let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();
+        runs.filter_map(|run| run.frames.get(id.sequence.0 as usize)).map(|frame| frame.captured).max()
+    }
+
     /// When a camera published a frame; the last time, if a lost counter gave its name twice.
     pub(crate) fn published_at(&self, camera: &CameraName, id: FrameId) -> Option<Moment> {
         let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();

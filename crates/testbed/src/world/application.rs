@@ -417,7 +417,7 @@ impl World {
         let frames = application.frames;
         self.events.push(done, Event::Ready { application: index, frames });
         self.watch_age(index);
-        self.watch_holes(index);
+        self.watch_holes(index, had);
         self.watch_told(index, had);
         self.tell_contract(index);
         // Another camera may lack something meanwhile.

@@ -121,8 +121,11 @@ impl World {
 
     /// A frame that the camera still holds was passed over by a reading that asks the camera, before the frame that it just gave:
     /// that is a hole that nobody had to make.
-    pub(super) fn watch_holes(&mut self, index: usize) {
-        let Some((got, last)) = self.applications[index].deliveries.last() else { return };
+    pub(super) fn watch_holes(&mut self, index: usize, had: Option<LastFrame>) {
+        let application = &self.applications[index];
+        let Some((got, before)) = application.deliveries.last() else { return };
+        let had = had.filter(|_| application.spec.resumes != Resumes::Anew);
+        let last = before.or(had.map(|had| had.id));
         let (next, camera) = (got.frame, got.camera.clone());
         let camera = self.cameras.iter().position(|known| known.name == camera);
         camera.into_iter().for_each(|camera| self.expect_no_hole(index, camera, last, Some(next)));
@@ -138,11 +141,13 @@ impl World {
         for name in names {
             let given = self.applications[index].deliveries.newest(&name, this);
             let camera = self.cameras.iter().position(|known| known.name == name);
-            let told = rest.iter().find(|(camera, ..)| *camera == name).and_then(|(.., not_held)| *not_held);
             let given_or_had = given.or(self.applications[index].had(&name).map(|had| had.id));
             if let Some(camera) = camera {
-                self.expect_no_hole(index, camera, given, None);
-                self.expect_told(index, camera, given_or_had, None, told);
+                self.expect_no_hole(index, camera, given_or_had, None);
+                // Of a camera that did not come while it lasted, nothing is said.
+                if let Some((.., told)) = rest.iter().find(|(camera, ..)| *camera == name) {
+                    self.expect_told(index, camera, given_or_had, None, *told);
+                }
             }
         }
     }
@@ -226,8 +231,9 @@ impl World {
                 !fills || matches!(told.reason, CameraAbsent | NotAnswered | Busy)
             };
             let is_told = not_held.as_ref().is_some_and(|told| covers(told) && heard(told));
-            let set_back = next.is_some_and(|next| id.epoch != next.epoch)
-                && not_held.is_some_and(|told| told.end <= captured);
+            let next_at = next.filter(|next| next.epoch != id.epoch);
+            let next_at = next_at.and_then(|next| self.checks.captured_at(&name, next));
+            let set_back = next_at.is_some_and(|next_at| next_at <= captured);
             self.checks.expect(is_told || set_back, if fills { "filled" } else { "untold" }, || {
                 format!(
                     "application {index} got {next:?} of camera {camera} after {last:?}, and nothing of {id}, captured {captured}: \
