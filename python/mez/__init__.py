@@ -24,7 +24,8 @@ from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge
 from mez._frame import Contract, Frame, FrameId, NotHeld, Trace
 from mez._native import __version__
 from mez._publisher import Publisher, Reply, publisher
-from mez._subscription import Event, ReplyCounts, Subscription, read, subscribe
+from mez._subscribe import read, subscribe
+from mez._subscription import Event, ReplyCounts, Subscription
 from mez.errors import (
     ArgumentError,
     ArgumentTypeError,

@@ -7,7 +7,7 @@ import operator
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, SupportsIndex, TypeAlias
 
@@ -104,6 +104,30 @@ def texts(field: str, value: object) -> list[str]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise wrong_type(field, f"{field} is {value!r}; give a list of texts")
     return [text(field, item) for item in value]
+
+
+def last_frames(field: str, value: Mapping[str, object] | None) -> list[tuple[str, int, int, int | None]]:
+    """The last frame of each camera: a frame, or its epoch, sequence and perhaps capture time."""
+    if value is None:
+        return []
+    if not isinstance(value, Mapping):
+        raise wrong_type(
+            field, f"{field} is {_shown(value)}; give frames by camera, such as {{'dock/cam1': frame}}"
+        )
+    last: list[tuple[str, int, int, int | None]] = []
+    for camera, given in value.items():
+        name = text(field, camera)
+        captured = getattr(given, "captured_ns", None)
+        numbers = getattr(given, "id", given)
+        if not isinstance(numbers, Sequence) or isinstance(numbers, str) or len(numbers) not in (2, 3):
+            raise wrong_type(
+                field,
+                f"{field} has {_shown(given)} for {name}; give a frame, (epoch, sequence) or "
+                "(epoch, sequence, captured_ns)",
+            )
+        epoch, sequence, *rest = (whole(field, number, 0, (1 << 64) - 1) for number in numbers)
+        last.append((name, epoch, sequence, rest[0] if rest else captured))
+    return last
 
 
 def channels(value: Mapping[str, str | Iterable[str]] | None) -> list[tuple[str, list[str]]]:

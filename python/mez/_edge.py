@@ -12,7 +12,8 @@ from typing import Any, Self
 from mez import _arguments as arguments
 from mez import _native
 from mez._frame import Contract, FrameId
-from mez._subscription import Subscription, connect, subscribe
+from mez._subscribe import connect, subscribe
+from mez._subscription import Subscription
 from mez.errors import EndedError
 
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)

@@ -62,15 +62,24 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class NotHeld:
-    """A stretch of the past that was asked for and that the edge does not hold.
+    """A stretch of time that was asked for and that nobody holds, or nobody could be asked for.
+
+    How many frames it had, `Frame.skipped` says where that is known.
 
     Attributes:
-        begin_ns: The first capture time that was asked for, in nanoseconds since 1970-01-01 UTC.
+        begin_ns: The capture time of the frame before it, or the first that was asked for, in nanoseconds
+            since 1970-01-01 UTC.
         end_ns: Frames captured before this time are not held.
+        reason: `"gone"`: nobody holds frames of that time any more; `"camera_restarted"`: what the camera had
+            neither sent nor written before its end is lost; `"unreadable"`: frames were removed meanwhile,
+            or are damaged. Or the camera may hold frames, and was not heard: `"camera_absent"`: it was not
+            connected; `"not_answered"`: it did not answer in time; `"busy"`: too much was asked at once. Ask
+            again then.
     """
 
     begin_ns: int
     end_ns: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +171,9 @@ class Frame:
             sends one of so many (`/skipN`); `"damaged"`: it stood in a log on disk, and what stands there
             now is not what was written. Delivered + skipped = published, from the first frame of each
             epoch on.
-        not_held: A part of the past that was asked for and is not held, told with the first frame of a
-            camera.
+        not_held: A stretch before this frame that is not held, where counts do not tell it: before the first
+            frame of a reading of the past, where the camera was started again, and where the camera was to
+            be asked for the past and was not heard.
         trace: Where it was when, from the camera into the application's hands.
         payload: The coded image, read-only and without a copy. `bytes(frame.payload)` copies it.
     """

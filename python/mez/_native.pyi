@@ -65,7 +65,7 @@ class Arrival:
     epoch: Final[int]
     height: Final[int]
     infeasible: Final[bool]
-    not_held: Final[tuple[int, int] | None]
+    not_held: Final[tuple[int, int, str] | None]
     payload: Final[Payload]
     rung: Final[str]
     sequence: Final[int]
@@ -129,7 +129,7 @@ class Notice:
 
 @final
 class Ending:
-    rest: Final[list[tuple[str, list[tuple[str, int]], tuple[int, int] | None]]]
+    rest: Final[list[tuple[str, list[tuple[str, int]], tuple[int, int, str] | None]]]
 
 @final
 class Client:
@@ -166,6 +166,8 @@ class Client:
         reconnect: bool,
         quality: str | None,
         held_only: bool,
+        resume: str,
+        after: Sequence[tuple[str, int, int, int | None]],
     ) -> Subscription: ...
 
 @final

@@ -56,6 +56,8 @@ pub(crate) struct CameraLine {
     pub(crate) contract: Option<(ContractState, String)>,
     /// Set while the camera is gone: why.
     pub(crate) down: Option<String>,
+    /// The last stretch that is not held, and why.
+    pub(crate) not_held: Option<String>,
 }
 
 impl CameraLine {
@@ -91,6 +93,9 @@ impl CameraLine {
             Some((state, reason)) => format!("  {}: {reason}", state.name()),
             None => String::new(),
         };
+        if let Some(stretch) = &self.not_held {
+            let _ = write!(state, "  not held: {stretch}");
+        }
         if let Some(reason) = &self.down {
             let _ = write!(state, "  down: {reason}");
         }

@@ -11,8 +11,8 @@ use mez_core::contract::OnInfeasible;
 use mez_core::frame::{Encoding, Rung};
 use mez_core::history::{QualityError, quality};
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::subscription::Deliver;
-use mez_node::client::{EdgeClient, Event, Profile, ReceivedFrame, SubscribeOptions, Subscription};
+use mez_core::subscription::{Deliver, NotHeld};
+use mez_node::client::{EdgeClient, Event, Profile, ReceivedFrame, Resume, SubscribeOptions, Subscription};
 use mez_node::clock::wall_now;
 use mez_node::runtime::{block_on, until_stopped, within};
 
@@ -28,6 +28,7 @@ Examples:
   mez subscribe 'dock/*'                              every camera of the dock, newest frames
   mez subscribe dock/cam1 --save frames               write every frame that came as a file
   mez subscribe '**' --since -10m --until now --save frames
+  mez subscribe dock/cam1 --resume fill --save frames every frame that its camera holds, whoever is restarted
   mez subscribe dock/cam1 --since -10m --until now --quality jpeg/w640/q70/420 --save frames
   mez subscribe 'dock/*' --edge edge.local --latency-ms 100 --accuracy 0.95 --profile people.json
 
@@ -60,6 +61,9 @@ pub(crate) struct SubscribeArgs {
     /// Take every frame that crosses, in order, instead of the newest
     #[arg(long)]
     every: bool,
+    /// What becomes of frames that were missed: because newer ones won, the link was down, or a broker was restarted
+    #[arg(long, value_enum, default_value_t = ResumeArg::Newest, conflicts_with = "held_only")]
+    resume: ResumeArg,
     /// Begin in the past: -10m, 2026-11-20T21:38:46Z, or nanoseconds since 1970
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     since: Option<String>,
@@ -88,6 +92,14 @@ enum Infeasible {
     Skip,
     /// End
     Stop,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ResumeArg {
+    /// They are counted, or told as a time that is not held
+    Newest,
+    /// They are fetched from the camera, and come in order: every frame that it still has
+    Fill,
 }
 
 pub(crate) fn run(args: SubscribeArgs) -> Result<(), Failure> {
@@ -144,6 +156,10 @@ fn options(args: &SubscribeArgs) -> Result<SubscribeOptions, Failure> {
         priority: args.priority,
         quality: args.quality.clone(),
         held_only: args.held_only,
+        resume: match args.resume {
+            ResumeArg::Newest => Resume::Newest,
+            ResumeArg::Fill => Resume::Fill,
+        },
         ..SubscribeOptions::new(args.pattern.clone())
     })
 }
@@ -213,6 +229,9 @@ impl<'a> Watch<'a> {
                 line.size = (frame.meta.width, frame.meta.height);
                 line.rung = frame.meta.rung.as_str().into();
                 line.down = None;
+                if let Some(not_held) = &frame.not_held {
+                    line.not_held = Some(stretch(not_held));
+                }
                 if self.bounded {
                     line.contract = Some((frame.contract_state, frame.contract_reason.clone()));
                 }
@@ -243,7 +262,7 @@ impl<'a> Watch<'a> {
                         *line.skipped.entry(reason.name()).or_default() += count;
                     }
                     if let Some(not_held) = not_held {
-                        line.down = Some(format!("not held: {} to {}", not_held.begin, not_held.end));
+                        line.not_held = Some(stretch(&not_held));
                     }
                 }
             }
@@ -264,6 +283,10 @@ impl<'a> Watch<'a> {
         lines.extend(self.note.clone());
         Ok(self.screen.draw(&lines)?)
     }
+}
+
+fn stretch(not_held: &NotHeld) -> String {
+    format!("{} to {}: {}", not_held.begin, not_held.end, not_held.reason.name())
 }
 
 fn save(folder: &Path, frame: &ReceivedFrame) -> Result<(), Failure> {

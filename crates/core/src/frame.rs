@@ -410,6 +410,14 @@ impl SkipCounts {
         self.0[reason as usize - 1]
     }
 
+    /// The same with those of one reason under another.
+    #[must_use]
+    pub fn relabelled(mut self, from: SkipReason, to: SkipReason) -> Self {
+        let count = std::mem::take(&mut self.0[from as usize - 1]);
+        self.add(to, count);
+        self
+    }
+
     /// Frames skipped for any reason.
     pub fn total(&self) -> u64 {
         self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))

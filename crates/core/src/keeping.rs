@@ -16,7 +16,7 @@ use crate::controller::settle;
 use crate::frame::{Rung, SkipCounts, SkipReason};
 use crate::name::CameraName;
 use crate::profile::SizedProfile;
-use crate::subscription::Delivery;
+use crate::subscription::{Delivery, Missing};
 use crate::units::Instant;
 use crate::wire::ProfileUse;
 
@@ -74,7 +74,7 @@ struct Kept {
     /// Of so many published frames one is sent, at the rung of the last one.
     one_in: u32,
     /// Frames that were withheld, and what was skipped before them.
-    withheld: SkipCounts,
+    withheld: Missing,
     told: Option<(ContractState, Instant)>,
     /// What the last frame said, if nothing was told since.
     said: Option<ContractState>,
@@ -130,7 +130,7 @@ impl Keeping {
             waits_since: None,
             waited: None,
             one_in: 1,
-            withheld: SkipCounts::default(),
+            withheld: Missing::default(),
             told: None,
             said: None,
             changed: false,
@@ -166,10 +166,11 @@ impl Keeping {
         (kept.last, kept.waits_since, kept.waited) = (Some(now), None, None);
         kept.one_in = delivery.record.frame.meta.rung.one_in();
         kept.changed = true;
-        delivery.skipped.merge(&std::mem::take(&mut kept.withheld));
+        let withheld = std::mem::take(&mut kept.withheld);
+        withheld.tell(&mut delivery.skipped, &mut delivery.not_held);
         if infeasible && self.contract.on_infeasible != OnInfeasible::Degrade {
-            kept.withheld = delivery.skipped;
-            kept.withheld.add(SkipReason::Infeasible, 1);
+            kept.withheld.merge(&delivery.skipped, delivery.not_held);
+            kept.withheld.add(SkipReason::Infeasible);
             return Judged::Withheld;
         }
         let (state, reason) = self.describe(now, &delivery.camera, view);
@@ -181,7 +182,7 @@ impl Keeping {
     }
 
     /// What was withheld of a camera and not told with a frame.
-    pub fn rest(&mut self, camera: &CameraName) -> SkipCounts {
+    pub fn rest(&mut self, camera: &CameraName) -> Missing {
         self.cameras.get_mut(camera).map(|kept| std::mem::take(&mut kept.withheld)).unwrap_or_default()
     }
 

@@ -13,7 +13,7 @@ use mez_core::history::{PastAnswer, PastQuery, PastWish, Reach};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::store::{StorageErrorKind, StoreReader};
-use mez_core::subscription::{Next, Span, Subscription};
+use mez_core::subscription::{LastFrame, Next, Span, Subscription};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -125,15 +125,15 @@ impl LocalPast {
         });
         let Some(disk) = self.disk.as_mut().filter(|_| !reaches || query.newest && in_memory.is_none())
         else {
-            return PastAnswer { record: in_memory, broken: false, held_from };
+            return PastAnswer { record: in_memory, held_from, ..PastAnswer::default() };
         };
         if query.newest && in_memory.is_some() {
-            return PastAnswer { record: in_memory, broken: false, held_from };
+            return PastAnswer { record: in_memory, held_from, ..PastAnswer::default() };
         }
         let before = in_memory.as_ref().map(|record| record.frame.meta.id).or(query.before);
         let on_disk = disk.answer(PastQuery { before, ..query }).await;
         let held_from = oldest_of(on_disk.held_from, held_from);
-        PastAnswer { record: on_disk.record.or(in_memory), broken: on_disk.broken, held_from }
+        PastAnswer { record: on_disk.record.or(in_memory), held_from, ..on_disk }
     }
 }
 
@@ -156,28 +156,13 @@ impl Past {
             Some(record) => PastAnswer { record: Some(record), ..PastAnswer::default() },
             None => self.disk.answer(query).await,
         };
-        // What is held otherwise than it is wanted is asked of the camera too.
-        let held = on_disk.record.as_ref().map(|record| &record.frame.meta);
-        let next =
-            held.map(|meta| if query.is_served_by(meta) { meta.id } else { meta.id.next() }).or(query.before);
-        let follows = query.after.is_some_and(|after| Some(after.next()) == next);
-        let Some(cameras) = self.places.cameras.as_ref().filter(|_| query.reach == Reach::Camera && !follows)
-        else {
+        let Some((cameras, asks)) = self.places.cameras.as_ref().zip(on_disk.left_to_ask(&query)) else {
             return on_disk;
         };
-        if query.newest && on_disk.record.is_some() {
-            return on_disk;
-        }
-        let fetched = cameras.ask(&self.disk.camera, PastQuery { before: next, ..query }).await;
-        let held_from = oldest_of(on_disk.held_from, fetched.held_from);
-        match fetched.record {
-            Some(record) => {
-                self.ahead = on_disk.record;
-                let held_from = oldest_of(held_from, Some(record.frame.meta.captured));
-                PastAnswer { record: Some(record), broken: false, held_from }
-            }
-            None => PastAnswer { held_from, ..on_disk },
-        }
+        let fetched = cameras.ask(&self.disk.camera, asks).await;
+        let (answer, ahead) = on_disk.with_camera(fetched);
+        self.ahead = ahead;
+        answer
     }
 }
 
@@ -196,11 +181,16 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// A reading of nothing yet, which reaches no further than it wishes and there are places.
-    pub(crate) fn new(span: Span, past: PastWish, places: Option<Arc<PastPlaces>>) -> Self {
+    /// A reading of nothing yet, which reaches no further than it wishes and there are places, and goes on behind the frames that its
+    /// application has.
+    pub(crate) fn new(
+        span: Span,
+        (past, after): (PastWish, Vec<(CameraName, LastFrame)>),
+        places: Option<Arc<PastPlaces>>,
+    ) -> Self {
         let reach = places.as_ref().map_or(Reach::Memory, |places| places.reach()).min(past.reach);
         Self {
-            subscription: Subscription::wishing(span, PastWish { reach, ..past }),
+            subscription: Subscription::wishing(span, PastWish { reach, ..past }).resuming_after(after),
             places,
             waiting: HashMap::new(),
             asking: JoinSet::new(),
@@ -227,6 +217,16 @@ impl Reading {
         self.subscription.chains_lost()
     }
 
+    /// See [`Subscription::expect_cameras_until`].
+    pub(crate) fn expect_cameras_until(&mut self, patience: Timestamp) {
+        self.subscription.expect_cameras_until(patience);
+    }
+
+    /// What was asked for.
+    pub(crate) fn span(&self) -> Span {
+        self.subscription.span()
+    }
+
     /// How many cameras are read.
     pub(crate) fn cameras(&self) -> usize {
         self.subscription.cameras().count()
@@ -239,7 +239,11 @@ impl Reading {
         clock: &ClockAnchor,
         looked: Instant,
     ) -> impl Future<Output = ()> + use<> {
-        let end = self.subscription.span().ends_at(clock).filter(|end| *end > looked);
+        let ends = [
+            self.subscription.span().ends_at(clock),
+            self.subscription.patience().map(|patience| clock.instant_at(patience)),
+        ];
+        let end = ends.into_iter().flatten().filter(|end| *end > looked).min();
         // Timers count whole milliseconds.
         let left = end.map(|end| end.saturating_since(monotonic_now()) + Duration::from_millis(1));
         async move {

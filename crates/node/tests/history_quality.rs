@@ -188,7 +188,7 @@ async fn a_reading_that_leaves_the_camera_alone_says_what_it_lacks(transport: Tr
     }
     drop(live);
     let before = edge.cameras().await.unwrap()[0].counters;
-    let (all, _, lacks) = read(&edge, PastWish { reach: Reach::Disk, quality: None }).await;
+    let (all, _, lacks) = read(&edge, PastWish { reach: Reach::Disk, ..PastWish::ALL }).await;
     assert!(all.len() as u64 >= crossed && all[0].sequence >= 3, "{:?}", all.len());
     assert!(lacks.is_some(), "the years before are not held");
     assert_eq!(edge.cameras().await.unwrap()[0].counters.bytes, before.bytes, "the camera was asked");

@@ -10,9 +10,11 @@ use mez_core::contract::{Contract, ContractError, OnInfeasible};
 use mez_core::frame::{Encoding, Epoch, FrameId, Rung, Sequence};
 use mez_core::history;
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::subscription::{Deliver, Span};
+use mez_core::subscription::{Deliver, LastFrame, Span};
 use mez_core::units::Timestamp;
-use mez_node::client::{Address, CameraSummary, ClientOptions, EdgeClient, Profile, SubscribeOptions, Which};
+use mez_node::client::{
+    Address, CameraSummary, ClientOptions, EdgeClient, Profile, Resume, SubscribeOptions, Which,
+};
 use mez_node::identity::Role;
 use pyo3::prelude::*;
 
@@ -75,7 +77,7 @@ impl Client {
 
     /// Subscribes.
     #[pyo3(signature = (pattern, *, begin_ns, end_ns, latency_ms, accuracy, on_time_share, profile, profile_name,
-        min_fps, on_infeasible, deliver, accept, priority, reconnect, quality, held_only))]
+        min_fps, on_infeasible, deliver, accept, priority, reconnect, quality, held_only, resume, after))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn subscribe(
         &self,
@@ -96,6 +98,8 @@ impl Client {
         reconnect: bool,
         quality: Option<&str>,
         held_only: bool,
+        resume: &str,
+        after: Vec<(String, u64, u64, Option<u64>)>,
     ) -> PyResult<Subscription> {
         let terms = Terms {
             latency_ms,
@@ -126,6 +130,12 @@ impl Client {
             reconnect,
             quality: quality.map(|rung| self::quality(py, rung)).transpose()?,
             held_only,
+            resume: match resume {
+                "newest" => Resume::Newest,
+                "fill" => Resume::Fill,
+                other => return Err(choice(py, "resume", other, r#""newest" or "fill""#)),
+            },
+            after: after.into_iter().map(|last| last_frame(py, last)).collect::<PyResult<_>>()?,
             ..SubscribeOptions::new(self::pattern(py, pattern)?)
         };
         let options = terms.apply(py, options)?;
@@ -170,6 +180,16 @@ fn addresses(py: Python<'_>, edges: &[String]) -> PyResult<Vec<Address>> {
     let named = named.collect::<Result<Vec<_>, _>>();
     let named = named.map_err(|failure| error::argument(py, "edge", format!("MEZ_EDGE: {failure}")))?;
     Ok(if named.is_empty() { vec![Address::local(Which::Edge)] } else { named })
+}
+
+/// The last frame that a program has of a camera: its name, epoch, sequence and capture time.
+fn last_frame(
+    py: Python<'_>,
+    (camera, epoch, sequence, captured_ns): (String, u64, u64, Option<u64>),
+) -> PyResult<(CameraName, LastFrame)> {
+    let camera = camera.parse().map_err(|failure| error::argument(py, "after", failure))?;
+    let id = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+    Ok((camera, LastFrame { id, captured: captured_ns.map(Timestamp::from_nanos) }))
 }
 
 /// What a subscription asks for, and may ask otherwise while it runs.

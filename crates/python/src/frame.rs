@@ -61,8 +61,8 @@ pub(crate) struct Arrival {
     infeasible: bool,
     /// Frames skipped before it, by reason.
     skipped: Vec<(&'static str, u64)>,
-    /// A part of the past that is not held: from and to, in nanoseconds.
-    not_held: Option<(u64, u64)>,
+    /// A stretch before it that is not held: from and to, in nanoseconds, and why.
+    not_held: Option<(u64, u64, &'static str)>,
     /// Where it was when: milliseconds since its capture, by stage.
     trace: Vec<(&'static str, f64)>,
     /// When it was captured, by `CLOCK_MONOTONIC` of this machine, in nanoseconds.
@@ -96,7 +96,9 @@ impl Arrival {
             contract_reason: frame.contract_reason,
             infeasible: frame.infeasible,
             skipped: frame.skipped.iter().map(|(reason, count)| (reason.name(), count)).collect(),
-            not_held: frame.not_held.map(|span| (span.begin.as_nanos(), span.end.as_nanos())),
+            not_held: frame
+                .not_held
+                .map(|span| (span.begin.as_nanos(), span.end.as_nanos(), span.reason.name())),
             trace: frame.trace.iter().map(|(stage, since)| (stage.name(), ms(since))).collect(),
             captured_monotonic_ns: frame.captured_at.map(|(at, _)| at.as_nanos()),
             payload: Py::new(py, Payload(frame.payload))?,

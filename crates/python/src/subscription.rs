@@ -257,7 +257,8 @@ impl Subscription {
                         .map(|(camera, skipped, not_held)| {
                             let skipped =
                                 skipped.iter().map(|(reason, count)| (reason.name(), count)).collect();
-                            let not_held = not_held.map(|span| (span.begin.as_nanos(), span.end.as_nanos()));
+                            let not_held = not_held
+                                .map(|span| (span.begin.as_nanos(), span.end.as_nanos(), span.reason.name()));
                             (camera.as_str().to_owned(), skipped, not_held)
                         })
                         .collect(),
@@ -302,7 +303,7 @@ pub(crate) struct Notice {
 }
 
 /// What is left to account for of a camera: its name, skipped frames by reason, and what is not held.
-type Rest = (String, Vec<(&'static str, u64)>, Option<(u64, u64)>);
+type Rest = (String, Vec<(&'static str, u64)>, Option<(u64, u64, &'static str)>);
 
 /// The end of a subscription, and what is left to account for of each camera.
 #[pyclass(frozen, get_all, module = "mez._native")]

@@ -20,7 +20,7 @@ use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{
     Action, ApplicationId, ApplicationSpec, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct, Counter,
-    DiskSpec, EdgeId, EdgeSpec, Host, MediumSpec, VisitorSpec, World,
+    DiskSpec, EdgeId, EdgeSpec, Host, MediumSpec, Resumes, VisitorSpec, World,
 };
 
 /// Nothing is disturbed before this.
@@ -77,8 +77,18 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let people = Footage::PEDESTRIANS.profile();
     let people = if seed.is_multiple_of(2) { people } else { people.map(leaving_out) };
     let people = people.map(|profile| world.profile(profile));
-    let applications: Vec<ApplicationId> =
-        (0..count).map(|_| world.application(application(&mut random, variety, people))).collect();
+    // Who goes on after a restart is drawn apart, so that a seed means what it did without it.
+    let mut resuming = Random::seeded(seed ^ 0x7265_7375_6d65_7321);
+    let resumes = resuming.one_in(3) && variety.spans;
+    let applications: Vec<ApplicationId> = (0..count)
+        .map(|_| {
+            let spec = application(&mut random, variety, people);
+            world.application(if resumes { resumer(&mut resuming, spec) } else { spec })
+        })
+        .collect();
+    if resumes {
+        restarts(&mut world, &mut resuming, &cameras, &applications, length);
+    }
 
     flood(&mut world, seed, cameras.len(), length);
     let faults = random.within(0..=7);
@@ -330,6 +340,57 @@ fn application(random: &mut Random, variety: Variety, people: Option<ProfileHash
             ..spec
         },
         false => spec,
+    }
+}
+
+/// The same application, which may go on behind what it has when it comes back.
+fn resumer(random: &mut Random, spec: ApplicationSpec) -> ApplicationSpec {
+    let spec = ApplicationSpec { consumes: spec.consumes.min(ms(20)), ..spec };
+    match random.within(0..=3) {
+        0 => spec,
+        1 => ApplicationSpec { resumes: Resumes::Behind, ..spec },
+        2 => ApplicationSpec {
+            reach: Reach::Camera,
+            resumes: Resumes::Behind,
+            deliver: Deliver::Every,
+            ..spec
+        },
+        _ => ApplicationSpec {
+            reach: Reach::Camera,
+            resumes: Resumes::Filling,
+            deliver: Deliver::Every,
+            begin_before: None,
+            reduced: false,
+            ..spec
+        },
+    }
+}
+
+/// Brokers that are killed and started again, and applications that come back before, while and after that happens.
+fn restarts(
+    world: &mut World,
+    random: &mut Random,
+    cameras: &[CameraId],
+    applications: &[ApplicationId],
+    length: Duration,
+) {
+    for _ in 0..random.within(1..=3) {
+        let killed = Moment::START + random.duration(CALM..=length - QUIET);
+        let back = killed + random.duration(ms(1)..=secs(3));
+        let camera = *random.pick(cameras);
+        if random.one_in(2) {
+            world
+                .at(killed, Action::KillEdge(EdgeId::default()))
+                .at(back, Action::StartEdge(EdgeId::default()));
+        } else {
+            world.at(killed, Action::KillCamera(camera)).at(back, Action::StartCamera(camera, Counter::Kept));
+        }
+        for _ in 0..random.within(1..=3) {
+            let application = *random.pick(applications);
+            let comes = killed + random.duration(ms(0)..=back.since(killed) + secs(2));
+            let goes = killed + random.duration(ms(0)..=comes.since(killed));
+            world.at(goes, Action::Unsubscribe(application)).at(comes, Action::Subscribe(application));
+        }
     }
 }
 

@@ -296,7 +296,12 @@ impl World {
             2 => self.reader.newest(),
             _ => self.reader.find(&query),
         };
-        let answer = PastAnswer { record, broken: b & 4 != 0, held_from: self.reader.held_from() };
+        let answer = PastAnswer {
+            record,
+            broken: b & 4 != 0,
+            held_from: self.reader.held_from(),
+            ..PastAnswer::default()
+        };
         self.broker.handle_history(self.now, ticket, answer);
     }
 

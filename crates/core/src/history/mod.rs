@@ -33,17 +33,22 @@ pub enum Reach {
 }
 
 /// What a subscription asks of the past.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PastWish {
     /// How far it reaches.
     pub reach: Reach,
     /// As what it wants frames of the past: see [`PastQuery::quality`].
     pub quality: Option<Setting>,
+    /// Whether it wants every frame that somebody still holds, also those of the present that were passed over when they were new:
+    /// they are fetched, and come before the frame behind them.
+    pub fill: bool,
 }
 
 impl PastWish {
     /// All that there is, as it is held, and as it was published where it is not.
-    pub const ALL: Self = Self { reach: Reach::Camera, quality: None };
+    pub const ALL: Self = Self { reach: Reach::Camera, quality: None, fill: false };
+    /// The same without holes, as far as anybody still holds what lies in them.
+    pub const FILLED: Self = Self { fill: true, ..Self::ALL };
 }
 
 /// Why a text says no quality that frames of the past can be had at.
@@ -135,6 +140,20 @@ fn is_original(rung: &Rung) -> bool {
     rung.as_str() == Rung::ORIGINAL
 }
 
+/// Why a question was not answered by the camera that it was for. That is not the answer that there is nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unanswered {
+    /// The camera takes no such questions: it is of an earlier version, or does not make this rung.
+    Unable,
+    /// As many questions wait as may.
+    Busy,
+    /// It did not answer in time, or not what was asked.
+    TimedOut,
+    /// It was not connected, and did not come within
+    /// [`CAMERA_RETURN_MAX`](crate::broker::edge::CAMERA_RETURN_MAX).
+    CameraAbsent,
+}
+
 /// What is known of the past.
 #[derive(Clone, Debug, Default)]
 pub struct PastAnswer {
@@ -144,4 +163,48 @@ pub struct PastAnswer {
     pub broken: bool,
     /// The capture time of the oldest frame that is held; `None` if none is.
     pub held_from: Option<Timestamp>,
+    /// The camera itself has said that it holds nothing else where it was asked, and holds its frames from this capture time on;
+    /// [`Timestamp::MAX`] if it holds none at all. `None`: it has not said so.
+    pub camera_holds_from: Option<Timestamp>,
+    /// The camera was to be asked and did not answer: what it may hold before the frame is not known.
+    pub unanswered: Option<Unanswered>,
+}
+
+impl PastAnswer {
+    /// The answer of a camera that has not been heard.
+    pub fn unanswered(why: Unanswered) -> Self {
+        Self { unanswered: Some(why), ..Self::default() }
+    }
+
+    /// What is left to ask of the camera when this broker's disk has answered like this; `None` if nothing is.
+    pub fn left_to_ask(&self, query: &PastQuery) -> Option<PastQuery> {
+        // What is held otherwise than it is wanted is asked of the camera too.
+        let held = self.record.as_ref().map(|record| &record.frame.meta);
+        let next =
+            held.map(|meta| if query.is_served_by(meta) { meta.id } else { meta.id.next() }).or(query.before);
+        let follows = query.after.is_some_and(|after| Some(after.next()) == next);
+        let is_enough = query.newest && self.record.is_some();
+        (query.reach == Reach::Camera && !follows && !is_enough)
+            .then_some(PastQuery { before: next, ..*query })
+    }
+
+    /// What disk and camera have together, and the disk's frame if that comes behind the camera's.
+    pub fn with_camera(self, fetched: Self) -> (Self, Option<Record>) {
+        let held_from = oldest_of(self.held_from, fetched.held_from);
+        match fetched.record {
+            Some(record) => {
+                let held_from = oldest_of(held_from, Some(record.frame.meta.captured));
+                let answer = Self { record: Some(record), broken: false, held_from, ..fetched };
+                (answer, self.record)
+            }
+            None => {
+                let Self { record, broken, .. } = self;
+                (Self { record, broken, held_from, ..fetched }, None)
+            }
+        }
+    }
+}
+
+fn oldest_of(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
 }

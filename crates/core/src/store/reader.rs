@@ -114,7 +114,7 @@ impl StoreReader {
             self.go_to_epoch(storage, query, Epoch(0));
         }
         let (record, broken) = self.find_next(storage, query)?;
-        Ok(PastAnswer { record, broken, held_from: self.held_from(storage) })
+        Ok(PastAnswer { record, broken, held_from: self.held_from(storage), ..PastAnswer::default() })
     }
 
     /// Records between those that were given that could not be: damaged, or removed while the others were read.
@@ -463,12 +463,12 @@ impl StoreReader {
                 let (record, damaged) = self.newest_within(storage, query, part);
                 broken |= damaged;
                 if record.is_some() {
-                    return Ok(PastAnswer { record, broken, held_from });
+                    return Ok(PastAnswer { record, broken, held_from, ..PastAnswer::default() });
                 }
             }
             end = parts.start;
         }
-        Ok(PastAnswer { record: None, broken, held_from })
+        Ok(PastAnswer { broken, held_from, ..PastAnswer::default() })
     }
 
     /// The newest frame of a part, and whether a newer one is damaged.

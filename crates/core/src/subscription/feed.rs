@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::chains::{ChainPlace, Look, Stills};
-use super::{Deliver, Delivery, NotHeld, Span};
-use crate::frame::{Epoch, FrameId, Sequence, SkipCounts, SkipReason};
+use super::holes::{Holes, NotHeld, NotHeldReason};
+use super::{Deliver, Delivery, LastFrame, Span};
+use crate::frame::{Epoch, FrameId, FrameMeta, Sequence, SkipCounts, SkipReason};
 use crate::history::{PastAnswer, PastQuery, PastWish, Reach};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
@@ -21,6 +22,8 @@ enum Question {
     Open(PastQuery),
     /// Answered with a frame, which comes next.
     Found(Record),
+    /// The same, once the camera has said whether it holds what was published between the beginning and the frame: to be put, or put.
+    Verify(Record, Option<PastQuery>),
 }
 
 /// What there is for an application that decodes chains itself.
@@ -39,6 +42,8 @@ pub(super) struct Feed {
     /// Its place among frames as they came, where the application decodes chains itself.
     pub(super) chains: Option<ChainPlace>,
     past_wish: PastWish,
+    /// Its own beginning: that of the subscription, or the whole past behind a frame that the application has.
+    begin: Option<Timestamp>,
     /// Indices of the past still to be read, in order.
     past: VecDeque<Range<u64>>,
     /// The next index of the present.
@@ -59,10 +64,16 @@ pub(super) struct Feed {
     asked_in_vain: bool,
     /// A frame captured at or after the beginning was seen.
     begun: bool,
-    /// The last frame that was delivered or skipped.
+    /// The last frame that was delivered or skipped, or that the application had before.
     last: Option<FrameId>,
+    /// Its capture time, if that is known.
+    last_captured: Option<Timestamp>,
+    /// `last` is one that the application had before, and none has come since.
+    resumes: bool,
     /// Frames up to this one lie outside of what was asked for.
     floor: Option<FrameId>,
+    /// Up to this frame of the present, others are asked: it would have been the first.
+    asks_to: Option<FrameId>,
     /// The epoch in which a frame captured after the end was seen: no other of that epoch is wanted. What another start of the camera says
     /// of its times counts for that start only.
     saw_end: Option<Epoch>,
@@ -71,7 +82,9 @@ pub(super) struct Feed {
     /// Frames since `last` were held once and cannot be read.
     broken: bool,
     pub(super) skipped: SkipCounts,
-    pub(super) not_held: Option<NotHeld>,
+    holes: Holes,
+    /// The end has come, and what may lie before it was asked for.
+    asked_for_rest: bool,
 }
 
 impl Feed {
@@ -80,44 +93,53 @@ impl Feed {
         reader: LogReader,
         present: u64,
         (span, wish): (Span, PastWish),
+        after: Option<LastFrame>,
     ) -> Self {
         let newest = present.checked_sub(1).and_then(|newest| reader.get(newest));
         let newest_before = newest.map(|record| record.frame.meta.id);
+        // What lies behind the last frame that the application has is asked for whatever its capture time.
+        let behind = after.filter(|_| wish.fill || span.begin.is_some()).map(|_| Timestamp::MIN);
+        let begin = behind.or(span.begin);
         let mut feed = Self {
             camera,
             newest_before,
             chains: None,
             past_wish: PastWish {
-                reach: if span.begin.is_some() { wish.reach } else { wish.reach.min(Reach::Disk) },
+                reach: if begin.is_some() || wish.fill { wish.reach } else { wish.reach.min(Reach::Disk) },
                 ..wish
             },
+            begin,
             past: VecDeque::new(),
             live: present,
-            is_live: span.begin.is_none(),
+            is_live: begin.is_none(),
             past_is_over: false,
             question: Question::None,
             asked_before: None,
             asked_to: 0,
             asked_in_vain: false,
-            begun: false,
-            last: None,
+            begun: after.is_some(),
+            last: after.map(|after| after.id),
+            last_captured: after.and_then(|after| after.captured),
+            resumes: after.is_some(),
             floor: None,
+            asks_to: None,
             saw_end: None,
             evicted: 0,
             broken: false,
             skipped: SkipCounts::default(),
-            not_held: None,
+            holes: Holes::new(None, None),
+            asked_for_rest: false,
             reader,
         };
-        if let Some(begin) = span.begin {
+        if let Some(begin) = begin {
             let end = span.end.unwrap_or(Timestamp::MAX);
-            feed.past = feed.past_in_memory(span);
+            feed.past = feed.past_in_memory(feed.own(span));
             let held_from = feed.reader.held_from().unwrap_or(end).min(end);
             // Where the newest frame of memory is enough, nobody is asked how far back others reach.
             let known = feed.past_wish.reach == Reach::Memory
                 || span.deliver == Deliver::Every
                 || feed.past.is_empty();
-            feed.not_held = (known && begin < held_from).then_some(NotHeld { begin, end: held_from });
+            feed.holes = Holes::new(Some(begin), known.then_some(held_from));
         } else {
             feed.floor = newest_before;
         }
@@ -126,6 +148,7 @@ impl Feed {
 
     pub(super) fn next(&mut self, span: Span, begun: bool) -> Option<Delivery> {
         self.begun |= begun;
+        let span = self.own(span);
         // Frames of the past are stills, and so is what is asked of others.
         let may = self.is_live && !self.waits_for_past();
         if let Some(mut chains) = self.chains.take_if(|_| may) {
@@ -145,7 +168,7 @@ impl Feed {
             }
             if let Some(skipped) = newest.replace(record) {
                 self.skipped.add(SkipReason::ApplicationBusy, 1);
-                self.last = Some(skipped.frame.meta.id);
+                self.has_read(&skipped.frame.meta);
             }
             let record = newest.as_ref().expect("just put there");
             self.account_before(record);
@@ -157,20 +180,32 @@ impl Feed {
     }
 
     fn delivery(&mut self, record: Record) -> Delivery {
-        self.last = Some(record.frame.meta.id);
+        self.has_read(&record.frame.meta);
         Delivery {
             camera: self.camera.clone(),
             record,
             skipped: std::mem::take(&mut self.skipped),
-            not_held: self.not_held.take(),
+            not_held: self.holes.take(),
         }
+    }
+
+    /// What is left to account for when nothing comes any more.
+    pub(super) fn rest(mut self, span: Span) -> (CameraName, SkipCounts, Option<NotHeld>) {
+        let last = self.last.map(|last| (last, self.last_captured));
+        let not_held = self.holes.rest(last, span.end);
+        (self.camera, self.skipped, not_held)
+    }
+
+    fn has_read(&mut self, meta: &FrameMeta) {
+        (self.last, self.last_captured, self.resumes) = (Some(meta.id), Some(meta.captured), false);
+        self.asked_for_rest = false;
     }
 
     // ---- frames as they came ------------------------------------------------------------------------------
 
     /// Whether chains may be read here: of the past there are stills only.
     pub(super) fn takes_chains(&self) -> bool {
-        self.is_live
+        self.is_live && !self.past_wish.fill
     }
 
     /// The next frame as it came, with the account of those before it.
@@ -203,7 +238,7 @@ impl Feed {
         }
         for passed in (from..to).filter_map(|index| chains.log.get(index)) {
             self.account_before(&passed);
-            self.last = Some(passed.frame.meta.id);
+            self.has_read(&passed.frame.meta);
             // Who comes from stills could have had none of a frame that the edge was still decoding.
             let had_none = enters && stills.newest < self.last;
             let reason = if had_none { SkipReason::EdgeBusy } else { SkipReason::ApplicationBusy };
@@ -219,23 +254,36 @@ impl Feed {
     // ---- questions ----------------------------------------------------------------------------------------
 
     pub(super) fn poll_past(&mut self) -> Option<PastQuery> {
-        let Question::Due(query) = self.question else { return None };
-        self.question = Question::Open(query);
-        Some(query)
+        match &mut self.question {
+            Question::Due(query) => {
+                let query = *query;
+                self.question = Question::Open(query);
+                Some(query)
+            }
+            Question::Verify(_, query) => query.take(),
+            Question::None | Question::Open(_) | Question::Found(_) => None,
+        }
     }
 
     pub(super) fn handle_past(&mut self, span: Span, answer: PastAnswer) {
-        let Question::Open(query) = self.question else { return };
-        self.question = Question::None;
-        self.broken |= answer.broken;
-        if let Some(not_held) = &mut self.not_held
-            && let Some(held_from) = answer.held_from
-        {
-            not_held.end = not_held.end.min(held_from);
-            if not_held.end <= not_held.begin {
-                self.not_held = None;
+        let span = self.own(span);
+        let query = match std::mem::replace(&mut self.question, Question::None) {
+            Question::Open(query) => query,
+            Question::Verify(found, None) => return self.verified(found, answer),
+            other => {
+                self.question = other;
+                return;
             }
-        }
+        };
+        self.broken |= answer.broken;
+        // A question for what lies behind the last frame takes the place of earlier ones.
+        let covers = query.reach == Reach::Camera
+            && match self.last {
+                Some(last) => query.after == Some(last),
+                None => query.after.is_none(),
+            };
+        let PastAnswer { held_from, camera_holds_from, unanswered, .. } = answer;
+        self.holes.handle_answer(held_from, camera_holds_from, unanswered, covers);
         // An answer out of its place would come twice, or in the place of others.
         let found = answer.record.filter(|record| {
             let id = record.frame.meta.id;
@@ -251,7 +299,7 @@ impl Feed {
                     // What memory has lost is found one by one on disk, where it has the same order.
                     self.live += 1;
                 }
-                self.question = Question::Found(record);
+                self.question = self.found(span, query, record);
             }
             None => {
                 self.asked_before = self.asked_before.max(query.before);
@@ -265,22 +313,74 @@ impl Feed {
         }
     }
 
+    /// The first frame of a reading may lie far behind the beginning because the camera has lost what was between, and because it published
+    /// nothing. A camera that gives a frame does not say which, but one that is asked for what is before it does.
+    fn found(&self, span: Span, query: PastQuery, record: Record) -> Question {
+        let id = record.frame.meta.id;
+        // Who asks for all that there is asks from no time on.
+        let begin = span.begin.filter(|begin| *begin > Timestamp::MIN);
+        let is_first = self.last.is_none() && begin.is_some_and(|begin| begin < record.frame.meta.captured);
+        let asks = query.reach == Reach::Camera && !query.newest && query.after.is_none();
+        if is_first && asks && !self.holes.knows_camera() && !self.follows(span, id) {
+            return Question::Verify(record, Some(PastQuery { before: Some(id), ..query }));
+        }
+        Question::Found(record)
+    }
+
+    fn verified(&mut self, found: Record, answer: PastAnswer) {
+        let PastAnswer { record, held_from, camera_holds_from, unanswered, .. } = answer;
+        // The question was put a moment after the frame came.
+        let unanswered = unanswered.filter(|_| camera_holds_from.is_none());
+        self.holes.handle_answer(held_from, camera_holds_from, unanswered, true);
+        self.question = Question::Found(
+            record.filter(|record| record.frame.meta.id < found.frame.meta.id).unwrap_or(found),
+        );
+    }
+
+    /// Whether memory shows that the frame before this one was captured before the beginning.
+    fn follows(&self, span: Span, id: FrameId) -> bool {
+        let before = self.reader.index_of(id).checked_sub(1).and_then(|before| self.reader.get(before));
+        before.is_some_and(|before| {
+            let meta = &before.frame.meta;
+            meta.id.next() == id && span.begin.is_some_and(|begin| meta.captured < begin)
+        })
+    }
+
+    /// The span as it is for this camera.
+    fn own(&self, span: Span) -> Span {
+        Span { begin: self.begin, ..span }
+    }
+
+    /// Asks for what may lie between the last frame and the end that was asked for, once that has come; false if nothing is to be asked.
+    pub(super) fn ask_for_rest(&mut self, span: Span) -> bool {
+        let span = self.own(span);
+        if !self.past_wish.fill || self.last.is_none() && span.begin.is_none() || self.asked_for_rest {
+            return false;
+        }
+        self.asked_for_rest = true;
+        self.ask(span, None);
+        true
+    }
+
     pub(super) fn waits_for_past(&self) -> bool {
         !matches!(self.question, Question::None)
     }
 
     fn ask(&mut self, span: Span, before: Option<FrameId>) {
-        // Without a frame to begin the present at, its beginning in time has to do.
-        let whenever = self.is_live && self.begun && self.newest_before.is_some();
+        // Without a frame to begin the present at, its beginning in time has to do; before the first frame it is what was asked for.
+        let is_first = self.last.is_none() && self.begin.is_some() && self.past_wish.reach == Reach::Camera;
+        let asks_all = !self.is_live || is_first || self.wants_all();
+        let whenever = self.is_live && self.begun && self.newest_before.is_some() && !is_first;
         let begin = span.begin.filter(|_| !whenever);
-        let present = self.newest_before.filter(|_| self.is_live);
+        let present = self.newest_before.max(self.floor).filter(|_| self.is_live && !is_first);
+        let floor = self.floor.filter(|_| !self.is_live);
         self.question = Question::Due(PastQuery {
-            after: self.last.max(self.floor).max(present),
+            after: self.last.max(floor).max(present),
             before,
             begin: begin.unwrap_or(Timestamp::MIN),
             end: span.end.unwrap_or(Timestamp::MAX),
             newest: span.deliver == Deliver::Newest,
-            reach: if self.is_live { Reach::Disk } else { self.past_wish.reach },
+            reach: if asks_all { self.past_wish.reach } else { Reach::Disk },
             quality: self.past_wish.quality.filter(|_| !self.is_live),
         });
     }
@@ -311,7 +411,7 @@ impl Feed {
     /// Before which frame is to be asked, if the one that memory holds at `index` is not the next that there may be, or not as it is wanted.
     fn to_ask_before(&self, index: u64, record: &Record, span: Span) -> Option<FrameId> {
         let id = record.frame.meta.id;
-        let PastWish { reach, quality } = self.past_wish;
+        let PastWish { reach, quality, .. } = self.past_wish;
         let at_hand = quality.is_none()
             || reach < Reach::Camera
             || span.deliver == Deliver::Newest
@@ -337,7 +437,7 @@ impl Feed {
         match std::mem::replace(&mut self.question, Question::None) {
             Question::None => {}
             Question::Found(record) => return Some(record),
-            waiting => {
+            waiting @ (Question::Due(_) | Question::Open(_) | Question::Verify(..)) => {
                 self.question = waiting;
                 return None;
             }
@@ -413,7 +513,7 @@ impl Feed {
             if self.live < held.start {
                 let bounded = span.begin.is_some() || self.last.max(self.floor).is_some();
                 // With nothing in memory there is nothing to be missed by asking again.
-                let in_vain = self.asked_in_vain && !held.is_empty();
+                let in_vain = self.asked_in_vain && !held.is_empty() && !self.past_wish.fill;
                 let asks = self.past_wish.reach > Reach::Memory && !in_vain;
                 if asks && span.deliver == Deliver::Every && bounded {
                     let before = self.reader.get(held.start).map(|record| record.frame.meta.id);
@@ -432,12 +532,20 @@ impl Feed {
                 return None;
             }
             let Some(record) = self.reader.get(self.live) else { continue };
-            self.live += 1;
             let meta = &record.frame.meta;
-            if self.last.is_some_and(|last| meta.id <= last) {
+            if self.last.is_some_and(|last| meta.id <= last) && !self.numbered_anew(meta) {
                 // It came from elsewhere.
+                self.live += 1;
                 continue;
             }
+            if self.is_to_be_filled_before(span, meta.id) {
+                if self.last.is_none() {
+                    self.asks_to = Some(meta.id);
+                }
+                self.ask(span, Some(meta.id));
+                return None;
+            }
+            self.live += 1;
             if span.end.is_some_and(|end| meta.captured > end) {
                 self.saw_end = Some(meta.id.epoch);
             } else if self.begun || span.begin.is_none_or(|begin| meta.captured >= begin) {
@@ -445,6 +553,41 @@ impl Feed {
                 return Some(record);
             }
         }
+    }
+
+    /// Whether somebody may still hold a frame before this one of the present, and it is wanted: all are, or it would be the first of a reading
+    /// of the past, before which no count tells what was passed over since others were asked.
+    fn is_to_be_filled_before(&self, span: Span, id: FrameId) -> bool {
+        let may = self.begun && span.deliver == Deliver::Every && self.past_wish.reach == Reach::Camera;
+        let asked = self.asked_before.is_some_and(|asked| id <= asked);
+        may && !asked
+            && match self.last {
+                Some(last) => self.wants_all() && last.next() != id,
+                None => self.begin.is_some() && !self.follows(span, id),
+            }
+    }
+
+    /// Whether frames that were passed over when they were new are wanted as well.
+    fn wants_all(&self) -> bool {
+        self.past_wish.fill || self.asks_to > self.last
+    }
+
+    /// A frame of the present is not behind the one that the application had before. Where the camera has lost its memory, and the edge
+    /// has not known it, epochs are counted from 1 again: what lies between the two is then known to nobody.
+    fn numbered_anew(&mut self, meta: &FrameMeta) -> bool {
+        let Some(last) = self.last.filter(|_| self.resumes) else { return false };
+        let is_anew = meta.id < last
+            && self.last_captured.map_or(meta.id.epoch < last.epoch, |captured| captured < meta.captured);
+        if is_anew {
+            let begin = self.last_captured.unwrap_or(Timestamp::MIN);
+            let reason = NotHeldReason::CameraRestarted;
+            self.holes.add(NotHeld { begin, end: meta.captured.max(begin), reason });
+            (self.last, self.last_captured, self.resumes, self.asked_before) = (None, None, false, None);
+            // From here on, as one that begins now.
+            self.holes.begin_now();
+            (self.begin, self.floor, self.newest_before) = (None, None, None);
+        }
+        is_anew
     }
 
     /// The part of the past that memory holds and that was not read yet. What lies beyond is read as the present.
@@ -459,16 +602,31 @@ impl Feed {
     /// Reading goes on at `index`. What the log holds before it lies outside of the span, so it is not skipped.
     fn pass_over(&mut self, index: u64) {
         let before = index.checked_sub(1).and_then(|before| self.reader.get(before));
-        let Some(before) = before.map(|record| record.frame.meta.id) else { return };
-        self.last = self.last.map(|last| last.max(before));
-        self.floor = self.floor.max(Some(before));
+        let Some(before) = before.map(|record| record.frame.meta) else { return };
+        if let Some(last) = self.last.filter(|last| *last < before.id) {
+            // What memory holds of the same epoch behind the last frame lies outside as well.
+            let next = self.reader.get(self.reader.index_of(last.next()));
+            if next.is_some_and(|next| next.frame.meta.id.epoch != last.epoch) {
+                self.holes.before(Some((last, self.last_captured)), &before, false, false);
+            }
+            (self.last, self.last_captured) = (Some(before.id), Some(before.captured));
+        }
+        self.floor = self.floor.max(Some(before.id));
     }
 
     /// Accounts for the frames between the last one and `record`, which is delivered or skipped next.
     fn account_before(&mut self, record: &Record) {
         let evicted = std::mem::take(&mut self.evicted);
         let broken = std::mem::take(&mut self.broken);
-        self.skipped.merge(&skipped_between(self.last, record, (evicted, broken)));
+        let meta = &record.frame.meta;
+        let mut skipped = skipped_between(self.last, record, (evicted, broken));
+        if self.resumes && self.begin.is_none() {
+            // They passed while the application was not there.
+            skipped = skipped.relabelled(SkipReason::LateOrLost, SkipReason::LinkDown);
+        }
+        self.skipped.merge(&skipped);
+        let follows = self.last.is_none() && self.follows(Span { begin: self.begin, ..Span::LIVE }, meta.id);
+        self.holes.before(self.last.map(|last| (last, self.last_captured)), meta, broken, follows);
     }
 
     pub(super) fn beyond(&self, end: Timestamp) -> bool {

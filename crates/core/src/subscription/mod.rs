@@ -3,21 +3,22 @@
 //! A subscription pulls: whoever serves the application asks for the [`next`](Subscription::next) delivery when
 //! the application can take one, and the newest frame at that moment wins. It holds one position per camera and
 //! accounts for every frame between two deliveries: delivered + skipped = published, from the first frame delivered
-//! on. Only of the end of an epoch it knows no more than the log: frames that the camera published after the last that
-//! arrived, before it was started again, are known to nobody here.
+//! on. What counts cannot tell is a stretch of time with a reason (`holes.rs`).
 //!
 //! Frames of the past come from memory or, where that does not reach, from elsewhere: [`Subscription::poll_past`] says what
 //! is lacking, and [`Subscription::handle_past`] takes the answer ([`crate::history`]). `feed.rs` puts the two together.
 
 mod chains;
 mod feed;
+mod holes;
 
 use std::time::Duration;
 
 use self::chains::ChainPlace;
 use self::feed::Feed;
 pub use self::feed::skipped_between;
-use crate::frame::{ChainKinds, SkipCounts};
+pub use self::holes::{Missing, NotHeld, NotHeldReason, merged};
+use crate::frame::{ChainKinds, FrameId, SkipCounts};
 use crate::history::{PastAnswer, PastQuery, PastWish, Reach};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
@@ -91,17 +92,17 @@ pub struct Delivery {
     pub record: Record,
     /// Frames of this camera since the delivery before that were not delivered.
     pub skipped: SkipCounts,
-    /// A part of the past that was asked for and is not held; only with the first delivery of a camera.
+    /// A stretch before this frame that is not held, or not known to be, where counts do not tell it.
     pub not_held: Option<NotHeld>,
 }
 
-/// A stretch of the past that was asked for and is not held.
+/// The last frame of a camera that an application has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotHeld {
-    /// The first capture time that was asked for.
-    pub begin: Timestamp,
-    /// Frames captured before this time are not held.
-    pub end: Timestamp,
+pub struct LastFrame {
+    /// Which.
+    pub id: FrameId,
+    /// Its capture time, if that is known.
+    pub captured: Option<Timestamp>,
 }
 
 /// What a subscription has for its application.
@@ -127,6 +128,10 @@ pub struct Subscription {
     turn: usize,
     /// Whether the beginning, and the end, lay in the past when the first frame was asked for.
     passed: Option<(bool, bool)>,
+    /// What the application had of each camera before.
+    resumes_after: Vec<(CameraName, LastFrame)>,
+    /// Until then cameras may come that nobody knows yet.
+    patience: Option<Timestamp>,
 }
 
 impl Subscription {
@@ -137,12 +142,33 @@ impl Subscription {
 
     /// A subscription that asks others for what memory does not hold: see [`Subscription::poll_past`].
     pub fn reaching(span: Span, reach: Reach) -> Self {
-        Self::wishing(span, PastWish { reach, quality: None })
+        Self::wishing(span, PastWish { reach, ..PastWish::default() })
     }
 
     /// The same for one that also says as what it wants frames of the past.
     pub fn wishing(span: Span, past: PastWish) -> Self {
-        Self { span, past, feeds: Vec::new(), turn: 0, passed: None }
+        let deliver = if past.fill { Deliver::Every } else { span.deliver };
+        let span = Span { deliver, ..span };
+        let resumes_after = Vec::new();
+        Self { span, past, feeds: Vec::new(), turn: 0, passed: None, resumes_after, patience: None }
+    }
+
+    /// The application has these frames already, and the account of their cameras goes on behind them: to be called before a camera is
+    /// attached. A wish that fills asks for all that was published since; any other one counts it.
+    #[must_use]
+    pub fn resuming_after(mut self, last: Vec<(CameraName, LastFrame)>) -> Self {
+        self.resumes_after = last;
+        self
+    }
+
+    /// It does not end before this time while cameras may still come that nobody knows yet.
+    pub fn expect_cameras_until(&mut self, patience: Timestamp) {
+        self.patience = Some(patience);
+    }
+
+    /// Until when it does not end, although what it reads is over.
+    pub fn patience(&self) -> Option<Timestamp> {
+        self.patience
     }
 
     /// Begins to read a camera, from now on or as far back as was asked for. A camera that is attached already stays
@@ -156,7 +182,8 @@ impl Subscription {
     /// `present` is the end of the log at that moment, and what has been appended since is not missed.
     pub fn attach_from(&mut self, camera: CameraName, reader: LogReader, present: u64) {
         if self.feeds.iter().all(|feed| feed.camera != camera) {
-            self.feeds.push(Feed::new(camera, reader, present, (self.span, self.past)));
+            let after = self.resumes_after.iter().find(|(of, _)| *of == camera).map(|(_, after)| *after);
+            self.feeds.push(Feed::new(camera, reader, present, (self.span, self.past), after));
         }
     }
 
@@ -229,16 +256,26 @@ impl Subscription {
                 // Before the end has come, a frame from after it has a wrong time: others may follow.
                 !self.span.is_live(now) || (!self.feeds.is_empty() && all_beyond && end <= now)
             });
-        if !over {
+        let span = self.span;
+        if !over
+            || self.patience.is_some_and(|patience| now < patience)
+            || self
+                .feeds
+                .iter_mut()
+                .map(|feed| feed.ask_for_rest(span))
+                .fold(false, |one, other| one || other)
+        {
             return Next::Pending;
         }
-        let rest = self.feeds.drain(..).map(|feed| (feed.camera, feed.skipped, feed.not_held)).collect();
+        let rest = self.feeds.drain(..).map(|feed| feed.rest(span)).collect();
         Next::Ended { rest }
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod chains_tests;
+#[cfg(all(test, not(loom)))]
+mod holes_tests;
 #[cfg(all(test, not(loom)))]
 mod past_tests;
 #[cfg(all(test, not(loom)))]

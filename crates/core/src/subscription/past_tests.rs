@@ -335,7 +335,7 @@ proptest! {
         loop {
             match subscription.next(Timestamp::MAX) {
                 Next::Frame(delivery) => {
-                    not_held = not_held.or(delivery.not_held);
+                    not_held = not_held.or(delivery.not_held.filter(|lacks| lacks.reason == NotHeldReason::Gone));
                     got.push(delivery.record.frame.meta.id);
                 }
                 Next::Pending => {

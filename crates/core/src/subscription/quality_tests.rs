@@ -50,7 +50,7 @@ proptest! {
         let quality: Option<Setting> = wanted.map(|wanted| RUNGS[wanted].parse().unwrap());
         let end = Some(Timestamp::from_nanos(1_000));
         let span = Span { begin: Some(Timestamp::MIN), end, deliver: Deliver::Every };
-        let mut reading = Subscription::wishing(span, PastWish { reach: Reach::Camera, quality });
+        let mut reading = Subscription::wishing(span, PastWish { quality, ..PastWish::ALL });
         reading.attach("dock/cam1".parse().unwrap(), reader);
         let (mut got, mut asked) = (BTreeMap::new(), 0);
         loop {

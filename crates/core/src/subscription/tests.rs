@@ -128,7 +128,7 @@ fn the_past_is_read_in_order_and_what_is_not_held_is_said() {
     subscription.attach(camera("a"), reader);
     let first = frame(subscription.next(LATER));
     assert_eq!(sequence(&first), 5);
-    assert_eq!(first.not_held, Some(NotHeld { begin: at(100), end: at(150) }));
+    assert_eq!(first.not_held, Some(NotHeld { begin: at(100), end: at(150), reason: NotHeldReason::Gone }));
     for expected in 6..=8 {
         let next = frame(subscription.next(LATER));
         assert_eq!((sequence(&next), next.not_held), (expected, None));
@@ -144,7 +144,7 @@ fn a_span_of_which_nothing_is_held_ends_with_that_word() {
         Subscription::new(Span { begin: Some(at(100)), end: Some(at(180)), deliver: Deliver::Every });
     subscription.attach(camera("a"), reader);
     let Next::Ended { rest } = subscription.next(LATER) else { panic!("it goes on") };
-    assert_eq!(rest[0].2, Some(NotHeld { begin: at(100), end: at(180) }));
+    assert_eq!(rest[0].2, Some(NotHeld { begin: at(100), end: at(180), reason: NotHeldReason::Gone }));
 }
 
 #[test]

@@ -8,8 +8,9 @@ use mez_core::broker::edge::{CameraInfo, SubscriptionId};
 use mez_core::contract::ContractState;
 use mez_core::frame::{Reference, SkipCounts, SkipReason};
 use mez_core::keeping::Verdict;
+use mez_core::name::CameraName;
 use mez_core::store::StoreStatus;
-use mez_core::subscription::{Delivery, NotHeld};
+use mez_core::subscription::{Delivery, LastFrame, NotHeld, NotHeldReason};
 use mez_core::trace::{Stage, Trace};
 use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::Share;
@@ -116,14 +117,29 @@ pub fn skips_back(skipped: &[pb::Skipped]) -> SkipCounts {
 
 /// A stretch of the past that is not held.
 pub fn not_held(not_held: NotHeld) -> pb::NotHeld {
-    pb::NotHeld { begin_utc_ns: not_held.begin.as_nanos(), end_utc_ns: not_held.end.as_nanos() }
+    let NotHeld { begin, end, reason } = not_held;
+    pb::NotHeld { begin_utc_ns: begin.as_nanos(), end_utc_ns: end.as_nanos(), reason: reason as i32 }
 }
 
-/// A stretch of the past that is not held.
+/// A stretch of the past that is not held. A reason that this version does not know, and none, is that nobody holds it.
 pub fn not_held_back(not_held: pb::NotHeld) -> NotHeld {
     NotHeld {
         begin: Timestamp::from_nanos(not_held.begin_utc_ns),
         end: Timestamp::from_nanos(not_held.end_utc_ns),
+        reason: u8::try_from(not_held.reason)
+            .ok()
+            .and_then(NotHeldReason::from_code)
+            .unwrap_or(NotHeldReason::Gone),
+    }
+}
+
+/// The last frame of a camera that an application has.
+pub fn last_frame((camera, last): &(CameraName, LastFrame)) -> pb::LastFrame {
+    pb::LastFrame {
+        camera: camera.as_str().into(),
+        epoch: last.id.epoch.0,
+        sequence: last.id.sequence.0,
+        captured_utc_ns: last.captured.map(Timestamp::as_nanos),
     }
 }
 
@@ -243,6 +259,9 @@ mod tests {
         let reasons =
             names(|code| pb::SkipReason::try_from(code).ok().map(|r| r.as_str_name()), "SKIP_REASON_");
         assert_eq!(reasons, SkipReason::ALL.map(SkipReason::name));
+
+        let why = |code| pb::NotHeldReason::try_from(code).ok().map(|r| r.as_str_name());
+        assert_eq!(names(why, "NOT_HELD_REASON_"), NotHeldReason::ALL.map(NotHeldReason::name));
 
         let states =
             names(|code| pb::ContractState::try_from(code).ok().map(|s| s.as_str_name()), "CONTRACT_STATE_");

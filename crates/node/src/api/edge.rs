@@ -66,12 +66,13 @@ impl EdgeApi {
     ) -> Result<Feed, ApiError> {
         let subscribe = Subscribe::parse(request, wall_now())?;
         let place = self.subscriptions.enter(principal)?;
-        let Subscribe { pattern, contract, span, past, chains, profile, application, .. } = &subscribe;
+        let Subscribe { pattern, contract, span, past, after, chains, profile, application, .. } = &subscribe;
         let profile = self.profile(profile.clone()).await?;
         let cameras = self.matching(pattern, profile.as_deref()).await?;
         let contract = Contract { profile: profile.as_ref().map(|held| held.sha256), ..contract.clone() };
         let application = if application.is_empty() { principal.name() } else { application.clone() };
-        let wish = Wish { span: *span, past: *past, chains: *chains, application, profile };
+        let (span, past, after) = (*span, *past, after.clone());
+        let wish = Wish { span, past, after, chains: *chains, application, profile };
         let subscription = self.edge.subscribe_as(pattern.clone(), contract, wish).await?;
         tracing::info!(%principal, application = subscribe.application, %pattern, "subscribed");
         Ok(Feed::new(Source::Edge(Box::new(subscription)), place, &subscribe, cameras, self.stopping.clone()))

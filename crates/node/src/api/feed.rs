@@ -10,7 +10,7 @@ use mez_core::frame::{ClockSource, Encoding, Frame, SkipCounts, SkipReason};
 use mez_core::keeping::{Change, Verdict};
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
-use mez_core::subscription::{Deliver, Delivery, Next, NotHeld};
+use mez_core::subscription::{Deliver, Delivery, Missing, Next, NotHeld};
 use mez_core::trace::Trace;
 use mez_core::units::{ClockAnchor, Instant};
 use mez_media::stream::{TranscodeError, jpeg_of};
@@ -190,7 +190,7 @@ pub struct Feed {
     /// A frame that is being made into a JPEG.
     converting: Option<Converting>,
     /// Frames that could not be, with what was skipped before them: of each camera, until its next frame.
-    owed: HashMap<CameraName, SkipCounts>,
+    owed: HashMap<CameraName, Missing>,
     over: bool,
 }
 
@@ -215,7 +215,8 @@ impl Feed {
             Deliver::Newest => pb::Deliver::Newest,
             Deliver::Every => pb::Deliver::Every,
         };
-        let started = pb::Started { subscription_id: place.id, cameras, deliver: deliver as i32 };
+        let resume = if subscribe.past.fill { pb::Resume::Fill } else { pb::Resume::Newest } as i32;
+        let started = pb::Started { subscription_id: place.id, cameras, deliver: deliver as i32, resume };
         Self {
             source,
             place,
@@ -303,8 +304,8 @@ impl Feed {
         };
         warn!(camera = %delivery.camera, frame = %delivery.record.frame.meta.id, "a frame was not made into a JPEG: {failure}");
         let owed = self.owed.entry(delivery.camera).or_default();
-        owed.merge(&delivery.skipped);
-        owed.add(SkipReason::NotDecoded, 1);
+        owed.merge(&delivery.skipped, delivery.not_held);
+        owed.add(SkipReason::NotDecoded);
         None
     }
 
@@ -346,7 +347,7 @@ impl Feed {
         let encoding = delivery.record.frame.meta.encoding;
         if self.accepts.is_empty() || self.accepts.contains(&encoding) {
             if let Some(owed) = self.owed.remove(&delivery.camera) {
-                delivery.skipped.merge(&owed);
+                owed.tell(&mut delivery.skipped, &mut delivery.not_held);
             }
             let frame = convert::frame(*delivery, captured, trace.as_deref(), verdict, monotonic_now());
             return Some(Ok(Event::Frame(Box::new(frame))));
@@ -363,8 +364,8 @@ impl Feed {
     fn ended(&mut self, mut rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>) -> Event {
         for (camera, owed) in std::mem::take(&mut self.owed) {
             match rest.iter_mut().find(|(name, ..)| *name == camera) {
-                Some((_, skipped, _)) => skipped.merge(&owed),
-                None => rest.push((camera, owed, None)),
+                Some((_, skipped, not_held)) => owed.tell(skipped, not_held),
+                None => rest.push((camera, owed.skipped, owed.not_held)),
             }
         }
         let told = rest.into_iter().map(|(camera, skipped, not_held)| pb::CameraRest {
@@ -447,7 +448,7 @@ impl CameraLog {
         places: Option<Arc<PastPlaces>>,
         appended: watch::Receiver<u64>,
     ) -> Self {
-        let mut reading = Reading::new(subscribe.span, subscribe.past, places);
+        let mut reading = Reading::new(subscribe.span, (subscribe.past, subscribe.after.clone()), places);
         let waiting = log.is_none();
         if let Some((camera, log)) = log {
             let present = log.held().end;

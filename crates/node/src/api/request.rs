@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::{PublishError, Published};
+use mez_core::broker::{NUMBER_MAX, PublishError, Published};
 use mez_core::contract::{Contract, ContractError, OnInfeasible};
-use mez_core::frame::{ChainKinds, Encoding};
+use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, Sequence};
 use mez_core::history::{self, PastWish, Reach};
 use mez_core::log::AppendError;
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::subscription::{Deliver, Span};
+use mez_core::subscription::{Deliver, LastFrame, Span};
 use mez_core::units::{Instant, Timestamp};
 use tonic::Code;
 
@@ -17,6 +17,9 @@ use super::APPLICATION_BYTES_MAX;
 use super::error::ApiError;
 use super::image::{PayloadError, size_in_pixels};
 use super::pb;
+
+/// Frames behind which one subscription may go on: one for each camera.
+pub const AFTER_MAX: usize = 1024;
 
 /// What an application asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +34,8 @@ pub struct Subscribe {
     pub span: Span,
     /// What it asks of the past.
     pub past: PastWish,
+    /// The last frames that it has, behind which it goes on.
+    pub after: Vec<(CameraName, LastFrame)>,
     /// The encodings that it can decode; empty: all stills.
     pub accepts: Vec<Encoding>,
     /// Which of those are of frames that need others.
@@ -45,6 +50,7 @@ impl Subscribe {
         let pattern = parse_pattern(&request.pattern)?;
         let span = span(&request, now)?;
         let past = past(&request, &span, now)?;
+        let after = after(&request, &pattern)?;
         let contract = contract(&request)?;
         let profile = request.profile.clone().map(AskedProfile::from);
         let accepts = request.accept_encodings.iter().map(|code| encoding("accept_encodings", *code));
@@ -63,7 +69,8 @@ impl Subscribe {
             profile,
             span,
             past,
-            chains: ChainKinds::among(&accepts),
+            after,
+            chains: if past.fill { ChainKinds::NONE } else { ChainKinds::among(&accepts) },
             accepts,
             application: application(request.application)?,
         })
@@ -157,7 +164,13 @@ pub fn application(name: String) -> Result<String, ApiError> {
 fn span(request: &pb::SubscribeRequest, now: Timestamp) -> Result<Span, ApiError> {
     let begin = request.begin_utc_ns.map(Timestamp::from_nanos);
     let end = request.end_utc_ns.map(Timestamp::from_nanos);
+    let fills = resume(request)? == pb::Resume::Fill;
     let deliver = match pb::Deliver::try_from(request.deliver) {
+        Ok(pb::Deliver::Newest) if fills => {
+            let message = "to fill is to deliver every frame; leave deliver out, or resume";
+            return Err(ApiError::invalid("deliver", "NEWEST_CANNOT_FILL", message));
+        }
+        Ok(_) if fills => Deliver::Every,
         Ok(pb::Deliver::Newest) => Deliver::Newest,
         Ok(pb::Deliver::Every) => Deliver::Every,
         Ok(pb::Deliver::Unspecified) if begin.is_some_and(|begin| begin < now) => Deliver::Every,
@@ -191,7 +204,48 @@ fn past(request: &pb::SubscribeRequest, span: &Span, now: Timestamp) -> Result<P
         let message = "frames that the edge holds come as it holds them; leave out quality, or held_only";
         return Err(invalid(message.into()));
     }
-    Ok(PastWish { reach, quality })
+    let fill = resume(request)? == pb::Resume::Fill;
+    if fill && request.held_only {
+        let message = "what is missing is filled by asking cameras; leave out held_only, or resume";
+        return Err(ApiError::invalid("held_only", "FILL_ASKS_CAMERAS", message));
+    }
+    Ok(PastWish { reach, quality, fill })
+}
+
+fn resume(request: &pb::SubscribeRequest) -> Result<pb::Resume, ApiError> {
+    pb::Resume::try_from(request.resume).map_err(|_| unknown("resume", request.resume))
+}
+
+fn after(
+    request: &pb::SubscribeRequest,
+    pattern: &CameraPattern,
+) -> Result<Vec<(CameraName, LastFrame)>, ApiError> {
+    let invalid = |message: String| ApiError::invalid("after", "INVALID_AFTER", message);
+    if request.after.len() > AFTER_MAX {
+        let count = request.after.len();
+        return Err(invalid(format!(
+            "after names {count} frames; give at most {AFTER_MAX}, one for each camera"
+        )));
+    }
+    let mut known: Vec<(CameraName, LastFrame)> = Vec::with_capacity(request.after.len());
+    for pb::LastFrame { camera, epoch, sequence, captured_utc_ns } in &request.after {
+        let name: CameraName =
+            camera.parse().map_err(|error: mez_core::name::NameError| invalid(error.to_string()))?;
+        if !pattern.matches(&name) {
+            return Err(invalid(format!("after names camera {name}, which {pattern} does not select")));
+        }
+        if known.iter().any(|(other, _)| *other == name) {
+            return Err(invalid(format!("after names two frames of camera {name}; give the last one")));
+        }
+        if *epoch > NUMBER_MAX || *sequence > NUMBER_MAX {
+            return Err(invalid(format!(
+                "frame {epoch}.{sequence} of camera {name} is beyond the last number, {NUMBER_MAX}"
+            )));
+        }
+        let id = FrameId { epoch: Epoch(*epoch), sequence: Sequence(*sequence) };
+        known.push((name, LastFrame { id, captured: captured_utc_ns.map(Timestamp::from_nanos) }));
+    }
+    Ok(known)
 }
 
 fn contract(request: &pb::SubscribeRequest) -> Result<Contract, ApiError> {
@@ -305,6 +359,22 @@ mod tests {
         assert_eq!(Subscribe::parse(future, NOW).unwrap().span.deliver, Deliver::Newest);
     }
 
+    const FILL: i32 = pb::Resume::Fill as i32;
+
+    fn last(camera: &str, epoch: u64) -> pb::LastFrame {
+        pb::LastFrame { camera: camera.into(), epoch, sequence: 5, captured_utc_ns: Some(9) }
+    }
+
+    #[test]
+    fn who_resumes_gets_every_frame_behind_the_last_one() {
+        let asked = pb::SubscribeRequest { resume: FILL, after: vec![last("dock/cam1", 3)], ..request() };
+        let parsed = Subscribe::parse(asked, NOW).unwrap();
+        assert_eq!((parsed.span.deliver, parsed.past), (Deliver::Every, PastWish::FILLED));
+        let id = FrameId { epoch: Epoch(3), sequence: Sequence(5) };
+        let captured = Some(Timestamp::from_nanos(9));
+        assert_eq!(parsed.after, [("dock/cam1".parse().unwrap(), LastFrame { id, captured })]);
+    }
+
     #[test]
     fn every_field_that_makes_no_sense_is_named() {
         let table = [
@@ -321,6 +391,26 @@ mod tests {
             (pb::SubscribeRequest { accept_encodings: vec![1, 77], ..request() }, "accept_encodings"),
             (pb::SubscribeRequest { application: "x".repeat(129), ..request() }, "application"),
             (pb::SubscribeRequest { quality: "original".into(), ..request() }, "quality"),
+            (pb::SubscribeRequest { resume: 7, ..request() }, "resume"),
+            (pb::SubscribeRequest { resume: FILL, held_only: true, ..request() }, "held_only"),
+            (
+                pb::SubscribeRequest { resume: FILL, deliver: pb::Deliver::Newest as i32, ..request() },
+                "deliver",
+            ),
+            (pb::SubscribeRequest { after: vec![last("yard/cam1", 1)], ..request() }, "after"),
+            (pb::SubscribeRequest { after: vec![last("dock/*", 1)], ..request() }, "after"),
+            (pb::SubscribeRequest { after: vec![last("dock/cam1", u64::MAX)], ..request() }, "after"),
+            (
+                pb::SubscribeRequest { after: vec![last("dock/a", 1), last("dock/a", 2)], ..request() },
+                "after",
+            ),
+            (
+                pb::SubscribeRequest {
+                    after: (0..=AFTER_MAX).map(|camera| last(&format!("dock/{camera}"), 1)).collect(),
+                    ..request()
+                },
+                "after",
+            ),
             (
                 pb::SubscribeRequest { quality: "h264/q32".into(), begin_utc_ns: Some(5), ..request() },
                 "quality",

@@ -10,8 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::frame::{ChainLink, Encoding, Epoch, Sequence, SkipCounts, SkipReason};
+use mez_core::frame::{ChainLink, Encoding, Epoch, Sequence, SkipReason};
 use mez_core::name::CameraName;
+use mez_core::subscription::Missing;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{StreamDecodeError, StreamDecoder};
 use mez_media::worker::Worker;
@@ -41,7 +42,7 @@ pub(super) struct ChainDecoders<S> {
     /// As many as the edge has cameras.
     cameras: HashMap<CameraName, Decoder>,
     /// Frames that found no decoder, with what was skipped before them.
-    owed: HashMap<CameraName, SkipCounts>,
+    owed: HashMap<CameraName, Missing>,
     /// Every picture is wanted, and not only the newest.
     every: bool,
     sink: Arc<S>,
@@ -58,7 +59,8 @@ impl<S: Sink> ChainDecoders<S> {
         let camera = frame.camera.clone();
         let is_chained = frame.meta.encoding.is_chained();
         if !self.cameras.contains_key(&camera) {
-            frame.skipped.merge(&self.owed.remove(&camera).unwrap_or_default());
+            let owed = self.owed.remove(&camera).unwrap_or_default();
+            owed.tell(&mut frame.skipped, &mut frame.not_held);
             if !is_chained {
                 return self.sink.put(frame);
             }
@@ -76,22 +78,22 @@ impl<S: Sink> ChainDecoders<S> {
         if let Some(frame) = refused {
             self.cameras.remove(&camera);
             let owed = self.owed.entry(camera.clone()).or_default();
-            owed.merge(&frame.skipped);
-            owed.add(SkipReason::NotDecoded, 1);
+            owed.merge(&frame.skipped, frame.not_held);
+            owed.add(SkipReason::NotDecoded);
             self.sink.restart(&camera);
         }
     }
 
     /// Waits until all that was taken has been put or has failed, and gives what is left to account for of each camera. What comes next is of
     /// other chains.
-    pub(super) async fn finish(&mut self) -> HashMap<CameraName, SkipCounts> {
+    pub(super) async fn finish(&mut self) -> HashMap<CameraName, Missing> {
         let mut owed = std::mem::take(&mut self.owed);
         for (camera, decoder) in self.cameras.drain() {
             let (answer, answered) = oneshot::channel();
             if decoder.work.send(Job::Finish(answer)).await.is_ok()
                 && let Ok(rest) = answered.await
             {
-                owed.entry(camera).or_default().merge(&rest);
+                owed.entry(camera).or_default().merge(&rest.skipped, rest.not_held);
             }
         }
         owed
@@ -102,7 +104,7 @@ enum Job {
     /// A frame, and who waits until it is done.
     Frame(Box<ReceivedFrame>, Option<oneshot::Sender<()>>),
     /// Whoever asks for what is left to account for.
-    Finish(oneshot::Sender<SkipCounts>),
+    Finish(oneshot::Sender<Missing>),
 }
 
 struct Decoder {
@@ -116,7 +118,7 @@ impl Decoder {
         let (work, mut todo) = mpsc::channel(WAITING_MAX);
         let waiting = Arc::new(AtomicUsize::new(0));
         let left = Arc::clone(&waiting);
-        let owed = SkipCounts::default();
+        let owed = Missing::default();
         let mut serving = Serving { camera, worker, sink, last: None, owed, failures: 0 };
         let serve = move || {
             while let Some(job) = todo.blocking_recv() {
@@ -158,7 +160,7 @@ struct Serving<S> {
     /// The epoch of the last frame.
     last: Option<Epoch>,
     /// Frames since the last that was put.
-    owed: SkipCounts,
+    owed: Missing,
     failures: u64,
 }
 
@@ -183,7 +185,8 @@ impl<S: Sink> Serving<S> {
                 }
             }
         }
-        frame.skipped.merge(&std::mem::take(&mut self.owed));
+        let owed = std::mem::take(&mut self.owed);
+        owed.tell(&mut frame.skipped, &mut frame.not_held);
         self.sink.put(frame);
     }
 
@@ -202,8 +205,8 @@ impl<S: Sink> Serving<S> {
     }
 
     fn not_put(&mut self, frame: &ReceivedFrame, reason: SkipReason) {
-        self.owed.merge(&frame.skipped);
-        self.owed.add(reason, 1);
+        self.owed.merge(&frame.skipped, frame.not_held);
+        self.owed.add(reason);
     }
 }
 

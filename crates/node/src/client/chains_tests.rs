@@ -139,7 +139,10 @@ async fn the_newest_picture_wins_and_order_is_kept() {
     assert_eq!(stills, (0..60).filter(|place| place % 7 == 3).count(), "no still is waited for");
     let accounted: u64 = frames.iter().map(|(.., skipped)| 1 + skipped).sum();
     assert_eq!(accounted, 60);
-    assert_eq!((frames.last().unwrap().0, owed.values().map(SkipCounts::total).sum::<u64>()), (59, 0));
+    assert_eq!(
+        (frames.last().unwrap().0, owed.values().map(|owed| owed.skipped.total()).sum::<u64>()),
+        (59, 0)
+    );
     let frames = out.frames.lock().unwrap();
     frames.iter().filter(|frame| frame.meta.encoding == Encoding::Bgr8).for_each(check);
 }
@@ -170,7 +173,7 @@ async fn a_damaged_frame_costs_its_chain_and_is_accounted_for() {
     frame.payload = Bytes::from_static(b"nothing");
     decoders.take(frame).await;
     let owed = decoders.finish().await;
-    assert_eq!(owed[&"dock/cam1".parse().unwrap()].of(SkipReason::NotDecoded), 1);
+    assert_eq!(owed[&"dock/cam1".parse().unwrap()].skipped.of(SkipReason::NotDecoded), 1);
 }
 
 /// A decoder that panics takes nobody along, and begins anew.

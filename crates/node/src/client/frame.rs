@@ -357,6 +357,7 @@ mod tests {
             let not_held = past.map(|(begin, end)| NotHeld {
                 begin: Timestamp::from_nanos(begin),
                 end: Timestamp::from_nanos(end),
+                reason: mez_core::subscription::NotHeldReason::ALL[(begin % 6) as usize],
             });
             let captured = captured
                 .map(|(at, error)| (Instant::from_nanos(at.into()), Duration::from_nanos(error.into())));

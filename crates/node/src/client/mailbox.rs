@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use mez_core::frame::{FrameId, SkipReason};
 use mez_core::name::CameraName;
-use mez_core::subscription::Deliver;
+use mez_core::subscription::{Deliver, merged};
 use mez_core::units::Timestamp;
 
 use super::Event;
@@ -89,7 +89,7 @@ impl Mailbox {
         if let Some(superseded) = camera.waiting.take() {
             frame.skipped.merge(&superseded.skipped);
             frame.skipped.add(SkipReason::ApplicationBusy, 1);
-            frame.not_held = superseded.not_held.or(frame.not_held);
+            frame.not_held = merged(superseded.not_held, frame.not_held);
         }
         camera.waiting = Some(frame);
     }
@@ -303,9 +303,10 @@ mod tests {
 
     #[test]
     fn a_hole_in_the_past_is_told_with_the_frame_that_is_taken() {
-        use mez_core::subscription::NotHeld;
+        use mez_core::subscription::{NotHeld, NotHeldReason};
         let mut mailbox = Mailbox::new(Deliver::Newest, 1);
-        let not_held = NotHeld { begin: Timestamp::MIN, end: Timestamp::from_nanos(1) };
+        let not_held =
+            NotHeld { begin: Timestamp::MIN, end: Timestamp::from_nanos(1), reason: NotHeldReason::Gone };
         mailbox.put_frame(Box::new(ReceivedFrame { not_held: Some(not_held), ..*frame("a", 1, 0) }));
         mailbox.put_frame(frame("a", 1, 1));
         match mailbox.take() {

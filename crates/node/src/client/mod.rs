@@ -34,7 +34,7 @@ pub use self::frame::{
 };
 pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
 pub use self::starts::{CameraReset, CameraStart, CameraStarts, ResetCamera};
-pub use self::subscription::{Event, Profile, SubscribeOptions, Subscription, Terms};
+pub use self::subscription::{Event, Profile, Resume, SubscribeOptions, Subscription, Terms};
 pub use crate::api::socket::Which;
 
 /// How often a lost broker is dialled.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::{Encoding, Rung, SkipCounts};
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::subscription::{Deliver, NotHeld};
+use mez_core::subscription::{Deliver, LastFrame, NotHeld, merged};
 use mez_core::trace::Stage;
 use mez_core::units::{Instant, Timestamp};
 use tokio::sync::Notify;
@@ -22,7 +22,7 @@ use super::mailbox::Mailbox;
 use super::{OwnedTask, REDIAL_INTERVAL};
 use crate::api::pb::subscribe_event::Event as Message;
 use crate::api::{convert, pb};
-use crate::clock::monotonic_now;
+use crate::clock::{monotonic_now, wall_now};
 
 /// How long no frame has to come before a program that knows several edges looks whether its cameras are at another one, and how
 /// often it looks.
@@ -64,6 +64,11 @@ pub struct SubscribeOptions {
     pub quality: Option<Rung>,
     /// Of the past: only frames that the edge holds; no camera is asked. Default false.
     pub held_only: bool,
+    /// What becomes of frames that the program did not get when they were new, also because a broker was killed. Default: they are counted.
+    pub resume: Resume,
+    /// The last frames that the program has from an earlier subscription, behind which the account of their cameras goes on; of each camera
+    /// at most one. Default: none.
+    pub after: Vec<(CameraName, LastFrame)>,
     /// Whether to dial again, every 250 ms and without end, when the broker is lost. Default true. Otherwise the loss is
     /// the last event.
     pub reconnect: bool,
@@ -90,6 +95,8 @@ impl SubscribeOptions {
             priority,
             quality: None,
             held_only: false,
+            resume: Resume::default(),
+            after: Vec::new(),
             reconnect: true,
             waiting_frames_max: 8,
         }
@@ -119,8 +126,24 @@ impl SubscribeOptions {
             application: application.into(),
             quality: self.quality.as_ref().map(|rung| rung.as_str().into()).unwrap_or_default(),
             held_only: self.held_only,
+            resume: match self.resume {
+                Resume::Newest => pb::Resume::Newest,
+                Resume::Fill => pb::Resume::Fill,
+            } as i32,
+            after: self.after.iter().map(convert::last_frame).collect(),
         }
     }
+}
+
+/// What becomes of frames that a program did not get when they were new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resume {
+    /// They are told, by number or by time.
+    #[default]
+    Newest,
+    /// They are fetched, and come before the frames behind them: every frame that its camera still has, in order, exactly once, also when
+    /// brokers were killed in between.
+    Fill,
 }
 
 /// A profile for a subscription.
@@ -165,7 +188,7 @@ pub enum Event {
         /// Why.
         reason: ClientError,
     },
-    /// The broker is back. Frames missed meanwhile are counted as `link_down` with the next of each camera.
+    /// The broker is back. Frames missed meanwhile come, with [`Resume::Fill`], or are counted as `link_down` with the next of each camera.
     Reconnected,
     /// The end that was asked for has passed. The last event.
     Ended {
@@ -243,8 +266,9 @@ impl Subscription {
         application: &str,
         compare: Arc<Notify>,
     ) -> Result<Self, ClientError> {
-        let request = options.message(application);
+        let (request, opened) = (options.message(application), wall_now());
         let (dialler, stream, started) = edges.subscribe(edges.place(), &request).await?;
+        fills(&dialler, &request, &started)?;
         let deliver = match started.deliver() {
             pb::Deliver::Every => Deliver::Every,
             _ => Deliver::Newest,
@@ -268,7 +292,9 @@ impl Subscription {
             decoders: ChainDecoders::new(deliver == Deliver::Every, Handing::new(&shared)),
             shared: Arc::clone(&shared),
             compare,
-            newest: Vec::new(),
+            last: options.after,
+            opened,
+            untold: HashMap::new(),
         };
         let cameras = started.cameras.iter().filter_map(|camera| camera.parse().ok()).collect();
         Ok(Self { shared, deliver, cameras, _task: OwnedTask::spawn(reading.run(stream)) })
@@ -434,8 +460,20 @@ struct Reading {
     decoders: ChainDecoders<Handing>,
     shared: Arc<Shared>,
     compare: Arc<Notify>,
-    /// The capture time of the newest frame of each camera.
-    newest: Vec<(CameraName, Timestamp)>,
+    /// The last frame that came of each camera.
+    last: Vec<(CameraName, LastFrame)>,
+    /// When the program subscribed, by its own clock.
+    opened: Timestamp,
+    /// Stretches that are not held and were to be told with frames that could not be shown, until the next frame of their camera.
+    untold: HashMap<CameraName, NotHeld>,
+}
+
+/// An edge of an earlier version passes over what it does not know.
+fn fills(edge: &Dialler, asked: &pb::SubscribeRequest, started: &pb::Started) -> Result<(), ClientError> {
+    if asked.resume() == pb::Resume::Fill && started.resume() != pb::Resume::Fill {
+        return Err(edge.protocol("a request to fill what is missing, which it has passed over"));
+    }
+    Ok(())
 }
 
 impl Reading {
@@ -445,13 +483,17 @@ impl Reading {
             let owed = self.decoders.finish().await;
             let (reason, preferred) = match read {
                 Ok(mut rest) => {
-                    for (camera, skipped, _) in &mut rest {
-                        skipped.merge(owed.get(camera).unwrap_or(&SkipCounts::default()));
+                    for (camera, skipped, not_held) in &mut rest {
+                        owed.get(camera).copied().unwrap_or_default().tell(skipped, not_held);
                     }
                     return self.shared.put(|mailbox| mailbox.finish(Event::Ended { rest }));
                 }
-                // What is owed then counts with what is missed meanwhile.
-                Err(Lost { reason, preferred }) => (reason, preferred),
+                // What is owed then counts with what is missed meanwhile; stretches are told with the next frame.
+                Err(Lost { reason, preferred }) => {
+                    let untold = owed.into_iter().filter_map(|(camera, owed)| Some((camera, owed.not_held?)));
+                    self.untold.extend(untold);
+                    (reason, preferred)
+                }
             };
             if !self.reconnect || !reason.is_passing() {
                 return self.shared.put(|mailbox| mailbox.finish(Event::Failed { reason }));
@@ -486,8 +528,9 @@ impl Reading {
                     look = tokio::time::Instant::now() + LOOK_INTERVAL;
                     let clock = self.dialler.clock();
                     let frame = ReceivedFrame::from_message(*frame, monotonic_now(), clock);
-                    let frame = Box::new(frame.map_err(|what| self.dialler.protocol(what))?);
+                    let mut frame = Box::new(frame.map_err(|what| self.dialler.protocol(what))?);
                     self.note(&frame);
+                    frame.not_held = merged(self.untold.remove(&frame.camera), frame.not_held);
                     self.shared.has_room().await;
                     self.decoders.take(frame).await;
                 }
@@ -549,20 +592,24 @@ impl Reading {
     }
 
     fn note(&mut self, frame: &ReceivedFrame) {
-        let captured = frame.meta.captured;
-        match self.newest.iter_mut().find(|(camera, _)| *camera == frame.camera) {
-            Some((_, newest)) => *newest = captured,
-            None => self.newest.push((frame.camera.clone(), captured)),
+        let last = LastFrame { id: frame.meta.id, captured: Some(frame.meta.captured) };
+        match self.last.iter_mut().find(|(camera, _)| *camera == frame.camera) {
+            Some((_, known)) => *known = last,
+            None => self.last.push((frame.camera.clone(), last)),
         }
     }
 
     /// Dials until the broker is back, or another one is there, or one says something that will not pass.
     async fn redial(&mut self, preferred: Option<usize>) -> Result<EventStream, ClientError> {
         let mut request = self.shared.asked().request.clone();
-        if self.deliver == Deliver::Every {
-            // Every frame: go on where we were. What comes twice is dropped.
-            let from = self.newest.iter().map(|(_, captured)| captured.as_nanos()).min();
-            request.begin_utc_ns = from.or(request.begin_utc_ns);
+        // Go on where we were.
+        request.after = self.last.iter().map(convert::last_frame).collect();
+        if request.resume() == pb::Resume::Fill {
+            // Of cameras that have sent nothing so far, from when we began.
+            request.begin_utc_ns = request.begin_utc_ns.or(Some(self.opened.as_nanos()));
+        } else if self.deliver == Deliver::Every {
+            let captured = self.last.iter().filter_map(|(_, last)| Some(last.captured?.as_nanos()));
+            request.begin_utc_ns = captured.min().or(request.begin_utc_ns);
         }
         let mut preferred = preferred;
         loop {

@@ -156,13 +156,13 @@ impl Driver {
                 }
                 self.subscribers.add(id, pattern.clone(), mailbox, profile);
                 let spec = SubscriptionSpec { cameras: pattern, contract, span, chains };
-                self.broker.handle_subscribe(clock, id, spec);
+                let patience = self.broker.handle_subscribe(clock, id, spec);
                 self.broker.name_subscription(id, &application);
                 // The logs that it reads are in the mailbox before the application looks.
                 while let Some(output) = self.broker.poll_output() {
                     self.perform(output);
                 }
-                if answer.send(connected).is_err() {
+                if answer.send((connected, patience)).is_err() {
                     self.unsubscribe(id);
                 }
             }

@@ -13,7 +13,7 @@ use mez_core::history::PastWish;
 use mez_core::keeping::Keeping;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::store::StoreStatus;
-use mez_core::subscription::Span;
+use mez_core::subscription::{LastFrame, Span};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::request::{Asked, Request};
@@ -50,6 +50,8 @@ pub struct Wish {
     pub span: Span,
     /// What it asks of the past. Default: all of it, as it is held.
     pub past: PastWish,
+    /// The last frames that it has, behind which it goes on. Default: none.
+    pub after: Vec<(CameraName, LastFrame)>,
     /// Which chains it decodes itself: of those, present frames come as they came from their camera. Default: none.
     pub chains: ChainKinds,
     /// Its name, for people. Default: none.
@@ -62,7 +64,7 @@ impl Wish {
     /// The defaults, for a span.
     pub fn new(span: Span) -> Self {
         let (chains, application) = (ChainKinds::NONE, String::new());
-        Self { span, past: PastWish::ALL, chains, application, profile: None }
+        Self { span, past: PastWish::ALL, after: Vec::new(), chains, application, profile: None }
     }
 }
 
@@ -122,12 +124,15 @@ impl EdgeHandle {
         contract: Contract,
         wish: Wish,
     ) -> Result<EdgeSubscription, Stopped> {
-        let Wish { span, past, chains, application, profile } = wish;
+        let Wish { span, past, after, chains, application, profile } = wish;
+        // Of the past there are stills.
+        let chains = if past.fill { ChainKinds::NONE } else { chains };
+        let named = pattern.as_camera().filter(|_| span.begin.is_some());
         let id = SubscriptionId(self.next_subscription.fetch_add(1, Ordering::Relaxed));
         let (mailbox, clock) = (Arc::new(Mailbox::default()), anchor());
         let (answer, connected) = oneshot::channel();
         // A reading of the past is late by its nature.
-        let live = span.begin.is_none();
+        let live = span.begin.is_none() && !past.fill;
         let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
         let keeping = live.then(|| Keeping::new(id, contract.clone(), sized));
         let asked =
@@ -138,7 +143,8 @@ impl EdgeHandle {
         let mut subscription = EdgeSubscription {
             id,
             mailbox,
-            reading: Reading::new(span, past, Some(Arc::clone(&self.places))),
+            reading: Reading::new(span, (past, after), Some(Arc::clone(&self.places))),
+            named,
             clock,
             cameras: HashMap::new(),
             keeping,
@@ -148,8 +154,12 @@ impl EdgeHandle {
             chains_lost: 0,
             requests: self.requests.clone(),
         };
-        let connected = connected.await.map_err(|_| Stopped)?;
-        subscription.waiting = (connected == 0 && span.is_live(clock.wall)).then_some(connected);
+        let (connected, patience) = connected.await.map_err(|_| Stopped)?;
+        if let Some(patience) = patience {
+            subscription.reading.expect_cameras_until(clock.wall_at(patience));
+        }
+        let may_come = span.is_live(clock.wall) || patience.is_some();
+        subscription.waiting = (connected == 0 && may_come).then_some(connected);
         Ok(subscription)
     }
 

@@ -28,6 +28,7 @@ use self::starts::Starts;
 pub use self::starts::{CameraRecord, CameraReset, CameraStart, RESETS_MAX, STARTS_MAX};
 pub use self::subscription::{EdgeSubscription, Served};
 use self::transcode::Decoders;
+use crate::clock::monotonic_now;
 use crate::identity::Credentials;
 pub use crate::link::ListenError;
 use crate::link::{EVENTS_MAX, listen};
@@ -116,6 +117,7 @@ impl EdgeBroker {
         let frame_bytes_max = options.config.frame_bytes_max;
         let mut broker = Broker::new(options.config);
         let starts = Starts::begin(options.state.clone()).map_err(EdgeStartError::Thread)?;
+        broker.handle_started(monotonic_now());
         let asks = requests.downgrade();
         let (replicas, places) = match options.persist {
             Some(persist) => {

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, ReplyError, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::frame::{ChainKinds, FrameId};
-use mez_core::history::{PastAnswer, PastQuery};
+use mez_core::history::{PastAnswer, PastQuery, Unanswered};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::Span;
-use mez_core::units::ClockAnchor;
+use mez_core::units::{ClockAnchor, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use super::reset::{ResetFailure, ResetReport};
@@ -28,7 +28,8 @@ pub(super) struct Asked {
 }
 
 pub(super) enum Request {
-    Subscribe(SubscriptionId, Box<Asked>, Arc<Mailbox>, oneshot::Sender<usize>),
+    /// Answered with how many cameras that match are connected, and until when others may come that are not known yet.
+    Subscribe(SubscriptionId, Box<Asked>, Arc<Mailbox>, oneshot::Sender<(usize, Option<Instant>)>),
     Update(SubscriptionId, Box<Contract>, Option<Arc<HeldProfile>>),
     Unsubscribe(SubscriptionId),
     /// A subscription waits for another chain of a camera.
@@ -44,15 +45,17 @@ pub(super) enum Request {
 pub(crate) struct Cameras(pub(super) mpsc::WeakSender<Request>);
 
 impl Cameras {
-    /// What a camera has; nothing if the broker has stopped.
+    /// What a camera has; no answer if the broker has stopped.
     pub(crate) async fn ask(&self, camera: &CameraName, query: PastQuery) -> PastAnswer {
-        let Some(requests) = self.0.upgrade() else { return PastAnswer::default() };
+        let Some(requests) = self.0.upgrade() else {
+            return PastAnswer::unanswered(Unanswered::TimedOut);
+        };
         let (answer, answered) = oneshot::channel();
         let request = Request::History(Box::new((camera.clone(), query)), answer);
         if requests.send(request).await.is_err() {
-            return PastAnswer::default();
+            return PastAnswer::unanswered(Unanswered::TimedOut);
         }
         drop(requests);
-        answered.await.unwrap_or_default()
+        answered.await.unwrap_or_else(|_| PastAnswer::unanswered(Unanswered::TimedOut))
     }
 }

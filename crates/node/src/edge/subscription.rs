@@ -9,9 +9,9 @@ use mez_core::contract::Contract;
 use mez_core::frame::SkipCounts;
 use mez_core::keeping::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
 use mez_core::name::CameraName;
-use mez_core::subscription::{Delivery, Next, NotHeld};
+use mez_core::subscription::{Delivery, Next, NotHeld, NotHeldReason, Span};
 use mez_core::trace::Trace;
-use mez_core::units::{ClockAnchor, Instant};
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use tokio::sync::mpsc;
 use tracing::debug;
 
@@ -72,6 +72,8 @@ pub struct EdgeSubscription {
     pub(super) id: SubscriptionId,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) reading: Reading,
+    /// The one camera that it asks for the past of, if it is one.
+    pub(super) named: Option<CameraName>,
     /// Taken when the subscription began: what time it is for its beginning and end.
     pub(super) clock: ClockAnchor,
     pub(super) cameras: HashMap<CameraName, Arc<SharedCamera>>,
@@ -187,10 +189,17 @@ impl EdgeSubscription {
                     }
                 }
                 Next::Ended { mut rest } => {
-                    for (camera, skipped, _) in &mut rest {
+                    for (camera, skipped, not_held) in &mut rest {
                         if let Some(keeping) = &mut self.keeping {
-                            skipped.merge(&keeping.rest(camera));
+                            keeping.rest(camera).tell(skipped, not_held);
                         }
+                    }
+                    // One that never came has no log that could tell.
+                    if let (true, Some(camera)) = (rest.is_empty(), self.named.take()) {
+                        let Span { begin, end, .. } = self.reading.span();
+                        let (begin, end) = (begin.unwrap_or(Timestamp::MIN), end.unwrap_or(Timestamp::MAX));
+                        let reason = NotHeldReason::CameraAbsent;
+                        rest.push((camera, SkipCounts::default(), Some(NotHeld { begin, end, reason })));
                     }
                     return Some(Served::Ended { rest });
                 }

@@ -8,7 +8,7 @@ use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{ClockSource, Epoch, FrameId, Quality, Reference, Rung, Sequence, SkipReason};
 use mez_core::history::Reach;
 use mez_core::name::CameraName;
-use mez_core::subscription::{Deliver, Delivery, Span};
+use mez_core::subscription::{Deliver, Delivery, LastFrame, NotHeld, NotHeldReason, Span};
 use mez_core::units::Instant;
 use mez_core::wire::SKIP_RANGES_MAX;
 
@@ -25,6 +25,10 @@ pub(crate) struct Reading {
     edge_run: u64,
     span: Span,
     reach: Reach,
+    /// It asks for what lies between frames of the present as well.
+    fills: bool,
+    /// It goes on behind frames that it has.
+    resumes: bool,
     /// Its application decodes chains itself.
     chains: bool,
     places: BTreeMap<CameraName, Place>,
@@ -40,8 +44,16 @@ struct Place {
 }
 
 impl Reading {
-    pub(crate) fn new(edge_run: u64, span: Span, reach: Reach, chains: bool) -> Self {
-        Self { edge_run, span, reach, chains, places: BTreeMap::new() }
+    pub(crate) fn new(
+        edge_run: u64,
+        span: Span,
+        (reach, fills): (Reach, bool),
+        chains: bool,
+        has: &BTreeMap<CameraName, LastFrame>,
+    ) -> Self {
+        let place = |last: &LastFrame| Place { last: Some(last.id), ..Place::default() };
+        let places = has.iter().map(|(camera, last)| (camera.clone(), place(last))).collect();
+        Self { edge_run, span, reach, fills, resumes: !has.is_empty(), chains, places }
     }
 }
 
@@ -68,9 +80,15 @@ impl Checks {
         let reading = self.readings.get_mut(&subscription)?;
         let (edge_run, span, asks) = (reading.edge_run, reading.span, reading.reach > Reach::Memory);
         let chains = reading.chains;
+        // Frames may come from others than the replica.
+        let past = reading.fills || reading.resumes || span.begin.is_some();
         let place = reading.places.entry(camera.clone()).or_default();
         let run = *place.runs.entry(id.epoch).or_insert(*matching.first()?);
-        let last = place.last.replace(id);
+        // A camera that has lost its counter, at an edge that does not know it, counts from 1 again, and that is told.
+        let anew = |told: &NotHeld| told.reason == NotHeldReason::CameraRestarted;
+        let numbered_anew =
+            reading.resumes && place.runs.len() <= 1 && delivery.not_held.as_ref().is_some_and(anew);
+        let last = place.last.replace(id).filter(|last| *last < id || !numbered_anew);
         self.expect(matching.contains(&run), "bytes", || {
             format!("{id} of {camera} is of another run than the frames of its epoch before")
         });
@@ -99,8 +117,10 @@ impl Checks {
                 });
             }
             None if chains => {}
-            Some(last) if last.epoch == id.epoch => self.check_gap(delivery, edge_run, span, run, last),
-            Some(last) => self.check_gap_over_epochs(delivery, edge_run, span, last),
+            Some(last) if last.epoch == id.epoch => {
+                self.check_gap(delivery, (edge_run, past), span, run, last)
+            }
+            Some(last) => self.check_gap_over_epochs(delivery, (edge_run, past), span, last),
             None => {
                 // It may have passed over whole epochs before it was ready for its first frame.
                 let first = FrameId { epoch: Epoch(0), sequence: Sequence(0) };
@@ -196,7 +216,14 @@ impl Checks {
     }
 
     /// Between two frames of one epoch everything is accounted for, and what was never sent by its reason.
-    fn check_gap(&mut self, delivery: &Delivery, edge_run: u64, span: Span, run: u64, last: FrameId) {
+    fn check_gap(
+        &mut self,
+        delivery: &Delivery,
+        (edge_run, past): (u64, bool),
+        span: Span,
+        run: u64,
+        last: FrameId,
+    ) {
         let (camera, id, skipped) = (&delivery.camera, delivery.record.frame.meta.id, &delivery.skipped);
         let gap = id.sequence.0 - last.sequence.0 - 1;
         self.expect(skipped.total() == gap, "gaps", || {
@@ -208,7 +235,7 @@ impl Checks {
         let (busy, late) = (skipped.of(SkipReason::ApplicationBusy), skipped.of(SkipReason::LateOrLost));
         let ledger_full = known.ledger_full;
         // Evicted records take what they knew of skipped frames with them; a span leaves frames out on purpose.
-        if skipped.of(SkipReason::Evicted) > 0 || span.begin.is_some() {
+        if skipped.of(SkipReason::Evicted) > 0 || past {
             return;
         }
         let passed = if span.deliver == Deliver::Newest { arrived } else { 0 };
@@ -238,18 +265,24 @@ impl Checks {
 
     /// Where an epoch ends, nobody at the edge knows how many of its frames were still to come; but what the
     /// replica had of it is accounted for, and so is the new epoch from its first frame on.
-    fn check_gap_over_epochs(&mut self, delivery: &Delivery, edge_run: u64, span: Span, last: FrameId) {
+    fn check_gap_over_epochs(
+        &mut self,
+        delivery: &Delivery,
+        (edge_run, past): (u64, bool),
+        span: Span,
+        last: FrameId,
+    ) {
         let (camera, id, skipped) = (&delivery.camera, delivery.record.frame.meta.id, &delivery.skipped);
         // `last` itself and what came before it were accounted for already.
         let accounted = id.sequence.0 + self.accounted_for(edge_run, camera, last, id);
         // A frame of the past may have come from the camera; then the replica gives no account of what was before it.
-        let before = if span.begin.is_some() { 0 } else { last.sequence.0 + 1 };
+        let before = if past { 0 } else { last.sequence.0 + 1 };
         let most = accounted.saturating_sub(before);
         // What was evicted around the change of epochs is accounted for as far as it is known.
         let next = FrameId { sequence: Sequence(last.sequence.0 + 1), ..last };
         let passed = self.appended_between(edge_run, camera, next, id).len() as u64;
         let evicted = passed > skipped.of(SkipReason::ApplicationBusy);
-        let exact = !evicted && span.begin.is_none() && span.end.is_none();
+        let exact = !evicted && !past && span.end.is_none();
         let holds = if exact { skipped.total() == most } else { skipped.total() <= most };
         self.expect(holds, "gaps", || {
             format!("{most} frames of {camera} lie between {last} and {id}, but {skipped:?} are stated")

@@ -7,22 +7,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::edge::{SubscriptionId, SubscriptionSpec};
 use mez_core::contract::ContractState;
-use mez_core::frame::{ChainKinds, FrameId};
+use mez_core::frame::{ChainKinds, FrameId, SkipCounts};
 use mez_core::history::PastWish;
 use mez_core::keeping::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
-use mez_core::log::LogReader;
+use mez_core::log::{LogReader, Record};
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::subscription::{Delivery, Next, Span, Subscription};
+use mez_core::subscription::{Delivery, LastFrame, Next, NotHeld, Span, Subscription};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 use super::camera::PROFILE_BYTES;
 use super::deliveries::{Delivered, Deliveries};
 use super::events::Event;
 use super::past::Asked;
-use super::{ApplicationId, ApplicationSpec, Bug, Node, PAST_RUNG, World};
+use super::{ApplicationId, ApplicationSpec, Bug, Node, PAST_RUNG, Resumes, World};
 use crate::check::{Kept, Reading};
 use crate::random::Random;
-use crate::time::{Moment, secs};
+use crate::time::{Moment, ms, secs};
 use crate::trace::What;
 
 /// How long it may take until an application's thread looks at what it is to read.
@@ -61,6 +61,10 @@ pub(super) struct Application {
     pub(super) questions: u64,
     /// Questions for the past that are open.
     pub(super) asked: BTreeMap<u64, Asked>,
+    /// Frames of the edge's disk that come behind what a camera was asked for.
+    pub(super) ahead: BTreeMap<CameraName, Record>,
+    /// The last frame that it has of each camera.
+    has: BTreeMap<CameraName, LastFrame>,
     /// A question for the past was not answered in time or in full, so that there may be holes.
     pub(super) excused: bool,
     /// When it last subscribed.
@@ -74,6 +78,8 @@ pub(super) struct Application {
     /// The frame that it works on.
     held: Option<Delivery>,
     pub(super) ended: bool,
+    /// What it was told at the end.
+    rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
 }
 
 struct Letter {
@@ -91,9 +97,15 @@ impl Application {
         self.spec.edge.0 == edge && self.reading.is_some() && self.pattern.matches(camera)
     }
 
+    /// The last frame of a camera that it had before it subscribed, if it goes on behind that.
+    pub(super) fn had(&self, camera: &CameraName) -> Option<LastFrame> {
+        self.has.get(camera).copied().filter(|_| self.spec.resumes != Resumes::Anew)
+    }
+
     pub(super) fn lose_subscription(&mut self) {
         self.reading = None;
         self.asked.clear();
+        self.ahead.clear();
         self.excused = false;
         self.keeping = None;
         self.letters.clear();
@@ -124,6 +136,8 @@ impl World {
             past_until: self.now,
             questions: 0,
             asked: BTreeMap::new(),
+            ahead: BTreeMap::new(),
+            has: BTreeMap::new(),
             excused: false,
             subscribed: self.now,
             letters: Vec::new(),
@@ -131,6 +145,7 @@ impl World {
             frames: 0,
             held: None,
             ended: false,
+            rest: Vec::new(),
         });
         self.subscribe(index);
         self.settle();
@@ -159,6 +174,11 @@ impl World {
         self.applications[application.0].ended
     }
 
+    /// What an application was told at the end of its subscription, of each camera.
+    pub fn rest(&self, application: ApplicationId) -> &[(CameraName, SkipCounts, Option<NotHeld>)] {
+        &self.applications[application.0].rest
+    }
+
     pub(super) fn subscribe(&mut self, index: usize) {
         self.unsubscribe(index);
         let application = &mut self.applications[index];
@@ -174,7 +194,10 @@ impl World {
         let (pattern, contract) = (application.pattern.clone(), application.spec.contract.clone());
         let (begin, end, deliver) =
             (application.spec.begin_before, application.spec.end_after_ms, application.spec.deliver);
-        let chains = if application.spec.chains && begin.is_none() {
+        let resumes = application.spec.resumes;
+        let fill = resumes == Resumes::Filling;
+        let has = if resumes == Resumes::Anew { BTreeMap::new() } else { application.has.clone() };
+        let chains = if application.spec.chains && begin.is_none() && !fill {
             ChainKinds { h264: true, tiles: true }
         } else {
             ChainKinds::NONE
@@ -192,18 +215,24 @@ impl World {
             let span = Span { begin: begin.map(|before| wall - before), end, deliver };
             let clock = ClockAnchor { wall, monotonic: now };
             let spec = SubscriptionSpec { cameras: pattern, contract, span, chains };
-            process.broker.handle_subscribe(clock, id, spec);
-            (span, process.run)
+            let patience = process.broker.handle_subscribe(clock, id, spec);
+            (span, process.run, patience.map(|until| (clock.wall_at(until), until)))
         });
-        let Some((span, edge_run)) = span else { return };
+        let Some((span, edge_run, patience)) = span else { return };
         let reach = self.applications[index].spec.reach;
-        self.checks.subscribed(id, Reading::new(edge_run, span, reach, !chains.is_none()));
+        self.checks.subscribed(id, Reading::new(edge_run, span, (reach, fill), !chains.is_none(), &has));
         let application = &mut self.applications[index];
         let quality = application.spec.reduced.then(|| PAST_RUNG.parse().expect("it is a rung"));
-        application.reading = Some((id, Subscription::wishing(span, PastWish { reach, quality })));
+        let mut reading = Subscription::wishing(span, PastWish { reach, quality, fill });
+        if let Some((until, at)) = patience {
+            reading.expect_cameras_until(until);
+            let at = self.edges[edge].clock.moment_of(at) + ms(1);
+            self.events.push(at, Event::Look { application: index, subscription: id });
+        }
+        application.reading = Some((id, reading.resuming_after(has.into_iter().collect())));
         application.subscribed = self.now;
         application.subscriptions += 1;
-        if span.begin.is_none() {
+        if span.begin.is_none() && !fill {
             let shared = profile.clone().map(Arc::new);
             application.keeping = Some(Keeping::new(id, asked.clone(), shared));
             if !asked.asks_nothing() {
@@ -298,14 +327,18 @@ impl World {
                     self.tell_contract(index);
                     return self.ask_past(index);
                 }
-                Next::Ended { .. } => {
-                    self.watch_end(index);
+                Next::Ended { rest } => {
+                    self.watch_end(index, &rest);
+                    self.applications[index].rest = rest;
                     self.applications[index].ended = true;
                     self.trace.record(self.now, What::Ended { application: index });
                     return self.unsubscribe(index);
                 }
                 Next::Frame(delivery) => delivery,
             };
+            if self.bug == Some(Bug::HolesUntold) {
+                delivery.not_held = None;
+            }
             if self.bug == Some(Bug::Miscounted) && application.frames % 20 == 19 {
                 delivery.skipped.add(mez_core::frame::SkipReason::LinkBusy, 1);
             }
@@ -350,6 +383,9 @@ impl World {
         }
         let meta = &delivery.record.frame.meta;
         let frame = meta.id;
+        let had = application
+            .has
+            .insert(delivery.camera.clone(), LastFrame { id: frame, captured: Some(meta.captured) });
         if let (Some(verdict), Some(published)) = (&verdict, published) {
             self.checks.judged(
                 id,
@@ -381,7 +417,8 @@ impl World {
         let frames = application.frames;
         self.events.push(done, Event::Ready { application: index, frames });
         self.watch_age(index);
-        self.watch_holes(index);
+        self.watch_holes(index, had);
+        self.watch_told(index, had);
         self.tell_contract(index);
         // Another camera may lack something meanwhile.
         self.ask_past(index);

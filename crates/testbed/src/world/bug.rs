@@ -37,6 +37,10 @@ pub enum Bug {
     PastMixedUp,
     /// A frame of the past counts as sent as soon as it is begun, so that the link never rests from the past.
     PastHurries,
+    /// A camera that is not there is taken for one that holds nothing.
+    AbsenceTakenForNothing,
+    /// Applications are not told of stretches that nobody holds.
+    HolesUntold,
     /// Every third question for the past is answered with nothing, and nobody was asked.
     PastNotAsked,
     /// A camera's codec is not told which frames were lost.

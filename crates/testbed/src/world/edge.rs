@@ -113,6 +113,7 @@ impl World {
             door: Door::new(self.bug),
         });
         self.take_up_poison(index);
+        self.with_edge(index, |process, now| process.broker.handle_started(now));
         self.take_up_logs(index, run);
         for link in self.links_of(index) {
             self.links[link].link.edge_listens();

@@ -53,7 +53,7 @@ pub use self::fault::{Action, Counter, Host};
 use self::medium::MediumNode;
 pub use self::spec::{
     ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, EdgeId, EdgeSpec, MediumId,
-    MediumSpec, PAST_RUNG,
+    MediumSpec, PAST_RUNG, Resumes,
 };
 pub use self::storage::DiskSpec;
 use self::watch::WATCH_INTERVAL;

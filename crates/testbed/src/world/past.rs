@@ -1,6 +1,6 @@
 //! Readings of the past: applications' questions to the camera's log, and the frames that answer them.
 //!
-//! Edges of a world keep nothing on disk, so what their memory lacks is asked for at the camera, as `mez-node` does it.
+//! What an edge's memory lacks is looked for on its disk, if it keeps one, and asked for at the camera, as `mez-node` does it.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::camera::{Transform, Transformed};
 use mez_core::broker::edge::SubscriptionId;
-use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId};
-use mez_core::history::{PastAnswer, PastQuery, Reach};
+use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, SkipCounts};
+use mez_core::history::{PastAnswer, PastQuery, Reach, Unanswered};
 use mez_core::name::CameraName;
-use mez_core::subscription::Deliver;
+use mez_core::subscription::{Deliver, LastFrame, NotHeld, NotHeldReason};
 use mez_core::units::Timestamp;
 use mez_core::wire::FrameHeader;
 
 use super::events::Event;
 use super::watch::RESUME_MAX;
-use super::{Bug, Node, World};
+use super::{Bug, Node, Resumes, World};
 use crate::link::past_stream;
 use crate::payload::{received, reduced};
 use crate::time::ms;
@@ -32,6 +32,8 @@ const ANSWER_TIME_MAX: Duration = ms(5);
 pub(super) struct Asked {
     pub(super) subscription: SubscriptionId,
     pub(super) camera: CameraName,
+    /// What the edge's disk had.
+    on_disk: PastAnswer,
 }
 
 impl World {
@@ -45,19 +47,27 @@ impl World {
             let Some((id, reading)) = &mut application.reading else { return };
             let Some((camera, query)) = reading.poll_past() else { return };
             let id = *id;
-            let follows = query.after.is_some_and(|after| Some(after.next()) == query.before);
             application.questions += 1;
             let lost = self.bug == Some(Bug::PastNotAsked) && application.questions % 3 == 2;
-            if follows || lost || query.reach < Reach::Camera {
-                reading.handle_past(&camera, PastAnswer::default());
+            let ahead = application.ahead.remove(&camera).filter(|record| query.admits(&record.frame.meta));
+            let on_disk = match ahead {
+                Some(record) => PastAnswer { record: Some(record), ..PastAnswer::default() },
+                None => {
+                    let kept = self.edges[edge].kept.get_mut(&camera);
+                    kept.map(|kept| kept.find(&query)).unwrap_or_default()
+                }
+            };
+            let Some(asks) = on_disk.left_to_ask(&query).filter(|_| !lost) else {
+                let answer = if lost { PastAnswer::default() } else { on_disk };
+                reading.handle_past(&camera, answer);
                 self.touch(Node::Application(index));
                 continue;
-            }
+            };
             let request =
-                self.with_edge(edge, |process, now| process.broker.handle_history_query(now, &camera, query));
+                self.with_edge(edge, |process, now| process.broker.handle_history_query(now, &camera, asks));
             let Some(request) = request else { return };
             self.trace.record(self.now, What::Asked { application: index, request });
-            self.applications[index].asked.insert(request, Asked { subscription: id, camera });
+            self.applications[index].asked.insert(request, Asked { subscription: id, camera, on_disk });
         }
     }
 
@@ -81,9 +91,16 @@ impl World {
         if *id != asked.subscription {
             return;
         }
-        if answer.broken {
-            application.excused = true;
+        match self.bug {
+            // As if the camera had said that it holds nothing there.
+            Some(Bug::AbsenceTakenForNothing) if answer.unanswered.is_some() => {
+                answer = PastAnswer { camera_holds_from: Some(Timestamp::MIN), ..PastAnswer::default() };
+            }
+            _ => application.excused |= answer.unanswered == Some(Unanswered::TimedOut),
         }
+        let (mut answer, ahead) = asked.on_disk.with_camera(answer);
+        application.excused |= answer.broken;
+        application.ahead.extend(ahead.map(|record| (asked.camera.clone(), record)));
         if let Some(record) = answer.record.as_mut().filter(|_| self.bug == Some(Bug::PastMixedUp)) {
             record.frame.payload = Bytes::from_static(b"another frame");
         }
@@ -104,15 +121,18 @@ impl World {
 
     /// A frame that the camera still holds was passed over by a reading that asks the camera, before the frame that it just gave:
     /// that is a hole that nobody had to make.
-    pub(super) fn watch_holes(&mut self, index: usize) {
-        let Some((got, last)) = self.applications[index].deliveries.last() else { return };
+    pub(super) fn watch_holes(&mut self, index: usize, had: Option<LastFrame>) {
+        let application = &self.applications[index];
+        let Some((got, before)) = application.deliveries.last() else { return };
+        let had = had.filter(|_| application.spec.resumes != Resumes::Anew);
+        let last = before.or(had.map(|had| had.id));
         let (next, camera) = (got.frame, got.camera.clone());
         let camera = self.cameras.iter().position(|known| known.name == camera);
         camera.into_iter().for_each(|camera| self.expect_no_hole(index, camera, last, Some(next)));
     }
 
-    /// The same for all that would have come after the last frame that a reading gave before its end.
-    pub(super) fn watch_end(&mut self, index: usize) {
+    /// The same for all that would have come after the last frame that a reading gave before its end; `rest` is what was told then.
+    pub(super) fn watch_end(&mut self, index: usize, rest: &[(CameraName, SkipCounts, Option<NotHeld>)]) {
         let application = &self.applications[index];
         let edge = application.spec.edge.0;
         let cameras = self.cameras.iter().map(|camera| &camera.name);
@@ -121,7 +141,105 @@ impl World {
         for name in names {
             let given = self.applications[index].deliveries.newest(&name, this);
             let camera = self.cameras.iter().position(|known| known.name == name);
-            camera.into_iter().for_each(|camera| self.expect_no_hole(index, camera, given, None));
+            let given_or_had = given.or(self.applications[index].had(&name).map(|had| had.id));
+            if let Some(camera) = camera {
+                self.expect_no_hole(index, camera, given_or_had, None);
+                // Of a camera that did not come while it lasted, nothing is said.
+                if let Some((.., told)) = rest.iter().find(|(camera, ..)| *camera == name) {
+                    self.expect_told(index, camera, given_or_had, None, *told);
+                }
+            }
+        }
+    }
+
+    /// What lies between the frame that an application had before and the one that it just got was delivered, is counted, or is told;
+    /// one that fills was given all that the camera holds of it.
+    pub(super) fn watch_told(&mut self, index: usize, had: Option<LastFrame>) {
+        let application = &self.applications[index];
+        let Some((got, before)) = application.deliveries.last() else { return };
+        let resumes = application.spec.resumes != Resumes::Anew;
+        let last = before.or(had.filter(|_| resumes).map(|had| had.id));
+        let (next, not_held, name) = (got.frame, got.not_held, got.camera.clone());
+        let camera = self.cameras.iter().position(|known| known.name == name);
+        camera.into_iter().for_each(|camera| self.expect_told(index, camera, last, Some(next), not_held));
+    }
+
+    fn expect_told(
+        &mut self,
+        index: usize,
+        camera: usize,
+        last: Option<FrameId>,
+        next: Option<FrameId>,
+        not_held: Option<NotHeld>,
+    ) {
+        let (application, host) = (&self.applications[index], &self.cameras[camera]);
+        let Some((_, reading)) = &application.reading else { return };
+        let (span, name) = (reading.span(), host.name.clone());
+        let fills = application.spec.resumes == Resumes::Filling;
+        if host.is_doubtful() || next.is_some_and(|next| last.is_some_and(|last| next <= last)) {
+            return;
+        }
+        if let (Some(last), Some(next)) = (last, next)
+            && last.epoch < next.epoch
+        {
+            let newest = self.checks.last_published(&name, last.epoch);
+            let told = not_held.is_some_and(|told| newest.is_none_or(|newest| told.begin <= newest));
+            self.checks.expect(told, "untold", || {
+                format!(
+                    "application {index} got {next:?} of camera {camera} after {last:?}, and of the end of that epoch, {newest:?}, \
+                     was told {not_held:?}"
+                )
+            });
+        }
+        // Counts tell the others.
+        let counted = !fills && last.is_some() && next.is_some();
+        let asks = fills || span.begin.is_some() && span.deliver == Deliver::Every;
+        let began = span.begin.is_some() || last.is_some();
+        if counted || !asks || !began || application.spec.reach < Reach::Camera {
+            return;
+        }
+        let frame_bytes_max = self.edges[application.spec.edge.0].spec.frame_bytes_max as usize;
+        let since = application.subscribed;
+        let begin = span.begin.filter(|_| last.is_none()).unwrap_or(Timestamp::MIN);
+        let (end, reach) = (span.end.unwrap_or(Timestamp::MAX), Reach::Memory);
+        let mut query =
+            PastQuery { after: last, before: next, begin, end, newest: false, reach, quality: None };
+        let mut untold = Vec::new();
+        while let Some(passed) = host.process.as_ref().and_then(|process| process.past(&query)) {
+            let meta = &passed.frame.meta;
+            query.after = Some(meta.id);
+            if passed.frame.payload.len() <= frame_bytes_max {
+                untold.push((meta.id, meta.captured, "the camera holds it"));
+            }
+        }
+        // All that an edge has ever seen, before the first frame; later ones are counted.
+        if last.is_none() && next.is_some() {
+            let seen = self.checks.seen(&name, &query);
+            untold.extend(seen.into_iter().map(|(id, captured)| (id, captured, "an edge has seen it")));
+        }
+        for (id, captured, why) in untold {
+            // A frame that was published while the end came may be on its way.
+            let published = self.checks.published_at(&name, id);
+            if next.is_none() && published.is_none_or(|published| published + ms(100) >= since) {
+                continue;
+            }
+            // Of a start whose clock was set back nothing lies before the frame in time.
+            let covers =
+                |told: &NotHeld| told.begin <= captured && (captured < told.end || told.end <= told.begin);
+            let heard = |told: &NotHeld| {
+                use NotHeldReason::{Busy, CameraAbsent, NotAnswered};
+                !fills || matches!(told.reason, CameraAbsent | NotAnswered | Busy)
+            };
+            let is_told = not_held.as_ref().is_some_and(|told| covers(told) && heard(told));
+            let next_at = next.filter(|next| next.epoch != id.epoch);
+            let next_at = next_at.and_then(|next| self.checks.captured_at(&name, next));
+            let set_back = next_at.is_some_and(|next_at| next_at <= captured);
+            self.checks.expect(is_told || set_back, if fills { "filled" } else { "untold" }, || {
+                format!(
+                    "application {index} got {next:?} of camera {camera} after {last:?}, and nothing of {id}, captured {captured}: \
+                     {why}; it was told {not_held:?}"
+                )
+            });
         }
     }
 

@@ -18,6 +18,11 @@ use crate::time::{HostClock, ms};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EdgeId(pub(crate) usize);
 
+impl EdgeId {
+    /// The one that every world has.
+    pub const FIRST: Self = Self(0);
+}
+
 /// Names a camera host of a world, with its process and its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CameraId(pub(crate) usize);
@@ -187,6 +192,17 @@ impl CameraSpec {
 /// The rung at which applications want frames of the past, if at any.
 pub const PAST_RUNG: &str = "jpeg/w32/q50/420";
 
+/// How an application goes on when it subscribes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resumes {
+    /// As one that never had a frame.
+    Anew,
+    /// Behind the last frame that it has of each camera; what it lacks is counted.
+    Behind,
+    /// The same, and what it lacks is fetched.
+    Filling,
+}
+
 /// An application, at an edge.
 #[derive(Clone, Debug)]
 pub struct ApplicationSpec {
@@ -211,6 +227,8 @@ pub struct ApplicationSpec {
     pub chains: bool,
     /// How long it works on a frame. Default 1 ms.
     pub consumes: Duration,
+    /// What it does about frames that it did not get when they were new. Default: it begins anew with every subscription.
+    pub resumes: Resumes,
     /// Whether it replies to each frame when it has done with it. Default no.
     pub replies: bool,
 }
@@ -229,8 +247,14 @@ impl ApplicationSpec {
             reduced: false,
             chains: false,
             consumes: ms(1),
+            resumes: Resumes::Anew,
             replies: false,
         }
+    }
+
+    /// All frames of `cameras`, behind the last one that it has of each, whoever was killed meanwhile.
+    pub fn filling(cameras: &str) -> Self {
+        Self { reach: Reach::Camera, resumes: Resumes::Filling, ..Self::every(cameras) }
     }
 
     /// Every frame of `cameras` that crosses from now on.

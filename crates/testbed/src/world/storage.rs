@@ -233,7 +233,7 @@ impl KeptLog {
     }
 
     /// What it has of the past.
-    fn find(&mut self, query: &PastQuery) -> PastAnswer {
+    pub(super) fn find(&mut self, query: &PastQuery) -> PastAnswer {
         let Self { state, reader, .. } = self;
         let State::Written(writer) = state else { return PastAnswer::default() };
         let broken = PastAnswer { broken: true, ..PastAnswer::default() };
@@ -250,12 +250,12 @@ pub(super) fn past_of(memory: &LogReader, kept: Option<&mut KeptLog>, query: Pas
         oldest.captured < query.begin || query.after.is_some_and(|after| oldest.id <= after.next())
     });
     let Some(kept) = kept.filter(|_| !reaches && (!query.newest || in_memory.is_none())) else {
-        return PastAnswer { record: in_memory, broken: false, held_from };
+        return PastAnswer { record: in_memory, held_from, ..PastAnswer::default() };
     };
     let before = in_memory.as_ref().map(|record| record.frame.meta.id).or(query.before);
     let on_disk = kept.find(&PastQuery { before, ..query });
     let held_from = held_from.into_iter().chain(on_disk.held_from).min();
-    PastAnswer { record: on_disk.record.or(in_memory), broken: on_disk.broken, held_from }
+    PastAnswer { record: on_disk.record.or(in_memory), held_from, ..on_disk }
 }
 
 impl World {

@@ -247,8 +247,9 @@ impl CameraBroker {
             lost = end.is_none();
         }
         let setting = request.rung.setting().ok().filter(Setting::stands_alone);
+        // What the request goes on from is forgotten: that is not to say that nothing comes behind it.
         let refused = if lost {
-            Some(HistoryCode::None)
+            Some(HistoryCode::Busy)
         } else if setting.is_none() {
             Some(HistoryCode::Rung)
         } else if self.history.asked.len() >= HISTORY_REQUESTS_MAX {

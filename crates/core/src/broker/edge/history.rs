@@ -2,31 +2,37 @@
 //!
 //! A reading puts one question at a time: which frame comes next? The first makes a *fetch*, which asks the camera for a few frames that
 //! follow each other; the next ones find their answers on the way already. A fetch asks for more of them the longer it is used.
+//!
+//! A question to a camera that is not connected waits for it (`waiting.rs`). What no camera has answered is never passed off as an answer
+//! ([`Unanswered`]).
 
 mod fetch;
+mod waiting;
 
 use bytes::Bytes;
 
 pub(super) use self::fetch::Fetch;
 pub use self::fetch::HISTORY_TIME_MAX;
 use self::fetch::{Found, Slot};
+pub use self::waiting::CAMERA_RETURN_MAX;
+pub(super) use self::waiting::Waiting;
 use super::{EdgeBroker, EdgeOutput, FrameRefused};
 use crate::broker::LinkId;
 use crate::frame::{Frame, Quality};
-use crate::history::{PastAnswer, PastQuery};
+use crate::history::{PastAnswer, PastQuery, Unanswered};
 use crate::log::Record;
 use crate::name::CameraName;
-use crate::units::Instant;
-use crate::wire::{FrameHeader, HistoryEnd, HistoryRequest, Message};
+use crate::units::{Instant, Timestamp};
+use crate::wire::{FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message};
 
-/// Fetches that may be open at one camera; one more is answered as if the camera held nothing.
+/// Fetches that may be open at one camera, and questions that may wait for it; one more is answered with [`Unanswered::Busy`].
 pub const HISTORY_QUESTIONS_MAX: usize = 16;
 /// Each fetch has two to the power of this many numbers for its frames.
 const NUMBERS_BITS: u32 = 32;
 
 impl EdgeBroker {
     /// A reading lacks a frame that its camera may have. The answer comes as [`EdgeOutput::History`] with the number that
-    /// this returns: at once if the frame has been fetched before, or if the camera is not connected.
+    /// this returns: at once if the frame has been fetched before, or if the camera is not connected and is not expected to be soon.
     pub fn handle_history_query(&mut self, now: Instant, camera: &CameraName, query: PastQuery) -> u64 {
         self.last_question += 1;
         let question = self.last_question;
@@ -70,6 +76,7 @@ impl EdgeBroker {
         {
             self.withdraw(&fetch);
         }
+        self.waiting.remove(&question);
     }
 
     /// Tells a camera that nobody wants the rest of what it was asked for.
@@ -112,7 +119,7 @@ impl EdgeBroker {
         match refused {
             Some(refused) => {
                 // A camera that answers what was not asked is asked no further.
-                fetch.end = Some((number, None));
+                fetch.end = Some((number, Err(Unanswered::TimedOut)));
                 fetch.numbers.retain(|of| *of <= number);
                 self.serve_fetch(now, first);
                 Err(refused)
@@ -161,7 +168,12 @@ impl EdgeBroker {
     pub(super) fn history_end(&mut self, now: Instant, link: LinkId, end: HistoryEnd) {
         let Some(first) = self.fetch_of(link, end.request) else { return };
         if let Some(fetch) = self.fetches.get_mut(&first) {
-            fetch.end = Some((end.request, end.held_from));
+            let ended = match end.code {
+                HistoryCode::None | HistoryCode::TooLarge => Ok(end.held_from.unwrap_or(Timestamp::MAX)),
+                HistoryCode::Rung => Err(Unanswered::Unable),
+                HistoryCode::Busy => Err(Unanswered::Busy),
+            };
+            fetch.end = Some((end.request, ended));
             fetch.numbers.retain(|number| *number <= end.request);
         }
         self.serve_fetch(now, first);
@@ -179,16 +191,26 @@ impl EdgeBroker {
                 .collect();
             let fetches = asked.into_iter().filter_map(|first| self.fetches.remove(&first));
             let waiters: Vec<u64> = fetches.filter_map(|fetch| Some(fetch.waiter?.0)).collect();
-            waiters.into_iter().for_each(|question| self.answer_question(question, PastAnswer::default()));
+            let unable = || PastAnswer::unanswered(Unanswered::Unable);
+            waiters.into_iter().for_each(|question| self.answer_question(question, unable()));
         }
     }
 
+    /// A connection is gone. What was asked on it is asked again on the camera's next one.
     pub(super) fn forget_history(&mut self, link: LinkId) {
-        self.give_up_fetches(|fetch| fetch.link == link);
+        for fetch in self.give_up_fetches(|fetch| fetch.link == link) {
+            if let Some((question, query)) = fetch.waiter {
+                self.wait_for_camera(question, &fetch.camera, query);
+            }
+        }
     }
 
     pub(super) fn expire_history(&mut self, now: Instant) {
-        self.give_up_fetches(|fetch| now >= fetch.due);
+        for fetch in self.give_up_fetches(|fetch| now >= fetch.due) {
+            if let Some((question, _)) = fetch.waiter {
+                self.answer_question(question, PastAnswer::unanswered(Unanswered::TimedOut));
+            }
+        }
     }
 
     fn fetch_of(&self, link: LinkId, number: u64) -> Option<u64> {
@@ -201,20 +223,23 @@ impl EdgeBroker {
     fn begin_fetch(&mut self, now: Instant, question: u64, camera: &CameraName, asked: PastQuery) {
         let query = self.extent(camera, asked);
         let link = self.cameras.get(camera).and_then(|known| known.link.filter(|_| !known.silent));
+        let Some((link, known)) = link.and_then(|link| Some((link, self.links.get(&link)?))) else {
+            if now < self.expected_until(camera) {
+                return self.wait_for_camera(question, camera, asked);
+            }
+            return self.answer_question(question, PastAnswer::unanswered(Unanswered::CameraAbsent));
+        };
         // Before a camera has said what it can do it is asked, and this may be in vain.
-        let answers = |link: &LinkId| {
-            self.links.get(link).is_some_and(|link| link.abilities.is_none_or(|abilities| abilities.past))
-        };
-        let Some(link) = link.filter(answers) else {
-            return self.answer_question(question, PastAnswer::default());
-        };
+        if known.abilities.is_some_and(|abilities| !abilities.past) {
+            return self.answer_question(question, PastAnswer::unanswered(Unanswered::Unable));
+        }
         let open = self.fetches.iter().filter(|(_, fetch)| fetch.camera == *camera);
         if open.clone().count() >= HISTORY_QUESTIONS_MAX {
             // One that nobody waits for makes room.
             let idle = open.filter(|(_, fetch)| fetch.waiter.is_none()).min_by_key(|(_, fetch)| fetch.due);
             match idle.map(|(first, _)| *first) {
                 Some(idle) => drop(self.fetches.remove(&idle)),
-                None => return self.answer_question(question, PastAnswer::default()),
+                None => return self.answer_question(question, PastAnswer::unanswered(Unanswered::Busy)),
             }
         }
         self.last_fetch += 1;
@@ -274,12 +299,8 @@ impl EdgeBroker {
         }
     }
 
-    fn give_up_fetches(&mut self, which: impl Fn(&Fetch) -> bool) {
-        let given_up: Vec<Fetch> =
-            self.fetches.extract_if(.., |_, fetch| which(fetch)).map(|(_, fetch)| fetch).collect();
-        for (question, _) in given_up.into_iter().filter_map(|fetch| fetch.waiter) {
-            self.answer_question(question, PastAnswer { broken: true, ..PastAnswer::default() });
-        }
+    fn give_up_fetches(&mut self, which: impl Fn(&Fetch) -> bool) -> Vec<Fetch> {
+        self.fetches.extract_if(.., |_, fetch| which(fetch)).map(|(_, fetch)| fetch).collect()
     }
 
     fn answer_question(&mut self, request: u64, answer: PastAnswer) {

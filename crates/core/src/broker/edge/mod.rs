@@ -30,7 +30,8 @@ use bytes::Bytes;
 pub use self::decoding::{DECODING_BYTES_MAX, DECODING_FRAMES_MAX, Decoded, REFRESH_INTERVAL};
 pub use self::frames::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX, HELD_MAX};
 use self::history::Fetch;
-pub use self::history::{HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
+use self::history::Waiting;
+pub use self::history::{CAMERA_RETURN_MAX, HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
 use self::sessions::{Camera, HELLO_TIME_MAX, Link};
 pub use self::shares::ChannelShare;
 use self::shares::Shares;
@@ -73,9 +74,18 @@ struct SubscriptionEntry {
     updated: Instant,
     /// When nothing that is published can be wanted any more.
     ends: Option<Instant>,
+    /// It wants what is published from now on, and not only to be told of cameras whose past it reads.
+    is_live: bool,
+    /// Until when it is to be told of those also after its end.
+    patience: Option<Instant>,
 }
 
 impl SubscriptionEntry {
+    /// Whether it asks something of a camera's present.
+    fn wants(&self, camera: &CameraName) -> bool {
+        self.is_live && self.pattern.matches(camera)
+    }
+
     /// When a change that waits takes effect.
     fn update_due(&self) -> Option<Instant> {
         self.pending.as_ref().map(|_| self.updated + UPDATE_INTERVAL)
@@ -89,8 +99,12 @@ pub struct EdgeBroker {
     cameras: BTreeMap<CameraName, Camera>,
     subscriptions: BTreeMap<SubscriptionId, SubscriptionEntry>,
     outputs: VecDeque<EdgeOutput>,
+    /// When it began to listen to cameras.
+    started: Option<Instant>,
     /// Questions for the past that cameras have not answered yet.
     fetches: BTreeMap<u64, Fetch>,
+    /// Questions to cameras that are not connected and may come.
+    waiting: BTreeMap<u64, Waiting>,
     last_question: u64,
     last_fetch: u64,
     fetched: FetchedFrames,
@@ -105,7 +119,9 @@ impl EdgeBroker {
     pub fn new(config: EdgeConfig) -> Self {
         Self {
             fetched: FetchedFrames::new(config.history_bytes_max),
+            started: None,
             fetches: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             last_question: 0,
             last_fetch: 0,
             shares: Shares::new(config.channels.clone()),
@@ -117,6 +133,12 @@ impl EdgeBroker {
             profiles: BTreeMap::new(),
             claims: Claims::default(),
         }
+    }
+
+    /// It listens to cameras from now on: those that knew it before are on their way, and questions to them wait for
+    /// [`CAMERA_RETURN_MAX`]. Without this, no camera is waited for that was not here before.
+    pub fn handle_started(&mut self, now: Instant) {
+        self.started = Some(now);
     }
 
     // ---- getters ------------------------------------------------------------------------------------------
@@ -213,7 +235,14 @@ impl EdgeBroker {
     /// An application subscribes. Cameras that match come as [`EdgeOutput::Attach`], now and later. `clock` is the wall
     /// clock and the monotonic clock of this moment: when the span ends is settled here, and setting the wall clock
     /// later moves it no more.
-    pub fn handle_subscribe(&mut self, clock: ClockAnchor, id: SubscriptionId, asked: SubscriptionSpec) {
+    ///
+    /// Returns until when cameras may come that are not known yet and whose past it wants: until then it is not over.
+    pub fn handle_subscribe(
+        &mut self,
+        clock: ClockAnchor,
+        id: SubscriptionId,
+        asked: SubscriptionSpec,
+    ) -> Option<Instant> {
         let SubscriptionSpec { cameras: pattern, contract, span, chains } = asked;
         let chains = if span.begin.is_none() { chains } else { ChainKinds::NONE };
         let matching: Vec<CameraName> =
@@ -224,17 +253,31 @@ impl EdgeBroker {
             self.outputs.push_back(EdgeOutput::Attach { subscription: id, camera, log });
             self.attach_chains(id, name, chains);
         }
-        if span.is_live(clock.wall) {
-            let ends = span.ends_at(&clock);
+        let is_whole = pattern.as_camera().is_some_and(|camera| matching.contains(&camera));
+        let expected = self.started.map(|started| started + CAMERA_RETURN_MAX);
+        let patience = expected.filter(|until| span.begin.is_some() && !is_whole && clock.monotonic < *until);
+        let is_live = span.is_live(clock.wall);
+        if is_live || patience.is_some() {
+            let ends = if is_live { span.ends_at(&clock) } else { patience };
             let (application, updated) = (String::new(), Instant::ZERO);
-            let entry =
-                SubscriptionEntry { pattern, contract, chains, application, pending: None, updated, ends };
+            let entry = SubscriptionEntry {
+                pattern,
+                contract,
+                chains,
+                application,
+                pending: None,
+                updated,
+                ends,
+                is_live,
+                patience,
+            };
             self.subscriptions.insert(id, entry);
             self.update_all_demands();
             if !chains.is_none() {
                 matching.iter().for_each(|name| self.join_chains(clock.monotonic, name));
             }
         }
+        patience
     }
 
     /// A subscription is over.
@@ -302,11 +345,19 @@ impl EdgeBroker {
         self.take_held(now);
         self.ask_to_join_all(now);
         self.expire_history(now);
+        self.put_waiting(now);
         self.update_contracts(now);
         self.share_channels(now);
-        let before = self.subscriptions.len();
-        self.subscriptions.retain(|_, subscription| subscription.ends.is_none_or(|ends| now < ends));
-        if self.subscriptions.len() != before {
+        let mut ended = false;
+        self.subscriptions.retain(|_, subscription| {
+            if subscription.ends.is_none_or(|ends| now < ends) {
+                return true;
+            }
+            ended = true;
+            (subscription.ends, subscription.is_live) = (subscription.patience, false);
+            subscription.ends.is_some_and(|ends| now < ends)
+        });
+        if ended {
             self.update_all_demands();
         }
     }
@@ -324,6 +375,7 @@ impl EdgeBroker {
             .map(|link| if link.session.is_some() { link.ping_due } else { link.opened + HELLO_TIME_MAX });
         let links = links.chain(self.links.values().filter_map(|link| link.held_until));
         let links = links.chain(self.fetches.values().map(|fetch| fetch.due));
+        let links = links.chain(self.waiting_due());
         let links = links.chain(self.cameras.values().filter_map(Camera::join_due));
         let subscriptions = self.subscriptions.values();
         let updates = subscriptions.clone().filter_map(SubscriptionEntry::update_due);
@@ -346,7 +398,7 @@ impl EdgeBroker {
         let mut contracts: Vec<Contract> = self
             .subscriptions
             .values()
-            .filter(|subscription| subscription.pattern.matches(name))
+            .filter(|subscription| subscription.wants(name))
             .map(|subscription| subscription.contract.clone())
             .collect();
         contracts.sort_by_key(|contract| std::cmp::Reverse(contract.priority));

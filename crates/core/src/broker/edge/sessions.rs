@@ -78,6 +78,8 @@ pub(super) struct Camera {
     pub(super) link: Option<LinkId>,
     /// Whether the link was heard of lately.
     pub(super) silent: bool,
+    /// When the last connection was heard of last, once it is over.
+    pub(super) gone: Option<Instant>,
     pub(super) identity: String,
     /// The highest epoch that was taken in, and the anchor of the start that it belongs to: no two starts take theirs
     /// at the same moment, so the anchor tells them apart where the epoch does not.
@@ -173,6 +175,7 @@ impl EdgeBroker {
         self.outputs.push_back(EdgeOutput::Started { camera, link: id, epoch, anchor });
         self.outputs.push_back(EdgeOutput::CameraChanged { camera: name.clone(), up: true, reason: None });
         self.update_demand(&name);
+        self.put_waiting(now);
     }
 
     /// Why a start with this epoch is not taken in, if it cannot have it.
@@ -312,6 +315,7 @@ impl EdgeBroker {
             chains: None,
             link: None,
             silent: false,
+            gone: None,
             identity: identity.into(),
             newest_start: start,
             demand: Demand::default(),
@@ -342,12 +346,13 @@ impl EdgeBroker {
     pub(super) fn forget(&mut self, id: LinkId, reason: &str) {
         let cancelled = self.take_last(id);
         let Some(link) = self.links.remove(&id) else { return };
-        self.forget_history(id);
+        let heard = link.heard;
         let Some(name) = link.session.map(|session| session.camera) else { return };
         if let Some(camera) = self.cameras.get_mut(&name)
             && camera.link == Some(id)
         {
             camera.link = None;
+            camera.gone = Some(heard);
             camera.silent = false;
             camera.counters.cancelled += cancelled;
             (camera.outlook, camera.infeasible_since) = (Outlook::default(), None);
@@ -357,6 +362,7 @@ impl EdgeBroker {
             self.outputs.push_back(EdgeOutput::ViewChanged { camera: name.clone() });
             self.outputs.push_back(EdgeOutput::CameraChanged { camera: name, up: false, reason });
         }
+        self.forget_history(id);
     }
 
     pub(super) fn session(&self, link: LinkId) -> Option<&Session> {

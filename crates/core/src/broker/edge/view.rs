@@ -56,7 +56,7 @@ impl EdgeBroker {
     pub fn view(&self, now: Instant, name: &CameraName) -> CameraView {
         let Some(camera) = self.cameras.get(name) else { return CameraView::default() };
         let link = camera.link.and_then(|link| self.links.get(&link));
-        let wanting = self.subscriptions.iter().filter(|(_, entry)| entry.pattern.matches(name));
+        let wanting = self.subscriptions.iter().filter(|(_, entry)| entry.wants(name));
         let mut demands: Vec<NamedContract> = wanting
             .map(|(id, entry)| NamedContract {
                 subscription: *id,
@@ -129,7 +129,7 @@ impl EdgeBroker {
         let named = self
             .subscriptions
             .values()
-            .any(|entry| entry.contract.profile == Some(hash) && entry.pattern.matches(&camera));
+            .any(|entry| entry.contract.profile == Some(hash) && entry.wants(&camera));
         let profile = self.profiles.get(&hash).filter(|_| named);
         let part = match profile.filter(|profile| (offset as usize) < profile.len()) {
             Some(profile) => {

@@ -87,6 +87,15 @@ pub(super) struct CameraHost {
     counts: CameraCounts,
     /// The counter on the disk.
     pub(super) persisted: u64,
+    /// That was lost once, so that frames of two starts had the same names.
+    lost_counter: bool,
+}
+
+impl CameraHost {
+    /// Whether two frames may have the same name, or another process claims its own: then nobody may believe what it holds.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.lost_counter || self.rivals
+    }
 }
 
 pub(super) struct CameraProcess {
@@ -298,6 +307,7 @@ impl World {
             counts: CameraCounts::default(),
             // It has been started a few times before.
             persisted: 3,
+            lost_counter: false,
         });
         self.start_camera(index, Counter::Kept);
         self.settle();
@@ -310,6 +320,7 @@ impl World {
         let now = self.now;
         let recovery = self.recover_camera(index);
         let host = &mut self.cameras[index];
+        host.lost_counter |= counter != Counter::Kept;
         match counter {
             Counter::Kept => host.persisted += 1,
             Counter::LastWriteLost => host.counter_lost = Some(now),

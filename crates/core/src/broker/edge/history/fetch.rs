@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::broker::LinkId;
 use crate::frame::FrameId;
-use crate::history::{FetchedFrames, PastAnswer, PastQuery};
+use crate::history::{FetchedFrames, PastAnswer, PastQuery, Unanswered};
 use crate::name::CameraName;
 use crate::units::{Instant, Timestamp};
 use crate::wire::FrameHeader;
@@ -24,6 +24,8 @@ const BATCH_BYTES_MAX: u64 = 4 << 20;
 pub(in super::super) struct Fetch {
     pub(super) link: LinkId,
     pub(super) camera: CameraName,
+    /// The number of its first frame.
+    first: u64,
     /// What is looked for, behind the last frame that was taken.
     pub(super) query: PastQuery,
     /// The number that is asked for next.
@@ -32,8 +34,8 @@ pub(in super::super) struct Fetch {
     pub(super) numbers: VecDeque<u64>,
     /// What is known of them.
     pub(super) slots: BTreeMap<u64, Slot>,
-    /// No frame answers this number, and so none a later one.
-    pub(super) end: Option<(u64, Option<Timestamp>)>,
+    /// No frame answers this number, and so none a later one: from when on the camera holds its frames, or why it has not answered.
+    pub(super) end: Option<(u64, Result<Timestamp, Unanswered>)>,
     /// Frames to ask for next time.
     batch: u16,
     /// The reading that waits for the next frame, and what it asks.
@@ -73,7 +75,7 @@ pub(super) enum Found {
     Later(PastAnswer),
     /// None comes any more.
     End(PastAnswer),
-    /// The next frame had to make room for others before it was taken.
+    /// The next frame had to make room for others before it was taken, or has to be asked for anew.
     Gone,
 }
 
@@ -88,6 +90,7 @@ impl Fetch {
         Self {
             link,
             camera: camera.clone(),
+            first,
             query,
             next: first,
             numbers: VecDeque::new(),
@@ -142,8 +145,16 @@ impl Fetch {
         let (_, asked) = self.waiter.as_ref()?;
         let number = *self.numbers.front()?;
         let nothing = PastAnswer::default();
-        if let Some((_, held_from)) = self.end.filter(|(ended, _)| *ended == number) {
-            return Some(Found::End(PastAnswer { held_from, ..nothing }));
+        if let Some((_, ended)) = self.end.filter(|(ended, _)| *ended == number) {
+            return Some(Found::End(match ended {
+                Ok(from) => {
+                    let held_from = (from < Timestamp::MAX).then_some(from);
+                    PastAnswer { held_from, camera_holds_from: Some(from), ..nothing }
+                }
+                // The camera has forgotten what the request went on from; asked anew it knows.
+                Err(Unanswered::Busy) if number > self.first => return Some(Found::Gone),
+                Err(why) => PastAnswer::unanswered(why),
+            }));
         }
         let slot = self.slots.get(&number)?;
         let behind = slot.frame().filter(|(frame, _)| asked.before.is_some_and(|before| *frame >= before));
@@ -152,7 +163,7 @@ impl Fetch {
         }
         match slot {
             Slot::Begun(_) => None,
-            Slot::Lost => Some(Found::End(PastAnswer { broken: true, ..nothing })),
+            Slot::Lost => Some(Found::End(PastAnswer::unanswered(Unanswered::TimedOut))),
             Slot::Arrived { frame, .. } => {
                 let record = fetched.get(&self.camera, *frame, &self.query.rung()).cloned();
                 Some(record.map_or(Found::Gone, |record| {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 
 use super::*;
-use crate::history::{PastAnswer, PastQuery, Reach};
+use crate::history::{PastAnswer, PastQuery, Reach, Unanswered};
+use crate::subscription::Deliver;
 use crate::wire::{Abilities, HistoryCode, HistoryEnd};
 
 fn after(sequence: u64) -> PastQuery {
@@ -196,7 +197,12 @@ fn every_question_is_answered_once() {
     rig.broker.handle_timeout(rig.now);
     rig.broker.handle_history_dropped(requests[1]);
     rig.broker.handle_closed(rig.now, LinkId(1));
-    let answered: Vec<u64> = answers(&mut rig).0.into_iter().map(|(request, _)| request).collect();
+    assert!(answers(&mut rig).0.is_empty(), "it may come back");
+    rig.now = rig.broker.poll_timeout().unwrap().max(rig.now + CAMERA_RETURN_MAX);
+    rig.broker.handle_timeout(rig.now);
+    let (answered, _) = answers(&mut rig);
+    assert!(answered.iter().all(|(_, answer)| answer.unanswered == Some(Unanswered::CameraAbsent)));
+    let answered: Vec<u64> = answered.into_iter().map(|(request, _)| request).collect();
     assert_eq!(answered, requests[2..HISTORY_QUESTIONS_MAX]);
     rig.hello(2, "a", 3, 2, 0);
     let late = ask(&mut rig, 3);
@@ -204,6 +210,87 @@ fn every_question_is_answered_once() {
     rig.now = rig.broker.poll_timeout().unwrap().max(rig.now + HISTORY_TIME_MAX);
     rig.broker.handle_timeout(rig.now);
     assert_eq!(answers(&mut rig).0[0].0, late);
+}
+
+/// The numbers that a camera is asked for.
+fn requests(messages: &[Message]) -> Vec<u64> {
+    let number = |message: &Message| match message {
+        Message::HistoryRequest(asks) => Some(asks.request),
+        _ => None,
+    };
+    messages.iter().filter_map(number).collect()
+}
+
+/// Applications are back before the camera is, after a start of the edge and after one of the camera: their questions wait for it, but not
+/// for one that has been gone for long.
+#[test]
+fn questions_wait_for_a_camera_that_is_on_its_way() {
+    let mut rig = Rig::new();
+    rig.broker.handle_started(rig.now);
+    let early = ask(&mut rig, 6);
+    assert!(answers(&mut rig).0.is_empty(), "the edge has just started");
+    let asked = requests(&rig.hello(1, "a", 3, 1, 0));
+    assert_eq!(asked.len(), 1, "put when the camera is there");
+    let end = HistoryEnd { request: asked[0], code: HistoryCode::None, held_from: None };
+    rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryEnd(end));
+    let (found, _) = answers(&mut rig);
+    assert_eq!((found[0].0, found[0].1.unanswered), (early, None));
+    assert_eq!(found[0].1.camera_holds_from, Some(Timestamp::MAX), "it holds none at all");
+
+    // Asked on a connection that breaks, and again on the next one.
+    let broken = ask(&mut rig, 7);
+    assert_eq!(answers(&mut rig).1.len(), 1);
+    rig.broker.handle_closed(rig.now, LinkId(1));
+    assert!(answers(&mut rig).0.is_empty());
+    rig.now += CAMERA_RETURN_MAX / 2;
+    rig.broker.handle_timeout(rig.now);
+    let asked = requests(&rig.hello(2, "a", 3, 2, 0));
+    let end = HistoryEnd { request: asked[0], code: HistoryCode::Busy, held_from: None };
+    rig.broker.handle_message(rig.now, LinkId(2), Message::HistoryEnd(end));
+    let (found, _) = answers(&mut rig);
+    assert_eq!((found[0].0, found[0].1.unanswered), (broken, Some(Unanswered::Busy)));
+
+    // Gone for good.
+    rig.broker.handle_closed(rig.now, LinkId(2));
+    rig.now += CAMERA_RETURN_MAX;
+    let late = ask(&mut rig, 8);
+    let (found, _) = answers(&mut rig);
+    assert_eq!((found[0].0, found[0].1.unanswered), (late, Some(Unanswered::CameraAbsent)));
+
+    // No more wait than may, and who no longer wants an answer gets none.
+    rig.hello(3, "a", 3, 3, 0);
+    rig.broker.handle_closed(rig.now, LinkId(3));
+    let waiting: Vec<u64> =
+        (0..=HISTORY_QUESTIONS_MAX as u64).map(|sequence| ask(&mut rig, sequence)).collect();
+    let (found, _) = answers(&mut rig);
+    assert_eq!((found.len(), found[0].1.unanswered), (1, Some(Unanswered::Busy)));
+    waiting[1..].iter().for_each(|question| rig.broker.handle_history_dropped(*question));
+    rig.now += CAMERA_RETURN_MAX;
+    rig.broker.handle_timeout(rig.now);
+    assert_eq!(answers(&mut rig).0.len(), 1);
+}
+
+/// A reading of the past at an edge that has just started waits for cameras that it does not know yet, and asks nothing of their present.
+#[test]
+fn a_reading_waits_for_cameras_that_a_new_edge_does_not_know() {
+    let mut rig = Rig::new();
+    rig.broker.handle_started(rig.now);
+    let wall = Timestamp::from_nanos(1_000_000_000_000);
+    let end = Some(Timestamp::from_nanos(1));
+    let span = Span { begin: Some(Timestamp::MIN), end, deliver: Deliver::Every };
+    let spec = SubscriptionSpec { span, ..SubscriptionSpec::live("dock/cam1".parse().unwrap()) };
+    let clock = ClockAnchor { wall, monotonic: rig.now };
+    let until = rig.broker.handle_subscribe(clock, SubscriptionId(77), spec.clone());
+    assert_eq!(until, Some(rig.now + CAMERA_RETURN_MAX));
+    rig.greet(1, "dock/cam1", 3);
+    let (mut attached, mut wanted) = (false, false);
+    for output in rig.take() {
+        attached |= matches!(output, EdgeOutput::Attach { subscription: SubscriptionId(77), .. });
+        wanted |= matches!(output, EdgeOutput::Send { message: Message::Demand(demand), .. } if !demand.contracts.is_empty());
+    }
+    assert!(attached && !wanted, "attached: {attached}, wanted: {wanted}");
+    // Now it is known, and nobody else is meant.
+    assert_eq!(rig.broker.handle_subscribe(clock, SubscriptionId(78), spec), None);
 }
 
 /// A camera that answers each request in order, a frame for each number, when it is told to.

@@ -1,0 +1,294 @@
+//! Programs that resume while brokers are killed under load: what they got, what they were told, and what the camera's log holds.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::Duration;
+
+use mez_core::frame::{FrameId, Sequence};
+use mez_core::subscription::{Deliver, NotHeld, NotHeldReason};
+use mez_core::units::Timestamp;
+use mez_node::client::{Address, ClientOptions, EdgeClient, Event, Resume, SubscribeOptions, Which};
+use mez_node::identity::{KeyFolder, Role};
+use mez_node::runtime::{block_on, within};
+
+const MEZ: &str = env!("CARGO_BIN_EXE_mez");
+const CAMERA: &str = "dock/cam1";
+
+/// A process that is killed, at the end of the test at the latest.
+struct Running {
+    child: Child,
+    ready: String,
+}
+
+impl Running {
+    fn field(&self, name: &str) -> String {
+        let field = self.ready.split(' ').find_map(|field| field.strip_prefix(name));
+        field.unwrap_or_else(|| panic!("no {name} in {:?}", self.ready)).to_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(args: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(MEZ);
+    command.args(args).current_dir(folder).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command.env("MEZ_KEYS", folder.join("keys")).env("MEZ_STATE", folder.join("state"));
+    command
+}
+
+fn done(args: &[&str], folder: &Path) -> String {
+    let output = command(args, folder).output().unwrap();
+    let text = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
+    assert!(output.status.success(), "{args:?}: {text}");
+    text
+}
+
+/// Starts a command and waits until it says that it is ready.
+fn start(args: &[&str], folder: &Path) -> Running {
+    let mut child = command(args, folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    match lines.next() {
+        Some(Ok(ready)) => Running { child, ready },
+        _ => {
+            let mut errors = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+            panic!("{args:?} did not get ready: {errors}");
+        }
+    }
+}
+
+struct Site<'a> {
+    folder: &'a Path,
+    /// Where cameras and programs find the edge, from its first start on.
+    link: String,
+    grpc: String,
+}
+
+impl Site<'_> {
+    fn edge(&self) -> Running {
+        let args =
+            ["edge", "--listen", &self.link, "--grpc", &self.grpc, "--enrol", "off", "--socket", "e.sock"];
+        start(&[&args[..], &["--log-dir", "edge"]].concat(), self.folder)
+    }
+
+    fn camera(&self) -> Running {
+        let args = ["camera", CAMERA, "--edge", &self.link, "--source", "video.avi", "--loop"];
+        start(&[&args[..], &["--log-dir", "camera"]].concat(), self.folder)
+    }
+}
+
+/// A site with keys, a short video, and an edge that keeps its ports.
+fn site(folder: &Path) -> (Site<'_>, Running) {
+    done(&["keys", "init", "--site", "test"], folder);
+    done(&["keys", "log"], folder);
+    let video =
+        ["-v", "error", "-f", "lavfi", "-i", "testsrc=size=160x120:rate=20", "-t", "2", "-c:v", "mjpeg"];
+    let made = Command::new("ffmpeg").args(video).arg(folder.join("video.avi")).status();
+    assert!(made.expect("ffmpeg is needed: apt-get install ffmpeg").success());
+    let mut site = Site { folder, link: "127.0.0.1:0".into(), grpc: "127.0.0.1:0".into() };
+    let edge = site.edge();
+    (site.link, site.grpc) = (edge.field("link="), edge.field("grpc="));
+    (site, edge)
+}
+
+/// What a program got of the camera, and was told.
+#[derive(Clone, Debug, Default)]
+struct Account {
+    got: Vec<FrameId>,
+    /// What was told by number, as the frames that it stands for.
+    counted: BTreeSet<FrameId>,
+    told: Vec<NotHeld>,
+    lost_edge: u64,
+}
+
+impl Account {
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Frame(frame) => {
+                let id = frame.meta.id;
+                if let Some(last) = self.got.last().copied() {
+                    assert!(last < id, "{id} came after {last}");
+                    let from = if last.epoch == id.epoch { last.sequence.0 + 1 } else { 0 };
+                    assert_eq!(frame.skipped.total(), id.sequence.0 - from, "between {last} and {id}");
+                    let passed =
+                        (from..id.sequence.0).map(|sequence| FrameId { sequence: Sequence(sequence), ..id });
+                    self.counted.extend(passed);
+                }
+                self.told.extend(frame.not_held);
+                self.got.push(id);
+            }
+            Event::Disconnected { .. } => self.lost_edge += 1,
+            Event::Failed { reason } => panic!("{reason}"),
+            _ => {}
+        }
+    }
+
+    /// Frames of these that it neither got nor was told of.
+    fn untold(&self, all: &[(FrameId, Timestamp)]) -> Vec<(FrameId, Timestamp)> {
+        let (Some(first), Some(last)) = (self.got.first(), self.got.last()) else { return all.to_vec() };
+        let got: BTreeSet<&FrameId> = self.got.iter().collect();
+        let untold = all.iter().filter(|(id, captured)| {
+            let is_told = self.told.iter().any(|told| (told.begin..told.end).contains(captured));
+            id > first && id < last && !got.contains(id) && !self.counted.contains(id) && !is_told
+        });
+        untold.copied().collect()
+    }
+}
+
+async fn connect(site: &Site<'_>) -> EdgeClient {
+    let credentials =
+        KeyFolder::find(Some(&site.folder.join("keys"))).unwrap().credentials(Role::App, None).unwrap();
+    // Over TCP, so as other hosts do: gRPC with TLS.
+    let address = Address::parse(&site.grpc, Which::Edge).unwrap();
+    let options = ClientOptions { application: "resuming".into(), patience: Duration::from_secs(20) };
+    EdgeClient::connect(vec![address], Some(&credentials), options).await.unwrap()
+}
+
+/// A program that subscribes until it is told to stop and nothing comes any more.
+fn program(
+    site: &Site<'_>,
+    resume: Resume,
+    deliver: Option<Deliver>,
+) -> (Arc<Mutex<Account>>, std::thread::JoinHandle<()>, Arc<Mutex<bool>>) {
+    let (account, stop) = (Arc::<Mutex<Account>>::default(), Arc::<Mutex<bool>>::default());
+    let (taken, stopped) = (Arc::clone(&account), Arc::clone(&stop));
+    let (folder, link, grpc) = (site.folder.to_owned(), site.link.clone(), site.grpc.clone());
+    let thread = std::thread::spawn(move || {
+        block_on(async {
+            let site = Site { folder: &folder, link, grpc };
+            let edge = connect(&site).await;
+            let options =
+                SubscribeOptions { resume, deliver, ..SubscribeOptions::new(CAMERA.parse().unwrap()) };
+            let mut subscription = edge.subscribe(options).await.unwrap();
+            loop {
+                match within(Duration::from_secs(2), subscription.next()).await {
+                    Some(Some(event)) => taken.lock().unwrap().take(event),
+                    Some(None) => return,
+                    None if *stopped.lock().unwrap() => return,
+                    None => {}
+                }
+            }
+        })
+        .unwrap();
+    });
+    (account, thread, stop)
+}
+
+/// All that edge and camera hold, when nobody disturbs them.
+fn held(site: &Site<'_>) -> Vec<(FrameId, Timestamp)> {
+    block_on(async {
+        let edge = connect(site).await;
+        let options = SubscribeOptions {
+            begin: Some(Timestamp::MIN),
+            end: Some(mez_node::clock::wall_now()),
+            deliver: Some(Deliver::Every),
+            ..SubscribeOptions::new(CAMERA.parse().unwrap())
+        };
+        let mut reading = edge.subscribe(options).await.unwrap();
+        let mut held = Vec::new();
+        while let Some(event) = reading.next().await {
+            match event {
+                Event::Frame(frame) => held.push((frame.meta.id, frame.meta.captured)),
+                Event::Ended { .. } => break,
+                Event::Failed { reason } => panic!("{reason}"),
+                _ => {}
+            }
+        }
+        held
+    })
+    .unwrap()
+}
+
+/// Frames in the camera's log, by what `mez log verify` says of it.
+fn frames(folder: &Path) -> u64 {
+    let said = done(&["log", "verify", "--log-dir", "camera"], folder);
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let place = words.iter().position(|word| *word == "frames").unwrap_or_else(|| panic!("{said}"));
+    words[place - 1].parse().unwrap()
+}
+
+/// Kills of either broker in turn, under load, at moments spread over what they do. `MEZ_KILLS=100 cargo test -p mez-cli --test resuming --
+/// --nocapture` kills so often, and prints the account.
+#[test]
+fn who_resumes_knows_of_every_frame_whoever_is_killed() {
+    let asked: Option<u64> = std::env::var("MEZ_KILLS").ok().and_then(|kills| kills.parse().ok());
+    let kills = asked.unwrap_or(4);
+    let folder = tempfile::tempdir().unwrap();
+    let (site, edge) = site(folder.path());
+    let mut running = (Some(edge), Some(site.camera()));
+    let programs = [
+        ("fill", program(&site, Resume::Fill, None)),
+        ("every", program(&site, Resume::Newest, Some(Deliver::Every))),
+        ("newest", program(&site, Resume::Newest, None)),
+    ];
+    let is_begun = || programs.iter().all(|(_, (account, ..))| !account.lock().unwrap().got.is_empty());
+    (0..600).take_while(|_| !is_begun()).for_each(|_| sleep(Duration::from_millis(50)));
+    assert!(is_begun(), "no frame in half a minute");
+    for kill in 0..kills {
+        sleep(Duration::from_millis(300 + kill * 617 % 900));
+        // The other one is there, or not yet: in every third round both are gone for a moment.
+        let pause = Duration::from_millis(kill * 331 % 1_500);
+        if kill % 3 == 2 {
+            (running.0, running.1) = (None, None);
+            sleep(pause);
+            running = (Some(site.edge()), None);
+            sleep(pause);
+            running.1 = Some(site.camera());
+        } else if kill % 3 == 1 {
+            running.0 = None;
+            sleep(pause);
+            running.0 = Some(site.edge());
+        } else {
+            running.1 = None;
+            sleep(pause);
+            running.1 = Some(site.camera());
+        }
+    }
+    sleep(Duration::from_secs(3));
+    // What it holds now, and what is read from here on.
+    running.1 = None;
+    let in_log = frames(folder.path());
+    running.1 = Some(site.camera());
+    sleep(Duration::from_secs(3));
+    let held = held(&site);
+    assert!(held.len() as u64 >= in_log, "{} held, {in_log} in the camera's log", held.len());
+    for (_, (_, _, stop)) in &programs {
+        *stop.lock().unwrap() = true;
+    }
+    for (name, (account, thread, _)) in programs {
+        thread.join().unwrap();
+        let account = account.lock().unwrap().clone();
+        let (first, last) = (account.got[0], *account.got.last().unwrap());
+        let published: Vec<_> = held.iter().filter(|(id, _)| *id >= first && *id <= last).copied().collect();
+        let untold = account.untold(&published);
+        let count = |reason| account.told.iter().filter(|told| told.reason == reason).count();
+        println!(
+            "{name}: {kills} kills, edge lost {} times; held {}, delivered {}, counted {}, stretches told: \
+             camera_restarted {}, camera_absent {}, other {}; untold {}",
+            account.lost_edge,
+            published.len(),
+            account.got.len(),
+            published.iter().filter(|(id, _)| account.counted.contains(id)).count(),
+            count(NotHeldReason::CameraRestarted),
+            count(NotHeldReason::CameraAbsent),
+            account.told.len() - count(NotHeldReason::CameraRestarted) - count(NotHeldReason::CameraAbsent),
+            untold.len(),
+        );
+        assert_eq!(untold, [], "{name}");
+        if name == "fill" {
+            let got: BTreeSet<_> = account.got.iter().copied().collect();
+            let missing: Vec<_> = published.iter().filter(|(id, _)| !got.contains(id)).collect();
+            assert_eq!(missing, Vec::<&(FrameId, Timestamp)>::new(), "the camera or the edge has them");
+            assert!(account.got.len() >= published.len());
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What a reading asked for and did not get, where counts do not tell it: stretches of time, each with its reason.
+//!
+//! Within an epoch sequence numbers say how many frames are missing, and [`SkipCounts`] why. They are not enough
+//! in three places, where a stretch is told besides:
+//!
+//! | where | from | to |
+//! | --- | --- | --- |
+//! | before the first frame of a reading of the past | the beginning that was asked for | that frame, or from when on all is held |
+//! | where the camera was started again: how many frames it still published before is known to nobody | the last frame | the first of the new start |
+//! | where the camera was to be asked and was not heard | the last frame | the next one, or the end that was asked for |
+
+use crate::frame::{FrameId, FrameMeta, SkipCounts, SkipReason};
+use crate::history::Unanswered;
+use crate::units::Timestamp;
+
+/// Why a stretch of time is not held. Where there are several reasons, the last one of this list is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum NotHeldReason {
+    /// Nobody holds frames of that time any more, or nobody ever did.
+    Gone = 1,
+    /// The camera was started again. What it published before and had neither sent nor written is lost; how much, nobody knows.
+    CameraRestarted = 2,
+    /// Frames were held once and cannot be read: removed meanwhile, or damaged.
+    Unreadable = 3,
+    /// More questions for the past were open than may be. Ask again.
+    Busy = 4,
+    /// The camera did not answer in time, or cannot answer at all. It may hold frames.
+    NotAnswered = 5,
+    /// The camera was not connected. It may hold frames: ask again when it is.
+    CameraAbsent = 6,
+}
+
+impl NotHeldReason {
+    /// All of them, in the order of their codes.
+    pub const ALL: [Self; 6] = [
+        Self::Gone,
+        Self::CameraRestarted,
+        Self::Unreadable,
+        Self::Busy,
+        Self::NotAnswered,
+        Self::CameraAbsent,
+    ];
+
+    /// The reason with a code.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| *reason as u8 == code)
+    }
+
+    /// As applications know it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::CameraRestarted => "camera_restarted",
+            Self::Unreadable => "unreadable",
+            Self::Busy => "busy",
+            Self::NotAnswered => "not_answered",
+            Self::CameraAbsent => "camera_absent",
+        }
+    }
+}
+
+impl From<Unanswered> for NotHeldReason {
+    fn from(why: Unanswered) -> Self {
+        match why {
+            Unanswered::CameraAbsent => Self::CameraAbsent,
+            Unanswered::TimedOut | Unanswered::Unable => Self::NotAnswered,
+            Unanswered::Busy => Self::Busy,
+        }
+    }
+}
+
+/// A stretch of time that was asked for and is not held, or not known to be. How many frames it had, the counts of skipped frames
+/// say where that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotHeld {
+    /// The capture time of the frame before it, or the first that was asked for.
+    pub begin: Timestamp,
+    /// Frames captured before this time are not held.
+    pub end: Timestamp,
+    /// Why.
+    pub reason: NotHeldReason,
+}
+
+impl NotHeld {
+    /// One stretch for two of one camera, of which nothing was delivered in between.
+    #[must_use]
+    pub fn merged(self, other: Self) -> Self {
+        Self {
+            begin: self.begin.min(other.begin),
+            end: self.end.max(other.end),
+            reason: self.reason.max(other.reason),
+        }
+    }
+}
+
+/// What is left to tell of a camera with its next frame, or at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Frames that were not delivered, by reason.
+    pub skipped: SkipCounts,
+    /// A stretch that is not held.
+    pub not_held: Option<NotHeld>,
+}
+
+impl Missing {
+    /// Adds what was to be told with a frame that is not delivered.
+    pub fn merge(&mut self, skipped: &SkipCounts, not_held: Option<NotHeld>) {
+        self.skipped.merge(skipped);
+        self.not_held = merged(self.not_held, not_held);
+    }
+
+    /// Adds one frame that was not delivered.
+    pub fn add(&mut self, reason: SkipReason) {
+        self.skipped.add(reason, 1);
+    }
+
+    /// Gives all of it to a frame that is delivered.
+    pub fn tell(self, skipped: &mut SkipCounts, not_held: &mut Option<NotHeld>) {
+        skipped.merge(&self.skipped);
+        *not_held = merged(*not_held, self.not_held);
+    }
+}
+
+/// One stretch for both, if there are two.
+pub fn merged(one: Option<NotHeld>, other: Option<NotHeld>) -> Option<NotHeld> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.merged(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// What one feed has not got and has not told yet.
+#[derive(Debug)]
+pub(super) struct Holes {
+    /// The first capture time that was asked for.
+    begin: Option<Timestamp>,
+    /// Before the first frame: from when on somebody holds frames, where that is behind the beginning.
+    held_from: Option<Timestamp>,
+    /// From when on the camera holds its frames, once it has said so.
+    camera_from: Option<Timestamp>,
+    /// Why the stretch behind the last frame was not asked for in full.
+    unanswered: Option<Unanswered>,
+    /// To be told with the next delivery.
+    untold: Option<NotHeld>,
+}
+
+impl Holes {
+    /// `held_from`: from when on memory holds frames, where it is known that nobody else holds earlier ones unless an answer says so.
+    pub(super) fn new(begin: Option<Timestamp>, held_from: Option<Timestamp>) -> Self {
+        let held_from = held_from.filter(|from| begin.is_some_and(|begin| begin < *from));
+        Self { begin, held_from, camera_from: None, unanswered: None, untold: None }
+    }
+
+    /// A question is answered. `covers`: it was for all that lies behind the last frame.
+    pub(super) fn handle_answer(
+        &mut self,
+        held_from: Option<Timestamp>,
+        camera_from: Option<Timestamp>,
+        unanswered: Option<Unanswered>,
+        covers: bool,
+    ) {
+        self.held_from = self.held_from.map(|held| held_from.map_or(held, |from| held.min(from)));
+        self.camera_from = camera_from.or(self.camera_from);
+        self.unanswered = if covers { unanswered } else { self.unanswered.max(unanswered) };
+    }
+
+    /// Whether the camera has said from when on it holds its frames, or could not be asked.
+    pub(super) fn knows_camera(&self) -> bool {
+        self.camera_from.is_some() || self.unanswered.is_some()
+    }
+
+    /// Nothing is asked for any more of what was before now.
+    pub(super) fn begin_now(&mut self) {
+        (self.begin, self.held_from, self.unanswered) = (None, None, None);
+    }
+
+    /// A stretch for which there is no other sign.
+    pub(super) fn add(&mut self, not_held: NotHeld) {
+        self.untold = merged(self.untold, Some(not_held));
+    }
+
+    /// A frame is delivered or skipped next, behind `last`. `follows`: before the first one, whether it is known that nothing was published
+    /// between the beginning and this frame.
+    pub(super) fn before(
+        &mut self,
+        last: Option<(FrameId, Option<Timestamp>)>,
+        meta: &FrameMeta,
+        broken: bool,
+        follows: bool,
+    ) {
+        let (id, captured) = (meta.id, meta.captured);
+        let unanswered = self.unanswered.take().map(NotHeldReason::from);
+        let held_from = self.held_from.take();
+        if let Some((last, at)) = last {
+            if last.next() == id {
+                return;
+            }
+            let restarted = (last.epoch != id.epoch).then_some(NotHeldReason::CameraRestarted);
+            if let Some(reason) = unanswered.max(restarted) {
+                // Of a frame that the application only named, the time may not be known.
+                let begin = at.or(self.begin).unwrap_or(Timestamp::MIN);
+                self.add(NotHeld { begin, end: captured.max(begin), reason });
+            }
+            return;
+        }
+        let Some(begin) = self.begin.filter(|begin| *begin < captured && !follows) else { return };
+        let broken = broken.then_some(NotHeldReason::Unreadable);
+        // The first frame of a start: the one before it may have gone on until then.
+        let is_first = id.sequence.0 == 0 && id.epoch.0 > 1;
+        let restarted = (self.camera_from.is_some() && is_first).then_some(NotHeldReason::CameraRestarted);
+        if let Some(reason) = unanswered.max(broken).max(restarted) {
+            return self.add(NotHeld { begin, end: captured, reason });
+        }
+        let from = match self.camera_from {
+            Some(from) => Some(from.min(captured)),
+            None => held_from,
+        };
+        if let Some(end) = from.filter(|from| begin < *from) {
+            self.add(NotHeld { begin, end, reason: NotHeldReason::Gone });
+        }
+    }
+
+    /// To be told with a delivery.
+    pub(super) fn take(&mut self) -> Option<NotHeld> {
+        self.untold.take()
+    }
+
+    /// To be told at the end, if there is one that was asked for, behind `last`.
+    pub(super) fn rest(
+        &mut self,
+        last: Option<(FrameId, Option<Timestamp>)>,
+        end: Option<Timestamp>,
+    ) -> Option<NotHeld> {
+        let begin = last.map_or(self.begin, |(_, at)| at.or(self.begin));
+        let (begin, end) = (begin.unwrap_or(Timestamp::MIN), end.unwrap_or(Timestamp::MAX));
+        if let Some(why) = self.unanswered.take() {
+            self.add(NotHeld { begin, end: end.max(begin), reason: why.into() });
+        } else if last.is_none() {
+            let from = self.camera_from.map(|from| from.min(end)).or(self.held_from);
+            if let Some(end) = from.filter(|from| self.begin.is_some() && begin < *from) {
+                self.add(NotHeld { begin, end, reason: NotHeldReason::Gone });
+            }
+        }
+        self.take()
+    }
+}

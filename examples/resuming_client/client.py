@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""A client that knows of every frame, whoever is restarted: the edge, the camera, or itself.
+
+    client.py --broker unix:///run/mez/edge.sock 'dock/*' --state last.json            what it lacks is told
+    client.py --broker unix:///run/mez/edge.sock 'dock/*' --state last.json --fill     what it lacks is fetched
+
+It has nothing but ``mez.proto`` and gRPC. What it does, in any language:
+
+1. It keeps the identity (epoch, sequence) and the capture time of the last frame of each camera, here in a file.
+2. Whenever the stream ends, it subscribes again and says what it has (`after`).
+3. It adds up: delivered + skipped = published, and `not_held` names what nobody can count.
+
+Prints a JSON object for each frame, each stretch of time that is not held, and each loss of the edge.
+"""
+# What is generated when the program starts has no types that a checker could know.
+# ruff: noqa: ANN401
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "foreign_client"))
+from client import PROTO, connect, generate, say  # noqa: E402
+
+# How long to wait before an edge that is gone is asked again.
+REDIAL_S = 0.25
+
+
+class Last:
+    """The last frame of each camera, on disk before anybody hears of the frame."""
+
+    def __init__(self, path: Path) -> None:
+        """Takes up what an earlier start of this program had."""
+        self.path = path
+        self.frames: dict[str, list[int]] = json.loads(path.read_text()) if path.exists() else {}
+
+    def follows(self, frame: Any) -> bool:
+        """Whether the frame comes after the last one; numbers alone decide."""
+        last = self.frames.get(frame.camera)
+        return last is None or [frame.epoch, frame.sequence] > last[:2]
+
+    def keep(self, frame: Any) -> None:
+        """Notes a frame. The file is whole whenever the program ends."""
+        self.frames[frame.camera] = [frame.epoch, frame.sequence, frame.captured_utc_ns]
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps(self.frames))
+        os.replace(new, self.path)
+
+    def messages(self, messages: Any) -> list[Any]:
+        """The same for the edge."""
+        return [
+            messages.LastFrame(camera=camera, epoch=epoch, sequence=sequence, captured_utc_ns=captured)
+            for camera, (epoch, sequence, captured) in self.frames.items()
+        ]
+
+
+def stretch(messages: Any, camera: str, not_held: Any) -> None:
+    """Prints a stretch of time that nobody can count."""
+    reason = messages.NotHeldReason.Name(not_held.reason).removeprefix("NOT_HELD_REASON_").lower()
+    say(event="not_held", camera=camera, begin=not_held.begin_utc_ns, end=not_held.end_utc_ns, reason=reason)
+
+
+def subscribe(arguments: argparse.Namespace, messages: Any, stubs: Any, last: Last) -> None:
+    """Reads until the edge is lost."""
+    request = messages.SubscribeRequest(
+        pattern=arguments.pattern,
+        application="resuming_client",
+        resume=messages.RESUME_FILL if arguments.fill else messages.RESUME_NEWEST,
+        deliver=messages.DELIVER_EVERY,
+        after=last.messages(messages),
+    )
+    for event in stubs.EdgeBrokerStub(connect(arguments)).Subscribe(request):
+        kind = event.WhichOneof("event")
+        if kind == "started" and arguments.fill and event.started.resume != messages.RESUME_FILL:
+            sys.exit("the edge is of an earlier version, which fills nothing; update it")
+        if kind != "frame":
+            continue
+        frame = event.frame
+        if frame.HasField("not_held"):
+            stretch(messages, frame.camera, frame.not_held)
+        # Within an epoch the numbers say how many are missing, and they add up with what is told.
+        skipped = {messages.SkipReason.Name(each.reason): each.count for each in frame.skipped}
+        if not last.follows(frame):
+            # The camera has lost its memory and counts anew; the stretch above says so.
+            last.frames.pop(frame.camera)
+        # Whatever is done with the frame is done before it is noted: it would not come again.
+        captured = frame.captured_utc_ns
+        say(
+            event="frame",
+            camera=frame.camera,
+            epoch=frame.epoch,
+            sequence=frame.sequence,
+            captured=captured,
+            skipped=skipped,
+        )
+        last.keep(frame)
+
+
+def main() -> None:
+    """Reads the command line, and subscribes again and again."""
+    parser = argparse.ArgumentParser(description="A client that knows of every frame.")
+    parser.add_argument("pattern", help="which cameras, such as 'dock/*'")
+    parser.add_argument("--broker", required=True, help="unix:///PATH or HOST:PORT")
+    parser.add_argument("--authority", type=Path, help="the site's authority.pem (over TCP)")
+    parser.add_argument("--identity", type=Path, help="an identity of the site (over TCP)")
+    parser.add_argument("--state", type=Path, required=True, help="the file with the last frames")
+    parser.add_argument("--fill", action="store_true", help="fetch what is missing")
+    parser.add_argument("--proto", type=Path, default=PROTO, help="the path of mez.proto")
+    arguments = parser.parse_args()
+    messages, stubs = generate(arguments.proto)
+    last = Last(arguments.state)
+    while True:
+        try:
+            subscribe(arguments, messages, stubs, last)
+        except grpc.RpcError as error:
+            if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+                say(event="error", code=error.code().name, message=error.details())
+                sys.exit(1)
+        except KeyboardInterrupt:
+            sys.exit(130)
+        say(event="lost")
+        time.sleep(REDIAL_S)
+
+
+if __name__ == "__main__":
+    main()
