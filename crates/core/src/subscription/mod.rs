@@ -93,6 +93,8 @@ pub struct Delivery {
     pub skipped: SkipCounts,
     /// A part of the past that was asked for and is not held; only with the first delivery of a camera.
     pub not_held: Option<NotHeld>,
+    /// The log that it was read from; nothing for a frame that was found elsewhere, whose memory is in no log's budget.
+    pub log: Option<LogReader>,
 }
 
 /// A stretch of the past that was asked for and is not held.
