@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::credentials::{SourceCredentials, SourceCredentialsError};
+
 /// Schemes that can be read through `ffmpeg` and that a camera may speak.
 const SCHEMES: [&str; 12] =
     ["rtsp", "rtsps", "http", "https", "tcp", "udp", "rtp", "rtmp", "rtmps", "srt", "rtspt", "rtspu"];
@@ -18,8 +20,7 @@ pub enum SourceSpec {
     /// A camera of this machine (Video4Linux2), such as `/dev/video0`.
     Device(PathBuf),
     /// A camera or a recording on the network, as a URL. May carry a password: show it only through `Display` or
-    /// `Debug`, which leave that out. (ffmpeg takes it as an argument, so other users of this machine can see it in
-    /// the list of processes.)
+    /// `Debug`, which leave that out. ffmpeg is told of it through a pipe, so that it is not in the list of processes either.
     Url(String),
 }
 
@@ -82,6 +83,43 @@ impl SourceSpec {
             return Err(SourceSpecError::NoHost { text: shown, scheme });
         }
         Ok(Self::Url(format!("{scheme}://{rest}")))
+    }
+
+    /// The same source with a user name and a password.
+    ///
+    /// # Errors
+    /// [`SourceCredentialsError`] where it takes none, or has some already.
+    pub fn with_credentials(&self, credentials: &SourceCredentials) -> Result<Self, SourceCredentialsError> {
+        let source_name = self.to_string();
+        let Self::Url(url) = self else { return Err(SourceCredentialsError::NotForThis { source_name }) };
+        let (scheme, rest) = url.split_once("://").ok_or(SourceCredentialsError::Form)?;
+        if self.holds_credentials() {
+            return Err(SourceCredentialsError::Twice { source_name });
+        }
+        Ok(Self::Url(format!("{scheme}://{}@{rest}", credentials.in_url())))
+    }
+
+    /// True for a URL with a user name or a password before its host.
+    #[must_use]
+    pub fn holds_credentials(&self) -> bool {
+        let Self::Url(url) = self else { return false };
+        let shown = without_credentials(url);
+        let before_query = |url: &str| url.split('?').next().map(str::len);
+        before_query(&shown) != before_query(url)
+    }
+
+    /// True for a URL.
+    #[must_use]
+    pub fn is_network(&self) -> bool {
+        matches!(self, Self::Url(_))
+    }
+
+    /// The URL, if there may be a secret in it: ffmpeg then gets it otherwise than as an argument.
+    pub(super) fn secret_url(&self) -> Option<&str> {
+        match self {
+            Self::Url(url) if self.holds_credentials() || url.contains('?') => Some(url),
+            _ => None,
+        }
     }
 
     /// True for what cannot be played again from its start: a device, or a stream that is not fetched as a file.
@@ -222,6 +260,25 @@ mod tests {
         assert!(matches!(SourceSpec::parse("rtsp://u:p@"), Err(SourceSpecError::NoHost { .. })));
         let error = SourceSpec::parse("gopher://bob:secret@cam/").unwrap_err().to_string();
         assert!(error.contains("rtsp") && !error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn credentials_come_to_a_url_from_elsewhere() {
+        let credentials = SourceCredentials::parse("bob:p@ss/w'rd").unwrap();
+        let camera = SourceSpec::parse("rtsp://10.0.0.9:554/stream?ch=1").unwrap();
+        assert!(!camera.holds_credentials());
+        let with = camera.with_credentials(&credentials).unwrap();
+        assert_eq!(with, SourceSpec::Url("rtsp://bob:p%40ss%2Fw%27rd@10.0.0.9:554/stream?ch=1".into()));
+        assert!(with.holds_credentials());
+        assert_eq!(with.to_string(), "rtsp://10.0.0.9:554/stream?…");
+        assert!(matches!(with.with_credentials(&credentials), Err(SourceCredentialsError::Twice { .. })));
+        let file = SourceSpec::parse("x.mp4").unwrap();
+        assert!(matches!(
+            file.with_credentials(&credentials),
+            Err(SourceCredentialsError::NotForThis { .. })
+        ));
+        assert!(SourceSpec::parse("http://bob:sec/ret@cam/x").unwrap().holds_credentials());
+        assert!(!SourceSpec::parse("udp://@:5000").unwrap_or(file).holds_credentials());
     }
 
     #[test]
