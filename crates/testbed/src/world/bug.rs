@@ -51,6 +51,8 @@ pub enum Bug {
     PieceForgotten,
     /// Cameras never learn of a cap.
     ShareUntold,
+    /// An edge holds a frame for every application that stands still, whatever its log has let go of.
+    HeldWithoutShare,
     /// Applications are told that their contract is kept, whatever comes, and nothing else.
     AllIsWell,
 }

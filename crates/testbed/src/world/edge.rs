@@ -14,6 +14,7 @@ use mez_core::wire::{FrameHeader, Message, MessageBuffer};
 
 use super::camera::encoded;
 use super::chain::Decoders;
+use super::lent::Lent;
 use super::past::request_of;
 use super::storage::{KeptLog, Owner};
 use super::{Bug, EdgeId, EdgeSpec, Node, Timer, World};
@@ -41,7 +42,9 @@ pub(super) struct EdgeProcess {
     anchor: ClockAnchor,
     /// Each with the link that it is on.
     connections: BTreeMap<LinkId, (usize, MessageBuffer)>,
-    logs: BTreeMap<CameraName, LogReader>,
+    pub(super) logs: BTreeMap<CameraName, LogReader>,
+    /// What it holds for applications that stand still.
+    pub(super) lent: Lent,
     /// How many frames each of them has been given.
     appended: BTreeMap<CameraName, u64>,
     pub(super) decoders: Decoders,
@@ -91,6 +94,7 @@ impl World {
             anchor: host.clock.anchor(self.now),
             connections: BTreeMap::new(),
             logs: BTreeMap::new(),
+            lent: Lent::new(),
             appended: BTreeMap::new(),
             decoders: Decoders::new(),
         });

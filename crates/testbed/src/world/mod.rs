@@ -24,6 +24,7 @@ mod deliveries;
 mod edge;
 mod events;
 mod fault;
+mod lent;
 mod medium;
 mod past;
 mod spec;
