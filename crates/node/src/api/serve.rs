@@ -18,6 +18,7 @@ use tonic::transport::Server;
 use tonic::transport::server::Connected;
 use tracing::{debug, info, warn};
 
+use super::calls::Peer;
 use super::camera::CameraApi;
 use super::edge::EdgeApi;
 use super::principal::Principal;
@@ -39,8 +40,9 @@ const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// Large frames of HTTP/2 cost less than many small ones.
 const HTTP2_FRAME_BYTES_MAX: u32 = 1 << 20;
-/// Calls at once on one connection.
-const STREAMS_MAX: u32 = 256;
+/// Streams of one connection, above the calls that it may have ([`ApiLimits::calls_per_connection_max`]): a client that may open no more
+/// waits without a word, and one call too many is to be refused instead.
+const STREAMS_ABOVE_CALLS: u32 = 1024;
 /// A client that has gone without a word is noticed after two of these.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
@@ -67,6 +69,7 @@ pub enum ServeError {
 /// tells the clients.
 pub struct ApiServer {
     broker: Broker,
+    limits: ApiLimits,
     stop: watch::Sender<bool>,
     connections: Arc<Semaphore>,
     listeners: JoinSet<()>,
@@ -87,6 +90,7 @@ impl ApiServer {
         let (stop, stopping) = watch::channel(false);
         Self {
             broker: broker(stopping),
+            limits,
             stop,
             connections: Arc::new(Semaphore::new(limits.connections_max)),
             listeners: JoinSet::new(),
@@ -130,7 +134,7 @@ impl ApiServer {
             // The handshake has checked it; a certificate without an identity does not get here.
             let identity = peer_identity(certificates, &site).ok()?;
             let place = enter(&places)?;
-            Some(Ok(Connection { stream, principal: Principal::Member(identity), _place: place }))
+            Some(Ok(Connection { stream, peer: Peer::new(Principal::Member(identity)), _place: place }))
         });
         let server = self.serve_grpc(incoming);
         self.listeners.spawn(server);
@@ -155,15 +159,17 @@ impl ApiServer {
     {
         let broker = self.broker.clone();
         let mut stopping = self.stop.subscribe();
+        let calls_max = self.limits.calls_per_connection_max;
+        let streams_max = u32::try_from(calls_max).unwrap_or(u32::MAX).saturating_add(STREAMS_ABOVE_CALLS);
         async move {
             let served = Server::builder()
                 .initial_stream_window_size(STREAM_WINDOW_BYTES)
                 .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
                 .max_frame_size(HTTP2_FRAME_BYTES_MAX)
-                .max_concurrent_streams(STREAMS_MAX)
+                .max_concurrent_streams(streams_max)
                 .http2_keepalive_interval(Some(KEEPALIVE))
                 .http2_keepalive_timeout(Some(KEEPALIVE))
-                .add_routes(grpc::routes(&broker).await)
+                .add_routes(grpc::routes(&broker, calls_max).await)
                 .serve_with_incoming_shutdown(incoming, async move {
                     let _ = stopping.wait_for(|stop| *stop).await;
                 })
@@ -226,7 +232,7 @@ async fn accept_unix(
                 }
                 Ok(Ok(First::Other)) => {
                     // The receiver is gone only while everything shuts down.
-                    let _ = grpc.send(Connection { stream, principal, _place: place }).await;
+                    let _ = grpc.send(Connection { stream, peer: Peer::new(principal), _place: place }).await;
                 }
                 // Whoever only looks whether somebody listens.
                 Ok(Ok(First::Nothing) | Err(_)) => {}
@@ -274,15 +280,15 @@ async fn peek(stream: &UnixStream) -> io::Result<First> {
 /// A connection that knows who is at its other end.
 struct Connection<C> {
     stream: C,
-    principal: Principal,
+    peer: Peer,
     _place: OwnedSemaphorePermit,
 }
 
 impl<C> Connected for Connection<C> {
-    type ConnectInfo = Principal;
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) -> Principal {
-        self.principal.clone()
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
     }
 }
 
