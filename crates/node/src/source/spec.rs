@@ -73,7 +73,8 @@ impl SourceSpec {
         if scheme == "file" {
             return Ok(Self::File(rest.into()));
         }
-        let shown = without_credentials(text);
+        let rest = quoted(rest);
+        let shown = without_credentials(&format!("{scheme}://{rest}"));
         if !SCHEMES.contains(&scheme.as_str()) {
             return Err(SourceSpecError::Scheme { text: shown, scheme });
         }
@@ -103,9 +104,13 @@ impl SourceSpec {
     #[must_use]
     pub fn holds_credentials(&self) -> bool {
         let Self::Url(url) = self else { return false };
-        let shown = without_credentials(url);
-        let before_query = |url: &str| url.split('?').next().map(str::len);
-        before_query(&shown) != before_query(url)
+        let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        match authority.rsplit_once('@') {
+            Some((before, _)) => !before.is_empty(),
+            // `bob:sec/ret@cam`: see `without_credentials`.
+            None => !is_host(authority) && rest.contains('@'),
+        }
     }
 
     /// True for a URL.
@@ -180,6 +185,20 @@ impl fmt::Debug for SourceSpec {
     }
 }
 
+/// A URL without what would end it where others write about it, as ffmpeg does: `'http://…': gone`. Whoever opens it decodes that.
+fn quoted(rest: &str) -> String {
+    let mut quoted = String::with_capacity(rest.len());
+    for c in rest.chars() {
+        if c.is_whitespace() || c.is_control() || matches!(c, '\'' | '"') {
+            let mut bytes = [0; 4];
+            c.encode_utf8(&mut bytes).bytes().for_each(|byte| quoted.push_str(&format!("%{byte:02X}")));
+        } else {
+            quoted.push(c);
+        }
+    }
+    quoted
+}
+
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
@@ -207,7 +226,15 @@ pub(super) fn without_credentials(text: &str) -> String {
         let host_start = match authority.rfind('@') {
             Some(at) => at + 1,
             // `bob:sec/ret@cam`: a password with a slash in it is not valid, and is not to be shown for that.
-            None if !is_host(authority) => url.rfind('@').map_or(0, |at| at + 1),
+            None if !is_host(authority) => match url.rfind('@') {
+                Some(at) => at + 1,
+                // Cut off before its host, as in a long line.
+                None => {
+                    out.push('…');
+                    rest = after;
+                    continue;
+                }
+            },
             None => 0,
         };
         let shown = &url[host_start..];
@@ -297,11 +324,15 @@ mod tests {
                 "[tcp] to tcp://a:secret@b:1?timeout=0 failed, 'rtsp://secret@c'",
                 "[tcp] to tcp://b:1?… failed, 'rtsp://c'",
             ),
+            ("cut off: rtsp://bob:secret", "cut off: rtsp://…"),
             ("no url at all", "no url at all"),
         ] {
             assert_eq!(without_credentials(text), shown);
         }
         let spec = SourceSpec::parse("rtsp://bob:secret@cam/x").unwrap();
+        assert_eq!(format!("{spec} {spec:?}"), "rtsp://cam/x Url(rtsp://cam/x)");
+        let spec = SourceSpec::parse("rtsp://bob:it's \"secret\"@cam/x").unwrap();
+        assert!(spec.holds_credentials());
         assert_eq!(format!("{spec} {spec:?}"), "rtsp://cam/x Url(rtsp://cam/x)");
     }
 }
