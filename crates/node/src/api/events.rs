@@ -19,8 +19,8 @@ use super::lent::Payload;
 use super::pb::subscribe_event::Event;
 use super::{ApiError, pb};
 
-/// What is copied at once. Of each stream two such pieces may wait to be sent, whatever its client's windows are.
-const PIECE_BYTES: usize = 32 << 10;
+/// What is copied at once: what HTTP/2 sends at once, unless a client asks for more. Of each stream two such pieces may wait to be sent, whatever its client's windows are.
+const PIECE_BYTES: usize = 16 << 10;
 /// In front of each message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 /// The key of the field `frame` of a `SubscribeEvent`: its number in `mez.proto`, and that a length follows.
