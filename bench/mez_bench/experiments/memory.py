@@ -55,7 +55,8 @@ def _run(run: Run) -> Outcome:
         "frame_bytes": list(FRAME_BYTES),
         "fps": FPS,
         "seconds": seconds,
-        "stalled_subscriptions": [dict(stalled) for stalled in ARMS.values()],
+        "stalled_subscriptions": [sum(ways.values()) for ways in ARMS.values()],
+        "stalled_ways": list(WAYS),
     }
     outcome.tables = [table]
     outcome.plot = lambda drawing: _plot(drawing, arms)
@@ -108,8 +109,9 @@ def _arm(
         outcome.metrics[f"{name}_rss_above_budget_mb_max{arm}"] = Interval.exactly(most - budget_mb)
         outcome.targets.append(Target(f"{name}_rss_above_budget_mb_max{arm}", "<=", ABOVE_BUDGET_MB_MAX))
         table.add_row(f"{count}", name, *map(figure, (budget_mb, median, most, most - budget_mb)), f"{lost}")
-        rows = [{"stalled": count, "broker": name, "seconds": at, "rss_mb": mb} for at, mb in samples[name]]
-        outcome.rows += rows
+        outcome.rows += [
+            {"stalled": count, "broker": name, "seconds": at, "rss_mb": mb} for at, mb in samples[name]
+        ]
     outcome.metrics[f"frames_lost{arm}"] = Interval.exactly(lost)
     outcome.metrics[f"frames{arm}"] = Interval.exactly(frames)
     outcome.targets.append(Target(f"frames_lost{arm}", "==", 0))
