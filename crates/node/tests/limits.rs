@@ -172,6 +172,41 @@ async fn a_principal_gets_its_part_of_subscriptions_and_no_more() {
     assert_eq!(within(broker.subscribe(request("**"))).await.unwrap_err().code(), Code::ResourceExhausted);
 }
 
+/// The user of this host has no place left, is told so, and a member of the site still gets one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_principal_gets_its_part_of_connections_and_no_more() {
+    let site = Site::new();
+    let limits = ApiLimits { connections_per_principal_max: 3, ..ApiLimits::default() };
+    let mut server = ApiServer::edge(site.edge(), limits);
+    let path = site.socket("edge.sock");
+    server.listen_unix(&path).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let address = server.listen_tls(any, &site.credentials(Role::Edge, "edge"), &[Role::App]).await.unwrap();
+    let ask = async |connection: &mut LocalConnection| {
+        let request = pb::GetCameraInfoRequest::default();
+        within(connection.call::<pb::GetCameraInfoResponse>(Kind::GetCameraInfo, &request, Bytes::new()))
+            .await
+    };
+    let mut kept = Vec::new();
+    for _ in 0..3 {
+        let mut connection = LocalConnection::open(&path).await.unwrap();
+        ask(&mut connection).await.unwrap();
+        kept.push(connection);
+    }
+    match ask(&mut LocalConnection::open(&path).await.unwrap()).await {
+        Err(PacketError::Refused(error)) => {
+            assert_eq!(
+                (error.code, error.reason.as_str()),
+                (Code::ResourceExhausted, "TOO_MANY_CONNECTIONS")
+            );
+            assert_eq!(limit_of(&error).0, "connections_per_principal_max");
+        }
+        other => panic!("{other:?}"),
+    }
+    let remote = site.client(&api_support::tcp(address)).await;
+    within(remote.subscribe(SubscribeOptions::new("**".parse().unwrap()))).await.unwrap();
+}
+
 // ---- bytes that make no sense -------------------------------------------------------------------------------
 
 /// Sends bytes as they are, and takes no answer for anything.

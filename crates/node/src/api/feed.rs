@@ -234,6 +234,8 @@ pub struct Feed {
     /// What comes is in no log, as it is with the past: there has to be room for it.
     needs_room: bool,
     room: Option<Share>,
+    /// What comes next was made into a JPEG here.
+    made: bool,
     over: bool,
 }
 
@@ -270,6 +272,7 @@ impl Feed {
             owed: HashMap::new(),
             needs_room: subscribe.span.begin.is_some(),
             room: None,
+            made: false,
             over: false,
         }
     }
@@ -351,7 +354,7 @@ impl Feed {
             Ok(Ok(Ok(jpeg))) => {
                 let frame = &mut delivery.record.frame;
                 (frame.payload, frame.meta.encoding) = (jpeg, Encoding::Jpeg);
-                (delivery.log, self.room) = (None, Some(room));
+                (delivery.log, self.room, self.made) = (None, Some(room), true);
                 return Some(Served::Frame { delivery, captured, trace, verdict });
             }
             Ok(Ok(Err(error))) => error.to_string(),
@@ -410,8 +413,8 @@ impl Feed {
             let mut frame = convert::frame(*delivery, captured, trace.as_deref(), verdict, monotonic_now());
             let bytes = std::mem::take(&mut frame.payload);
             let room = self.room.take();
-            // A reading of the past that has come to the present goes on with what is in a log.
-            self.needs_room &= log.is_none();
+            // What was made into a JPEG got its room when that was begun.
+            self.needs_room = log.is_none() && !std::mem::take(&mut self.made);
             let payload = match log {
                 Some(log) => Payload::of_log(bytes, (log, id), lending, principal),
                 None => Payload::own(bytes, room, lending, principal),

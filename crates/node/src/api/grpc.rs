@@ -19,11 +19,15 @@ use super::principal::Principal;
 use super::{ApiError, Broker, MESSAGE_BYTES_MAX, pb};
 use crate::clock::monotonic_now;
 
+/// What services that are not ours read at most: the default of the library.
+const FOREIGN_MESSAGE_BYTES_MAX: usize = 4 << 20;
+
 /// The services of a broker, with health and reflection.
 pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
     let (health, health_service) = tonic_health::server::health_reporter();
     let mut routes = Routes::builder();
-    routes.add_service(health_service);
+    let message_bytes_max = FOREIGN_MESSAGE_BYTES_MAX;
+    routes.add_service(Calls { service: health_service, calls_max, message_bytes_max });
     match broker {
         Broker::Edge(api) => {
             let service = EdgeBrokerServer::new(EdgeService(api.clone()));
@@ -45,9 +49,13 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let own = "the descriptors are those that the services were generated from";
-    routes.add_service(reflection().build_v1().expect(own));
+    routes.add_service(Calls { service: reflection().build_v1().expect(own), calls_max, message_bytes_max });
     // What command-line tools of before 2023 ask for.
-    routes.add_service(reflection().build_v1alpha().expect(own));
+    routes.add_service(Calls {
+        service: reflection().build_v1alpha().expect(own),
+        calls_max,
+        message_bytes_max,
+    });
     routes.routes()
 }
 

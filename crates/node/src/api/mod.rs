@@ -16,6 +16,7 @@
 //! | [`feed`] | a subscription as a stream of events |
 //! | `lent` | payloads on their way, and the memory that they hold meanwhile |
 //! | `events` | a subscription as the body of a gRPC response |
+//! | `places` | how many connections each principal has |
 //! | `calls` | what every gRPC call goes through: how many there may be, errors with details |
 //! | `grpc` | the generated services, in terms of the two |
 //! | [`socket`] | the Unix socket: its path, its permissions, who listens on it |
@@ -32,6 +33,7 @@ pub mod feed;
 mod grpc;
 pub mod image;
 pub(crate) mod lent;
+mod places;
 pub mod principal;
 pub mod request;
 pub mod serve;
@@ -72,6 +74,8 @@ pub struct ApiLimits {
     /// The most connections, of all kinds together. Default 512, half of the file descriptors that a process usually
     /// has. One more is closed at once.
     pub connections_max: usize,
+    /// The most connections of one principal. Default 384, three quarters of all. One more is closed at once.
+    pub connections_per_principal_max: usize,
     /// The most subscriptions. Default 1024.
     pub subscriptions_max: usize,
     /// The most subscriptions of one principal. Default 256, a quarter of all.
@@ -87,6 +91,7 @@ impl Default for ApiLimits {
     fn default() -> Self {
         Self {
             connections_max: 512,
+            connections_per_principal_max: 384,
             subscriptions_max: 1024,
             subscriptions_per_principal_max: 256,
             calls_per_connection_max: 256,

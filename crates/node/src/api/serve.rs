@@ -21,6 +21,7 @@ use tracing::{debug, info, warn};
 use super::calls::Peer;
 use super::camera::CameraApi;
 use super::edge::EdgeApi;
+use super::places::{Places, PrincipalsPlace};
 use super::principal::Principal;
 use super::socket::{Socket, SocketError};
 use super::{ApiLimits, Broker, grpc};
@@ -38,6 +39,8 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Flow control windows for publishers; those of the link.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// What may wait encrypted for a connection to take it: a record of TLS.
+const TLS_BUFFER_BYTES_MAX: usize = 16 << 10;
 /// Large frames of HTTP/2 cost less than many small ones.
 const HTTP2_FRAME_BYTES_MAX: u32 = 1 << 20;
 /// Streams of one connection, above the calls that it may have ([`ApiLimits::calls_per_connection_max`]): a client that may open no more
@@ -72,6 +75,8 @@ pub struct ApiServer {
     limits: ApiLimits,
     stop: watch::Sender<bool>,
     connections: Arc<Semaphore>,
+    /// The same, by principal.
+    places: Arc<Places>,
     listeners: JoinSet<()>,
 }
 
@@ -93,6 +98,7 @@ impl ApiServer {
             limits,
             stop,
             connections: Arc::new(Semaphore::new(limits.connections_max)),
+            places: Places::new(limits.connections_per_principal_max),
             listeners: JoinSet::new(),
         }
     }
@@ -105,10 +111,10 @@ impl ApiServer {
         let incoming = Incoming { connections };
         let broker = self.broker.clone();
         let server = self.serve_grpc(incoming);
-        let places = Arc::clone(&self.connections);
+        let (places, of_principals) = (Arc::clone(&self.connections), Arc::clone(&self.places));
         let stopping = self.stop.subscribe();
         self.listeners.spawn(async move {
-            tokio::join!(server, accept_unix(socket, broker, places, grpc, stopping));
+            tokio::join!(server, accept_unix(socket, broker, (places, of_principals), grpc, stopping));
         });
         Ok(())
     }
@@ -127,14 +133,22 @@ impl ApiServer {
         let address = listener.local_addr().map_err(bind)?;
         info!(%address, "applications may connect with a certificate of the site");
         let site = credentials.identity().site.clone();
-        let places = Arc::clone(&self.connections);
+        let (places, of_principals) = (Arc::clone(&self.connections), Arc::clone(&self.places));
         let incoming = TlsIncoming::new(listener, config, Arc::default()).filter_map(move |stream| {
-            let stream: TlsStream<TcpStream> = stream.ok()?;
+            let mut stream: TlsStream<TcpStream> = stream.ok()?;
+            stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER_BYTES_MAX));
             let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
             // The handshake has checked it; a certificate without an identity does not get here.
             let identity = peer_identity(certificates, &site).ok()?;
             let place = enter(&places)?;
-            Some(Ok(Connection { stream, peer: Peer::new(Principal::Member(identity)), _place: place }))
+            let principal = Principal::Member(identity);
+            let of_principal = of_principals.enter(&principal).ok()?;
+            Some(Ok(Connection {
+                stream,
+                peer: Peer::new(principal),
+                _place: place,
+                _of_principal: of_principal,
+            }))
         });
         let server = self.serve_grpc(incoming);
         self.listeners.spawn(server);
@@ -199,7 +213,7 @@ fn enter(places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
 async fn accept_unix(
     socket: Socket,
     broker: Broker,
-    places: Arc<Semaphore>,
+    (places, of_principals): (Arc<Semaphore>, Arc<Places>),
     grpc: mpsc::Sender<Connection<UnixStream>>,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -220,10 +234,14 @@ async fn accept_unix(
             }
         };
         let Some(place) = enter(&places) else { continue };
-        let (broker, grpc) = (broker.clone(), grpc.clone());
+        let (broker, grpc, of_principals) = (broker.clone(), grpc.clone(), Arc::clone(&of_principals));
         local.spawn(async move {
             let Ok(user) = stream.peer_cred() else { return };
             let principal = Principal::User { uid: user.uid() };
+            let of_principal = match of_principals.enter(&principal) {
+                Ok(of_principal) => of_principal,
+                Err(refused) => return local::server::refuse(stream, refused).await,
+            };
             let first = tokio::time::timeout(FIRST_BYTES_TIMEOUT, peek(&stream)).await;
             match first {
                 Ok(Ok(First::Local)) => {
@@ -232,7 +250,14 @@ async fn accept_unix(
                 }
                 Ok(Ok(First::Other)) => {
                     // The receiver is gone only while everything shuts down.
-                    let _ = grpc.send(Connection { stream, peer: Peer::new(principal), _place: place }).await;
+                    let _ = grpc
+                        .send(Connection {
+                            stream,
+                            peer: Peer::new(principal),
+                            _place: place,
+                            _of_principal: of_principal,
+                        })
+                        .await;
                 }
                 // Whoever only looks whether somebody listens.
                 Ok(Ok(First::Nothing) | Err(_)) => {}
@@ -282,6 +307,7 @@ struct Connection<C> {
     stream: C,
     peer: Peer,
     _place: OwnedSemaphorePermit,
+    _of_principal: PrincipalsPlace,
 }
 
 impl<C> Connected for Connection<C> {

@@ -1,6 +1,7 @@
 //! A broker's side of the local protocol.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
@@ -20,6 +21,9 @@ use crate::api::pb::publish_event::Event as PublishEvent;
 use crate::api::principal::Principal;
 use crate::api::{ApiError, Broker, pb};
 use crate::clock::monotonic_now;
+
+/// How long a client that is refused may take to say what it speaks.
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Reader = PacketReader<OwnedReadHalf>;
 type Writer = PacketWriter<OwnedWriteHalf>;
@@ -45,6 +49,17 @@ pub(crate) async fn serve(stream: UnixStream, broker: Broker, principal: Princip
             }
         };
         let _ = writer.write_error(told).await;
+    }
+}
+
+/// Tells a client of the local protocol that there is no place for it. One of gRPC is closed on.
+pub(crate) async fn refuse(stream: UnixStream, refused: ApiError) {
+    let (mut read, write) = stream.into_split();
+    let mut magic = [0; MAGIC.len()];
+    let came = tokio::time::timeout(REFUSED_TIMEOUT, read.read_exact(&mut magic)).await;
+    if magic == *MAGIC && matches!(came, Ok(Ok(_))) {
+        // It has room: nothing was written before.
+        let _ = PacketWriter::new(write).write_error(refused).await;
     }
 }
 
