@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc  # type: ignore[import-untyped]
 import numpy as np
+import pytest
 
 import mez
 from tests.support import camera_broker, deliver, enrolled, picture
@@ -95,3 +97,34 @@ def test_errors_have_a_stable_name(edge: mez.Edge) -> None:
         *_, error = said
         assert (error["event"], error["code"]) == ("error", "INVALID_ARGUMENT")
         assert "mixes '*' with other characters" in str(error["message"])
+
+
+def raw_channel(edge: mez.Edge) -> grpc.Channel:
+    """A channel to the edge's Unix socket."""
+    options = [("grpc.default_authority", "localhost")]
+    return grpc.insecure_channel(f"unix:{edge.socket}", options=options)
+
+
+def test_what_is_no_message_is_refused_with_details(edge: mez.Edge) -> None:
+    """And so is one that is too large."""
+    with raw_channel(edge) as channel:
+        call = channel.unary_unary("/mez.v1.EdgeBroker/GetCameraInfo")
+        for sent, reason in ((b"\xff" * 40, b"MALFORMED"), (bytes(2 << 20), b"MESSAGE_TOO_LARGE")):
+            with pytest.raises(grpc.RpcError) as refused:
+                call(sent, timeout=30)
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert reason in dict(refused.value.trailing_metadata())["grpc-status-details-bin"]
+
+
+def test_one_stream_too_many_is_answered(edge: mez.Edge) -> None:
+    """With the limit, for programs; without a word, HTTP/2 would let it wait."""
+    with raw_channel(edge) as channel:
+        subscribe = channel.unary_stream("/mez.v1.EdgeBroker/Subscribe")
+        pattern = b"\x0a\x02**"
+        streams = [subscribe(pattern) for _ in range(256)]
+        for stream in streams:
+            next(stream)
+        with pytest.raises(grpc.RpcError) as refused:
+            next(subscribe(pattern, timeout=30))
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert b"_max" in dict(refused.value.trailing_metadata())["grpc-status-details-bin"]

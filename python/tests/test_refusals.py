@@ -399,3 +399,15 @@ def test_time_passes_while_nothing_is_published(edge: mez.Edge) -> None:
         with pytest.raises(TimeoutError):
             frames.next(timeout=0.2)
         assert time.monotonic() - before >= 0.2
+
+
+def test_one_user_cannot_take_all_subscriptions(edge: mez.Edge) -> None:
+    """The one too many is refused at once, with the remedy."""
+    subscriptions = []
+    with pytest.raises(mez.BusyError, match=r"end some|close some") as refused:
+        for _ in range(300):
+            subscriptions.append(mez.subscribe("**", edge=edge))
+    assert refused.value.reason in {"TOO_MANY_SUBSCRIPTIONS", "TOO_MANY_CONNECTIONS"}
+    assert len(subscriptions) >= 100
+    for subscription in subscriptions:
+        subscription.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -15,10 +13,13 @@ from mez_bench.experiment import Experiment, Outcome, Target
 from mez_bench.payload import write_jpeg
 from mez_bench.report import figure
 from mez_bench.run import Run
+from mez_bench.stalled import LOCAL_STOPPED, WAYS, Stalled
 from mez_bench.stats import Interval
 from mez_bench.systems.mez import Brokers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matplotlib.figure import Figure
 
 LOG_BYTES: Final = 128 << 20
@@ -28,15 +29,44 @@ FRAME_BYTES: Final = (1_000_000, 700_000, 1_300_000)
 """In turn, so that evicted memory does not always fit."""
 
 FPS: Final = 30
-STALLED: Final = 2
-"""Applications that are stopped in the middle of everything, as by a debugger.."""
+ARMS: Final = {"": {LOCAL_STOPPED: 4}, "_beside_100": dict.fromkeys(WAYS, 25)}
+"""Subscriptions that stand still, by way: a few that a debugger stopped, and a hundred in all ways."""
 
 ABOVE_BUDGET_MB_MAX: Final = 64.0
 
+Samples = dict[str, list[tuple[float, float]]]
+"""Seconds since the beginning and resident megabytes, by broker."""
+
 
 def _run(run: Run) -> Outcome:
-    seconds = 30 if run.quick else 600
+    outcome = Outcome()
+    seconds = 30 if run.quick else 300
     run.step("starting", done=0)
+    run.expect(2 * seconds)
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
+    for column in ("stalled", "broker", "budget MB", "RSS MB, median", "most", "above the budget", "lost"):
+        table.add_column(column, justify="left" if column == "broker" else "right")
+    arms: dict[str, Samples] = {}
+    for arm, stalled in ARMS.items():
+        with run.apart():
+            arms[arm] = _arm(run, outcome, table, seconds, arm, stalled)
+    outcome.parameters |= {
+        "log_bytes": LOG_BYTES,
+        "frame_bytes": list(FRAME_BYTES),
+        "fps": FPS,
+        "seconds": seconds,
+        "stalled_subscriptions": [sum(ways.values()) for ways in ARMS.values()],
+        "stalled_ways": list(WAYS),
+    }
+    outcome.tables = [table]
+    outcome.plot = lambda drawing: _plot(drawing, arms)
+    return outcome
+
+
+def _arm(
+    run: Run, outcome: Outcome, table: Table, seconds: int, arm: str, ways: Mapping[str, int]
+) -> Samples:
+    """Measure beside so many stalled subscriptions, and put what came of it into the outcome."""
     brokers = Brokers(run, LOG_BYTES)
     camera = brokers.dial(brokers.link_address)
     system = System(
@@ -52,65 +82,49 @@ def _run(run: Run) -> Outcome:
     driver = Driver()
     driver.subscriptions(system, 1)
     driver.warm(system, payloads[0])
-    stalled = [brokers.subscriber(name=f"stalled {number}") for number in range(STALLED)]
-    for child in stalled:
-        child.ask("subscriptions 2")
-    outcome = Outcome()
-    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in system.brokers}
+    samples: Samples = {name: [] for name in system.brokers}
     lost = frames = 0
-    begin, turn = time.monotonic(), 0
-    run.expect(seconds)
-    stopped = False
-    try:
+    count = sum(ways.values())
+    with Stalled(brokers, ways) as stalled:
+        begin, turn, stopped = time.monotonic(), 0, False
         while (now := time.monotonic() - begin) < seconds:
             # They read at first, so that they hold something when they stop.
             if not stopped and now > min(5.0, seconds / 6):
                 stopped = True
-                for child in stalled:
-                    os.kill(child.pid, signal.SIGSTOP)
+                stalled.stop()
             burst = driver.burst(system, payloads[turn % len(payloads)], 1 / FPS, FPS * 2, 0)
             turn += 1
             lost += burst.lost
             frames += burst.latency_ms.size
             for name, child in system.brokers.items():
                 samples[name].append((time.monotonic() - begin, child.memory()[0]))
-            run.step(f"{lost} of {frames} frames lost", done=round(time.monotonic() - begin - now))
-    finally:
-        for child in stalled:
-            os.kill(child.pid, signal.SIGCONT)
+            run.step(
+                f"{count} stalled: {lost} of {frames} frames lost", done=round(time.monotonic() - begin - now)
+            )
     budget_mb = LOG_BYTES / 1e6
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
-    for column in ("broker", "budget MB", "RSS MB, median", "most", "above the budget"):
-        table.add_column(column, justify="left" if column == "broker" else "right")
     for name, child in system.brokers.items():
         most = child.memory()[1]
         median = float(np.median([mb for _, mb in samples[name]]))
-        outcome.metrics[f"{name}_rss_mb_max"] = Interval.exactly(most)
-        outcome.metrics[f"{name}_rss_above_budget_mb_max"] = Interval.exactly(most - budget_mb)
-        table.add_row(name, *map(figure, (budget_mb, median, most, most - budget_mb)))
-        outcome.rows += [{"broker": name, "seconds": at, "rss_mb": mb} for at, mb in samples[name]]
-    outcome.metrics["frames_lost"] = Interval.exactly(lost)
-    outcome.targets = [
-        *(Target(f"{name}_rss_above_budget_mb_max", "<=", ABOVE_BUDGET_MB_MAX) for name in system.brokers),
-        Target("frames_lost", "==", 0),
-    ]
-    outcome.parameters |= {
-        "log_bytes": LOG_BYTES,
-        "frame_bytes": list(FRAME_BYTES),
-        "fps": FPS,
-        "seconds": seconds,
-        "stalled_applications": STALLED,
-        "frames": frames,
-    }
-    outcome.tables = [table]
-    outcome.plot = lambda drawing: _plot(drawing, samples, budget_mb)
-    return outcome
+        outcome.metrics[f"{name}_rss_mb_max{arm}"] = Interval.exactly(most)
+        outcome.metrics[f"{name}_rss_above_budget_mb_max{arm}"] = Interval.exactly(most - budget_mb)
+        outcome.targets.append(Target(f"{name}_rss_above_budget_mb_max{arm}", "<=", ABOVE_BUDGET_MB_MAX))
+        table.add_row(f"{count}", name, *map(figure, (budget_mb, median, most, most - budget_mb)), f"{lost}")
+        outcome.rows += [
+            {"stalled": count, "broker": name, "seconds": at, "rss_mb": mb} for at, mb in samples[name]
+        ]
+    outcome.metrics[f"frames_lost{arm}"] = Interval.exactly(lost)
+    outcome.metrics[f"frames{arm}"] = Interval.exactly(frames)
+    outcome.targets.append(Target(f"frames_lost{arm}", "==", 0))
+    return samples
 
 
-def _plot(drawing: Figure, samples: dict[str, list[tuple[float, float]]], budget_mb: float) -> None:
+def _plot(drawing: Figure, arms: dict[str, Samples]) -> None:
+    budget_mb = LOG_BYTES / 1e6
     axes = drawing.subplots()
-    for name, of_broker in samples.items():
-        axes.plot([at for at, _ in of_broker], [mb for _, mb in of_broker], label=name)
+    for arm, samples in arms.items():
+        for name, of_broker in samples.items():
+            label = name + arm.replace("_", " ")
+            axes.plot([at for at, _ in of_broker], [mb for _, mb in of_broker], label=label)
     axes.axhline(budget_mb, color="black", linewidth=0.8, label="budget of the log")
     axes.axhline(budget_mb + ABOVE_BUDGET_MB_MAX, color="black", linewidth=0.8, linestyle=":", label="target")
     axes.set_ylim(bottom=0)
@@ -123,7 +137,7 @@ MEMORY: Final = Experiment(
     name="memory",
     summary="resident memory of both brokers at full load, beside applications that have stopped reading",
     needs="nothing but the build",
-    seconds_quick=40,
-    seconds_full=620,
+    seconds_quick=75,
+    seconds_full=630,
     run=_run,
 )

@@ -1,6 +1,6 @@
 //! `mez camera`: a camera broker, with or without a source.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use mez_core::broker::camera::{HISTORY_SHARE, HISTORY_SHARE_MIN};
@@ -14,7 +14,7 @@ use mez_node::identity::{KeyFolder, Name, Role};
 use mez_node::ports::EdgeAddress;
 use mez_node::process::{CameraProcess, CameraProcessOptions};
 use mez_node::runtime::{block_on, stop_signal, until_stopped};
-use mez_node::source::{Source, SourceOptions, SourceSpec};
+use mez_node::source::{Source, SourceCredentials, SourceOptions, SourceSpec};
 
 use crate::failure::Failure;
 use crate::persist::PersistArgs;
@@ -25,11 +25,17 @@ use crate::text::{parse_bytes, parse_frame_bytes};
 #[command(after_help = "\
 Examples:
   mez camera dock/cam1 --edge edge.local --source /dev/video0
-  mez camera dock/cam1 --edge edge.local --source rtsp://user:secret@10.0.0.9/stream
+  mez camera dock/cam1 --edge edge.local --source rtsp://10.0.0.9/stream --source-credentials dock.credentials
   mez camera dock/cam1 --edge localhost --source recording.mp4 --loop --fps 10
   mez camera dock/cam1 --edge edge1.local --edge edge2.local --source /dev/video0
   mez camera dock/cam1 --edge edge.local         frames come from other programs, through the Unix socket
   mez camera dock/cam1 --edge edge.local --log-dir /var/lib/mez/log --log-disk-age 72h
+
+A camera's user name and password stay off the command line, which everybody on this machine can read with `ps`:
+  (umask 077; cat > dock.credentials)             then type USER:PASSWORD, Enter and Ctrl-D
+  MEZ_SOURCE_CREDENTIALS=USER:PASSWORD            or in the environment, from a service manager
+  secret-tool … | mez camera … --source-credentials -
+An address with a secret in its query, such as ?token=…, belongs in MEZ_SOURCE.
 
 Motion JPEG goes through untouched; everything else becomes JPEG of quality 95. Needs ffmpeg.
 Prints one line `ready …` when frames can be published, or with --source when the first one has been.
@@ -54,8 +60,11 @@ pub(crate) struct CameraArgs {
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
     /// A video file, /dev/videoN, or an rtsp:// or http:// address
-    #[arg(long, value_name = "SOURCE")]
+    #[arg(long, value_name = "SOURCE", env = "MEZ_SOURCE", hide_env_values = true)]
     source: Option<String>,
+    /// The source's USER:PASSWORD: a file that only its owner may read (mode 0600), or - for standard input [env: MEZ_SOURCE_CREDENTIALS=USER:PASSWORD]
+    #[arg(long, value_name = "FILE|-", requires = "source")]
+    source_credentials: Option<PathBuf>,
     /// Start a file again when it ends
     #[arg(long = "loop", requires = "source")]
     looped: bool,
@@ -108,9 +117,45 @@ fn parse_history_share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| format!("a share of the link's time lies between {HISTORY_SHARE_MIN} and 1"))
 }
 
+/// The variable that holds a source's credentials where no file is named.
+const SOURCE_CREDENTIALS: &str = "MEZ_SOURCE_CREDENTIALS";
+
+/// The source with its credentials, wherever they come from but from the command line.
+fn with_credentials(source: SourceSpec, file: Option<&Path>) -> Result<SourceSpec, Failure> {
+    if source.holds_credentials() && is_on_command_line() {
+        return Err(Failure::text(format!(
+            "the address of {source} holds a password, and everybody on this machine can read command lines (ps); take it out, \
+             and give USER:PASSWORD with --source-credentials FILE (or - for standard input), or in {SOURCE_CREDENTIALS}"
+        )));
+    }
+    let credentials = match file {
+        Some(path) if path.as_os_str() == "-" => Some(SourceCredentials::read_stdin()?),
+        Some(path) => Some(SourceCredentials::read_file(path)?),
+        None => match std::env::var(SOURCE_CREDENTIALS) {
+            // Set for all cameras of a host, it is not for its files and devices.
+            Ok(text) if !text.is_empty() && source.is_network() => Some(SourceCredentials::parse(&text)?),
+            _ => None,
+        },
+    };
+    Ok(match credentials {
+        Some(credentials) => source.with_credentials(&credentials)?,
+        None => source,
+    })
+}
+
+/// Whether the source was named on the command line, and not in the environment.
+fn is_on_command_line() -> bool {
+    std::env::args_os().any(|word| {
+        let word = word.to_string_lossy();
+        word == "--source" || word.starts_with("--source=")
+    })
+}
+
 pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
     mez_node::memory::give_large_blocks_back();
     let source = args.source.as_deref().map(SourceSpec::parse).transpose()?;
+    let source =
+        source.map(|source| with_credentials(source, args.source_credentials.as_deref())).transpose()?;
     let keys = KeyFolder::find(args.keys.as_deref())?;
     let name: Name = args.camera.as_str().parse()?;
     let mut options =

@@ -280,3 +280,31 @@ fn a_device_enrols_with_a_token_while_keys_are_served() {
     assert!(stopped.success());
     assert!(serving.wait().unwrap().success(), "it did not end cleanly when it was asked to");
 }
+
+/// The password of a network camera is refused on the command line, with the ways in which it is taken; a file of it that others may read
+/// as well. Nobody is shown it.
+#[test]
+fn a_cameras_password_stays_off_the_command_line() {
+    use std::os::unix::fs::PermissionsExt;
+    let site = site();
+    let folder = site.path();
+    let camera = |source: &'static str| ["camera", "dock/cam1", "--edge", "127.0.0.1:1", "--source", source];
+    let refused = run(&camera("rtsp://bob:s3cret@127.0.0.1:1/x"), folder);
+    let said = text(&refused);
+    assert!(!refused.status.success() && !said.contains("s3cret"), "{said}");
+    assert!(said.contains("--source-credentials FILE") && said.contains("MEZ_SOURCE_CREDENTIALS"), "{said}");
+    let file = folder.join("dock.credentials");
+    fs::write(&file, "bob:s3cret\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let with_file = |source| [&camera(source)[..], &["--source-credentials", "dock.credentials"]].concat();
+    let refused = run(&with_file("rtsp://127.0.0.1:1/x"), folder);
+    let said = text(&refused);
+    assert!(!refused.status.success() && said.contains("chmod 600") && !said.contains("s3cret"), "{said}");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let refused = run(&with_file("x.mp4"), folder);
+    assert!(text(&refused).contains("credentials are for network cameras"), "{}", text(&refused));
+    let mut from_environment = command(&camera("rtsp://127.0.0.1:1/x"), folder);
+    let refused = from_environment.env("MEZ_SOURCE_CREDENTIALS", "s3cret").output().unwrap();
+    let said = text(&refused);
+    assert!(said.contains("USER:PASSWORD") && !said.contains("s3cret"), "{said}");
+}

@@ -43,5 +43,6 @@ pub mod subscription;
 mod sync;
 pub mod trace;
 pub mod units;
+pub mod unread;
 pub mod window;
 pub mod wire;

@@ -21,6 +21,10 @@ const LARGE_BYTES: i32 = 256 << 10;
 /// pages of every frame would be given back, and cleared by the kernel for the next.
 const KEPT_AT_END_BYTES: i32 = 2 << 20;
 
+/// Heaps of the allocator. Each keeps free memory at its end, and by default there are eight for each processor. Small blocks come from
+/// what each thread keeps for itself.
+const HEAPS_MAX: i32 = 2;
+
 /// Has the allocator give large blocks back to the system as soon as they are let go of, in the whole process: for programs that
 /// are a broker and nothing else.
 ///
@@ -33,5 +37,6 @@ pub fn give_large_blocks_back() {
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_AT_END_BYTES);
+        libc::mallopt(libc::M_ARENA_MAX, HEAPS_MAX);
     }
 }

@@ -114,6 +114,35 @@ fn a_log_above_its_budget_is_noticed() {
     assert_noticed(Bug::LogTooLarge, "memory");
 }
 
+/// Thirty applications that stand still one after the other, each in the middle of another frame, at an edge with a small log.
+fn stand_still(bug: Option<Bug>) -> Result<(), Box<Failure>> {
+    let mut world = World::seeded_with(31, EdgeSpec { log_bytes_max: 600_000, ..EdgeSpec::default() });
+    if let Some(bug) = bug {
+        world.plant(bug);
+    }
+    world.camera("dock/cam1", CameraSpec::frames(20, 30_000));
+    let brisk = world.application(ApplicationSpec::every("**"));
+    for _ in 0..30 {
+        let still = world.application(ApplicationSpec::newest("**"));
+        world.try_run(ms(300))?;
+        world.act(Action::Stall(still));
+    }
+    let since = world.now();
+    world.try_run(secs(5))?;
+    let came = world.deliveries_since(brisk, since);
+    assert!(bug.is_some() || came.len() >= 98 && came.iter().all(|got| got.skipped.total() == 0));
+    Ok(())
+}
+
+#[test]
+fn what_is_held_for_those_who_stand_still_is_noticed() {
+    if let Err(failure) = stand_still(None) {
+        panic!("{failure}");
+    }
+    let failure = stand_still(Some(Bug::HeldWithoutShare)).expect_err("it has to be noticed");
+    assert_eq!(failure.violation.rule, "memory", "{failure}");
+}
+
 #[test]
 fn a_timer_that_is_not_served_is_noticed() {
     assert_noticed(Bug::TimerIgnored, "progress");

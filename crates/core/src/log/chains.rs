@@ -24,15 +24,24 @@ pub struct ChainLogWriter {
     /// Bytes of records in the log or still held by readers.
     bytes: Arc<AtomicU64>,
     bytes_max: u64,
+    /// The same, for readers.
+    told: Arc<AtomicU64>,
     last: Option<FrameId>,
 }
 
 /// Creates an empty log of at most `bytes_max` bytes, what readers still hold of it included.
 pub fn chain_log(bytes_max: u64) -> (ChainLogWriter, LogReader) {
     let (writer, reader) = ring(RingConfig { segments_max: CHAIN_LOG_FRAMES_MAX, segment_values_max: 1 });
+    let told = Arc::new(AtomicU64::new(bytes_max));
     (
-        ChainLogWriter { ring: writer, bytes: Arc::default(), bytes_max, last: None },
-        LogReader { ring: reader },
+        ChainLogWriter {
+            ring: writer,
+            bytes: Arc::default(),
+            bytes_max,
+            told: Arc::clone(&told),
+            last: None,
+        },
+        LogReader { ring: reader, bytes_max: told },
     )
 }
 
@@ -63,6 +72,7 @@ impl ChainLogWriter {
     /// Changes the budget; a smaller one evicts at once what no longer fits, as far as readers let go of it.
     pub fn set_bytes_max(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
+        self.told.store(bytes_max, Ordering::Relaxed);
         self.make_room(0);
     }
 

@@ -22,6 +22,7 @@ use crate::frame::{Frame, FrameId, Quality, SkipRange};
 use crate::history::PastQuery;
 use crate::trace::FrameTrace;
 use crate::units::{Instant, Timestamp};
+use crate::unread::LogShare;
 
 /// What one record costs besides its payload, rounded up; it counts in the budget.
 const RECORD_OVERHEAD_BYTES: u64 = 256;
@@ -116,7 +117,7 @@ pub enum AppendError {
 pub fn log(config: LogConfig) -> (LogWriter, LogReader) {
     let (writer, reader) =
         ring(RingConfig { segments_max: SEGMENTS_MAX, segment_values_max: SEGMENT_RECORDS_MAX });
-    let reader = LogReader { ring: reader };
+    let reader = LogReader { ring: reader, bytes_max: Arc::new(AtomicU64::new(config.bytes_max)) };
     (
         LogWriter {
             ring: writer,
@@ -202,6 +203,7 @@ impl LogWriter {
     /// Changes the budget; a smaller one evicts at once what no longer fits, as far as readers let go of it.
     pub fn set_bytes_max(&mut self, bytes_max: u64) {
         self.config = LogConfig::with_bytes_max(bytes_max);
+        self.reader.bytes_max.store(bytes_max, Ordering::Relaxed);
         // A log that readers hold entirely stays above the new budget until they let go, and takes no frame until then.
         let _ = self.make_room(0);
     }
@@ -271,6 +273,8 @@ impl Drop for Accounted {
 #[derive(Clone)]
 pub struct LogReader {
     ring: RingReader<Record>,
+    /// The writer's budget.
+    bytes_max: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for LogReader {
@@ -366,6 +370,19 @@ impl LogReader {
                 return Some(captured);
             }
             // Evicted between the two looks.
+        }
+    }
+
+    /// The record of a frame, if it is held.
+    pub fn get_frame(&self, id: FrameId) -> Option<Record> {
+        self.get(self.index_of(id)).filter(|record| record.frame.meta.id == id)
+    }
+
+    /// Which log this is, and its budget: what readers may hold of evicted records is a part of it ([`crate::unread`]).
+    pub fn share(&self) -> LogShare {
+        LogShare {
+            log: Arc::as_ptr(&self.bytes_max) as usize,
+            bytes_max: self.bytes_max.load(Ordering::Relaxed),
         }
     }
 

@@ -55,6 +55,8 @@ pub(super) struct Feed {
     /// What comes after the past that memory holds, up to the present, was asked for.
     past_is_over: bool,
     question: Question,
+    /// The last frame that was found elsewhere.
+    elsewhere: Option<FrameId>,
     /// Before this frame there is nothing elsewhere.
     asked_before: Option<FrameId>,
     /// Up to this index the question was for what memory has lost of the present.
@@ -114,6 +116,7 @@ impl Feed {
             is_live: begin.is_none(),
             past_is_over: false,
             question: Question::None,
+            elsewhere: None,
             asked_before: None,
             asked_to: 0,
             asked_in_vain: false,
@@ -155,7 +158,10 @@ impl Feed {
             let came = self.next_as_came(&mut chains, span);
             self.chains = Some(chains);
             match came {
-                AsCame::Frame(record) => return Some(self.delivery(record)),
+                AsCame::Frame(record) => {
+                    let log = self.chains.as_ref().map(|chains| chains.log.clone());
+                    return Some(self.delivery(record, log));
+                }
                 AsCame::Nothing => return None,
                 AsCame::Still => {}
             }
@@ -176,16 +182,19 @@ impl Feed {
                 break;
             }
         }
-        newest.map(|record| self.delivery(record))
+        let record = newest?;
+        let log = (self.elsewhere != Some(record.frame.meta.id)).then(|| self.reader.clone());
+        Some(self.delivery(record, log))
     }
 
-    fn delivery(&mut self, record: Record) -> Delivery {
+    fn delivery(&mut self, record: Record, log: Option<LogReader>) -> Delivery {
         self.has_read(&record.frame.meta);
         Delivery {
             camera: self.camera.clone(),
             record,
             skipped: std::mem::take(&mut self.skipped),
             not_held: self.holes.take(),
+            log,
         }
     }
 
@@ -436,7 +445,10 @@ impl Feed {
     fn step(&mut self, span: Span) -> Option<Record> {
         match std::mem::replace(&mut self.question, Question::None) {
             Question::None => {}
-            Question::Found(record) => return Some(record),
+            Question::Found(record) => {
+                self.elsewhere = Some(record.frame.meta.id);
+                return Some(record);
+            }
             waiting @ (Question::Due(_) | Question::Open(_) | Question::Verify(..)) => {
                 self.question = waiting;
                 return None;

@@ -94,6 +94,8 @@ pub struct Delivery {
     pub skipped: SkipCounts,
     /// A stretch before this frame that is not held, or not known to be, where counts do not tell it.
     pub not_held: Option<NotHeld>,
+    /// The log that it was read from; nothing for a frame that was found elsewhere, whose memory is in no log's budget.
+    pub log: Option<LogReader>,
 }
 
 /// The last frame of a camera that an application has.

@@ -31,7 +31,7 @@ pub struct CameraApi {
 
 impl CameraApi {
     pub(super) fn new(camera: CameraHandle, limits: ApiLimits, stopping: watch::Receiver<bool>) -> Self {
-        Self { camera, subscriptions: Subscriptions::new(limits.subscriptions_max), stopping }
+        Self { camera, subscriptions: Subscriptions::new(limits), stopping }
     }
 
     /// Agrees on a version. `received` is when the request came.

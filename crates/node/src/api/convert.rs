@@ -32,7 +32,7 @@ pub fn frame(
     verdict: Option<Verdict>,
     now: Instant,
 ) -> pb::Frame {
-    let Delivery { camera, record, skipped, not_held } = delivery;
+    let Delivery { camera, record, skipped, not_held, log: _ } = delivery;
     let meta = record.frame.meta;
     let verdict = verdict.unwrap_or_else(|| Verdict {
         expected_accuracy: record.quality.expected_accuracy,

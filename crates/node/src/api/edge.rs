@@ -30,7 +30,7 @@ pub struct EdgeApi {
 
 impl EdgeApi {
     pub(super) fn new(edge: EdgeHandle, limits: ApiLimits, stopping: watch::Receiver<bool>) -> Self {
-        Self { edge, subscriptions: Subscriptions::new(limits.subscriptions_max), stopping }
+        Self { edge, subscriptions: Subscriptions::new(limits), stopping }
     }
 
     /// Agrees on a version. `received` is when the request came.

@@ -1,11 +1,13 @@
 //! Errors of the applications' interface: a status code, a stable reason, the field at fault, a sentence.
 
 use std::collections::HashMap;
+use std::error::Error;
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::pb;
+use super::principal::Principal;
 
 /// The domain of [`ApiError::reason`] in the details of a status.
 pub const ERROR_DOMAIN: &str = "mez.v1";
@@ -23,12 +25,42 @@ pub struct ApiError {
     pub field: Option<String>,
     /// A sentence for people, with the remedy.
     pub message: String,
+    /// The limit that was reached.
+    pub limit: Option<Limit>,
+}
+
+/// A limit that was reached, for programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Its name, as in `docs/limits.md`.
+    pub name: String,
+    /// How much it allows.
+    pub value: u64,
+    /// Whose it is: a principal, a connection, or the broker's.
+    pub subject: String,
+}
+
+impl Limit {
+    /// A limit of the broker as a whole.
+    pub fn of_broker(name: &str, value: usize) -> Self {
+        Self { name: name.into(), value: value as u64, subject: "this broker".into() }
+    }
+
+    /// A limit of one connection.
+    pub fn of_connection(name: &str, value: usize) -> Self {
+        Self { name: name.into(), value: value as u64, subject: "this connection".into() }
+    }
+
+    /// A limit of one principal.
+    pub fn of_principal(name: &str, value: usize, principal: &Principal) -> Self {
+        Self { name: name.into(), value: value as u64, subject: principal.to_string() }
+    }
 }
 
 impl ApiError {
     /// An error that is not about one field.
     pub fn new(code: Code, reason: &str, message: impl Into<String>) -> Self {
-        Self { code, reason: reason.into(), field: None, message: message.into() }
+        Self { code, reason: reason.into(), field: None, message: message.into(), limit: None }
     }
 
     /// A field that makes no sense.
@@ -41,6 +73,60 @@ impl ApiError {
         Self { field: Some(field.into()), ..self }
     }
 
+    /// Something is used up; `limit` says of what there is no more.
+    pub fn exhausted(reason: &str, limit: Limit, message: impl Into<String>) -> Self {
+        Self { limit: Some(limit), ..Self::new(Code::ResourceExhausted, reason, message) }
+    }
+
+    /// A message that is larger than it may be.
+    pub fn too_large(bytes: Option<usize>, bytes_max: usize) -> Self {
+        let bytes = bytes.map_or_else(|| "more".into(), |bytes| format!("{bytes} bytes"));
+        let message = format!(
+            "a message of {bytes} was sent where {bytes_max} bytes are allowed; send smaller frames (the broker's \
+             frame_bytes_max in Connect says how large they may be), and name a large profile instead of sending it"
+        );
+        let limit = Limit::of_broker("message_bytes_max", bytes_max);
+        Self { limit: Some(limit), ..Self::new(Code::InvalidArgument, "MESSAGE_TOO_LARGE", message) }
+    }
+
+    /// What came is no message of the interface.
+    pub fn malformed(what: &str) -> Self {
+        let message = format!(
+            "the request cannot be read: {what}; generate the client anew from mez/v1/mez.proto of this version"
+        );
+        Self::new(Code::InvalidArgument, "MALFORMED", message)
+    }
+
+    /// An application has stood still in the middle of a frame for longer than the broker could keep it.
+    pub fn too_slow() -> Self {
+        Self::new(
+            Code::ResourceExhausted,
+            "TOO_SLOW",
+            "the application stood still in the middle of a frame for longer than the broker can keep it; subscribe again, \
+             and read what comes without long pauses",
+        )
+    }
+
+    /// A status that was not made here but by the machinery below, for a request that did not reach us, of which at most `bytes_max`
+    /// were read: the same with details. Others stay as they are.
+    pub(super) fn refine(status: Status, bytes_max: usize) -> Status {
+        if !status.details().is_empty() {
+            return status;
+        }
+        match status.code() {
+            Code::OutOfRange => {
+                let numbers = status
+                    .message()
+                    .split(|c: char| !c.is_ascii_digit())
+                    .filter_map(|text| text.parse().ok());
+                Self::too_large(numbers.into_iter().find(|bytes| *bytes > bytes_max), bytes_max).into()
+            }
+            // What a client that breaks off does is no news to itself.
+            Code::Internal if status.source().is_none() => Self::malformed(status.message()).into(),
+            _ => status,
+        }
+    }
+
     /// The broker stops, or has stopped.
     pub fn stopping() -> Self {
         Self::new(Code::Unavailable, "STOPPING", "the broker is stopping; connect again when it is back")
@@ -50,11 +136,14 @@ impl ApiError {
     pub fn from_status(status: &Status) -> Self {
         let info = status.get_details_error_info();
         let info = info.filter(|info| info.domain == ERROR_DOMAIN);
-        let (reason, field) = match info {
-            Some(mut info) => (info.reason, info.metadata.remove("field")),
-            None => (format!("{:?}", status.code()), None),
+        let (reason, field, limit) = match info {
+            Some(mut info) => {
+                let limit = Limit::from_metadata(&mut info.metadata);
+                (info.reason, info.metadata.remove("field"), limit)
+            }
+            None => (format!("{:?}", status.code()), None, None),
         };
-        Self { code: status.code(), reason, field, message: status.message().into() }
+        Self { code: status.code(), reason, field, message: status.message().into(), limit }
     }
 
     /// Whether the same request may succeed later, without being changed.
@@ -70,6 +159,21 @@ impl ApiError {
     }
 }
 
+/// Where a limit stands in the details of a status.
+const LIMIT_KEYS: [&str; 3] = ["limit", "limit_value", "limit_subject"];
+
+impl Limit {
+    fn to_metadata(&self, metadata: &mut HashMap<String, String>) {
+        let values = [self.name.clone(), self.value.to_string(), self.subject.clone()];
+        metadata.extend(LIMIT_KEYS.map(String::from).into_iter().zip(values));
+    }
+
+    fn from_metadata(metadata: &mut HashMap<String, String>) -> Option<Self> {
+        let [name, value, subject] = LIMIT_KEYS.map(|key| metadata.remove(key));
+        Some(Self { name: name?, value: value?.parse().ok()?, subject: subject? })
+    }
+}
+
 impl From<ApiError> for Status {
     fn from(error: ApiError) -> Self {
         let mut details = ErrorDetails::new();
@@ -77,6 +181,12 @@ impl From<ApiError> for Status {
         if let Some(field) = &error.field {
             metadata.insert("field".into(), field.clone());
             details.add_bad_request_violation(field, &error.message);
+        }
+        if let Some(limit) = &error.limit {
+            limit.to_metadata(&mut metadata);
+            if error.code == Code::ResourceExhausted {
+                details.add_quota_failure_violation(&limit.subject, &error.message);
+            }
         }
         details.set_error_info(&error.reason, ERROR_DOMAIN, metadata);
         Self::with_error_details(error.code, error.message, details)
@@ -90,6 +200,7 @@ impl From<ApiError> for pb::Error {
             reason: error.reason,
             field: error.field.unwrap_or_default(),
             message: error.message,
+            limit: error.limit.map(|Limit { name, value, subject }| pb::Limit { name, value, subject }),
         }
     }
 }
@@ -101,6 +212,7 @@ impl From<pb::Error> for ApiError {
             reason: error.reason,
             field: (!error.field.is_empty()).then_some(error.field),
             message: error.message,
+            limit: error.limit.map(|pb::Limit { name, value, subject }| Limit { name, value, subject }),
         }
     }
 }
@@ -114,6 +226,11 @@ mod tests {
         for error in [
             ApiError::invalid("pattern", "INVALID_PATTERN", "no"),
             ApiError::new(Code::NotFound, "UNKNOWN_CAMERA", "no camera x"),
+            ApiError::exhausted(
+                "TOO_MANY_CALLS",
+                Limit::of_connection("calls_per_connection_max", 7),
+                "no more",
+            ),
         ] {
             assert_eq!(ApiError::from_status(&Status::from(error.clone())), error);
             assert_eq!(ApiError::from(pb::Error::from(error.clone())), error);

@@ -20,10 +20,11 @@ use tokio::time::timeout;
 use tonic::Code;
 use tracing::warn;
 
+use super::lent::{Lending, Payload, Share};
 use super::pb::subscribe_event::Event;
 use super::principal::Principal;
 use super::request::Subscribe;
-use super::{ApiError, convert, pb};
+use super::{ApiError, ApiLimits, Limit, convert, pb};
 use crate::clock::{anchor, monotonic_now};
 use crate::edge::{EdgeSubscription, Served, Stopped};
 use crate::profiles::HeldProfile;
@@ -32,11 +33,14 @@ use crate::reading::{PastPlaces, Reading};
 /// How long a frame may take to be made into a JPEG. A 4K frame takes a tenth of a second.
 const CONVERTING_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// What is assumed of the size of a frame that is in no log before it is there.
+const OWN_BYTES_ASSUMED: usize = 1 << 20;
+
 /// The open subscriptions of a broker.
-#[derive(Debug)]
 pub struct Subscriptions {
     open: Mutex<Open>,
-    subscriptions_max: usize,
+    limits: ApiLimits,
+    lending: Arc<Lending>,
 }
 
 #[derive(Debug, Default)]
@@ -69,25 +73,41 @@ const MEASURED_MAX: usize = 256;
 pub(super) type Update = (Contract, Option<Arc<HeldProfile>>);
 
 impl Subscriptions {
-    /// None yet, and never more than `subscriptions_max`.
-    pub fn new(subscriptions_max: usize) -> Arc<Self> {
-        Arc::new(Self { open: Mutex::default(), subscriptions_max })
+    /// None yet, and never more than `limits` allow.
+    pub fn new(limits: ApiLimits) -> Arc<Self> {
+        Arc::new(Self { open: Mutex::default(), limits, lending: Lending::new(limits.unread) })
     }
 
     /// A place for one more.
     pub fn enter(self: &Arc<Self>, principal: &Principal) -> Result<Place, ApiError> {
         let mut open = self.lock();
-        if open.by_id.len() >= self.subscriptions_max {
-            return Err(ApiError::new(
-                Code::ResourceExhausted,
+        let ApiLimits { subscriptions_max, subscriptions_per_principal_max, .. } = self.limits;
+        let own = open.by_id.values().filter(|(owner, _)| owner == principal).count();
+        if own >= subscriptions_per_principal_max {
+            return Err(ApiError::exhausted(
                 "TOO_MANY_SUBSCRIPTIONS",
+                Limit::of_principal(
+                    "subscriptions_per_principal_max",
+                    subscriptions_per_principal_max,
+                    principal,
+                ),
+                format!(
+                    "{principal} has {own} subscriptions, as many as one principal may have at a broker; end some, or let \
+                     one subscription follow several cameras with a pattern such as dock/*"
+                ),
+            ));
+        }
+        if open.by_id.len() >= subscriptions_max {
+            return Err(ApiError::exhausted(
+                "TOO_MANY_SUBSCRIPTIONS",
+                Limit::of_broker("subscriptions_max", subscriptions_max),
                 format!("this broker has {} subscriptions, as many as it may; end some", open.by_id.len()),
             ));
         }
         open.last_id += 1;
         let (id, calls) = (open.last_id, Arc::<Calls>::default());
         open.by_id.insert(id, (principal.clone(), Arc::clone(&calls)));
-        Ok(Place { id, calls, all: Arc::clone(self) })
+        Ok(Place { id, calls, principal: principal.clone(), all: Arc::clone(self) })
     }
 
     /// Ends a subscription of `principal`.
@@ -158,11 +178,17 @@ impl Subscriptions {
 }
 
 /// A subscription's entry among the open ones. Leaves with it.
-#[derive(Debug)]
 pub struct Place {
     id: u64,
     calls: Arc<Calls>,
+    principal: Principal,
     all: Arc<Subscriptions>,
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Place({} of {})", self.id, self.principal)
+    }
 }
 
 impl Drop for Place {
@@ -179,6 +205,20 @@ pub(super) enum Source {
     Camera(Box<CameraLog>),
 }
 
+/// An event for an application.
+pub struct Told {
+    /// The event; a frame without its payload.
+    pub event: Event,
+    /// A frame's payload.
+    pub(crate) payload: Option<Payload>,
+}
+
+impl From<Event> for Told {
+    fn from(event: Event) -> Self {
+        Self { event, payload: None }
+    }
+}
+
 /// The events of one subscription. Dropping it unsubscribes.
 pub struct Feed {
     source: Source,
@@ -191,6 +231,11 @@ pub struct Feed {
     converting: Option<Converting>,
     /// Frames that could not be, with what was skipped before them: of each camera, until its next frame.
     owed: HashMap<CameraName, Missing>,
+    /// What comes may be in no log, as with the past, and with what is fetched to fill: there has to be room for it.
+    needs_room: bool,
+    room: Option<Share>,
+    /// What comes next was made into a JPEG here.
+    made: bool,
     over: bool,
 }
 
@@ -201,6 +246,7 @@ struct Converting {
     captured: Option<(Instant, Duration)>,
     trace: Option<Box<Trace>>,
     verdict: Option<Verdict>,
+    room: Share,
 }
 
 impl Feed {
@@ -225,18 +271,21 @@ impl Feed {
             started: Some(started),
             converting: None,
             owed: HashMap::new(),
+            needs_room: subscribe.span.begin.is_some() || subscribe.past.fill,
+            room: None,
+            made: false,
             over: false,
         }
     }
 
     /// The next event: chosen now, so that a frame is the newest of this moment. Nothing after the last, which is either
     /// [`Event::Ended`] or an error. Cancelling this loses nothing.
-    pub async fn next(&mut self) -> Option<Result<Event, ApiError>> {
+    pub async fn next(&mut self) -> Option<Result<Told, ApiError>> {
         if self.over {
             return None;
         }
         if let Some(started) = self.started.take() {
-            return Some(Ok(Event::Started(started)));
+            return Some(Ok(Event::Started(started).into()));
         }
         loop {
             let served = match self.converted().await {
@@ -244,7 +293,11 @@ impl Feed {
                 None => self.served().await,
             };
             let event = self.event(served);
-            self.over = matches!(event, Some(Ok(Event::Ended(_)) | Err(_)));
+            self.over = match &event {
+                Some(Ok(told)) => matches!(told.event, Event::Ended(_)),
+                Some(Err(_)) => true,
+                None => false,
+            };
             if event.is_some() {
                 return event;
             }
@@ -254,13 +307,19 @@ impl Feed {
     /// What the source has next.
     async fn served(&mut self) -> Served {
         let calls = Arc::clone(&self.place.calls);
+        let (lending, principal) = (Arc::clone(&self.place.all.lending), self.place.principal.clone());
         loop {
+            let lacks_room = self.needs_room && self.room.is_none();
             let served = tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stop| *stop) => Some(Served::Stopped),
                 () = calls.unsubscribed.notified() => Some(Served::Ended { rest: Vec::new() }),
                 () = calls.updated.notified() => None,
-                served = self.source.next() => Some(served),
+                room = lending.room(&principal, OWN_BYTES_ASSUMED), if lacks_room => {
+                    self.room = Some(room);
+                    continue;
+                }
+                served = self.source.next(), if !lacks_room => Some(served),
             };
             if let Some(served) = served {
                 return served;
@@ -291,11 +350,12 @@ impl Feed {
             _ = self.stopping.wait_for(|stop| *stop) => return Some(Served::Stopped),
             jpeg = timeout(CONVERTING_TIME_MAX, &mut converting.task) => jpeg,
         };
-        let Converting { mut delivery, captured, trace, verdict, .. } = self.converting.take()?;
+        let Converting { mut delivery, captured, trace, verdict, room, .. } = self.converting.take()?;
         let failure = match jpeg {
             Ok(Ok(Ok(jpeg))) => {
                 let frame = &mut delivery.record.frame;
                 (frame.payload, frame.meta.encoding) = (jpeg, Encoding::Jpeg);
+                (delivery.log, self.room, self.made) = (None, Some(room), true);
                 return Some(Served::Frame { delivery, captured, trace, verdict });
             }
             Ok(Ok(Err(error))) => error.to_string(),
@@ -310,8 +370,8 @@ impl Feed {
     }
 
     /// `None`: a frame has to be made into a JPEG first.
-    fn event(&mut self, served: Served) -> Option<Result<Event, ApiError>> {
-        Some(Ok(match served {
+    fn event(&mut self, served: Served) -> Option<Result<Told, ApiError>> {
+        let event = match served {
             Served::Frame { delivery, captured, trace, verdict } => {
                 return self.frame(delivery, captured, trace, verdict);
             }
@@ -334,7 +394,8 @@ impl Feed {
             Served::Ended { rest } => self.ended(rest),
             Served::Reset { camera } => return Some(Err(reset(&camera))),
             Served::Stopped => return Some(Err(ApiError::stopping())),
-        }))
+        };
+        Some(Ok(event.into()))
     }
 
     fn frame(
@@ -343,21 +404,39 @@ impl Feed {
         captured: Option<(Instant, Duration)>,
         trace: Option<Box<Trace>>,
         verdict: Option<Verdict>,
-    ) -> Option<Result<Event, ApiError>> {
+    ) -> Option<Result<Told, ApiError>> {
+        let (lending, principal) = (&self.place.all.lending, &self.place.principal);
         let encoding = delivery.record.frame.meta.encoding;
         if self.accepts.is_empty() || self.accepts.contains(&encoding) {
             if let Some(owed) = self.owed.remove(&delivery.camera) {
                 owed.tell(&mut delivery.skipped, &mut delivery.not_held);
             }
-            let frame = convert::frame(*delivery, captured, trace.as_deref(), verdict, monotonic_now());
-            return Some(Ok(Event::Frame(Box::new(frame))));
+            let (log, id) = (delivery.log.take(), delivery.record.frame.meta.id);
+            let mut frame = convert::frame(*delivery, captured, trace.as_deref(), verdict, monotonic_now());
+            let bytes = std::mem::take(&mut frame.payload);
+            let room = self.room.take();
+            // What was made into a JPEG got its room when that was begun.
+            self.needs_room = log.is_none() && !std::mem::take(&mut self.made);
+            let payload = match log {
+                Some(log) => Payload::of_log(bytes, (log, id), lending, principal),
+                None => Payload::own(bytes, room, lending, principal),
+            };
+            return Some(Ok(Told { event: Event::Frame(Box::new(frame)), payload: Some(payload) }));
         }
         if !self.accepts.contains(&Encoding::Jpeg) {
             return Some(Err(not_accepted(&delivery.camera, encoding)));
         }
         let Frame { meta, payload } = delivery.record.frame.clone();
+        let Some(room) = self.room.take().or_else(|| lending.try_room(principal, payload.len())) else {
+            // Too many applications stand still with what was made for them: this one skips a frame.
+            let owed = self.owed.entry(delivery.camera).or_default();
+            owed.merge(&delivery.skipped);
+            owed.add(SkipReason::ApplicationBusy, 1);
+            self.needs_room = true;
+            return None;
+        };
         let task = spawn_blocking(move || jpeg_of(encoding, &payload, (meta.width, meta.height)));
-        self.converting = Some(Converting { task, delivery, captured, trace, verdict });
+        self.converting = Some(Converting { task, delivery, captured, trace, verdict, room });
         None
     }
 
@@ -498,7 +577,7 @@ mod tests {
 
     #[test]
     fn nobody_ends_the_subscription_of_another() {
-        let all = Subscriptions::new(8);
+        let all = Subscriptions::new(ApiLimits { subscriptions_max: 8, ..ApiLimits::default() });
         let (mine, another) = (Principal::User { uid: 1000 }, Principal::User { uid: 1001 });
         let place = all.enter(&mine).unwrap();
         let refused = all.unsubscribe(&another, place.id).unwrap_err();
@@ -508,9 +587,26 @@ mod tests {
         assert_eq!(all.unsubscribe(&mine, place.id), Ok(()));
     }
 
+    /// The answer names the limit, whose it is, and another principal still gets its place.
+    #[test]
+    fn one_principal_gets_a_part_of_all_places() {
+        let limits =
+            ApiLimits { subscriptions_max: 4, subscriptions_per_principal_max: 3, ..ApiLimits::default() };
+        let all = Subscriptions::new(limits);
+        let (greedy, other) = (Principal::User { uid: 1000 }, Principal::User { uid: 1001 });
+        let mut places: Vec<_> = (0..3).map(|_| all.enter(&greedy).unwrap()).collect();
+        let refused = all.enter(&greedy).unwrap_err();
+        let limit = refused.limit.expect("the limit is named");
+        assert_eq!((limit.name.as_str(), limit.value), ("subscriptions_per_principal_max", 3));
+        assert_eq!((refused.code, limit.subject), (Code::ResourceExhausted, greedy.to_string()));
+        places.push(all.enter(&other).unwrap());
+        let refused = all.enter(&other).unwrap_err();
+        assert_eq!(refused.limit.expect("the limit is named").name, "subscriptions_max");
+    }
+
     #[test]
     fn a_place_is_free_again_when_its_subscription_ends() {
-        let all = Subscriptions::new(1);
+        let all = Subscriptions::new(ApiLimits { subscriptions_max: 1, ..ApiLimits::default() });
         let principal = Principal::User { uid: 0 };
         let place = all.enter(&principal).unwrap();
         assert_eq!(all.enter(&principal).unwrap_err().code, Code::ResourceExhausted);

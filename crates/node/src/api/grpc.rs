@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::task::JoinSet;
-use tokio_stream::Stream;
+use tokio_stream::{Empty, Stream};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::calls::{Calls, Peer, Subscribed};
 use super::camera::{CameraApi, PublishAnswers, PublishRequests};
 use super::edge::EdgeApi;
 use super::feed::Feed;
@@ -18,21 +19,27 @@ use super::principal::Principal;
 use super::{ApiError, Broker, MESSAGE_BYTES_MAX, pb};
 use crate::clock::monotonic_now;
 
+/// What services that are not ours read at most: the default of the library.
+const FOREIGN_MESSAGE_BYTES_MAX: usize = 4 << 20;
+
 /// The services of a broker, with health and reflection.
-pub(super) async fn routes(broker: &Broker) -> Routes {
+pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
     let (health, health_service) = tonic_health::server::health_reporter();
     let mut routes = Routes::builder();
-    routes.add_service(health_service);
+    let message_bytes_max = FOREIGN_MESSAGE_BYTES_MAX;
+    routes.add_service(Calls { service: health_service, calls_max, message_bytes_max });
     match broker {
         Broker::Edge(api) => {
             let service = EdgeBrokerServer::new(EdgeService(api.clone()));
-            routes.add_service(service.max_decoding_message_size(MESSAGE_BYTES_MAX));
+            let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX);
+            routes.add_service(Calls { service, calls_max, message_bytes_max: MESSAGE_BYTES_MAX });
             health.set_serving::<EdgeBrokerServer<EdgeService>>().await;
         }
         Broker::Camera(api) => {
             let service = CameraBrokerServer::new(CameraService(api.clone()));
-            let bytes_max = broker.frame_bytes_max() as usize + MESSAGE_BYTES_MAX;
-            routes.add_service(service.max_decoding_message_size(bytes_max));
+            let message_bytes_max = broker.frame_bytes_max() as usize + MESSAGE_BYTES_MAX;
+            let service = service.max_decoding_message_size(message_bytes_max);
+            routes.add_service(Calls { service, calls_max, message_bytes_max });
             health.set_serving::<CameraBrokerServer<CameraService>>().await;
         }
     }
@@ -42,15 +49,19 @@ pub(super) async fn routes(broker: &Broker) -> Routes {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let own = "the descriptors are those that the services were generated from";
-    routes.add_service(reflection().build_v1().expect(own));
+    routes.add_service(Calls { service: reflection().build_v1().expect(own), calls_max, message_bytes_max });
     // What command-line tools of before 2023 ask for.
-    routes.add_service(reflection().build_v1alpha().expect(own));
+    routes.add_service(Calls {
+        service: reflection().build_v1alpha().expect(own),
+        calls_max,
+        message_bytes_max,
+    });
     routes.routes()
 }
 
 /// Who is asking. The connection knows: see `serve`.
 fn principal<T>(request: &Request<T>) -> Result<Principal, Status> {
-    let principal = request.extensions().get::<Principal>().cloned();
+    let principal = request.extensions().get::<Peer>().map(|peer| peer.principal.clone());
     principal.ok_or_else(|| Status::unauthenticated("the connection has no identity"))
 }
 
@@ -73,7 +84,7 @@ impl EdgeBroker for EdgeService {
         Ok(Response::new(self.0.camera_info(request.into_inner()).await?))
     }
 
-    type SubscribeStream = Pull<pb::SubscribeEvent>;
+    type SubscribeStream = Empty<Result<pb::SubscribeEvent, Status>>;
 
     async fn subscribe(
         &self,
@@ -81,7 +92,7 @@ impl EdgeBroker for EdgeService {
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let principal = principal(&request)?;
         let feed = self.0.subscribe(&principal, request.into_inner()).await?;
-        Ok(Response::new(events(feed)))
+        Ok(subscribed(feed))
     }
 
     async fn unsubscribe(
@@ -157,7 +168,9 @@ impl CameraBroker for CameraService {
         // The frames are read by a task of their own; it ends with the stream of answers.
         let mut reading = JoinSet::new();
         let (api, requests, written) = (self.0.clone(), request.into_inner(), Arc::clone(&answers));
-        reading.spawn(async move { api.publish(GrpcRequests(requests), &written).await });
+        let message_bytes_max = self.0.camera.frame_bytes_max() as usize + MESSAGE_BYTES_MAX;
+        let requests = GrpcRequests { requests, message_bytes_max };
+        reading.spawn(async move { api.publish(requests, &written).await });
         Ok(Response::new(Pull::new((answers, reading), |state| {
             Box::pin(async move {
                 let event = state.0.next().await?;
@@ -167,14 +180,14 @@ impl CameraBroker for CameraService {
         })))
     }
 
-    type SubscribeStream = Pull<pb::SubscribeEvent>;
+    type SubscribeStream = Empty<Result<pb::SubscribeEvent, Status>>;
 
     async fn subscribe(
         &self,
         request: Request<pb::SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let principal = principal(&request)?;
-        Ok(Response::new(events(self.0.subscribe(&principal, request.into_inner())?)))
+        Ok(subscribed(self.0.subscribe(&principal, request.into_inner())?))
     }
 
     async fn unsubscribe(
@@ -185,23 +198,24 @@ impl CameraBroker for CameraService {
     }
 }
 
-struct GrpcRequests(Streaming<pb::PublishRequest>);
+struct GrpcRequests {
+    requests: Streaming<pb::PublishRequest>,
+    message_bytes_max: usize,
+}
 
 impl PublishRequests for GrpcRequests {
     async fn next(&mut self) -> Option<Result<pb::PublishRequest, ApiError>> {
         // A client that went away is no news to itself; others are told what was wrong with their message.
-        self.0.message().await.map_err(|status| ApiError::from_status(&status)).transpose()
+        let refused = |status| ApiError::from_status(&ApiError::refine(status, self.message_bytes_max));
+        self.requests.message().await.map_err(refused).transpose()
     }
 }
 
-fn events(feed: Feed) -> Pull<pb::SubscribeEvent> {
-    Pull::new(feed, |mut feed| {
-        Box::pin(async move {
-            let event = feed.next().await?;
-            let event = event.map(|event| pb::SubscribeEvent { event: Some(event) });
-            Some((event.map_err(Status::from), feed))
-        })
-    })
+/// The events of a feed: [`Calls`] puts them in place of the stream, which has none.
+fn subscribed(feed: Feed) -> Response<Empty<Result<pb::SubscribeEvent, Status>>> {
+    let mut response = Response::new(tokio_stream::empty());
+    response.extensions_mut().insert(Subscribed::new(feed));
+    response
 }
 
 type Turn<T, S> = Pin<Box<dyn Future<Output = Option<(Result<T, Status>, S)>> + Send>>;

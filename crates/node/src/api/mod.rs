@@ -14,18 +14,26 @@
 //! | [`edge`], [`camera`] | what each broker answers, whichever way the question came |
 //! | [`principal`] | who is asking |
 //! | [`feed`] | a subscription as a stream of events |
+//! | `lent` | payloads on their way, and the memory that they hold meanwhile |
+//! | `events` | a subscription as the body of a gRPC response |
+//! | `places` | how many connections each principal has |
+//! | `calls` | what every gRPC call goes through: how many there may be, errors with details |
 //! | `grpc` | the generated services, in terms of the two |
 //! | [`socket`] | the Unix socket: its path, its permissions, who listens on it |
 //! | [`serve`] | listeners and their connections |
 
+mod calls;
 pub mod camera;
 mod connect;
 pub mod convert;
 pub mod edge;
 pub mod error;
+mod events;
 pub mod feed;
 mod grpc;
 pub mod image;
+pub(crate) mod lent;
+mod places;
 pub mod principal;
 pub mod request;
 pub mod serve;
@@ -40,9 +48,10 @@ pub mod pb {
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mez.v1.bin"));
 }
 
-pub use self::error::ApiError;
+pub use self::error::{ApiError, Limit};
 pub use self::principal::Principal;
 pub use self::serve::{ApiServer, ServeError};
+pub use mez_core::unread::UnreadLimits;
 
 use self::camera::CameraApi;
 use self::edge::EdgeApi;
@@ -58,19 +67,36 @@ pub const MESSAGE_BYTES_MAX: usize = PROFILE_BYTES_MAX + (64 << 10);
 /// The software, as the brokers and clients of this version name themselves.
 pub const SOFTWARE: &str = concat!("mez ", env!("CARGO_PKG_VERSION"));
 
-/// How much a broker serves at once.
+/// How much a broker serves at once, in all and to each principal: a certificate's identity, or a user of its host. What is beyond a
+/// limit is refused with `RESOURCE_EXHAUSTED` and the limit's name. `docs/limits.md` has all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiLimits {
     /// The most connections, of all kinds together. Default 512, half of the file descriptors that a process usually
     /// has. One more is closed at once.
     pub connections_max: usize,
-    /// The most subscriptions. Default 1024. One more is refused with `RESOURCE_EXHAUSTED`.
+    /// The most connections of one principal. Default 384, three quarters of all. One more is closed at once.
+    pub connections_per_principal_max: usize,
+    /// The most subscriptions. Default 1024.
     pub subscriptions_max: usize,
+    /// The most subscriptions of one principal. Default 256, a quarter of all.
+    pub subscriptions_per_principal_max: usize,
+    /// The most calls under way on one gRPC connection, subscriptions and publishing streams among them. Default 256.
+    pub calls_per_connection_max: usize,
+    /// Bytes held for applications that do not take them, beside what logs hold. Default 16 MiB for all of them, 8 MiB for those of
+    /// one principal, and who stands still for 5 s makes room for others.
+    pub unread: UnreadLimits,
 }
 
 impl Default for ApiLimits {
     fn default() -> Self {
-        Self { connections_max: 512, subscriptions_max: 1024 }
+        Self {
+            connections_max: 512,
+            connections_per_principal_max: 384,
+            subscriptions_max: 1024,
+            subscriptions_per_principal_max: 256,
+            calls_per_connection_max: 256,
+            unread: UnreadLimits::default(),
+        }
     }
 }
 

@@ -18,8 +18,10 @@ use tonic::transport::Server;
 use tonic::transport::server::Connected;
 use tracing::{debug, info, warn};
 
+use super::calls::Peer;
 use super::camera::CameraApi;
 use super::edge::EdgeApi;
+use super::places::{Places, PrincipalsPlace};
 use super::principal::Principal;
 use super::socket::{Socket, SocketError};
 use super::{ApiLimits, Broker, grpc};
@@ -39,10 +41,13 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Flow control windows for publishers; those of the link.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// What may wait encrypted for a connection to take it: a record of TLS.
+const TLS_BUFFER_BYTES_MAX: usize = 16 << 10;
 /// Large frames of HTTP/2 cost less than many small ones.
 const HTTP2_FRAME_BYTES_MAX: u32 = 1 << 20;
-/// Calls at once on one connection.
-const STREAMS_MAX: u32 = 256;
+/// Streams of one connection, above the calls that it may have ([`ApiLimits::calls_per_connection_max`]): a client that may open no more
+/// waits without a word, and one call too many is to be refused instead.
+const STREAMS_ABOVE_CALLS: u32 = 1024;
 /// A client that has gone without a word is noticed after two of these.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
@@ -69,8 +74,11 @@ pub enum ServeError {
 /// tells the clients.
 pub struct ApiServer {
     broker: Broker,
+    limits: ApiLimits,
     stop: watch::Sender<bool>,
     connections: Arc<Semaphore>,
+    /// The same, by principal.
+    places: Arc<Places>,
     listeners: JoinSet<()>,
 }
 
@@ -89,8 +97,10 @@ impl ApiServer {
         let (stop, stopping) = watch::channel(false);
         Self {
             broker: broker(stopping),
+            limits,
             stop,
             connections: Arc::new(Semaphore::new(limits.connections_max)),
+            places: Places::new(limits.connections_per_principal_max),
             listeners: JoinSet::new(),
         }
     }
@@ -103,10 +113,10 @@ impl ApiServer {
         let incoming = Incoming { connections };
         let broker = self.broker.clone();
         let server = self.serve_grpc(incoming);
-        let places = Arc::clone(&self.connections);
+        let (places, of_principals) = (Arc::clone(&self.connections), Arc::clone(&self.places));
         let stopping = self.stop.subscribe();
         self.listeners.spawn(async move {
-            tokio::join!(server, accept_unix(socket, broker, places, grpc, stopping));
+            tokio::join!(server, accept_unix(socket, broker, (places, of_principals), grpc, stopping));
         });
         Ok(())
     }
@@ -125,14 +135,17 @@ impl ApiServer {
         let address = listener.local_addr().map_err(bind)?;
         info!(%address, "applications may connect with a certificate of the site");
         let site = credentials.identity().site.clone();
-        let places = Arc::clone(&self.connections);
+        let (places, of_principals) = (Arc::clone(&self.connections), Arc::clone(&self.places));
         let incoming = TlsIncoming::new(listener, config, Arc::default()).filter_map(move |accepted| {
-            let Accepted { stream, pass } = accepted.ok()?;
+            let Accepted { mut stream, pass } = accepted.ok()?;
+            stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER_BYTES_MAX));
             let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
             // The handshake has checked it; a certificate without an identity does not get here.
             let identity = peer_identity(certificates, &site).ok()?;
             let place = enter(&places)?;
-            Some(Ok(Connection::new(stream, Principal::Member(identity), place, pass)))
+            let principal = Principal::Member(identity);
+            let of_principal = of_principals.enter(&principal).ok()?;
+            Some(Ok(Connection::new(stream, principal, (place, of_principal), pass)))
         });
         let server = self.serve_grpc(incoming);
         self.listeners.spawn(server);
@@ -157,15 +170,17 @@ impl ApiServer {
     {
         let broker = self.broker.clone();
         let mut stopping = self.stop.subscribe();
+        let calls_max = self.limits.calls_per_connection_max;
+        let streams_max = u32::try_from(calls_max).unwrap_or(u32::MAX).saturating_add(STREAMS_ABOVE_CALLS);
         async move {
             let served = Server::builder()
                 .initial_stream_window_size(STREAM_WINDOW_BYTES)
                 .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
                 .max_frame_size(HTTP2_FRAME_BYTES_MAX)
-                .max_concurrent_streams(STREAMS_MAX)
+                .max_concurrent_streams(streams_max)
                 .http2_keepalive_interval(Some(KEEPALIVE))
                 .http2_keepalive_timeout(Some(KEEPALIVE))
-                .add_routes(grpc::routes(&broker).await)
+                .add_routes(grpc::routes(&broker, calls_max).await)
                 .serve_with_incoming_shutdown(incoming, async move {
                     let _ = stopping.wait_for(|stop| *stop).await;
                 })
@@ -195,7 +210,7 @@ fn enter(places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
 async fn accept_unix(
     socket: Socket,
     broker: Broker,
-    places: Arc<Semaphore>,
+    (places, of_principals): (Arc<Semaphore>, Arc<Places>),
     grpc: mpsc::Sender<Connection<UnixStream>>,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -220,13 +235,17 @@ async fn accept_unix(
             }
         };
         let Some(place) = enter(&places) else { continue };
-        let (broker, grpc) = (broker.clone(), grpc.clone());
+        let (broker, grpc, of_principals) = (broker.clone(), grpc.clone(), Arc::clone(&of_principals));
         // Whoever can open the socket has proved enough.
         let mut pass = door.enter(Ipv6Addr::LOCALHOST.into());
         pass.authenticated();
         local.spawn(async move {
             let Ok(user) = stream.peer_cred() else { return };
             let principal = Principal::User { uid: user.uid() };
+            let of_principal = match of_principals.enter(&principal) {
+                Ok(of_principal) => of_principal,
+                Err(refused) => return local::server::refuse(stream, refused).await,
+            };
             match pass.during(peek(&stream)).await {
                 Ok(Ok(First::Local)) => {
                     drop(pass);
@@ -235,7 +254,7 @@ async fn accept_unix(
                 }
                 Ok(Ok(First::Other)) => {
                     // The receiver is gone only while everything shuts down.
-                    let _ = grpc.send(Connection::new(stream, principal, place, pass)).await;
+                    let _ = grpc.send(Connection::new(stream, principal, (place, of_principal), pass)).await;
                 }
                 // Whoever only looks whether somebody listens.
                 Ok(Ok(First::Nothing) | Err(_)) => {}
@@ -283,17 +302,24 @@ async fn peek(stream: &UnixStream) -> io::Result<First> {
 /// A connection that knows who is at its other end.
 struct Connection<C> {
     stream: C,
-    principal: Principal,
+    peer: Peer,
     /// Until the preface of HTTP/2 is whole.
     preface: Option<Preface>,
     _place: OwnedSemaphorePermit,
+    _of_principal: PrincipalsPlace,
 }
 
 impl<C> Connection<C> {
-    fn new(stream: C, principal: Principal, place: OwnedSemaphorePermit, pass: Pass) -> Self {
+    fn new(
+        stream: C,
+        principal: Principal,
+        (place, of_principal): (OwnedSemaphorePermit, PrincipalsPlace),
+        pass: Pass,
+    ) -> Self {
         let (_said, dropped) = pass.until_said();
         let preface = Preface { missing: HTTP2_PREFACE_BYTES, _said, dropped: Box::pin(dropped) };
-        Self { stream, principal, preface: Some(preface), _place: place }
+        let peer = Peer::new(principal);
+        Self { stream, peer, preface: Some(preface), _place: place, _of_principal: of_principal }
     }
 }
 
@@ -305,10 +331,10 @@ struct Preface {
 }
 
 impl<C> Connected for Connection<C> {
-    type ConnectInfo = Principal;
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) -> Principal {
-        self.principal.clone()
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
     }
 }
 

@@ -376,6 +376,7 @@ mod tests {
                 },
                 skipped,
                 not_held,
+                log: None,
             };
             let mut trace = Trace::with_error(captured.map(|(_, error)| error));
             for (stage, since) in stages.into_iter().collect::<std::collections::BTreeMap<_, _>>() {

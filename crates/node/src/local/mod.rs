@@ -35,7 +35,8 @@
 //! that tells of it before the bytes are there; who reads waits for them, five seconds at most for any more of them, and frees it. Whoever ignores a memory gets and gives payloads inline.
 //!
 //! A subscription and a stream of frames have a connection of their own, and closing it ends them. Nothing needs to be
-//! acknowledged: a side that cannot write waits, and the broker then holds one frame for that reader, at most. What lies in the
+//! acknowledged: a side that cannot write waits, and the broker then holds one frame for that reader, at most, within its share
+//! (`docs/limits.md`); one whose frame has gone meanwhile is closed on in the middle of it. What lies in the
 //! socket is bounded by the kernel's default buffers, which are left as they are for that reason.
 
 mod client;

@@ -1,6 +1,6 @@
 //! Packets: a header, a message, a payload.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::shared::{self, DescriptorReader, Layout, NotThere};
+use crate::api::lent::Payload;
 use crate::api::{ApiError, MESSAGE_BYTES_MAX, pb};
 use crate::memory::buffer;
 
@@ -313,7 +314,46 @@ impl PacketReader<DescriptorReader> {
     }
 }
 
+/// The program has stood still in the middle of a frame: what is left of it cannot be sent any more.
+pub(crate) fn too_slow() -> PacketError {
+    io::Error::new(io::ErrorKind::TimedOut, ApiError::too_slow().message).into()
+}
+
 impl PacketWriter<OwnedWriteHalf> {
+    /// Writes a packet whose payload is not held for a program that stands still. Not to be cancelled.
+    pub(crate) async fn write_lent(
+        &mut self,
+        kind: Kind,
+        message: &impl Message,
+        mut payload: Payload,
+    ) -> Result<(), PacketError> {
+        let mut head = head(kind, message, payload.len(), [INLINE, 0, 0])?;
+        let mut sent = 0;
+        while head.has_remaining() || sent < payload.len() {
+            let written = {
+                let bytes = payload.bytes().ok_or_else(too_slow)?;
+                // One system call for both where the socket takes it.
+                self.inner.try_write_vectored(&[IoSlice::new(&head), IoSlice::new(&bytes[sent..])])
+            };
+            match written {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Ok(written) => {
+                    let of_head = written.min(head.remaining());
+                    head.advance(of_head);
+                    sent += written - of_head;
+                    payload.progressed();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    payload.wait();
+                    self.inner.writable().await?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
     /// Like [`PacketWriter::write_shared`], where the socket takes it now; false, and nothing written, where it does not.
     pub(crate) fn try_write_shared(&mut self, kind: Kind, message: &impl Message, place: Place) -> bool {
         let Place { memory, slot, bytes } = place;

@@ -1,6 +1,7 @@
 //! A broker's side of the local protocol.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
@@ -12,15 +13,17 @@ use tonic::Code;
 use tracing::debug;
 
 use super::MAGIC;
-use super::packet::{Kind, Packet, PacketError, PacketReader, PacketWriter};
+use super::packet::{Kind, Packet, PacketError, PacketReader, PacketWriter, too_slow};
 use super::shared::{Incoming, Layout, MappedByClient, Outgoing};
 use crate::api::camera::{CameraApi, PublishAnswers, PublishRequests};
-use crate::api::feed::Feed;
+use crate::api::feed::{Feed, Told};
 use crate::api::pb::publish_event::Event as PublishEvent;
-use crate::api::pb::subscribe_event::Event;
 use crate::api::principal::Principal;
 use crate::api::{ApiError, Broker, pb};
 use crate::clock::monotonic_now;
+
+/// How long a client that is refused may take to say what it speaks.
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Reader = PacketReader<OwnedReadHalf>;
 type Writer = PacketWriter<OwnedWriteHalf>;
@@ -41,11 +44,22 @@ pub(crate) async fn serve(stream: UnixStream, broker: Broker, principal: Princip
             PacketError::Malformed { .. } => {
                 ApiError::new(Code::InvalidArgument, "MALFORMED", error.to_string())
             }
-            PacketError::TooLarge { .. } => {
-                ApiError::new(Code::InvalidArgument, "MESSAGE_TOO_LARGE", error.to_string())
+            PacketError::TooLarge { bytes, bytes_max, .. } => {
+                ApiError::too_large(Some(bytes as usize), bytes_max)
             }
         };
         let _ = writer.write_error(told).await;
+    }
+}
+
+/// Tells a client of the local protocol that there is no place for it. One of gRPC is closed on.
+pub(crate) async fn refuse(stream: UnixStream, refused: ApiError) {
+    let (mut read, write) = stream.into_split();
+    let mut magic = [0; MAGIC.len()];
+    let came = tokio::time::timeout(REFUSED_TIMEOUT, read.read_exact(&mut magic)).await;
+    if magic == *MAGIC && matches!(came, Ok(Ok(_))) {
+        // It has room: nothing was written before.
+        let _ = PacketWriter::new(write).write_error(refused).await;
     }
 }
 
@@ -186,20 +200,24 @@ async fn send_events(mut reader: Reader, writer: &mut Writer, mut feed: Feed) ->
     let send = async {
         let mut memory = Outgoing::new(&mapped);
         while let Some(event) = feed.next().await {
-            let mut event = event?;
-            let payload = match &mut event {
-                Event::Frame(frame) => std::mem::take(&mut frame.payload),
-                _ => Bytes::new(),
+            let Told { event, payload } = event?;
+            let event = pb::SubscribeEvent { event: Some(event) };
+            let Some(mut payload) = payload else {
+                writer.write(Kind::SubscribeEvent, &event, Bytes::new()).await?;
+                continue;
             };
-            let (event, bytes) = (pb::SubscribeEvent { event: Some(event) }, payload.len());
-            match memory.reserve(bytes) {
+            match memory.reserve(payload.len()) {
                 // The client wakes up while the payload is being copied.
                 Some(reserved) => {
-                    writer.write_shared(Kind::SubscribeEvent, &event, reserved.place()).await?;
-                    reserved.fill(&payload);
+                    if !writer.try_write_shared(Kind::SubscribeEvent, &event, reserved.place()) {
+                        payload.wait();
+                        writer.write_shared(Kind::SubscribeEvent, &event, reserved.place()).await?;
+                    }
+                    reserved.fill(&payload.bytes().ok_or_else(too_slow)?);
                 }
                 None => {
-                    writer.write(Kind::SubscribeEvent, &event, payload).await?;
+                    let bytes = payload.len();
+                    writer.write_lent(Kind::SubscribeEvent, &event, payload).await?;
                     if let Some((layout, file)) = memory.offer(bytes) {
                         writer.write_memory(layout, file.as_fd()).await?;
                     }
@@ -301,6 +319,9 @@ impl PublishRequests for LocalRequests {
             // The publisher is gone; what it had sent whole is in the log.
             Err(PacketError::Io(_) | PacketError::Cut) => None,
             Err(PacketError::Refused(error)) => Some(Err(error)),
+            Err(PacketError::TooLarge { bytes, bytes_max, .. }) => {
+                Some(Err(ApiError::too_large(Some(bytes as usize), bytes_max)))
+            }
             Err(error) => Some(Err(ApiError::new(Code::InvalidArgument, "MALFORMED", error.to_string()))),
         }
     }

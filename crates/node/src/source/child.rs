@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -30,6 +30,12 @@ const LINE_BYTES_MAX: usize = 400;
 /// Children that may wait to be started; the next caller waits for its turn.
 const SPAWNS_WAITING_MAX: usize = 16;
 
+/// What a child may be given to read: less than the least that a pipe holds.
+const SCRIPT_BYTES_MAX: usize = 4000;
+
+/// Variables that may hold a password.
+const SECRET_VARIABLES: [&str; 2] = ["MEZ_SOURCE", "MEZ_SOURCE_CREDENTIALS"];
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The thread that starts all children. The kernel ties a child's death signal to the *thread* that started it, and
@@ -40,13 +46,27 @@ static SPAWNER: LazyLock<io::Result<SyncSender<Job>>> = LazyLock::new(|| {
     Ok(jobs)
 });
 
-/// Starts a program that reads nothing, with its complaints piped.
+/// Starts a program that reads `script`, if there is one, and else nothing, with its complaints piped.
 pub(super) async fn spawn_child(
     program: &Path,
     args: Vec<OsString>,
+    script: Option<String>,
     stdout: Stdio,
 ) -> Result<Child, SourceError> {
-    spawn_fed_child(program, args, Stdio::null(), stdout).await
+    let stdin = match script {
+        None => Stdio::null(),
+        Some(script) => {
+            let failed = |detail: String| SourceError::Spawn { program: program.to_owned(), detail };
+            if script.len() > SCRIPT_BYTES_MAX {
+                return Err(failed(format!("its source has a name of more than {SCRIPT_BYTES_MAX} bytes")));
+            }
+            let (reader, mut writer) = io::pipe().map_err(|error| failed(error.to_string()))?;
+            // A pipe has room for it: nobody needs to be reading.
+            writer.write_all(script.as_bytes()).map_err(|error| failed(error.to_string()))?;
+            reader.into()
+        }
+    };
+    spawn_fed_child(program, args, stdin, stdout).await
 }
 
 /// Starts a program with its complaints piped.
@@ -57,6 +77,10 @@ pub(crate) async fn spawn_fed_child(
     stdout: Stdio,
 ) -> Result<Child, SourceError> {
     let mut command = Command::new(program);
+    // A child has no business with what this process was told: whoever may look at it reads its environment.
+    SECRET_VARIABLES.iter().for_each(|variable| {
+        command.env_remove(variable);
+    });
     command.args(args).stdin(stdin).stdout(stdout).stderr(Stdio::piped()).kill_on_drop(true);
     let parent = getpid();
     let die_with_parent = move || {
@@ -155,7 +179,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_that_is_not_there_is_named_with_the_remedy() {
-        let error = spawn_child(Path::new("/nowhere/ffmpeg"), Vec::new(), Stdio::null()).await.unwrap_err();
+        let error =
+            spawn_child(Path::new("/nowhere/ffmpeg"), Vec::new(), None, Stdio::null()).await.unwrap_err();
         assert!(matches!(error, SourceError::NoFfmpeg { .. }));
         assert!(error.to_string().contains("apt-get install ffmpeg"), "{error}");
     }

@@ -71,6 +71,26 @@ pub(super) fn read_args(
     args
 }
 
+/// What a play list may be made of that is read from a pipe: all that ffmpeg uses for the schemes of sources.
+const PROTOCOLS: &str =
+    "pipe,tcp,udp,udplite,tls,rtp,srtp,rtmp,rtmps,ffrtmphttp,http,https,httpproxy,crypto,data,srt";
+
+/// What the programs read from their standard input where the source's name holds a secret: a play list of one entry. Nobody else can
+/// read a pipe, unlike arguments and, for other processes of the same user, the environment.
+pub(super) fn script(spec: &SourceSpec) -> Option<String> {
+    let url = spec.secret_url()?;
+    // There is no quote in it: see `SourceSpec::parse`.
+    let mut script = format!("ffconcat version 1.0\nfile '{url}'\n");
+    if spec.is_always_live() {
+        // As on a command line without secrets.
+        script.push_str("option analyzeduration 1000000\n");
+    }
+    if matches!(spec.scheme(), Some("rtsp" | "rtsps")) {
+        script.push_str("option rtsp_transport tcp\n");
+    }
+    Some(script)
+}
+
 /// Everything up to and with the input. `decode_at_once` is for live pictures that will be decoded.
 fn input_args(spec: &SourceSpec, input: InputOptions, decode_at_once: Option<()>) -> Vec<OsString> {
     let mut args = Vec::new();
@@ -101,6 +121,19 @@ fn input_args(spec: &SourceSpec, input: InputOptions, decode_at_once: Option<()>
             }
             args.push("-i".into());
             args.push(path.into());
+        }
+        // Everybody on this machine sees arguments: see `script`.
+        SourceSpec::Url(_) if spec.secret_url().is_some() => {
+            args.extend(strings(&[
+                "-f",
+                "concat",
+                "-safe",
+                "0",
+                "-protocol_whitelist",
+                PROTOCOLS,
+                "-i",
+                "pipe:0",
+            ]));
         }
         SourceSpec::Url(url) => {
             if matches!(spec.scheme(), Some("rtsp" | "rtsps")) {
@@ -155,14 +188,36 @@ mod tests {
 
     #[test]
     fn rtsp_goes_over_tcp_and_is_not_delayed() {
-        let spec = SourceSpec::parse("rtsp://u:p@cam/x").unwrap();
+        let spec = SourceSpec::parse("rtsp://cam/x").unwrap();
         let args = line(&read_args(&spec, PLAIN, &stream(true), Output::Pictures, false, NEW));
         assert_eq!(
             args,
             "-hide_banner -nostdin -v error -fflags nobuffer -analyzeduration 1000000 -thread_type slice \
-             -rtsp_transport tcp -i rtsp://u:p@cam/x -map 0:2 -an -sn -dn -fps_mode passthrough \
+             -rtsp_transport tcp -i rtsp://cam/x -map 0:2 -an -sn -dn -fps_mode passthrough \
              -vf scale=out_color_matrix=bt601:out_range=full,format=yuv420p -flush_packets 1 -f yuv4mpegpipe pipe:1"
         );
+    }
+
+    /// Neither a password nor a query, in which cameras take passwords too, is on a command line.
+    #[test]
+    fn secrets_go_through_a_pipe() {
+        for secret in ["rtsp://u:it's@cam/x", "rtsp://cam/x?password=it's", "http://u:it's@cam/x"] {
+            let spec = SourceSpec::parse(secret).unwrap();
+            for args in [
+                line(&read_args(&spec, PLAIN, &stream(true), Output::Pictures, false, NEW)),
+                line(&probe_args(&spec, PLAIN)),
+            ] {
+                assert!(
+                    args.contains("-f concat -safe 0 -protocol_whitelist pipe,")
+                        && args.contains("-i pipe:0")
+                );
+                assert!(!args.contains("it's") && !args.contains("cam"), "{args}");
+            }
+            let script = script(&spec).unwrap();
+            assert!(script.contains(&format!("file '{}'\n", secret.replace('\'', "%27"))), "{script}");
+            assert_eq!(script.contains("option rtsp_transport tcp\n"), secret.starts_with("rtsp"));
+        }
+        assert_eq!(script(&SourceSpec::parse("rtsp://cam/x").unwrap()), None);
     }
 
     #[test]

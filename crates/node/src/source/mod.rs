@@ -13,7 +13,8 @@
 //! | file | what it decides |
 //! | --- | --- |
 //! | `spec` | what the user typed |
-//! | `command` | the command lines |
+//! | `credentials` | user names and passwords of network cameras |
+//! | `command` | the command lines, and what is kept out of them |
 //! | `probe` | what the source is, and what is wrong with it |
 //! | `child` | that no child process outlives its owner |
 //! | `stream` | how bytes become pictures |
@@ -23,6 +24,7 @@
 
 pub(crate) mod child;
 mod command;
+mod credentials;
 mod pace;
 mod probe;
 mod queue;
@@ -39,6 +41,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+pub use self::credentials::{SourceCredentials, SourceCredentialsError};
 pub use self::spec::{SourceSpec, SourceSpecError};
 
 use self::queue::EventQueue;
@@ -156,6 +159,14 @@ pub enum SourceError {
     NotFfmpeg {
         /// The program that was started.
         program: PathBuf,
+    },
+    /// It cannot be told a password without everybody seeing it.
+    #[error(
+        "the address of {source_name} holds a password or a query, which ffmpeg takes unseen from version 5.0 on; update it"
+    )]
+    OldFfmpeg {
+        /// The source.
+        source_name: String,
     },
     /// A program could not be started or listened to.
     #[error("{} could not be run: {detail}", program.display())]

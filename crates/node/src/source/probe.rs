@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tokio::io::AsyncReadExt;
 
 use super::child::spawn_child;
-use super::command::{InputOptions, probe_args};
+use super::command::{InputOptions, probe_args, script};
 use super::spec::without_credentials;
 use super::{SourceError, SourceOptions, SourceSpec};
 
@@ -38,6 +38,11 @@ impl FfmpegVersion {
             (Some(Ok(major)), Some(Ok(minor))) => Self(major, minor),
             _ => Self::NEWEST,
         }
+    }
+
+    /// Whether a play list may say how an entry is opened.
+    pub(super) fn has_concat_options(self) -> bool {
+        self >= Self(5, 0)
     }
 
     pub(super) fn has_fps_mode(self) -> bool {
@@ -102,7 +107,7 @@ struct ReportDisposition {
 
 /// Asks `ffmpeg` for its version, which is also how its absence is found.
 pub(super) async fn ffmpeg_version(ffmpeg: &Path) -> Result<FfmpegVersion, SourceError> {
-    let output = run(ffmpeg, vec!["-version".into()]).await?;
+    let output = run(ffmpeg, vec!["-version".into()], None).await?;
     let text = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() || !text.starts_with("ffmpeg version ") {
         return Err(SourceError::NotFfmpeg { program: ffmpeg.to_owned() });
@@ -142,9 +147,10 @@ async fn probe_once(
     input: InputOptions,
 ) -> Result<Stream, SourceError> {
     let source = spec.to_string();
-    let output = tokio::time::timeout(PROBE_TIME_MAX, run(&options.ffprobe, probe_args(spec, input)))
-        .await
-        .map_err(|_| SourceError::NoAnswer { source_name: source.clone(), after: PROBE_TIME_MAX })??;
+    let output =
+        tokio::time::timeout(PROBE_TIME_MAX, run(&options.ffprobe, probe_args(spec, input), script(spec)))
+            .await
+            .map_err(|_| SourceError::NoAnswer { source_name: source.clone(), after: PROBE_TIME_MAX })??;
     if !output.status.success() {
         return Err(explain(spec, &String::from_utf8_lossy(&output.stderr)));
     }
@@ -271,7 +277,12 @@ fn not_permitted(spec: &SourceSpec) -> SourceError {
     let remedy = match spec {
         SourceSpec::Device(_) => "add the user to the group video (usermod -aG video USER) and log in again",
         SourceSpec::File(_) => "let this user read the file",
-        SourceSpec::Url(_) => "put the user name and password into the URL: SCHEME://USER:PASSWORD@HOST/PATH",
+        SourceSpec::Url(_) if spec.holds_credentials() => {
+            "the camera does not take this user name and password"
+        }
+        SourceSpec::Url(_) => {
+            "give the camera's USER:PASSWORD with --source-credentials FILE, or in MEZ_SOURCE_CREDENTIALS"
+        }
     };
     SourceError::NotPermitted { source_name: spec.to_string(), remedy }
 }
@@ -317,8 +328,12 @@ pub(super) fn last_lines(stderr: &str) -> String {
 }
 
 /// Runs a program to its end and takes what it wrote, up to a bound.
-async fn run(program: &Path, args: Vec<std::ffi::OsString>) -> Result<ProcessOutput, SourceError> {
-    let mut child = spawn_child(program, args, Stdio::piped()).await?;
+async fn run(
+    program: &Path,
+    args: Vec<std::ffi::OsString>,
+    script: Option<String>,
+) -> Result<ProcessOutput, SourceError> {
+    let mut child = spawn_child(program, args, script, Stdio::piped()).await?;
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let failed =
         |error: std::io::Error| SourceError::Spawn { program: program.to_owned(), detail: error.to_string() };
@@ -420,7 +435,10 @@ mod tests {
         assert!(denied.to_string().contains("group video"), "{denied}");
         let url = SourceSpec::parse("rtsp://bob:secret@cam/x").unwrap();
         let unauthorised = explain(&url, "[rtsp @ 0x1] method DESCRIBE failed: 401 Unauthorized\n");
-        assert!(unauthorised.to_string().contains("USER:PASSWORD@"), "{unauthorised}");
+        assert!(unauthorised.to_string().contains("does not take"), "{unauthorised}");
+        let plain = SourceSpec::parse("rtsp://cam/x").unwrap();
+        let unauthorised = explain(&plain, "[rtsp @ 0x1] method DESCRIBE failed: 401 Unauthorized\n");
+        assert!(unauthorised.to_string().contains("--source-credentials"), "{unauthorised}");
         let other = explain(&url, "a\n\nb\nc\nrtsp://bob:secret@cam/x: Connection refused\n").to_string();
         assert!(
             other.contains("b; c; rtsp://cam/x: Connection refused") && !other.contains("secret"),

@@ -13,7 +13,7 @@ use mez_media::jpeg::{EncodeError, Encoder, JpegFrame, Sampling};
 use tokio::process::{Child, ChildStdout};
 
 use super::child::{LastLines, spawn_child};
-use super::command::{InputOptions, Output, read_args};
+use super::command::{InputOptions, Output, read_args, script};
 use super::pace::{BackOff, Schedule, Thinning};
 use super::probe::{FRAMES_PER_SECOND_UNSTATED, FfmpegVersion, Stream, ffmpeg_version, last_lines, probe};
 use super::queue::EventQueue;
@@ -121,6 +121,9 @@ impl Reading {
         }
         let encoder = JpegWorker::new(options.jpeg_quality)?;
         let version = ffmpeg_version(&options.ffmpeg).await?;
+        if spec.secret_url().is_some() && !version.has_concat_options() {
+            return Err(SourceError::OldFfmpeg { source_name: spec.to_string() });
+        }
         let plan = match spec {
             SourceSpec::File(_) | SourceSpec::Device(_) => Some(probe(&spec, &options).await?),
             SourceSpec::Url(_) => None,
@@ -228,6 +231,7 @@ fn is_final(error: &SourceError) -> bool {
         error,
         SourceError::NoFfmpeg { .. }
             | SourceError::NotFfmpeg { .. }
+            | SourceError::OldFfmpeg { .. }
             | SourceError::NotPermitted { .. }
             | SourceError::NoVideo { .. }
             | SourceError::TooLarge { .. }
@@ -250,7 +254,7 @@ async fn run_once(
 ) -> Result<Run, SourceError> {
     let output = if stream.passthrough { Output::Jpeg } else { Output::Pictures };
     let args = read_args(spec, input, stream, output, options.looped, version);
-    let mut child = spawn_child(&options.ffmpeg, args, Stdio::piped()).await?;
+    let mut child = spawn_child(&options.ffmpeg, args, script(spec), Stdio::piped()).await?;
     progress.lock_shared().child_pid = child.id();
     let lines = LastLines::default();
     let listening = child.stderr.take().map(|stderr| tokio::spawn(lines.clone().read(stderr)));

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::credentials::{SourceCredentials, SourceCredentialsError};
+
 /// Schemes that can be read through `ffmpeg` and that a camera may speak.
 const SCHEMES: [&str; 12] =
     ["rtsp", "rtsps", "http", "https", "tcp", "udp", "rtp", "rtmp", "rtmps", "srt", "rtspt", "rtspu"];
@@ -18,8 +20,7 @@ pub enum SourceSpec {
     /// A camera of this machine (Video4Linux2), such as `/dev/video0`.
     Device(PathBuf),
     /// A camera or a recording on the network, as a URL. May carry a password: show it only through `Display` or
-    /// `Debug`, which leave that out. (ffmpeg takes it as an argument, so other users of this machine can see it in
-    /// the list of processes.)
+    /// `Debug`, which leave that out. ffmpeg is told of it through a pipe, so that it is not in the list of processes either.
     Url(String),
 }
 
@@ -72,7 +73,8 @@ impl SourceSpec {
         if scheme == "file" {
             return Ok(Self::File(rest.into()));
         }
-        let shown = without_credentials(text);
+        let rest = quoted(rest);
+        let shown = without_credentials(&format!("{scheme}://{rest}"));
         if !SCHEMES.contains(&scheme.as_str()) {
             return Err(SourceSpecError::Scheme { text: shown, scheme });
         }
@@ -82,6 +84,47 @@ impl SourceSpec {
             return Err(SourceSpecError::NoHost { text: shown, scheme });
         }
         Ok(Self::Url(format!("{scheme}://{rest}")))
+    }
+
+    /// The same source with a user name and a password.
+    ///
+    /// # Errors
+    /// [`SourceCredentialsError`] where it takes none, or has some already.
+    pub fn with_credentials(&self, credentials: &SourceCredentials) -> Result<Self, SourceCredentialsError> {
+        let source_name = self.to_string();
+        let Self::Url(url) = self else { return Err(SourceCredentialsError::NotForThis { source_name }) };
+        let (scheme, rest) = url.split_once("://").ok_or(SourceCredentialsError::Form)?;
+        if self.holds_credentials() {
+            return Err(SourceCredentialsError::Twice { source_name });
+        }
+        Ok(Self::Url(format!("{scheme}://{}@{rest}", credentials.in_url())))
+    }
+
+    /// True for a URL with a user name or a password before its host.
+    #[must_use]
+    pub fn holds_credentials(&self) -> bool {
+        let Self::Url(url) = self else { return false };
+        let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        match authority.rsplit_once('@') {
+            Some((before, _)) => !before.is_empty(),
+            // `bob:sec/ret@cam`: see `without_credentials`.
+            None => !is_host(authority) && rest.contains('@'),
+        }
+    }
+
+    /// True for a URL.
+    #[must_use]
+    pub fn is_network(&self) -> bool {
+        matches!(self, Self::Url(_))
+    }
+
+    /// The URL, if there may be a secret in it: ffmpeg then gets it otherwise than as an argument.
+    pub(super) fn secret_url(&self) -> Option<&str> {
+        match self {
+            Self::Url(url) if self.holds_credentials() || url.contains('?') => Some(url),
+            _ => None,
+        }
     }
 
     /// True for what cannot be played again from its start: a device, or a stream that is not fetched as a file.
@@ -142,6 +185,20 @@ impl fmt::Debug for SourceSpec {
     }
 }
 
+/// A URL without what would end it where others write about it, as ffmpeg does: `'http://…': gone`. Whoever opens it decodes that.
+fn quoted(rest: &str) -> String {
+    let mut quoted = String::with_capacity(rest.len());
+    for c in rest.chars() {
+        if c.is_whitespace() || c.is_control() || matches!(c, '\'' | '"') {
+            let mut bytes = [0; 4];
+            c.encode_utf8(&mut bytes).bytes().for_each(|byte| quoted.push_str(&format!("%{byte:02X}")));
+        } else {
+            quoted.push(c);
+        }
+    }
+    quoted
+}
+
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
@@ -169,7 +226,15 @@ pub(super) fn without_credentials(text: &str) -> String {
         let host_start = match authority.rfind('@') {
             Some(at) => at + 1,
             // `bob:sec/ret@cam`: a password with a slash in it is not valid, and is not to be shown for that.
-            None if !is_host(authority) => url.rfind('@').map_or(0, |at| at + 1),
+            None if !is_host(authority) => match url.rfind('@') {
+                Some(at) => at + 1,
+                // Cut off before its host, as in a long line.
+                None => {
+                    out.push('…');
+                    rest = after;
+                    continue;
+                }
+            },
             None => 0,
         };
         let shown = &url[host_start..];
@@ -225,6 +290,25 @@ mod tests {
     }
 
     #[test]
+    fn credentials_come_to_a_url_from_elsewhere() {
+        let credentials = SourceCredentials::parse("bob:p@ss/w'rd").unwrap();
+        let camera = SourceSpec::parse("rtsp://10.0.0.9:554/stream?ch=1").unwrap();
+        assert!(!camera.holds_credentials());
+        let with = camera.with_credentials(&credentials).unwrap();
+        assert_eq!(with, SourceSpec::Url("rtsp://bob:p%40ss%2Fw%27rd@10.0.0.9:554/stream?ch=1".into()));
+        assert!(with.holds_credentials());
+        assert_eq!(with.to_string(), "rtsp://10.0.0.9:554/stream?…");
+        assert!(matches!(with.with_credentials(&credentials), Err(SourceCredentialsError::Twice { .. })));
+        let file = SourceSpec::parse("x.mp4").unwrap();
+        assert!(matches!(
+            file.with_credentials(&credentials),
+            Err(SourceCredentialsError::NotForThis { .. })
+        ));
+        assert!(SourceSpec::parse("http://bob:sec/ret@cam/x").unwrap().holds_credentials());
+        assert!(!SourceSpec::parse("udp://@:5000").unwrap_or(file).holds_credentials());
+    }
+
+    #[test]
     fn passwords_are_never_shown() {
         for (text, shown) in [
             ("rtsp://bob:secret@cam/x", "rtsp://cam/x"),
@@ -240,11 +324,15 @@ mod tests {
                 "[tcp] to tcp://a:secret@b:1?timeout=0 failed, 'rtsp://secret@c'",
                 "[tcp] to tcp://b:1?… failed, 'rtsp://c'",
             ),
+            ("cut off: rtsp://bob:secret", "cut off: rtsp://…"),
             ("no url at all", "no url at all"),
         ] {
             assert_eq!(without_credentials(text), shown);
         }
         let spec = SourceSpec::parse("rtsp://bob:secret@cam/x").unwrap();
+        assert_eq!(format!("{spec} {spec:?}"), "rtsp://cam/x Url(rtsp://cam/x)");
+        let spec = SourceSpec::parse("rtsp://bob:it's \"secret\"@cam/x").unwrap();
+        assert!(spec.holds_credentials());
         assert_eq!(format!("{spec} {spec:?}"), "rtsp://cam/x Url(rtsp://cam/x)");
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mez_node::source::{Source, SourceEvent, SourceOptions, SourceSpec};
+use mez_node::source::{Source, SourceCredentials, SourceEvent, SourceOptions, SourceSpec};
 use tempfile::TempDir;
 
 use crate::support::{
-    Behaviour, MjpegCamera, at, free_port, kill, next, next_frame, next_restart, numbered_jpeg, pixels,
-    rtsp_camera, transport_stream_camera,
+    Asks, Behaviour, Guard, MjpegCamera, Onlooker, at, free_port, guarded_rtsp_camera, kill, next,
+    next_frame, next_restart, numbered_jpeg, pixels, rtsp_camera, transport_stream_camera,
 };
 
 const STEADY: Behaviour =
@@ -113,6 +113,58 @@ async fn rtsp_is_played_over_tcp_and_opened_again() {
     kill(source.child_pid().unwrap());
     next_restart(&mut source).await;
     next_frame(&mut source).await;
+}
+
+/// A camera that asks for a password gets it, however it asks, and whatever characters are in it; nobody who looks at the list of
+/// processes does, nor at the environment of the children.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_reaches_its_camera_and_nobody_else() {
+    const PASSWORD: &str = "s3cr3t p@ss/w:rd'%41";
+    let credentials = SourceCredentials::parse(&format!("bob:{PASSWORD}")).unwrap();
+    for asks in [Asks::Basic, Asks::Digest] {
+        let folder = TempDir::new().unwrap();
+        let guard = Guard { asks, user: "bob", password: PASSWORD };
+        let address = guarded_rtsp_camera(folder.path(), Some(guard)).await;
+        let onlooker = Onlooker::start(&["s3cr3t", "rd'%41", "%2541"]);
+        let camera = SourceSpec::parse(&format!("rtsp://{address}/cam")).unwrap();
+        let spec = camera.with_credentials(&credentials).unwrap();
+        let mut source = Source::spawn(spec, SourceOptions::default()).await.unwrap();
+        for _ in 0..5 {
+            let frame = next_frame(&mut source).await;
+            assert_eq!((frame.width, frame.height), (66, 50), "{asks:?}");
+            pixels(&frame.jpeg);
+        }
+        source.stop().await;
+        let seen = onlooker.seen();
+        let children: Vec<_> = seen.iter().filter(|content| content.contains("pipe:0")).collect();
+        assert!(!children.is_empty(), "the onlooker saw the children");
+        let shown =
+            |content: &&String| ["s3cr3t", "rd'%41", "%2541"].iter().any(|part| content.contains(part));
+        assert_eq!(seen.iter().find(shown), None, "{asks:?}");
+    }
+}
+
+/// Who has no password, or a wrong one, is told which of the two it is, and the password is not.
+#[tokio::test]
+async fn a_camera_that_refuses_is_told_of_without_the_password() {
+    let guard = Guard { asks: Asks::Digest, user: "bob", password: "right" };
+    let folder = TempDir::new().unwrap();
+    let address = guarded_rtsp_camera(folder.path(), Some(guard)).await;
+    let camera = SourceSpec::parse(&format!("rtsp://{address}/cam")).unwrap();
+    let wrong = SourceCredentials::parse("bob:wr0ng").unwrap();
+    for (spec, told) in [
+        (camera.clone(), "--source-credentials"),
+        (camera.with_credentials(&wrong).unwrap(), "does not take this user name and password"),
+    ] {
+        let mut source = Source::spawn(spec, SourceOptions::default()).await.unwrap();
+        match next(&mut source).await {
+            SourceEvent::Failed(error) => {
+                let text = format!("{error} {error:?}");
+                assert!(text.contains(told) && !text.contains("wr0ng"), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 /// A camera that is not there is tried again, ever less often, and no password gets out.

@@ -25,7 +25,7 @@
 //! | `replica` | what a record says is missing before it lies between it and the record before | `frames.rs` |
 //! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `world/watch.rs` |
 //! | `replies` | a camera gets each reply once, as it was given | `deliveries.rs` |
-//! | `memory` | logs stay within their budgets, connections, dials and those who wait at a door within their bounds (I9) | `world/watch.rs`, `world/door.rs` |
+//! | `memory` | logs stay within their budgets, what readers that stand still hold of them, connections, dials and those who wait at a door within their bounds (I9) | `world/watch.rs`, `world/door.rs` |
 //! | `admitted` | an honest client that comes to an edge gets in within two seconds, whatever attackers hold there | `world/door.rs` |
 //! | `resumes` | two seconds after the last fault frames are delivered again (I12) | `world/watch.rs` |
 //! | `backlog` | the newest frame that an application gets is not older than the link makes it | `world/watch.rs` |

@@ -257,6 +257,7 @@ impl World {
         application.keeping = None;
         let reading = application.reading.take();
         self.drop_questions(index);
+        self.let_go(index);
         if let Some((id, _)) = reading {
             self.checks.released(id);
             self.with_edge(edge, |process, _| process.broker.handle_unsubscribe(id));

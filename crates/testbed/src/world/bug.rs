@@ -59,6 +59,8 @@ pub enum Bug {
     EpochUnbounded,
     /// A reset closes the connection, and the edge still knows the epoch.
     ResetKeepsEpoch,
+    /// An edge holds a frame for every application that stands still, whatever its log has let go of.
+    HeldWithoutShare,
     /// Applications are told that their contract is kept, whatever comes, and nothing else.
     AllIsWell,
     /// A door that is full stays shut for whoever comes, instead of closing somebody who waits.

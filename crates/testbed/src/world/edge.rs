@@ -15,6 +15,7 @@ use mez_core::wire::{FrameHeader, Message, MessageBuffer};
 use super::camera::encoded;
 use super::chain::Decoders;
 use super::door::Door;
+use super::lent::Lent;
 use super::past::request_of;
 use super::storage::{KeptLog, Owner};
 use super::thief::believe;
@@ -46,6 +47,8 @@ pub(super) struct EdgeProcess {
     /// Each with the link that it is on.
     connections: BTreeMap<LinkId, (usize, MessageBuffer)>,
     pub(super) logs: BTreeMap<CameraName, LogReader>,
+    /// What it holds for applications that stand still.
+    pub(super) lent: Lent,
     /// How many frames each of them has been given.
     pub(super) appended: BTreeMap<CameraName, u64>,
     pub(super) decoders: Decoders,
@@ -108,6 +111,7 @@ impl World {
             anchor: host.clock.anchor(self.now),
             connections: BTreeMap::new(),
             logs: BTreeMap::new(),
+            lent: Lent::new(),
             appended: BTreeMap::new(),
             decoders: Decoders::new(),
             door: Door::new(self.bug),

@@ -168,11 +168,15 @@ impl World {
             Action::Thaw(Host::Edge(edge)) => self.thaw_edge(edge.0),
             Action::CutPower(host) => self.cut_power(host),
             Action::Disk(host, faults) => self.set_disk_faults(host, faults),
-            Action::Stall(application) => self.applications[application.0].stalled = true,
+            Action::Stall(application) => {
+                self.applications[application.0].stalled = true;
+                self.stand_still(application.0);
+            }
             Action::Resume(application) => {
                 let application = application.0;
                 self.applications[application].stalled = false;
                 self.applications[application].ready_since = now;
+                self.let_go(application);
                 self.touch(Node::Application(application));
             }
             Action::Subscribe(application) => self.subscribe(application.0),

@@ -25,6 +25,7 @@ mod door;
 mod edge;
 mod events;
 mod fault;
+mod lent;
 mod medium;
 mod past;
 mod spec;

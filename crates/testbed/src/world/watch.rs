@@ -52,6 +52,13 @@ impl World {
             let edge = &self.edges[index];
             let Some(process) = &edge.process else { continue };
             let cameras = process.broker.cameras(edge.clock.monotonic(self.now));
+            let excess = process.lent.excess();
+            self.checks.expect(excess.is_none(), "memory", || {
+                let (bytes, bytes_max) = excess.unwrap_or_default();
+                format!(
+                    "{bytes} bytes that a log of edge {index} let go of are held for readers, of {bytes_max}"
+                )
+            });
             let bytes: u64 = cameras.iter().map(|camera| camera.log_bytes).sum();
             self.checks.expect(bytes <= edge.spec.log_bytes_max, "memory", || {
                 format!("the replica logs of edge {index} hold {bytes} of {} bytes", edge.spec.log_bytes_max)

@@ -1,0 +1,250 @@
+//! Memory of frames that readers are being given and do not take.
+//!
+//! Whoever serves a reader holds the frame until its last byte has gone. A log counts what is held of what it has evicted, so that
+//! readers who stand still would leave it no room for new frames; and what was made or fetched for one reader alone is in no log's
+//! budget. So memory is held in shares of a bound: of each log's, of each principal's, and of all. Who is refused a share goes on
+//! with what the log still has. Who makes no progress for [`UnreadLimits::patience`] loses the share as soon as another needs it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::units::Instant;
+
+/// The part of a log's budget that readers may hold of what it has let go of: a quarter.
+pub const PART_OF_LOG: u64 = 4;
+
+/// Bounds on what is held for readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreadLimits {
+    /// Bytes held for all readers together. Default 16 MiB.
+    pub bytes_max: u64,
+    /// Bytes held for the readers of one principal. Default 8 MiB.
+    pub principal_bytes_max: u64,
+    /// Who makes no progress for this long loses its share when another needs it. Default 5 s.
+    pub patience: Duration,
+}
+
+impl Default for UnreadLimits {
+    fn default() -> Self {
+        Self { bytes_max: 16 << 20, principal_bytes_max: 8 << 20, patience: Duration::from_secs(5) }
+    }
+}
+
+/// A log, as far as shares of its budget are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogShare {
+    /// Which log it is.
+    pub log: usize,
+    /// Its budget.
+    pub bytes_max: u64,
+}
+
+/// A share that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked<P> {
+    /// Whose reader it is for.
+    pub principal: P,
+    /// The log that counts the memory, if one does.
+    pub log: Option<LogShare>,
+    /// How much.
+    pub bytes: u64,
+}
+
+/// Names a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShareId(u64);
+
+/// What became of a question for a share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Granted {
+    /// The share, if there was room.
+    pub share: Option<ShareId>,
+    /// Whose memory has to be let go of now: they have made no progress for too long.
+    pub lost: Vec<ShareId>,
+}
+
+struct Share<P> {
+    asked: Asked<P>,
+    progressed: Instant,
+}
+
+/// All shares. There are at most as many as readers.
+pub struct Unread<P> {
+    limits: UnreadLimits,
+    shares: BTreeMap<ShareId, Share<P>>,
+    next: u64,
+}
+
+impl<P: PartialEq> Unread<P> {
+    /// None yet.
+    pub fn new(limits: UnreadLimits) -> Self {
+        Self { limits, shares: BTreeMap::new(), next: 0 }
+    }
+
+    /// Takes a share, at the expense of those who have stood still for too long. One that is alone, of its principal and of all, may be
+    /// larger than their bounds: a frame can be.
+    pub fn take(&mut self, now: Instant, asked: Asked<P>) -> Granted {
+        let mut lost = Vec::new();
+        let UnreadLimits { bytes_max, principal_bytes_max, .. } = self.limits;
+        let Asked { principal, log, bytes } = &asked;
+        let fits = log.is_none_or(|log| {
+            let of_log = |share: &Share<P>| share.asked.log.is_some_and(|other| other.log == log.log);
+            self.make_room(now, *bytes, (log.bytes_max / PART_OF_LOG, false), of_log, &mut lost)
+        }) && {
+            let of_principal = |share: &Share<P>| share.asked.principal == *principal;
+            self.make_room(now, *bytes, (principal_bytes_max, true), of_principal, &mut lost)
+        } && self.make_room(now, *bytes, (bytes_max, true), |_| true, &mut lost);
+        let share = fits.then(|| {
+            self.next += 1;
+            let id = ShareId(self.next);
+            self.shares.insert(id, Share { asked, progressed: now });
+            id
+        });
+        Granted { share, lost }
+    }
+
+    /// Some of it has gone.
+    pub fn handle_progress(&mut self, now: Instant, id: ShareId) {
+        if let Some(share) = self.shares.get_mut(&id) {
+            share.progressed = now;
+        }
+    }
+
+    /// What was asked for was a guess, and this is how much it is.
+    pub fn resize(&mut self, id: ShareId, bytes: u64) {
+        if let Some(share) = self.shares.get_mut(&id) {
+            share.asked.bytes = bytes;
+        }
+    }
+
+    /// All of it has gone, or nobody wants it any more.
+    pub fn give_back(&mut self, id: ShareId) {
+        self.shares.remove(&id);
+    }
+
+    /// When the first share may be taken from a reader that stands still.
+    pub fn next_overdue(&self) -> Option<Instant> {
+        self.shares.values().map(|share| share.progressed + self.limits.patience).min()
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.shares.values().map(|share| share.asked.bytes).sum()
+    }
+
+    /// Makes room for `bytes` beside the shares that `counts` counts.
+    fn make_room(
+        &mut self,
+        now: Instant,
+        bytes: u64,
+        (bytes_max, alone_may_be_larger): (u64, bool),
+        counts: impl Fn(&Share<P>) -> bool,
+        lost: &mut Vec<ShareId>,
+    ) -> bool {
+        loop {
+            let counted = self.shares.iter().filter(|(_, share)| counts(share));
+            let held: u64 = counted.clone().map(|(_, share)| share.asked.bytes).sum();
+            if held + bytes <= bytes_max || held == 0 && alone_may_be_larger {
+                return true;
+            }
+            let overdue = counted
+                .filter(|(_, share)| share.progressed + self.limits.patience <= now && share.asked.bytes > 0);
+            let Some((&id, _)) = overdue.min_by_key(|(_, share)| share.progressed) else { return false };
+            self.shares.remove(&id);
+            lost.push(id);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: UnreadLimits =
+        UnreadLimits { bytes_max: 1_000, principal_bytes_max: 500, patience: Duration::from_secs(5) };
+
+    fn own(principal: u8, bytes: u64) -> Asked<u8> {
+        Asked { principal, log: None, bytes }
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    /// However many of one principal's readers stand still, another's get their share.
+    #[test]
+    fn one_principal_leaves_room_for_others() {
+        let mut unread = Unread::new(LIMITS);
+        let of_one = (0..100).filter(|_| unread.take(at(0), own(1, 100)).share.is_some()).count();
+        assert_eq!(of_one, 5);
+        assert!(unread.take(at(0), own(2, 400)).share.is_some());
+    }
+
+    /// Who stands still loses its share, but only to one who needs it; who goes on keeps it.
+    #[test]
+    fn those_who_stand_still_make_room() {
+        let mut unread = Unread::new(LIMITS);
+        let still = unread.take(at(0), own(1, 250)).share.unwrap();
+        let moves = unread.take(at(0), own(1, 250)).share.unwrap();
+        unread.handle_progress(at(4), moves);
+        assert_eq!(unread.take(at(4), own(1, 100)), Granted::default());
+        let granted = unread.take(at(5), own(1, 100));
+        assert!(granted.share.is_some());
+        assert_eq!(granted.lost, [still]);
+        assert_eq!(unread.take(at(5), own(1, 300)), Granted::default(), "the other one has made progress");
+    }
+
+    #[test]
+    fn a_frame_that_is_alone_may_be_larger_than_the_bound_but_no_part_of_a_log_is() {
+        let mut unread = Unread::new(LIMITS);
+        let large = unread.take(at(0), own(1, 5_000)).share.unwrap();
+        assert_eq!(unread.take(at(0), own(1, 1)).share, None);
+        assert_eq!(unread.take(at(0), own(2, 1)).share, None);
+        unread.give_back(large);
+        let log = Some(LogShare { log: 7, bytes_max: 400 });
+        assert_eq!(unread.take(at(0), Asked { log, ..own(1, 101) }).share, None);
+        assert!(unread.take(at(0), Asked { log, ..own(1, 100) }).share.is_some());
+        assert_eq!(unread.take(at(0), Asked { log, ..own(2, 1) }).share, None);
+        let other = Some(LogShare { log: 8, bytes_max: 400 });
+        assert!(unread.take(at(0), Asked { log: other, ..own(2, 1) }).share.is_some());
+    }
+
+    proptest! {
+        /// Whatever is asked for and when, what is held stays within every bound, and what was lost is not counted.
+        #[test]
+        fn what_is_held_stays_within_its_bounds(
+            steps in proptest::collection::vec((0u8..4, 0usize..3, 1u64..400, 0u64..4, any::<bool>()), 1..200),
+        ) {
+            let mut unread = Unread::new(LIMITS);
+            let mut held: BTreeMap<ShareId, (u8, usize, u64)> = BTreeMap::new();
+            let mut now = 0;
+            for (principal, log, bytes, later, gives_back) in steps {
+                now += later;
+                let share = (log > 0).then_some(LogShare { log, bytes_max: 1_200 });
+                let granted = unread.take(at(now), Asked { principal, log: share, bytes });
+                for lost in granted.lost {
+                    prop_assert!(held.remove(&lost).is_some());
+                }
+                if let Some(id) = granted.share {
+                    held.insert(id, (principal, log, bytes));
+                }
+                let sum = |counts: &dyn Fn(&(u8, usize, u64)) -> bool| -> u64 {
+                    held.values().filter(|share| counts(share)).map(|share| share.2).sum()
+                };
+                prop_assert_eq!(unread.bytes(), sum(&|_| true));
+                prop_assert!(sum(&|_| true) <= LIMITS.bytes_max);
+                for principal in 0..4 {
+                    prop_assert!(sum(&|share| share.0 == principal) <= LIMITS.principal_bytes_max);
+                }
+                for log in 1..3 {
+                    prop_assert!(sum(&|share| share.1 == log) <= 1_200 / PART_OF_LOG);
+                }
+                if gives_back && let Some((id, _)) = held.pop_first() {
+                    unread.give_back(id);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What every gRPC call goes through, whatever it asks.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tonic::codegen::{BoxFuture, Service};
+use tonic::server::NamedService;
+
+use super::events::Events;
+use super::feed::Feed;
+use super::principal::Principal;
+use super::{ApiError, Limit};
+
+/// Who is at the other end of a connection, and how many calls of it are under way.
+#[derive(Clone)]
+pub(super) struct Peer {
+    pub(super) principal: Principal,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Peer {
+    pub(super) fn new(principal: Principal) -> Self {
+        Self { principal, calls: Arc::default() }
+    }
+
+    /// One more, if there may be.
+    fn enter(&self, calls_max: usize) -> Result<Underway, ApiError> {
+        // Made first: what was counted is counted down again, whatever comes.
+        let underway = Underway(Arc::clone(&self.calls));
+        if underway.0.fetch_add(1, Ordering::Relaxed) < calls_max {
+            return Ok(underway);
+        }
+        Err(ApiError::exhausted(
+            "TOO_MANY_CALLS",
+            Limit::of_connection("calls_per_connection_max", calls_max),
+            format!(
+                "{calls_max} calls are under way on this connection of {}, as many as one may have; end some subscriptions, let one \
+                 follow several cameras with a pattern such as dock/*, or open another connection",
+                self.principal
+            ),
+        ))
+    }
+}
+
+/// A call that is counted, until all of its answer has gone.
+struct Underway(Arc<AtomicUsize>);
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A subscription whose events are to be the body of the response that it travels with.
+#[derive(Clone)]
+pub(super) struct Subscribed(Arc<Mutex<Option<Feed>>>);
+
+impl Subscribed {
+    pub(super) fn new(feed: Feed) -> Self {
+        Self(Arc::new(Mutex::new(Some(feed))))
+    }
+
+    fn take(&self) -> Option<Feed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A service that counts its calls, and gives errors of what lies below it the details that all of ours have.
+#[derive(Clone)]
+pub(super) struct Calls<S> {
+    pub(super) service: S,
+    pub(super) calls_max: usize,
+    /// The largest message that the service reads.
+    pub(super) message_bytes_max: usize,
+}
+
+impl<S: NamedService> NamedService for Calls<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<Request<Body>> for Calls<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let underway = match request.extensions().get::<Peer>().map(|peer| peer.enter(self.calls_max)) {
+            Some(Err(refused)) => return Box::pin(async { Ok(Status::from(refused).into_http()) }),
+            Some(Ok(underway)) => Some(underway),
+            None => None,
+        };
+        let (answer, message_bytes_max) = (self.service.call(request), self.message_bytes_max);
+        Box::pin(async move {
+            let response = answer.await?;
+            // Errors of calls are in the headers, those of streams in the trailers.
+            if let Some(status) = Status::from_header_map(response.headers()) {
+                return Ok(ApiError::refine(status, message_bytes_max).into_http());
+            }
+            let feed = response.extensions().get::<Subscribed>().and_then(Subscribed::take);
+            Ok(response.map(|body| {
+                let body = feed.map_or(body, |feed| Body::new(Events::new(feed)));
+                Body::new(Counted { body, _underway: underway })
+            }))
+        })
+    }
+}
+
+/// The body of a response to a call that is counted.
+struct Counted {
+    body: Body,
+    _underway: Option<Underway>,
+}
+
+impl http_body::Body for Counted {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

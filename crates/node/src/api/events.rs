@@ -1,0 +1,299 @@
+//! The events of a subscription as the body of a gRPC response.
+//!
+//! A frame is not made into one message first, as generated code would have it: a client that stands still would leave its broker
+//! with a copy or two. Its payload is copied piece by piece, as the connection takes it.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body::{Body, Frame};
+use prost::{Message, encode_length_delimiter, length_delimiter_len};
+use tonic::codegen::http::HeaderMap;
+use tonic::{Code, Status};
+
+use super::feed::{Feed, Told};
+use super::lent::Payload;
+use super::pb::subscribe_event::Event;
+use super::{ApiError, pb};
+
+/// What is copied at once: what HTTP/2 sends at once, unless a client asks for more. Of each stream two such pieces may wait to be sent, whatever its client's windows are.
+const PIECE_BYTES: usize = 16 << 10;
+/// In front of each message: whether it is compressed, and its length.
+const PREFIX_BYTES: usize = 5;
+/// The key of the field `frame` of a `SubscribeEvent`: its number in `mez.proto`, and that a length follows.
+const FRAME_KEY: &[u8] = &[2 << 3 | 2];
+/// The same of the field `payload` of a `Frame`, whose number takes two bytes.
+const PAYLOAD_KEY: &[u8] = &[((24 << 3 | 2) & 0x7f) as u8 | 0x80, ((24 << 3 | 2) >> 7) as u8];
+
+type Turn = Pin<Box<dyn Future<Output = (Option<Result<Told, ApiError>>, Feed)> + Send>>;
+
+/// The events of a feed, each chosen when the one before has been sent. Dropping it unsubscribes.
+pub(super) struct Events {
+    next: Next,
+    sending: Option<Sending>,
+    unsent: Arc<Unsent>,
+}
+
+enum Next {
+    Idle(Feed),
+    Turn(Turn),
+    Over,
+}
+
+impl Events {
+    pub(super) fn new(feed: Feed) -> Self {
+        Self { next: Next::Idle(feed), sending: None, unsent: Arc::default() }
+    }
+
+    /// What the feed has next.
+    fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Told, ApiError>>> {
+        let mut turn = match std::mem::replace(&mut self.next, Next::Over) {
+            Next::Over => return Poll::Ready(None),
+            Next::Turn(turn) => turn,
+            Next::Idle(mut feed) => Box::pin(async move {
+                let told = feed.next().await;
+                (told, feed)
+            }),
+        };
+        match turn.as_mut().poll(context) {
+            Poll::Ready((told, feed)) => {
+                self.next = Next::Idle(feed);
+                Poll::Ready(told)
+            }
+            Poll::Pending => {
+                self.next = Next::Turn(turn);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Body for Events {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        loop {
+            if self.sending.is_some() {
+                ready!(self.unsent.poll_at_most(PIECE_BYTES, context));
+            }
+            if let Some(sending) = &mut self.sending {
+                match sending.piece() {
+                    Some(Ok(piece)) => return Poll::Ready(Some(Ok(Frame::data(self.unsent.add(piece))))),
+                    Some(Err(status)) => {
+                        (self.sending, self.next) = (None, Next::Over);
+                        return Poll::Ready(Some(Err(status)));
+                    }
+                    None => self.sending = None,
+                }
+            }
+            // The newest frame of a moment is chosen when it can go.
+            ready!(self.unsent.poll_at_most(0, context));
+            if matches!(self.next, Next::Over) {
+                return Poll::Ready(None);
+            }
+            let status = match ready!(self.poll_told(context)) {
+                Some(Ok(told)) => {
+                    self.sending = Some(Sending::new(told));
+                    continue;
+                }
+                Some(Err(error)) => Status::from(error),
+                None => Status::new(Code::Ok, ""),
+            };
+            self.next = Next::Over;
+            let mut trailers = HeaderMap::new();
+            status.add_header(&mut trailers)?;
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        }
+    }
+}
+
+/// A message on its way.
+struct Sending {
+    /// All but the payload.
+    head: Bytes,
+    payload: Option<Payload>,
+    /// How much of the payload has been copied.
+    copied: usize,
+}
+
+impl Sending {
+    fn new(told: Told) -> Self {
+        let Told { event, payload } = told;
+        let payload = payload.filter(|payload| payload.len() > 0);
+        Self { head: head(&event, payload.as_ref().map_or(0, Payload::len)), payload, copied: 0 }
+    }
+
+    /// The next piece; nothing after the last.
+    fn piece(&mut self) -> Option<Result<BytesMut, Status>> {
+        let left = self.payload.as_ref().map_or(0, |payload| payload.len() - self.copied);
+        if self.head.is_empty() && left == 0 {
+            return None;
+        }
+        let part = left.min(PIECE_BYTES.saturating_sub(self.head.len()));
+        let mut piece = BytesMut::with_capacity(self.head.len() + part);
+        piece.put(std::mem::take(&mut self.head));
+        if let Some(payload) = &mut self.payload {
+            let Some(bytes) = payload.bytes() else { return Some(Err(too_slow())) };
+            piece.put_slice(&bytes[self.copied..self.copied + part]);
+            drop(bytes);
+            self.copied += part;
+            if part == left {
+                self.payload = None;
+                self.copied = 0;
+            } else {
+                payload.wait();
+                payload.progressed();
+            }
+        }
+        Some(Ok(piece))
+    }
+}
+
+/// The beginning of a message in which a payload of so many bytes comes last. A field may stand anywhere in a message.
+fn head(event: &Event, payload_bytes: usize) -> Bytes {
+    let Event::Frame(frame) = event else {
+        let event = pb::SubscribeEvent { event: Some(event.clone()) };
+        let mut head = BytesMut::with_capacity(PREFIX_BYTES + event.encoded_len());
+        put_prefix(&mut head, event.encoded_len());
+        event.encode(&mut head).expect(GROWS);
+        return head.freeze();
+    };
+    let field = match payload_bytes {
+        0 => 0,
+        bytes => PAYLOAD_KEY.len() + length_delimiter_len(bytes) + bytes,
+    };
+    let frame_bytes = frame.encoded_len() + field;
+    let message_bytes = FRAME_KEY.len() + length_delimiter_len(frame_bytes) + frame_bytes;
+    let mut head = BytesMut::with_capacity(PREFIX_BYTES + message_bytes - payload_bytes);
+    put_prefix(&mut head, message_bytes);
+    head.put_slice(FRAME_KEY);
+    encode_length_delimiter(frame_bytes, &mut head).expect(GROWS);
+    frame.encode(&mut head).expect(GROWS);
+    if payload_bytes > 0 {
+        head.put_slice(PAYLOAD_KEY);
+        encode_length_delimiter(payload_bytes, &mut head).expect(GROWS);
+    }
+    head.freeze()
+}
+
+const GROWS: &str = "a buffer that grows has room";
+
+fn put_prefix(head: &mut BytesMut, message_bytes: usize) {
+    head.put_u8(0);
+    head.put_u32(u32::try_from(message_bytes).expect("frames are at most 32 MiB"));
+}
+
+/// The stream is reset in the middle of a message. gRPC knows one reason for that that clients take for `RESOURCE_EXHAUSTED`.
+fn too_slow() -> Status {
+    let mut status = Status::from(ApiError::too_slow());
+    status.set_source(Arc::new(h2::Error::from(h2::Reason::ENHANCE_YOUR_CALM)));
+    status
+}
+
+/// What of a stream the connection has been given and has not sent.
+#[derive(Default)]
+struct Unsent {
+    bytes: AtomicUsize,
+    waits: Mutex<Option<Waker>>,
+}
+
+impl Unsent {
+    fn add(self: &Arc<Self>, piece: BytesMut) -> Bytes {
+        self.bytes.fetch_add(piece.len(), Ordering::AcqRel);
+        Bytes::from_owner(Piece { content: piece, of: Arc::clone(self) })
+    }
+
+    /// Waits until there are at most so many bytes.
+    fn poll_at_most(&self, bytes: usize, context: &Context<'_>) -> Poll<()> {
+        let few = || self.bytes.load(Ordering::Acquire) <= bytes;
+        if few() {
+            return Poll::Ready(());
+        }
+        *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
+        // Some may have been sent between the look and that.
+        if few() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+struct Piece {
+    content: BytesMut,
+    of: Arc<Unsent>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.content
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.of.bytes.fetch_sub(self.content.len(), Ordering::AcqRel);
+        let waits = self.of.waits.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waits {
+            waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::unread::UnreadLimits;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::api::lent::Lending;
+    use crate::api::principal::Principal;
+
+    proptest! {
+        /// What goes piece by piece is the message that generated code would have made, and no piece is larger than it may be.
+        #[test]
+        fn pieces_add_up_to_the_message(
+            payload in prop_oneof![
+                proptest::collection::vec(any::<u8>(), 0..300),
+                (0usize..200_000).prop_map(|bytes| (0..bytes).map(|at| at as u8).collect::<Vec<u8>>()),
+            ],
+            camera in "[a-z]{1,40}",
+            sequence in any::<u64>(),
+        ) {
+            let frame = pb::Frame { camera, sequence, trace: vec![pb::StageTime::default()], ..Default::default() };
+            let whole = pb::Frame { payload: payload.clone().into(), ..frame.clone() };
+            let whole = pb::SubscribeEvent { event: Some(Event::Frame(Box::new(whole))) };
+            let (lending, principal) = (Lending::new(UnreadLimits::default()), Principal::User { uid: 1 });
+            let payload = Payload::own(payload.into(), None, &lending, &principal);
+            let mut sending = Sending::new(Told { event: Event::Frame(Box::new(frame)), payload: Some(payload) });
+            let mut sent = Vec::new();
+            while let Some(piece) = sending.piece() {
+                let piece = piece.unwrap();
+                prop_assert!(piece.len() <= PIECE_BYTES);
+                sent.extend_from_slice(&piece);
+            }
+            prop_assert_eq!(sent[0], 0);
+            let length = u32::from_be_bytes(sent[1..PREFIX_BYTES].try_into().unwrap());
+            prop_assert_eq!(length as usize, sent.len() - PREFIX_BYTES);
+            prop_assert_eq!(pb::SubscribeEvent::decode(&sent[PREFIX_BYTES..]).unwrap(), whole);
+        }
+    }
+
+    /// What the connection holds of a stream is counted until it lets go of it.
+    #[test]
+    fn pieces_that_are_not_sent_hold_up_the_next() {
+        let unsent = Arc::<Unsent>::default();
+        let context = Context::from_waker(Waker::noop());
+        let piece = unsent.add(BytesMut::from(&[0; 100][..]));
+        let part = piece.slice(10..20);
+        drop(piece);
+        assert!(
+            unsent.poll_at_most(99, &context).is_pending() && unsent.poll_at_most(100, &context).is_ready()
+        );
+        drop(part);
+        assert!(unsent.poll_at_most(0, &context).is_ready());
+    }
+}

@@ -1,0 +1,288 @@
+//! Payloads on their way to applications, and the memory that they hold meanwhile.
+//!
+//! A payload that an application does not take at once is held in a share of what may be ([`mez_core::unread`]). Without a share
+//! it is left to the log that it came from: for as long as that has it, it can still be read, and nothing is held for who stands still.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::frame::FrameId;
+use mez_core::log::LogReader;
+use mez_core::unread::{Asked, ShareId, Unread, UnreadLimits};
+use tokio::sync::Notify;
+
+use super::principal::Principal;
+use crate::clock::{monotonic_now, sleep_until};
+
+/// Who waits for memory looks again no sooner than this, unless some was given back.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// A payload, for as long as it is held.
+type Memory = Arc<Mutex<Option<Bytes>>>;
+
+/// What a broker holds for its applications.
+pub(crate) struct Lending {
+    table: Mutex<Table>,
+    given_back: Notify,
+}
+
+struct Table {
+    unread: Unread<Principal>,
+    /// What each share holds.
+    memory: HashMap<ShareId, Memory>,
+}
+
+impl Lending {
+    /// Nothing yet.
+    pub(crate) fn new(limits: UnreadLimits) -> Arc<Self> {
+        let table = Table { unread: Unread::new(limits), memory: HashMap::new() };
+        Arc::new(Self { table: Mutex::new(table), given_back: Notify::new() })
+    }
+
+    /// A share for `memory`, if there is room, also at the expense of those who stand still.
+    fn take(self: &Arc<Self>, asked: Asked<Principal>, memory: &Memory) -> Option<Share> {
+        let (id, lost) = {
+            let mut table = self.lock();
+            let granted = table.unread.take(monotonic_now(), asked);
+            let lost: Vec<_> = granted.lost.iter().filter_map(|id| table.memory.remove(id)).collect();
+            if let Some(id) = granted.share {
+                table.memory.insert(id, Arc::clone(memory));
+            }
+            (granted.share, lost)
+        };
+        lost.into_iter().for_each(|memory| *held(&memory) = None);
+        id.map(|id| Share { id, memory: Arc::clone(memory), of: Arc::clone(self) })
+    }
+
+    /// Room for `bytes` that no log counts, for a reader of `principal`: at once, or `None`.
+    pub(crate) fn try_room(self: &Arc<Self>, principal: &Principal, bytes: usize) -> Option<Share> {
+        let asked = Asked { principal: principal.clone(), log: None, bytes: bytes as u64 };
+        self.take(asked, &Memory::default())
+    }
+
+    /// The same, once there is room.
+    pub(crate) async fn room(self: &Arc<Self>, principal: &Principal, bytes: usize) -> Share {
+        loop {
+            let given_back = self.given_back.notified();
+            if let Some(share) = self.try_room(principal, bytes) {
+                return share;
+            }
+            let soonest = monotonic_now() + LOOK_AGAIN;
+            let overdue = self.lock().unread.next_overdue();
+            tokio::select! {
+                () = given_back => {}
+                () = sleep_until(overdue.map_or(soonest, |overdue| overdue.max(soonest))) => {}
+            }
+        }
+    }
+
+    /// Bytes held.
+    #[cfg(test)]
+    fn bytes(&self) -> u64 {
+        self.lock().unread.bytes()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Every statement leaves it whole.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn held(memory: &Memory) -> MutexGuard<'_, Option<Bytes>> {
+    memory.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A share of what may be held. It is given back when it is dropped.
+pub(crate) struct Share {
+    id: ShareId,
+    memory: Memory,
+    of: Arc<Lending>,
+}
+
+impl Share {
+    /// Puts a payload into it. False: it was lost meanwhile.
+    fn fill(&self, payload: Bytes) -> bool {
+        let mut table = self.of.lock();
+        table.unread.resize(self.id, payload.len() as u64);
+        table.unread.handle_progress(monotonic_now(), self.id);
+        let is_kept = table.memory.contains_key(&self.id);
+        *held(&self.memory) = is_kept.then_some(payload);
+        is_kept
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        {
+            let mut table = self.of.lock();
+            table.unread.give_back(self.id);
+            table.memory.remove(&self.id);
+        }
+        self.of.given_back.notify_waiters();
+    }
+}
+
+/// The payload of a frame that an application is being given.
+pub(crate) struct Payload {
+    len: usize,
+    memory: Memory,
+    /// Where it can be read without being held.
+    log: Option<(LogReader, FrameId)>,
+    share: Option<Share>,
+    /// The application has not taken it at once.
+    waits: bool,
+    lending: Arc<Lending>,
+    principal: Principal,
+}
+
+impl Payload {
+    /// One that was read from a log.
+    pub(crate) fn of_log(
+        bytes: Bytes,
+        log: (LogReader, FrameId),
+        lending: &Arc<Lending>,
+        principal: &Principal,
+    ) -> Self {
+        let (len, memory) = (bytes.len(), Arc::new(Mutex::new(Some(bytes))));
+        let (lending, principal) = (Arc::clone(lending), principal.clone());
+        Self { len, memory, log: Some(log), share: None, waits: false, lending, principal }
+    }
+
+    /// One that is in no log. It goes into `room`, if that has not been lost.
+    pub(crate) fn own(
+        bytes: Bytes,
+        room: Option<Share>,
+        lending: &Arc<Lending>,
+        principal: &Principal,
+    ) -> Self {
+        let len = bytes.len();
+        let share = room.filter(|share| share.fill(bytes.clone()));
+        let memory = share
+            .as_ref()
+            .map_or_else(|| Arc::new(Mutex::new(Some(bytes))), |share| Arc::clone(&share.memory));
+        let (lending, principal) = (Arc::clone(lending), principal.clone());
+        Self { len, memory, log: None, share, waits: false, lending, principal }
+    }
+
+    /// Its size.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Its bytes; nothing if they have gone because the application stood still.
+    pub(crate) fn bytes(&self) -> Option<Bytes> {
+        if let Some(bytes) = &*held(&self.memory) {
+            return Some(bytes.clone());
+        }
+        let (log, frame) = self.log.as_ref()?;
+        log.get_frame(*frame).map(|record| record.frame.payload)
+    }
+
+    /// The application takes some of it, and not all at once: what is held is counted from now on, or not held.
+    pub(crate) fn wait(&mut self) {
+        if std::mem::replace(&mut self.waits, true) || self.share.is_some() {
+            return;
+        }
+        let log = self.log.as_ref().map(|(log, _)| log.share());
+        let asked = Asked { principal: self.principal.clone(), log, bytes: self.len as u64 };
+        self.share = self.lending.take(asked, &self.memory);
+        if self.share.is_none() {
+            *held(&self.memory) = None;
+        }
+    }
+
+    /// Some of it has gone.
+    pub(crate) fn progressed(&self) {
+        if let Some(share) = &self.share {
+            self.lending.lock().unread.handle_progress(monotonic_now(), share.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Rung, Sequence};
+    use mez_core::log::{LogConfig, LogWriter, log};
+    use mez_core::units::{Instant, Timestamp};
+
+    use super::*;
+
+    const SOMEBODY: Principal = Principal::User { uid: 1 };
+
+    fn append(writer: &mut LogWriter, sequence: u64) -> Result<u64, mez_core::log::AppendError> {
+        let meta = FrameMeta {
+            id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+            captured: Timestamp::from_nanos(sequence),
+            clock_source: ClockSource::Broker,
+            width: 4,
+            height: 4,
+            encoding: Encoding::Gray8,
+            rung: Rung::original(),
+            chain: ChainLink::still(Sequence(sequence)),
+        };
+        let frame = Frame { meta, payload: vec![sequence as u8; 10_000].into() };
+        writer.append(frame, [].into(), Instant::ZERO)
+    }
+
+    fn newest(reader: &LogReader, lending: &Arc<Lending>, principal: &Principal) -> Payload {
+        let record = reader.newest().unwrap();
+        let id = record.frame.meta.id;
+        Payload::of_log(record.frame.payload, (reader.clone(), id), lending, principal)
+    }
+
+    /// However many readers stand still, each with another frame, the log takes in every frame and stays within its budget; what
+    /// they wait for can be read for as long as the log has it.
+    #[test]
+    fn readers_that_stand_still_take_no_room_from_new_frames() {
+        let (mut writer, reader) = log(LogConfig::with_bytes_max(200_000));
+        let lending = Lending::new(UnreadLimits::default());
+        let mut waiting = Vec::new();
+        for sequence in 0..100 {
+            append(&mut writer, sequence).expect("readers leave room");
+            let mut payload = newest(&reader, &lending, &SOMEBODY);
+            payload.wait();
+            let bytes = payload.bytes().expect("the log has it");
+            assert!(bytes.len() == payload.len() && bytes.iter().all(|byte| *byte == sequence as u8));
+            waiting.push(payload);
+        }
+        let readable = waiting.iter().filter(|payload| payload.bytes().is_some()).count();
+        assert!(
+            (16..24).contains(&readable),
+            "{readable}: those that the log has, and a quarter of its budget"
+        );
+        assert!(writer.bytes() <= 200_000 && lending.bytes() <= 50_000);
+        drop(waiting);
+        assert_eq!(lending.bytes(), 0);
+    }
+
+    /// What is in no log is held within the bounds as well, and who waits for room gets it when some is given back.
+    #[tokio::test]
+    async fn what_no_log_counts_waits_for_room() {
+        let limits =
+            UnreadLimits { bytes_max: 30_000, principal_bytes_max: 20_000, ..UnreadLimits::default() };
+        let lending = Lending::new(limits);
+        let own = |room: Share| Payload::own(vec![1; 10_000].into(), Some(room), &lending, &SOMEBODY);
+        let first = own(lending.room(&SOMEBODY, 8_000).await);
+        let second = own(lending.room(&SOMEBODY, 8_000).await);
+        assert!(lending.try_room(&SOMEBODY, 8_000).is_none());
+        let another = Principal::User { uid: 2 };
+        assert!(lending.try_room(&another, 8_000).is_some());
+        drop(first);
+        let third = own(lending.room(&SOMEBODY, 8_000).await);
+        assert!(second.bytes().is_some() && third.bytes().is_some());
+    }
+
+    #[test]
+    fn a_payload_without_a_share_is_counted_once_it_waits() {
+        let limits =
+            UnreadLimits { bytes_max: 15_000, principal_bytes_max: 15_000, ..UnreadLimits::default() };
+        let lending = Lending::new(limits);
+        let own = || Payload::own(vec![1; 10_000].into(), None, &lending, &SOMEBODY);
+        let (mut first, mut second) = (own(), own());
+        first.wait();
+        second.wait();
+        assert!(first.bytes().is_some() && second.bytes().is_none());
+    }
+}

@@ -1,0 +1,162 @@
+//! User names and passwords of network cameras: where they come from, and how they stay out of everybody's sight.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// The longest line that is read.
+const LINE_BYTES_MAX: u64 = 1024;
+
+/// A user name and a password. Never shown.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct SourceCredentials {
+    user: String,
+    password: String,
+}
+
+/// Credentials that cannot be used. None of the messages shows them.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SourceCredentialsError {
+    /// The text is not of the right form.
+    #[error(
+        "the source's credentials are not in the form USER:PASSWORD, on one line, without control characters"
+    )]
+    Form,
+    /// The file cannot be read.
+    #[error("cannot read the source's credentials from {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Others may read the file.
+    #[error("{path} holds a password and others may read it (mode {mode:o}); run: chmod 600 {path}")]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// They were given for something that asks for none.
+    #[error("credentials are for network cameras, and the source {source_name} is none; leave them out")]
+    NotForThis {
+        /// The source.
+        source_name: String,
+    },
+    /// They were given twice.
+    #[error(
+        "credentials were given, and the address of {source_name} holds some as well; take them out of the address"
+    )]
+    Twice {
+        /// The source.
+        source_name: String,
+    },
+}
+
+impl SourceCredentials {
+    /// Takes `USER:PASSWORD`. The user name has no colon; the password may.
+    pub fn parse(text: &str) -> Result<Self, SourceCredentialsError> {
+        let (user, password) = text.split_once(':').ok_or(SourceCredentialsError::Form)?;
+        if user.is_empty() || text.chars().any(char::is_control) {
+            return Err(SourceCredentialsError::Form);
+        }
+        Ok(Self { user: user.into(), password: password.into() })
+    }
+
+    /// Takes the first line of a file that nobody but its owner may read, or of a pipe.
+    pub fn read_file(path: &Path) -> Result<Self, SourceCredentialsError> {
+        let fault = |source| SourceCredentialsError::Read { path: path.into(), source };
+        let file = File::open(path).map_err(fault)?;
+        let metadata = file.metadata().map_err(fault)?;
+        let is_pipe = metadata.file_type().is_fifo();
+        if !is_pipe && metadata.mode() & 0o077 != 0 {
+            return Err(SourceCredentialsError::Exposed {
+                path: path.into(),
+                mode: metadata.mode() & 0o7777,
+            });
+        }
+        Self::read(file).map_err(|error| match error {
+            Ok(error) => error,
+            Err(source) => fault(source),
+        })
+    }
+
+    /// Takes the first line of standard input.
+    pub fn read_stdin() -> Result<Self, SourceCredentialsError> {
+        let fault = |source| SourceCredentialsError::Read { path: "standard input".into(), source };
+        Self::read(io::stdin().lock()).map_err(|error| match error {
+            Ok(error) => error,
+            Err(source) => fault(source),
+        })
+    }
+
+    fn read(from: impl Read) -> Result<Self, Result<SourceCredentialsError, io::Error>> {
+        let mut line = String::new();
+        BufReader::new(from.take(LINE_BYTES_MAX)).read_line(&mut line).map_err(Err)?;
+        Self::parse(line.trim_end_matches(['\r', '\n'])).map_err(Ok)
+    }
+
+    /// As they stand in a URL.
+    pub(super) fn in_url(&self) -> String {
+        format!("{}:{}", percent_encoded(&self.user), percent_encoded(&self.password))
+    }
+}
+
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte.into()),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+impl fmt::Debug for SourceCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SourceCredentials(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_others_may_read_is_refused_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("dock.credentials");
+        fs::write(&path, "bob:se:cret\nand more\n").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let refused = SourceCredentials::read_file(&path).unwrap_err().to_string();
+        assert!(refused.contains("chmod 600") && !refused.contains("cret"), "{refused}");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let read = SourceCredentials::read_file(&path).unwrap();
+        assert_eq!(read.in_url(), "bob:se%3Acret");
+        assert_eq!(format!("{read:?}"), "SourceCredentials(…)");
+        assert!(matches!(
+            SourceCredentials::read_file(&folder.path().join("none")),
+            Err(SourceCredentialsError::Read { .. })
+        ));
+    }
+
+    #[test]
+    fn what_is_no_user_and_password_is_refused_without_being_shown() {
+        for text in ["", "secret", ":secret", "bob:sec\u{0}ret", "bob:secret\u{1b}"] {
+            let refused = SourceCredentials::parse(text).unwrap_err().to_string();
+            assert!(refused.contains("USER:PASSWORD") && !refused.contains("secret"), "{refused}");
+        }
+        assert_eq!(SourceCredentials::parse("bob:").unwrap().in_url(), "bob:");
+        assert_eq!(SourceCredentials::parse("b b:p@/'%ü").unwrap().in_url(), "b%20b:p%40%2F%27%25%C3%BC");
+    }
+}

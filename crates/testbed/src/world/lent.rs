@@ -1,0 +1,92 @@
+//! What an edge holds for applications that stand still in the middle of a frame, as its driver holds it.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use mez_core::frame::FrameId;
+use mez_core::log::LogReader;
+use mez_core::units::Instant;
+use mez_core::unread::{Asked, LogShare, PART_OF_LOG, ShareId, Unread, UnreadLimits};
+
+use super::{Bug, World};
+
+/// Applications belong to so many principals.
+const PRINCIPALS: usize = 3;
+
+/// What one edge process holds.
+pub(super) struct Lent {
+    unread: Unread<usize>,
+    /// By application.
+    held: BTreeMap<usize, Held>,
+}
+
+struct Held {
+    share: Option<ShareId>,
+    log: LogReader,
+    /// As it was when the share was taken: budgets change when cameras come.
+    budget: LogShare,
+    frame: FrameId,
+    payload: Bytes,
+}
+
+impl Lent {
+    pub(super) fn new() -> Self {
+        Self { unread: Unread::new(UnreadLimits::default()), held: BTreeMap::new() }
+    }
+
+    /// An application has taken the beginning of the newest frame of a log, and takes no more.
+    fn stand_still(&mut self, now: Instant, application: usize, log: &LogReader, bug: Option<Bug>) {
+        let Some(record) = log.newest().filter(|_| !self.held.contains_key(&application)) else { return };
+        let (frame, payload, budget) = (record.frame.meta.id, record.frame.payload, log.share());
+        let asked =
+            Asked { principal: application % PRINCIPALS, log: Some(budget), bytes: payload.len() as u64 };
+        let granted = self.unread.take(now, asked);
+        self.held.retain(|_, held| held.share.is_none_or(|share| !granted.lost.contains(&share)));
+        if granted.share.is_some() || bug == Some(Bug::HeldWithoutShare) {
+            let held = Held { share: granted.share, log: log.clone(), budget, frame, payload };
+            self.held.insert(application, held);
+        }
+    }
+
+    /// It takes the rest, or has gone.
+    pub(super) fn let_go(&mut self, application: usize) {
+        if let Some(share) = self.held.remove(&application).and_then(|held| held.share) {
+            self.unread.give_back(share);
+        }
+    }
+
+    /// The log of which more is held than may be, after it has let go of it: how much, and how much may be.
+    pub(super) fn excess(&self) -> Option<(u64, u64)> {
+        self.held.values().find_map(|Held { budget, .. }| {
+            let evicted =
+                |held: &&Held| held.budget.log == budget.log && held.log.get_frame(held.frame).is_none();
+            let bytes: u64 = self.held.values().filter(evicted).map(|held| held.payload.len() as u64).sum();
+            let bytes_max = budget.bytes_max / PART_OF_LOG;
+            (bytes > bytes_max).then_some((bytes, bytes_max))
+        })
+    }
+}
+
+impl World {
+    /// An application stops reading in the middle of a frame of the first camera that it reads.
+    pub(super) fn stand_still(&mut self, index: usize) {
+        let application = &self.applications[index];
+        let (edge, bug) = (&mut self.edges[application.spec.edge.0], self.bug);
+        let (clock, Some(process)) = (&edge.clock, &mut edge.process) else { return };
+        if application.reading.is_none() {
+            return;
+        }
+        let log = process.logs.iter().find(|(camera, _)| application.pattern.matches(camera));
+        if let Some((_, log)) = log {
+            process.lent.stand_still(clock.monotonic(self.now), index, log, bug);
+        }
+    }
+
+    /// It goes on, or has gone.
+    pub(super) fn let_go(&mut self, index: usize) {
+        let edge = self.applications[index].spec.edge.0;
+        if let Some(process) = &mut self.edges[edge].process {
+            process.lent.let_go(index);
+        }
+    }
+}
