@@ -27,8 +27,8 @@ use mez_core::frame::{
 use mez_core::log::{LogConfig, LogReader, Record, log};
 use mez_core::name::CameraName;
 use mez_core::store::{
-    Bounds, KEY_BYTES, KeyRing, MasterKey, RecoveryConfig, SALT_BYTES, SegmentHeader, SegmentNumber, Storage,
-    StorageError, StoreConfig, StoreStatus, StoreWriter, recover,
+    Bounds, KEY_BYTES, KeyRing, MasterKey, Progress, RecoveryConfig, SALT_BYTES, SegmentHeader,
+    SegmentNumber, Storage, StorageError, StoreConfig, StoreStatus, StoreWriter, recover,
 };
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_node::clock::{monotonic_now, wall_now};
@@ -287,6 +287,14 @@ impl Storage for Throttled {
 
     fn write_bounds(&mut self, bounds: Bounds) -> Result<(), StorageError> {
         self.files.write_bounds(bounds)
+    }
+
+    fn read_progress(&mut self) -> Result<Option<Progress>, StorageError> {
+        self.files.read_progress()
+    }
+
+    fn write_progress(&mut self, progress: Progress) -> Result<(), StorageError> {
+        self.files.write_progress(progress)
     }
 }
 

@@ -430,8 +430,8 @@ impl Feed {
         let Some(room) = self.room.take().or_else(|| lending.try_room(principal, payload.len())) else {
             // Too many applications stand still with what was made for them: this one skips a frame.
             let owed = self.owed.entry(delivery.camera).or_default();
-            owed.merge(&delivery.skipped);
-            owed.add(SkipReason::ApplicationBusy, 1);
+            owed.merge(&delivery.skipped, delivery.not_held);
+            owed.add(SkipReason::ApplicationBusy);
             self.needs_room = true;
             return None;
         };

@@ -143,11 +143,7 @@ async fn accept_quic(
 }
 
 /// The handshake of one connection. `None` if it is refused or is to be closed, which has been logged.
-async fn handshake(
-    incoming: Incoming,
-    mut pass: Pass,
-    site: &SiteName,
-) -> Option<(Connection, Shown, Pass)> {
+async fn handshake(incoming: Incoming, mut pass: Pass, site: &SiteName) -> Option<(Connection, Shown, Pass)> {
     let address = pass.address();
     let turn = pass.during(HANDSHAKES.turn(address)).await.ok()?;
     let connecting = incoming.accept();
