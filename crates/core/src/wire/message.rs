@@ -137,11 +137,11 @@ pub enum RefuseCode {
     Version = 1,
     /// The certificate does not allow the name.
     NotPermitted = 2,
-    /// Another identity holds the name.
+    /// Another identity holds the name, or had it with an epoch that none can follow.
     NameHeld = 3,
     /// A newer connection or a newer start of the same camera has taken over.
     Replaced = 4,
-    /// A message made no sense.
+    /// A message made no sense, or claims an epoch that is not believed.
     Protocol = 5,
     /// The edge has as many cameras as it may.
     Full = 6,

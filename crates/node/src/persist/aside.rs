@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(put_aside_in(root.path()).unwrap(), put);
         assert!(put[0].ends_with("@aside/2025-11-22T18-43-16Z"), "{}", put[0].display());
         for (folder, bytes) in put.iter().zip([b"one", b"two"]) {
-            assert_eq!(cameras_in(folder).unwrap(), [camera.clone()]);
+            assert_eq!(cameras_in(folder).unwrap(), std::slice::from_ref(&camera));
             let mut buffer = [0; 3];
             LogFiles::read_only(folder, &camera).read_at(SegmentNumber(1), 0, &mut buffer).unwrap();
             assert_eq!(&buffer, bytes);
