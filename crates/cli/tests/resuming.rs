@@ -86,6 +86,23 @@ impl Site<'_> {
     }
 }
 
+/// What runs.
+struct Brokers {
+    edge: Option<Running>,
+    camera: Option<Running>,
+}
+
+impl Brokers {
+    /// As a power supply does: nothing is asked.
+    fn kill_edge(&mut self) {
+        drop(self.edge.take());
+    }
+
+    fn kill_camera(&mut self) {
+        drop(self.camera.take());
+    }
+}
+
 /// A site with keys, a short video, and an edge that keeps its ports.
 fn site(folder: &Path) -> (Site<'_>, Running) {
     done(&["keys", "init", "--site", "test"], folder);
@@ -153,7 +170,7 @@ async fn connect(site: &Site<'_>) -> EdgeClient {
     EdgeClient::connect(vec![address], Some(&credentials), options).await.unwrap()
 }
 
-/// A program that subscribes until it is told to stop and nothing comes any more.
+/// A program that subscribes until it is told to stop.
 fn program(
     site: &Site<'_>,
     resume: Resume,
@@ -170,10 +187,12 @@ fn program(
                 SubscribeOptions { resume, deliver, ..SubscribeOptions::new(CAMERA.parse().unwrap()) };
             let mut subscription = edge.subscribe(options).await.unwrap();
             loop {
-                match within(Duration::from_secs(2), subscription.next()).await {
+                if *stopped.lock().unwrap() {
+                    return;
+                }
+                match within(Duration::from_millis(200), subscription.next()).await {
                     Some(Some(event)) => taken.lock().unwrap().take(event),
                     Some(None) => return,
-                    None if *stopped.lock().unwrap() => return,
                     None => {}
                 }
             }
@@ -224,7 +243,7 @@ fn who_resumes_knows_of_every_frame_whoever_is_killed() {
     let kills = asked.unwrap_or(4);
     let folder = tempfile::tempdir().unwrap();
     let (site, edge) = site(folder.path());
-    let mut running = (Some(edge), Some(site.camera()));
+    let mut brokers = Brokers { edge: Some(edge), camera: Some(site.camera()) };
     let programs = [
         ("fill", program(&site, Resume::Fill, None)),
         ("every", program(&site, Resume::Newest, Some(Deliver::Every))),
@@ -238,26 +257,27 @@ fn who_resumes_knows_of_every_frame_whoever_is_killed() {
         // The other one is there, or not yet: in every third round both are gone for a moment.
         let pause = Duration::from_millis(kill * 331 % 1_500);
         if kill % 3 == 2 {
-            (running.0, running.1) = (None, None);
+            brokers.kill_edge();
+            brokers.kill_camera();
             sleep(pause);
-            running = (Some(site.edge()), None);
+            brokers.edge = Some(site.edge());
             sleep(pause);
-            running.1 = Some(site.camera());
+            brokers.camera = Some(site.camera());
         } else if kill % 3 == 1 {
-            running.0 = None;
+            brokers.kill_edge();
             sleep(pause);
-            running.0 = Some(site.edge());
+            brokers.edge = Some(site.edge());
         } else {
-            running.1 = None;
+            brokers.kill_camera();
             sleep(pause);
-            running.1 = Some(site.camera());
+            brokers.camera = Some(site.camera());
         }
     }
     sleep(Duration::from_secs(3));
     // What it holds now, and what is read from here on.
-    running.1 = None;
+    brokers.kill_camera();
     let in_log = frames(folder.path());
-    running.1 = Some(site.camera());
+    brokers.camera = Some(site.camera());
     sleep(Duration::from_secs(3));
     let held = held(&site);
     assert!(held.len() as u64 >= in_log, "{} held, {in_log} in the camera's log", held.len());

@@ -439,7 +439,7 @@ impl EdgeBroker {
             oldest: reader.get(reader.held().start).map(|record| record.frame.meta.captured),
             log_bytes: camera.log.bytes(),
             clock: link.and_then(|link| link.clock.estimate(now)),
-            subscriptions: self.subscriptions.values().filter(|entry| entry.pattern.matches(name)).count(),
+            subscriptions: self.subscriptions.values().filter(|entry| entry.wants(name)).count(),
             share: self.shares.share_of(name),
         }
     }
