@@ -2,51 +2,43 @@
 //!
 //! | question | where |
 //! | --- | --- |
-//! | when is a connection made, and given up? | [`CameraBroker::handle_timeout`], `dialler.rs` |
-//! | which frame is sent next? | `CameraBroker::pump`, `live.rs` |
+//! | when is a connection made, and given up? | [`CameraBroker::handle_timeout`], `connection/dialler.rs` |
+//! | which frame is sent next? | `CameraBroker::pump`, `live/` |
 //! | what becomes of frames that are not sent? | `ledger.rs` |
-//! | when is a frame of the past sent, and as what? | `history.rs`, `history/making.rs` |
-//! | whose contracts is it made for? | `coalition.rs` |
-//! | what is made of it before? | `adapt.rs`, of which rungs: `rungs.rs` |
-//! | what may it refer to? | `chain.rs` |
-//! | which frames does the rung leave out? | `left_out.rs` |
-//! | which profile is that by, and how does it come here? | `profiles.rs` |
-//! | what does the camera have of a channel that it shares with others? | `share.rs` |
-//! | what does the edge learn of all this? | `outlook.rs` |
-//! | when is a frame on its way given up? | `CameraBroker::reset_stalled`, `link.rs`; for a newer one: `CameraBroker::cancel_late`, `live.rs` |
+//! | when is a frame of the past sent, and as what? | `history/` |
+//! | whose contracts is it made for? | `negotiation/` |
+//! | what is made of it before? | `adapt/`, of which rungs: `adapt/rungs.rs` |
+//! | what may it refer to? | `live/chain.rs` |
+//! | which frames does the rung leave out? | `live/frame_skip.rs` |
+//! | which profile is that by, and how does it come here? | `adapt/profiles.rs` |
+//! | what does the camera have of a channel that it shares with others? | `negotiation/share.rs` |
+//! | what does the edge learn of all this? | `negotiation/feasibility.rs` |
+//! | when is a frame on its way given up? | `CameraBroker::reset_stalled`, `connection/link.rs`; for a newer one: `CameraBroker::cancel_late`, `live/` |
 
 mod adapt;
-mod chain;
-mod coalition;
-mod dialler;
-mod forms;
+mod connection;
 mod history;
 mod ledger;
-mod left_out;
-mod link;
 mod live;
-mod outlook;
-mod profiles;
-mod rungs;
-mod share;
+mod negotiation;
 mod types;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+pub use self::adapt::profiles::PROFILES_MAX;
+use self::adapt::profiles::Profiles;
 use self::adapt::{Adapter, BOUND_DEFAULT, Making};
-use self::chain::Chain;
-use self::coalition::Coalition;
-use self::dialler::Dialler;
+use self::connection::dialler::Dialler;
+use self::connection::link::Link;
 use self::history::History;
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
 use self::ledger::SkipLedger;
-use self::left_out::LeftOut;
-use self::link::Link;
-use self::outlook::Told;
-pub use self::profiles::PROFILES_MAX;
-use self::profiles::Profiles;
-use self::share::Sharing;
+use self::live::chain::Chain;
+use self::live::frame_skip::LeftOut;
+use self::negotiation::Coalition;
+use self::negotiation::feasibility::Told;
+use self::negotiation::share::Sharing;
 pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
 use super::{EdgeIndex, LinkId, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
 use crate::clock::{ClockEstimate, Exchange};

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use self::making::Making;
+use super::connection::link::Link;
 use super::ledger::SkipLedger;
-use super::link::Link;
 use super::{CameraBroker, CameraOutput};
 use crate::broker::LinkId;
 use crate::frame::{Epoch, FrameId, SkipRange, SkipReason};

@@ -1,9 +1,12 @@
 //! The way of the newest frame: to the codec if it has to be made smaller, and onto the link.
 
+pub(super) mod chain;
+pub(super) mod frame_skip;
+
 use std::time::Duration;
 
+use super::adapt::forms::Candidate;
 use super::adapt::{Making, Plan};
-use super::forms::Candidate;
 use super::{CameraBroker, CameraOutput, Transform, Transformed, Waiting};
 use crate::controller::Arrival;
 use crate::frame::{Frame, FrameId, FrameMeta, Quality, SkipReason};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CameraBroker, CameraOutput};
+use crate::broker::camera::{CameraBroker, CameraOutput};
 use crate::units::Instant;
 use crate::wire::{Message, Outlook, Settled};
 
@@ -13,7 +13,7 @@ const SEEN_MAX: Duration = Duration::from_secs(2);
 
 /// What the edge was told last, and when.
 #[derive(Default)]
-pub(super) struct Told {
+pub(crate) struct Told {
     last: Option<(Instant, Outlook)>,
     settled: Settled,
 }
@@ -37,14 +37,14 @@ impl CameraBroker {
     }
 
     /// Tells the edge what it does not know and should soon.
-    pub(super) fn tell_outlook(&mut self, now: Instant) {
+    pub(crate) fn tell_outlook(&mut self, now: Instant) {
         if self.outlook_due().is_some_and(|due| now >= due) {
             self.send_outlook(now);
         }
     }
 
     /// Tells the edge, news or not.
-    pub(super) fn send_outlook(&mut self, now: Instant) {
+    pub(crate) fn send_outlook(&mut self, now: Instant) {
         let Some(link) = self.active else { return };
         let outlook = self.outlook(now);
         self.told.last = Some((now, outlook));
@@ -58,7 +58,7 @@ impl CameraBroker {
     }
 
     /// When the edge has to be told before the next status is due.
-    pub(super) fn outlook_due(&self) -> Option<Instant> {
+    pub(crate) fn outlook_due(&self) -> Option<Instant> {
         self.active?;
         let (at, last) = self.told.last?;
         let Some((joint, seen)) = self.joint().zip(self.adapter.seen()) else {

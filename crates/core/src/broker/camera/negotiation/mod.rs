@@ -7,11 +7,14 @@
 //!
 //! Where a contract of the highest priority gives no floor, frames go as they are, and there is nothing to settle.
 
+pub(super) mod feasibility;
+pub(super) mod share;
+
 use std::time::Duration;
 
 use super::CameraBroker;
 use super::adapt::KeptBy;
-use super::forms::Candidate;
+use super::adapt::forms::Candidate;
 use crate::broker::LinkId;
 use crate::contract::{Contract, Joint};
 use crate::controller::settle::{Verdict, settle};

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::adapt::{BOUND_DEFAULT, Making};
-use super::chain::Before;
 use super::profiles::Profiles;
 use super::rungs::{Basis, Costs, Ratios, Rungs, chains_take, coarsened, makeable, skip_max};
+use super::{BOUND_DEFAULT, Making};
+use crate::broker::camera::live::chain::Before;
 use crate::contract::Joint;
 use crate::controller::{Cap, Offer, Policy};
 use crate::frame::{ChainLink, Frame, Reference, Rung};
@@ -36,26 +36,26 @@ const LIFT_MAX: f64 = 64.0;
 
 /// A frame that may be sent next, and what is asked of it.
 #[derive(Clone, Copy)]
-pub(super) struct Candidate<'a> {
-    pub(super) now: Instant,
-    pub(super) wish: &'a Joint,
-    pub(super) profiles: &'a Profiles,
-    pub(super) frame: &'a Frame,
+pub(crate) struct Candidate<'a> {
+    pub(crate) now: Instant,
+    pub(crate) wish: &'a Joint,
+    pub(crate) profiles: &'a Profiles,
+    pub(crate) frame: &'a Frame,
     /// What it can go on after.
-    pub(super) before: Option<Before<'a>>,
+    pub(crate) before: Option<Before<'a>>,
     /// When it was captured.
-    pub(super) captured: Instant,
+    pub(crate) captured: Instant,
     /// The time between frames.
-    pub(super) interval: Duration,
+    pub(crate) interval: Duration,
     /// Bytes of the frame before it that have not left, and never will if that is given up.
-    pub(super) unsent_bytes: u64,
+    pub(crate) unsent_bytes: u64,
     /// The most bytes that may be on their way, as long as the link's path was never full.
-    pub(super) window: Option<u64>,
+    pub(crate) window: Option<u64>,
 }
 
 impl<'a> Candidate<'a> {
     /// What is offered to the policy, but for what its choice would change.
-    pub(super) fn offer<'r>(&self, rungs: &'r Rungs, cap: Option<Cap>) -> Offer<'r> {
+    pub(crate) fn offer<'r>(&self, rungs: &'r Rungs, cap: Option<Cap>) -> Offer<'r> {
         Offer {
             now: self.now,
             captured: self.captured,
@@ -94,19 +94,19 @@ impl<'a> Candidate<'a> {
 }
 
 /// A candidate beside the rungs that there are for it.
-pub(super) struct Prepared<'a> {
-    pub(super) rungs: &'a Rungs,
+pub(crate) struct Prepared<'a> {
+    pub(crate) rungs: &'a Rungs,
     /// What each of them costs with it.
-    pub(super) costs: Costs,
+    pub(crate) costs: Costs,
     /// What has become of the profile that is wanted.
-    pub(super) profile_use: ProfileUse,
+    pub(crate) profile_use: ProfileUse,
     /// But for what a choice would change.
     offer: Offer<'a>,
 }
 
 impl Prepared<'_> {
     /// What is offered to the policy.
-    pub(super) fn offer(&self) -> Offer<'_> {
+    pub(crate) fn offer(&self) -> Offer<'_> {
         let coding = self.rungs.need_coding().then(|| self.costs.coding(self.rungs));
         Offer { coding, ..self.offer }
     }
@@ -139,7 +139,7 @@ impl Rest {
 }
 
 /// The forms that frames can take at present.
-pub(super) struct Forms {
+pub(crate) struct Forms {
     rungs: Option<Rungs>,
     /// Those that there would be but for the frame rate that is asked for, where they are more: some contract may do without.
     wider: Option<Rungs>,
@@ -151,23 +151,23 @@ pub(super) struct Forms {
 }
 
 impl Forms {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let ratios = Ratios::default();
         Self { rungs: None, wider: None, ratios, video: Rest::NONE, tiles: Rest::NONE, lift: 1.0 }
     }
 
     /// The rungs that there were for the last candidate.
-    pub(super) fn rungs(&self) -> Option<&Rungs> {
+    pub(crate) fn rungs(&self) -> Option<&Rungs> {
         self.rungs.as_ref()
     }
 
     /// The rungs have to be chosen anew.
-    pub(super) fn forget_rungs(&mut self) {
+    pub(crate) fn forget_rungs(&mut self) {
         (self.rungs, self.wider) = (None, None);
     }
 
     /// Looks which rungs there are for a frame, and what each costs where as many bytes are there in time as the policy says.
-    pub(super) fn prepare<'a>(
+    pub(crate) fn prepare<'a>(
         &'a mut self,
         policy: &dyn Policy,
         candidate: &Candidate<'_>,
@@ -182,7 +182,7 @@ impl Forms {
     }
 
     /// The rungs that there are for a frame, or would be for contracts that do with so many frames a second, where those are more.
-    pub(super) fn widest(&mut self, candidate: &Candidate<'_>, min_fps: f64) -> &Rungs {
+    pub(crate) fn widest(&mut self, candidate: &Candidate<'_>, min_fps: f64) -> &Rungs {
         let (basis, profile, _) = self.basis(candidate);
         let rungs = renewed(&mut self.rungs, basis, profile);
         let within = rungs.skip_within(skip_max(candidate.interval, min_fps));
@@ -219,7 +219,7 @@ impl Forms {
 
     /// A frame was made. What it took, and how large it became, is remembered; and what is expected of it is set right, where a budget
     /// forced less than was asked for.
-    pub(super) fn made(
+    pub(crate) fn made(
         &mut self,
         now: Instant,
         making: &mut Making,
@@ -269,7 +269,7 @@ impl Forms {
     }
 
     /// A frame could not be made.
-    pub(super) fn failed(&mut self, now: Instant, making: &Making) {
+    pub(crate) fn failed(&mut self, now: Instant, making: &Making) {
         if let Some(rest) = self.rest_of(&making.setting) {
             rest.failed(now);
         }
@@ -285,7 +285,7 @@ impl Forms {
     }
 
     /// A frame did not come down to its budget. Says whether it would have more, were it made again.
-    pub(super) fn too_large(&mut self, making: &Making) -> bool {
+    pub(crate) fn too_large(&mut self, making: &Making) -> bool {
         let may_have_more = making.bytes_max.is_some() && self.lift < LIFT_MAX;
         if may_have_more {
             self.lift = (self.lift * 2.0).min(LIFT_MAX);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::rungs::Rungs;
-use super::{CameraBroker, CameraOutput};
 use crate::broker::LinkId;
+use crate::broker::camera::{CameraBroker, CameraOutput};
 use crate::contract::Contract;
 use crate::profile::{Profile, ProfileHash, SizedProfile};
 use crate::units::Instant;
@@ -20,7 +20,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The profiles of one camera.
 #[derive(Default)]
-pub(super) struct Profiles {
+pub(crate) struct Profiles {
     /// In the order in which they came; `None`: it could not be read.
     known: VecDeque<(ProfileHash, Option<SizedProfile>)>,
     fetching: Option<Fetching>,
@@ -37,12 +37,12 @@ struct Fetching {
 }
 
 impl Profiles {
-    pub(super) fn get(&self, hash: ProfileHash) -> Option<&SizedProfile> {
+    pub(crate) fn get(&self, hash: ProfileHash) -> Option<&SizedProfile> {
         self.known.iter().find(|(known, _)| *known == hash)?.1.as_ref()
     }
 
     /// The profile by which a contract counts its floor, where those rungs have the accuracies of another one.
-    pub(super) fn own(&self, contract: &Contract, rungs: &Rungs) -> Option<&Profile> {
+    pub(crate) fn own(&self, contract: &Contract, rungs: &Rungs) -> Option<&Profile> {
         let hash = contract.profile.filter(|hash| rungs.basis.profile.is_some_and(|of| of != *hash))?;
         self.get(hash).filter(|known| known.size == rungs.basis.pixels).map(|known| &known.profile)
     }
@@ -52,7 +52,7 @@ impl Profiles {
     }
 
     /// What has become of a profile before it was fit for use.
-    pub(super) fn absent(&self, hash: ProfileHash) -> ProfileUse {
+    pub(crate) fn absent(&self, hash: ProfileHash) -> ProfileUse {
         if self.is_known(hash) { ProfileUse::Unreadable } else { ProfileUse::Fetching }
     }
 
@@ -64,7 +64,7 @@ impl Profiles {
         self.known.push_back((hash, profile));
     }
 
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Instant> {
         self.fetching.as_ref()?.due
     }
 }
@@ -95,7 +95,7 @@ impl CameraBroker {
     }
 
     /// Asks for the profile that is wanted and not here, if that is due.
-    pub(super) fn fetch_profile(&mut self, now: Instant) {
+    pub(crate) fn fetch_profile(&mut self, now: Instant) {
         let (Some(link), Some(hash)) = (self.active, self.lacking_profile()) else {
             // What is being read will be of use another time.
             self.profiles.fetching.take_if(|fetching| fetching.due.is_some());
@@ -113,7 +113,7 @@ impl CameraBroker {
     }
 
     /// A part of a profile has come. What was not asked for is passed over.
-    pub(super) fn profile_part(&mut self, now: Instant, part: &ProfilePart) {
+    pub(crate) fn profile_part(&mut self, now: Instant, part: &ProfilePart) {
         let ProfilePart { hash, total, offset, bytes } = part;
         let Some(fetching) = &mut self.profiles.fetching else { return };
         if fetching.hash != *hash || fetching.due.is_none() || *offset as usize != fetching.bytes.len() {

@@ -4,13 +4,13 @@
 //! asked about them. The newest of them waits all the same: should the frame before it be lost, it goes in its place. None is left out once
 //! something else is asked for, over another connection, or while the link is out, when any frame will do.
 
-use super::{CameraBroker, Making};
 use crate::broker::LinkId;
+use crate::broker::camera::{CameraBroker, Making};
 use crate::frame::{FrameId, SkipReason};
 
 /// The frames that the rung of the last one leaves out.
 #[derive(Debug, Default)]
-pub(super) struct LeftOut {
+pub(crate) struct LeftOut {
     after: Option<After>,
 }
 
@@ -34,7 +34,7 @@ impl After {
 
 impl CameraBroker {
     /// A frame is given to the link.
-    pub(super) fn leave_out_after(&mut self, frame: FrameId, making: Option<&Making>) {
+    pub(in crate::broker::camera) fn leave_out_after(&mut self, frame: FrameId, making: Option<&Making>) {
         let Some((link, revision)) = self.active_link().map(|link| (link.id, link.demand.revision)) else {
             return;
         };
@@ -49,7 +49,7 @@ impl CameraBroker {
     }
 
     /// A frame will not arrive: what would have been left out after it is not.
-    pub(super) fn leave_none_out_after(&mut self, frame: FrameId) {
+    pub(crate) fn leave_none_out_after(&mut self, frame: FrameId) {
         if self.left_out.after.take_if(|after| after.frame == frame).is_some()
             && let Some(waiting) = &mut self.waiting
             && waiting.reason == SkipReason::LeftOut
@@ -59,7 +59,7 @@ impl CameraBroker {
     }
 
     /// Whether a frame is left out.
-    pub(super) fn is_left_out(&self, frame: FrameId) -> bool {
+    pub(crate) fn is_left_out(&self, frame: FrameId) -> bool {
         let Some(link) = self.active_link().filter(|link| !link.is_out()) else { return false };
         let same = |after: &After| (after.link, after.revision) == (link.id, link.demand.revision);
         self.left_out.after.is_some_and(|after| same(&after) && after.leaves_out(frame))

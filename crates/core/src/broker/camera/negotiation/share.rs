@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use super::{BOUND_DEFAULT, CameraBroker, CameraOutput};
 use crate::broker::LinkId;
+use crate::broker::camera::{BOUND_DEFAULT, CameraBroker, CameraOutput};
 use crate::controller::share::Step;
 use crate::controller::{Cap, EXPIRED_CAP_SHARE};
 use crate::units::Instant;
@@ -32,7 +32,7 @@ const WHOLE_SHARE: f64 = 0.8;
 
 /// What the edge said, and was told.
 #[derive(Debug, Default)]
-pub(super) struct Sharing {
+pub(crate) struct Sharing {
     /// The edge shares a channel between this camera and others.
     is_member: bool,
     cap: Option<Cap>,
@@ -49,7 +49,7 @@ pub(super) struct Sharing {
 
 impl Sharing {
     /// When there may be room again, if there is none.
-    pub(super) fn shed_until(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn shed_until(&self, now: Instant) -> Option<Instant> {
         self.shed_until.filter(|until| now < *until)
     }
 
@@ -93,7 +93,7 @@ impl CameraBroker {
     }
 
     /// The edge says what the camera has of a channel.
-    pub(super) fn take_share(&mut self, now: Instant, link: LinkId, share: Share) {
+    pub(crate) fn take_share(&mut self, now: Instant, link: LinkId, share: Share) {
         if self.active != Some(link) {
             return;
         }
@@ -117,13 +117,13 @@ impl CameraBroker {
     }
 
     /// The connection is another one: nothing is known of what the camera has there.
-    pub(super) fn forget_share(&mut self) {
+    pub(crate) fn forget_share(&mut self) {
         self.sharing = Sharing::default();
         self.adapter.set_share(None, None);
     }
 
     /// Whether a frame that was just published is left out, because frames go as they are and there is no room for all of them.
-    pub(super) fn leaves_out(&mut self, now: Instant, bytes: usize) -> bool {
+    pub(crate) fn leaves_out(&mut self, now: Instant, bytes: usize) -> bool {
         self.frame_bytes = bytes;
         let is_wanted = self.active_link().is_some_and(|link| !link.demand.contracts.is_empty());
         self.sharing.cap.is_some()
@@ -134,12 +134,12 @@ impl CameraBroker {
 
     /// What the edge was told last.
     #[cfg(test)]
-    pub(super) fn sharing_told(&self) -> Option<Claim> {
+    pub(crate) fn sharing_told(&self) -> Option<Claim> {
         self.sharing.told.as_ref().map(|(_, claim)| claim.clone())
     }
 
     /// Tells the edge what the camera would have of the channel, if it does not know.
-    pub(super) fn tell_claim(&mut self, now: Instant) {
+    pub(crate) fn tell_claim(&mut self, now: Instant) {
         let Some(link) = self.active.filter(|_| self.sharing.is_member) else { return };
         let told = self.sharing.told.as_ref().map(|(at, _)| now.saturating_since(*at));
         if told.is_some_and(|since| since < CLAIM_INTERVAL_MIN) {

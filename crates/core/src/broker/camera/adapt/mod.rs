@@ -1,19 +1,23 @@
 //! What is made of a frame before it is sent: what the applications ask, the rungs that there are for it, and the policy's choice.
 //!
 //! A frame is made smaller where every application of the highest priority gives an accuracy floor; where one of them gives none, frames go
-//! as they are ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)). Of those that give one, the most are kept (`coalition.rs`). The rungs are those of the profile that the
+//! as they are ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)). Of those that give one, the most are kept (`negotiation/`). The rungs are those of the profile that the
 //! strictest of them names; while that profile is not here, or where none is named, they are
 //! [`default_ladder`](crate::setting::default_ladder)'s, whose accuracy nobody knows, and the floor says nothing.
 //!
 //! Frames of a chain have a byte budget: what arrives in time with the probability that is asked for, as far as the policy knows. Rungs that
-//! leave out every so many frames are there as long as what they send makes the frame rate that is asked for (`left_out.rs`); those that leave
+//! leave out every so many frames are there as long as what they send makes the frame rate that is asked for (`live/frame_skip.rs`); those that leave
 //! out frames for what is in them are passed over. After the codec of video has failed, frames are made of changed tiles for a while, and stills after
 //! that has failed as well.
 
+pub(super) mod forms;
+pub(super) mod profiles;
+pub(super) mod rungs;
+
 use std::time::Duration;
 
-use super::forms::{Candidate, Forms};
-use super::rungs::{Ratios, Rungs, finer, skip_max};
+use self::forms::{Candidate, Forms};
+use self::rungs::{Ratios, Rungs, finer, skip_max};
 use crate::contract::Contract;
 use crate::controller::named::PolicyName;
 use crate::controller::share::{SHED_INTERVAL, Step};

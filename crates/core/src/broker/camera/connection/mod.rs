@@ -1,0 +1,4 @@
+//! Connections to the edge.
+
+pub(super) mod dialler;
+pub(super) mod link;
