@@ -29,8 +29,7 @@ use std::time::Duration;
 pub use self::adapt::profiles::PROFILES_MAX;
 use self::adapt::profiles::Profiles;
 use self::adapt::{Adapter, BOUND_DEFAULT, Making};
-use self::connection::dialler::Dialler;
-use self::connection::link::Link;
+use self::connection::{Connections, Identity, Judgement, Link, Removed, judge};
 use self::history::History;
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
 use self::ledger::SkipLedger;
@@ -40,17 +39,13 @@ use self::negotiation::Coalition;
 use self::negotiation::feasibility::Told;
 use self::negotiation::share::Sharing;
 pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
-use super::{EdgeIndex, LinkId, NUMBER_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
+use super::{EdgeIndex, LinkId, SILENCE_MAX};
 use crate::clock::{ClockEstimate, Exchange};
 use crate::frame::{Epoch, Frame, FrameId, SkipReason};
 use crate::log::{Cursor, LogReader, Read, Record};
-use crate::units::Instant;
-use crate::wire::{
-    Abilities, Demand, DiskStatus, Hello, Message, RefuseCode, Report, Status, VERSION, Welcome,
-};
+use crate::units::{ClockAnchor, Instant};
+use crate::wire::{Abilities, Demand, DiskStatus, Message, RefuseCode, Report, Status, Welcome};
 
-/// How long the edge may take to answer a connection's first message.
-const WELCOME_TIME_MAX: Duration = Duration::from_secs(3);
 /// How often the edge is told what the camera is doing.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between frames, before two were published.
@@ -69,13 +64,11 @@ struct Waiting {
 
 /// A camera broker. See the [module](super) for how to drive it.
 pub struct CameraBroker {
-    config: CameraConfig,
+    epoch: Epoch,
+    /// Relates capture times to the monotonic clock.
+    anchor: ClockAnchor,
     cursor: Cursor,
-    dialler: Dialler,
-    /// Connections, the newest last: while a new one is being taken in, the old one may still work.
-    links: Vec<Link>,
-    /// The connection that frames are sent on.
-    active: Option<LinkId>,
+    connections: Connections,
     waiting: Option<Waiting>,
     adapter: Adapter,
     chain: Chain,
@@ -104,13 +97,14 @@ pub struct CameraBroker {
 impl CameraBroker {
     /// A broker that sends what is appended to `log` from now on. It dials at the first timeout, which is due at once.
     pub fn new(config: CameraConfig, log: &LogReader, now: Instant) -> Self {
+        let CameraConfig { camera, epoch, anchor, software, policy, edges } = config;
         Self {
+            epoch,
+            anchor,
             cursor: log.cursor_at_end(),
-            dialler: Dialler::new(config.edges, now),
-            links: Vec::new(),
-            active: None,
+            connections: Connections::new(Identity { camera, anchor, software }, edges, now),
             waiting: None,
-            adapter: Adapter::new(config.policy),
+            adapter: Adapter::new(policy),
             chain: Chain::default(),
             left_out: LeftOut::default(),
             profiles: Profiles::default(),
@@ -127,7 +121,6 @@ impl CameraBroker {
             disk: None,
             status_due: now,
             published_at: VecDeque::new(),
-            config,
         }
     }
 
@@ -135,7 +128,7 @@ impl CameraBroker {
 
     /// Whether there is a connection on which the edge has welcomed the camera.
     pub fn is_up(&self) -> bool {
-        self.active.is_some()
+        self.connections.active().is_some()
     }
 
     /// The edge that has welcomed the camera.
@@ -145,7 +138,7 @@ impl CameraBroker {
 
     /// What the applications want; without a connection, nothing.
     pub fn demand(&self) -> Option<&Demand> {
-        self.active_link().map(|link| &link.demand).filter(|demand| !demand.contracts.is_empty())
+        self.connections.demand()
     }
 
     /// How the edge's clock relates to ours.
@@ -161,36 +154,19 @@ impl CameraBroker {
 
     /// The present epoch.
     pub fn epoch(&self) -> Epoch {
-        self.config.epoch
+        self.epoch
     }
 
     // ---- what happened ------------------------------------------------------------------------------------
 
     /// A connection to `edge` was made, as [`CameraOutput::Dial`] asked.
     pub fn handle_dialled(&mut self, now: Instant, link: LinkId, edge: EdgeIndex) {
-        let attempt = self.dialler.dialled(edge);
-        let better = self.active_link().is_some_and(|active| edge < active.edge);
-        if !self.links.is_empty() && now < self.silent_from() && !better {
-            // Another connection has come back to life or was made meanwhile: taking this one would cost what is on
-            // its way there.
-            self.outputs.push_back(CameraOutput::Close { link });
-            return;
-        }
-        self.links.push(Link::new(link, edge, now));
-        let hello = Hello {
-            version: VERSION,
-            camera: self.config.camera.clone(),
-            epoch: self.config.epoch,
-            attempt,
-            anchor: self.config.anchor,
-            software: self.config.software.clone(),
-        };
-        self.outputs.push_back(CameraOutput::Send { link, message: Message::Hello(hello) });
+        self.outputs.push_back(self.connections.handle_dialled(now, link, edge, self.epoch));
     }
 
     /// A connection could not be made.
     pub fn handle_dial_failed(&mut self, _now: Instant, edge: EdgeIndex) {
-        self.dialler.failed(edge);
+        self.connections.handle_dial_failed(edge);
     }
 
     /// A connection is gone.
@@ -201,21 +177,12 @@ impl CameraBroker {
 
     /// A message arrived on a connection's control stream.
     pub fn handle_message(&mut self, now: Instant, link: LinkId, message: Message) {
-        let Some(index) = self.links.iter().position(|known| known.id == link) else { return };
-        self.links[index].heard = now;
+        let Some(known) = self.connections.get_mut(link) else { return };
+        known.heard = now;
         match message {
-            Message::Welcome(welcome) if !self.links[index].welcomed => {
-                self.handle_welcome(now, index, &welcome);
-            }
+            Message::Welcome(welcome) if !known.welcomed => self.handle_welcome(now, link, &welcome),
             Message::Refuse { code, text } => {
-                // If there is a newer connection, it is that one which has replaced this one.
-                let newest = index + 1 == self.links.len();
-                if newest && code == RefuseCode::Replaced {
-                    // Another start of this camera is there. It would not help to meet it at another edge.
-                    self.dialler.hold_until(now + REFUSED_INTERVAL);
-                } else if newest && code.is_lasting() {
-                    self.dialler.hold_edge_until(self.links[index].edge, now + REFUSED_INTERVAL);
-                }
+                self.connections.handle_refuse(now, link, code);
                 self.outputs.push_back(CameraOutput::Refused { code, text });
                 self.close(now, link);
             }
@@ -223,17 +190,19 @@ impl CameraBroker {
                 let message = Message::Pong { t1, t2: now, t3: now };
                 self.outputs.push_back(CameraOutput::Send { link, message });
             }
-            Message::Pong { t1, t2, t3 } => self.links[index].clock.record(Exchange { t1, t2, t3, t4: now }),
-            Message::Demand(demand) => self.handle_demand(now, index, demand),
+            Message::Pong { t1, t2, t3 } => known.clock.record(Exchange { t1, t2, t3, t4: now }),
+            Message::Demand(demand) => self.handle_demand(now, link, demand),
             Message::Report(Report::Refused { frame }) => {
-                if self.links[index].refused(now, frame) {
+                if known.refused(now, frame) {
                     self.adapter.handle_cancelled(now, frame, u64::MAX);
                     self.skip(frame, SkipReason::Refused);
                 }
             }
             Message::Report(report @ (Report::Progress { frame, .. } | Report::Complete { frame, .. })) => {
-                self.tell_policy(now, index, report);
-                if self.links[index].reported(now, report) && frame.epoch == self.config.epoch {
+                if let Some(arrival) = known.arrival(now, report) {
+                    self.adapter.handle_arrival(now, &arrival);
+                }
+                if known.reported(now, report) && frame.epoch == self.epoch {
                     self.ledger.acknowledged(frame.sequence);
                     self.chain.arrived(frame.sequence);
                 }
@@ -241,11 +210,11 @@ impl CameraBroker {
             Message::Reply { frame, application, payload } => {
                 self.outputs.push_back(CameraOutput::Reply { frame, application, payload });
             }
-            Message::HistoryRequest(request) if self.links[index].welcomed => {
+            Message::HistoryRequest(request) if known.welcomed => {
                 self.ask_history(link, request);
             }
             Message::Refresh { frame } => {
-                if frame.epoch == self.config.epoch {
+                if frame.epoch == self.epoch {
                     self.chain.refresh(now, link, frame.sequence);
                 }
             }
@@ -276,7 +245,7 @@ impl CameraBroker {
             match self.cursor.next() {
                 Read::Record(record) => {
                     let meta = &record.frame.meta;
-                    if meta.id.epoch < self.config.epoch {
+                    if meta.id.epoch < self.epoch {
                         // Published just before the epoch was raised: the edge would refuse it.
                         continue;
                     }
@@ -306,7 +275,7 @@ impl CameraBroker {
 
     /// The last byte of a frame has left.
     pub fn handle_sent(&mut self, now: Instant, link: LinkId, frame: FrameId) {
-        let Some(known) = self.links.iter_mut().find(|known| known.id == link) else { return };
+        let Some(known) = self.connections.get_mut(link) else { return };
         known.sent(frame);
         self.adapter.handle_left(now, frame);
         self.pump(now);
@@ -316,7 +285,7 @@ impl CameraBroker {
     /// bytes have left, though not more often than every few milliseconds; until then none has. Decides whether a frame that will be late
     /// is cancelled for a newer one.
     pub fn handle_unsent(&mut self, now: Instant, link: LinkId, frame: FrameId, bytes: u64) {
-        let Some(known) = self.links.iter_mut().find(|known| known.id == link) else { return };
+        let Some(known) = self.connections.get_mut(link) else { return };
         known.unsent(frame, bytes);
         self.pump(now);
     }
@@ -325,23 +294,23 @@ impl CameraBroker {
     /// ([`Bound::opening`](crate::window::Bound::opening)); `None` once it was. To be told when a connection is there, and before each message
     /// of the edge where it is another. A transport that cannot tell says nothing.
     pub fn handle_window(&mut self, link: LinkId, window: Option<u64>) {
-        if let Some(known) = self.links.iter_mut().find(|known| known.id == link) {
+        if let Some(known) = self.connections.get_mut(link) {
             known.window = window;
         }
     }
 
     /// The intake has begun a later epoch, as [`CameraOutput::RaiseEpoch`] asked.
     pub fn handle_epoch(&mut self, now: Instant, epoch: Epoch) {
-        self.history.epoch_raised(self.config.epoch);
-        self.config.epoch = epoch;
+        self.history.epoch_raised(self.epoch);
+        self.epoch = epoch;
         self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != epoch);
         self.ledger.clear();
         self.chain.end();
         // On every connection the edge was told the old epoch, also where its answer is still to come.
-        while let Some(link) = self.links.first().map(|link| link.id) {
+        while let Some(link) = self.connections.oldest() {
             self.close(now, link);
         }
-        self.dialler.hold_until(now);
+        self.connections.epoch_begun(now);
     }
 
     /// Numbers that only the intake knows, for the edge's people.
@@ -356,36 +325,14 @@ impl CameraBroker {
 
     /// The instant of [`CameraBroker::poll_timeout`] has come, or any other.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if now >= self.silent_from() {
-            while let Some(edge) = self.dialler.next(now) {
-                self.outputs.push_back(CameraOutput::Dial { edge });
-            }
-        }
-        if self.active.is_some()
-            && let Some(edge) = self.dialler.better(now)
-        {
-            self.outputs.push_back(CameraOutput::Dial { edge });
-        }
-        let unanswered: Vec<LinkId> = self
-            .links
-            .iter()
-            .filter(|link| !link.welcomed && now.saturating_since(link.heard) > WELCOME_TIME_MAX)
-            .map(|link| link.id)
-            .collect();
-        for link in unanswered {
+        self.outputs.extend(self.connections.dial(now));
+        for link in self.connections.unanswered(now) {
             self.close(now, link);
         }
-        for link in &mut self.links {
-            link.note_pause(now);
-            if now >= link.ping_due {
-                link.ping_due = now + PING_INTERVAL;
-                self.outputs
-                    .push_back(CameraOutput::Send { link: link.id, message: Message::Ping { t1: now } });
-            }
-        }
+        self.outputs.extend(self.connections.ping(now));
         if now >= self.status_due {
             self.status_due = now + STATUS_INTERVAL;
-            if let Some(link) = self.active {
+            if let Some(link) = self.active_link().map(|link| link.id) {
                 self.status.frames_per_second = self.rate(now);
                 self.outputs.push_back(CameraOutput::Send { link, message: Message::Status(self.status) });
                 if let Some(disk) = self.disk.clone() {
@@ -407,10 +354,8 @@ impl CameraBroker {
 
     /// When [`CameraBroker::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Instant {
-        let mut due = self.silent_from().max(self.dialler.due()).min(self.status_due);
+        let mut due = self.connections.due().min(self.status_due);
         if let Some(link) = self.active_link() {
-            due = due.min(self.dialler.return_due().unwrap_or(due));
-            due = due.min(link.stall_due().unwrap_or(due));
             if let (Some(_), None, Some(_)) = (&self.waiting, &self.making, self.demand()) {
                 // While the link is out both have to be over: its pause, and the policy's.
                 let again = link.retry_due().max(self.ask_again);
@@ -422,98 +367,57 @@ impl CameraBroker {
         let making = self.history.making_due().filter(|_| self.history_can_be_made());
         due = due.min(making.unwrap_or(due));
         due = due.min(self.outlook_due().unwrap_or(due));
-        due = due.min(self.profiles.due().filter(|_| self.active.is_some()).unwrap_or(due));
-        self.links.iter().map(|link| link.ping_due).fold(due, Instant::min)
+        due.min(self.profiles.due().filter(|_| self.is_up()).unwrap_or(due))
     }
 
     // ---- inside -------------------------------------------------------------------------------------------
 
     fn active_link(&self) -> Option<&Link> {
-        self.active.and_then(|id| self.links.iter().find(|link| link.id == id))
+        self.connections.active()
     }
 
-    /// When the last sign of life of the edge will be too old, if none comes.
-    fn silent_from(&self) -> Instant {
-        // One nanosecond more, since silence must exceed its limit.
-        let limit = SILENCE_MAX + Duration::from_nanos(1);
-        self.links.iter().map(|link| link.heard + limit).max().unwrap_or(Instant::ZERO)
-    }
-
-    fn handle_welcome(&mut self, now: Instant, index: usize, welcome: &Welcome) {
-        let link = self.links[index].id;
-        if welcome.version != VERSION {
-            let theirs = welcome.version;
-            let text = format!(
-                "the edge speaks version {theirs} of the wire format, the camera version {VERSION}; update the older one"
-            );
-            self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Version, text });
-            self.dialler.hold_edge_until(self.links[index].edge, now + REFUSED_INTERVAL);
-            self.close(now, link);
-            return;
-        }
-        if let Some(newest) = welcome.newest {
-            if newest.epoch.0 >= NUMBER_MAX {
-                let text =
-                    format!("the edge holds a frame of epoch {}, after which there is none", newest.epoch.0);
-                self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
-                self.dialler.hold_edge_until(self.links[index].edge, now + REFUSED_INTERVAL);
-                self.close(now, link);
-                return;
+    fn handle_welcome(&mut self, now: Instant, link: LinkId, welcome: &Welcome) {
+        match judge(welcome, self.epoch, self.next_sequence()) {
+            Judgement::Refused { code, text } => {
+                self.outputs.push_back(CameraOutput::Refused { code, text });
+                self.connections.avoid_edge_of(now, link);
+                return self.close(now, link);
             }
-            // The edge's newest frame is not one of ours: a lost epoch counter, or a replaced device.
-            let foreign = newest.epoch > self.config.epoch
-                || (newest.epoch == self.config.epoch && newest.sequence.0 >= self.next_sequence());
-            if foreign {
-                self.outputs.push_back(CameraOutput::RaiseEpoch { above: newest.epoch });
-                // Until the new epoch has begun there is no use in dialling.
-                self.dialler.hold_until(now + REDIAL_INTERVAL);
-                self.close(now, link);
-                return;
+            Judgement::Foreign { above } => {
+                self.outputs.push_back(CameraOutput::RaiseEpoch { above });
+                self.connections.wait_for_epoch(now);
+                return self.close(now, link);
             }
-            if newest.epoch == self.config.epoch {
-                self.ledger.acknowledged(newest.sequence);
-            }
+            Judgement::Accepted { newest: Some(newest) } => self.ledger.acknowledged(newest),
+            Judgement::Accepted { newest: None } => {}
         }
-        let edge = self.links[index].edge;
-        self.links[index].welcomed = true;
-        self.links[index].frame_bytes_max = welcome.frame_bytes_max;
-        let older: Vec<LinkId> = self.links[..index].iter().map(|link| link.id).collect();
-        for link in older {
-            self.close(now, link);
+        for older in self.connections.older_than(link) {
+            self.close(now, older);
         }
-        self.active = Some(link);
+        self.connections.activate(now, link, welcome.frame_bytes_max);
         self.forget_share();
-        self.dialler.welcomed(now, edge);
         self.status_due = now;
         let message = Message::Abilities(Abilities::ALL);
         self.outputs.push_back(CameraOutput::Send { link, message });
         self.outputs.push_back(CameraOutput::LinkChanged { up: true });
     }
 
-    fn handle_demand(&mut self, now: Instant, index: usize, demand: Demand) {
-        let link = &mut self.links[index];
-        if demand.revision <= link.demand.revision {
-            return;
-        }
-        let (wanted, wants) = (!link.demand.contracts.is_empty(), !demand.contracts.is_empty());
-        link.demand = demand;
-        link.kept_bound = None;
-        if Some(link.id) != self.active {
+    fn handle_demand(&mut self, now: Instant, link: LinkId, demand: Demand) {
+        let Some(known) = self.connections.get_mut(link) else { return };
+        let Some(change) = known.take_demand(demand) else { return };
+        if self.active_link().is_none_or(|active| active.id != link) {
             return;
         }
         self.adapter.forget_seen();
-        if !wanted
-            && wants
+        if change.begins
             && let Some(waiting) = self.waiting.take_if(|waiting| waiting.reason == SkipReason::NotWanted)
         {
             // It was captured before anybody asked.
             self.skip(waiting.record.frame.meta.id, waiting.reason);
         }
-        if wanted && !wants {
+        if change.ends {
             // What nobody wants any more does not cross, not even the rest of a frame.
-            let link = &mut self.links[index];
-            if let Some(frame) = link.give_up_sending() {
-                let link = link.id;
+            if let Some(frame) = self.connections.get_mut(link).and_then(Link::give_up_sending) {
                 self.adapter.handle_cancelled(now, frame, 0);
                 self.outputs.push_back(CameraOutput::Reset { link, frame });
                 self.skip(frame, SkipReason::NotWanted);
@@ -535,9 +439,7 @@ impl CameraBroker {
 
     /// Cancels what is on its way when nothing has got through for too long.
     fn reset_stalled(&mut self, now: Instant) {
-        let Some(link) = self.active.and_then(|id| self.links.iter_mut().find(|link| link.id == id)) else {
-            return;
-        };
+        let Some(link) = self.connections.active_mut() else { return };
         if link.stall_due().is_none_or(|due| now < due) {
             return;
         }
@@ -561,7 +463,7 @@ impl CameraBroker {
     }
 
     fn skip(&mut self, frame: FrameId, reason: SkipReason) {
-        if frame.epoch == self.config.epoch {
+        if frame.epoch == self.epoch {
             self.ledger.add(frame.sequence, reason);
             self.chain.lost(frame.sequence);
             self.leave_none_out_after(frame);
@@ -574,15 +476,13 @@ impl CameraBroker {
     }
 
     fn forget(&mut self, now: Instant, link: LinkId) {
-        let Some(position) = self.links.iter().position(|known| known.id == link) else { return };
-        let gone = self.links.remove(position);
-        for frame in gone.in_flight() {
+        let Some(Removed { in_flight, was_active }) = self.connections.remove(link) else { return };
+        for frame in in_flight {
             self.adapter.handle_reset(now, frame);
             self.skip(frame, SkipReason::LinkDown);
         }
         self.forget_history(link);
-        if self.active == Some(link) {
-            self.active = None;
+        if was_active {
             self.forget_share();
             self.outputs.push_back(CameraOutput::LinkChanged { up: false });
         }
@@ -591,9 +491,7 @@ impl CameraBroker {
     /// The sequence that the next published frame of this epoch will have.
     fn next_sequence(&self) -> u64 {
         match self.cursor.reader().newest() {
-            Some(record) if record.frame.meta.id.epoch == self.config.epoch => {
-                record.frame.meta.id.sequence.0 + 1
-            }
+            Some(record) if record.frame.meta.id.epoch == self.epoch => record.frame.meta.id.sequence.0 + 1,
             _ => 0,
         }
     }

@@ -1,4 +1,5 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 mod adapting;
 mod chains;
@@ -11,15 +12,15 @@ mod sharing;
 
 use proptest::prelude::*;
 
-use super::*;
-use crate::broker::{Intake, IntakeConfig, Published};
+use super::{CameraBroker, CameraConfig, CameraOutput, Transform, Transformed};
+use crate::broker::{EdgeIndex, Intake, IntakeConfig, LinkId, Published, REFUSED_INTERVAL};
 use crate::contract::{Contract, OnInfeasible};
 use crate::controller::named::PolicyName;
-use crate::frame::{Encoding, Rung, Sequence, SkipRange};
+use crate::frame::{Encoding, Epoch, FrameId, Rung, Sequence, SkipRange, SkipReason};
 use crate::log::{LogConfig, log};
 use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
-use crate::units::{ClockAnchor, Timestamp};
-use crate::wire::Report;
+use crate::units::{ClockAnchor, Instant, Timestamp};
+use crate::wire::{Demand, Message, RefuseCode, Report, Status, VERSION, Welcome};
 
 const MS: Duration = Duration::from_millis(1);
 

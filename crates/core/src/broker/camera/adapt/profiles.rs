@@ -96,7 +96,8 @@ impl CameraBroker {
 
     /// Asks for the profile that is wanted and not here, if that is due.
     pub(crate) fn fetch_profile(&mut self, now: Instant) {
-        let (Some(link), Some(hash)) = (self.active, self.lacking_profile()) else {
+        let (Some(link), Some(hash)) = (self.active_link().map(|link| link.id), self.lacking_profile())
+        else {
             // What is being read will be of use another time.
             self.profiles.fetching.take_if(|fetching| fetching.due.is_some());
             return;

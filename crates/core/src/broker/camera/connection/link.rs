@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::broker::{EdgeIndex, LinkId};
 use crate::clock::ClockEstimator;
+use crate::controller::Arrival;
 use crate::frame::FrameId;
 use crate::units::Instant;
 use crate::wire::{Demand, Report};
@@ -62,6 +63,15 @@ pub(crate) struct Link {
     outage_retry: Option<Instant>,
     /// When this process last went on after it had done nothing for a while.
     went_on: Instant,
+}
+
+/// What a new demand changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DemandChange {
+    /// Frames are wanted, which were not.
+    pub(crate) begins: bool,
+    /// Frames are not wanted any more.
+    pub(crate) ends: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +180,31 @@ impl Link {
     /// The last byte of a frame has left.
     pub(crate) fn sent(&mut self, frame: FrameId) {
         self.unacknowledged.extend(self.sending.take_if(|sending| sending.frame == frame));
+    }
+
+    /// The edge says what the applications want. `None` if it is older than what is known.
+    pub(crate) fn take_demand(&mut self, demand: Demand) -> Option<DemandChange> {
+        if demand.revision <= self.demand.revision {
+            return None;
+        }
+        let (wanted, wants) = (!self.demand.contracts.is_empty(), !demand.contracts.is_empty());
+        self.demand = demand;
+        self.kept_bound = None;
+        Some(DemandChange { begins: !wanted && wants, ends: wanted && !wants })
+    }
+
+    /// How a frame is arriving, by our clock; `None` while the edge's clock is not known.
+    pub(crate) fn arrival(&self, now: Instant, report: Report) -> Option<Arrival> {
+        let (frame, bytes, first, last, complete) = match report {
+            Report::Progress { frame, bytes, first, now } => (frame, bytes, first, now, false),
+            Report::Complete { frame, bytes, first, last } => (frame, bytes, first, last, true),
+            Report::Refused { .. } => return None,
+        };
+        let clock = self.clock.estimate(now)?;
+        // A peer may claim any time. None lies in the future, and nothing ends before it begins.
+        let last = clock.to_ours(last).min(now);
+        let first = clock.to_ours(first).min(last);
+        Some(Arrival { frame, bytes, first, last, complete })
     }
 
     /// The edge reports how a frame is arriving. True if the frame is there.

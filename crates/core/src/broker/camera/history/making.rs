@@ -75,7 +75,7 @@ impl CameraBroker {
         }
         let Some(asked) = self.history.asked.front() else { return };
         let Some((ticket, record)) = &self.history.making.found else { return };
-        let link = self.links.iter().find(|known| known.id == asked.link);
+        let link = self.connections.get(asked.link);
         let transform = Transform {
             frame: record.frame.clone(),
             setting: asked.setting,

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use self::making::Making;
-use super::connection::link::Link;
+use super::connection::Link;
 use super::ledger::SkipLedger;
 use super::{CameraBroker, CameraOutput};
 use crate::broker::LinkId;
@@ -152,7 +152,7 @@ impl CameraBroker {
         };
         let id = record.frame.meta.id;
         let is_doubtful =
-            id.epoch < self.config.epoch && self.history.doubtful_from.is_some_and(|from| id.epoch >= from);
+            id.epoch < self.epoch && self.history.doubtful_from.is_some_and(|from| id.epoch >= from);
         if is_doubtful {
             self.pass_over(id, None);
         } else if setting == Setting::ORIGINAL {
@@ -168,8 +168,7 @@ impl CameraBroker {
         let Some(asked) = self.history.asked.front_mut() else { return };
         let id = record.frame.meta.id;
         let link = asked.link;
-        let bytes_max =
-            self.links.iter().find(|known| known.id == link).map_or(0, |known| known.frame_bytes_max);
+        let bytes_max = self.connections.get(link).map_or(0, |known| known.frame_bytes_max);
         if record.frame.payload.len() > bytes_max as usize {
             return self.pass_over(id, Some(SkipReason::Refused));
         }
@@ -281,10 +280,9 @@ impl CameraBroker {
     /// Whether the link has nothing better to do than to carry a frame of the past.
     pub(super) fn history_can_go(&self) -> bool {
         let wants_live = self.making.is_some() || self.waiting.is_some() && self.demand().is_some();
-        let link =
-            self.history.ready.front().map(|ready| ready.link).filter(|link| self.active == Some(*link));
+        let link = self.history.ready.front().map(|ready| ready.link);
         let is_idle = |known: &Link| Some(known.id) == link && !known.is_sending() && !known.is_out();
-        !wants_live && self.history.sending.is_none() && self.links.iter().any(is_idle)
+        !wants_live && self.history.sending.is_none() && self.active_link().is_some_and(is_idle)
     }
 
     /// Gives a frame of the past to the link, if that is free of live ones, and the next one to its codec.

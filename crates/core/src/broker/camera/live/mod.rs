@@ -8,13 +8,12 @@ use std::time::Duration;
 use super::adapt::forms::Candidate;
 use super::adapt::{Making, Plan};
 use super::{CameraBroker, CameraOutput, Transform, Transformed, Waiting};
-use crate::controller::Arrival;
 use crate::frame::{Frame, FrameId, FrameMeta, Quality, SkipReason};
 use crate::log::Record;
 use crate::setting::Form;
 use crate::trace::{CameraTrace, Stage};
 use crate::units::Instant;
-use crate::wire::{FrameHeader, Report};
+use crate::wire::FrameHeader;
 
 /// A frame that did not fit is made again once the link has been silent for this, if no newer one has come; at once where none will have
 /// come by then: [`crate::controller::quantile::SILENCE_MAX`], less what making one takes.
@@ -26,7 +25,7 @@ impl CameraBroker {
         let Some((source, mut making)) = self.making.take_if(|(source, _)| source.meta.id == frame) else {
             return;
         };
-        if frame.epoch != self.config.epoch {
+        if frame.epoch != self.epoch {
             // It was being made when a later epoch began, of which the edge takes frames from now on.
             return self.pump(now);
         }
@@ -81,7 +80,7 @@ impl CameraBroker {
     /// Cancels the frame that is being sent where it will be late whatever happens and the one that waits would not be. Frames that go as
     /// they are only stall: where each of them takes longer than the bound, none would ever arrive.
     fn cancel_late(&mut self, now: Instant) {
-        if let Some(link) = self.links.iter_mut().find(|link| Some(link.id) == self.active) {
+        if let Some(link) = self.connections.active_mut() {
             link.note_pause(now);
         }
         let Some((wish, link)) = self.joint().zip(self.active_link()) else { return };
@@ -90,7 +89,7 @@ impl CameraBroker {
             return;
         }
         let Some(Waiting { record, .. }) = &self.waiting else { return };
-        if record.frame.meta.id.epoch != self.config.epoch || sending.epoch != self.config.epoch {
+        if record.frame.meta.id.epoch != self.epoch || sending.epoch != self.epoch {
             return;
         }
         let (link, window) = (link.id, link.window);
@@ -102,7 +101,7 @@ impl CameraBroker {
             profiles: &self.profiles,
             frame: &frame,
             before,
-            captured: self.config.anchor.instant_at(frame.meta.captured),
+            captured: self.anchor.instant_at(frame.meta.captured),
             interval,
             unsent_bytes: unsent,
             window,
@@ -111,7 +110,7 @@ impl CameraBroker {
             return;
         }
         self.adapter.handle_cancelled(now, sending, bytes - unsent);
-        if let Some(known) = self.links.iter_mut().find(|known| known.id == link) {
+        if let Some(known) = self.connections.get_mut(link) {
             known.give_up(sending);
         }
         self.outputs.push_back(CameraOutput::Reset { link, frame: sending });
@@ -126,7 +125,7 @@ impl CameraBroker {
             return;
         }
         let (link, bytes_max, window) = (link.id, link.frame_bytes_max, link.window);
-        self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != self.config.epoch);
+        self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != self.epoch);
         let Some(Waiting { record, published, rests_until, .. }) = &self.waiting else { return };
         if let Some(until) = rests_until.filter(|until| now < *until) {
             self.ask_again = Some(until);
@@ -150,7 +149,7 @@ impl CameraBroker {
             profiles: &self.profiles,
             frame: &frame,
             before: self.chain.goes_on(link, frame.meta.captured),
-            captured: self.config.anchor.instant_at(frame.meta.captured),
+            captured: self.anchor.instant_at(frame.meta.captured),
             interval,
             unsent_bytes: 0,
             window,
@@ -189,9 +188,7 @@ impl CameraBroker {
 
     /// Gives a frame to the link, which was found in the log at `published`.
     fn send(&mut self, now: Instant, frame: Frame, published: Instant, making: Option<&Making>) {
-        let Some(link) = self.active.and_then(|id| self.links.iter_mut().find(|link| link.id == id)) else {
-            return;
-        };
+        let Some(link) = self.connections.active_mut() else { return };
         if frame.payload.len() > link.frame_bytes_max as usize {
             return self.skip(frame.meta.id, SkipReason::Refused);
         }
@@ -220,20 +217,5 @@ impl CameraBroker {
             header: Box::new(header),
             payload: frame.payload,
         });
-    }
-
-    /// Tells the policy how a frame is arriving, by our clock.
-    pub(super) fn tell_policy(&mut self, now: Instant, index: usize, report: Report) {
-        let (frame, bytes, first, last, complete) = match report {
-            Report::Progress { frame, bytes, first, now } => (frame, bytes, first, now, false),
-            Report::Complete { frame, bytes, first, last } => (frame, bytes, first, last, true),
-            Report::Refused { .. } => return,
-        };
-        let Some(clock) = self.links[index].clock.estimate(now) else { return };
-        // A peer may claim any time. None lies in the future, and nothing ends before it begins.
-        let last = clock.to_ours(last).min(now);
-        let first = clock.to_ours(first).min(last);
-        let arrival = Arrival { frame, bytes, first, last, complete };
-        self.adapter.handle_arrival(now, &arrival);
     }
 }

@@ -45,7 +45,7 @@ impl CameraBroker {
 
     /// Tells the edge, news or not.
     pub(crate) fn send_outlook(&mut self, now: Instant) {
-        let Some(link) = self.active else { return };
+        let Some(link) = self.active_link().map(|link| link.id) else { return };
         let outlook = self.outlook(now);
         self.told.last = Some((now, outlook));
         self.outputs.push_back(CameraOutput::Send { link, message: Message::Outlook(outlook) });
@@ -59,7 +59,7 @@ impl CameraBroker {
 
     /// When the edge has to be told before the next status is due.
     pub(crate) fn outlook_due(&self) -> Option<Instant> {
-        self.active?;
+        self.active_link()?;
         let (at, last) = self.told.last?;
         let Some((joint, seen)) = self.joint().zip(self.adapter.seen()) else {
             // That nothing is asked any more matters to nobody.

@@ -94,9 +94,7 @@ impl CameraBroker {
 
     /// Looks whose contracts can be kept together, with such frames on the link as it is.
     pub(super) fn settle(&mut self, now: Instant, frame: &Frame, interval: Duration) {
-        let Some(link) = self.active.and_then(|id| self.links.iter().find(|link| link.id == id)) else {
-            return;
-        };
+        let Some(link) = self.connections.active() else { return };
         let (demand, contracts) = ((link.id, link.demand.revision), &link.demand.contracts);
         if self.coalition.demand != Some(demand) {
             self.coalition = Coalition { demand: Some(demand), ..Coalition::default() };
@@ -127,7 +125,7 @@ impl CameraBroker {
             kept.filter_map(|(look, verdict)| look.as_ref().filter(|_| *verdict == Some(Verdict::Kept)));
         self.coalition.floor = kept.map(|look| look.floor).fold(0.0, f64::max);
         let bound = self.joint().and_then(|joint| joint.latency_bound);
-        if let Some(link) = self.links.iter_mut().find(|link| link.id == demand.0) {
+        if let Some(link) = self.connections.get_mut(demand.0) {
             link.kept_bound = bound;
         }
     }

@@ -94,7 +94,7 @@ impl CameraBroker {
 
     /// The edge says what the camera has of a channel.
     pub(crate) fn take_share(&mut self, now: Instant, link: LinkId, share: Share) {
-        if self.active != Some(link) {
+        if self.active_link().is_none_or(|active| active.id != link) {
             return;
         }
         let interval = self.interval(now);
@@ -140,7 +140,9 @@ impl CameraBroker {
 
     /// Tells the edge what the camera would have of the channel, if it does not know.
     pub(crate) fn tell_claim(&mut self, now: Instant) {
-        let Some(link) = self.active.filter(|_| self.sharing.is_member) else { return };
+        let Some(link) = self.active_link().map(|link| link.id).filter(|_| self.sharing.is_member) else {
+            return;
+        };
         let told = self.sharing.told.as_ref().map(|(at, _)| now.saturating_since(*at));
         if told.is_some_and(|since| since < CLAIM_INTERVAL_MIN) {
             return;
