@@ -21,10 +21,11 @@ mod history;
 mod ledger;
 mod live;
 mod negotiation;
+mod rate;
+mod status;
 mod types;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 pub use self::adapt::profiles::PROFILES_MAX;
 use self::adapt::profiles::Profiles;
@@ -38,18 +39,15 @@ use self::live::frame_skip::LeftOut;
 use self::negotiation::Coalition;
 use self::negotiation::feasibility::Told;
 use self::negotiation::share::Sharing;
+use self::rate::PublishingRate;
+use self::status::StatusReport;
 pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
 use super::{EdgeIndex, LinkId, SILENCE_MAX};
 use crate::clock::{ClockEstimate, Exchange};
 use crate::frame::{Epoch, Frame, FrameId, SkipReason};
 use crate::log::{Cursor, LogReader, Read, Record};
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{Abilities, Demand, DiskStatus, Message, RefuseCode, Report, Status, Welcome};
-
-/// How often the edge is told what the camera is doing.
-const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// The time between frames, before two were published.
-const INTERVAL_DEFAULT: Duration = Duration::from_millis(66);
+use crate::wire::{Abilities, Demand, DiskStatus, Message, RefuseCode, Report, Welcome};
 
 /// The newest frame that has not been sent.
 struct Waiting {
@@ -86,12 +84,8 @@ pub struct CameraBroker {
     ledger: SkipLedger,
     history: History,
     outputs: VecDeque<CameraOutput>,
-    status: Status,
-    /// How the log on disk is doing, if there is one.
-    disk: Option<DiskStatus>,
-    status_due: Instant,
-    /// Publishing instants of the last frames, for the rate.
-    published_at: VecDeque<Instant>,
+    rate: PublishingRate,
+    status: StatusReport,
 }
 
 impl CameraBroker {
@@ -117,10 +111,8 @@ impl CameraBroker {
             ledger: SkipLedger::default(),
             history: History::new(now),
             outputs: VecDeque::new(),
-            status: Status::default(),
-            disk: None,
-            status_due: now,
-            published_at: VecDeque::new(),
+            rate: PublishingRate::default(),
+            status: StatusReport::new(now),
         }
     }
 
@@ -249,9 +241,8 @@ impl CameraBroker {
                         // Published just before the epoch was raised: the edge would refuse it.
                         continue;
                     }
-                    self.status.published = meta.id.sequence.0 + 1;
-                    (self.status.width, self.status.height) = (meta.width, meta.height);
-                    self.note_rate(now);
+                    self.status.handle_published(meta);
+                    self.rate.note(now);
                     let (id, bytes) = (meta.id, record.frame.payload.len());
                     let reason = self.reason_to_wait(now, id);
                     if self.leaves_out(now, bytes) {
@@ -315,12 +306,12 @@ impl CameraBroker {
 
     /// Numbers that only the intake knows, for the edge's people.
     pub fn handle_intake(&mut self, refused: u64, log_bytes: u64) {
-        (self.status.refused, self.status.log_bytes) = (refused, log_bytes);
+        self.status.handle_intake(refused, log_bytes);
     }
 
     /// How the log on disk is doing, for the edge's people; `None` if there is none.
     pub fn handle_disk(&mut self, disk: Option<DiskStatus>) {
-        self.disk = disk;
+        self.status.handle_disk(disk);
     }
 
     /// The instant of [`CameraBroker::poll_timeout`] has come, or any other.
@@ -330,16 +321,11 @@ impl CameraBroker {
             self.close(now, link);
         }
         self.outputs.extend(self.connections.ping(now));
-        if now >= self.status_due {
-            self.status_due = now + STATUS_INTERVAL;
-            if let Some(link) = self.active_link().map(|link| link.id) {
-                self.status.frames_per_second = self.rate(now);
-                self.outputs.push_back(CameraOutput::Send { link, message: Message::Status(self.status) });
-                if let Some(disk) = self.disk.clone() {
-                    self.outputs.push_back(CameraOutput::Send { link, message: Message::DiskStatus(disk) });
-                }
-                self.send_outlook(now);
-            }
+        if self.status.take_due(now)
+            && let Some(link) = self.connections.active()
+        {
+            self.outputs.extend(self.status.tell(link.id, self.rate.frames_per_second(now)));
+            self.send_outlook(now);
         }
         self.reset_stalled(now);
         self.pump(now);
@@ -354,7 +340,7 @@ impl CameraBroker {
 
     /// When [`CameraBroker::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Instant {
-        let mut due = self.connections.due().min(self.status_due);
+        let mut due = self.connections.due().min(self.status.due());
         if let Some(link) = self.active_link() {
             if let (Some(_), None, Some(_)) = (&self.waiting, &self.making, self.demand()) {
                 // While the link is out both have to be over: its pause, and the policy's.
@@ -396,7 +382,7 @@ impl CameraBroker {
         }
         self.connections.activate(now, link, welcome.frame_bytes_max);
         self.forget_share();
-        self.status_due = now;
+        self.status.handle_welcomed(now);
         let message = Message::Abilities(Abilities::ALL);
         self.outputs.push_back(CameraOutput::Send { link, message });
         self.outputs.push_back(CameraOutput::LinkChanged { up: true });
@@ -493,32 +479,6 @@ impl CameraBroker {
         match self.cursor.reader().newest() {
             Some(record) if record.frame.meta.id.epoch == self.epoch => record.frame.meta.id.sequence.0 + 1,
             _ => 0,
-        }
-    }
-
-    fn note_rate(&mut self, now: Instant) {
-        self.published_at.push_back(now);
-        if self.published_at.len() > 64 {
-            self.published_at.pop_front();
-        }
-    }
-
-    /// The usual time between frames.
-    fn interval(&mut self, now: Instant) -> Duration {
-        let rate = self.rate(now);
-        if rate > 0.0 { Duration::from_secs_f64(1.0 / rate) } else { INTERVAL_DEFAULT }
-    }
-
-    /// Frames per second over the last four seconds, or over the last 64 frames if they span less.
-    fn rate(&mut self, now: Instant) -> f64 {
-        while self.published_at.front().is_some_and(|at| now.saturating_since(*at) > Duration::from_secs(4)) {
-            self.published_at.pop_front();
-        }
-        match (self.published_at.front(), self.published_at.len()) {
-            (Some(first), frames @ 2..) => {
-                (frames - 1) as f64 / now.saturating_since(*first).as_secs_f64().max(1e-3)
-            }
-            _ => 0.0,
         }
     }
 }

@@ -49,7 +49,7 @@ impl CameraBroker {
             (Transformed::TooLarge { .. }, Some((_, unwanted, begun))) => {
                 // With more room it may do. A newer frame is better, where one comes soon.
                 let silent_at = begun + SILENCE_ACCEPTED;
-                let rests_until = (now + self.interval(now) <= silent_at).then_some(silent_at);
+                let rests_until = (now + self.rate.interval(now) <= silent_at).then_some(silent_at);
                 let has_more = self.adapter.forms.too_large(&making) && !unwanted && self.waiting.is_none();
                 again = has_more.then_some((making.published, rests_until));
                 SkipReason::NotMade
@@ -93,7 +93,7 @@ impl CameraBroker {
             return;
         }
         let (link, window) = (link.id, link.window);
-        let (frame, interval) = (record.frame.clone(), self.interval(now));
+        let (frame, interval) = (record.frame.clone(), self.rate.interval(now));
         let before = self.chain.goes_on_without(link, frame.meta.captured, sending.sequence);
         let waiting = Candidate {
             now,
@@ -136,7 +136,7 @@ impl CameraBroker {
         if self.is_left_out(frame.meta.id) {
             return;
         }
-        let interval = self.interval(now);
+        let interval = self.rate.interval(now);
         self.settle(now, &frame, interval);
         let Some(wish) = self.joint() else {
             self.waiting = None;

@@ -97,7 +97,7 @@ impl CameraBroker {
         if self.active_link().is_none_or(|active| active.id != link) {
             return;
         }
-        let interval = self.interval(now);
+        let interval = self.rate.interval(now);
         let sharing = &mut self.sharing;
         sharing.is_member = true;
         (sharing.cap, sharing.shed_until, sharing.later) = match share {
@@ -158,7 +158,7 @@ impl CameraBroker {
 
     /// What the camera would have; `None` before a frame was looked at.
     fn claim(&mut self, now: Instant) -> Option<Claim> {
-        let rate = self.rate(now);
+        let rate = self.rate.frames_per_second(now);
         let Some(link) = self.active_link().filter(|link| rate > 0.0 && !link.demand.contracts.is_empty())
         else {
             return Some(Claim::default());
