@@ -27,9 +27,8 @@ mod types;
 
 use std::collections::VecDeque;
 
-pub use self::adapt::profiles::PROFILES_MAX;
-use self::adapt::profiles::Profiles;
-use self::adapt::{Adapter, BOUND_DEFAULT, Making};
+pub use self::adapt::PROFILES_MAX;
+use self::adapt::{Adapter, BOUND_DEFAULT, Making, Profiles};
 use self::connection::{Connections, Identity, Judgement, Link, Removed, judge};
 use self::history::History;
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
@@ -46,6 +45,7 @@ use super::{EdgeIndex, LinkId, SILENCE_MAX};
 use crate::clock::{ClockEstimate, Exchange};
 use crate::frame::{Epoch, Frame, FrameId, SkipReason};
 use crate::log::{Cursor, LogReader, Read, Record};
+use crate::profile::{ProfileHash, SizedProfile};
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{Abilities, Demand, DiskStatus, Message, RefuseCode, Report, Welcome};
 
@@ -210,7 +210,7 @@ impl CameraBroker {
                     self.chain.refresh(now, link, frame.sequence);
                 }
             }
-            Message::ProfilePart(part) => self.profile_part(now, &part),
+            Message::ProfilePart(part) => self.outputs.extend(self.profiles.handle_part(now, &part)),
             Message::Share(share) => self.take_share(now, link, share),
             Message::Welcome(_)
             | Message::HistoryRequest(_)
@@ -302,6 +302,13 @@ impl CameraBroker {
             self.close(now, link);
         }
         self.connections.epoch_begun(now);
+    }
+
+    /// A profile has been read, as [`CameraOutput::ReadProfile`] asked; `None` if it is none, or not what its name says.
+    pub fn handle_profile(&mut self, now: Instant, hash: ProfileHash, profile: Option<SizedProfile>) {
+        self.profiles.handle_profile(hash, profile);
+        self.adapter.handle_profile();
+        self.pump(now);
     }
 
     /// Numbers that only the intake knows, for the edge's people.
@@ -412,6 +419,14 @@ impl CameraBroker {
                 waiting.reason = SkipReason::NotWanted;
             }
         }
+    }
+
+    /// Asks for the profile that is wanted and not here, if that is due.
+    fn fetch_profile(&mut self, now: Instant) {
+        let lacking = self.active_link().zip(self.joint()).and_then(|(link, joint)| {
+            Some((link.id, self.profiles.lacking(&joint, &link.demand.contracts)?))
+        });
+        self.outputs.extend(self.profiles.fetch(now, lacking));
     }
 
     /// Sends the waiting frame if the link is free for it, or has it made ready; or else sends one of the past.

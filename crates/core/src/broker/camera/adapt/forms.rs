@@ -1,16 +1,14 @@
-//! The forms that a frame can take: the rungs that there are for it, what each costs by what was measured, and which codecs rest because they
-//! have failed.
+//! Decides which forms a frame can take: the rungs that there are for it, what each costs by what was measured, and which codecs rest
+//! because they have failed.
 
 use std::time::Duration;
 
-use super::profiles::Profiles;
-use super::rungs::{Basis, Costs, Ratios, Rungs, chains_take, coarsened, makeable, skip_max};
-use super::{BOUND_DEFAULT, Making};
-use crate::broker::camera::live::chain::Before;
-use crate::contract::Joint;
+use super::candidate::Candidate;
+use super::making::Making;
+use super::rungs::{Basis, Costs, Ratios, Rungs, chains_take, coarsened, skip_max};
 use crate::controller::{Cap, Offer, Policy};
-use crate::frame::{ChainLink, Frame, Reference, Rung};
-use crate::profile::{Profile, ProfileHash, RungProfile};
+use crate::frame::{ChainLink, Reference, Rung};
+use crate::profile::{Profile, ProfileHash};
 use crate::setting::{Chains, Form, Setting};
 use crate::units::Instant;
 use crate::wire::ProfileUse;
@@ -33,65 +31,6 @@ const REST_TIME_KEPT: f64 = 0.99;
 const LIFT_KEPT: f64 = 0.9;
 /// Budgets are never lifted by more.
 const LIFT_MAX: f64 = 64.0;
-
-/// A frame that may be sent next, and what is asked of it.
-#[derive(Clone, Copy)]
-pub(crate) struct Candidate<'a> {
-    pub(crate) now: Instant,
-    pub(crate) wish: &'a Joint,
-    pub(crate) profiles: &'a Profiles,
-    pub(crate) frame: &'a Frame,
-    /// What it can go on after.
-    pub(crate) before: Option<Before<'a>>,
-    /// When it was captured.
-    pub(crate) captured: Instant,
-    /// The time between frames.
-    pub(crate) interval: Duration,
-    /// Bytes of the frame before it that have not left, and never will if that is given up.
-    pub(crate) unsent_bytes: u64,
-    /// The most bytes that may be on their way, as long as the link's path was never full.
-    pub(crate) window: Option<u64>,
-}
-
-impl<'a> Candidate<'a> {
-    /// What is offered to the policy, but for what its choice would change.
-    pub(crate) fn offer<'r>(&self, rungs: &'r Rungs, cap: Option<Cap>) -> Offer<'r> {
-        Offer {
-            now: self.now,
-            captured: self.captured,
-            interval: self.interval,
-            ladder: &rungs.ladder,
-            latency_bound: self.wish.latency_bound.unwrap_or(BOUND_DEFAULT),
-            result_latency_bound: None,
-            accuracy_floor: rungs.basis.profile.is_some().then_some(self.wish.accuracy_floor),
-            on_time_share: self.wish.on_time_share,
-            degrade: self.wish.degrade,
-            cap,
-            unsent_bytes: self.unsent_bytes,
-            window: self.window,
-            coding: None,
-        }
-    }
-
-    /// The profile that is wanted, if frames of this size can be made by it; and what has become of it.
-    fn profile(&self, chains: Chains, skip_max: u8) -> (Option<&'a Profile>, ProfileUse) {
-        let Some(hash) = self.wish.profile else { return (None, ProfileUse::None) };
-        let pixels = self.pixels();
-        let makes = |rung: &RungProfile| {
-            makeable(&rung.rung, pixels, chains).is_some_and(|setting| setting.skip <= skip_max)
-        };
-        match self.profiles.get(hash) {
-            None => (None, self.profiles.absent(hash)),
-            Some(known) if known.size != pixels => (None, ProfileUse::OtherSize),
-            Some(known) if !known.profile.rungs().iter().any(makes) => (None, ProfileUse::NoRung),
-            Some(known) => (Some(&known.profile), ProfileUse::InUse),
-        }
-    }
-
-    fn pixels(&self) -> (u32, u32) {
-        (self.frame.meta.width, self.frame.meta.height)
-    }
-}
 
 /// A candidate beside the rungs that there are for it.
 pub(crate) struct Prepared<'a> {

@@ -1,4 +1,4 @@
-//! What is made of a frame before it is sent: what the applications ask, the rungs that there are for it, and the policy's choice.
+//! Decides what is made of a frame before it is sent: what the applications ask, the rungs that there are for it, and the policy's choice.
 //!
 //! A frame is made smaller where every application of the highest priority gives an accuracy floor; where one of them gives none, frames go
 //! as they are ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)). Of those that give one, the most are kept (`negotiation/`). The rungs are those of the profile that the
@@ -10,25 +10,29 @@
 //! out frames for what is in them are passed over. After the codec of video has failed, frames are made of changed tiles for a while, and stills after
 //! that has failed as well.
 
-pub(super) mod forms;
-pub(super) mod profiles;
-pub(super) mod rungs;
+mod candidate;
+mod forms;
+mod making;
+mod profiles;
+mod rungs;
 
 use std::time::Duration;
 
-use self::forms::{Candidate, Forms};
-use self::rungs::{Ratios, Rungs, finer, skip_max};
+pub(super) use self::candidate::{BOUND_DEFAULT, Candidate};
+use self::forms::Forms;
+pub(super) use self::making::Making;
+pub use self::profiles::PROFILES_MAX;
+pub(super) use self::profiles::Profiles;
+pub(super) use self::rungs::Before;
+use self::rungs::{Rungs, finer, skip_max};
 use crate::contract::Contract;
 use crate::controller::named::PolicyName;
 use crate::controller::share::{SHED_INTERVAL, Step};
 use crate::controller::{Arrival, Cap, Choice, Decision, Offer, Policy, SentFrame};
-use crate::frame::FrameId;
-use crate::setting::Setting;
+use crate::frame::{ChainLink, FrameId, Rung};
 use crate::units::{BitsPerSecond, Instant};
 use crate::wire::ProfileUse;
 
-/// The latency bound where no contract gives one: frames are wanted as soon as possible.
-pub(super) const BOUND_DEFAULT: Duration = Duration::from_secs(1);
 /// How long a rung may take before its frame is given up, where the bound allows more: an idle link with a frame to send is
 /// never silent for longer than a quarter of a second, also when a codec hangs.
 const MAKING_TIME_MAX: Duration = Duration::from_millis(200);
@@ -58,39 +62,6 @@ pub(super) enum Plan {
     Wait(Instant),
 }
 
-/// A rung for a frame.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Making {
-    /// What is asked of the codec.
-    pub(super) setting: Setting,
-    /// The setting of the rung: a frame may be made larger to measure the link by it.
-    pub(super) at: Setting,
-    pub(super) expected_accuracy: Option<f64>,
-    pub(super) infeasible: bool,
-    /// When the codec is given up.
-    pub(super) deadline: Instant,
-    /// When the frame has to be there.
-    pub(super) due: Instant,
-    captured: Instant,
-    /// When it was chosen.
-    pub(super) begun: Instant,
-    /// When the frame was found in the log.
-    pub(super) published: Instant,
-    rung: usize,
-    /// The most bytes that it may have.
-    pub(super) bytes_max: Option<u32>,
-    pub(super) expected_bytes: u32,
-    /// It is expected to go on after the frame before.
-    pub(super) goes_on: bool,
-    /// Bytes without a budget, if it goes on after others and if it stands alone.
-    pub(super) usual_bytes: (f64, f64),
-    pub(super) expected_time: Duration,
-    /// What is in those already.
-    pub(super) ratios: Ratios,
-    /// The least accuracy that is accepted, where accuracies are known.
-    pub(super) floor: Option<f64>,
-}
-
 /// What was seen when a frame last waited.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
@@ -109,7 +80,7 @@ pub(super) struct Seen {
 /// Decides what is made of frames, and follows what becomes of them.
 pub(super) struct Adapter {
     policy: Box<dyn Policy>,
-    pub(super) forms: Forms,
+    forms: Forms,
     seen: Option<Seen>,
     /// What the edge says that frames may have, and until when there is no room for any that keeps the floor.
     cap: Option<Cap>,
@@ -276,6 +247,33 @@ impl Adapter {
             }));
         }
         Some(looks)
+    }
+
+    /// A codec has made a frame. What it took, and how large it became, is remembered; what is expected of the frame is set right where a
+    /// budget forced less than was asked for.
+    pub(super) fn handle_made(
+        &mut self,
+        now: Instant,
+        making: &mut Making,
+        made: (&Rung, &ChainLink),
+        bytes: usize,
+    ) {
+        self.forms.made(now, making, made, bytes);
+    }
+
+    /// A codec has failed.
+    pub(super) fn handle_failed(&mut self, now: Instant, making: &Making) {
+        self.forms.failed(now, making);
+    }
+
+    /// A frame did not come down to its budget. Says whether it would have more, were it made again.
+    pub(super) fn handle_too_large(&mut self, making: &Making) -> bool {
+        self.forms.too_large(making)
+    }
+
+    /// A profile has come: it may take the place of the default ladder.
+    pub(super) fn handle_profile(&mut self) {
+        self.forms.forget_rungs();
     }
 
     /// A frame of `bytes` is given to the link.

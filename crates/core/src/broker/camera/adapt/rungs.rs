@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use crate::broker::camera::live::chain::Before;
 use crate::controller::{Coding, bytes_needed};
 use crate::frame::{Encoding, Rung};
 use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
@@ -89,6 +88,15 @@ impl Ratios {
         };
         if alone { &mut chain.alone } else { &mut chain.going_on }
     }
+}
+
+/// What the next frame of a chain may go on after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before<'a> {
+    /// What was asked for the last frame.
+    pub(crate) setting: &'a Setting,
+    /// Frames that were lost since the one that it would refer to.
+    pub(crate) lost: u32,
 }
 
 /// What the rungs to choose from depend on.

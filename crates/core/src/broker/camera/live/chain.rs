@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::broker::LinkId;
+use crate::broker::camera::adapt::Before;
 use crate::broker::camera::types::News;
 use crate::frame::{ChainLink, Reference, Sequence};
 use crate::setting::Setting;
@@ -42,15 +43,6 @@ struct Open {
     follows: bool,
     /// The edge has it.
     arrived: bool,
-}
-
-/// What the next frame may go on after.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Before<'a> {
-    /// What was asked for the last frame.
-    pub(crate) setting: &'a Setting,
-    /// Frames that were lost since the one that it would refer to.
-    pub(crate) lost: u32,
 }
 
 /// The account of the chain that is being sent.

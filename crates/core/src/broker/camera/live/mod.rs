@@ -5,8 +5,7 @@ pub(super) mod frame_skip;
 
 use std::time::Duration;
 
-use super::adapt::forms::Candidate;
-use super::adapt::{Making, Plan};
+use super::adapt::{Candidate, Making, Plan};
 use super::{CameraBroker, CameraOutput, Transform, Transformed, Waiting};
 use crate::frame::{Frame, FrameId, FrameMeta, Quality, SkipReason};
 use crate::log::Record;
@@ -36,7 +35,7 @@ impl CameraBroker {
             (Transformed::Made { payload, encoding, width, height, rung, chain }, Some((link, false, _)))
                 if !chained || self.chain.holds(link, &chain) =>
             {
-                self.adapter.forms.made(now, &mut making, (&rung, &chain), payload.len());
+                self.adapter.handle_made(now, &mut making, (&rung, &chain), payload.len());
                 if encoding.is_chained() {
                     let sent = (frame.sequence, source.meta.captured);
                     self.chain.sent(link, sent, &chain, making.at);
@@ -50,12 +49,12 @@ impl CameraBroker {
                 // With more room it may do. A newer frame is better, where one comes soon.
                 let silent_at = begun + SILENCE_ACCEPTED;
                 let rests_until = (now + self.rate.interval(now) <= silent_at).then_some(silent_at);
-                let has_more = self.adapter.forms.too_large(&making) && !unwanted && self.waiting.is_none();
+                let has_more = self.adapter.handle_too_large(&making) && !unwanted && self.waiting.is_none();
                 again = has_more.then_some((making.published, rests_until));
                 SkipReason::NotMade
             }
             (Transformed::Failed, Some(_)) => {
-                self.adapter.forms.failed(now, &making);
+                self.adapter.handle_failed(now, &making);
                 SkipReason::NotMade
             }
             (_, None) => SkipReason::LinkDown,

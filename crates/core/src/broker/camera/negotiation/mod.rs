@@ -13,8 +13,7 @@ pub(super) mod share;
 use std::time::Duration;
 
 use super::CameraBroker;
-use super::adapt::KeptBy;
-use super::adapt::forms::Candidate;
+use super::adapt::{Candidate, KeptBy};
 use crate::broker::LinkId;
 use crate::contract::{Contract, Joint};
 use crate::controller::settle::{Verdict, settle};
