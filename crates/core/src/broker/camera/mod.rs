@@ -26,23 +26,23 @@ mod status;
 mod types;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 pub use self::adapt::PROFILES_MAX;
-use self::adapt::{Adapter, BOUND_DEFAULT, Making, Profiles};
+use self::adapt::{Adapter, Making, Profiles};
 use self::connection::{Connections, Identity, Judgement, Link, Removed, judge};
 use self::history::History;
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
 use self::ledger::SkipLedger;
 use self::live::chain::Chain;
 use self::live::frame_skip::LeftOut;
-use self::negotiation::Coalition;
-use self::negotiation::feasibility::Told;
-use self::negotiation::share::Sharing;
+use self::negotiation::{Feasibility, Frames, Negotiation, Sharing};
 use self::rate::PublishingRate;
 use self::status::StatusReport;
 pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
 use super::{EdgeIndex, LinkId, SILENCE_MAX};
 use crate::clock::{ClockEstimate, Exchange};
+use crate::contract::Joint;
 use crate::frame::{Epoch, Frame, FrameId, SkipReason};
 use crate::log::{Cursor, LogReader, Read, Record};
 use crate::profile::{ProfileHash, SizedProfile};
@@ -72,11 +72,9 @@ pub struct CameraBroker {
     chain: Chain,
     left_out: LeftOut,
     profiles: Profiles,
-    coalition: Coalition,
+    negotiation: Negotiation,
     sharing: Sharing,
-    /// Bytes of the newest frame as it was published.
-    frame_bytes: usize,
-    told: Told,
+    feasibility: Feasibility,
     /// The frame that a codec is at work on.
     making: Option<(Frame, Making)>,
     /// When the policy wants to be asked again.
@@ -102,10 +100,9 @@ impl CameraBroker {
             chain: Chain::default(),
             left_out: LeftOut::default(),
             profiles: Profiles::default(),
-            coalition: Coalition::default(),
+            negotiation: Negotiation::default(),
             sharing: Sharing::default(),
-            frame_bytes: 0,
-            told: Told::default(),
+            feasibility: Feasibility::default(),
             making: None,
             ask_again: None,
             ledger: SkipLedger::default(),
@@ -142,6 +139,22 @@ impl CameraBroker {
     /// the cheapest rung needs that keeps the floor.
     pub fn expected_bytes(&self) -> Option<(f64, f64)> {
         self.making.as_ref().and_then(|(_, making)| self.adapter.expected_bytes(making))
+    }
+
+    /// What the contracts that frames are made for ask, of the present connection; `None` where frames go as they are.
+    pub fn joint(&self) -> Option<Joint> {
+        self.negotiation.joint(self.connections.active()?)
+    }
+
+    /// How much later than they do the camera's frames should begin, less than an interval, so that those of all cameras of a channel take
+    /// turns. Zero: as they do. For whoever decides when frames are captured; the broker itself holds none back.
+    pub fn later(&self) -> Duration {
+        self.sharing.later()
+    }
+
+    /// Whether the camera leaves frames out, or sends them seldom, because of what it has of a channel.
+    pub fn holds_back(&self, now: Instant) -> bool {
+        self.sharing.holds_back(now, self.is_sent_as_it_is())
     }
 
     /// The present epoch.
@@ -211,7 +224,11 @@ impl CameraBroker {
                 }
             }
             Message::ProfilePart(part) => self.outputs.extend(self.profiles.handle_part(now, &part)),
-            Message::Share(share) => self.take_share(now, link, share),
+            Message::Share(share) if self.is_active(link) => {
+                self.sharing.handle_share(now, self.rate.interval(now), share);
+                self.adapter.set_share(self.sharing.limits());
+            }
+            Message::Share(_) => {}
             Message::Welcome(_)
             | Message::HistoryRequest(_)
             | Message::Hello(_)
@@ -245,7 +262,8 @@ impl CameraBroker {
                     self.rate.note(now);
                     let (id, bytes) = (meta.id, record.frame.payload.len());
                     let reason = self.reason_to_wait(now, id);
-                    if self.leaves_out(now, bytes) {
+                    let as_it_is = self.is_sent_as_it_is();
+                    if self.sharing.leaves_out(now, bytes, as_it_is) {
                         self.skip(id, reason);
                         self.tell_claim(now);
                         continue;
@@ -332,7 +350,7 @@ impl CameraBroker {
             && let Some(link) = self.connections.active()
         {
             self.outputs.extend(self.status.tell(link.id, self.rate.frames_per_second(now)));
-            self.send_outlook(now);
+            self.outputs.extend(self.feasibility.tell(now, link, &self.negotiation, &self.adapter));
         }
         self.reset_stalled(now);
         self.pump(now);
@@ -359,7 +377,9 @@ impl CameraBroker {
         due = due.min(history.unwrap_or(due));
         let making = self.history.making_due().filter(|_| self.history_can_be_made());
         due = due.min(making.unwrap_or(due));
-        due = due.min(self.outlook_due().unwrap_or(due));
+        let news = self.active_link();
+        let news = news.and_then(|link| self.feasibility.due(link, &self.negotiation, &self.adapter));
+        due = due.min(news.unwrap_or(due));
         due.min(self.profiles.due().filter(|_| self.is_up()).unwrap_or(due))
     }
 
@@ -398,7 +418,7 @@ impl CameraBroker {
     fn handle_demand(&mut self, now: Instant, link: LinkId, demand: Demand) {
         let Some(known) = self.connections.get_mut(link) else { return };
         let Some(change) = known.take_demand(demand) else { return };
-        if self.active_link().is_none_or(|active| active.id != link) {
+        if !self.is_active(link) {
             return;
         }
         self.adapter.forget_seen();
@@ -434,8 +454,33 @@ impl CameraBroker {
         self.fetch_profile(now);
         self.pump_live(now);
         self.pump_history(now);
-        self.tell_outlook(now);
+        if let Some(link) = self.connections.active() {
+            self.outputs.extend(self.feasibility.tell_news(now, link, &self.negotiation, &self.adapter));
+        }
         self.tell_claim(now);
+    }
+
+    /// Tells the edge what the camera would have of the channel that it shares, if it does not know.
+    fn tell_claim(&mut self, now: Instant) {
+        let Some(link) = self.connections.active() else { return };
+        let rate = self.rate.frames_per_second(now);
+        let frames = Frames { link, rate, negotiation: &self.negotiation, adapter: &self.adapter };
+        self.outputs.extend(self.sharing.tell(now, frames));
+    }
+
+    /// The connection is another one: nothing is known of what the camera has there.
+    fn forget_share(&mut self) {
+        self.sharing.forget();
+        self.adapter.set_share(self.sharing.limits());
+    }
+
+    fn is_active(&self, link: LinkId) -> bool {
+        self.connections.active().is_some_and(|active| active.id == link)
+    }
+
+    /// Whether frames are wanted, and go as they are.
+    fn is_sent_as_it_is(&self) -> bool {
+        self.demand().is_some() && self.joint().is_none()
     }
 
     /// Cancels what is on its way when nothing has got through for too long.

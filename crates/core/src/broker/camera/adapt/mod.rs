@@ -102,8 +102,8 @@ impl Adapter {
     }
 
     /// The edge has said what the camera has of a channel.
-    pub(super) fn set_share(&mut self, cap: Option<Cap>, shed_until: Option<Instant>) {
-        (self.cap, self.shed_until) = (cap, shed_until);
+    pub(super) fn set_share(&mut self, limits: (Option<Cap>, Option<Instant>)) {
+        (self.cap, self.shed_until) = limits;
     }
 
     /// The place of the cheapest rung that keeps the floor, and what all rungs cost and keep, ascending; `None` before a frame was looked at.

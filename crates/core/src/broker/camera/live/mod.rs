@@ -119,7 +119,8 @@ impl CameraBroker {
     pub(super) fn pump_live(&mut self, now: Instant) {
         self.ask_again = None;
         self.cancel_late(now);
-        let Some(link) = self.active_link() else { return };
+        let Some(active) = self.connections.active() else { return };
+        let link = active;
         if link.demand.contracts.is_empty() || self.making.is_some() || !link.is_free(now) {
             return;
         }
@@ -136,7 +137,26 @@ impl CameraBroker {
             return;
         }
         let interval = self.rate.interval(now);
-        self.settle(now, &frame, interval);
+        if let Some(wish) = self.negotiation.to_settle(active) {
+            let like_this = Candidate {
+                now,
+                wish: &wish,
+                profiles: &self.profiles,
+                frame: &frame,
+                before: None,
+                captured: now,
+                interval,
+                unsent_bytes: 0,
+                window: None,
+            };
+            // While the link is out nothing is known: it stays as it was.
+            if let Some(looks) = self.adapter.kept_by(&like_this, &active.demand.contracts) {
+                let bound = self.negotiation.settle(now, active, &looks);
+                if let Some(known) = self.connections.get_mut(link) {
+                    known.kept_bound = bound;
+                }
+            }
+        }
         let Some(wish) = self.joint() else {
             self.waiting = None;
             return self.send(now, frame, published, None);

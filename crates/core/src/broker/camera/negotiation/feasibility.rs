@@ -1,8 +1,11 @@
-//! What the edge is told of what the camera can do for the contracts that lead.
+//! Decides when the edge is told what the camera can do for the contracts that frames are made for, and what.
 
 use std::time::Duration;
 
-use crate::broker::camera::{CameraBroker, CameraOutput};
+use super::contracts::Negotiation;
+use crate::broker::camera::adapt::Adapter;
+use crate::broker::camera::connection::Link;
+use crate::broker::camera::types::CameraOutput;
 use crate::units::Instant;
 use crate::wire::{Message, Outlook, Settled};
 
@@ -13,64 +16,73 @@ const SEEN_MAX: Duration = Duration::from_secs(2);
 
 /// What the edge was told last, and when.
 #[derive(Default)]
-pub(crate) struct Told {
-    last: Option<(Instant, Outlook)>,
-    settled: Settled,
+pub(crate) struct Feasibility {
+    told: Option<(Instant, Outlook)>,
+    told_settled: Settled,
 }
 
-impl CameraBroker {
-    /// What the camera can do now.
-    fn outlook(&self, now: Instant) -> Outlook {
-        let link_rate = self.adapter.link_rate();
-        let Some((joint, seen)) = self.joint().zip(self.adapter.seen()) else {
-            return Outlook { link_rate, ..Outlook::default() };
-        };
-        let fresh = now.saturating_since(seen.at) <= SEEN_MAX;
-        Outlook {
-            link_rate,
-            floor_bytes: seen.floor_bytes,
-            best_accuracy: seen.best_accuracy,
-            infeasible: seen.infeasible && fresh,
-            profile_use: seen.profile_use,
-            profile: joint.profile,
+impl Feasibility {
+    /// Tells the edge, news or not.
+    pub(crate) fn tell(
+        &mut self,
+        now: Instant,
+        link: &Link,
+        negotiation: &Negotiation,
+        adapter: &Adapter,
+    ) -> Vec<CameraOutput> {
+        let outlook = outlook(now, link, negotiation, adapter);
+        self.told = Some((now, outlook));
+        let mut messages = vec![Message::Outlook(outlook)];
+        let settled = negotiation.settled(link);
+        if !settled.verdicts.is_empty() {
+            messages.push(Message::Settled(settled.clone()));
         }
+        self.told_settled = settled;
+        messages.into_iter().map(|message| CameraOutput::Send { link: link.id, message }).collect()
     }
 
     /// Tells the edge what it does not know and should soon.
-    pub(crate) fn tell_outlook(&mut self, now: Instant) {
-        if self.outlook_due().is_some_and(|due| now >= due) {
-            self.send_outlook(now);
+    pub(crate) fn tell_news(
+        &mut self,
+        now: Instant,
+        link: &Link,
+        negotiation: &Negotiation,
+        adapter: &Adapter,
+    ) -> Vec<CameraOutput> {
+        if self.due(link, negotiation, adapter).is_some_and(|due| now >= due) {
+            return self.tell(now, link, negotiation, adapter);
         }
-    }
-
-    /// Tells the edge, news or not.
-    pub(crate) fn send_outlook(&mut self, now: Instant) {
-        let Some(link) = self.active_link().map(|link| link.id) else { return };
-        let outlook = self.outlook(now);
-        self.told.last = Some((now, outlook));
-        self.outputs.push_back(CameraOutput::Send { link, message: Message::Outlook(outlook) });
-        let settled = self.settled();
-        if !settled.verdicts.is_empty() {
-            let message = Message::Settled(settled.clone());
-            self.outputs.push_back(CameraOutput::Send { link, message });
-        }
-        self.told.settled = settled;
+        Vec::new()
     }
 
     /// When the edge has to be told before the next status is due.
-    pub(crate) fn outlook_due(&self) -> Option<Instant> {
-        self.active_link()?;
-        let (at, last) = self.told.last?;
-        let Some((joint, seen)) = self.joint().zip(self.adapter.seen()) else {
-            // That nothing is asked any more matters to nobody.
-            return None;
-        };
-        let settled = self.settled();
-        if !settled.verdicts.is_empty() && settled != self.told.settled {
+    pub(crate) fn due(&self, link: &Link, negotiation: &Negotiation, adapter: &Adapter) -> Option<Instant> {
+        let (at, last) = self.told?;
+        // That nothing is asked any more matters to nobody.
+        let (joint, seen) = negotiation.joint(link).zip(adapter.seen())?;
+        let settled = negotiation.settled(link);
+        if !settled.verdicts.is_empty() && settled != self.told_settled {
             return Some(at + INTERVAL_MIN);
         }
         let known = (last.infeasible, last.profile_use, last.profile);
         (known != (seen.infeasible, seen.profile_use, joint.profile) && at.max(seen.at) == seen.at)
             .then_some(at + INTERVAL_MIN)
+    }
+}
+
+/// What the camera can do now.
+fn outlook(now: Instant, link: &Link, negotiation: &Negotiation, adapter: &Adapter) -> Outlook {
+    let link_rate = adapter.link_rate();
+    let Some((joint, seen)) = negotiation.joint(link).zip(adapter.seen()) else {
+        return Outlook { link_rate, ..Outlook::default() };
+    };
+    let fresh = now.saturating_since(seen.at) <= SEEN_MAX;
+    Outlook {
+        link_rate,
+        floor_bytes: seen.floor_bytes,
+        best_accuracy: seen.best_accuracy,
+        infeasible: seen.infeasible && fresh,
+        profile_use: seen.profile_use,
+        profile: joint.profile,
     }
 }
