@@ -29,57 +29,34 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 pub use self::adapt::PROFILES_MAX;
-use self::adapt::{Adapter, Making, Profiles};
+use self::adapt::{Adapter, Profiles};
 use self::connection::{Connections, Identity, Judgement, Link, Removed, judge};
 use self::history::History;
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
-use self::ledger::SkipLedger;
-use self::live::chain::Chain;
-use self::live::frame_skip::LeftOut;
+use self::live::{Lent, Live, Present};
 use self::negotiation::{Feasibility, Frames, Negotiation, Sharing};
 use self::rate::PublishingRate;
 use self::status::StatusReport;
 pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
-use super::{EdgeIndex, LinkId, SILENCE_MAX};
+use super::{EdgeIndex, LinkId};
 use crate::clock::{ClockEstimate, Exchange};
 use crate::contract::Joint;
-use crate::frame::{Epoch, Frame, FrameId, SkipReason};
+use crate::frame::{Epoch, FrameId, SkipReason};
 use crate::log::{Cursor, LogReader, Read, Record};
 use crate::profile::{ProfileHash, SizedProfile};
-use crate::units::{ClockAnchor, Instant};
+use crate::units::Instant;
 use crate::wire::{Abilities, Demand, DiskStatus, Message, RefuseCode, Report, Welcome};
-
-/// The newest frame that has not been sent.
-struct Waiting {
-    record: Record,
-    /// Why it was not sent at once, which becomes the reason if a newer frame takes its place.
-    reason: SkipReason,
-    /// When it was found in the log.
-    published: Instant,
-    /// It was made and did not fit: it is not made again before this.
-    rests_until: Option<Instant>,
-}
 
 /// A camera broker. See the [module](super) for how to drive it.
 pub struct CameraBroker {
-    epoch: Epoch,
-    /// Relates capture times to the monotonic clock.
-    anchor: ClockAnchor,
     cursor: Cursor,
     connections: Connections,
-    waiting: Option<Waiting>,
+    live: Live,
     adapter: Adapter,
-    chain: Chain,
-    left_out: LeftOut,
     profiles: Profiles,
     negotiation: Negotiation,
     sharing: Sharing,
     feasibility: Feasibility,
-    /// The frame that a codec is at work on.
-    making: Option<(Frame, Making)>,
-    /// When the policy wants to be asked again.
-    ask_again: Option<Instant>,
-    ledger: SkipLedger,
     history: History,
     outputs: VecDeque<CameraOutput>,
     rate: PublishingRate,
@@ -91,21 +68,14 @@ impl CameraBroker {
     pub fn new(config: CameraConfig, log: &LogReader, now: Instant) -> Self {
         let CameraConfig { camera, epoch, anchor, software, policy, edges } = config;
         Self {
-            epoch,
-            anchor,
             cursor: log.cursor_at_end(),
             connections: Connections::new(Identity { camera, anchor, software }, edges, now),
-            waiting: None,
+            live: Live::new(epoch, anchor),
             adapter: Adapter::new(policy),
-            chain: Chain::default(),
-            left_out: LeftOut::default(),
             profiles: Profiles::default(),
             negotiation: Negotiation::default(),
             sharing: Sharing::default(),
             feasibility: Feasibility::default(),
-            making: None,
-            ask_again: None,
-            ledger: SkipLedger::default(),
             history: History::new(now),
             outputs: VecDeque::new(),
             rate: PublishingRate::default(),
@@ -138,7 +108,7 @@ impl CameraBroker {
     /// Of the frame that a codec is at work on: bytes that frames of its rung need on average in each interval between published frames, and those that
     /// the cheapest rung needs that keeps the floor.
     pub fn expected_bytes(&self) -> Option<(f64, f64)> {
-        self.making.as_ref().and_then(|(_, making)| self.adapter.expected_bytes(making))
+        self.adapter.expected_bytes(self.live.making()?)
     }
 
     /// What the contracts that frames are made for ask, of the present connection; `None` where frames go as they are.
@@ -159,14 +129,14 @@ impl CameraBroker {
 
     /// The present epoch.
     pub fn epoch(&self) -> Epoch {
-        self.epoch
+        self.live.epoch()
     }
 
     // ---- what happened ------------------------------------------------------------------------------------
 
     /// A connection to `edge` was made, as [`CameraOutput::Dial`] asked.
     pub fn handle_dialled(&mut self, now: Instant, link: LinkId, edge: EdgeIndex) {
-        self.outputs.push_back(self.connections.handle_dialled(now, link, edge, self.epoch));
+        self.outputs.push_back(self.connections.handle_dialled(now, link, edge, self.live.epoch()));
     }
 
     /// A connection could not be made.
@@ -200,16 +170,15 @@ impl CameraBroker {
             Message::Report(Report::Refused { frame }) => {
                 if known.refused(now, frame) {
                     self.adapter.handle_cancelled(now, frame, u64::MAX);
-                    self.skip(frame, SkipReason::Refused);
+                    self.live.skip(frame, SkipReason::Refused);
                 }
             }
             Message::Report(report @ (Report::Progress { frame, .. } | Report::Complete { frame, .. })) => {
                 if let Some(arrival) = known.arrival(now, report) {
                     self.adapter.handle_arrival(now, &arrival);
                 }
-                if known.reported(now, report) && frame.epoch == self.epoch {
-                    self.ledger.acknowledged(frame.sequence);
-                    self.chain.arrived(frame.sequence);
+                if known.reported(now, report) {
+                    self.live.handle_arrived(frame);
                 }
             }
             Message::Reply { frame, application, payload } => {
@@ -218,11 +187,7 @@ impl CameraBroker {
             Message::HistoryRequest(request) if known.welcomed => {
                 self.ask_history(link, request);
             }
-            Message::Refresh { frame } => {
-                if frame.epoch == self.epoch {
-                    self.chain.refresh(now, link, frame.sequence);
-                }
-            }
+            Message::Refresh { frame } => self.live.handle_refresh(now, link, frame),
             Message::ProfilePart(part) => self.outputs.extend(self.profiles.handle_part(now, &part)),
             Message::Share(share) if self.is_active(link) => {
                 self.sharing.handle_share(now, self.rate.interval(now), share);
@@ -252,29 +217,7 @@ impl CameraBroker {
     pub fn handle_published(&mut self, now: Instant) {
         loop {
             match self.cursor.next() {
-                Read::Record(record) => {
-                    let meta = &record.frame.meta;
-                    if meta.id.epoch < self.epoch {
-                        // Published just before the epoch was raised: the edge would refuse it.
-                        continue;
-                    }
-                    self.status.handle_published(meta);
-                    self.rate.note(now);
-                    let (id, bytes) = (meta.id, record.frame.payload.len());
-                    let reason = self.reason_to_wait(now, id);
-                    let as_it_is = self.is_sent_as_it_is();
-                    if self.sharing.leaves_out(now, bytes, as_it_is) {
-                        self.skip(id, reason);
-                        self.tell_claim(now);
-                        continue;
-                    }
-                    if let Some(older) =
-                        self.waiting.replace(Waiting { record, reason, published: now, rests_until: None })
-                    {
-                        self.skip(older.record.frame.meta.id, older.reason);
-                    }
-                    self.pump(now);
-                }
+                Read::Record(record) => self.take_published(now, record),
                 // Frames that the log dropped before the broker looked: their place in the sequence tells of them.
                 Read::Evicted { .. } => {}
                 Read::Pending => break,
@@ -310,16 +253,22 @@ impl CameraBroker {
 
     /// The intake has begun a later epoch, as [`CameraOutput::RaiseEpoch`] asked.
     pub fn handle_epoch(&mut self, now: Instant, epoch: Epoch) {
-        self.history.epoch_raised(self.epoch);
-        self.epoch = epoch;
-        self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != epoch);
-        self.ledger.clear();
-        self.chain.end();
+        self.history.epoch_raised(self.live.epoch());
+        self.live.handle_epoch(epoch);
         // On every connection the edge was told the old epoch, also where its answer is still to come.
         while let Some(link) = self.connections.oldest() {
             self.close(now, link);
         }
         self.connections.epoch_begun(now);
+    }
+
+    /// A codec has done what [`CameraOutput::Transform`] asked, or has not.
+    pub fn handle_transformed(&mut self, now: Instant, frame: FrameId, transformed: Transformed) {
+        let Some(made) = self.live.take_made(frame) else { return };
+        let (live, lent) = self.lend(now);
+        let output = live.handle_transformed(lent, made, transformed);
+        self.outputs.extend(output);
+        self.pump(now);
     }
 
     /// A profile has been read, as [`CameraOutput::ReadProfile`] asked; `None` if it is none, or not what its name says.
@@ -366,13 +315,7 @@ impl CameraBroker {
     /// When [`CameraBroker::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Instant {
         let mut due = self.connections.due().min(self.status.due());
-        if let Some(link) = self.active_link() {
-            if let (Some(_), None, Some(_)) = (&self.waiting, &self.making, self.demand()) {
-                // While the link is out both have to be over: its pause, and the policy's.
-                let again = link.retry_due().max(self.ask_again);
-                due = again.filter(|again| link.is_free(*again)).map_or(due, |again| due.min(again));
-            }
-        }
+        due = due.min(self.active_link().and_then(|link| self.live.due(link)).unwrap_or(due));
         let history = self.history.due().filter(|_| self.history_can_go());
         due = due.min(history.unwrap_or(due));
         let making = self.history.making_due().filter(|_| self.history_can_be_made());
@@ -390,7 +333,7 @@ impl CameraBroker {
     }
 
     fn handle_welcome(&mut self, now: Instant, link: LinkId, welcome: &Welcome) {
-        match judge(welcome, self.epoch, self.next_sequence()) {
+        match judge(welcome, self.live.epoch(), self.next_sequence()) {
             Judgement::Refused { code, text } => {
                 self.outputs.push_back(CameraOutput::Refused { code, text });
                 self.connections.avoid_edge_of(now, link);
@@ -401,7 +344,7 @@ impl CameraBroker {
                 self.connections.wait_for_epoch(now);
                 return self.close(now, link);
             }
-            Judgement::Accepted { newest: Some(newest) } => self.ledger.acknowledged(newest),
+            Judgement::Accepted { newest: Some(newest) } => self.live.handle_known(newest),
             Judgement::Accepted { newest: None } => {}
         }
         for older in self.connections.older_than(link) {
@@ -422,23 +365,45 @@ impl CameraBroker {
             return;
         }
         self.adapter.forget_seen();
-        if change.begins
-            && let Some(waiting) = self.waiting.take_if(|waiting| waiting.reason == SkipReason::NotWanted)
-        {
-            // It was captured before anybody asked.
-            self.skip(waiting.record.frame.meta.id, waiting.reason);
+        if change.begins {
+            self.live.handle_wanted();
         }
         if change.ends {
             // What nobody wants any more does not cross, not even the rest of a frame.
             if let Some(frame) = self.connections.get_mut(link).and_then(Link::give_up_sending) {
                 self.adapter.handle_cancelled(now, frame, 0);
                 self.outputs.push_back(CameraOutput::Reset { link, frame });
-                self.skip(frame, SkipReason::NotWanted);
+                self.live.skip(frame, SkipReason::NotWanted);
             }
-            if let Some(waiting) = &mut self.waiting {
-                waiting.reason = SkipReason::NotWanted;
-            }
+            self.live.handle_unwanted();
         }
+    }
+
+    /// The live frames, and what they are lent of the other parts.
+    fn lend(&mut self, now: Instant) -> (&mut Live, Lent<'_>) {
+        let present = Present { now, interval: self.rate.interval(now), profiles: &self.profiles };
+        let link = self.connections.active_mut();
+        let lent = Lent { present, link, adapter: &mut self.adapter, negotiation: &mut self.negotiation };
+        (&mut self.live, lent)
+    }
+
+    /// A frame was published.
+    fn take_published(&mut self, now: Instant, record: Record) {
+        let meta = &record.frame.meta;
+        if meta.id.epoch < self.live.epoch() {
+            // Published just before the epoch was raised: the edge would refuse it.
+            return;
+        }
+        self.status.handle_published(meta);
+        self.rate.note(now);
+        let (id, bytes, as_it_is) = (meta.id, record.frame.payload.len(), self.is_sent_as_it_is());
+        let reason = self.live.reason_to_wait(now, self.connections.active(), id);
+        if self.sharing.leaves_out(now, bytes, as_it_is) {
+            self.live.skip(id, reason);
+            return self.tell_claim(now);
+        }
+        self.live.handle_published(now, record, reason);
+        self.pump(now);
     }
 
     /// Asks for the profile that is wanted and not here, if that is due.
@@ -452,7 +417,9 @@ impl CameraBroker {
     /// Sends the waiting frame if the link is free for it, or has it made ready; or else sends one of the past.
     fn pump(&mut self, now: Instant) {
         self.fetch_profile(now);
-        self.pump_live(now);
+        let (live, lent) = self.lend(now);
+        let outputs = live.pump(lent);
+        self.outputs.extend(outputs);
         self.pump_history(now);
         if let Some(link) = self.connections.active() {
             self.outputs.extend(self.feasibility.tell_news(now, link, &self.negotiation, &self.adapter));
@@ -493,26 +460,7 @@ impl CameraBroker {
         for frame in link.give_up_stalled(now) {
             self.adapter.handle_reset(now, frame);
             self.outputs.push_back(CameraOutput::Reset { link: id, frame });
-            self.skip(frame, SkipReason::Stalled);
-        }
-    }
-
-    fn reason_to_wait(&self, now: Instant, frame: FrameId) -> SkipReason {
-        match self.active_link() {
-            None => SkipReason::LinkDown,
-            Some(link) if now.saturating_since(link.heard) > SILENCE_MAX => SkipReason::LinkDown,
-            Some(link) if link.demand.contracts.is_empty() => SkipReason::NotWanted,
-            Some(link) if link.is_out() => SkipReason::Stalled,
-            Some(_) if self.is_left_out(frame) => SkipReason::LeftOut,
-            Some(_) => SkipReason::LinkBusy,
-        }
-    }
-
-    fn skip(&mut self, frame: FrameId, reason: SkipReason) {
-        if frame.epoch == self.epoch {
-            self.ledger.add(frame.sequence, reason);
-            self.chain.lost(frame.sequence);
-            self.leave_none_out_after(frame);
+            self.live.skip(frame, SkipReason::Stalled);
         }
     }
 
@@ -525,7 +473,7 @@ impl CameraBroker {
         let Some(Removed { in_flight, was_active }) = self.connections.remove(link) else { return };
         for frame in in_flight {
             self.adapter.handle_reset(now, frame);
-            self.skip(frame, SkipReason::LinkDown);
+            self.live.skip(frame, SkipReason::LinkDown);
         }
         self.forget_history(link);
         if was_active {
@@ -537,7 +485,9 @@ impl CameraBroker {
     /// The sequence that the next published frame of this epoch will have.
     fn next_sequence(&self) -> u64 {
         match self.cursor.reader().newest() {
-            Some(record) if record.frame.meta.id.epoch == self.epoch => record.frame.meta.id.sequence.0 + 1,
+            Some(record) if record.frame.meta.id.epoch == self.live.epoch() => {
+                record.frame.meta.id.sequence.0 + 1
+            }
             _ => 0,
         }
     }

@@ -163,6 +163,8 @@ impl Link {
 
     /// A frame is given to the link.
     pub(crate) fn begin(&mut self, now: Instant, frame: FrameId, bytes: usize) {
+        // Frames are given only to a link that is free, and while one is being made no other is given to any.
+        debug_assert!(self.sending.is_none(), "two frames have bytes not yet sent");
         if self.unacknowledged.is_empty() {
             // The link was at rest: the time without progress begins now, also while the link is out. Otherwise a
             // camera of few frames would have each of them given up at once, and never find that the link is back.
@@ -180,6 +182,8 @@ impl Link {
     /// The last byte of a frame has left.
     pub(crate) fn sent(&mut self, frame: FrameId) {
         self.unacknowledged.extend(self.sending.take_if(|sending| sending.frame == frame));
+        // No frame is given to a link that has as many already.
+        debug_assert!(self.unacknowledged.len() <= UNACKNOWLEDGED_FRAMES_MAX, "more frames than are allowed");
     }
 
     /// The edge says what the applications want. `None` if it is older than what is known.

@@ -63,7 +63,7 @@ impl CameraBroker {
 
     /// Whether no live frame is in a codec.
     pub(in super::super) fn history_can_be_made(&self) -> bool {
-        self.making.is_none()
+        self.live.making().is_none()
     }
 
     /// Gives a frame of the past to its codec, unless a live one is being made.

@@ -152,7 +152,7 @@ impl CameraBroker {
         };
         let id = record.frame.meta.id;
         let is_doubtful =
-            id.epoch < self.epoch && self.history.doubtful_from.is_some_and(|from| id.epoch >= from);
+            id.epoch < self.live.epoch() && self.history.doubtful_from.is_some_and(|from| id.epoch >= from);
         if is_doubtful {
             self.pass_over(id, None);
         } else if setting == Setting::ORIGINAL {
@@ -279,7 +279,7 @@ impl CameraBroker {
 
     /// Whether the link has nothing better to do than to carry a frame of the past.
     pub(super) fn history_can_go(&self) -> bool {
-        let wants_live = self.making.is_some() || self.waiting.is_some() && self.demand().is_some();
+        let wants_live = self.live.making().is_some() || self.live.is_waiting() && self.demand().is_some();
         let link = self.history.ready.front().map(|ready| ready.link);
         let is_idle = |known: &Link| Some(known.id) == link && !known.is_sending() && !known.is_out();
         !wants_live && self.history.sending.is_none() && self.active_link().is_some_and(is_idle)

@@ -1,16 +1,17 @@
-//! Frames that are not sent because the rung of the one before leaves them out ([`Setting::skip`](crate::setting::Setting::skip)).
+//! Decides which frames are not sent because the rung of the one before leaves them out ([`Setting::skip`](crate::setting::Setting::skip)).
 //!
-//! As many follow every frame that is given to the link. They are counted under a reason of their own ([`SkipReason::LeftOut`]), and no policy is
-//! asked about them. The newest of them waits all the same: should the frame before it be lost, it goes in its place. None is left out once
-//! something else is asked for, over another connection, or while the link is out, when any frame will do.
+//! As many follow every frame that is given to the link. They are counted under a reason of their own
+//! ([`SkipReason::LeftOut`](crate::frame::SkipReason::LeftOut)), and no policy is asked about them. The newest of them waits all the same:
+//! should the frame before it be lost, it goes in its place. None is left out once something else is asked for, over another connection, or
+//! while the link is out, when any frame will do.
 
 use crate::broker::LinkId;
-use crate::broker::camera::{CameraBroker, Making};
-use crate::frame::{FrameId, SkipReason};
+use crate::broker::camera::connection::Link;
+use crate::frame::FrameId;
 
 /// The frames that the rung of the last one leaves out.
 #[derive(Debug, Default)]
-pub(crate) struct LeftOut {
+pub(super) struct FrameSkip {
     after: Option<After>,
 }
 
@@ -32,36 +33,26 @@ impl After {
     }
 }
 
-impl CameraBroker {
-    /// A frame is given to the link.
-    pub(in crate::broker::camera) fn leave_out_after(&mut self, frame: FrameId, making: Option<&Making>) {
-        let Some((link, revision)) = self.active_link().map(|link| (link.id, link.demand.revision)) else {
-            return;
-        };
-        let skip = making.map_or(0, |making| making.setting.skip);
-        self.left_out.after = (skip > 0).then_some(After { frame, skip, link, revision });
-        if let (Some(after), Some(waiting)) = (self.left_out.after, &mut self.waiting)
-            && after.leaves_out(waiting.record.frame.meta.id)
-        {
-            // It was published while that one was being made.
-            waiting.reason = SkipReason::LeftOut;
-        }
+impl FrameSkip {
+    /// A frame is given to a link, after which so many are left out.
+    pub(super) fn begin(&mut self, frame: FrameId, skip: u8, link: &Link) {
+        let revision = link.demand.revision;
+        self.after = (skip > 0).then_some(After { frame, skip, link: link.id, revision });
     }
 
-    /// A frame will not arrive: what would have been left out after it is not.
-    pub(crate) fn leave_none_out_after(&mut self, frame: FrameId) {
-        if self.left_out.after.take_if(|after| after.frame == frame).is_some()
-            && let Some(waiting) = &mut self.waiting
-            && waiting.reason == SkipReason::LeftOut
-        {
-            waiting.reason = SkipReason::LinkBusy;
-        }
+    /// A frame will not arrive: what would have been left out after it is not. Says whether anything would.
+    pub(super) fn end_after(&mut self, frame: FrameId) -> bool {
+        self.after.take_if(|after| after.frame == frame).is_some()
     }
 
-    /// Whether a frame is left out.
-    pub(crate) fn is_left_out(&self, frame: FrameId) -> bool {
-        let Some(link) = self.active_link().filter(|link| !link.is_out()) else { return false };
+    /// Whether a frame is among those that the rung of the last one leaves out.
+    pub(super) fn covers(&self, frame: FrameId) -> bool {
+        self.after.is_some_and(|after| after.leaves_out(frame))
+    }
+
+    /// Whether a frame is left out on a link.
+    pub(super) fn leaves_out(&self, frame: FrameId, link: &Link) -> bool {
         let same = |after: &After| (after.link, after.revision) == (link.id, link.demand.revision);
-        self.left_out.after.is_some_and(|after| same(&after) && after.leaves_out(frame))
+        !link.is_out() && self.after.as_ref().is_some_and(same) && self.covers(frame)
     }
 }

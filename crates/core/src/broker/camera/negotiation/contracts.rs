@@ -65,7 +65,7 @@ impl Negotiation {
     }
 
     /// What is asked at present, where contracts differ so that there is something to settle. Begins anew where the demand is another one.
-    pub(crate) fn to_settle(&mut self, link: &Link) -> Option<Joint> {
+    pub(crate) fn prepare(&mut self, link: &Link) -> Option<Joint> {
         if !self.is_about(link) {
             *self = Self { demand: Some((link.id, link.demand.revision)), ..Self::default() };
         }
