@@ -31,8 +31,8 @@ use std::time::Duration;
 pub use self::adapt::PROFILES_MAX;
 use self::adapt::{Adapter, Profiles};
 use self::connection::{Connections, Identity, Judgement, Link, Removed, judge};
-use self::history::History;
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
+use self::history::{History, LiveTraffic, Step};
 use self::live::{Lent, Live, Present};
 use self::negotiation::{Feasibility, Frames, Negotiation, Sharing};
 use self::rate::PublishingRate;
@@ -42,6 +42,7 @@ use super::{EdgeIndex, LinkId};
 use crate::clock::{ClockEstimate, Exchange};
 use crate::contract::Joint;
 use crate::frame::{Epoch, FrameId, SkipReason};
+use crate::history::PastAnswer;
 use crate::log::{Cursor, LogReader, Read, Record};
 use crate::profile::{ProfileHash, SizedProfile};
 use crate::units::Instant;
@@ -185,7 +186,7 @@ impl CameraBroker {
                 self.outputs.push_back(CameraOutput::Reply { frame, application, payload });
             }
             Message::HistoryRequest(request) if known.welcomed => {
-                self.ask_history(link, request);
+                self.outputs.extend(self.history.handle_request(link, request));
             }
             Message::Refresh { frame } => self.live.handle_refresh(now, link, frame),
             Message::ProfilePart(part) => self.outputs.extend(self.profiles.handle_part(now, &part)),
@@ -253,7 +254,7 @@ impl CameraBroker {
 
     /// The intake has begun a later epoch, as [`CameraOutput::RaiseEpoch`] asked.
     pub fn handle_epoch(&mut self, now: Instant, epoch: Epoch) {
-        self.history.epoch_raised(self.live.epoch());
+        self.history.handle_epoch_raised(self.live.epoch());
         self.live.handle_epoch(epoch);
         // On every connection the edge was told the old epoch, also where its answer is still to come.
         while let Some(link) = self.connections.oldest() {
@@ -269,6 +270,35 @@ impl CameraBroker {
         let output = live.handle_transformed(lent, made, transformed);
         self.outputs.extend(output);
         self.pump(now);
+    }
+
+    /// Sets the part of the time for which frames of the past may use the link beside live ones, above 0 and at most 1. Default
+    /// [`HISTORY_SHARE`]. More of it means that the past comes sooner and that live frames are smaller or fewer meanwhile.
+    pub fn set_history_share(&mut self, share: f64) {
+        self.history.set_share(share);
+    }
+
+    /// What the log holds of the past that [`CameraOutput::ReadHistory`] asked for.
+    pub fn handle_history(&mut self, now: Instant, ticket: u64, answer: PastAnswer) {
+        let live = live_traffic(&self.live, &self.connections);
+        let step = self.history.handle_answer(ticket, answer, live);
+        self.go_on_with_history(now, step);
+    }
+
+    /// A codec has done what [`CameraOutput::TransformPast`] asked, or has not.
+    pub fn handle_past_transformed(&mut self, now: Instant, ticket: u64, transformed: Transformed) {
+        let live = live_traffic(&self.live, &self.connections);
+        let Some(step) = self.history.handle_transformed(now, ticket, transformed, live) else { return };
+        self.go_on_with_history(now, step);
+        // Whatever came of it, the codec is free.
+        self.pump(now);
+    }
+
+    /// The last byte of a frame of the past has left.
+    pub fn handle_history_sent(&mut self, now: Instant, link: LinkId, request: u64) {
+        if self.history.handle_sent(now, (link, request), live_traffic(&self.live, &self.connections)) {
+            self.pump(now);
+        }
     }
 
     /// A profile has been read, as [`CameraOutput::ReadProfile`] asked; `None` if it is none, or not what its name says.
@@ -316,10 +346,7 @@ impl CameraBroker {
     pub fn poll_timeout(&self) -> Instant {
         let mut due = self.connections.due().min(self.status.due());
         due = due.min(self.active_link().and_then(|link| self.live.due(link)).unwrap_or(due));
-        let history = self.history.due().filter(|_| self.history_can_go());
-        due = due.min(history.unwrap_or(due));
-        let making = self.history.making_due().filter(|_| self.history_can_be_made());
-        due = due.min(making.unwrap_or(due));
+        due = due.min(self.history.due(live_traffic(&self.live, &self.connections)).unwrap_or(due));
         let news = self.active_link();
         let news = news.and_then(|link| self.feasibility.due(link, &self.negotiation, &self.adapter));
         due = due.min(news.unwrap_or(due));
@@ -379,6 +406,13 @@ impl CameraBroker {
         }
     }
 
+    fn go_on_with_history(&mut self, now: Instant, Step { outputs, goes_on }: Step) {
+        self.outputs.extend(outputs);
+        if goes_on {
+            self.pump(now);
+        }
+    }
+
     /// The live frames, and what they are lent of the other parts.
     fn lend(&mut self, now: Instant) -> (&mut Live, Lent<'_>) {
         let present = Present { now, interval: self.rate.interval(now), profiles: &self.profiles };
@@ -420,7 +454,7 @@ impl CameraBroker {
         let (live, lent) = self.lend(now);
         let outputs = live.pump(lent);
         self.outputs.extend(outputs);
-        self.pump_history(now);
+        self.outputs.extend(self.history.pump(now, live_traffic(&self.live, &self.connections)));
         if let Some(link) = self.connections.active() {
             self.outputs.extend(self.feasibility.tell_news(now, link, &self.negotiation, &self.adapter));
         }
@@ -475,7 +509,7 @@ impl CameraBroker {
             self.adapter.handle_reset(now, frame);
             self.live.skip(frame, SkipReason::LinkDown);
         }
-        self.forget_history(link);
+        self.outputs.extend(self.history.handle_closed(link));
         if was_active {
             self.forget_share();
             self.outputs.push_back(CameraOutput::LinkChanged { up: false });
@@ -491,6 +525,12 @@ impl CameraBroker {
             _ => 0,
         }
     }
+}
+
+/// What goes on beside frames of the past.
+fn live_traffic<'a>(live: &Live, connections: &'a Connections) -> LiveTraffic<'a> {
+    let (is_made, waits) = (live.making().is_some(), live.is_waiting());
+    LiveTraffic { connections, epoch: live.epoch(), is_made, waits }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,17 +1,17 @@
-//! Frames of the past that the edge asks for: one at a time has unsent bytes, behind live frames, with a bounded share of the link.
-//! The next one is looked for meanwhile, and made into what was asked for (`making.rs`).
+//! Decides which frame of the past is sent next, and when: one at a time has unsent bytes, behind live frames, with a bounded share of the
+//! link. The next one is looked for meanwhile, and made into what was asked for.
 
-mod making;
+mod codec;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use self::making::Making;
-use super::connection::Link;
+use self::codec::PastCodec;
+use super::connection::{Connections, Link};
 use super::ledger::SkipLedger;
-use super::{CameraBroker, CameraOutput};
+use super::types::{CameraOutput, Transformed};
 use crate::broker::LinkId;
-use crate::frame::{Epoch, FrameId, SkipRange, SkipReason};
+use crate::frame::{Epoch, Frame, FrameId, FrameMeta, SkipRange, SkipReason};
 use crate::history::PastAnswer;
 use crate::log::Record;
 use crate::setting::Setting;
@@ -62,9 +62,7 @@ impl Asked {
         let (epoch, skipped) = std::mem::take(&mut self.skipped);
         if epoch == before.epoch { skipped.before(before.sequence) } else { Vec::new() }
     }
-}
 
-impl Asked {
     /// The number after the last that it may be answered with.
     fn end(&self) -> u64 {
         self.next.request.saturating_add(self.next.count.into())
@@ -79,13 +77,39 @@ struct Ready {
     skipped: Vec<SkipRange>,
 }
 
+/// What goes on beside the past, and before it.
+#[derive(Clone, Copy)]
+pub(super) struct LiveTraffic<'a> {
+    pub(super) connections: &'a Connections,
+    /// The present epoch.
+    pub(super) epoch: Epoch,
+    /// A live frame is in a codec.
+    pub(super) is_made: bool,
+    /// A live frame waits to be sent.
+    pub(super) waits: bool,
+}
+
+/// What came of an event.
+#[derive(Default)]
+pub(super) struct Step {
+    pub(super) outputs: Vec<CameraOutput>,
+    /// There is something to send or to make, which there was not before.
+    pub(super) goes_on: bool,
+}
+
+impl Step {
+    fn stops(outputs: Vec<CameraOutput>) -> Self {
+        Self { outputs, goes_on: false }
+    }
+}
+
 /// The edge's questions.
 pub(super) struct History {
     /// The oldest first, which is looked after until it is answered in full.
     asked: VecDeque<Asked>,
     /// Whether the log is being looked at for the first of them, or what was found is being made into something else.
     looking: bool,
-    making: Making,
+    codec: PastCodec,
     ready: VecDeque<Ready>,
     /// What requests that were answered in full ended with: the number after theirs, and their last frame.
     ends: VecDeque<(LinkId, u64, FrameId)>,
@@ -106,7 +130,7 @@ impl History {
         Self {
             asked: VecDeque::new(),
             looking: false,
-            making: Making::new(now),
+            codec: PastCodec::new(now),
             ready: VecDeque::new(),
             ends: VecDeque::new(),
             sending: None,
@@ -117,131 +141,41 @@ impl History {
         }
     }
 
+    // ---- what happened ------------------------------------------------------------------------------------
+
+    /// Sets the part of the time for which frames of the past may use the link beside live ones.
+    pub(super) fn set_share(&mut self, share: f64) {
+        self.share = if share.is_finite() { share.clamp(HISTORY_SHARE_MIN, 1.0) } else { HISTORY_SHARE };
+    }
+
     /// The epoch at hand turned out to be one that an earlier start had used.
-    pub(super) fn epoch_raised(&mut self, used: Epoch) {
+    pub(super) fn handle_epoch_raised(&mut self, used: Epoch) {
         self.doubtful_from = Some(self.doubtful_from.map_or(used, |from| from.min(used)));
     }
 
-    /// When the next frame may be made, if nothing else keeps it.
-    pub(super) fn making_due(&self) -> Option<Instant> {
-        self.making.due()
-    }
-
-    /// When a frame that waits may be sent, if nothing else keeps it.
-    pub(super) fn due(&self) -> Option<Instant> {
-        (self.sending.is_none() && !self.ready.is_empty()).then_some(self.rests_until)
-    }
-}
-
-impl CameraBroker {
-    /// Sets the part of the time for which frames of the past may use the link beside live ones, above 0 and at most 1. Default
-    /// [`HISTORY_SHARE`]. More of it means that the past comes sooner and that live frames are smaller or fewer meanwhile.
-    pub fn set_history_share(&mut self, share: f64) {
-        self.history.share =
-            if share.is_finite() { share.clamp(HISTORY_SHARE_MIN, 1.0) } else { HISTORY_SHARE };
-    }
-
-    /// What the log holds of the past that [`CameraOutput::ReadHistory`] asked for.
-    pub fn handle_history(&mut self, now: Instant, ticket: u64, answer: PastAnswer) {
-        if !self.history.looking || self.history.ticket != ticket {
-            return;
-        }
-        let Some(setting) = self.history.asked.front().map(|asked| asked.setting) else { return };
-        let Some(record) = answer.record else {
-            return self.end_history(HistoryCode::None, answer.held_from);
-        };
-        let id = record.frame.meta.id;
-        let is_doubtful =
-            id.epoch < self.live.epoch() && self.history.doubtful_from.is_some_and(|from| id.epoch >= from);
-        if is_doubtful {
-            self.pass_over(id, None);
-        } else if setting == Setting::ORIGINAL {
-            self.found(now, record);
-        } else {
-            self.history.making.found(ticket, record);
-            self.pump(now);
-        }
-    }
-
-    /// The next frame of the first request, as it is to be sent.
-    fn found(&mut self, now: Instant, record: Record) {
-        let Some(asked) = self.history.asked.front_mut() else { return };
-        let id = record.frame.meta.id;
-        let link = asked.link;
-        let bytes_max = self.connections.get(link).map_or(0, |known| known.frame_bytes_max);
-        if record.frame.payload.len() > bytes_max as usize {
-            return self.pass_over(id, Some(SkipReason::Refused));
-        }
-        let request = asked.next.request;
-        asked.next.query.after = Some(id);
-        asked.next.request = request.saturating_add(1);
-        asked.next.count -= 1;
-        let skipped = asked.take_skipped(id);
-        if asked.next.count == 0 {
-            let end = (link, asked.next.request, id);
-            self.history.asked.pop_front();
-            if self.history.ends.len() >= ENDS_MAX {
-                self.history.ends.pop_front();
-            }
-            self.history.ends.push_back(end);
-        }
-        self.history.looking = false;
-        self.history.ready.push_back(Ready { link, request, record: Box::new(record), skipped });
-        self.look_on();
-        self.pump(now);
-    }
-
-    /// A frame cannot be sent. That keeps nobody from what comes behind it.
-    fn pass_over(&mut self, id: FrameId, reason: Option<SkipReason>) {
-        let Some(asked) = self.history.asked.front_mut() else { return };
-        if asked.next.query.newest {
-            return self.end_history(HistoryCode::TooLarge, None);
-        }
-        asked.next.query.after = Some(id);
-        if let Some(reason) = reason {
-            asked.skip(id, reason);
-        }
-        self.history.looking = false;
-        self.look_on();
-    }
-
-    /// The last byte of a frame of the past has left.
-    pub fn handle_history_sent(&mut self, now: Instant, link: LinkId, request: u64) {
-        let sending = self.history.sending.take_if(|(of, number, _)| (*of, *number) == (link, request));
-        if let Some((_, _, begun)) = sending {
-            let took = now.saturating_since(begun);
-            self.history.rests_until = now + self.rest_after(took);
-            self.pump(now);
-        }
-    }
-
-    /// How long the link is left to others after it was used for so long. Where nobody wants live frames there are no others.
-    fn rest_after(&self, took: Duration) -> Duration {
-        if self.demand().is_none() {
-            return Duration::ZERO;
-        }
-        took.mul_f64(1.0 / self.history.share - 1.0).min(REST_MAX)
-    }
-
-    pub(super) fn ask_history(&mut self, link: LinkId, mut request: HistoryRequest) {
+    /// The edge asks for frames of the past, or for more, or for no more.
+    pub(super) fn handle_request(
+        &mut self,
+        link: LinkId,
+        mut request: HistoryRequest,
+    ) -> Option<CameraOutput> {
         if request.request == 0 {
             // A frame with this number would be taken for a live one.
-            return;
+            return None;
         }
         if request.count == 0 {
-            return self.withdraw_history(link, request.request);
+            return self.withdraw(link, request.request);
         }
         let mut lost = false;
         if request.continues {
             let goes_on = |asked: &&mut Asked| asked.link == link && asked.end() == request.request;
-            if let Some(asked) = self.history.asked.iter_mut().find(goes_on) {
+            if let Some(asked) = self.asked.iter_mut().find(goes_on) {
                 let room = HISTORY_FRAMES_MAX.saturating_mul(2).saturating_sub(asked.next.count);
                 asked.next.count += request.count.min(room);
-                return;
+                return None;
             }
-            let end =
-                self.history.ends.iter().position(|(of, next, _)| (*of, *next) == (link, request.request));
-            let end = end.and_then(|place| self.history.ends.remove(place));
+            let end = self.ends.iter().position(|(of, next, _)| (*of, *next) == (link, request.request));
+            let end = end.and_then(|place| self.ends.remove(place));
             request.query.after = end.map(|(.., last)| last);
             lost = end.is_none();
         }
@@ -250,49 +184,111 @@ impl CameraBroker {
             Some(HistoryCode::None)
         } else if setting.is_none() {
             Some(HistoryCode::Rung)
-        } else if self.history.asked.len() >= HISTORY_REQUESTS_MAX {
+        } else if self.asked.len() >= HISTORY_REQUESTS_MAX {
             Some(HistoryCode::Busy)
         } else {
             None
         };
         if let Some(code) = refused {
             let end = HistoryEnd { request: request.request, code, held_from: None };
-            return self.outputs.push_back(CameraOutput::Send { link, message: Message::HistoryEnd(end) });
+            return Some(CameraOutput::Send { link, message: Message::HistoryEnd(end) });
         }
         let count = if request.query.newest { 1 } else { request.count.min(HISTORY_FRAMES_MAX) };
         let (first, setting) = (request.request, setting.unwrap_or(Setting::ORIGINAL));
         let next = HistoryRequest { count, ..request };
-        self.history.asked.push_back(Asked { link, first, next, setting, skipped: Default::default() });
-        self.look_on();
+        self.asked.push_back(Asked { link, first, next, setting, skipped: Default::default() });
+        self.look_on()
     }
 
-    /// Nobody wants the rest of what a request asked for.
-    fn withdraw_history(&mut self, link: LinkId, number: u64) {
-        let holds = |asked: &Asked| asked.link == link && (asked.first..asked.end()).contains(&number);
-        let withdrawn = self.history.asked.iter().position(holds);
-        if withdrawn == Some(0) {
-            self.history.looking = false;
+    /// What the log holds of the past that [`CameraOutput::ReadHistory`] asked for.
+    pub(super) fn handle_answer(&mut self, ticket: u64, answer: PastAnswer, live: LiveTraffic<'_>) -> Step {
+        if !self.looking || self.ticket != ticket {
+            return Step::default();
         }
-        withdrawn.and_then(|place| self.history.asked.remove(place));
-        self.look_on();
+        let Some(setting) = self.asked.front().map(|asked| asked.setting) else { return Step::default() };
+        let Some(record) = answer.record else {
+            return Step::stops(self.end(HistoryCode::None, answer.held_from));
+        };
+        let id = record.frame.meta.id;
+        let is_doubtful = id.epoch < live.epoch && self.doubtful_from.is_some_and(|from| id.epoch >= from);
+        if is_doubtful {
+            Step::stops(self.pass_over(id, None))
+        } else if setting == Setting::ORIGINAL {
+            self.handle_found(record, live.connections)
+        } else {
+            self.codec.handle_found(ticket, record);
+            Step { outputs: Vec::new(), goes_on: true }
+        }
     }
 
-    /// Whether the link has nothing better to do than to carry a frame of the past.
-    pub(super) fn history_can_go(&self) -> bool {
-        let wants_live = self.live.making().is_some() || self.live.is_waiting() && self.demand().is_some();
-        let link = self.history.ready.front().map(|ready| ready.link);
-        let is_idle = |known: &Link| Some(known.id) == link && !known.is_sending() && !known.is_out();
-        !wants_live && self.history.sending.is_none() && self.active_link().is_some_and(is_idle)
+    /// A codec is done with a frame, or has given up; `None` if it was at work on nothing of the kind.
+    pub(super) fn handle_transformed(
+        &mut self,
+        now: Instant,
+        ticket: u64,
+        transformed: Transformed,
+        live: LiveTraffic<'_>,
+    ) -> Option<Step> {
+        let (begun, found) = self.codec.handle_done(ticket)?;
+        self.codec.rest_until(now + self.rest_after(now.saturating_since(begun), live));
+        let Some(record) = found.filter(|_| self.looking && self.ticket == ticket) else {
+            return Some(Step::default());
+        };
+        let asked = self.asked.front().map(|asked| &asked.next.rung);
+        Some(match transformed {
+            // With less than was asked for it would be another rung.
+            Transformed::Made { payload, encoding, width, height, rung, chain } if Some(&rung) == asked => {
+                let meta = FrameMeta { encoding, width, height, rung, chain, ..record.frame.meta };
+                let record = Record { frame: Frame { meta, payload }, ..record };
+                self.handle_found(record, live.connections)
+            }
+            _ => Step::stops(self.pass_over(record.frame.meta.id, Some(SkipReason::NotMade))),
+        })
+    }
+
+    /// The last byte of a frame of the past has left. Says whether it was the one that was being sent.
+    pub(super) fn handle_sent(
+        &mut self,
+        now: Instant,
+        (link, request): (LinkId, u64),
+        live: LiveTraffic<'_>,
+    ) -> bool {
+        let sending = self.sending.take_if(|(of, number, _)| (*of, *number) == (link, request));
+        if let Some((_, _, begun)) = sending {
+            self.rests_until = now + self.rest_after(now.saturating_since(begun), live);
+        }
+        sending.is_some()
+    }
+
+    /// Forgets what was asked for on a connection that is gone.
+    pub(super) fn handle_closed(&mut self, link: LinkId) -> Option<CameraOutput> {
+        if self.asked.front().is_some_and(|asked| asked.link == link) {
+            self.looking = false;
+        }
+        self.asked.retain(|asked| asked.link != link);
+        self.ready.retain(|ready| ready.link != link);
+        self.ends.retain(|(of, ..)| *of != link);
+        self.sending.take_if(|(of, ..)| *of == link);
+        self.look_on()
+    }
+
+    // ---- what is to be done -------------------------------------------------------------------------------
+
+    /// When [`History::pump`] may have something to do, if nothing happens before.
+    pub(super) fn due(&self, live: LiveTraffic<'_>) -> Option<Instant> {
+        let making = self.codec.due().filter(|_| !live.is_made);
+        let sending = Some(self.rests_until).filter(|_| self.can_send(live));
+        making.into_iter().chain(sending).min()
     }
 
     /// Gives a frame of the past to the link, if that is free of live ones, and the next one to its codec.
-    pub(super) fn pump_history(&mut self, now: Instant) {
-        self.pump_making(now);
-        if !self.history_can_go() || now < self.history.rests_until {
-            return;
+    pub(super) fn pump(&mut self, now: Instant, live: LiveTraffic<'_>) -> Vec<CameraOutput> {
+        let mut outputs = Vec::from_iter(self.make(now, live));
+        if !self.can_send(live) || now < self.rests_until {
+            return outputs;
         }
-        let Some(Ready { link, request, record, skipped }) = self.history.ready.pop_front() else { return };
-        self.history.sending = Some((link, request, now));
+        let Some(Ready { link, request, record, skipped }) = self.ready.pop_front() else { return outputs };
+        self.sending = Some((link, request, now));
         let frame = record.frame;
         let header = FrameHeader {
             payload_bytes: frame.payload.len() as u32,
@@ -305,43 +301,109 @@ impl CameraBroker {
             trace: CameraTrace::default(),
         };
         let payload = frame.payload;
-        self.outputs.push_back(CameraOutput::SendFrame { link, header: Box::new(header), payload });
-        self.look_on();
+        outputs.push(CameraOutput::SendFrame { link, header: Box::new(header), payload });
+        outputs.extend(self.look_on());
+        outputs
     }
 
-    /// Forgets what was asked for on a connection that is gone.
-    pub(super) fn forget_history(&mut self, link: LinkId) {
-        if self.history.asked.front().is_some_and(|asked| asked.link == link) {
-            self.history.looking = false;
+    /// Gives a frame of the past to its codec, unless a live one is being made.
+    fn make(&mut self, now: Instant, live: LiveTraffic<'_>) -> Option<CameraOutput> {
+        self.codec.keep_only(self.looking.then_some(self.ticket));
+        let asked = self.asked.front().filter(|_| !live.is_made)?;
+        let bytes_max = live.connections.get(asked.link).map_or(0, |link| link.frame_bytes_max);
+        self.codec.begin(now, asked.setting, bytes_max)
+    }
+
+    /// Whether a frame waits and its link has nothing better to do than to carry it.
+    fn can_send(&self, live: LiveTraffic<'_>) -> bool {
+        let Some(ready) = self.ready.front().filter(|_| self.sending.is_none()) else { return false };
+        let wants_live = live.is_made || live.waits && live.connections.demand().is_some();
+        let is_idle = |link: &Link| link.id == ready.link && !link.is_sending() && !link.is_out();
+        !wants_live && live.connections.active().is_some_and(is_idle)
+    }
+
+    /// How long the link is left to others after it was used for so long. Where nobody wants live frames there are no others.
+    fn rest_after(&self, took: Duration, live: LiveTraffic<'_>) -> Duration {
+        if live.connections.demand().is_none() {
+            return Duration::ZERO;
         }
-        self.history.asked.retain(|asked| asked.link != link);
-        self.history.ready.retain(|ready| ready.link != link);
-        self.history.ends.retain(|(of, ..)| *of != link);
-        self.history.sending.take_if(|(of, ..)| *of == link);
-        self.look_on();
+        took.mul_f64(1.0 / self.share - 1.0).min(REST_MAX)
+    }
+
+    /// The next frame of the first request, as it is to be sent.
+    fn handle_found(&mut self, record: Record, connections: &Connections) -> Step {
+        let Some(asked) = self.asked.front_mut() else { return Step::default() };
+        let id = record.frame.meta.id;
+        let link = asked.link;
+        let bytes_max = connections.get(link).map_or(0, |known| known.frame_bytes_max);
+        if record.frame.payload.len() > bytes_max as usize {
+            return Step::stops(self.pass_over(id, Some(SkipReason::Refused)));
+        }
+        let request = asked.next.request;
+        asked.next.query.after = Some(id);
+        asked.next.request = request.saturating_add(1);
+        asked.next.count -= 1;
+        let skipped = asked.take_skipped(id);
+        if asked.next.count == 0 {
+            let end = (link, asked.next.request, id);
+            self.asked.pop_front();
+            if self.ends.len() >= ENDS_MAX {
+                self.ends.pop_front();
+            }
+            self.ends.push_back(end);
+        }
+        self.looking = false;
+        self.ready.push_back(Ready { link, request, record: Box::new(record), skipped });
+        // Nothing is looked for while as many wait already.
+        debug_assert!(self.ready.len() <= READY_MAX, "more frames wait than may");
+        Step { outputs: Vec::from_iter(self.look_on()), goes_on: true }
+    }
+
+    /// A frame cannot be sent. That keeps nobody from what comes behind it.
+    fn pass_over(&mut self, id: FrameId, reason: Option<SkipReason>) -> Vec<CameraOutput> {
+        let Some(asked) = self.asked.front_mut() else { return Vec::new() };
+        if asked.next.query.newest {
+            return self.end(HistoryCode::TooLarge, None);
+        }
+        asked.next.query.after = Some(id);
+        if let Some(reason) = reason {
+            asked.skip(id, reason);
+        }
+        self.looking = false;
+        Vec::from_iter(self.look_on())
+    }
+
+    /// Nobody wants the rest of what a request asked for.
+    fn withdraw(&mut self, link: LinkId, number: u64) -> Option<CameraOutput> {
+        let holds = |asked: &Asked| asked.link == link && (asked.first..asked.end()).contains(&number);
+        let withdrawn = self.asked.iter().position(holds);
+        if withdrawn == Some(0) {
+            self.looking = false;
+        }
+        withdrawn.and_then(|place| self.asked.remove(place));
+        self.look_on()
     }
 
     /// Ends the first request: no frame answers its next number, and so none the later ones.
-    fn end_history(&mut self, code: HistoryCode, held_from: Option<Timestamp>) {
-        self.history.looking = false;
-        if let Some(asked) = self.history.asked.pop_front() {
+    fn end(&mut self, code: HistoryCode, held_from: Option<Timestamp>) -> Vec<CameraOutput> {
+        self.looking = false;
+        let end = self.asked.pop_front().map(|asked| {
             let end = HistoryEnd { request: asked.next.request, code, held_from };
-            self.outputs
-                .push_back(CameraOutput::Send { link: asked.link, message: Message::HistoryEnd(end) });
-        }
-        self.look_on();
+            CameraOutput::Send { link: asked.link, message: Message::HistoryEnd(end) }
+        });
+        end.into_iter().chain(self.look_on()).collect()
     }
 
     /// Looks for the next frame, unless one waits already.
-    fn look_on(&mut self) {
-        if self.history.looking || self.history.ready.len() >= READY_MAX {
-            return;
+    fn look_on(&mut self) -> Option<CameraOutput> {
+        // Whatever takes the first request away ends the looking for it.
+        debug_assert!(!self.looking || !self.asked.is_empty(), "looking for a request that is gone");
+        if self.looking || self.ready.len() >= READY_MAX {
+            return None;
         }
-        if let Some(asked) = self.history.asked.front() {
-            self.history.looking = true;
-            self.history.ticket += 1;
-            let (ticket, query) = (self.history.ticket, asked.next.query);
-            self.outputs.push_back(CameraOutput::ReadHistory { ticket, query });
-        }
+        let query = self.asked.front()?.next.query;
+        self.looking = true;
+        self.ticket += 1;
+        Some(CameraOutput::ReadHistory { ticket: self.ticket, query })
     }
 }
