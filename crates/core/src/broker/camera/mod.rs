@@ -30,7 +30,7 @@ use std::time::Duration;
 
 pub use self::adapt::PROFILES_MAX;
 use self::adapt::{Adapter, Profiles};
-use self::connection::{Connections, Identity, Judgement, Link, Removed, judge};
+use self::connection::{Connections, Identity, Judgement, Link, Removed};
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
 use self::history::{History, LiveTraffic, Step};
 use self::live::{Lent, Live, Present};
@@ -41,7 +41,7 @@ pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
 use super::{EdgeIndex, LinkId};
 use crate::clock::{ClockEstimate, Exchange};
 use crate::contract::Joint;
-use crate::frame::{Epoch, FrameId, SkipReason};
+use crate::frame::{Epoch, FrameId, Sequence, SkipReason};
 use crate::history::PastAnswer;
 use crate::log::{Cursor, LogReader, Read, Record};
 use crate::profile::{ProfileHash, SizedProfile};
@@ -93,7 +93,7 @@ impl CameraBroker {
 
     /// The edge that has welcomed the camera.
     pub fn edge(&self) -> Option<EdgeIndex> {
-        self.active_link().map(|link| link.edge)
+        self.connections.active().map(|link| link.edge)
     }
 
     /// What the applications want; without a connection, nothing.
@@ -103,7 +103,7 @@ impl CameraBroker {
 
     /// How the edge's clock relates to ours.
     pub fn clock(&self, now: Instant) -> Option<ClockEstimate> {
-        self.active_link().and_then(|link| link.clock.estimate(now))
+        self.connections.active().and_then(|link| link.clock.estimate(now))
     }
 
     /// Of the frame that a codec is at work on: bytes that frames of its rung need on average in each interval between published frames, and those that
@@ -260,7 +260,7 @@ impl CameraBroker {
         while let Some(link) = self.connections.oldest() {
             self.close(now, link);
         }
-        self.connections.epoch_begun(now);
+        self.connections.handle_epoch(now);
     }
 
     /// A codec has done what [`CameraOutput::Transform`] asked, or has not.
@@ -345,9 +345,9 @@ impl CameraBroker {
     /// When [`CameraBroker::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Instant {
         let mut due = self.connections.due().min(self.status.due());
-        due = due.min(self.active_link().and_then(|link| self.live.due(link)).unwrap_or(due));
+        due = due.min(self.connections.active().and_then(|link| self.live.due(link)).unwrap_or(due));
         due = due.min(self.history.due(live_traffic(&self.live, &self.connections)).unwrap_or(due));
-        let news = self.active_link();
+        let news = self.connections.active();
         let news = news.and_then(|link| self.feasibility.due(link, &self.negotiation, &self.adapter));
         due = due.min(news.unwrap_or(due));
         due.min(self.profiles.due().filter(|_| self.is_up()).unwrap_or(due))
@@ -355,20 +355,15 @@ impl CameraBroker {
 
     // ---- inside -------------------------------------------------------------------------------------------
 
-    fn active_link(&self) -> Option<&Link> {
-        self.connections.active()
-    }
-
     fn handle_welcome(&mut self, now: Instant, link: LinkId, welcome: &Welcome) {
-        match judge(welcome, self.live.epoch(), self.next_sequence()) {
+        match self.connections.handle_welcome(now, link, welcome, self.next_frame()) {
             Judgement::Refused { code, text } => {
                 self.outputs.push_back(CameraOutput::Refused { code, text });
-                self.connections.avoid_edge_of(now, link);
                 return self.close(now, link);
             }
+            // The edge's newest frame is not one of ours: a lost epoch counter, or a replaced device.
             Judgement::Foreign { above } => {
                 self.outputs.push_back(CameraOutput::RaiseEpoch { above });
-                self.connections.wait_for_epoch(now);
                 return self.close(now, link);
             }
             Judgement::Accepted { newest: Some(newest) } => self.live.handle_known(newest),
@@ -377,7 +372,7 @@ impl CameraBroker {
         for older in self.connections.older_than(link) {
             self.close(now, older);
         }
-        self.connections.activate(now, link, welcome.frame_bytes_max);
+        self.connections.handle_accepted(now, link, welcome.frame_bytes_max);
         self.forget_share();
         self.status.handle_welcomed(now);
         let message = Message::Abilities(Abilities::ALL);
@@ -442,7 +437,7 @@ impl CameraBroker {
 
     /// Asks for the profile that is wanted and not here, if that is due.
     fn fetch_profile(&mut self, now: Instant) {
-        let lacking = self.active_link().zip(self.joint()).and_then(|(link, joint)| {
+        let lacking = self.connections.active().zip(self.joint()).and_then(|(link, joint)| {
             Some((link.id, self.profiles.lacking(&joint, &link.demand.contracts)?))
         });
         self.outputs.extend(self.profiles.fetch(now, lacking));
@@ -486,14 +481,10 @@ impl CameraBroker {
 
     /// Cancels what is on its way when nothing has got through for too long.
     fn reset_stalled(&mut self, now: Instant) {
-        let Some(link) = self.connections.active_mut() else { return };
-        if link.stall_due().is_none_or(|due| now < due) {
-            return;
-        }
-        let id = link.id;
-        for frame in link.give_up_stalled(now) {
+        let Some((link, frames)) = self.connections.give_up_stalled(now) else { return };
+        for frame in frames {
             self.adapter.handle_reset(now, frame);
-            self.outputs.push_back(CameraOutput::Reset { link: id, frame });
+            self.outputs.push_back(CameraOutput::Reset { link, frame });
             self.live.skip(frame, SkipReason::Stalled);
         }
     }
@@ -516,13 +507,13 @@ impl CameraBroker {
         }
     }
 
-    /// The sequence that the next published frame of this epoch will have.
-    fn next_sequence(&self) -> u64 {
-        match self.cursor.reader().newest() {
-            Some(record) if record.frame.meta.id.epoch == self.live.epoch() => {
-                record.frame.meta.id.sequence.0 + 1
-            }
-            _ => 0,
+    /// The frame that is published next.
+    fn next_frame(&self) -> FrameId {
+        let newest = self.cursor.reader().newest().map(|record| record.frame.meta.id);
+        let newest = newest.filter(|newest| newest.epoch == self.live.epoch());
+        FrameId {
+            epoch: self.live.epoch(),
+            sequence: Sequence(newest.map_or(0, |newest| newest.sequence.0 + 1)),
         }
     }
 }

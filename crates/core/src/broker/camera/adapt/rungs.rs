@@ -1,4 +1,4 @@
-//! The rungs that there are for a frame, and how large its frames get at each: those of a profile, or the default ladder with what can be
+//! Decides which rungs there are for a frame, and says how large its frames get at each: those of a profile, or the default ladder with what can be
 //! said of it before any frame was made.
 
 use std::time::Duration;
@@ -227,6 +227,11 @@ impl Rungs {
         });
         let (alone, every) = (alone.collect(), settings.iter().map(Setting::one_in).collect());
         let mut rungs = Self { basis, ladder, settings, alone, every, skips, known };
+        // All three were made of the ladder's rungs, one by one. A place in the ladder is a place in each of them.
+        debug_assert!(
+            [rungs.settings.len(), rungs.alone.len(), rungs.every.len()] == [rungs.ladder.len(); 3],
+            "{rungs:?}"
+        );
         rungs.basis.skip_max = rungs.skip_within(basis.skip_max);
         rungs
     }

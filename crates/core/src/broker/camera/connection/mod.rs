@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use self::dialler::Dialler;
 pub(super) use self::link::Link;
-pub(super) use self::welcome::{Judgement, judge};
+pub(super) use self::welcome::Judgement;
+use self::welcome::judge;
 use super::types::CameraOutput;
 use crate::broker::{EdgeIndex, LinkId, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
 use crate::frame::{Epoch, FrameId};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{Demand, Hello, Message, RefuseCode, VERSION};
+use crate::wire::{Demand, Hello, Message, RefuseCode, VERSION, Welcome};
 
 /// How long the edge may take to answer a connection's first message.
 const WELCOME_TIME_MAX: Duration = Duration::from_secs(3);
@@ -148,29 +149,39 @@ impl Connections {
         }
     }
 
-    /// The edge of a connection cannot be used as it is.
-    pub(super) fn avoid_edge_of(&mut self, now: Instant, link: LinkId) {
-        if let Some(edge) = self.get(link).map(|link| link.edge) {
-            self.dialler.hold_edge_until(edge, now + REFUSED_INTERVAL);
+    /// The edge has welcomed the camera on a connection: decides whether it stays there, and when it dials again if not.
+    pub(super) fn handle_welcome(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        welcome: &Welcome,
+        next: FrameId,
+    ) -> Judgement {
+        let judgement = judge(welcome, next);
+        match (&judgement, self.get(link).map(|link| link.edge)) {
+            (Judgement::Refused { .. }, Some(edge)) => {
+                self.dialler.hold_edge_until(edge, now + REFUSED_INTERVAL);
+            }
+            // Until the new epoch has begun there is no use in dialling.
+            (Judgement::Foreign { .. }, _) => self.dialler.hold_until(now + REDIAL_INTERVAL),
+            _ => {}
         }
-    }
-
-    /// The edge asks for a later epoch: until that has begun there is no use in dialling.
-    pub(super) fn wait_for_epoch(&mut self, now: Instant) {
-        self.dialler.hold_until(now + REDIAL_INTERVAL);
+        judgement
     }
 
     /// A later epoch has begun: every edge may be dialled.
-    pub(super) fn epoch_begun(&mut self, now: Instant) {
+    pub(super) fn handle_epoch(&mut self, now: Instant) {
         self.dialler.hold_until(now);
     }
 
     /// The edge has welcomed the camera on a connection, which frames are sent on from now on.
-    pub(super) fn activate(&mut self, now: Instant, link: LinkId, frame_bytes_max: u32) {
+    pub(super) fn handle_accepted(&mut self, now: Instant, link: LinkId, frame_bytes_max: u32) {
         let Some(known) = self.get_mut(link) else { return };
         (known.welcomed, known.frame_bytes_max) = (true, frame_bytes_max);
         let edge = known.edge;
         self.active = Some(link);
+        // Those that were made before it are closed first: two edges must not both have the camera.
+        debug_assert_eq!(self.oldest(), Some(link), "an older connection is still there");
         self.dialler.welcomed(now, edge);
     }
 
@@ -180,6 +191,12 @@ impl Connections {
         let in_flight = self.links.remove(position).in_flight().collect();
         let was_active = self.active.take_if(|active| *active == link).is_some();
         Some(Removed { in_flight, was_active })
+    }
+
+    /// Gives up what is on its way on the active connection, if nothing has got through for too long: which frames those are.
+    pub(super) fn give_up_stalled(&mut self, now: Instant) -> Option<(LinkId, Vec<FrameId>)> {
+        let link = self.active_mut().filter(|link| link.stall_due().is_some_and(|due| now >= due))?;
+        Some((link.id, link.give_up_stalled(now)))
     }
 
     // ---- what is to be done -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-//! What is known of the frames that others refer to: which of them arrived, which were lost, and when one has to stand alone.
+//! Decides which frames the next one may refer to: which of them arrived, which were lost, and when one has to stand alone.
 //!
 //! A frame that has arrived is of use only if what it refers to has arrived as well: the edge keeps it until then (`edge/frames.rs`). So
 //! frames count as arrived in the order of their references. What refers to a frame that was lost is lost with it, also if it arrives;
@@ -128,9 +128,13 @@ impl Chain {
             self.begun =
                 Some(Begun { first: sequence, last: sequence, captured, setting, arrived: None, lost: 0 });
         } else if let Some(begun) = &mut self.begun {
+            // Frames are made one at a time, in the log's order.
+            debug_assert!(begun.last < sequence, "{sequence:?} goes on after {:?}", begun.last);
             (begun.last, begun.setting, begun.lost) = (sequence, setting, 0);
         }
         let follows = made.reference == Reference::Previous;
+        // Frames are sent in the log's order, and `open` is emptied where a chain begins or an epoch ends.
+        debug_assert!(self.open.back().is_none_or(|last| last.sequence < sequence), "open out of order");
         self.open.push_back(Open { sequence, follows, arrived: false });
         if self.open.len() > OPEN_MAX {
             self.end();

@@ -178,6 +178,8 @@ impl Sharing {
             self.credit = (self.credit - 1.0).max(0.0);
             self.passed = Some(now);
         }
+        // At most two are saved up, and none is spent that is not there.
+        debug_assert!((0.0..=2.0).contains(&self.credit), "a credit of {}", self.credit);
         passes
     }
 }
