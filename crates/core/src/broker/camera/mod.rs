@@ -1,19 +1,25 @@
-//! The camera broker: holds the link to the edge and sends the newest frames of the log on demand.
+//! The camera broker: decides which frame goes to the edge, when, over which connection and in which form.
 //!
-//! | question | where |
+//! It is made of parts. Each owns its state and returns what is to be done; none knows the broker. Where a part needs something of another,
+//! the broker lends it as an argument. This file holds the parts, passes on what happened, and carries out what they return.
+//!
+//! | question | part |
 //! | --- | --- |
-//! | when is a connection made, and given up? | [`CameraBroker::handle_timeout`], `connection/dialler.rs` |
-//! | which frame is sent next? | `CameraBroker::pump`, `live/` |
-//! | what becomes of frames that are not sent? | `ledger.rs` |
-//! | when is a frame of the past sent, and as what? | `history/` |
-//! | whose contracts is it made for? | `negotiation/` |
-//! | what is made of it before? | `adapt/`, of which rungs: `adapt/rungs.rs` |
+//! | which edge is dialled, and when is a connection given up? | `Connections`: `connection/mod.rs`, `dialler.rs` |
+//! | does the camera stay with an edge that welcomes it? | `connection/welcome.rs` |
+//! | what is on its way, and does it get through? | `Link`: `connection/link.rs` |
+//! | which frame is sent next, and is the one before it cancelled? | `Live`: `live/mod.rs` |
 //! | what may it refer to? | `live/chain.rs` |
-//! | which frames does the rung leave out? | `live/frame_skip.rs` |
-//! | which profile is that by, and how does it come here? | `adapt/profiles.rs` |
-//! | what does the camera have of a channel that it shares with others? | `negotiation/share.rs` |
-//! | what does the edge learn of all this? | `negotiation/feasibility.rs` |
-//! | when is a frame on its way given up? | `CameraBroker::reset_stalled`, `connection/link.rs`; for a newer one: `CameraBroker::cancel_late`, `live/` |
+//! | which frames does its rung leave out? | `live/frame_skip.rs` |
+//! | what is made of it before it is sent? | `Adapter`: `adapt/mod.rs`; of which rungs, at which cost: `forms.rs`, `rungs.rs` |
+//! | what is the policy offered? | `adapt/candidate.rs`, which `Live::candidate` alone makes |
+//! | which profile is that by, and how does it come here? | `Profiles`: `adapt/profiles.rs` |
+//! | whose contracts is it made for? | `Negotiation`: `negotiation/contracts.rs` |
+//! | what does the camera have of a channel that it shares? | `Sharing`: `negotiation/share.rs` |
+//! | what does the edge learn of that? | `Feasibility`: `negotiation/feasibility.rs` |
+//! | what does the edge learn of frames that are not sent? | `ledger.rs` |
+//! | when is a frame of the past sent, and as what? | `History`: `history/mod.rs`, `codec.rs` |
+//! | how often are frames published, and how is the camera? | `rate.rs`, `status.rs` |
 
 mod adapt;
 mod connection;
@@ -50,7 +56,10 @@ use crate::wire::{Abilities, Demand, DiskStatus, Message, RefuseCode, Report, We
 
 /// A camera broker. See the [module](super) for how to drive it.
 pub struct CameraBroker {
+    /// The place in the log after the last frame that was looked at.
     cursor: Cursor,
+    /// What is to be done, the oldest first.
+    outputs: VecDeque<CameraOutput>,
     connections: Connections,
     live: Live,
     adapter: Adapter,
@@ -59,7 +68,6 @@ pub struct CameraBroker {
     sharing: Sharing,
     feasibility: Feasibility,
     history: History,
-    outputs: VecDeque<CameraOutput>,
     rate: PublishingRate,
     status: StatusReport,
 }
@@ -70,6 +78,7 @@ impl CameraBroker {
         let CameraConfig { camera, epoch, anchor, software, policy, edges } = config;
         Self {
             cursor: log.cursor_at_end(),
+            outputs: VecDeque::new(),
             connections: Connections::new(Identity { camera, anchor, software }, edges, now),
             live: Live::new(epoch, anchor),
             adapter: Adapter::new(policy),
@@ -78,7 +87,6 @@ impl CameraBroker {
             sharing: Sharing::default(),
             feasibility: Feasibility::default(),
             history: History::new(now),
-            outputs: VecDeque::new(),
             rate: PublishingRate::default(),
             status: StatusReport::new(now),
         }
@@ -355,6 +363,7 @@ impl CameraBroker {
 
     // ---- inside -------------------------------------------------------------------------------------------
 
+    /// The edge takes the camera in.
     fn handle_welcome(&mut self, now: Instant, link: LinkId, welcome: &Welcome) {
         match self.connections.handle_welcome(now, link, welcome, self.next_frame()) {
             Judgement::Refused { code, text } => {
@@ -380,6 +389,7 @@ impl CameraBroker {
         self.outputs.push_back(CameraOutput::LinkChanged { up: true });
     }
 
+    /// The applications want something else.
     fn handle_demand(&mut self, now: Instant, link: LinkId, demand: Demand) {
         let Some(known) = self.connections.get_mut(link) else { return };
         let Some(change) = known.take_demand(demand) else { return };
@@ -401,6 +411,7 @@ impl CameraBroker {
         }
     }
 
+    /// Carries out what came of an event that concerns the past.
     fn go_on_with_history(&mut self, now: Instant, Step { outputs, goes_on }: Step) {
         self.outputs.extend(outputs);
         if goes_on {
@@ -470,6 +481,7 @@ impl CameraBroker {
         self.adapter.set_share(self.sharing.limits());
     }
 
+    /// Whether frames are sent on a connection.
     fn is_active(&self, link: LinkId) -> bool {
         self.connections.active().is_some_and(|active| active.id == link)
     }
@@ -489,11 +501,13 @@ impl CameraBroker {
         }
     }
 
+    /// Closes a connection.
     fn close(&mut self, now: Instant, link: LinkId) {
         self.outputs.push_back(CameraOutput::Close { link });
         self.forget(now, link);
     }
 
+    /// A connection is gone, and what was on its way there with it.
     fn forget(&mut self, now: Instant, link: LinkId) {
         let Some(Removed { in_flight, was_active }) = self.connections.remove(link) else { return };
         for frame in in_flight {

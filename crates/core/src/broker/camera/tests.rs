@@ -3,12 +3,12 @@ use std::time::Duration;
 
 mod adapting;
 mod chains;
-mod coalition;
 mod edges;
-mod left_out;
-mod past;
+mod frame_skip;
+mod history;
+mod negotiation;
 mod settling;
-mod sharing;
+mod share;
 
 use proptest::prelude::*;
 

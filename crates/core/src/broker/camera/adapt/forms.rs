@@ -19,17 +19,18 @@ const TIME_GAIN: f64 = 0.1;
 const SIZE_GAIN: f64 = 0.2;
 /// The same for frames of chains that stand alone, of which there are few.
 const ALONE_GAIN: f64 = 0.5;
-/// A codec of chains that fails costs its frame: a new beginning is cheaper than stills. One that fails again within this has to rest,
+/// A codec of chains is not used for a while after a second failure within this time. The first costs its frame alone: a new beginning is
+/// cheaper than stills.
 const FAILS_AGAIN: Duration = Duration::from_secs(10);
-/// for this long; for twice as long each time it fails after that,
+/// How long a codec is not used after it has failed twice. Doubles with each failure after that.
 const REST_TIME_MIN: Duration = Duration::from_secs(2);
-/// and no longer than this.
+/// The longest time for which a codec is not used.
 const REST_TIME_MAX: Duration = Duration::from_secs(64);
-/// What is left of that time's growth with every frame that it makes.
+/// Each frame that a codec makes multiplies the time of its next rest by this.
 const REST_TIME_KEPT: f64 = 0.99;
-/// What is left with every frame of what was added to budgets that could not be kept.
+/// Each frame of a chain that is made multiplies the lift of budgets by this, down to 1.
 const LIFT_KEPT: f64 = 0.9;
-/// Budgets are never lifted by more.
+/// The least budgets are multiplied by this at most.
 const LIFT_MAX: f64 = 64.0;
 
 /// A candidate beside the rungs that there are for it.
@@ -55,8 +56,9 @@ impl Prepared<'_> {
 struct Rest {
     /// When it last failed.
     failed: Option<Instant>,
+    /// It is not used before.
     until: Instant,
-    /// How long the next time.
+    /// How long the next rest lasts.
     time: Duration,
 }
 
@@ -79,11 +81,15 @@ impl Rest {
 
 /// The forms that frames can take at present.
 pub(crate) struct Forms {
+    /// The rungs that there were for the last candidate.
     rungs: Option<Rungs>,
     /// Those that there would be but for the frame rate that is asked for, where they are more: some contract may do without.
     wider: Option<Rungs>,
+    /// What was measured against what the rungs say.
     ratios: Ratios,
+    /// The rest of the codec of video.
     video: Rest,
+    /// The rest of the codec of changed tiles.
     tiles: Rest,
     /// What the least budgets are multiplied with, because a frame did not come down to one.
     lift: f64,

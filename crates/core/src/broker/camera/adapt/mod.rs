@@ -1,14 +1,14 @@
 //! Decides what is made of a frame before it is sent: what the applications ask, the rungs that there are for it, and the policy's choice.
 //!
-//! A frame is made smaller where every application of the highest priority gives an accuracy floor; where one of them gives none, frames go
-//! as they are ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)). Of those that give one, the most are kept (`negotiation/`). The rungs are those of the profile that the
-//! strictest of them names; while that profile is not here, or where none is named, they are
-//! [`default_ladder`](crate::setting::default_ladder)'s, whose accuracy nobody knows, and the floor says nothing.
+//! A frame is made smaller where every application of the highest priority gives an accuracy floor
+//! ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)); where one of them gives none, frames go as they are. The rungs are those
+//! of the profile that the strictest application names. While that profile is not here, or where none is named, they are those of the
+//! [`default_ladder`](crate::setting::default_ladder); nobody knows their accuracy, so the floor says nothing.
 //!
-//! Frames of a chain have a byte budget: what arrives in time with the probability that is asked for, as far as the policy knows. Rungs that
-//! leave out every so many frames are there as long as what they send makes the frame rate that is asked for (`live/frame_skip.rs`); those that leave
-//! out frames for what is in them are passed over. After the codec of video has failed, frames are made of changed tiles for a while, and stills after
-//! that has failed as well.
+//! Frames of a chain have a byte budget: what arrives in time with the probability that is asked for, as far as the policy knows. A rung may
+//! leave out every so many frames if those that it sends make the frame rate that is asked for; rungs that leave out frames for what is in
+//! them are not used. After the codec of video has failed, frames are made of changed tiles for a while; after that codec has failed as
+//! well, stills.
 
 mod candidate;
 mod forms;
@@ -33,8 +33,8 @@ use crate::frame::{ChainLink, FrameId, Rung};
 use crate::units::{BitsPerSecond, Instant};
 use crate::wire::ProfileUse;
 
-/// How long a rung may take before its frame is given up, where the bound allows more: an idle link with a frame to send is
-/// never silent for longer than a quarter of a second, also when a codec hangs.
+/// The longest that a codec is given for a frame, however late the frame may be. An idle link with a frame to send is never silent for
+/// longer than a quarter of a second, also when a codec hangs.
 const MAKING_TIME_MAX: Duration = Duration::from_millis(200);
 /// The least that a codec is given: the first frame of a size takes longer than others.
 const MAKING_TIME_MIN: Duration = Duration::from_millis(100);
@@ -81,9 +81,11 @@ pub(super) struct Seen {
 pub(super) struct Adapter {
     policy: Box<dyn Policy>,
     forms: Forms,
+    /// What was seen when a frame last waited.
     seen: Option<Seen>,
-    /// What the edge says that frames may have, and until when there is no room for any that keeps the floor.
+    /// The most bytes that frames may have, as the edge says.
     cap: Option<Cap>,
+    /// Until then the channel has no room for any frame that keeps the floor.
     shed_until: Option<Instant>,
     /// When a frame was last chosen.
     chosen: Option<Instant>,

@@ -10,7 +10,7 @@ use crate::setting::{Chains, Form, H264, H264_SIDE_MIN, Quantiser, Setting, defa
 
 /// What making a JPEG takes for each pixel of the source, before it was measured: about 10 ms at 1080p.
 const NANOS_PER_PIXEL: f64 = 5.0;
-/// The same for a frame of a chain.
+/// What making a frame of a chain takes for each pixel of the source, before it was measured.
 const CHAIN_NANOS_PER_PIXEL: f64 = 8.0;
 /// Measurements that differ from what the ladder says by less than this factor leave it as it is.
 const TIME_TOLERANCE: f64 = 1.25;
@@ -18,15 +18,16 @@ const TIME_TOLERANCE: f64 = 1.25;
 const SIZE_TOLERANCE: f64 = 1.15;
 /// Relative deviation of the sizes of JPEGs of one rung around what is expected of them.
 const JPEG_DEVIATION: f64 = 0.08;
-/// The same for frames that refer to others: what moves decides.
+/// Relative deviation of the sizes of frames that refer to others. It is larger: what moves decides.
 const CHAIN_DEVIATION: f64 = 0.35;
 /// A frame of a chain that stands alone has so many times the bytes of one that does not, before it was measured.
 const ALONE_FACTOR: f64 = 10.0;
-/// A frame that stands alone may be cut down to this share of its bytes: it looks coarse, and the next frames make up for it. Below that, they
-/// take too long to.
+/// A frame that stands alone may be cut down to this share of its bytes. It looks coarse, and the next frames make up for it; from less,
+/// they would take too long.
 const ALONE_CUT_MAX: f64 = 0.25;
-/// A frame of a chain is never given fewer bytes than this, and than so many for each of its pixels: no quantiser would do.
+/// The part of the least budget of a frame of a chain that does not depend on its size: with less, no quantiser would do.
 const BUDGET_BYTES_MIN: f64 = 1_000.0;
+/// The part of the least budget of a frame of a chain that comes with each of its pixels.
 const BUDGET_BYTES_PER_PIXEL: f64 = 0.004;
 /// The share of its budget that a frame has where the budget binds.
 const BUDGET_USE: f64 = 0.8;
@@ -46,14 +47,15 @@ const QUANTISER_SLOPES: (f64, f64) = (0.2, 0.125);
 pub(crate) struct Ratios {
     /// Bytes of stills.
     pub(crate) still: f64,
-    /// Of frames of video, and of those of changed tiles.
+    /// Bytes of frames of video.
     pub(crate) video: ChainRatios,
+    /// Bytes of frames of changed tiles.
     pub(crate) tiles: ChainRatios,
     /// What making a frame takes.
     pub(crate) time: f64,
 }
 
-/// The same for the bytes of frames of chains.
+/// Measured bytes of frames of a chain ÷ what the profile says, or the default ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ChainRatios {
     /// Of frames that refer to others.

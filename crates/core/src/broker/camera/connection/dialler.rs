@@ -1,4 +1,4 @@
-//! When to dial, and which edge.
+//! Decides when the camera dials, and which edge.
 
 use std::time::Duration;
 
@@ -14,10 +14,12 @@ const DIALS_MAX: u32 = (DIAL_TIME_MAX.as_millis() / REDIAL_INTERVAL.as_millis())
 /// path, after which the same edge is there again with all that it holds.
 const DIALS_ALONE: u32 = 3;
 
-/// How long the camera stays with an edge before one that stands before it in the order is tried: doubles each time that a
+/// How long the camera stays with an edge before one that stands before it in the order is tried. Doubles each time that a
 /// return did not last for [`RETURN_LASTS`], up to [`RETURN_INTERVAL_MAX`].
 const RETURN_INTERVAL: Duration = Duration::from_secs(10);
+/// The longest that the camera stays with an edge before a better one is tried.
 const RETURN_INTERVAL_MAX: Duration = Duration::from_secs(320);
+/// A return to a better edge has lasted after this long.
 const RETURN_LASTS: Duration = Duration::from_secs(60);
 
 /// Decides when the next connection is tried, and to which of the edges: at once, and then at regular intervals until one

@@ -1,4 +1,4 @@
-//! What the camera knows of one connection: what is on its way, and whether it gets through.
+//! Decides whether one connection is free for a frame, stalled, or out, by what is on its way there and what the edge reports of it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -34,10 +34,15 @@ const ROUND_TRIP_TIME_DEFAULT: Duration = Duration::from_millis(100);
 pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) edge: EdgeIndex,
+    /// The edge has taken the camera in on it.
     pub(crate) welcomed: bool,
+    /// When the edge was last heard; before that, when it was made.
     pub(crate) heard: Instant,
-    pub(crate) ping_due: Instant,
+    /// When the next ping goes.
+    pub(super) ping_due: Instant,
+    /// How the edge's clock relates to ours.
     pub(crate) clock: ClockEstimator,
+    /// What the applications want, as the edge said last.
     pub(crate) demand: Demand,
     /// The tightest bound of those that frames are made for, once the demand's contracts have been settled between.
     pub(crate) kept_bound: Option<Duration>,

@@ -1,9 +1,8 @@
 //! Decides whose contracts frames are made for, where applications do not ask all the same.
 //!
-//! As long as some rung keeps all of them, it is made for all. Once none does, it is made for those that
-//! [`settle`] finds; at once, since a frame that would be late for all serves nobody. Who was given up is taken back when that was
-//! possible for a while, so that the rung does not swing with every frame. The edge is told what became of each
-//! ([`Settled`]).
+//! As long as some rung keeps all of them, frames are made for all. Once none does, frames are made for those that [`settle`] finds. This
+//! happens at once: a frame that would be late for all serves nobody. A contract that was given up is taken back only after it could have
+//! been kept for a while, so that the rung does not swing with every frame. The edge is told what became of each ([`Settled`]).
 //!
 //! Where a contract of the highest priority gives no floor, frames go as they are, and there is nothing to settle.
 

@@ -1,8 +1,8 @@
 //! Decides what the camera takes of a channel that it shares with others, by what the edge says; and what the edge is told of its frames.
 //!
 //! Only the camera knows what its rungs cost: how large its frames are now, which codecs work, which profile fits. So it tells the edge
-//! ([`Claim`]), which divides the channel, and says in bytes of a frame what the camera has of it ([`Share`]). A cap only ever lowers what the
-//! camera chooses by itself. It expires soon, by the camera's own clock; what was told on one connection counts for no other.
+//! ([`Claim`]). The edge divides the channel and says how many bytes a frame may have ([`Share`]). Such a cap only lowers what the camera
+//! chooses by itself. It expires soon, by the camera's own clock, and counts for no other connection.
 //!
 //! Frames that go as they are cannot be made smaller. Under a cap some of them are left out instead.
 
