@@ -1,7 +1,8 @@
 //! The camera broker: decides which frame goes to the edge, when, over which connection and in which form.
 //!
-//! It is made of parts. Each owns its state and returns what is to be done; none knows the broker. Where a part needs something of another,
-//! the broker lends it as an argument. This file holds the parts, passes on what happened, and carries out what they return.
+//! It is made of parts (`docs/decisions/0021-brokers-of-parts.md`). Each owns its state and returns what is to be done; none knows the
+//! broker. Where a part needs something of another, the broker lends it as an argument. This file holds the parts, passes on what happened,
+//! and carries out what they return.
 //!
 //! | question | part |
 //! | --- | --- |
