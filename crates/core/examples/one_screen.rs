@@ -8,6 +8,8 @@
 //! $ cargo run -p mez-core --example one_screen
 //! ```
 
+#![expect(clippy::disallowed_macros, reason = "core has no terminal, and this program has")]
+
 use std::error::Error;
 use std::time::Duration;
 
@@ -64,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let (frame, skipped) = (&delivery.record.frame, delivery.skipped.total());
             println!("    delivered {}: {:?}, {skipped} skipped before", frame.meta.id, frame.payload);
         }
-        now = now + Duration::from_millis(100);
+        now += Duration::from_millis(100);
     }
     Ok(())
 }

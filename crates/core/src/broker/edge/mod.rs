@@ -32,11 +32,10 @@ pub use self::frames::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX, HELD_MAX};
 use self::history::Fetch;
 pub use self::history::{HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
 use self::sessions::{Camera, HELLO_TIME_MAX, Link};
-pub use self::shares::ChannelShare;
-use self::shares::Shares;
+use self::shares::{Shares, Standing, Whole};
 pub use self::types::{
-    CameraCounters, CameraInfo, CaptureClock, EdgeConfig, EdgeOutput, FrameRefused, Peer, ReplyError,
-    SubscriptionId, SubscriptionSpec,
+    CameraCounters, CameraInfo, CaptureClock, ChannelShare, EdgeConfig, EdgeOutput, FrameRefused, Peer,
+    ReplyError, SubscriptionId, SubscriptionSpec,
 };
 use self::view::UPDATE_INTERVAL;
 pub use self::view::{CameraView, NamedContract};
@@ -189,7 +188,11 @@ impl EdgeBroker {
             Message::HistoryEnd(end) => self.history_end(now, id, end),
             Message::Outlook(outlook) => self.note_outlook(now, id, outlook),
             Message::Settled(settled) => self.note_settled(now, id, &settled),
-            Message::Claim(claim) => self.note_claim(now, id, claim),
+            Message::Claim(claim) => {
+                if let Some(name) = self.present_camera(id) {
+                    self.shares.handle_claim(now, &name, claim);
+                }
+            }
             Message::ProfileRequest(request) => self.send_profile(id, request),
             _ => self.refuse(
                 id,
@@ -299,7 +302,7 @@ impl EdgeBroker {
         self.ask_to_join_all(now);
         self.expire_history(now);
         self.update_contracts(now);
-        self.share_channels(now);
+        self.outputs.extend(self.shares.handle_timeout(now, |name| standing(self.cameras.get(name)?)));
         let before = self.subscriptions.len();
         self.subscriptions.retain(|_, subscription| subscription.ends.is_none_or(|ends| now < ends));
         if self.subscriptions.len() != before {
@@ -360,8 +363,23 @@ impl EdgeBroker {
             let is_wanted = !camera.demand.contracts.is_empty();
             let message = Message::Demand(camera.demand.clone());
             self.send(link, message);
-            self.note_wanted(name, link, is_wanted);
+            self.outputs.extend(self.shares.handle_demand(name, link, is_wanted));
         }
+    }
+
+    /// The name of the camera whose present connection this is.
+    fn present_camera(&self, link: LinkId) -> Option<CameraName> {
+        let name = &self.session(link)?.camera;
+        (self.cameras.get(name)?.link == Some(link)).then(|| name.clone())
+    }
+
+    /// A frame of a camera is whole, which measures the channel that it is on.
+    fn note_whole(&mut self, link: LinkId, whole: &Whole) {
+        let name = self.session(link).map(|session| session.camera.clone());
+        let Some(name) = name.filter(|name| self.shares.has(name)) else { return };
+        let clock = self.capture_clock(whole.last, &name);
+        let captured = clock.and_then(|clock| clock.captured_at(whole.frame, whole.captured));
+        self.shares.handle_whole(&name, captured.map(|(at, _)| at), whole);
     }
 
     fn send(&mut self, link: LinkId, message: Message) {
@@ -387,6 +405,12 @@ impl EdgeBroker {
             share: self.shares.share_of(name),
         }
     }
+}
+
+/// How a camera is, where it is connected.
+fn standing(camera: &Camera) -> Option<Standing> {
+    let priority = camera.demand.contracts.first().map_or(0, |first| first.priority);
+    Some(Standing { link: camera.link?, silent: camera.silent, priority })
 }
 
 #[cfg(all(test, not(loom)))]
