@@ -5,6 +5,8 @@
 //! 2. then calls `poll_output` until it returns `None` and carries out what comes;
 //! 3. then waits for the next event, at most until `poll_timeout`, and goes on with `handle_timeout`.
 //!
+//! `examples/one_screen.rs` of this crate drives both brokers that way, on one screen.
+//!
 //! Nothing is sent, written or waited for inside. [`Intake`] is the camera's way in: it stamps and appends
 //! published frames on the publisher's own thread, so that publishing never waits for a broker.
 

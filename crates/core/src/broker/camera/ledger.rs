@@ -1,4 +1,4 @@
-//! The camera's account of frames that will not reach the edge.
+//! Decides what the edge is told of frames that will not reach it: an account of them, by ranges and reasons.
 
 use std::collections::VecDeque;
 
@@ -29,6 +29,7 @@ impl SkipLedger {
         while self.ranges.len() > SKIP_RANGES_MAX {
             self.merge_narrowest();
         }
+        self.assert_ordered();
     }
 
     /// Forgets what lies up to a frame that the edge has: it has been told. A range may reach beyond the frame,
@@ -40,6 +41,7 @@ impl SkipLedger {
                 self.ranges.push_front(rest);
             }
         }
+        self.assert_ordered();
     }
 
     /// Forgets everything: a new epoch begins.
@@ -50,6 +52,12 @@ impl SkipLedger {
     /// The ranges before `sequence`.
     pub(super) fn before(&self, sequence: Sequence) -> Vec<SkipRange> {
         self.ranges.iter().copied().filter(|range| range.first < sequence).collect()
+    }
+
+    /// A frame is inserted in its place and never inside a range, and only neighbours are joined.
+    fn assert_ordered(&self) {
+        let mut pairs = self.ranges.iter().zip(self.ranges.iter().skip(1));
+        debug_assert!(pairs.all(|(one, next)| one.end() <= next.first), "ranges overlap: {:?}", self.ranges);
     }
 
     /// Joins the range at `at` with the next one if they touch and agree.

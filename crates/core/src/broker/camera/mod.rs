@@ -1,144 +1,95 @@
-//! The camera broker: holds the link to the edge and sends the newest frames of the log on demand.
+//! The camera broker: decides which frame goes to the edge, when, over which connection and in which form.
 //!
-//! | question | where |
+//! It is made of parts (`docs/decisions/0021-brokers-of-parts.md`). Each owns its state and returns what is to be done; none knows the
+//! broker. Where a part needs something of another, the broker lends it as an argument. This file holds the parts, passes on what happened,
+//! and carries out what they return.
+//!
+//! | question | part |
 //! | --- | --- |
-//! | when is a connection made, and given up? | [`CameraBroker::handle_timeout`], `dialler.rs` |
-//! | which frame is sent next? | `CameraBroker::pump`, `live.rs` |
-//! | what becomes of frames that are not sent? | `ledger.rs` |
-//! | when is a frame of the past sent, and as what? | `history.rs`, `history/making.rs` |
-//! | whose contracts is it made for? | `coalition.rs` |
-//! | what is made of it before? | `adapt.rs`, of which rungs: `rungs.rs` |
-//! | what may it refer to? | `chain.rs` |
-//! | which frames does the rung leave out? | `left_out.rs` |
-//! | which profile is that by, and how does it come here? | `profiles.rs` |
-//! | what does the camera have of a channel that it shares with others? | `share.rs` |
-//! | what does the edge learn of all this? | `outlook.rs` |
-//! | when is a frame on its way given up? | `CameraBroker::reset_stalled`, `link.rs`; for a newer one: `CameraBroker::cancel_late`, `live.rs` |
+//! | which edge is dialled, and when is a connection given up? | `Connections`: `connection/mod.rs`, `dialler.rs` |
+//! | does the camera stay with an edge that welcomes it? | `connection/welcome.rs` |
+//! | what is on its way, and does it get through? | `Link`: `connection/link.rs` |
+//! | which frame is sent next, and is the one before it cancelled? | `Live`: `live/mod.rs` |
+//! | what may it refer to? | `live/chain.rs` |
+//! | which frames does its rung leave out? | `live/frame_skip.rs` |
+//! | what is made of it before it is sent? | `Adapter`: `adapt/mod.rs`; of which rungs, at which cost: `forms.rs`, `rungs.rs` |
+//! | what is the policy offered? | `adapt/candidate.rs`, which `Live::candidate` alone makes |
+//! | which profile is that by, and how does it come here? | `Profiles`: `adapt/profiles.rs` |
+//! | whose contracts is it made for? | `Negotiation`: `negotiation/contracts.rs` |
+//! | what does the camera have of a channel that it shares? | `Sharing`: `negotiation/share.rs` |
+//! | what does the edge learn of that? | `Feasibility`: `negotiation/feasibility.rs` |
+//! | what does the edge learn of frames that are not sent? | `ledger.rs` |
+//! | when is a frame of the past sent, and as what? | `History`: `history/mod.rs`, `codec.rs` |
+//! | how often are frames published, and how is the camera? | `rate.rs`, `status.rs` |
 
 mod adapt;
-mod chain;
-mod coalition;
-mod dialler;
-mod forms;
+mod connection;
 mod history;
 mod ledger;
-mod left_out;
-mod link;
 mod live;
-mod outlook;
-mod profiles;
-mod rungs;
-mod share;
+mod negotiation;
+mod rate;
+mod status;
 mod types;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use self::adapt::{Adapter, BOUND_DEFAULT, Making};
-use self::chain::Chain;
-use self::coalition::Coalition;
-use self::dialler::Dialler;
-use self::history::History;
+pub use self::adapt::PROFILES_MAX;
+use self::adapt::{Adapter, Profiles};
+use self::connection::{Connections, Identity, Judgement, Link, Removed};
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
-use self::ledger::SkipLedger;
-use self::left_out::LeftOut;
-use self::link::Link;
-use self::outlook::Told;
-pub use self::profiles::PROFILES_MAX;
-use self::profiles::Profiles;
-use self::share::Sharing;
+use self::history::{History, LiveTraffic, Step};
+use self::live::{Lent, Live, Present};
+use self::negotiation::{Feasibility, Frames, Negotiation, Sharing};
+use self::rate::PublishingRate;
+use self::status::StatusReport;
 pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
-use super::{
-    EPOCH_MAX, EPOCH_RAISE_MAX, EdgeIndex, LinkId, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL,
-    SILENCE_MAX, highest_believed,
-};
+use super::{EdgeIndex, LinkId};
 use crate::clock::{ClockEstimate, Exchange};
-use crate::frame::{Epoch, Frame, FrameId, SkipReason};
+use crate::contract::Joint;
+use crate::frame::{Epoch, FrameId, Sequence, SkipReason};
+use crate::history::PastAnswer;
 use crate::log::{Cursor, LogReader, Read, Record};
+use crate::profile::{ProfileHash, SizedProfile};
 use crate::units::Instant;
-use crate::wire::{
-    Abilities, Demand, DiskStatus, Hello, Message, RefuseCode, Report, Status, VERSION, Welcome,
-};
-
-/// How long the edge may take to answer a connection's first message.
-const WELCOME_TIME_MAX: Duration = Duration::from_secs(3);
-/// How often the edge is told what the camera is doing.
-const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// The time between frames, before two were published.
-const INTERVAL_DEFAULT: Duration = Duration::from_millis(66);
-
-/// The newest frame that has not been sent.
-struct Waiting {
-    record: Record,
-    /// Why it was not sent at once, which becomes the reason if a newer frame takes its place.
-    reason: SkipReason,
-    /// When it was found in the log.
-    published: Instant,
-    /// It was made and did not fit: it is not made again before this.
-    rests_until: Option<Instant>,
-}
+use crate::wire::{Abilities, Demand, DiskStatus, Message, RefuseCode, Report, Welcome};
 
 /// A camera broker. See the [module](super) for how to drive it.
 pub struct CameraBroker {
-    config: CameraConfig,
+    /// The place in the log after the last frame that was looked at.
     cursor: Cursor,
-    dialler: Dialler,
-    /// Connections, the newest last: while a new one is being taken in, the old one may still work.
-    links: Vec<Link>,
-    /// The connection that frames are sent on.
-    active: Option<LinkId>,
-    waiting: Option<Waiting>,
-    adapter: Adapter,
-    chain: Chain,
-    left_out: LeftOut,
-    profiles: Profiles,
-    coalition: Coalition,
-    sharing: Sharing,
-    /// Bytes of the newest frame as it was published.
-    frame_bytes: usize,
-    told: Told,
-    /// The frame that a codec is at work on.
-    making: Option<(Frame, Making)>,
-    /// When the policy wants to be asked again.
-    ask_again: Option<Instant>,
-    ledger: SkipLedger,
-    history: History,
+    /// What is to be done, the oldest first.
     outputs: VecDeque<CameraOutput>,
-    status: Status,
-    /// How the log on disk is doing, if there is one.
-    disk: Option<DiskStatus>,
-    status_due: Instant,
-    /// Publishing instants of the last frames, for the rate.
-    published_at: VecDeque<Instant>,
+    connections: Connections,
+    live: Live,
+    adapter: Adapter,
+    profiles: Profiles,
+    negotiation: Negotiation,
+    sharing: Sharing,
+    feasibility: Feasibility,
+    history: History,
+    rate: PublishingRate,
+    status: StatusReport,
 }
 
 impl CameraBroker {
     /// A broker that sends what is appended to `log` from now on. It dials at the first timeout, which is due at once.
     pub fn new(config: CameraConfig, log: &LogReader, now: Instant) -> Self {
+        let CameraConfig { camera, epoch, anchor, software, policy, edges } = config;
         Self {
             cursor: log.cursor_at_end(),
-            dialler: Dialler::new(config.edges, now),
-            links: Vec::new(),
-            active: None,
-            waiting: None,
-            adapter: Adapter::new(config.policy),
-            chain: Chain::default(),
-            left_out: LeftOut::default(),
-            profiles: Profiles::default(),
-            coalition: Coalition::default(),
-            sharing: Sharing::default(),
-            frame_bytes: 0,
-            told: Told::default(),
-            making: None,
-            ask_again: None,
-            ledger: SkipLedger::default(),
-            history: History::new(now),
             outputs: VecDeque::new(),
-            status: Status::default(),
-            disk: None,
-            status_due: now,
-            published_at: VecDeque::new(),
-            config,
+            connections: Connections::new(Identity { camera, anchor, software }, edges, now),
+            live: Live::new(epoch, anchor),
+            adapter: Adapter::new(policy),
+            profiles: Profiles::default(),
+            negotiation: Negotiation::default(),
+            sharing: Sharing::default(),
+            feasibility: Feasibility::default(),
+            history: History::new(now),
+            rate: PublishingRate::default(),
+            status: StatusReport::new(now),
         }
     }
 
@@ -146,62 +97,61 @@ impl CameraBroker {
 
     /// Whether there is a connection on which the edge has welcomed the camera.
     pub fn is_up(&self) -> bool {
-        self.active.is_some()
+        self.connections.active().is_some()
     }
 
     /// The edge that has welcomed the camera.
     pub fn edge(&self) -> Option<EdgeIndex> {
-        self.active_link().map(|link| link.edge)
+        self.connections.active().map(|link| link.edge)
     }
 
     /// What the applications want; without a connection, nothing.
     pub fn demand(&self) -> Option<&Demand> {
-        self.active_link().map(|link| &link.demand).filter(|demand| !demand.contracts.is_empty())
+        self.connections.demand()
     }
 
     /// How the edge's clock relates to ours.
     pub fn clock(&self, now: Instant) -> Option<ClockEstimate> {
-        self.active_link().and_then(|link| link.clock.estimate(now))
+        self.connections.active().and_then(|link| link.clock.estimate(now))
     }
 
     /// Of the frame that a codec is at work on: bytes that frames of its rung need on average in each interval between published frames, and those that
     /// the cheapest rung needs that keeps the floor.
     pub fn expected_bytes(&self) -> Option<(f64, f64)> {
-        self.making.as_ref().and_then(|(_, making)| self.adapter.expected_bytes(making))
+        self.adapter.expected_bytes(self.live.making()?)
+    }
+
+    /// What the contracts that frames are made for ask, of the present connection; `None` where frames go as they are.
+    pub fn joint(&self) -> Option<Joint> {
+        self.negotiation.joint(self.connections.active()?)
+    }
+
+    /// How much later than they do the camera's frames should begin, less than an interval, so that those of all cameras of a channel take
+    /// turns. Zero: as they do. For whoever decides when frames are captured; the broker itself holds none back.
+    pub fn later(&self) -> Duration {
+        self.sharing.later()
+    }
+
+    /// Whether the camera leaves frames out, or sends them seldom, because of what it has of a channel.
+    pub fn holds_back(&self, now: Instant) -> bool {
+        self.sharing.holds_back(now, self.is_sent_as_it_is())
     }
 
     /// The present epoch.
     pub fn epoch(&self) -> Epoch {
-        self.config.epoch
+        self.live.epoch()
     }
 
     // ---- what happened ------------------------------------------------------------------------------------
 
     /// A connection to `edge` was made, as [`CameraOutput::Dial`] asked.
     pub fn handle_dialled(&mut self, now: Instant, link: LinkId, edge: EdgeIndex) {
-        let attempt = self.dialler.dialled(edge);
-        let better = self.active_link().is_some_and(|active| edge < active.edge);
-        if !self.links.is_empty() && now < self.silent_from() && !better {
-            // Another connection has come back to life or was made meanwhile: taking this one would cost what is on
-            // its way there.
-            self.outputs.push_back(CameraOutput::Close { link });
-            return;
-        }
-        self.links.push(Link::new(link, edge, now));
-        let hello = Hello {
-            version: VERSION,
-            camera: self.config.camera.clone(),
-            epoch: self.config.epoch,
-            attempt,
-            anchor: self.config.anchor,
-            software: self.config.software.clone(),
-        };
-        self.outputs.push_back(CameraOutput::Send { link, message: Message::Hello(hello) });
+        self.outputs.push_back(self.connections.handle_dialled(now, link, edge, self.live.epoch()));
     }
 
     /// A connection could not be made.
     pub fn handle_dial_failed(&mut self, _now: Instant, edge: EdgeIndex) {
-        self.dialler.failed(edge);
+        self.connections.handle_dial_failed(edge);
     }
 
     /// A connection is gone.
@@ -212,21 +162,12 @@ impl CameraBroker {
 
     /// A message arrived on a connection's control stream.
     pub fn handle_message(&mut self, now: Instant, link: LinkId, message: Message) {
-        let Some(index) = self.links.iter().position(|known| known.id == link) else { return };
-        self.links[index].heard = now;
+        let Some(known) = self.connections.get_mut(link) else { return };
+        known.heard = now;
         match message {
-            Message::Welcome(welcome) if !self.links[index].welcomed => {
-                self.handle_welcome(now, index, &welcome);
-            }
+            Message::Welcome(welcome) if !known.welcomed => self.handle_welcome(now, link, &welcome),
             Message::Refuse { code, text } => {
-                // If there is a newer connection, it is that one which has replaced this one.
-                let newest = index + 1 == self.links.len();
-                if newest && code == RefuseCode::Replaced {
-                    // Another start of this camera is there. It would not help to meet it at another edge.
-                    self.dialler.hold_until(now + REFUSED_INTERVAL);
-                } else if newest && code.is_lasting() {
-                    self.dialler.hold_edge_until(self.links[index].edge, now + REFUSED_INTERVAL);
-                }
+                self.connections.handle_refuse(now, link, code);
                 self.outputs.push_back(CameraOutput::Refused { code, text });
                 self.close(now, link);
             }
@@ -234,34 +175,35 @@ impl CameraBroker {
                 let message = Message::Pong { t1, t2: now, t3: now };
                 self.outputs.push_back(CameraOutput::Send { link, message });
             }
-            Message::Pong { t1, t2, t3 } => self.links[index].clock.record(Exchange { t1, t2, t3, t4: now }),
-            Message::Demand(demand) => self.handle_demand(now, index, demand),
+            Message::Pong { t1, t2, t3 } => known.clock.record(Exchange { t1, t2, t3, t4: now }),
+            Message::Demand(demand) => self.handle_demand(now, link, demand),
             Message::Report(Report::Refused { frame }) => {
-                if self.links[index].refused(now, frame) {
+                if known.refused(now, frame) {
                     self.adapter.handle_cancelled(now, frame, u64::MAX);
-                    self.skip(frame, SkipReason::Refused);
+                    self.live.skip(frame, SkipReason::Refused);
                 }
             }
             Message::Report(report @ (Report::Progress { frame, .. } | Report::Complete { frame, .. })) => {
-                self.tell_policy(now, index, report);
-                if self.links[index].reported(now, report) && frame.epoch == self.config.epoch {
-                    self.ledger.acknowledged(frame.sequence);
-                    self.chain.arrived(frame.sequence);
+                if let Some(arrival) = known.arrival(now, report) {
+                    self.adapter.handle_arrival(now, &arrival);
+                }
+                if known.reported(now, report) {
+                    self.live.handle_arrived(frame);
                 }
             }
             Message::Reply { frame, application, payload } => {
                 self.outputs.push_back(CameraOutput::Reply { frame, application, payload });
             }
-            Message::HistoryRequest(request) if self.links[index].welcomed => {
-                self.ask_history(link, request);
+            Message::HistoryRequest(request) if known.welcomed => {
+                self.outputs.extend(self.history.handle_request(link, request));
             }
-            Message::Refresh { frame } => {
-                if frame.epoch == self.config.epoch {
-                    self.chain.refresh(now, link, frame.sequence);
-                }
+            Message::Refresh { frame } => self.live.handle_refresh(now, link, frame),
+            Message::ProfilePart(part) => self.outputs.extend(self.profiles.handle_part(now, &part)),
+            Message::Share(share) if self.is_active(link) => {
+                self.sharing.handle_share(now, self.rate.interval(now), share);
+                self.adapter.set_share(self.sharing.limits());
             }
-            Message::ProfilePart(part) => self.profile_part(now, &part),
-            Message::Share(share) => self.take_share(now, link, share),
+            Message::Share(_) => {}
             Message::Welcome(_)
             | Message::HistoryRequest(_)
             | Message::Hello(_)
@@ -285,29 +227,7 @@ impl CameraBroker {
     pub fn handle_published(&mut self, now: Instant) {
         loop {
             match self.cursor.next() {
-                Read::Record(record) => {
-                    let meta = &record.frame.meta;
-                    if meta.id.epoch < self.config.epoch {
-                        // Published just before the epoch was raised: the edge would refuse it.
-                        continue;
-                    }
-                    self.status.published = meta.id.sequence.0 + 1;
-                    (self.status.width, self.status.height) = (meta.width, meta.height);
-                    self.note_rate(now);
-                    let (id, bytes) = (meta.id, record.frame.payload.len());
-                    let reason = self.reason_to_wait(now, id);
-                    if self.leaves_out(now, bytes) {
-                        self.skip(id, reason);
-                        self.tell_claim(now);
-                        continue;
-                    }
-                    if let Some(older) =
-                        self.waiting.replace(Waiting { record, reason, published: now, rests_until: None })
-                    {
-                        self.skip(older.record.frame.meta.id, older.reason);
-                    }
-                    self.pump(now);
-                }
+                Read::Record(record) => self.take_published(now, record),
                 // Frames that the log dropped before the broker looked: their place in the sequence tells of them.
                 Read::Evicted { .. } => {}
                 Read::Pending => break,
@@ -317,7 +237,7 @@ impl CameraBroker {
 
     /// The last byte of a frame has left.
     pub fn handle_sent(&mut self, now: Instant, link: LinkId, frame: FrameId) {
-        let Some(known) = self.links.iter_mut().find(|known| known.id == link) else { return };
+        let Some(known) = self.connections.get_mut(link) else { return };
         known.sent(frame);
         self.adapter.handle_left(now, frame);
         self.pump(now);
@@ -327,7 +247,7 @@ impl CameraBroker {
     /// bytes have left, though not more often than every few milliseconds; until then none has. Decides whether a frame that will be late
     /// is cancelled for a newer one.
     pub fn handle_unsent(&mut self, now: Instant, link: LinkId, frame: FrameId, bytes: u64) {
-        let Some(known) = self.links.iter_mut().find(|known| known.id == link) else { return };
+        let Some(known) = self.connections.get_mut(link) else { return };
         known.unsent(frame, bytes);
         self.pump(now);
     }
@@ -336,74 +256,89 @@ impl CameraBroker {
     /// ([`Bound::opening`](crate::window::Bound::opening)); `None` once it was. To be told when a connection is there, and before each message
     /// of the edge where it is another. A transport that cannot tell says nothing.
     pub fn handle_window(&mut self, link: LinkId, window: Option<u64>) {
-        if let Some(known) = self.links.iter_mut().find(|known| known.id == link) {
+        if let Some(known) = self.connections.get_mut(link) {
             known.window = window;
         }
     }
 
     /// The intake has begun a later epoch, as [`CameraOutput::RaiseEpoch`] asked.
     pub fn handle_epoch(&mut self, now: Instant, epoch: Epoch) {
-        self.history.epoch_raised(self.config.epoch);
-        self.config.epoch = epoch;
-        self.waiting.take_if(|waiting| waiting.record.frame.meta.id.epoch != epoch);
-        self.ledger.clear();
-        self.chain.end();
+        self.history.handle_epoch_raised(self.live.epoch());
+        self.live.handle_epoch(epoch);
         // On every connection the edge was told the old epoch, also where its answer is still to come.
-        while let Some(link) = self.links.first().map(|link| link.id) {
+        while let Some(link) = self.connections.oldest() {
             self.close(now, link);
         }
-        self.dialler.hold_until(now);
+        self.connections.handle_epoch(now);
+    }
+
+    /// A codec has done what [`CameraOutput::Transform`] asked, or has not.
+    pub fn handle_transformed(&mut self, now: Instant, frame: FrameId, transformed: Transformed) {
+        let Some(made) = self.live.take_made(frame) else { return };
+        let (live, lent) = self.lend(now);
+        let output = live.handle_transformed(lent, made, transformed);
+        self.outputs.extend(output);
+        self.pump(now);
+    }
+
+    /// Sets the part of the time for which frames of the past may use the link beside live ones, above 0 and at most 1. Default
+    /// [`HISTORY_SHARE`]. More of it means that the past comes sooner and that live frames are smaller or fewer meanwhile.
+    pub fn set_history_share(&mut self, share: f64) {
+        self.history.set_share(share);
+    }
+
+    /// What the log holds of the past that [`CameraOutput::ReadHistory`] asked for.
+    pub fn handle_history(&mut self, now: Instant, ticket: u64, answer: PastAnswer) {
+        let live = live_traffic(&self.live, &self.connections);
+        let step = self.history.handle_answer(ticket, answer, live);
+        self.go_on_with_history(now, step);
+    }
+
+    /// A codec has done what [`CameraOutput::TransformPast`] asked, or has not.
+    pub fn handle_past_transformed(&mut self, now: Instant, ticket: u64, transformed: Transformed) {
+        let live = live_traffic(&self.live, &self.connections);
+        let Some(step) = self.history.handle_transformed(now, ticket, transformed, live) else { return };
+        self.go_on_with_history(now, step);
+        // Whatever came of it, the codec is free.
+        self.pump(now);
+    }
+
+    /// The last byte of a frame of the past has left.
+    pub fn handle_history_sent(&mut self, now: Instant, link: LinkId, request: u64) {
+        if self.history.handle_sent(now, (link, request), live_traffic(&self.live, &self.connections)) {
+            self.pump(now);
+        }
+    }
+
+    /// A profile has been read, as [`CameraOutput::ReadProfile`] asked; `None` if it is none, or not what its name says.
+    pub fn handle_profile(&mut self, now: Instant, hash: ProfileHash, profile: Option<SizedProfile>) {
+        self.profiles.handle_profile(hash, profile);
+        self.adapter.handle_profile();
+        self.pump(now);
     }
 
     /// Numbers that only the intake knows, for the edge's people.
     pub fn handle_intake(&mut self, refused: u64, log_bytes: u64) {
-        (self.status.refused, self.status.log_bytes) = (refused, log_bytes);
+        self.status.handle_intake(refused, log_bytes);
     }
 
     /// How the log on disk is doing, for the edge's people; `None` if there is none.
     pub fn handle_disk(&mut self, disk: Option<DiskStatus>) {
-        self.disk = disk;
+        self.status.handle_disk(disk);
     }
 
     /// The instant of [`CameraBroker::poll_timeout`] has come, or any other.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if now >= self.silent_from() {
-            while let Some(edge) = self.dialler.next(now) {
-                self.outputs.push_back(CameraOutput::Dial { edge });
-            }
-        }
-        if self.active.is_some()
-            && let Some(edge) = self.dialler.better(now)
-        {
-            self.outputs.push_back(CameraOutput::Dial { edge });
-        }
-        let unanswered: Vec<LinkId> = self
-            .links
-            .iter()
-            .filter(|link| !link.welcomed && now.saturating_since(link.heard) > WELCOME_TIME_MAX)
-            .map(|link| link.id)
-            .collect();
-        for link in unanswered {
+        self.outputs.extend(self.connections.dial(now));
+        for link in self.connections.unanswered(now) {
             self.close(now, link);
         }
-        for link in &mut self.links {
-            link.note_pause(now);
-            if now >= link.ping_due {
-                link.ping_due = now + PING_INTERVAL;
-                self.outputs
-                    .push_back(CameraOutput::Send { link: link.id, message: Message::Ping { t1: now } });
-            }
-        }
-        if now >= self.status_due {
-            self.status_due = now + STATUS_INTERVAL;
-            if let Some(link) = self.active {
-                self.status.frames_per_second = self.rate(now);
-                self.outputs.push_back(CameraOutput::Send { link, message: Message::Status(self.status) });
-                if let Some(disk) = self.disk.clone() {
-                    self.outputs.push_back(CameraOutput::Send { link, message: Message::DiskStatus(disk) });
-                }
-                self.send_outlook(now);
-            }
+        self.outputs.extend(self.connections.ping(now));
+        if self.status.take_due(now)
+            && let Some(link) = self.connections.active()
+        {
+            self.outputs.extend(self.status.tell(link.id, self.rate.frames_per_second(now)));
+            self.outputs.extend(self.feasibility.tell(now, link, &self.negotiation, &self.adapter));
         }
         self.reset_stalled(now);
         self.pump(now);
@@ -418,226 +353,190 @@ impl CameraBroker {
 
     /// When [`CameraBroker::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Instant {
-        let mut due = self.silent_from().max(self.dialler.due()).min(self.status_due);
-        if let Some(link) = self.active_link() {
-            due = due.min(self.dialler.return_due().unwrap_or(due));
-            due = due.min(link.stall_due().unwrap_or(due));
-            if let (Some(_), None, Some(_)) = (&self.waiting, &self.making, self.demand()) {
-                // While the link is out both have to be over: its pause, and the policy's.
-                let again = link.retry_due().max(self.ask_again);
-                due = again.filter(|again| link.is_free(*again)).map_or(due, |again| due.min(again));
-            }
-        }
-        let history = self.history.due().filter(|_| self.history_can_go());
-        due = due.min(history.unwrap_or(due));
-        let making = self.history.making_due().filter(|_| self.history_can_be_made());
-        due = due.min(making.unwrap_or(due));
-        due = due.min(self.outlook_due().unwrap_or(due));
-        due = due.min(self.profiles.due().filter(|_| self.active.is_some()).unwrap_or(due));
-        self.links.iter().map(|link| link.ping_due).fold(due, Instant::min)
+        let mut due = self.connections.due().min(self.status.due());
+        due = due.min(self.connections.active().and_then(|link| self.live.due(link)).unwrap_or(due));
+        due = due.min(self.history.due(live_traffic(&self.live, &self.connections)).unwrap_or(due));
+        let news = self.connections.active();
+        let news = news.and_then(|link| self.feasibility.due(link, &self.negotiation, &self.adapter));
+        due = due.min(news.unwrap_or(due));
+        due.min(self.profiles.due().filter(|_| self.is_up()).unwrap_or(due))
     }
 
     // ---- inside -------------------------------------------------------------------------------------------
 
-    fn active_link(&self) -> Option<&Link> {
-        self.active.and_then(|id| self.links.iter().find(|link| link.id == id))
-    }
-
-    /// When the last sign of life of the edge will be too old, if none comes.
-    fn silent_from(&self) -> Instant {
-        // One nanosecond more, since silence must exceed its limit.
-        let limit = SILENCE_MAX + Duration::from_nanos(1);
-        self.links.iter().map(|link| link.heard + limit).max().unwrap_or(Instant::ZERO)
-    }
-
-    fn handle_welcome(&mut self, now: Instant, index: usize, welcome: &Welcome) {
-        let link = self.links[index].id;
-        if welcome.version != VERSION {
-            let theirs = welcome.version;
-            let text = format!(
-                "the edge speaks version {theirs} of the wire format, the camera version {VERSION}; update the older one"
-            );
-            self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Version, text });
-            self.dialler.hold_edge_until(self.links[index].edge, now + REFUSED_INTERVAL);
-            self.close(now, link);
-            return;
-        }
-        if let Some(newest) = welcome.newest {
-            let believed = highest_believed(self.config.epoch, EPOCH_RAISE_MAX);
-            if newest.epoch > believed || newest.epoch >= EPOCH_MAX {
-                let text = format!(
-                    "the edge holds frames of epoch {}, too far above this camera's own, {}, to be believed: somebody else has used \
-                     its identity; run `mez cameras reset {}` on the edge's host",
-                    newest.epoch.0, self.config.epoch.0, self.config.camera
-                );
-                self.outputs.push_back(CameraOutput::Refused { code: RefuseCode::Protocol, text });
-                self.dialler.hold_edge_until(self.links[index].edge, now + REFUSED_INTERVAL);
-                self.close(now, link);
-                return;
+    /// The edge takes the camera in.
+    fn handle_welcome(&mut self, now: Instant, link: LinkId, welcome: &Welcome) {
+        match self.connections.handle_welcome(now, link, welcome, self.next_frame()) {
+            Judgement::Refused { code, text } => {
+                self.outputs.push_back(CameraOutput::Refused { code, text });
+                return self.close(now, link);
             }
             // The edge's newest frame is not one of ours: a lost epoch counter, or a replaced device.
-            let foreign = newest.epoch > self.config.epoch
-                || (newest.epoch == self.config.epoch && newest.sequence.0 >= self.next_sequence());
-            if foreign {
-                self.outputs.push_back(CameraOutput::RaiseEpoch { above: newest.epoch });
-                // Until the new epoch has begun there is no use in dialling.
-                self.dialler.hold_until(now + REDIAL_INTERVAL);
-                self.close(now, link);
-                return;
+            Judgement::Foreign { above } => {
+                self.outputs.push_back(CameraOutput::RaiseEpoch { above });
+                return self.close(now, link);
             }
-            if newest.epoch == self.config.epoch {
-                self.ledger.acknowledged(newest.sequence);
-            }
+            Judgement::Accepted { newest: Some(newest) } => self.live.handle_known(newest),
+            Judgement::Accepted { newest: None } => {}
         }
-        let edge = self.links[index].edge;
-        self.links[index].welcomed = true;
-        self.links[index].frame_bytes_max = welcome.frame_bytes_max;
-        let older: Vec<LinkId> = self.links[..index].iter().map(|link| link.id).collect();
-        for link in older {
-            self.close(now, link);
+        for older in self.connections.older_than(link) {
+            self.close(now, older);
         }
-        self.active = Some(link);
+        self.connections.handle_accepted(now, link, welcome.frame_bytes_max);
         self.forget_share();
-        self.dialler.welcomed(now, edge);
-        self.status_due = now;
+        self.status.handle_welcomed(now);
         let message = Message::Abilities(Abilities::ALL);
         self.outputs.push_back(CameraOutput::Send { link, message });
         self.outputs.push_back(CameraOutput::LinkChanged { up: true });
     }
 
-    fn handle_demand(&mut self, now: Instant, index: usize, demand: Demand) {
-        let link = &mut self.links[index];
-        if demand.revision <= link.demand.revision {
-            return;
-        }
-        let (wanted, wants) = (!link.demand.contracts.is_empty(), !demand.contracts.is_empty());
-        link.demand = demand;
-        link.kept_bound = None;
-        if Some(link.id) != self.active {
+    /// The applications want something else.
+    fn handle_demand(&mut self, now: Instant, link: LinkId, demand: Demand) {
+        let Some(known) = self.connections.get_mut(link) else { return };
+        let Some(change) = known.take_demand(demand) else { return };
+        if !self.is_active(link) {
             return;
         }
         self.adapter.forget_seen();
-        if !wanted
-            && wants
-            && let Some(waiting) = self.waiting.take_if(|waiting| waiting.reason == SkipReason::NotWanted)
-        {
-            // It was captured before anybody asked.
-            self.skip(waiting.record.frame.meta.id, waiting.reason);
+        if change.begins {
+            self.live.handle_wanted();
         }
-        if wanted && !wants {
+        if change.ends {
             // What nobody wants any more does not cross, not even the rest of a frame.
-            let link = &mut self.links[index];
-            if let Some(frame) = link.give_up_sending() {
-                let link = link.id;
+            if let Some(frame) = self.connections.get_mut(link).and_then(Link::give_up_sending) {
                 self.adapter.handle_cancelled(now, frame, 0);
                 self.outputs.push_back(CameraOutput::Reset { link, frame });
-                self.skip(frame, SkipReason::NotWanted);
+                self.live.skip(frame, SkipReason::NotWanted);
             }
-            if let Some(waiting) = &mut self.waiting {
-                waiting.reason = SkipReason::NotWanted;
-            }
+            self.live.handle_unwanted();
         }
+    }
+
+    /// Carries out what came of an event that concerns the past.
+    fn go_on_with_history(&mut self, now: Instant, Step { outputs, goes_on }: Step) {
+        self.outputs.extend(outputs);
+        if goes_on {
+            self.pump(now);
+        }
+    }
+
+    /// The live frames, and what they are lent of the other parts.
+    fn lend(&mut self, now: Instant) -> (&mut Live, Lent<'_>) {
+        let present = Present { now, interval: self.rate.interval(now), profiles: &self.profiles };
+        let link = self.connections.active_mut();
+        let lent = Lent { present, link, adapter: &mut self.adapter, negotiation: &mut self.negotiation };
+        (&mut self.live, lent)
+    }
+
+    /// A frame was published.
+    fn take_published(&mut self, now: Instant, record: Record) {
+        let meta = &record.frame.meta;
+        if meta.id.epoch < self.live.epoch() {
+            // Published just before the epoch was raised: the edge would refuse it.
+            return;
+        }
+        self.status.handle_published(meta);
+        self.rate.note(now);
+        let (id, bytes, as_it_is) = (meta.id, record.frame.payload.len(), self.is_sent_as_it_is());
+        let reason = self.live.reason_to_wait(now, self.connections.active(), id);
+        if self.sharing.leaves_out(now, bytes, as_it_is) {
+            self.live.skip(id, reason);
+            return self.tell_claim(now);
+        }
+        self.live.handle_published(now, record, reason);
+        self.pump(now);
+    }
+
+    /// Asks for the profile that is wanted and not here, if that is due.
+    fn fetch_profile(&mut self, now: Instant) {
+        let lacking = self.connections.active().zip(self.joint()).and_then(|(link, joint)| {
+            Some((link.id, self.profiles.lacking(&joint, &link.demand.contracts)?))
+        });
+        self.outputs.extend(self.profiles.fetch(now, lacking));
     }
 
     /// Sends the waiting frame if the link is free for it, or has it made ready; or else sends one of the past.
     fn pump(&mut self, now: Instant) {
         self.fetch_profile(now);
-        self.pump_live(now);
-        self.pump_history(now);
-        self.tell_outlook(now);
+        let (live, lent) = self.lend(now);
+        let outputs = live.pump(lent);
+        self.outputs.extend(outputs);
+        self.outputs.extend(self.history.pump(now, live_traffic(&self.live, &self.connections)));
+        if let Some(link) = self.connections.active() {
+            self.outputs.extend(self.feasibility.tell_news(now, link, &self.negotiation, &self.adapter));
+        }
         self.tell_claim(now);
+    }
+
+    /// Tells the edge what the camera would have of the channel that it shares, if it does not know.
+    fn tell_claim(&mut self, now: Instant) {
+        let Some(link) = self.connections.active() else { return };
+        let rate = self.rate.frames_per_second(now);
+        let frames = Frames { link, rate, negotiation: &self.negotiation, adapter: &self.adapter };
+        self.outputs.extend(self.sharing.tell(now, frames));
+    }
+
+    /// The connection is another one: nothing is known of what the camera has there.
+    fn forget_share(&mut self) {
+        self.sharing.forget();
+        self.adapter.set_share(self.sharing.limits());
+    }
+
+    /// Whether frames are sent on a connection.
+    fn is_active(&self, link: LinkId) -> bool {
+        self.connections.active().is_some_and(|active| active.id == link)
+    }
+
+    /// Whether frames are wanted, and go as they are.
+    fn is_sent_as_it_is(&self) -> bool {
+        self.demand().is_some() && self.joint().is_none()
     }
 
     /// Cancels what is on its way when nothing has got through for too long.
     fn reset_stalled(&mut self, now: Instant) {
-        let Some(link) = self.active.and_then(|id| self.links.iter_mut().find(|link| link.id == id)) else {
-            return;
-        };
-        if link.stall_due().is_none_or(|due| now < due) {
-            return;
-        }
-        let id = link.id;
-        for frame in link.give_up_stalled(now) {
+        let Some((link, frames)) = self.connections.give_up_stalled(now) else { return };
+        for frame in frames {
             self.adapter.handle_reset(now, frame);
-            self.outputs.push_back(CameraOutput::Reset { link: id, frame });
-            self.skip(frame, SkipReason::Stalled);
+            self.outputs.push_back(CameraOutput::Reset { link, frame });
+            self.live.skip(frame, SkipReason::Stalled);
         }
     }
 
-    fn reason_to_wait(&self, now: Instant, frame: FrameId) -> SkipReason {
-        match self.active_link() {
-            None => SkipReason::LinkDown,
-            Some(link) if now.saturating_since(link.heard) > SILENCE_MAX => SkipReason::LinkDown,
-            Some(link) if link.demand.contracts.is_empty() => SkipReason::NotWanted,
-            Some(link) if link.is_out() => SkipReason::Stalled,
-            Some(_) if self.is_left_out(frame) => SkipReason::LeftOut,
-            Some(_) => SkipReason::LinkBusy,
-        }
-    }
-
-    fn skip(&mut self, frame: FrameId, reason: SkipReason) {
-        if frame.epoch == self.config.epoch {
-            self.ledger.add(frame.sequence, reason);
-            self.chain.lost(frame.sequence);
-            self.leave_none_out_after(frame);
-        }
-    }
-
+    /// Closes a connection.
     fn close(&mut self, now: Instant, link: LinkId) {
         self.outputs.push_back(CameraOutput::Close { link });
         self.forget(now, link);
     }
 
+    /// A connection is gone, and what was on its way there with it.
     fn forget(&mut self, now: Instant, link: LinkId) {
-        let Some(position) = self.links.iter().position(|known| known.id == link) else { return };
-        let gone = self.links.remove(position);
-        for frame in gone.in_flight() {
+        let Some(Removed { in_flight, was_active }) = self.connections.remove(link) else { return };
+        for frame in in_flight {
             self.adapter.handle_reset(now, frame);
-            self.skip(frame, SkipReason::LinkDown);
+            self.live.skip(frame, SkipReason::LinkDown);
         }
-        self.forget_history(link);
-        if self.active == Some(link) {
-            self.active = None;
+        self.outputs.extend(self.history.handle_closed(link));
+        if was_active {
             self.forget_share();
             self.outputs.push_back(CameraOutput::LinkChanged { up: false });
         }
     }
 
-    /// The sequence that the next published frame of this epoch will have.
-    fn next_sequence(&self) -> u64 {
-        match self.cursor.reader().newest() {
-            Some(record) if record.frame.meta.id.epoch == self.config.epoch => {
-                record.frame.meta.id.sequence.0 + 1
-            }
-            _ => 0,
+    /// The frame that is published next.
+    fn next_frame(&self) -> FrameId {
+        let newest = self.cursor.reader().newest().map(|record| record.frame.meta.id);
+        let newest = newest.filter(|newest| newest.epoch == self.live.epoch());
+        FrameId {
+            epoch: self.live.epoch(),
+            sequence: Sequence(newest.map_or(0, |newest| newest.sequence.0 + 1)),
         }
     }
+}
 
-    fn note_rate(&mut self, now: Instant) {
-        self.published_at.push_back(now);
-        if self.published_at.len() > 64 {
-            self.published_at.pop_front();
-        }
-    }
-
-    /// The usual time between frames.
-    fn interval(&mut self, now: Instant) -> Duration {
-        let rate = self.rate(now);
-        if rate > 0.0 { Duration::from_secs_f64(1.0 / rate) } else { INTERVAL_DEFAULT }
-    }
-
-    /// Frames per second over the last four seconds, or over the last 64 frames if they span less.
-    fn rate(&mut self, now: Instant) -> f64 {
-        while self.published_at.front().is_some_and(|at| now.saturating_since(*at) > Duration::from_secs(4)) {
-            self.published_at.pop_front();
-        }
-        match (self.published_at.front(), self.published_at.len()) {
-            (Some(first), frames @ 2..) => {
-                (frames - 1) as f64 / now.saturating_since(*first).as_secs_f64().max(1e-3)
-            }
-            _ => 0.0,
-        }
-    }
+/// What goes on beside frames of the past.
+fn live_traffic<'a>(live: &Live, connections: &'a Connections) -> LiveTraffic<'a> {
+    let (is_made, waits) = (live.making().is_some(), live.is_waiting());
+    LiveTraffic { connections, epoch: live.epoch(), is_made, waits }
 }
 
 #[cfg(all(test, not(loom)))]

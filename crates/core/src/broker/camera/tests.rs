@@ -1,25 +1,29 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 mod adapting;
 mod chains;
-mod coalition;
 mod edges;
-mod left_out;
-mod past;
+mod frame_skip;
+mod history;
+mod negotiation;
 mod settling;
-mod sharing;
+mod share;
 
 use proptest::prelude::*;
 
-use super::*;
-use crate::broker::{EPOCH_BASE, Intake, IntakeConfig, NUMBER_MAX, Published};
+use super::{CameraBroker, CameraConfig, CameraOutput, Transform, Transformed};
+use crate::broker::{
+    EPOCH_BASE, EPOCH_MAX, EPOCH_RAISE_MAX, EdgeIndex, Intake, IntakeConfig, LinkId, NUMBER_MAX, Published,
+    REFUSED_INTERVAL,
+};
 use crate::contract::{Contract, OnInfeasible};
 use crate::controller::named::PolicyName;
-use crate::frame::{Encoding, Rung, Sequence, SkipRange};
+use crate::frame::{Encoding, Epoch, FrameId, Rung, Sequence, SkipRange, SkipReason};
 use crate::log::{LogConfig, log};
 use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
-use crate::units::{ClockAnchor, Timestamp};
-use crate::wire::Report;
+use crate::units::{ClockAnchor, Instant, Timestamp};
+use crate::wire::{Demand, Message, RefuseCode, Report, Status, VERSION, Welcome};
 
 const MS: Duration = Duration::from_millis(1);
 

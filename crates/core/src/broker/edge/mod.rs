@@ -33,10 +33,9 @@ use self::history::Fetch;
 use self::history::Waiting;
 pub use self::history::{CAMERA_RETURN_MAX, HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
 use self::sessions::{Camera, HELLO_TIME_MAX, Link};
-pub use self::shares::ChannelShare;
-use self::shares::Shares;
+use self::shares::{Shares, Standing, Whole};
 pub use self::types::{
-    CameraCounters, CameraInfo, CaptureClock, EdgeConfig, EdgeOutput, Forgotten, FrameRefused, Peer,
+    CameraCounters, CameraInfo, CaptureClock, ChannelShare, EdgeConfig, EdgeOutput, Forgotten, FrameRefused, Peer,
     ReplyError, SubscriptionId, SubscriptionSpec,
 };
 use self::view::UPDATE_INTERVAL;
@@ -215,7 +214,11 @@ impl EdgeBroker {
             Message::HistoryEnd(end) => self.history_end(now, id, end),
             Message::Outlook(outlook) => self.note_outlook(now, id, outlook),
             Message::Settled(settled) => self.note_settled(now, id, &settled),
-            Message::Claim(claim) => self.note_claim(now, id, claim),
+            Message::Claim(claim) => {
+                if let Some(name) = self.present_camera(id) {
+                    self.shares.handle_claim(now, &name, claim);
+                }
+            }
             Message::ProfileRequest(request) => self.send_profile(id, request),
             _ => self.refuse(
                 id,
@@ -347,7 +350,7 @@ impl EdgeBroker {
         self.expire_history(now);
         self.put_waiting(now);
         self.update_contracts(now);
-        self.share_channels(now);
+        self.outputs.extend(self.shares.handle_timeout(now, |name| standing(self.cameras.get(name)?)));
         let mut ended = false;
         self.subscriptions.retain(|_, subscription| {
             if subscription.ends.is_none_or(|ends| now < ends) {
@@ -416,8 +419,23 @@ impl EdgeBroker {
             let is_wanted = !camera.demand.contracts.is_empty();
             let message = Message::Demand(camera.demand.clone());
             self.send(link, message);
-            self.note_wanted(name, link, is_wanted);
+            self.outputs.extend(self.shares.handle_demand(name, link, is_wanted));
         }
+    }
+
+    /// The name of the camera whose present connection this is.
+    fn present_camera(&self, link: LinkId) -> Option<CameraName> {
+        let name = &self.session(link)?.camera;
+        (self.cameras.get(name)?.link == Some(link)).then(|| name.clone())
+    }
+
+    /// A frame of a camera is whole, which measures the channel that it is on.
+    fn note_whole(&mut self, link: LinkId, whole: &Whole) {
+        let name = self.session(link).map(|session| session.camera.clone());
+        let Some(name) = name.filter(|name| self.shares.has(name)) else { return };
+        let clock = self.capture_clock(whole.last, &name);
+        let captured = clock.and_then(|clock| clock.captured_at(whole.frame, whole.captured));
+        self.shares.handle_whole(&name, captured.map(|(at, _)| at), whole);
     }
 
     fn send(&mut self, link: LinkId, message: Message) {
@@ -443,6 +461,12 @@ impl EdgeBroker {
             share: self.shares.share_of(name),
         }
     }
+}
+
+/// How a camera is, where it is connected.
+fn standing(camera: &Camera) -> Option<Standing> {
+    let priority = camera.demand.contracts.first().map_or(0, |first| first.priority);
+    Some(Standing { link: camera.link?, silent: camera.silent, priority })
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,4 +1,4 @@
-//! Cameras that share a declared channel: what the channel carries, and what each camera has of it.
+//! Decides what each camera has of a declared channel that it shares with others, by what the channel carries.
 //!
 //! Every whole frame of its cameras measures the channel. Ten times a second it is divided between those that somebody wants, by what they say that
 //! their rungs cost ([`Claim`]), and each is told ([`Share`]). A camera that is the only one, or whose channel nobody has measured yet, chooses by
@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{EdgeBroker, EdgeOutput};
+use super::types::{ChannelShare, EdgeOutput};
 use crate::broker::LinkId;
 use crate::controller::share::{
     CAP_INTERVAL, Channel, ChannelRate, Channels, Claim as ShareClaim, Grant, divide, turns,
@@ -23,15 +23,14 @@ const RATE_TOLERANCE: (f64, f64) = (0.95, 1.08);
 /// A camera whose last frame is older than this has no turn.
 const TURN_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// What a camera has of a declared channel, for people.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ChannelShare {
-    /// The channel's name.
-    pub channel: String,
-    /// What the channel carries, all cameras together, if that was measured.
-    pub carries: Option<BitsPerSecond>,
-    /// What the camera was last told that it has. `None`: nobody wants its frames.
-    pub share: Option<Share>,
+/// How a camera on a channel is.
+#[derive(Clone, Copy)]
+pub(super) struct Standing {
+    pub(super) link: LinkId,
+    /// It was not heard of lately.
+    pub(super) silent: bool,
+    /// The highest of the contracts that it is asked to keep.
+    pub(super) priority: i32,
 }
 
 /// A frame that is here.
@@ -81,7 +80,7 @@ impl Shares {
         Self { channels, known, members: BTreeMap::new(), due: None }
     }
 
-    /// When [`EdgeBroker::share_channels`] is due.
+    /// When [`Shares::handle_timeout`] is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -103,6 +102,7 @@ impl Shares {
         self.members.get(camera)?.shed.clone()
     }
 
+    /// What a camera has of its channel, for people; `None` if it is on none.
     pub(super) fn share_of(&self, camera: &CameraName) -> Option<ChannelShare> {
         let channel = self.channels.of(camera)?;
         Some(ChannelShare {
@@ -111,104 +111,98 @@ impl Shares {
             share: self.members.get(camera).and_then(|member| member.told),
         })
     }
-}
 
-impl Known {
-    /// The rate to divide by.
-    fn rate(&mut self) -> Option<ChannelRate> {
-        let known = self.channel.known()?;
-        let (least, most) = RATE_TOLERANCE;
-        let near = |by: &f64| (least * by..=most * by).contains(&known.bytes_per_ms);
-        let bytes_per_ms = self.divided_by.filter(near).unwrap_or(known.bytes_per_ms);
-        self.divided_by = Some(bytes_per_ms);
-        Some(ChannelRate { bytes_per_ms, ..known })
+    /// Whether a camera is connected and on a channel.
+    pub(super) fn has(&self, camera: &CameraName) -> bool {
+        self.members.contains_key(camera)
     }
-}
 
-impl EdgeBroker {
     /// What a camera is asked for has changed.
-    pub(super) fn note_wanted(&mut self, camera: &CameraName, link: LinkId, is_wanted: bool) {
-        let Some(member) = self.shares.members.get_mut(camera) else { return };
+    pub(super) fn handle_demand(
+        &mut self,
+        camera: &CameraName,
+        link: LinkId,
+        is_wanted: bool,
+    ) -> Option<EdgeOutput> {
+        let member = self.members.get_mut(camera)?;
         if !is_wanted {
             (member.claim, member.told, member.shed) = (None, None, None);
-        } else if member.told.is_none() {
-            // It learns that it is on a channel, and says what it would have of it.
-            self.tell_share(camera, link, Share::Free);
+            return None;
         }
+        // It learns that it is on a channel, and says what it would have of it.
+        member.told.is_none().then(|| member.tell(link, Share::Free))
     }
 
     /// A camera says what it would have of its channel.
-    pub(super) fn note_claim(&mut self, now: Instant, link: LinkId, claim: Claim) {
-        let Some(name) = self.session(link).map(|session| session.camera.clone()) else { return };
-        if self.cameras.get(&name).is_none_or(|camera| camera.link != Some(link)) {
-            return;
-        }
-        let Some(member) = self.shares.members.get_mut(&name) else { return };
+    pub(super) fn handle_claim(&mut self, now: Instant, camera: &CameraName, claim: Claim) {
+        let Some(member) = self.members.get_mut(camera) else { return };
         member.claim = Some(claim).filter(|claim| !claim.steps.is_empty());
-        self.shares.due = Some(self.shares.due.unwrap_or(now + CAP_INTERVAL));
+        self.due = Some(self.due.unwrap_or(now + CAP_INTERVAL));
     }
 
-    /// A frame of a camera is whole, which measures its channel.
-    pub(super) fn note_whole(&mut self, link: LinkId, whole: &Whole) {
-        let Whole { frame, captured, first, last, bytes } = *whole;
-        let Some(name) = self.session(link).map(|session| session.camera.clone()) else { return };
-        if !self.shares.members.contains_key(&name) {
-            return;
-        }
-        let clock = self.capture_clock(last, &name);
-        let captured = clock.and_then(|clock| clock.captured_at(frame, captured));
-        let Some(member) = self.shares.members.get_mut(&name) else { return };
-        member.captured = captured.map(|(at, _)| at);
-        self.shares.known[member.channel].channel.handle_frame(first, last, bytes);
+    /// A frame of a camera is whole, which measures its channel. It was captured at that instant of our clock, if that is known.
+    pub(super) fn handle_whole(&mut self, camera: &CameraName, captured: Option<Instant>, whole: &Whole) {
+        let Some(member) = self.members.get_mut(camera) else { return };
+        member.captured = captured;
+        self.known[member.channel].channel.handle_frame(whole.first, whole.last, whole.bytes);
     }
 
-    /// Divides the channels, if it is time for that.
-    pub(super) fn share_channels(&mut self, now: Instant) {
-        if self.shares.due.is_none_or(|due| now < due) {
-            return;
+    /// Divides the channels, if it is time for that. `standing` says how a camera is; `None`: not connected.
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        standing: impl Fn(&CameraName) -> Option<Standing>,
+    ) -> Vec<EdgeOutput> {
+        if self.due.is_none_or(|due| now < due) {
+            return Vec::new();
         }
-        for channel in 0..self.shares.known.len() {
-            self.divide(now, channel);
-        }
-        let claims = self.shares.members.values().any(|member| member.claim.is_some());
-        self.shares.due = claims.then_some(now + CAP_INTERVAL);
+        let channels = 0..self.known.len();
+        let outputs = channels.flat_map(|channel| self.divide(now, channel, &standing)).collect();
+        let claims = self.members.values().any(|member| member.claim.is_some());
+        self.due = claims.then_some(now + CAP_INTERVAL);
+        outputs
     }
 
-    fn divide(&mut self, now: Instant, channel: usize) {
-        let on_it = self.shares.members.iter().filter(|(_, member)| member.channel == channel);
+    fn divide(
+        &mut self,
+        now: Instant,
+        channel: usize,
+        standing: impl Fn(&CameraName) -> Option<Standing>,
+    ) -> Vec<EdgeOutput> {
+        let on_it = self.members.iter().filter(|(_, member)| member.channel == channel);
         let (mut claiming, mut others) = (Vec::new(), Vec::new());
-        for (name, member) in on_it {
-            let Some(camera) = self.cameras.get(name) else { continue };
-            let Some(link) = camera.link.filter(|_| member.told.is_some()) else { continue };
+        for (name, member) in on_it.filter(|(_, member)| member.told.is_some()) {
+            let Some(Standing { link, silent, priority }) = standing(name) else { continue };
             match &member.claim {
-                Some(claim) if !camera.silent => claiming.push((name.clone(), link, claim.clone())),
+                Some(claim) if !silent => claiming.push((name.clone(), link, claim.clone(), priority)),
                 _ => others.push((name.clone(), link)),
             }
         }
-        let rate = self.shares.known[channel].rate().filter(|_| claiming.len() > 1);
-        let Some(rate) = rate else {
-            others.extend(claiming.into_iter().map(|(name, link, _)| (name, link)));
-            return others.iter().for_each(|(name, link)| self.tell_free(name, *link));
-        };
-        others.iter().for_each(|(name, link)| self.tell_free(name, *link));
-        let priority = |name: &CameraName| {
-            let contracts = self.cameras.get(name).map(|camera| camera.demand.contracts.as_slice());
-            contracts.and_then(|contracts| contracts.first()).map_or(0, |first| first.priority)
-        };
+        let rate = self.known[channel].rate().filter(|_| claiming.len() > 1);
+        if rate.is_none() {
+            others.extend(claiming.drain(..).map(|(name, link, ..)| (name, link)));
+        }
+        let mut outputs: Vec<EdgeOutput> =
+            others.iter().flat_map(|(name, link)| self.tell_free(name, *link)).collect();
+        let Some(rate) = rate else { return outputs };
         let claims: Vec<ShareClaim<'_>> = claiming
             .iter()
-            .map(|(name, _, claim)| ShareClaim {
+            .map(|(_, _, claim, priority)| ShareClaim {
                 steps: &claim.steps,
                 floor: claim.floor,
                 interval: claim.interval,
                 latency_bound: claim.latency_bound,
-                priority: priority(name),
+                priority: *priority,
                 relative_rate: 1.0,
             })
             .collect();
-        let declared = &self.shares.channels.as_slice()[channel];
+        let declared = &self.channels.as_slice()[channel];
         let grants = divide(now, &rate, &claims, declared.goal());
-        let later = self.turns(now, &claiming, &grants);
+        // A claim and what is granted for it are at the same place from here on.
+        debug_assert_eq!(grants.len(), claims.len(), "a grant for each claim");
+        let intervals: Vec<(&CameraName, Duration)> =
+            claiming.iter().map(|(name, _, claim, _)| (name, claim.interval)).collect();
+        let later = self.turns(now, &intervals, &grants);
         let why: Vec<Option<String>> = (0..claims.len())
             .map(|place| {
                 let taken_by = |(other, grant): (&ShareClaim<'_>, &Grant)| {
@@ -219,33 +213,31 @@ impl EdgeBroker {
                 grants[place].rung.is_none().then(|| why_shed(declared.name(), carries, by_rank))
             })
             .collect();
-        for (((name, link, _), grant), (later, why)) in
+        for (((name, link, ..), grant), (later, why)) in
             claiming.iter().zip(&grants).zip(later.into_iter().zip(why))
         {
             let share = match grant.rung {
                 Some(_) => Share::cap(grant.cap.frame_bytes_max, later),
                 None => Share::SHED,
             };
-            self.tell_share(name, *link, share);
-            self.note_shed(now, name, why);
+            if let Some(member) = self.members.get_mut(name) {
+                outputs.push(member.tell(*link, share));
+                outputs.extend(member.note_shed(now, name, why));
+            }
         }
+        outputs
     }
 
-    /// How much later the frames of each camera should begin.
-    fn turns(
-        &self,
-        now: Instant,
-        claiming: &[(CameraName, LinkId, Claim)],
-        grants: &[Grant],
-    ) -> Vec<Duration> {
+    /// How much later the frames of each camera should begin, one after each interval.
+    fn turns(&self, now: Instant, claiming: &[(&CameraName, Duration)], grants: &[Grant]) -> Vec<Duration> {
         let begins = |name: &CameraName| {
-            let captured = self.shares.members.get(name)?.captured?;
+            let captured = self.members.get(name)?.captured?;
             (now.saturating_since(captured) <= TURN_AGE_MAX).then_some(captured)
         };
         let mut sending: Vec<(usize, Duration, Instant)> = Vec::new();
-        for (place, ((name, _, claim), grant)) in claiming.iter().zip(grants).enumerate() {
+        for (place, ((name, interval), grant)) in claiming.iter().zip(grants).enumerate() {
             if let Some(captured) = begins(name).filter(|_| grant.rung.is_some()) {
-                sending.push((place, claim.interval, captured));
+                sending.push((place, *interval, captured));
             }
         }
         let mut later = vec![Duration::ZERO; claiming.len()];
@@ -266,30 +258,37 @@ impl EdgeBroker {
     }
 
     /// Nothing is to be shared between a camera and others at present.
-    fn tell_free(&mut self, camera: &CameraName, link: LinkId) {
-        let told = self.shares.members.get(camera).and_then(|member| member.told);
-        if told != Some(Share::Free) {
-            self.tell_share(camera, link, Share::Free);
-        }
-        self.note_shed(Instant::ZERO, camera, None);
+    fn tell_free(&mut self, camera: &CameraName, link: LinkId) -> Vec<EdgeOutput> {
+        let Some(member) = self.members.get_mut(camera) else { return Vec::new() };
+        let news = (member.told != Some(Share::Free)).then(|| member.tell(link, Share::Free));
+        news.into_iter().chain(member.note_shed(Instant::ZERO, camera, None)).collect()
+    }
+}
+
+impl Member {
+    fn tell(&mut self, link: LinkId, share: Share) -> EdgeOutput {
+        self.told = Some(share);
+        EdgeOutput::Send { link, message: Message::Share(share) }
     }
 
-    fn tell_share(&mut self, camera: &CameraName, link: LinkId, share: Share) {
-        if let Some(member) = self.shares.members.get_mut(camera) {
-            member.told = Some(share);
-            self.send(link, Message::Share(share));
-        }
+    /// Takes note of whether there is room for the camera; if not, why.
+    fn note_shed(&mut self, now: Instant, camera: &CameraName, why: Option<String>) -> Option<EdgeOutput> {
+        let changed = self.shed.is_some() != why.is_some();
+        let since = self.shed.as_ref().map_or(now, |(since, _)| *since);
+        self.shed = why.map(|why| (since, why));
+        changed.then(|| EdgeOutput::ViewChanged { camera: camera.clone() })
     }
+}
 
-    /// Takes note of whether there is room for a camera; if not, why.
-    fn note_shed(&mut self, now: Instant, camera: &CameraName, why: Option<String>) {
-        let Some(member) = self.shares.members.get_mut(camera) else { return };
-        let changed = member.shed.is_some() != why.is_some();
-        let since = member.shed.as_ref().map_or(now, |(since, _)| *since);
-        member.shed = why.map(|why| (since, why));
-        if changed {
-            self.outputs.push_back(EdgeOutput::ViewChanged { camera: camera.clone() });
-        }
+impl Known {
+    /// The rate to divide by.
+    fn rate(&mut self) -> Option<ChannelRate> {
+        let known = self.channel.known()?;
+        let (least, most) = RATE_TOLERANCE;
+        let near = |by: &f64| (least * by..=most * by).contains(&known.bytes_per_ms);
+        let bytes_per_ms = self.divided_by.filter(near).unwrap_or(known.bytes_per_ms);
+        self.divided_by = Some(bytes_per_ms);
+        Some(ChannelRate { bytes_per_ms, ..known })
     }
 }
 

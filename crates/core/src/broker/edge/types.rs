@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX, ChannelShare};
+use super::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
 use crate::broker::{CAPTURED_MAX, LinkId, NUMBER_MAX};
 use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
 use crate::contract::Contract;
@@ -13,8 +13,8 @@ use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
 use crate::subscription::Span;
 use crate::trace::{FrameTrace, Trace};
-use crate::units::{ClockAnchor, Instant, Timestamp};
-use crate::wire::{DiskStatus, Message, Outlook, REPLY_BYTES_MAX, Status};
+use crate::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
+use crate::wire::{DiskStatus, Message, Outlook, REPLY_BYTES_MAX, Share, Status};
 
 /// How an edge broker is set up.
 #[derive(Clone, Debug)]
@@ -314,6 +314,17 @@ pub struct CameraInfo {
     pub subscriptions: usize,
     /// What it has of a declared channel, if it is on one.
     pub share: Option<ChannelShare>,
+}
+
+/// What a camera has of a declared channel, for people.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChannelShare {
+    /// The channel's name.
+    pub channel: String,
+    /// What the channel carries, all cameras together, if that was measured.
+    pub carries: Option<BitsPerSecond>,
+    /// What the camera was last told that it has. `None`: nobody wants its frames.
+    pub share: Option<Share>,
 }
 
 /// Maps a camera's capture times to the edge's clock.

@@ -111,14 +111,14 @@ fn what_is_expected_of_a_frame_is_set_right_where_it_stands_alone_after_all() {
     let (zero, ..) = through(&mut rig, first);
     sent_and_complete(&mut rig, zero);
     rig.now += 100 * MS;
-    rig.publish_image(500, (64, 48));
-    let (_, mut making) = rig.broker.making.take().expect("it is made");
+    let frame = rig.publish_image(500, (64, 48));
+    let (_, mut making) = rig.broker.live.take_made(frame).expect("it is made");
     let (going_on, alone) = making.usual_bytes;
     assert_eq!(making.expected_bytes, going_on as u32);
     let rung = Rung::new("h264/q32").unwrap();
-    rig.broker.adapter.forms.made(rig.now, &mut making, (&rung, &next(0, 1)), 100);
+    rig.broker.adapter.handle_made(rig.now, &mut making, (&rung, &next(0, 1)), 100);
     assert_eq!(making.expected_bytes, going_on as u32);
-    rig.broker.adapter.forms.made(rig.now, &mut making, (&rung, &first(1)), 1_000);
+    rig.broker.adapter.handle_made(rig.now, &mut making, (&rung, &first(1)), 1_000);
     assert!(alone > 2.0 * going_on, "{alone}, {going_on}");
     let within_budget = making.bytes_max.map_or(alone, |most| alone.min(f64::from(most)));
     assert_eq!(making.expected_bytes, within_budget as u32);

@@ -1,9 +1,8 @@
-//! When to dial, and which edge.
+//! Decides when the camera dials, and which edge.
 
 use std::time::Duration;
 
-use super::super::EdgeIndex;
-use crate::broker::{DIAL_TIME_MAX, REDIAL_INTERVAL};
+use crate::broker::{DIAL_TIME_MAX, EdgeIndex, REDIAL_INTERVAL};
 use crate::units::Instant;
 
 /// The most connections to one edge that are being made at once: enough to begin one at every interval until the first is
@@ -15,17 +14,19 @@ const DIALS_MAX: u32 = (DIAL_TIME_MAX.as_millis() / REDIAL_INTERVAL.as_millis())
 /// path, after which the same edge is there again with all that it holds.
 const DIALS_ALONE: u32 = 3;
 
-/// How long the camera stays with an edge before one that stands before it in the order is tried: doubles each time that a
+/// How long the camera stays with an edge before one that stands before it in the order is tried. Doubles each time that a
 /// return did not last for [`RETURN_LASTS`], up to [`RETURN_INTERVAL_MAX`].
 const RETURN_INTERVAL: Duration = Duration::from_secs(10);
+/// The longest that the camera stays with an edge before a better one is tried.
 const RETURN_INTERVAL_MAX: Duration = Duration::from_secs(320);
+/// A return to a better edge has lasted after this long.
 const RETURN_LASTS: Duration = Duration::from_secs(60);
 
 /// Decides when the next connection is tried, and to which of the edges: at once, and then at regular intervals until one
 /// works. While none does, the edge that was in use last is dialled each time, and after [`DIALS_ALONE`] times
 /// another beside it, in turn. From an edge that is not the first of the order the camera tries to return.
 #[derive(Debug)]
-pub(super) struct Dialler {
+pub(crate) struct Dialler {
     edges: Vec<Edge>,
     due: Instant,
     /// The edge that was in use last; at first, the first of the order.
@@ -52,7 +53,7 @@ struct Edge {
 }
 
 impl Dialler {
-    pub(super) fn new(edges: usize, now: Instant) -> Self {
+    pub(crate) fn new(edges: usize, now: Instant) -> Self {
         Self {
             edges: vec![Edge { dialling: 0, hold: now }; edges.max(1)],
             due: now,
@@ -68,7 +69,7 @@ impl Dialler {
 
     /// The edge to dial now, while none is in use; to be asked again until there is none. The next ones are due an interval
     /// later.
-    pub(super) fn next(&mut self, now: Instant) -> Option<EdgeIndex> {
+    pub(crate) fn next(&mut self, now: Instant) -> Option<EdgeIndex> {
         if now >= self.due() {
             self.due = now + REDIAL_INTERVAL;
             self.queue = self.round(now);
@@ -95,7 +96,7 @@ impl Dialler {
     }
 
     /// A better edge than the one in use, if it is time to try it.
-    pub(super) fn better(&mut self, now: Instant) -> Option<EdgeIndex> {
+    pub(crate) fn better(&mut self, now: Instant) -> Option<EdgeIndex> {
         self.return_due().filter(|due| *due <= now)?;
         self.return_due = now + self.return_interval;
         let edge =
@@ -105,31 +106,31 @@ impl Dialler {
     }
 
     /// When [`Dialler::next`] is to be asked, while no edge is in use.
-    pub(super) fn due(&self) -> Instant {
+    pub(crate) fn due(&self) -> Instant {
         let free = self.edges.iter().map(|edge| edge.hold).min();
         free.map_or(self.due, |free| self.due.max(free))
     }
 
     /// When [`Dialler::better`] is to be asked, while an edge is in use.
-    pub(super) fn return_due(&self) -> Option<Instant> {
+    pub(crate) fn return_due(&self) -> Option<Instant> {
         (self.home > 0).then_some(self.return_due)
     }
 
     /// A connection was made. Returns its number, from 1.
-    pub(super) fn dialled(&mut self, edge: EdgeIndex) -> u64 {
+    pub(crate) fn dialled(&mut self, edge: EdgeIndex) -> u64 {
         self.failed(edge);
         self.attempts += 1;
         self.attempts
     }
 
     /// A connection could not be made.
-    pub(super) fn failed(&mut self, edge: EdgeIndex) {
+    pub(crate) fn failed(&mut self, edge: EdgeIndex) {
         let dialling = &mut self.edges[edge.0].dialling;
         *dialling = dialling.saturating_sub(1);
     }
 
     /// An edge has taken the camera in.
-    pub(super) fn welcomed(&mut self, now: Instant, edge: EdgeIndex) {
+    pub(crate) fn welcomed(&mut self, now: Instant, edge: EdgeIndex) {
         (self.due, self.rounds) = (now, 0);
         self.queue.clear();
         if edge.0 < self.home {
@@ -147,7 +148,7 @@ impl Dialler {
     }
 
     /// Dial no edge earlier and, if that time has come, none later than `until`.
-    pub(super) fn hold_until(&mut self, until: Instant) {
+    pub(crate) fn hold_until(&mut self, until: Instant) {
         self.due = until;
         for edge in &mut self.edges {
             edge.hold = until;
@@ -155,7 +156,7 @@ impl Dialler {
     }
 
     /// Dial this edge no earlier than `until`; others as they are due.
-    pub(super) fn hold_edge_until(&mut self, edge: EdgeIndex, until: Instant) {
+    pub(crate) fn hold_edge_until(&mut self, edge: EdgeIndex, until: Instant) {
         self.edges[edge.0].hold = until;
     }
 }

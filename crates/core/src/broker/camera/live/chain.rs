@@ -1,4 +1,4 @@
-//! What is known of the frames that others refer to: which of them arrived, which were lost, and when one has to stand alone.
+//! Decides which frames the next one may refer to: which of them arrived, which were lost, and when one has to stand alone.
 //!
 //! A frame that has arrived is of use only if what it refers to has arrived as well: the edge keeps it until then (`edge/frames.rs`). So
 //! frames count as arrived in the order of their references. What refers to a frame that was lost is lost with it, also if it arrives;
@@ -7,8 +7,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::types::News;
 use crate::broker::LinkId;
+use crate::broker::camera::adapt::Before;
+use crate::broker::camera::types::News;
 use crate::frame::{ChainLink, Reference, Sequence};
 use crate::setting::Setting;
 use crate::units::{Instant, Timestamp};
@@ -44,18 +45,9 @@ struct Open {
     arrived: bool,
 }
 
-/// What the next frame may go on after.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Before<'a> {
-    /// What was asked for the last frame.
-    pub(super) setting: &'a Setting,
-    /// Frames that were lost since the one that it would refer to.
-    pub(super) lost: u32,
-}
-
 /// The account of the chain that is being sent.
 #[derive(Debug, Default)]
-pub(super) struct Chain {
+pub(crate) struct Chain {
     /// The connection that it goes over: behind another one there may be another decoder.
     link: Option<LinkId>,
     begun: Option<Begun>,
@@ -70,7 +62,7 @@ pub(super) struct Chain {
 
 impl Chain {
     /// What the next frame, captured at `captured`, may refer to on this connection.
-    pub(super) fn reference(&self, link: LinkId, captured: Timestamp) -> Reference {
+    pub(crate) fn reference(&self, link: LinkId, captured: Timestamp) -> Reference {
         match self.goes_on(link, captured) {
             Some(_) => Reference::Previous,
             None => Reference::Independent,
@@ -78,12 +70,12 @@ impl Chain {
     }
 
     /// What the next frame may go on after, if it need not stand alone.
-    pub(super) fn goes_on(&self, link: LinkId, captured: Timestamp) -> Option<Before<'_>> {
+    pub(crate) fn goes_on(&self, link: LinkId, captured: Timestamp) -> Option<Before<'_>> {
         self.goes_on_after(link, captured, 0)
     }
 
     /// The same once `frame` is lost.
-    pub(super) fn goes_on_without(
+    pub(crate) fn goes_on_without(
         &self,
         link: LinkId,
         captured: Timestamp,
@@ -104,13 +96,13 @@ impl Chain {
     }
 
     /// What happened to frames since this was last asked.
-    pub(super) fn take_news(&mut self) -> News {
+    pub(crate) fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
     }
 
     /// Whether a frame that was just made can be decoded by whoever got all that was not lost: nothing that it refers to was lost while
     /// it was made, nor was it sent over another connection.
-    pub(super) fn holds(&self, link: LinkId, made: &ChainLink) -> bool {
+    pub(crate) fn holds(&self, link: LinkId, made: &ChainLink) -> bool {
         let refers = match made.reference {
             Reference::Independent => return true,
             Reference::Previous => self.begun.as_ref().map(|begun| begun.last),
@@ -122,7 +114,7 @@ impl Chain {
     }
 
     /// A frame of a chain is given to a connection.
-    pub(super) fn sent(
+    pub(crate) fn sent(
         &mut self,
         link: LinkId,
         (sequence, captured): (Sequence, Timestamp),
@@ -136,9 +128,13 @@ impl Chain {
             self.begun =
                 Some(Begun { first: sequence, last: sequence, captured, setting, arrived: None, lost: 0 });
         } else if let Some(begun) = &mut self.begun {
+            // Frames are made one at a time, in the log's order.
+            debug_assert!(begun.last < sequence, "{sequence:?} goes on after {:?}", begun.last);
             (begun.last, begun.setting, begun.lost) = (sequence, setting, 0);
         }
         let follows = made.reference == Reference::Previous;
+        // Frames are sent in the log's order, and `open` is emptied where a chain begins or an epoch ends.
+        debug_assert!(self.open.back().is_none_or(|last| last.sequence < sequence), "open out of order");
         self.open.push_back(Open { sequence, follows, arrived: false });
         if self.open.len() > OPEN_MAX {
             self.end();
@@ -146,7 +142,7 @@ impl Chain {
     }
 
     /// A frame was made and is not sent.
-    pub(super) fn not_sent(&mut self, sequence: Sequence) {
+    pub(crate) fn not_sent(&mut self, sequence: Sequence) {
         self.note(|news| news.lost.push(sequence));
         if self.begun.as_ref().is_some_and(|begun| begun.first == sequence) {
             self.begun = None;
@@ -157,7 +153,7 @@ impl Chain {
     }
 
     /// The edge has all of a frame.
-    pub(super) fn arrived(&mut self, sequence: Sequence) {
+    pub(crate) fn arrived(&mut self, sequence: Sequence) {
         let Some(open) = self.open.iter_mut().find(|open| open.sequence == sequence) else { return };
         open.arrived = true;
         // The newest frame that the edge can decode. What the oldest refers to has arrived.
@@ -179,7 +175,7 @@ impl Chain {
     }
 
     /// A frame was given up, or refused, or its connection is gone.
-    pub(super) fn lost(&mut self, sequence: Sequence) {
+    pub(crate) fn lost(&mut self, sequence: Sequence) {
         let Some(place) = self.open.iter().position(|open| open.sequence == sequence) else { return };
         let after = self.open.iter().skip(place + 1).take_while(|open| open.follows).count();
         for open in self.open.drain(place..=place + after).collect::<Vec<_>>() {
@@ -188,7 +184,7 @@ impl Chain {
     }
 
     /// The edge could not decode a frame.
-    pub(super) fn refresh(&mut self, now: Instant, link: LinkId, frame: Sequence) {
+    pub(crate) fn refresh(&mut self, now: Instant, link: LinkId, frame: Sequence) {
         // The chain may have begun anew since.
         let concerns = self.link == Some(link)
             && self.begun.as_ref().is_some_and(|begun| (begun.first..=begun.last).contains(&frame));
@@ -201,7 +197,7 @@ impl Chain {
     }
 
     /// Does what the edge has asked for, once it may be done.
-    pub(super) fn refresh_late(&mut self, now: Instant) {
+    pub(crate) fn refresh_late(&mut self, now: Instant) {
         let due = self.refreshed.is_none_or(|last| now.saturating_since(last) >= REFRESH_INTERVAL);
         if self.refresh_owed && due {
             self.refreshed = Some(now);
@@ -210,7 +206,7 @@ impl Chain {
     }
 
     /// The next frame stands alone.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.begun = None;
         self.refresh_owed = false;
         self.open.clear();

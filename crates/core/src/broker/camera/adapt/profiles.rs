@@ -1,4 +1,4 @@
-//! Profiles at a camera: which is wanted, how it is fetched from the edge, and what has become of it.
+//! Decides which profile is fetched from the edge, and keeps those that came.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::rungs::Rungs;
-use super::{CameraBroker, CameraOutput};
 use crate::broker::LinkId;
-use crate::contract::Contract;
+use crate::broker::camera::types::CameraOutput;
+use crate::contract::{Contract, Joint};
 use crate::profile::{Profile, ProfileHash, SizedProfile};
 use crate::units::Instant;
 use crate::wire::{Message, PROFILE_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse};
@@ -20,7 +20,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The profiles of one camera.
 #[derive(Default)]
-pub(super) struct Profiles {
+pub(crate) struct Profiles {
     /// In the order in which they came; `None`: it could not be read.
     known: VecDeque<(ProfileHash, Option<SizedProfile>)>,
     fetching: Option<Fetching>,
@@ -37,12 +37,12 @@ struct Fetching {
 }
 
 impl Profiles {
-    pub(super) fn get(&self, hash: ProfileHash) -> Option<&SizedProfile> {
+    pub(crate) fn get(&self, hash: ProfileHash) -> Option<&SizedProfile> {
         self.known.iter().find(|(known, _)| *known == hash)?.1.as_ref()
     }
 
     /// The profile by which a contract counts its floor, where those rungs have the accuracies of another one.
-    pub(super) fn own(&self, contract: &Contract, rungs: &Rungs) -> Option<&Profile> {
+    pub(crate) fn own(&self, contract: &Contract, rungs: &Rungs) -> Option<&Profile> {
         let hash = contract.profile.filter(|hash| rungs.basis.profile.is_some_and(|of| of != *hash))?;
         self.get(hash).filter(|known| known.size == rungs.basis.pixels).map(|known| &known.profile)
     }
@@ -52,7 +52,7 @@ impl Profiles {
     }
 
     /// What has become of a profile before it was fit for use.
-    pub(super) fn absent(&self, hash: ProfileHash) -> ProfileUse {
+    pub(crate) fn absent(&self, hash: ProfileHash) -> ProfileUse {
         if self.is_known(hash) { ProfileUse::Unreadable } else { ProfileUse::Fetching }
     }
 
@@ -64,25 +64,13 @@ impl Profiles {
         self.known.push_back((hash, profile));
     }
 
-    pub(super) fn due(&self) -> Option<Instant> {
+    /// When the profile that is wanted has to be asked for.
+    pub(crate) fn due(&self) -> Option<Instant> {
         self.fetching.as_ref()?.due
-    }
-}
-
-impl CameraBroker {
-    /// A profile has been read, as [`CameraOutput::ReadProfile`] asked; `None` if it is none, or not what its name says.
-    pub fn handle_profile(&mut self, now: Instant, hash: ProfileHash, profile: Option<SizedProfile>) {
-        self.profiles.fetching.take_if(|fetching| fetching.hash == hash);
-        self.profiles.add(hash, profile);
-        // It may take the place of the default ladder.
-        self.adapter.forms.forget_rungs();
-        self.pump(now);
     }
 
     /// The first profile that is wanted and not here: that of those whose contracts are kept, then those that the floors of the others count by.
-    fn lacking_profile(&self) -> Option<ProfileHash> {
-        let joint = self.joint()?;
-        let contracts = self.active_link().map(|link| link.demand.contracts.as_slice()).unwrap_or_default();
+    pub(crate) fn lacking(&self, joint: &Joint, contracts: &[Contract]) -> Option<ProfileHash> {
         let others = contracts.iter().filter(|contract| contract.accuracy_floor.is_some());
         let mut wanted: Vec<ProfileHash> = Vec::new();
         for hash in joint.profile.into_iter().chain(others.filter_map(|contract| contract.profile)) {
@@ -91,47 +79,57 @@ impl CameraBroker {
                 wanted.push(hash);
             }
         }
-        wanted.into_iter().find(|hash| !self.profiles.is_known(*hash))
+        wanted.into_iter().find(|hash| !self.is_known(*hash))
     }
 
-    /// Asks for the profile that is wanted and not here, if that is due.
-    pub(super) fn fetch_profile(&mut self, now: Instant) {
-        let (Some(link), Some(hash)) = (self.active, self.lacking_profile()) else {
+    /// Asks on a connection for a profile that is wanted and not here, if that is due; `None`: there is none such, or no connection.
+    pub(crate) fn fetch(
+        &mut self,
+        now: Instant,
+        wanted: Option<(LinkId, ProfileHash)>,
+    ) -> Option<CameraOutput> {
+        let Some((link, hash)) = wanted else {
             // What is being read will be of use another time.
-            self.profiles.fetching.take_if(|fetching| fetching.due.is_some());
-            return;
+            self.fetching.take_if(|fetching| fetching.due.is_some());
+            return None;
         };
-        let again = self.profiles.fetching.take_if(|fetching| fetching.hash == hash);
-        let mut fetching = again.unwrap_or(Fetching { hash, bytes: Vec::new(), link, due: Some(now) });
-        if fetching.due.is_some_and(|due| fetching.link != link || now >= due) {
-            fetching.link = link;
-            fetching.due = Some(now + ASK_AGAIN);
-            let request = ProfileRequest { hash, offset: fetching.bytes.len() as u32 };
-            self.outputs.push_back(CameraOutput::Send { link, message: Message::ProfileRequest(request) });
+        let again = self.fetching.take_if(|fetching| fetching.hash == hash);
+        let fetching = again.unwrap_or(Fetching { hash, bytes: Vec::new(), link, due: Some(now) });
+        let fetching = self.fetching.insert(fetching);
+        if fetching.due.is_none_or(|due| fetching.link == link && now < due) {
+            return None;
         }
-        self.profiles.fetching = Some(fetching);
+        (fetching.link, fetching.due) = (link, Some(now + ASK_AGAIN));
+        let request = ProfileRequest { hash, offset: fetching.bytes.len() as u32 };
+        Some(CameraOutput::Send { link, message: Message::ProfileRequest(request) })
     }
 
-    /// A part of a profile has come. What was not asked for is passed over.
-    pub(super) fn profile_part(&mut self, now: Instant, part: &ProfilePart) {
+    /// A part of a profile has come: the next one is due, or all of it is to be read. What was not asked for is passed over.
+    pub(crate) fn handle_part(&mut self, now: Instant, part: &ProfilePart) -> Option<CameraOutput> {
         let ProfilePart { hash, total, offset, bytes } = part;
-        let Some(fetching) = &mut self.profiles.fetching else { return };
+        let fetching = self.fetching.as_mut()?;
         if fetching.hash != *hash || fetching.due.is_none() || *offset as usize != fetching.bytes.len() {
-            return;
+            return None;
         }
         let whole = fetching.bytes.len() + bytes.len();
         if bytes.is_empty() || *total > PROFILE_BYTES_MAX || whole > *total as usize {
             // The edge does not have it, or not yet: it is asked again in a while.
             fetching.bytes.clear();
-            return;
+            return None;
         }
         fetching.bytes.extend_from_slice(bytes);
         if whole < *total as usize {
             fetching.due = Some(now);
-            return self.fetch_profile(now);
+            return None;
         }
         fetching.due = None;
         let bytes = Bytes::from(std::mem::take(&mut fetching.bytes));
-        self.outputs.push_back(CameraOutput::ReadProfile { hash: *hash, bytes });
+        Some(CameraOutput::ReadProfile { hash: *hash, bytes })
+    }
+
+    /// A profile has been read; `None` if it is none, or not what its name says.
+    pub(crate) fn handle_profile(&mut self, hash: ProfileHash, profile: Option<SizedProfile>) {
+        self.fetching.take_if(|fetching| fetching.hash == hash);
+        self.add(hash, profile);
     }
 }

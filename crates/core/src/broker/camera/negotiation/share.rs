@@ -1,15 +1,17 @@
-//! The camera's share of a channel that it has with others: what the edge says that it may send, and what it tells the edge of its frames.
+//! Decides what the camera takes of a channel that it shares with others, by what the edge says; and what the edge is told of its frames.
 //!
 //! Only the camera knows what its rungs cost: how large its frames are now, which codecs work, which profile fits. So it tells the edge
-//! ([`Claim`]), which divides the channel, and says in bytes of a frame what the camera has of it ([`Share`]). A cap only ever lowers what the
-//! camera chooses by itself. It expires soon, by the camera's own clock; what was told on one connection counts for no other.
+//! ([`Claim`]). The edge divides the channel and says how many bytes a frame may have ([`Share`]). Such a cap only lowers what the camera
+//! chooses by itself. It expires soon, by the camera's own clock, and counts for no other connection.
 //!
 //! Frames that go as they are cannot be made smaller. Under a cap some of them are left out instead.
 
 use std::time::Duration;
 
-use super::{BOUND_DEFAULT, CameraBroker, CameraOutput};
-use crate::broker::LinkId;
+use super::contracts::Negotiation;
+use crate::broker::camera::adapt::{Adapter, BOUND_DEFAULT};
+use crate::broker::camera::connection::Link;
+use crate::broker::camera::types::CameraOutput;
 use crate::controller::share::Step;
 use crate::controller::{Cap, EXPIRED_CAP_SHARE};
 use crate::units::Instant;
@@ -32,7 +34,7 @@ const WHOLE_SHARE: f64 = 0.8;
 
 /// What the edge said, and was told.
 #[derive(Debug, Default)]
-pub(super) struct Sharing {
+pub(crate) struct Sharing {
     /// The edge shares a channel between this camera and others.
     is_member: bool,
     cap: Option<Cap>,
@@ -40,6 +42,8 @@ pub(super) struct Sharing {
     shed_until: Option<Instant>,
     /// How much later than they do frames should begin.
     later: Duration,
+    /// Bytes of the newest frame as it was published.
+    frame_bytes: usize,
     told: Option<(Instant, Claim)>,
     /// Frames, or parts of one, that may go as they are.
     credit: f64,
@@ -47,10 +51,109 @@ pub(super) struct Sharing {
     passed: Option<Instant>,
 }
 
+/// How frames are at present, for what the edge is told of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Frames<'a> {
+    pub(crate) link: &'a Link,
+    /// Frames that are published in a second.
+    pub(crate) rate: f64,
+    pub(crate) negotiation: &'a Negotiation,
+    pub(crate) adapter: &'a Adapter,
+}
+
 impl Sharing {
     /// When there may be room again, if there is none.
-    pub(super) fn shed_until(&self, now: Instant) -> Option<Instant> {
+    fn shed_until(&self, now: Instant) -> Option<Instant> {
         self.shed_until.filter(|until| now < *until)
+    }
+
+    /// What frames may have, and until when there is no room for any that keeps the floor.
+    pub(crate) fn limits(&self) -> (Option<Cap>, Option<Instant>) {
+        (self.cap, self.shed_until)
+    }
+
+    /// How much later than they do the camera's frames should begin.
+    pub(crate) fn later(&self) -> Duration {
+        self.later
+    }
+
+    /// Whether the camera leaves frames out, or sends them seldom, because of what it has of the channel.
+    pub(crate) fn holds_back(&self, now: Instant, as_it_is: bool) -> bool {
+        self.shed_until(now).is_some() || as_it_is && self.part(now, self.frame_bytes) < 1.0
+    }
+
+    /// The edge says what the camera has of a channel.
+    pub(crate) fn handle_share(&mut self, now: Instant, interval: Duration, share: Share) {
+        self.is_member = true;
+        (self.cap, self.shed_until, self.later) = match share {
+            Share::Free => (None, None, Duration::ZERO),
+            Share::Cap { frame_bytes_max, lifetime, later } => {
+                let cap = Cap { frame_bytes_max: f64::from(frame_bytes_max), until: now + lifetime };
+                // More than an interval makes no sense: nothing is to stand still for it.
+                (Some(cap), None, if later < interval { later } else { Duration::ZERO })
+            }
+            // What is left when that has expired is what is left of a cap.
+            Share::Shed { lifetime } => {
+                let until = now + lifetime;
+                (Some(Cap { frame_bytes_max: 0.0, until }), Some(until), Duration::ZERO)
+            }
+        };
+    }
+
+    /// The connection is another one: nothing is known of what the camera has there.
+    pub(crate) fn forget(&mut self) {
+        *self = Self { frame_bytes: self.frame_bytes, ..Self::default() };
+    }
+
+    /// Whether a frame that was just published is left out, because frames go as they are and there is no room for all of them.
+    pub(crate) fn leaves_out(&mut self, now: Instant, bytes: usize, as_it_is: bool) -> bool {
+        self.frame_bytes = bytes;
+        self.cap.is_some() && as_it_is && !self.lets_pass(now, bytes)
+    }
+
+    /// What the edge was told last.
+    #[cfg(test)]
+    pub(crate) fn told(&self) -> Option<Claim> {
+        self.told.as_ref().map(|(_, claim)| claim.clone())
+    }
+
+    /// Tells the edge what the camera would have of the channel, if it does not know.
+    pub(crate) fn tell(&mut self, now: Instant, frames: Frames<'_>) -> Option<CameraOutput> {
+        let told = self.told.as_ref().map(|(at, _)| now.saturating_since(*at));
+        if !self.is_member || told.is_some_and(|since| since < CLAIM_INTERVAL_MIN) {
+            return None;
+        }
+        let claim = self.claim(frames)?;
+        let is_news = self.told.as_ref().is_none_or(|(_, before)| !is_like(before, &claim));
+        if !is_news && told.is_none_or(|since| since < CLAIM_INTERVAL_MAX) {
+            return None;
+        }
+        let message = Message::Claim(claim.clone());
+        self.told = Some((now, claim));
+        Some(CameraOutput::Send { link: frames.link.id, message })
+    }
+
+    /// What the camera would have; `None` before a frame was looked at.
+    fn claim(&self, frames: Frames<'_>) -> Option<Claim> {
+        let Frames { link, rate, negotiation, adapter } = frames;
+        if rate <= 0.0 || link.demand.contracts.is_empty() {
+            return Some(Claim::default());
+        }
+        let interval = Duration::from_secs_f64(1.0 / rate);
+        if let Some(joint) = negotiation.joint(link) {
+            let (floor, steps) = adapter.steps()?;
+            let latency_bound = joint.latency_bound.unwrap_or(BOUND_DEFAULT);
+            return Some(Claim::new(interval, latency_bound, floor, steps));
+        }
+        let bounds = link.demand.contracts.iter().filter_map(|contract| contract.latency_bound);
+        let latency_bound = bounds.min().unwrap_or(BOUND_DEFAULT);
+        let often = |one_in: &&u32| **one_in == 1 || interval * **one_in <= AS_IT_IS_INTERVAL_MAX;
+        let bytes = self.frame_bytes.max(1) as f64;
+        let steps = ONE_IN.iter().filter(often).map(|one_in| {
+            let one_in = f64::from(*one_in);
+            Step { bytes: bytes / one_in, accuracy: one_in.powf(ONE_IN_EXPONENT) }
+        });
+        Some(Claim::new(interval, latency_bound, 0, steps.collect()))
     }
 
     /// The part of frames of so many bytes that may go as they are.
@@ -75,107 +178,9 @@ impl Sharing {
             self.credit = (self.credit - 1.0).max(0.0);
             self.passed = Some(now);
         }
+        // At most two are saved up, and none is spent that is not there.
+        debug_assert!((0.0..=2.0).contains(&self.credit), "a credit of {}", self.credit);
         passes
-    }
-}
-
-impl CameraBroker {
-    /// How much later than they do the camera's frames should begin, less than an interval, so that those of all cameras of a channel take
-    /// turns. Zero: as they do. For whoever decides when frames are captured; the broker itself holds none back.
-    pub fn later(&self) -> Duration {
-        self.sharing.later
-    }
-
-    /// Whether the camera leaves frames out, or sends them seldom, because of what it has of a channel.
-    pub fn holds_back(&self, now: Instant) -> bool {
-        let as_it_is = self.demand().is_some() && self.joint().is_none();
-        self.sharing.shed_until(now).is_some() || as_it_is && self.sharing.part(now, self.frame_bytes) < 1.0
-    }
-
-    /// The edge says what the camera has of a channel.
-    pub(super) fn take_share(&mut self, now: Instant, link: LinkId, share: Share) {
-        if self.active != Some(link) {
-            return;
-        }
-        let interval = self.interval(now);
-        let sharing = &mut self.sharing;
-        sharing.is_member = true;
-        (sharing.cap, sharing.shed_until, sharing.later) = match share {
-            Share::Free => (None, None, Duration::ZERO),
-            Share::Cap { frame_bytes_max, lifetime, later } => {
-                let cap = Cap { frame_bytes_max: f64::from(frame_bytes_max), until: now + lifetime };
-                // More than an interval makes no sense: nothing is to stand still for it.
-                (Some(cap), None, if later < interval { later } else { Duration::ZERO })
-            }
-            // What is left when that has expired is what is left of a cap.
-            Share::Shed { lifetime } => {
-                let until = now + lifetime;
-                (Some(Cap { frame_bytes_max: 0.0, until }), Some(until), Duration::ZERO)
-            }
-        };
-        self.adapter.set_share(self.sharing.cap, self.sharing.shed_until);
-    }
-
-    /// The connection is another one: nothing is known of what the camera has there.
-    pub(super) fn forget_share(&mut self) {
-        self.sharing = Sharing::default();
-        self.adapter.set_share(None, None);
-    }
-
-    /// Whether a frame that was just published is left out, because frames go as they are and there is no room for all of them.
-    pub(super) fn leaves_out(&mut self, now: Instant, bytes: usize) -> bool {
-        self.frame_bytes = bytes;
-        let is_wanted = self.active_link().is_some_and(|link| !link.demand.contracts.is_empty());
-        self.sharing.cap.is_some()
-            && is_wanted
-            && self.joint().is_none()
-            && !self.sharing.lets_pass(now, bytes)
-    }
-
-    /// What the edge was told last.
-    #[cfg(test)]
-    pub(super) fn sharing_told(&self) -> Option<Claim> {
-        self.sharing.told.as_ref().map(|(_, claim)| claim.clone())
-    }
-
-    /// Tells the edge what the camera would have of the channel, if it does not know.
-    pub(super) fn tell_claim(&mut self, now: Instant) {
-        let Some(link) = self.active.filter(|_| self.sharing.is_member) else { return };
-        let told = self.sharing.told.as_ref().map(|(at, _)| now.saturating_since(*at));
-        if told.is_some_and(|since| since < CLAIM_INTERVAL_MIN) {
-            return;
-        }
-        let Some(claim) = self.claim(now) else { return };
-        let is_news = self.sharing.told.as_ref().is_none_or(|(_, before)| !is_like(before, &claim));
-        if is_news || told.is_some_and(|since| since >= CLAIM_INTERVAL_MAX) {
-            let message = Message::Claim(claim.clone());
-            self.sharing.told = Some((now, claim));
-            self.outputs.push_back(CameraOutput::Send { link, message });
-        }
-    }
-
-    /// What the camera would have; `None` before a frame was looked at.
-    fn claim(&mut self, now: Instant) -> Option<Claim> {
-        let rate = self.rate(now);
-        let Some(link) = self.active_link().filter(|link| rate > 0.0 && !link.demand.contracts.is_empty())
-        else {
-            return Some(Claim::default());
-        };
-        let interval = Duration::from_secs_f64(1.0 / rate);
-        if let Some(joint) = self.joint() {
-            let (floor, steps) = self.adapter.steps()?;
-            let latency_bound = joint.latency_bound.unwrap_or(BOUND_DEFAULT);
-            return Some(Claim::new(interval, latency_bound, floor, steps));
-        }
-        let bounds = link.demand.contracts.iter().filter_map(|contract| contract.latency_bound);
-        let latency_bound = bounds.min().unwrap_or(BOUND_DEFAULT);
-        let often = |one_in: &&u32| **one_in == 1 || interval * **one_in <= AS_IT_IS_INTERVAL_MAX;
-        let bytes = self.frame_bytes.max(1) as f64;
-        let steps = ONE_IN.iter().filter(often).map(|one_in| {
-            let one_in = f64::from(*one_in);
-            Step { bytes: bytes / one_in, accuracy: one_in.powf(ONE_IN_EXPONENT) }
-        });
-        Some(Claim::new(interval, latency_bound, 0, steps.collect()))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::adapting::{Delivered, HASH, contract, rig, run, sized, still};
 use super::*;
 use crate::controller::settle::Verdict;
+use crate::wire::Settled;
 
 /// The floor of the second rung, soon. At 9.6 Mbit/s it is there after 28 ms, the third after 61.
 fn hasty() -> Contract {
@@ -20,7 +21,12 @@ fn on_time(delivered: &[Delivered]) -> f64 {
 
 /// What the edge was told last.
 fn told(rig: &Rig) -> Vec<Option<Verdict>> {
-    rig.broker.settled().verdicts
+    told_of(rig).verdicts
+}
+
+fn told_of(rig: &Rig) -> Settled {
+    let link = rig.broker.connections.active().expect("it is connected");
+    rig.broker.negotiation.settled(link)
 }
 
 fn settled(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
@@ -149,7 +155,7 @@ fn a_second_demand_of_one_revision_is_ignored() {
     let mut rig = rig(vec![hasty(), patient(0)]);
     rig.broker.handle_profile(rig.now, HASH, Some(sized()));
     settled(&mut rig, 6, SLOW);
-    let (before, revision) = (told(&rig), rig.broker.settled().revision);
+    let (before, revision) = (told(&rig), told_of(&rig).revision);
     assert_eq!(before.len(), 2);
     rig.demand(1, revision, vec![hasty(), patient(0), hasty()]);
     settled(&mut rig, 2, SLOW);

@@ -1,10 +1,11 @@
-//! What the camera knows of one connection: what is on its way, and whether it gets through.
+//! Decides whether one connection is free for a frame, stalled, or out, by what is on its way there and what the edge reports of it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::broker::{EdgeIndex, LinkId};
 use crate::clock::ClockEstimator;
+use crate::controller::Arrival;
 use crate::frame::FrameId;
 use crate::units::Instant;
 use crate::wire::{Demand, Report};
@@ -30,20 +31,25 @@ const OUTAGE_INTERVAL: Duration = Duration::from_millis(100);
 const ROUND_TRIP_TIME_DEFAULT: Duration = Duration::from_millis(100);
 
 /// A connection on which the edge has welcomed the camera, or is about to.
-pub(super) struct Link {
-    pub(super) id: LinkId,
-    pub(super) edge: EdgeIndex,
-    pub(super) welcomed: bool,
-    pub(super) heard: Instant,
+pub(crate) struct Link {
+    pub(crate) id: LinkId,
+    pub(crate) edge: EdgeIndex,
+    /// The edge has taken the camera in on it.
+    pub(crate) welcomed: bool,
+    /// When the edge was last heard; before that, when it was made.
+    pub(crate) heard: Instant,
+    /// When the next ping goes.
     pub(super) ping_due: Instant,
-    pub(super) clock: ClockEstimator,
-    pub(super) demand: Demand,
+    /// How the edge's clock relates to ours.
+    pub(crate) clock: ClockEstimator,
+    /// What the applications want, as the edge said last.
+    pub(crate) demand: Demand,
     /// The tightest bound of those that frames are made for, once the demand's contracts have been settled between.
-    pub(super) kept_bound: Option<Duration>,
+    pub(crate) kept_bound: Option<Duration>,
     /// The largest payload that the edge takes.
-    pub(super) frame_bytes_max: u32,
+    pub(crate) frame_bytes_max: u32,
     /// The most bytes that may be on their way, as long as its path was never full.
-    pub(super) window: Option<u64>,
+    pub(crate) window: Option<u64>,
     /// The frame that has bytes not yet sent.
     sending: Option<InFlight>,
     /// Frames that are sent in full and not acknowledged.
@@ -64,6 +70,15 @@ pub(super) struct Link {
     went_on: Instant,
 }
 
+/// What a new demand changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DemandChange {
+    /// Frames are wanted, which were not.
+    pub(crate) begins: bool,
+    /// Frames are not wanted any more.
+    pub(crate) ends: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     frame: FrameId,
@@ -77,7 +92,7 @@ struct InFlight {
 }
 
 impl Link {
-    pub(super) fn new(id: LinkId, edge: EdgeIndex, now: Instant) -> Self {
+    pub(crate) fn new(id: LinkId, edge: EdgeIndex, now: Instant) -> Self {
         Self {
             id,
             edge,
@@ -103,24 +118,24 @@ impl Link {
 
     /// Takes note of whether this process has just been at rest, as when its host has no processor to spare: then a ping is overdue, and
     /// what is known of the link is old.
-    pub(super) fn note_pause(&mut self, now: Instant) {
+    pub(crate) fn note_pause(&mut self, now: Instant) {
         if now.saturating_since(self.ping_due) > SAID_WITHIN {
             self.went_on = now;
         }
     }
 
     /// Whether nothing got through for too long, so that frames are only tried from time to time.
-    pub(super) fn is_out(&self) -> bool {
+    pub(crate) fn is_out(&self) -> bool {
         self.outage_retry.is_some()
     }
 
     /// When the next frame may be tried, if the link is out.
-    pub(super) fn retry_due(&self) -> Option<Instant> {
+    pub(crate) fn retry_due(&self) -> Option<Instant> {
         self.outage_retry
     }
 
     /// Whether the link is free for a frame.
-    pub(super) fn is_free(&self, now: Instant) -> bool {
+    pub(crate) fn is_free(&self, now: Instant) -> bool {
         self.sending.is_none()
             && self.unacknowledged.len() < UNACKNOWLEDGED_FRAMES_MAX
             && self.unacknowledged.iter().map(|f| f.bytes).sum::<u64>() < UNACKNOWLEDGED_BYTES_MAX
@@ -128,31 +143,33 @@ impl Link {
     }
 
     /// When a frame was last given to it; before the first, when it was there.
-    pub(super) const fn begun(&self) -> Instant {
+    pub(crate) const fn begun(&self) -> Instant {
         self.begun
     }
 
     /// Whether a frame has bytes not yet sent.
-    pub(super) fn is_sending(&self) -> bool {
+    pub(crate) fn is_sending(&self) -> bool {
         self.sending.is_some()
     }
 
     /// The frame that has bytes not yet sent: all of its bytes, and those that have not left. `None` also where it was only just given
     /// to the link, which has had no time to say what left, or where this process has only just gone on after a pause.
-    pub(super) fn being_sent(&self, now: Instant) -> Option<(FrameId, u64, u64)> {
+    pub(crate) fn being_sent(&self, now: Instant) -> Option<(FrameId, u64, u64)> {
         let known = |sending: &InFlight| now.saturating_since(sending.begun.max(self.went_on)) >= SAID_WITHIN;
         self.sending.filter(known).map(|sending| (sending.frame, sending.bytes, sending.unsent))
     }
 
     /// So many bytes of the frame that is being sent have not left. What has left does not come back, whatever is said.
-    pub(super) fn unsent(&mut self, frame: FrameId, bytes: u64) {
+    pub(crate) fn unsent(&mut self, frame: FrameId, bytes: u64) {
         if let Some(sending) = self.sending.as_mut().filter(|sending| sending.frame == frame) {
             sending.unsent = sending.unsent.min(bytes);
         }
     }
 
     /// A frame is given to the link.
-    pub(super) fn begin(&mut self, now: Instant, frame: FrameId, bytes: usize) {
+    pub(crate) fn begin(&mut self, now: Instant, frame: FrameId, bytes: usize) {
+        // Frames are given only to a link that is free, and while one is being made no other is given to any.
+        debug_assert!(self.sending.is_none(), "two frames have bytes not yet sent");
         if self.unacknowledged.is_empty() {
             // The link was at rest: the time without progress begins now, also while the link is out. Otherwise a
             // camera of few frames would have each of them given up at once, and never find that the link is back.
@@ -168,12 +185,39 @@ impl Link {
     }
 
     /// The last byte of a frame has left.
-    pub(super) fn sent(&mut self, frame: FrameId) {
+    pub(crate) fn sent(&mut self, frame: FrameId) {
         self.unacknowledged.extend(self.sending.take_if(|sending| sending.frame == frame));
+        // No frame is given to a link that has as many already.
+        debug_assert!(self.unacknowledged.len() <= UNACKNOWLEDGED_FRAMES_MAX, "more frames than are allowed");
+    }
+
+    /// The edge says what the applications want. `None` if it is older than what is known.
+    pub(crate) fn take_demand(&mut self, demand: Demand) -> Option<DemandChange> {
+        if demand.revision <= self.demand.revision {
+            return None;
+        }
+        let (wanted, wants) = (!self.demand.contracts.is_empty(), !demand.contracts.is_empty());
+        self.demand = demand;
+        self.kept_bound = None;
+        Some(DemandChange { begins: !wanted && wants, ends: wanted && !wants })
+    }
+
+    /// How a frame is arriving, by our clock; `None` while the edge's clock is not known.
+    pub(crate) fn arrival(&self, now: Instant, report: Report) -> Option<Arrival> {
+        let (frame, bytes, first, last, complete) = match report {
+            Report::Progress { frame, bytes, first, now } => (frame, bytes, first, now, false),
+            Report::Complete { frame, bytes, first, last } => (frame, bytes, first, last, true),
+            Report::Refused { .. } => return None,
+        };
+        let clock = self.clock.estimate(now)?;
+        // A peer may claim any time. None lies in the future, and nothing ends before it begins.
+        let last = clock.to_ours(last).min(now);
+        let first = clock.to_ours(first).min(last);
+        Some(Arrival { frame, bytes, first, last, complete })
     }
 
     /// The edge reports how a frame is arriving. True if the frame is there.
-    pub(super) fn reported(&mut self, now: Instant, report: Report) -> bool {
+    pub(crate) fn reported(&mut self, now: Instant, report: Report) -> bool {
         let (frame, bytes, complete) = match report {
             Report::Progress { frame, bytes, .. } => (frame, bytes, false),
             Report::Complete { frame, bytes, .. } => (frame, bytes, true),
@@ -210,7 +254,7 @@ impl Link {
     }
 
     /// The edge has not taken a frame. True if it was on its way; then the link carries what it is given.
-    pub(super) fn refused(&mut self, now: Instant, frame: FrameId) -> bool {
+    pub(crate) fn refused(&mut self, now: Instant, frame: FrameId) -> bool {
         let known = self.give_up(frame);
         if known {
             self.progress = now;
@@ -220,7 +264,7 @@ impl Link {
     }
 
     /// Forgets a frame. True if it was on its way.
-    pub(super) fn give_up(&mut self, frame: FrameId) -> bool {
+    pub(crate) fn give_up(&mut self, frame: FrameId) -> bool {
         let before = self.in_flight().count();
         self.sending.take_if(|sending| sending.frame == frame);
         self.unacknowledged.retain(|f| f.frame != frame);
@@ -228,24 +272,24 @@ impl Link {
     }
 
     /// Forgets the frame that has bytes not yet sent, and says which it was.
-    pub(super) fn give_up_sending(&mut self) -> Option<FrameId> {
+    pub(crate) fn give_up_sending(&mut self) -> Option<FrameId> {
         self.sending.take().map(|sending| sending.frame)
     }
 
     /// What is on its way, oldest first.
-    pub(super) fn in_flight(&self) -> impl Iterator<Item = FrameId> {
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = FrameId> {
         self.unacknowledged.iter().chain(&self.sending).map(|f| f.frame)
     }
 
     /// When what is on its way will count as stalled, if nothing gets through until then.
-    pub(super) fn stall_due(&self) -> Option<Instant> {
+    pub(crate) fn stall_due(&self) -> Option<Instant> {
         self.in_flight().next()?;
         Some(self.progress + self.stall_limit())
     }
 
     /// Gives up everything that is on its way: nothing has got through for too long, so the frames are stale by now,
     /// and every byte of them would stand before the newest frame when the link comes back.
-    pub(super) fn give_up_stalled(&mut self, now: Instant) -> Vec<FrameId> {
+    pub(crate) fn give_up_stalled(&mut self, now: Instant) -> Vec<FrameId> {
         let stalled = self.in_flight().collect();
         self.unacknowledged.clear();
         self.sending = None;

@@ -1,16 +1,14 @@
-//! The forms that a frame can take: the rungs that there are for it, what each costs by what was measured, and which codecs rest because they
-//! have failed.
+//! Decides which forms a frame can take: the rungs that there are for it, what each costs by what was measured, and which codecs rest
+//! because they have failed.
 
 use std::time::Duration;
 
-use super::adapt::{BOUND_DEFAULT, Making};
-use super::chain::Before;
-use super::profiles::Profiles;
-use super::rungs::{Basis, Costs, Ratios, Rungs, chains_take, coarsened, makeable, skip_max};
-use crate::contract::Joint;
+use super::candidate::Candidate;
+use super::making::Making;
+use super::rungs::{Basis, Costs, Ratios, Rungs, chains_take, coarsened, skip_max};
 use crate::controller::{Cap, Offer, Policy};
-use crate::frame::{ChainLink, Frame, Reference, Rung};
-use crate::profile::{Profile, ProfileHash, RungProfile};
+use crate::frame::{ChainLink, Reference, Rung};
+use crate::profile::{Profile, ProfileHash};
 use crate::setting::{Chains, Form, Setting};
 use crate::units::Instant;
 use crate::wire::ProfileUse;
@@ -21,92 +19,34 @@ const TIME_GAIN: f64 = 0.1;
 const SIZE_GAIN: f64 = 0.2;
 /// The same for frames of chains that stand alone, of which there are few.
 const ALONE_GAIN: f64 = 0.5;
-/// A codec of chains that fails costs its frame: a new beginning is cheaper than stills. One that fails again within this has to rest,
+/// A codec of chains is not used for a while after a second failure within this time. The first costs its frame alone: a new beginning is
+/// cheaper than stills.
 const FAILS_AGAIN: Duration = Duration::from_secs(10);
-/// for this long; for twice as long each time it fails after that,
+/// How long a codec is not used after it has failed twice. Doubles with each failure after that.
 const REST_TIME_MIN: Duration = Duration::from_secs(2);
-/// and no longer than this.
+/// The longest time for which a codec is not used.
 const REST_TIME_MAX: Duration = Duration::from_secs(64);
-/// What is left of that time's growth with every frame that it makes.
+/// Each frame that a codec makes multiplies the time of its next rest by this.
 const REST_TIME_KEPT: f64 = 0.99;
-/// What is left with every frame of what was added to budgets that could not be kept.
+/// Each frame of a chain that is made multiplies the lift of budgets by this, down to 1.
 const LIFT_KEPT: f64 = 0.9;
-/// Budgets are never lifted by more.
+/// The least budgets are multiplied by this at most.
 const LIFT_MAX: f64 = 64.0;
 
-/// A frame that may be sent next, and what is asked of it.
-#[derive(Clone, Copy)]
-pub(super) struct Candidate<'a> {
-    pub(super) now: Instant,
-    pub(super) wish: &'a Joint,
-    pub(super) profiles: &'a Profiles,
-    pub(super) frame: &'a Frame,
-    /// What it can go on after.
-    pub(super) before: Option<Before<'a>>,
-    /// When it was captured.
-    pub(super) captured: Instant,
-    /// The time between frames.
-    pub(super) interval: Duration,
-    /// Bytes of the frame before it that have not left, and never will if that is given up.
-    pub(super) unsent_bytes: u64,
-    /// The most bytes that may be on their way, as long as the link's path was never full.
-    pub(super) window: Option<u64>,
-}
-
-impl<'a> Candidate<'a> {
-    /// What is offered to the policy, but for what its choice would change.
-    pub(super) fn offer<'r>(&self, rungs: &'r Rungs, cap: Option<Cap>) -> Offer<'r> {
-        Offer {
-            now: self.now,
-            captured: self.captured,
-            interval: self.interval,
-            ladder: &rungs.ladder,
-            latency_bound: self.wish.latency_bound.unwrap_or(BOUND_DEFAULT),
-            result_latency_bound: None,
-            accuracy_floor: rungs.basis.profile.is_some().then_some(self.wish.accuracy_floor),
-            on_time_share: self.wish.on_time_share,
-            degrade: self.wish.degrade,
-            cap,
-            unsent_bytes: self.unsent_bytes,
-            window: self.window,
-            coding: None,
-        }
-    }
-
-    /// The profile that is wanted, if frames of this size can be made by it; and what has become of it.
-    fn profile(&self, chains: Chains, skip_max: u8) -> (Option<&'a Profile>, ProfileUse) {
-        let Some(hash) = self.wish.profile else { return (None, ProfileUse::None) };
-        let pixels = self.pixels();
-        let makes = |rung: &RungProfile| {
-            makeable(&rung.rung, pixels, chains).is_some_and(|setting| setting.skip <= skip_max)
-        };
-        match self.profiles.get(hash) {
-            None => (None, self.profiles.absent(hash)),
-            Some(known) if known.size != pixels => (None, ProfileUse::OtherSize),
-            Some(known) if !known.profile.rungs().iter().any(makes) => (None, ProfileUse::NoRung),
-            Some(known) => (Some(&known.profile), ProfileUse::InUse),
-        }
-    }
-
-    fn pixels(&self) -> (u32, u32) {
-        (self.frame.meta.width, self.frame.meta.height)
-    }
-}
-
 /// A candidate beside the rungs that there are for it.
-pub(super) struct Prepared<'a> {
-    pub(super) rungs: &'a Rungs,
+pub(crate) struct Prepared<'a> {
+    pub(crate) rungs: &'a Rungs,
     /// What each of them costs with it.
-    pub(super) costs: Costs,
+    pub(crate) costs: Costs,
     /// What has become of the profile that is wanted.
-    pub(super) profile_use: ProfileUse,
+    pub(crate) profile_use: ProfileUse,
     /// But for what a choice would change.
     offer: Offer<'a>,
 }
 
 impl Prepared<'_> {
     /// What is offered to the policy.
-    pub(super) fn offer(&self) -> Offer<'_> {
+    pub(crate) fn offer(&self) -> Offer<'_> {
         let coding = self.rungs.need_coding().then(|| self.costs.coding(self.rungs));
         Offer { coding, ..self.offer }
     }
@@ -116,8 +56,9 @@ impl Prepared<'_> {
 struct Rest {
     /// When it last failed.
     failed: Option<Instant>,
+    /// It is not used before.
     until: Instant,
-    /// How long the next time.
+    /// How long the next rest lasts.
     time: Duration,
 }
 
@@ -139,35 +80,39 @@ impl Rest {
 }
 
 /// The forms that frames can take at present.
-pub(super) struct Forms {
+pub(crate) struct Forms {
+    /// The rungs that there were for the last candidate.
     rungs: Option<Rungs>,
     /// Those that there would be but for the frame rate that is asked for, where they are more: some contract may do without.
     wider: Option<Rungs>,
+    /// What was measured against what the rungs say.
     ratios: Ratios,
+    /// The rest of the codec of video.
     video: Rest,
+    /// The rest of the codec of changed tiles.
     tiles: Rest,
     /// What the least budgets are multiplied with, because a frame did not come down to one.
     lift: f64,
 }
 
 impl Forms {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let ratios = Ratios::default();
         Self { rungs: None, wider: None, ratios, video: Rest::NONE, tiles: Rest::NONE, lift: 1.0 }
     }
 
     /// The rungs that there were for the last candidate.
-    pub(super) fn rungs(&self) -> Option<&Rungs> {
+    pub(crate) fn rungs(&self) -> Option<&Rungs> {
         self.rungs.as_ref()
     }
 
     /// The rungs have to be chosen anew.
-    pub(super) fn forget_rungs(&mut self) {
+    pub(crate) fn forget_rungs(&mut self) {
         (self.rungs, self.wider) = (None, None);
     }
 
     /// Looks which rungs there are for a frame, and what each costs where as many bytes are there in time as the policy says.
-    pub(super) fn prepare<'a>(
+    pub(crate) fn prepare<'a>(
         &'a mut self,
         policy: &dyn Policy,
         candidate: &Candidate<'_>,
@@ -182,7 +127,7 @@ impl Forms {
     }
 
     /// The rungs that there are for a frame, or would be for contracts that do with so many frames a second, where those are more.
-    pub(super) fn widest(&mut self, candidate: &Candidate<'_>, min_fps: f64) -> &Rungs {
+    pub(crate) fn widest(&mut self, candidate: &Candidate<'_>, min_fps: f64) -> &Rungs {
         let (basis, profile, _) = self.basis(candidate);
         let rungs = renewed(&mut self.rungs, basis, profile);
         let within = rungs.skip_within(skip_max(candidate.interval, min_fps));
@@ -219,7 +164,7 @@ impl Forms {
 
     /// A frame was made. What it took, and how large it became, is remembered; and what is expected of it is set right, where a budget
     /// forced less than was asked for.
-    pub(super) fn made(
+    pub(crate) fn made(
         &mut self,
         now: Instant,
         making: &mut Making,
@@ -269,7 +214,7 @@ impl Forms {
     }
 
     /// A frame could not be made.
-    pub(super) fn failed(&mut self, now: Instant, making: &Making) {
+    pub(crate) fn failed(&mut self, now: Instant, making: &Making) {
         if let Some(rest) = self.rest_of(&making.setting) {
             rest.failed(now);
         }
@@ -285,7 +230,7 @@ impl Forms {
     }
 
     /// A frame did not come down to its budget. Says whether it would have more, were it made again.
-    pub(super) fn too_large(&mut self, making: &Making) -> bool {
+    pub(crate) fn too_large(&mut self, making: &Making) -> bool {
         let may_have_more = making.bytes_max.is_some() && self.lift < LIFT_MAX;
         if may_have_more {
             self.lift = (self.lift * 2.0).min(LIFT_MAX);

@@ -1,9 +1,8 @@
-//! The rungs that there are for a frame, and how large its frames get at each: those of a profile, or the default ladder with what can be
+//! Decides which rungs there are for a frame, and says how large its frames get at each: those of a profile, or the default ladder with what can be
 //! said of it before any frame was made.
 
 use std::time::Duration;
 
-use super::chain::Before;
 use crate::controller::{Coding, bytes_needed};
 use crate::frame::{Encoding, Rung};
 use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
@@ -11,7 +10,7 @@ use crate::setting::{Chains, Form, H264, H264_SIDE_MIN, Quantiser, Setting, defa
 
 /// What making a JPEG takes for each pixel of the source, before it was measured: about 10 ms at 1080p.
 const NANOS_PER_PIXEL: f64 = 5.0;
-/// The same for a frame of a chain.
+/// What making a frame of a chain takes for each pixel of the source, before it was measured.
 const CHAIN_NANOS_PER_PIXEL: f64 = 8.0;
 /// Measurements that differ from what the ladder says by less than this factor leave it as it is.
 const TIME_TOLERANCE: f64 = 1.25;
@@ -19,15 +18,16 @@ const TIME_TOLERANCE: f64 = 1.25;
 const SIZE_TOLERANCE: f64 = 1.15;
 /// Relative deviation of the sizes of JPEGs of one rung around what is expected of them.
 const JPEG_DEVIATION: f64 = 0.08;
-/// The same for frames that refer to others: what moves decides.
+/// Relative deviation of the sizes of frames that refer to others. It is larger: what moves decides.
 const CHAIN_DEVIATION: f64 = 0.35;
 /// A frame of a chain that stands alone has so many times the bytes of one that does not, before it was measured.
 const ALONE_FACTOR: f64 = 10.0;
-/// A frame that stands alone may be cut down to this share of its bytes: it looks coarse, and the next frames make up for it. Below that, they
-/// take too long to.
+/// A frame that stands alone may be cut down to this share of its bytes. It looks coarse, and the next frames make up for it; from less,
+/// they would take too long.
 const ALONE_CUT_MAX: f64 = 0.25;
-/// A frame of a chain is never given fewer bytes than this, and than so many for each of its pixels: no quantiser would do.
+/// The part of the least budget of a frame of a chain that does not depend on its size: with less, no quantiser would do.
 const BUDGET_BYTES_MIN: f64 = 1_000.0;
+/// The part of the least budget of a frame of a chain that comes with each of its pixels.
 const BUDGET_BYTES_PER_PIXEL: f64 = 0.004;
 /// The share of its budget that a frame has where the budget binds.
 const BUDGET_USE: f64 = 0.8;
@@ -44,23 +44,24 @@ const QUANTISER_SLOPES: (f64, f64) = (0.2, 0.125);
 
 /// What was measured ÷ what the profile says, or the default ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Ratios {
+pub(crate) struct Ratios {
     /// Bytes of stills.
-    pub(super) still: f64,
-    /// Of frames of video, and of those of changed tiles.
-    pub(super) video: ChainRatios,
-    pub(super) tiles: ChainRatios,
+    pub(crate) still: f64,
+    /// Bytes of frames of video.
+    pub(crate) video: ChainRatios,
+    /// Bytes of frames of changed tiles.
+    pub(crate) tiles: ChainRatios,
     /// What making a frame takes.
-    pub(super) time: f64,
+    pub(crate) time: f64,
 }
 
-/// The same for the bytes of frames of chains.
+/// Measured bytes of frames of a chain ÷ what the profile says, or the default ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct ChainRatios {
+pub(crate) struct ChainRatios {
     /// Of frames that refer to others.
-    pub(super) going_on: f64,
+    pub(crate) going_on: f64,
     /// Of frames that stand alone.
-    pub(super) alone: f64,
+    pub(crate) alone: f64,
 }
 
 impl Default for Ratios {
@@ -81,7 +82,7 @@ impl Ratios {
     }
 
     /// What is learned about a setting: the ratio of frames that stand alone, or of those that do not.
-    pub(super) fn learned(&mut self, setting: &Setting, alone: bool) -> &mut f64 {
+    pub(crate) fn learned(&mut self, setting: &Setting, alone: bool) -> &mut f64 {
         let chain = match setting.form {
             Form::H264(_) => &mut self.video,
             Form::Tiles(_) => &mut self.tiles,
@@ -91,24 +92,33 @@ impl Ratios {
     }
 }
 
+/// What the next frame of a chain may go on after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before<'a> {
+    /// What was asked for the last frame.
+    pub(crate) setting: &'a Setting,
+    /// Frames that were lost since the one that it would refer to.
+    pub(crate) lost: u32,
+}
+
 /// What the rungs to choose from depend on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Basis {
-    pub(super) profile: Option<[u8; 32]>,
-    pub(super) pixels: (u32, u32),
-    pub(super) encoding: Encoding,
+pub(crate) struct Basis {
+    pub(crate) profile: Option<[u8; 32]>,
+    pub(crate) pixels: (u32, u32),
+    pub(crate) encoding: Encoding,
     /// Of a frame as it was published.
-    pub(super) original_bytes: f64,
+    pub(crate) original_bytes: f64,
     /// How frames may refer to others.
-    pub(super) chains: Chains,
+    pub(crate) chains: Chains,
     /// The most frames that a rung may leave out after each.
-    pub(super) skip_max: u8,
-    pub(super) ratios: Ratios,
+    pub(crate) skip_max: u8,
+    pub(crate) ratios: Ratios,
 }
 
 impl Basis {
     /// Whether rungs on this basis will do for another.
-    pub(super) fn will_do_for(&self, other: &Self) -> bool {
+    pub(crate) fn will_do_for(&self, other: &Self) -> bool {
         let near = |ours: f64, theirs: f64, factor: f64| (1.0 / factor..=factor).contains(&(theirs / ours));
         let same = |basis: &Self| (basis.profile, basis.pixels, basis.encoding, basis.chains, basis.skip_max);
         let (ours, theirs) = (&self.ratios, &other.ratios);
@@ -124,12 +134,12 @@ impl Basis {
 }
 
 /// Whether codecs of chains take frames of this size.
-pub(super) fn chains_take((width, height): (u32, u32)) -> bool {
+pub(crate) fn chains_take((width, height): (u32, u32)) -> bool {
     width >= H264_SIDE_MIN && height >= H264_SIDE_MIN
 }
 
 /// The most frames that a rung may leave out after each, where a frame is published in every interval and so many a second are asked for.
-pub(super) fn skip_max(interval: Duration, min_fps: f64) -> u8 {
+pub(crate) fn skip_max(interval: Duration, min_fps: f64) -> u8 {
     let asked = if min_fps > 0.0 { 1.0 / min_fps } else { f64::INFINITY };
     let apart = asked.min(SENT_INTERVAL_MAX.as_secs_f64()) * INTERVAL_TOLERANCE;
     ((apart / interval.as_secs_f64().max(1e-3)) as u8).saturating_sub(1)
@@ -137,7 +147,7 @@ pub(super) fn skip_max(interval: Duration, min_fps: f64) -> u8 {
 
 /// The setting of a rung that can be made of frames of so many pixels: it leaves none out for what is in it, and refers to others only where
 /// it may.
-pub(super) fn makeable(rung: &Rung, pixels: (u32, u32), chains: Chains) -> Option<Setting> {
+pub(crate) fn makeable(rung: &Rung, pixels: (u32, u32), chains: Chains) -> Option<Setting> {
     let setting: Setting = rung.as_str().parse().ok()?;
     let leaves_out = matches!(setting.form, Form::Knobs(knobs) if knobs.difference.is_some());
     let size = setting.size(pixels);
@@ -151,11 +161,11 @@ pub(super) fn makeable(rung: &Rung, pixels: (u32, u32), chains: Chains) -> Optio
 
 /// The rungs to choose from.
 #[derive(Debug)]
-pub(super) struct Rungs {
-    pub(super) basis: Basis,
-    pub(super) ladder: Ladder,
+pub(crate) struct Rungs {
+    pub(crate) basis: Basis,
+    pub(crate) ladder: Ladder,
     /// Of each place of the ladder.
-    pub(super) settings: Vec<Setting>,
+    pub(crate) settings: Vec<Setting>,
     /// Of each place of the ladder: what a frame has that stands alone.
     alone: Vec<ByteSizes>,
     /// Of each place of the ladder: of so many frames one is sent.
@@ -167,7 +177,7 @@ pub(super) struct Rungs {
 }
 
 /// What the rungs cost with the frame that waits, and within which bytes.
-pub(super) struct Costs {
+pub(crate) struct Costs {
     /// The place of the rung that the chain goes on at.
     continues: Option<usize>,
     /// Frames that were lost since the one that it would refer to.
@@ -181,7 +191,7 @@ pub(super) struct Costs {
 }
 
 impl Rungs {
-    pub(super) fn new(basis: Basis, profile: Option<&Profile>) -> Self {
+    pub(crate) fn new(basis: Basis, profile: Option<&Profile>) -> Self {
         let mut skips = Vec::new();
         let mut rungs: Vec<RungProfile> = match profile {
             Some(profile) => {
@@ -219,18 +229,23 @@ impl Rungs {
         });
         let (alone, every) = (alone.collect(), settings.iter().map(Setting::one_in).collect());
         let mut rungs = Self { basis, ladder, settings, alone, every, skips, known };
+        // All three were made of the ladder's rungs, one by one. A place in the ladder is a place in each of them.
+        debug_assert!(
+            [rungs.settings.len(), rungs.alone.len(), rungs.every.len()] == [rungs.ladder.len(); 3],
+            "{rungs:?}"
+        );
         rungs.basis.skip_max = rungs.skip_within(basis.skip_max);
         rungs
     }
 
     /// What the rungs leave out at most where they may leave out so many frames: another bound that comes to the same changes nothing.
-    pub(super) fn skip_within(&self, skip_max: u8) -> u8 {
+    pub(crate) fn skip_within(&self, skip_max: u8) -> u8 {
         self.skips.iter().rfind(|skip| **skip <= skip_max).copied().unwrap_or(0)
     }
 
     /// The place in the ladder from which on every rung has that accuracy, by `own` where it is another profile than the ladder's. The lowest where
     /// nobody knows accuracies; `None` where not even the best rung has it.
-    pub(super) fn lowest_for(&self, own: Option<&Profile>, accuracy_floor: f64) -> Option<usize> {
+    pub(crate) fn lowest_for(&self, own: Option<&Profile>, accuracy_floor: f64) -> Option<usize> {
         if self.basis.profile.is_none() {
             return Some(0);
         }
@@ -244,19 +259,19 @@ impl Rungs {
     }
 
     /// What frames of chains take to be made, as far as is known.
-    pub(super) fn chain_time(&self) -> Duration {
+    pub(crate) fn chain_time(&self) -> Duration {
         let chained =
             self.ladder.rungs().iter().zip(&self.settings).filter(|(_, setting)| setting.is_chained());
         chained.map(|(rung, _)| rung.camera_time).max().unwrap_or_default()
     }
 
     /// Whether rungs refer to frames before, or leave frames out.
-    pub(super) fn need_coding(&self) -> bool {
+    pub(crate) fn need_coding(&self) -> bool {
         self.settings.iter().any(|setting| setting.is_chained() || setting.skip > 0)
     }
 
     /// What each rung costs with a frame that may go on after `before`, where so many bytes are there in time.
-    pub(super) fn costs(&self, before: Option<Before<'_>>, in_time: Option<f64>, lift: f64) -> Costs {
+    pub(crate) fn costs(&self, before: Option<Before<'_>>, in_time: Option<f64>, lift: f64) -> Costs {
         let lost = before.map_or(0, |before| before.lost);
         let before = before.map(|before| before.setting);
         let continues = before.and_then(|before| self.settings.iter().position(|setting| setting == before));
@@ -287,18 +302,18 @@ impl Rungs {
     }
 
     /// Bytes of a frame that goes on at a place of the ladder, and of one that stands alone.
-    pub(super) fn bytes_at(&self, place: usize) -> (f64, f64) {
+    pub(crate) fn bytes_at(&self, place: usize) -> (f64, f64) {
         (self.ladder.rungs()[place].bytes.mean, self.alone[place].mean)
     }
 
     /// See [`crate::controller::Offer::bytes_needed`].
-    pub(super) fn bytes_needed(&self, place: usize, interval: Duration, bound: Duration) -> f64 {
+    pub(crate) fn bytes_needed(&self, place: usize, interval: Duration, bound: Duration) -> f64 {
         bytes_needed(self.ladder.rungs()[place].bytes.mean, self.every[place], interval, bound)
     }
 
     /// The accuracy that is known of what was made: that of the rung, or at least that of the next lower one that differs in
     /// nothing else.
-    pub(super) fn accuracy_of(&self, made: &Setting) -> Option<f64> {
+    pub(crate) fn accuracy_of(&self, made: &Setting) -> Option<f64> {
         let lower = self.known.iter().filter(|(known, _)| made.keeps_at_least(known));
         lower.map(|(_, accuracy)| *accuracy).reduce(f64::max)
     }
@@ -306,7 +321,7 @@ impl Rungs {
 
 impl Costs {
     /// For the policy.
-    pub(super) fn coding<'a>(&'a self, rungs: &'a Rungs) -> Coding<'a> {
+    pub(crate) fn coding<'a>(&'a self, rungs: &'a Rungs) -> Coding<'a> {
         Coding {
             continues: self.continues,
             left_out: self.lost,
@@ -318,12 +333,12 @@ impl Costs {
     }
 
     /// Whether a frame can go on there after the one before.
-    pub(super) fn goes_on_at(&self, place: usize) -> bool {
+    pub(crate) fn goes_on_at(&self, place: usize) -> bool {
         self.goes_on[place]
     }
 
     /// The most bytes that a frame may have there; `None`: any.
-    pub(super) fn bytes_max_at(&self, place: usize) -> Option<u32> {
+    pub(crate) fn bytes_max_at(&self, place: usize) -> Option<u32> {
         self.bytes_max[place].map(|bytes| bytes.min(f64::from(u32::MAX)) as u32)
     }
 }
@@ -351,7 +366,7 @@ fn within(sizes: ByteSizes, most: f64) -> ByteSizes {
 }
 
 /// The setting whose frames that go on are so many times as large; no finer than what serves anybody.
-pub(super) fn finer(setting: Setting, times: f64) -> Setting {
+pub(crate) fn finer(setting: Setting, times: f64) -> Setting {
     let Form::H264(h264) = setting.form else { return setting };
     let steps = (times.max(1.0).ln() / QUANTISER_SLOPES.0) as u8;
     let quantiser = h264.quantiser.get().saturating_sub(steps).max(QUANTISER_MIN.min(h264.quantiser.get()));
@@ -359,7 +374,7 @@ pub(super) fn finer(setting: Setting, times: f64) -> Setting {
 }
 
 /// How many times as many bytes a frame would have at the quantiser that was asked for, where the budget forced a coarser one.
-pub(super) fn coarsened(asked: &Setting, made: &Setting, alone: bool) -> f64 {
+pub(crate) fn coarsened(asked: &Setting, made: &Setting, alone: bool) -> f64 {
     let (Form::H264(H264 { quantiser: asked, .. }), Form::H264(H264 { quantiser: made, .. })) =
         (asked.form, made.form)
     else {

@@ -1,7 +1,7 @@
 //! Questions for frames of the past.
 
 use super::*;
-use crate::broker::camera::{HISTORY_REQUESTS_MAX, HISTORY_SHARE};
+use crate::broker::camera::{HISTORY_REQUESTS_MAX, HISTORY_SHARE, live_traffic};
 use crate::frame::{ChainLink, Reference};
 use crate::history::{PastAnswer, PastQuery, Reach};
 use crate::units::Timestamp;
@@ -178,7 +178,8 @@ fn a_request_for_several_frames_goes_on_behind_each() {
     assert_eq!((ended, asked_after), (vec![7], vec![None, Some(1), Some(2), Some(3), None]));
     // What goes on behind frames that came is looked for behind them; what nobody knows ends at once.
     rig.broker.handle_message(rig.now, LinkId(1), several(22, 0));
-    assert_eq!(rig.broker.history.due(), None);
+    let live = live_traffic(&rig.broker.live, &rig.broker.connections);
+    assert_eq!(rig.broker.history.due(live), None);
     rig.broker.handle_message(rig.now, LinkId(1), several(30, 1));
     assert!(ticket(&rig.take()).is_some(), "the one that was withdrawn is in nobody's way");
 }

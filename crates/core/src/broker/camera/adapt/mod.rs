@@ -1,32 +1,40 @@
-//! What is made of a frame before it is sent: what the applications ask, the rungs that there are for it, and the policy's choice.
+//! Decides what is made of a frame before it is sent: what the applications ask, the rungs that there are for it, and the policy's choice.
 //!
-//! A frame is made smaller where every application of the highest priority gives an accuracy floor; where one of them gives none, frames go
-//! as they are ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)). Of those that give one, the most are kept (`coalition.rs`). The rungs are those of the profile that the
-//! strictest of them names; while that profile is not here, or where none is named, they are
-//! [`default_ladder`](crate::setting::default_ladder)'s, whose accuracy nobody knows, and the floor says nothing.
+//! A frame is made smaller where every application of the highest priority gives an accuracy floor
+//! ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)); where one of them gives none, frames go as they are. The rungs are those
+//! of the profile that the strictest application names. While that profile is not here, or where none is named, they are those of the
+//! [`default_ladder`](crate::setting::default_ladder); nobody knows their accuracy, so the floor says nothing.
 //!
-//! Frames of a chain have a byte budget: what arrives in time with the probability that is asked for, as far as the policy knows. Rungs that
-//! leave out every so many frames are there as long as what they send makes the frame rate that is asked for (`left_out.rs`); those that leave
-//! out frames for what is in them are passed over. After the codec of video has failed, frames are made of changed tiles for a while, and stills after
-//! that has failed as well.
+//! Frames of a chain have a byte budget: what arrives in time with the probability that is asked for, as far as the policy knows. A rung may
+//! leave out every so many frames if those that it sends make the frame rate that is asked for; rungs that leave out frames for what is in
+//! them are not used. After the codec of video has failed, frames are made of changed tiles for a while; after that codec has failed as
+//! well, stills.
+
+mod candidate;
+mod forms;
+mod making;
+mod profiles;
+mod rungs;
 
 use std::time::Duration;
 
-use super::forms::{Candidate, Forms};
-use super::rungs::{Ratios, Rungs, finer, skip_max};
+pub(super) use self::candidate::{BOUND_DEFAULT, Candidate};
+use self::forms::Forms;
+pub(super) use self::making::Making;
+pub use self::profiles::PROFILES_MAX;
+pub(super) use self::profiles::Profiles;
+pub(super) use self::rungs::Before;
+use self::rungs::{Rungs, finer, skip_max};
 use crate::contract::Contract;
 use crate::controller::named::PolicyName;
 use crate::controller::share::{SHED_INTERVAL, Step};
 use crate::controller::{Arrival, Cap, Choice, Decision, Offer, Policy, SentFrame};
-use crate::frame::FrameId;
-use crate::setting::Setting;
+use crate::frame::{ChainLink, FrameId, Rung};
 use crate::units::{BitsPerSecond, Instant};
 use crate::wire::ProfileUse;
 
-/// The latency bound where no contract gives one: frames are wanted as soon as possible.
-pub(super) const BOUND_DEFAULT: Duration = Duration::from_secs(1);
-/// How long a rung may take before its frame is given up, where the bound allows more: an idle link with a frame to send is
-/// never silent for longer than a quarter of a second, also when a codec hangs.
+/// The longest that a codec is given for a frame, however late the frame may be. An idle link with a frame to send is never silent for
+/// longer than a quarter of a second, also when a codec hangs.
 const MAKING_TIME_MAX: Duration = Duration::from_millis(200);
 /// The least that a codec is given: the first frame of a size takes longer than others.
 const MAKING_TIME_MIN: Duration = Duration::from_millis(100);
@@ -54,39 +62,6 @@ pub(super) enum Plan {
     Wait(Instant),
 }
 
-/// A rung for a frame.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Making {
-    /// What is asked of the codec.
-    pub(super) setting: Setting,
-    /// The setting of the rung: a frame may be made larger to measure the link by it.
-    pub(super) at: Setting,
-    pub(super) expected_accuracy: Option<f64>,
-    pub(super) infeasible: bool,
-    /// When the codec is given up.
-    pub(super) deadline: Instant,
-    /// When the frame has to be there.
-    pub(super) due: Instant,
-    captured: Instant,
-    /// When it was chosen.
-    pub(super) begun: Instant,
-    /// When the frame was found in the log.
-    pub(super) published: Instant,
-    rung: usize,
-    /// The most bytes that it may have.
-    pub(super) bytes_max: Option<u32>,
-    pub(super) expected_bytes: u32,
-    /// It is expected to go on after the frame before.
-    pub(super) goes_on: bool,
-    /// Bytes without a budget, if it goes on after others and if it stands alone.
-    pub(super) usual_bytes: (f64, f64),
-    pub(super) expected_time: Duration,
-    /// What is in those already.
-    pub(super) ratios: Ratios,
-    /// The least accuracy that is accepted, where accuracies are known.
-    pub(super) floor: Option<f64>,
-}
-
 /// What was seen when a frame last waited.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
@@ -105,10 +80,12 @@ pub(super) struct Seen {
 /// Decides what is made of frames, and follows what becomes of them.
 pub(super) struct Adapter {
     policy: Box<dyn Policy>,
-    pub(super) forms: Forms,
+    forms: Forms,
+    /// What was seen when a frame last waited.
     seen: Option<Seen>,
-    /// What the edge says that frames may have, and until when there is no room for any that keeps the floor.
+    /// The most bytes that frames may have, as the edge says.
     cap: Option<Cap>,
+    /// Until then the channel has no room for any frame that keeps the floor.
     shed_until: Option<Instant>,
     /// When a frame was last chosen.
     chosen: Option<Instant>,
@@ -127,8 +104,8 @@ impl Adapter {
     }
 
     /// The edge has said what the camera has of a channel.
-    pub(super) fn set_share(&mut self, cap: Option<Cap>, shed_until: Option<Instant>) {
-        (self.cap, self.shed_until) = (cap, shed_until);
+    pub(super) fn set_share(&mut self, limits: (Option<Cap>, Option<Instant>)) {
+        (self.cap, self.shed_until) = limits;
     }
 
     /// The place of the cheapest rung that keeps the floor, and what all rungs cost and keep, ascending; `None` before a frame was looked at.
@@ -272,6 +249,33 @@ impl Adapter {
             }));
         }
         Some(looks)
+    }
+
+    /// A codec has made a frame. What it took, and how large it became, is remembered; what is expected of the frame is set right where a
+    /// budget forced less than was asked for.
+    pub(super) fn handle_made(
+        &mut self,
+        now: Instant,
+        making: &mut Making,
+        made: (&Rung, &ChainLink),
+        bytes: usize,
+    ) {
+        self.forms.made(now, making, made, bytes);
+    }
+
+    /// A codec has failed.
+    pub(super) fn handle_failed(&mut self, now: Instant, making: &Making) {
+        self.forms.failed(now, making);
+    }
+
+    /// A frame did not come down to its budget. Says whether it would have more, were it made again.
+    pub(super) fn handle_too_large(&mut self, making: &Making) -> bool {
+        self.forms.too_large(making)
+    }
+
+    /// A profile has come: it may take the place of the default ladder.
+    pub(super) fn handle_profile(&mut self) {
+        self.forms.forget_rungs();
     }
 
     /// A frame of `bytes` is given to the link.

@@ -1,0 +1,75 @@
+//! Says what the policy is offered with a frame: what is asked of it, by which profile, and what is known of the link.
+
+use std::time::Duration;
+
+use super::profiles::Profiles;
+use super::rungs::{Before, Rungs, makeable};
+use crate::contract::Joint;
+use crate::controller::{Cap, Offer};
+use crate::frame::Frame;
+use crate::profile::{Profile, RungProfile};
+use crate::setting::Chains;
+use crate::units::Instant;
+use crate::wire::ProfileUse;
+
+/// The latency bound where no contract gives one: frames are wanted as soon as possible.
+pub(crate) const BOUND_DEFAULT: Duration = Duration::from_secs(1);
+
+/// A frame that may be sent next, and what is asked of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) now: Instant,
+    pub(crate) wish: &'a Joint,
+    pub(crate) profiles: &'a Profiles,
+    pub(crate) frame: &'a Frame,
+    /// What it can go on after; `None`: it stands alone.
+    pub(crate) before: Option<Before<'a>>,
+    /// When it was captured.
+    pub(crate) captured: Instant,
+    /// The time between frames.
+    pub(crate) interval: Duration,
+    /// Bytes of the frame before it that have not left, and never will if that is given up.
+    pub(crate) unsent_bytes: u64,
+    /// The most bytes that may be on their way, as long as the link's path was never full.
+    pub(crate) window: Option<u64>,
+}
+
+impl<'a> Candidate<'a> {
+    /// What is offered to the policy, but for what its choice would change.
+    pub(crate) fn offer<'r>(&self, rungs: &'r Rungs, cap: Option<Cap>) -> Offer<'r> {
+        Offer {
+            now: self.now,
+            captured: self.captured,
+            interval: self.interval,
+            ladder: &rungs.ladder,
+            latency_bound: self.wish.latency_bound.unwrap_or(BOUND_DEFAULT),
+            result_latency_bound: None,
+            accuracy_floor: rungs.basis.profile.is_some().then_some(self.wish.accuracy_floor),
+            on_time_share: self.wish.on_time_share,
+            degrade: self.wish.degrade,
+            cap,
+            unsent_bytes: self.unsent_bytes,
+            window: self.window,
+            coding: None,
+        }
+    }
+
+    /// The profile that is wanted, if frames of this size can be made by it; and what has become of it.
+    pub(super) fn profile(&self, chains: Chains, skip_max: u8) -> (Option<&'a Profile>, ProfileUse) {
+        let Some(hash) = self.wish.profile else { return (None, ProfileUse::None) };
+        let pixels = self.pixels();
+        let makes = |rung: &RungProfile| {
+            makeable(&rung.rung, pixels, chains).is_some_and(|setting| setting.skip <= skip_max)
+        };
+        match self.profiles.get(hash) {
+            None => (None, self.profiles.absent(hash)),
+            Some(known) if known.size != pixels => (None, ProfileUse::OtherSize),
+            Some(known) if !known.profile.rungs().iter().any(makes) => (None, ProfileUse::NoRung),
+            Some(known) => (Some(&known.profile), ProfileUse::InUse),
+        }
+    }
+
+    pub(super) fn pixels(&self) -> (u32, u32) {
+        (self.frame.meta.width, self.frame.meta.height)
+    }
+}

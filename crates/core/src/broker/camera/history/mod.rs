@@ -1,0 +1,410 @@
+//! Decides which frame of the past is sent next, and when: one at a time has unsent bytes, behind live frames, with a bounded share of the
+//! link. The next one is looked for meanwhile, and made into what was asked for.
+
+mod codec;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use self::codec::PastCodec;
+use super::connection::{Connections, Link};
+use super::ledger::SkipLedger;
+use super::types::{CameraOutput, Transformed};
+use crate::broker::LinkId;
+use crate::frame::{Epoch, Frame, FrameId, FrameMeta, SkipRange, SkipReason};
+use crate::history::PastAnswer;
+use crate::log::Record;
+use crate::setting::Setting;
+use crate::trace::CameraTrace;
+use crate::units::{Instant, Timestamp};
+use crate::wire::{FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message};
+
+/// Questions for the past that may wait at a camera; one more is answered with [`HistoryCode::Busy`].
+pub const HISTORY_REQUESTS_MAX: usize = 16;
+/// Frames that one request may ask for; of more, these come.
+pub const HISTORY_FRAMES_MAX: u16 = 32;
+/// The part of the time for which frames of the past may use the link, beside live ones. Default a quarter.
+pub const HISTORY_SHARE: f64 = 0.25;
+/// The least that this part may be: a hundredth.
+pub const HISTORY_SHARE_MIN: f64 = 0.01;
+
+/// The past never waits longer for its turn. What took so long that it should was not working but standing still.
+const REST_MAX: Duration = Duration::from_secs(60);
+
+/// Requests that were answered in full and may yet be continued.
+const ENDS_MAX: usize = HISTORY_REQUESTS_MAX;
+/// Frames that are looked for while another one leaves.
+const READY_MAX: usize = 1;
+
+/// A request of the edge, with what is left of it.
+struct Asked {
+    link: LinkId,
+    /// The number of its first frame.
+    first: u64,
+    /// What the next frame answers: its number, and what it comes behind.
+    next: HistoryRequest,
+    /// What its rung says.
+    setting: Setting,
+    /// Frames behind the last one that was found that cannot be sent, all of one epoch.
+    skipped: (Epoch, SkipLedger),
+}
+
+impl Asked {
+    fn skip(&mut self, id: FrameId, reason: SkipReason) {
+        if self.skipped.0 != id.epoch {
+            self.skipped = (id.epoch, SkipLedger::default());
+        }
+        self.skipped.1.add(id.sequence, reason);
+    }
+
+    /// What was skipped before this frame.
+    fn take_skipped(&mut self, before: FrameId) -> Vec<SkipRange> {
+        let (epoch, skipped) = std::mem::take(&mut self.skipped);
+        if epoch == before.epoch { skipped.before(before.sequence) } else { Vec::new() }
+    }
+
+    /// The number after the last that it may be answered with.
+    fn end(&self) -> u64 {
+        self.next.request.saturating_add(self.next.count.into())
+    }
+}
+
+/// A frame that was found and waits for the link to have nothing better to do.
+struct Ready {
+    link: LinkId,
+    request: u64,
+    record: Box<Record>,
+    skipped: Vec<SkipRange>,
+}
+
+/// What goes on beside the past, and before it.
+#[derive(Clone, Copy)]
+pub(super) struct LiveTraffic<'a> {
+    pub(super) connections: &'a Connections,
+    /// The present epoch.
+    pub(super) epoch: Epoch,
+    /// A live frame is in a codec.
+    pub(super) is_made: bool,
+    /// A live frame waits to be sent.
+    pub(super) waits: bool,
+}
+
+/// What came of an event.
+#[derive(Default)]
+pub(super) struct Step {
+    pub(super) outputs: Vec<CameraOutput>,
+    /// There is something to send or to make, which there was not before.
+    pub(super) goes_on: bool,
+}
+
+impl Step {
+    fn stops(outputs: Vec<CameraOutput>) -> Self {
+        Self { outputs, goes_on: false }
+    }
+}
+
+/// The edge's questions.
+pub(super) struct History {
+    /// The oldest first, which is looked after until it is answered in full.
+    asked: VecDeque<Asked>,
+    /// Whether the log is being looked at for the first of them, or what was found is being made into something else.
+    looking: bool,
+    codec: PastCodec,
+    ready: VecDeque<Ready>,
+    /// What requests that were answered in full ended with: the number after theirs, and their last frame.
+    ends: VecDeque<(LinkId, u64, FrameId)>,
+    /// What was given to the link and has bytes that have not left, and since when.
+    sending: Option<(LinkId, u64, Instant)>,
+    share: f64,
+    /// Epochs from this one on, up to the one at hand, were begun by mistake: an earlier start has used their numbers, so that two
+    /// frames have the same name.
+    doubtful_from: Option<Epoch>,
+    /// Counts what was looked for: an answer may come when nobody waits for it any more.
+    ticket: u64,
+    /// Before this, frames of the past would take more than their share.
+    rests_until: Instant,
+}
+
+impl History {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            asked: VecDeque::new(),
+            looking: false,
+            codec: PastCodec::new(now),
+            ready: VecDeque::new(),
+            ends: VecDeque::new(),
+            sending: None,
+            share: HISTORY_SHARE,
+            doubtful_from: None,
+            ticket: 0,
+            rests_until: now,
+        }
+    }
+
+    // ---- what happened ------------------------------------------------------------------------------------
+
+    /// Sets the part of the time for which frames of the past may use the link beside live ones.
+    pub(super) fn set_share(&mut self, share: f64) {
+        self.share = if share.is_finite() { share.clamp(HISTORY_SHARE_MIN, 1.0) } else { HISTORY_SHARE };
+    }
+
+    /// The epoch at hand turned out to be one that an earlier start had used.
+    pub(super) fn handle_epoch_raised(&mut self, used: Epoch) {
+        self.doubtful_from = Some(self.doubtful_from.map_or(used, |from| from.min(used)));
+    }
+
+    /// The edge asks for frames of the past, or for more, or for no more.
+    pub(super) fn handle_request(
+        &mut self,
+        link: LinkId,
+        mut request: HistoryRequest,
+    ) -> Option<CameraOutput> {
+        if request.request == 0 {
+            // A frame with this number would be taken for a live one.
+            return None;
+        }
+        if request.count == 0 {
+            return self.withdraw(link, request.request);
+        }
+        let mut lost = false;
+        if request.continues {
+            let goes_on = |asked: &&mut Asked| asked.link == link && asked.end() == request.request;
+            if let Some(asked) = self.asked.iter_mut().find(goes_on) {
+                let room = HISTORY_FRAMES_MAX.saturating_mul(2).saturating_sub(asked.next.count);
+                asked.next.count += request.count.min(room);
+                return None;
+            }
+            let end = self.ends.iter().position(|(of, next, _)| (*of, *next) == (link, request.request));
+            let end = end.and_then(|place| self.ends.remove(place));
+            request.query.after = end.map(|(.., last)| last);
+            lost = end.is_none();
+        }
+        let setting = request.rung.setting().ok().filter(Setting::stands_alone);
+        let refused = if lost {
+            // What the request goes on from is forgotten: that is not to say that nothing comes behind it.
+            Some(HistoryCode::Busy)
+        } else if setting.is_none() {
+            Some(HistoryCode::Rung)
+        } else if self.asked.len() >= HISTORY_REQUESTS_MAX {
+            Some(HistoryCode::Busy)
+        } else {
+            None
+        };
+        if let Some(code) = refused {
+            let end = HistoryEnd { request: request.request, code, held_from: None };
+            return Some(CameraOutput::Send { link, message: Message::HistoryEnd(end) });
+        }
+        let count = if request.query.newest { 1 } else { request.count.min(HISTORY_FRAMES_MAX) };
+        let (first, setting) = (request.request, setting.unwrap_or(Setting::ORIGINAL));
+        let next = HistoryRequest { count, ..request };
+        self.asked.push_back(Asked { link, first, next, setting, skipped: Default::default() });
+        self.look_on()
+    }
+
+    /// What the log holds of the past that [`CameraOutput::ReadHistory`] asked for.
+    pub(super) fn handle_answer(&mut self, ticket: u64, answer: PastAnswer, live: LiveTraffic<'_>) -> Step {
+        if !self.looking || self.ticket != ticket {
+            return Step::default();
+        }
+        let Some(setting) = self.asked.front().map(|asked| asked.setting) else { return Step::default() };
+        let Some(record) = answer.record else {
+            return Step::stops(self.end(HistoryCode::None, answer.held_from));
+        };
+        let id = record.frame.meta.id;
+        let is_doubtful = id.epoch < live.epoch && self.doubtful_from.is_some_and(|from| id.epoch >= from);
+        if is_doubtful {
+            Step::stops(self.pass_over(id, None))
+        } else if setting == Setting::ORIGINAL {
+            self.handle_found(record, live.connections)
+        } else {
+            self.codec.handle_found(ticket, record);
+            Step { outputs: Vec::new(), goes_on: true }
+        }
+    }
+
+    /// A codec is done with a frame, or has given up; `None` if it was at work on nothing of the kind.
+    pub(super) fn handle_transformed(
+        &mut self,
+        now: Instant,
+        ticket: u64,
+        transformed: Transformed,
+        live: LiveTraffic<'_>,
+    ) -> Option<Step> {
+        let (begun, found) = self.codec.handle_done(ticket)?;
+        self.codec.rest_until(now + self.rest_after(now.saturating_since(begun), live));
+        let Some(record) = found.filter(|_| self.looking && self.ticket == ticket) else {
+            return Some(Step::default());
+        };
+        let asked = self.asked.front().map(|asked| &asked.next.rung);
+        Some(match transformed {
+            // With less than was asked for it would be another rung.
+            Transformed::Made { payload, encoding, width, height, rung, chain } if Some(&rung) == asked => {
+                let meta = FrameMeta { encoding, width, height, rung, chain, ..record.frame.meta };
+                let record = Record { frame: Frame { meta, payload }, ..record };
+                self.handle_found(record, live.connections)
+            }
+            _ => Step::stops(self.pass_over(record.frame.meta.id, Some(SkipReason::NotMade))),
+        })
+    }
+
+    /// The last byte of a frame of the past has left. Says whether it was the one that was being sent.
+    pub(super) fn handle_sent(
+        &mut self,
+        now: Instant,
+        (link, request): (LinkId, u64),
+        live: LiveTraffic<'_>,
+    ) -> bool {
+        let sending = self.sending.take_if(|(of, number, _)| (*of, *number) == (link, request));
+        if let Some((_, _, begun)) = sending {
+            self.rests_until = now + self.rest_after(now.saturating_since(begun), live);
+        }
+        sending.is_some()
+    }
+
+    /// Forgets what was asked for on a connection that is gone.
+    pub(super) fn handle_closed(&mut self, link: LinkId) -> Option<CameraOutput> {
+        if self.asked.front().is_some_and(|asked| asked.link == link) {
+            self.looking = false;
+        }
+        self.asked.retain(|asked| asked.link != link);
+        self.ready.retain(|ready| ready.link != link);
+        self.ends.retain(|(of, ..)| *of != link);
+        self.sending.take_if(|(of, ..)| *of == link);
+        self.look_on()
+    }
+
+    // ---- what is to be done -------------------------------------------------------------------------------
+
+    /// When [`History::pump`] may have something to do, if nothing happens before.
+    pub(super) fn due(&self, live: LiveTraffic<'_>) -> Option<Instant> {
+        let making = self.codec.due().filter(|_| !live.is_made);
+        let sending = Some(self.rests_until).filter(|_| self.can_send(live));
+        making.into_iter().chain(sending).min()
+    }
+
+    /// Gives a frame of the past to the link, if that is free of live ones, and the next one to its codec.
+    pub(super) fn pump(&mut self, now: Instant, live: LiveTraffic<'_>) -> Vec<CameraOutput> {
+        let mut outputs = Vec::from_iter(self.make(now, live));
+        if !self.can_send(live) || now < self.rests_until {
+            return outputs;
+        }
+        let Some(Ready { link, request, record, skipped }) = self.ready.pop_front() else { return outputs };
+        self.sending = Some((link, request, now));
+        let frame = record.frame;
+        let header = FrameHeader {
+            payload_bytes: frame.payload.len() as u32,
+            sent: now,
+            expected_accuracy: None,
+            infeasible: false,
+            skipped,
+            meta: frame.meta,
+            history: request,
+            trace: CameraTrace::default(),
+        };
+        let payload = frame.payload;
+        outputs.push(CameraOutput::SendFrame { link, header: Box::new(header), payload });
+        outputs.extend(self.look_on());
+        outputs
+    }
+
+    /// Gives a frame of the past to its codec, unless a live one is being made.
+    fn make(&mut self, now: Instant, live: LiveTraffic<'_>) -> Option<CameraOutput> {
+        self.codec.keep_only(self.looking.then_some(self.ticket));
+        let asked = self.asked.front().filter(|_| !live.is_made)?;
+        let bytes_max = live.connections.get(asked.link).map_or(0, |link| link.frame_bytes_max);
+        self.codec.begin(now, asked.setting, bytes_max)
+    }
+
+    /// Whether a frame waits and its link has nothing better to do than to carry it.
+    fn can_send(&self, live: LiveTraffic<'_>) -> bool {
+        let Some(ready) = self.ready.front().filter(|_| self.sending.is_none()) else { return false };
+        let wants_live = live.is_made || live.waits && live.connections.demand().is_some();
+        let is_idle = |link: &Link| link.id == ready.link && !link.is_sending() && !link.is_out();
+        !wants_live && live.connections.active().is_some_and(is_idle)
+    }
+
+    /// How long the link is left to others after it was used for so long. Where nobody wants live frames there are no others.
+    fn rest_after(&self, took: Duration, live: LiveTraffic<'_>) -> Duration {
+        if live.connections.demand().is_none() {
+            return Duration::ZERO;
+        }
+        took.mul_f64(1.0 / self.share - 1.0).min(REST_MAX)
+    }
+
+    /// The next frame of the first request, as it is to be sent.
+    fn handle_found(&mut self, record: Record, connections: &Connections) -> Step {
+        let Some(asked) = self.asked.front_mut() else { return Step::default() };
+        let id = record.frame.meta.id;
+        let link = asked.link;
+        let bytes_max = connections.get(link).map_or(0, |known| known.frame_bytes_max);
+        if record.frame.payload.len() > bytes_max as usize {
+            return Step::stops(self.pass_over(id, Some(SkipReason::Refused)));
+        }
+        let request = asked.next.request;
+        asked.next.query.after = Some(id);
+        asked.next.request = request.saturating_add(1);
+        asked.next.count -= 1;
+        let skipped = asked.take_skipped(id);
+        if asked.next.count == 0 {
+            let end = (link, asked.next.request, id);
+            self.asked.pop_front();
+            if self.ends.len() >= ENDS_MAX {
+                self.ends.pop_front();
+            }
+            self.ends.push_back(end);
+        }
+        self.looking = false;
+        self.ready.push_back(Ready { link, request, record: Box::new(record), skipped });
+        // Nothing is looked for while as many wait already.
+        debug_assert!(self.ready.len() <= READY_MAX, "more frames wait than may");
+        Step { outputs: Vec::from_iter(self.look_on()), goes_on: true }
+    }
+
+    /// A frame cannot be sent. That keeps nobody from what comes behind it.
+    fn pass_over(&mut self, id: FrameId, reason: Option<SkipReason>) -> Vec<CameraOutput> {
+        let Some(asked) = self.asked.front_mut() else { return Vec::new() };
+        if asked.next.query.newest {
+            return self.end(HistoryCode::TooLarge, None);
+        }
+        asked.next.query.after = Some(id);
+        if let Some(reason) = reason {
+            asked.skip(id, reason);
+        }
+        self.looking = false;
+        Vec::from_iter(self.look_on())
+    }
+
+    /// Nobody wants the rest of what a request asked for.
+    fn withdraw(&mut self, link: LinkId, number: u64) -> Option<CameraOutput> {
+        let holds = |asked: &Asked| asked.link == link && (asked.first..asked.end()).contains(&number);
+        let withdrawn = self.asked.iter().position(holds);
+        if withdrawn == Some(0) {
+            self.looking = false;
+        }
+        withdrawn.and_then(|place| self.asked.remove(place));
+        self.look_on()
+    }
+
+    /// Ends the first request: no frame answers its next number, and so none the later ones.
+    fn end(&mut self, code: HistoryCode, held_from: Option<Timestamp>) -> Vec<CameraOutput> {
+        self.looking = false;
+        let end = self.asked.pop_front().map(|asked| {
+            let end = HistoryEnd { request: asked.next.request, code, held_from };
+            CameraOutput::Send { link: asked.link, message: Message::HistoryEnd(end) }
+        });
+        end.into_iter().chain(self.look_on()).collect()
+    }
+
+    /// Looks for the next frame, unless one waits already.
+    fn look_on(&mut self) -> Option<CameraOutput> {
+        // Whatever takes the first request away ends the looking for it.
+        debug_assert!(!self.looking || !self.asked.is_empty(), "looking for a request that is gone");
+        if self.looking || self.ready.len() >= READY_MAX {
+            return None;
+        }
+        let query = self.asked.front()?.next.query;
+        self.looking = true;
+        self.ticket += 1;
+        Some(CameraOutput::ReadHistory { ticket: self.ticket, query })
+    }
+}

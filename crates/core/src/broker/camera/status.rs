@@ -1,0 +1,69 @@
+//! Decides when the edge's people are told how the camera is, and what.
+
+use std::time::Duration;
+
+use super::types::CameraOutput;
+use crate::broker::LinkId;
+use crate::frame::FrameMeta;
+use crate::units::Instant;
+use crate::wire::{DiskStatus, Message, Status};
+
+/// How often the edge is told.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How the camera is.
+pub(super) struct StatusReport {
+    status: Status,
+    /// How the log on disk is doing, if there is one.
+    disk: Option<DiskStatus>,
+    due: Instant,
+}
+
+impl StatusReport {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { status: Status::default(), disk: None, due: now }
+    }
+
+    /// A frame was published.
+    pub(super) fn handle_published(&mut self, meta: &FrameMeta) {
+        self.status.published = meta.id.sequence.0 + 1;
+        (self.status.width, self.status.height) = (meta.width, meta.height);
+    }
+
+    /// Numbers that only the intake knows.
+    pub(super) fn handle_intake(&mut self, refused: u64, log_bytes: u64) {
+        (self.status.refused, self.status.log_bytes) = (refused, log_bytes);
+    }
+
+    /// How the log on disk is doing; `None` if there is none.
+    pub(super) fn handle_disk(&mut self, disk: Option<DiskStatus>) {
+        self.disk = disk;
+    }
+
+    /// An edge that knows nothing of the camera has taken it in: it is told at once.
+    pub(super) fn handle_welcomed(&mut self, now: Instant) {
+        self.due = now;
+    }
+
+    /// When the edge is told next.
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Whether it is time to tell the edge; if so, the next time is an interval later.
+    pub(super) fn take_due(&mut self, now: Instant) -> bool {
+        let is_due = now >= self.due;
+        if is_due {
+            self.due = now + STATUS_INTERVAL;
+        }
+        is_due
+    }
+
+    /// What the edge is told.
+    pub(super) fn tell(&mut self, link: LinkId, frames_per_second: f64) -> Vec<CameraOutput> {
+        self.status.frames_per_second = frames_per_second;
+        let messages =
+            [Some(Message::Status(self.status)), self.disk.clone().map(Message::DiskStatus)].into_iter();
+        messages.flatten().map(|message| CameraOutput::Send { link, message }).collect()
+    }
+}
