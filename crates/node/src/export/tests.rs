@@ -241,7 +241,7 @@ async fn messages_hold_images_to_the_last_byte_and_say_what_is_missing() {
     let options = log.options("messages.mcap");
     let summary = export(&options, |_| {}).await.unwrap();
     assert_eq!((summary.frames, summary.gaps, summary.damaged, summary.recoded), (12, 1, 1, 1));
-    assert_eq!(summary.missing.iter().collect::<Vec<_>>(), [(SkipReason::NotHeld, 1)]);
+    assert_eq!(summary.missing.iter().collect::<Vec<_>>(), [(SkipReason::Damaged, 1)]);
 
     let found = messages(&options.output);
     let images = &found["/dock/cam1"];
@@ -259,7 +259,7 @@ async fn messages_hold_images_to_the_last_byte_and_say_what_is_missing() {
     assert_eq!((last.format.as_str(), decoded.data()), ("png", &raw[..]), "raw pixels stay what they are");
     let gaps: Vec<Value> =
         found["/dock/cam1/gaps"].iter().map(|gap| serde_json::from_slice(&gap.2).unwrap()).collect();
-    assert_eq!(gaps, [json!({"epoch": 1, "before_sequence": 5, "frames": 1, "reasons": {"not_held": 1}})]);
+    assert_eq!(gaps, [json!({"epoch": 1, "before_sequence": 5, "frames": 1, "reasons": {"damaged": 1}})]);
 
     // Whoever opens it finds the schema by its name, and what was exported.
     let content = fs::read(&options.output).unwrap();

@@ -35,8 +35,8 @@ pub use self::history::{CAMERA_RETURN_MAX, HISTORY_QUESTIONS_MAX, HISTORY_TIME_M
 use self::sessions::{Camera, HELLO_TIME_MAX, Link};
 use self::shares::{Shares, Standing, Whole};
 pub use self::types::{
-    CameraCounters, CameraInfo, CaptureClock, ChannelShare, EdgeConfig, EdgeOutput, Forgotten, FrameRefused, Peer,
-    ReplyError, SubscriptionId, SubscriptionSpec,
+    CameraCounters, CameraInfo, CaptureClock, ChannelShare, EdgeConfig, EdgeOutput, Forgotten, FrameRefused,
+    Peer, ReplyError, SubscriptionId, SubscriptionSpec,
 };
 use self::view::UPDATE_INTERVAL;
 pub use self::view::{CameraView, NamedContract};
