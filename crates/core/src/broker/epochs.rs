@@ -42,9 +42,10 @@ impl Claims {
         claimed <= bound
     }
 
-    /// The next start of a camera is believed whatever its epoch, up to [`EPOCH_MAX`].
+    /// The next start of a camera is believed as far as a camera would follow it: a thief that comes first keeps nobody out.
     pub(super) fn vouch(&mut self, camera: &CameraName) {
-        self.remember(camera, EPOCH_MAX);
+        let followed = highest_believed(Epoch::default(), EPOCH_RAISE_MAX);
+        self.remember(camera, Epoch(followed.0 - EPOCH_JUMP_MAX));
     }
 
     /// A start was taken in: from now on its own epoch is what counts.
@@ -85,7 +86,9 @@ mod tests {
     fn nobody_is_believed_beyond_the_highest() {
         let (mut claims, camera) = (Claims::default(), camera(1));
         claims.vouch(&camera);
-        assert!(claims.admits(&camera, Epoch(0), EPOCH_MAX));
+        let followed = highest_believed(Epoch(0), EPOCH_RAISE_MAX);
+        assert!(claims.admits(&camera, Epoch(0), followed), "a camera that knows nothing follows this");
+        assert!(!claims.admits(&camera, Epoch(0), Epoch(followed.0 + 1)));
         for _ in 0..3 {
             assert!(!claims.admits(&camera, EPOCH_MAX, Epoch(EPOCH_MAX.0 + 1)));
         }

@@ -162,6 +162,7 @@ pub(super) fn believe(broker: &mut EdgeBroker, now: Instant, link: LinkId, hello
     let absurd = hello.epoch > EPOCH_MAX && known < EPOCH_MAX;
     if absurd {
         broker.handle_reset(&hello.camera);
+        broker.restore(vec![(hello.camera.clone(), nobodys(EPOCH_MAX), Vec::new())]);
     }
     let epoch = if absurd { EPOCH_MAX } else { hello.epoch };
     broker.handle_message(now, link, Message::Hello(Hello { epoch, ..hello }));
