@@ -261,11 +261,7 @@ impl Subscription {
         let span = self.span;
         if !over
             || self.patience.is_some_and(|patience| now < patience)
-            || self
-                .feeds
-                .iter_mut()
-                .map(|feed| feed.ask_for_rest(span))
-                .fold(false, |one, other| one || other)
+            || self.feeds.iter_mut().map(|feed| feed.ask_for_rest(span)).filter(|asked| *asked).count() > 0
         {
             return Next::Pending;
         }
