@@ -26,7 +26,7 @@ pub struct ApiError {
     /// A sentence for people, with the remedy.
     pub message: String,
     /// The limit that was reached.
-    pub limit: Option<Limit>,
+    pub limit: Option<Box<Limit>>,
 }
 
 /// A limit that was reached, for programs.
@@ -75,7 +75,7 @@ impl ApiError {
 
     /// Something is used up; `limit` says of what there is no more.
     pub fn exhausted(reason: &str, limit: Limit, message: impl Into<String>) -> Self {
-        Self { limit: Some(limit), ..Self::new(Code::ResourceExhausted, reason, message) }
+        Self { limit: Some(Box::new(limit)), ..Self::new(Code::ResourceExhausted, reason, message) }
     }
 
     /// A message that is larger than it may be.
@@ -86,7 +86,10 @@ impl ApiError {
              frame_bytes_max in Connect says how large they may be), and name a large profile instead of sending it"
         );
         let limit = Limit::of_broker("message_bytes_max", bytes_max);
-        Self { limit: Some(limit), ..Self::new(Code::InvalidArgument, "MESSAGE_TOO_LARGE", message) }
+        Self {
+            limit: Some(Box::new(limit)),
+            ..Self::new(Code::InvalidArgument, "MESSAGE_TOO_LARGE", message)
+        }
     }
 
     /// What came is no message of the interface.
@@ -138,7 +141,7 @@ impl ApiError {
         let info = info.filter(|info| info.domain == ERROR_DOMAIN);
         let (reason, field, limit) = match info {
             Some(mut info) => {
-                let limit = Limit::from_metadata(&mut info.metadata);
+                let limit = Limit::from_metadata(&mut info.metadata).map(Box::new);
                 (info.reason, info.metadata.remove("field"), limit)
             }
             None => (format!("{:?}", status.code()), None, None),
@@ -200,7 +203,10 @@ impl From<ApiError> for pb::Error {
             reason: error.reason,
             field: error.field.unwrap_or_default(),
             message: error.message,
-            limit: error.limit.map(|Limit { name, value, subject }| pb::Limit { name, value, subject }),
+            limit: error.limit.map(|limit| {
+                let Limit { name, value, subject } = *limit;
+                pb::Limit { name, value, subject }
+            }),
         }
     }
 }
@@ -212,7 +218,9 @@ impl From<pb::Error> for ApiError {
             reason: error.reason,
             field: (!error.field.is_empty()).then_some(error.field),
             message: error.message,
-            limit: error.limit.map(|pb::Limit { name, value, subject }| Limit { name, value, subject }),
+            limit: error
+                .limit
+                .map(|pb::Limit { name, value, subject }| Box::new(Limit { name, value, subject })),
         }
     }
 }

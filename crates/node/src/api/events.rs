@@ -28,7 +28,7 @@ const FRAME_KEY: &[u8] = &[2 << 3 | 2];
 /// The same of the field `payload` of a `Frame`, whose number takes two bytes.
 const PAYLOAD_KEY: &[u8] = &[((24 << 3 | 2) & 0x7f) as u8 | 0x80, ((24 << 3 | 2) >> 7) as u8];
 
-type Turn = Pin<Box<dyn Future<Output = (Option<Result<Told, ApiError>>, Feed)> + Send>>;
+type Turn = Pin<Box<dyn Future<Output = (Option<Result<Told, ApiError>>, Box<Feed>)> + Send>>;
 
 /// The events of a feed, each chosen when the one before has been sent. Dropping it unsubscribes.
 pub(super) struct Events {
@@ -38,14 +38,14 @@ pub(super) struct Events {
 }
 
 enum Next {
-    Idle(Feed),
+    Idle(Box<Feed>),
     Turn(Turn),
     Over,
 }
 
 impl Events {
     pub(super) fn new(feed: Feed) -> Self {
-        Self { next: Next::Idle(feed), sending: None, unsent: Arc::default() }
+        Self { next: Next::Idle(Box::new(feed)), sending: None, unsent: Arc::default() }
     }
 
     /// What the feed has next.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that all connections of a process may share with their clients at once. Beyond that payloads go through the sockets.
 /// They come on top of the logs' budgets.
-const SHARED_BYTES_MAX: u64 = 10 << 20;
+const SHARED_BYTES_MAX: u64 = 8 << 20;
 
 static PROCESS: Budget = Budget { shared_bytes: AtomicU64::new(0), shared_bytes_max: SHARED_BYTES_MAX };
 
