@@ -42,6 +42,7 @@ pub(crate) fn start(py: Python<'_>, failure: &StartError) -> PyErr {
         StartError::State(state @ StateError::Held { .. }) => raise(py, "CameraInUseError", state),
         StartError::State(state) => raise(py, "StateError", state),
         StartError::Persist(log) => raise(py, "StateError", log),
+        StartError::LogEpoch { .. } => raise(py, "StateError", failure),
     }
 }
 

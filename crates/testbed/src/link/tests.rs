@@ -40,7 +40,10 @@ impl Rig {
 
     fn gather(&mut self) {
         while let Some(output) = self.link.poll_output() {
-            self.seen.push((self.now, output));
+            // Who knocks is for the edge's door to decide.
+            if !matches!(output, LinkOutput::Knocked { .. }) {
+                self.seen.push((self.now, output));
+            }
         }
     }
 
