@@ -228,7 +228,7 @@ def test_the_past_is_read_as_far_as_the_edge_holds_it(edge: mez.Edge) -> None:
         early = live[0].captured_ns - 10**9
         past = list(mez.read("cam", edge=edge, since=early, until=live[4].captured_ns, held_only=True))
         assert [frame.id for frame in past] == [frame.id for frame in live[:5]]
-        assert past[0].not_held == mez.NotHeld(early, live[0].captured_ns)
+        assert past[0].not_held == mez.NotHeld(early, live[0].captured_ns, "gone")
         past = list(mez.read("cam", edge=edge, since="-10m", until="now", held_only=True))
         assert [frame.id for frame in past] == [frame.id for frame in live]
 

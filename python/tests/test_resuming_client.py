@@ -59,7 +59,7 @@ class Site:
         """As a power supply does."""
         process = self.running.pop(which)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.communicate()
 
     def end(self) -> None:
         """Ends all that runs."""
@@ -94,6 +94,8 @@ class Client:
         self.process.kill()
         self.process.wait()
         self.reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def frames(self) -> "list[dict[str, object]]":
         """What it got."""

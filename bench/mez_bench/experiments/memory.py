@@ -40,7 +40,7 @@ Samples = dict[str, list[tuple[float, float]]]
 
 def _run(run: Run) -> Outcome:
     outcome = Outcome()
-    seconds = 30 if run.quick else 300
+    seconds = 22 if run.quick else 300
     run.step("starting", done=0)
     run.expect(2 * seconds)
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
@@ -139,7 +139,7 @@ MEMORY: Final = Experiment(
     name="memory",
     summary="resident memory of both brokers at full load, beside applications that have stopped reading",
     needs="nothing but the build",
-    seconds_quick=75,
+    seconds_quick=60,
     seconds_full=630,
     run=_run,
 )
