@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """A client that knows of every frame, whoever is restarted: the edge, the camera, or itself.
 
-    client.py --broker unix:///run/mez/edge.sock 'dock/*' --state last.json            what it lacks is told
-    client.py --broker unix:///run/mez/edge.sock 'dock/*' --state last.json --fill     what it lacks is fetched
+    client.py --broker unix:///run/mez/edge.sock 'dock/*' --state last.json           what it lacks is told
+    client.py --broker unix:///run/mez/edge.sock 'dock/*' --state last.json --fill    what it lacks is fetched
 
 It has nothing but ``mez.proto`` and gRPC. What it does, in any language:
 
-1. It keeps the identity (epoch, sequence) and the capture time of the last frame of each camera, here in a file.
+1. It keeps identity (epoch, sequence) and capture time of the last frame of each camera, here in a file.
 2. Whenever the stream ends, it subscribes again and says what it has (`after`).
 3. It adds up: delivered + skipped = published, and `not_held` names what nobody can count.
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -28,7 +27,7 @@ from typing import Any
 import grpc
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "foreign_client"))
-from client import PROTO, connect, generate, say  # noqa: E402
+from client import PROTO, connect, generate, say
 
 # How long to wait before an edge that is gone is asked again.
 REDIAL_S = 0.25
@@ -52,7 +51,7 @@ class Last:
         self.frames[frame.camera] = [frame.epoch, frame.sequence, frame.captured_utc_ns]
         new = self.path.with_suffix(".new")
         new.write_text(json.dumps(self.frames))
-        os.replace(new, self.path)
+        new.replace(self.path)
 
     def messages(self, messages: Any) -> list[Any]:
         """The same for the edge."""

@@ -24,7 +24,11 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = {**os.environ, "MEZ_KEYS": str(folder / "keys"), "MEZ_STATE": str(folder / "state")}
+        self.environment = {
+            **os.environ,
+            "MEZ_KEYS": str(folder / "keys"),
+            "MEZ_STATE": str(folder / "state"),
+        }
         self.running: dict[str, subprocess.Popen[str]] = {}
         for words in (["keys", "init", "--site", "test"], ["keys", "log"]):
             subprocess.run([MEZ, *words], cwd=folder, env=self.environment, check=True, capture_output=True)
@@ -126,7 +130,9 @@ def account(client: Client) -> "tuple[list[Id], set[Id]]":
             continue
         if got:
             assert got[-1] < (epoch, sequence)
-            assert told or got[-1][0] == epoch, f"{said} after {got[-1]}, and nothing is told of the end before"
+            assert told or got[-1][0] == epoch, (
+                f"{said} after {got[-1]}, and nothing is told of the end before"
+            )
             first = got[-1][1] + 1 if got[-1][0] == epoch else 0
             skipped = said["skipped"]
             assert isinstance(skipped, dict)
@@ -167,7 +173,7 @@ def test_it_knows_of_every_frame_whoever_is_killed(tmp_path: Path) -> None:
         site.end()
     (got, counted), (told_got, told_counted) = account(filling), account(telling)
     # What the camera's log holds, by its own tool, while nobody writes it.
-    export = [MEZ, "log", "export", "dock/cam1", "held.mcap", "--log-dir", "camera", "--json"]
+    export = [str(MEZ), "log", "export", "dock/cam1", "held.mcap", "--log-dir", "camera", "--json"]
     exported = subprocess.run(export, cwd=tmp_path, env=site.environment, capture_output=True, text=True)
     summary = json.loads(exported.stdout)
     print(f"{KILLS} kills: log {summary['frames']}, filled {len(got)} and counted {len(counted)}; ", end="")

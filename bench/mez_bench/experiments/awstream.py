@@ -135,7 +135,8 @@ def _run(run: Run) -> Outcome:
             "f1_deadline_aware: every slot of 33 ms in the shaped window counts; one whose frame was not "
             "there within 229 ms is scored with the last timely result, as measured for results of that age",
             "a change of the configuration costs a frame that stands alone; what a sender leaves out comes "
-            "with its next frame; a camera knows which of the recording's frames stand alone once they are made",
+            "with its next frame; a camera knows which of the recording's frames stand alone once they are "
+            "made",
             "latencies are of means of each second, as the authors logged them; best_fixed is chosen in "
             "hindsight, over TCP and with newest wins",
             "on this recording one configuration (1920 pixels, every third frame, quantiser 30) is the best "

@@ -202,7 +202,9 @@ impl Given {
                 self.frames.clear();
                 true
             }
-            Reference::Previous => self.chain == Some(chain) && self.index.checked_add(1) == Some(meta.chain.index),
+            Reference::Previous => {
+                self.chain == Some(chain) && self.index.checked_add(1) == Some(meta.chain.index)
+            }
             Reference::Acknowledged(refers) => self.chain == Some(chain) && self.frames.contains(&refers),
         };
         assert!(decodes, "frame {} was handed on before what it refers to: {:?}", meta.id, meta.chain);

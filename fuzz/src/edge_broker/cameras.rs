@@ -14,9 +14,9 @@ use mez_core::frame::{
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, Instant, Timestamp};
 use mez_core::wire::{
-    Abilities, Claim, Demand, DiskStatus, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message, Outlook,
-    ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, Settled, Status, VERSION,
-    Welcome,
+    Abilities, Claim, Demand, DiskStatus, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message,
+    Outlook, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, Settled, Status,
+    VERSION, Welcome,
 };
 
 use super::applications::past_query;

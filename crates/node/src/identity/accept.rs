@@ -1,4 +1,4 @@
-//! Accepts TLS connections over TCP, each with a [pass](super::door).
+//! Accepts TLS connections over TCP, each with a pass (`door.rs`).
 
 use std::io;
 use std::net::SocketAddr;
