@@ -55,7 +55,7 @@ def subscribe(
             `mez.edge()` of this process. Or up to eight of them, of one site, in order of preference: while
             one is gone, or has none of the cameras connected and another one has, frames come from that one.
             Else `MEZ_EDGE` (several with commas between them), else the edge broker of this host.
-        latency_ms: The most milliseconds from capture until the frame is in your hands. Default: as soon as
+        latency_ms: The most milliseconds from capture until the edge hands the frame on. Default: as soon as
             possible.
         accuracy: The least accuracy that you accept, in 0..1. Default: frames go unmodified.
         on_time_share: The share of frames that must be on time, above 0 and at most 1.

@@ -50,7 +50,7 @@ pub(crate) struct CameraArgs {
     /// What carries the frames: QUIC, TLS over TCP, or QUIC and TCP where UDP does not get through
     #[arg(long, value_name = "WAY", value_enum, default_value_t = LinkWay::Auto)]
     link: LinkWay,
-    /// What chooses how frames are made smaller, where applications let them be: quantile; to be compared with, pi, awstream or none
+    /// The rule that chooses how far frames are compressed, where applications set an accuracy floor; pi, awstream and none are for comparison
     #[arg(long, value_name = "POLICY", default_value_t = PolicyName::Quantile)]
     policy: PolicyName,
     /// What makes H.264: openh264; or x264, in builds that have it

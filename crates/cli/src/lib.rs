@@ -65,7 +65,7 @@ enum Command {
     /// Run cameras, an edge and a people detector on a real video (needs the Python package)
     #[command(disable_help_flag = true)]
     Demo(PythonArgs),
-    /// Find out what each rung costs and keeps for an application of yours (needs the Python package)
+    /// Measure how far frames can be compressed before your detector misses objects (needs the Python package)
     #[command(disable_help_flag = true)]
     Profile(PythonArgs),
     /// Run an experiment (needs the Python package and a checkout)

@@ -40,7 +40,7 @@ pub(crate) struct SubscribeArgs {
     pattern: CameraPattern,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// The most time from capture until a frame is here, in milliseconds
+    /// The most time from capture until the edge hands a frame on, in milliseconds
     #[arg(long, value_name = "MS")]
     latency_ms: Option<f64>,
     /// The least accuracy that is acceptable, from 0 to 1

@@ -27,7 +27,7 @@ _COLUMNS: Final = 120
 _WORKERS_MAX: Final = 256
 
 _DESCRIPTION: Final = """\
-Finds out what frames may be reduced to before an application finds less on them.
+Measures how far frames can be compressed before your detector misses objects.
 Encodes a video at many settings (rungs) by the code that runs on live links, lets
 the application search the decoded frames, and compares what it finds with what
 it finds on the frames as published. Writes a profile for mez.subscribe(profile=…)

@@ -63,7 +63,8 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let more = if more { ", and more that nobody can count" } else { "" };
     let copy = if args.repair.is_some() { "" } else { "; --repair DIR copies what can be read" };
     Err(Failure::text(format!(
-        "{things} wrong, and {lost} frames are lost{more}: readers are told of them, and get all others{copy}"
+        "{things} wrong, and {} lost{more}: readers are told of them, and get all others{copy}",
+        if lost == 1 { "1 frame is".to_owned() } else { format!("{lost} frames are") }
     )))
 }
 
@@ -103,8 +104,9 @@ fn tell(check: &LogCheck) {
     } else {
         let (lost, unreadable) = (report.records_lost, bytes(report.bytes_unreadable()));
         let at_least = if report.more_may_be_lost { "at least " } else { "" };
+        let frames_lost = if lost == 1 { "frame" } else { "frames" };
         println!(
-            "{camera}: DAMAGED, {frames} frames in {size} can be read; {at_least}{lost} frames lost, {unreadable} cannot be read"
+            "{camera}: DAMAGED, {frames} frames in {size} can be read; {at_least}{lost} {frames_lost} lost, {unreadable} cannot be read"
         );
     }
 }
