@@ -71,6 +71,9 @@ impl World {
                     _ => false,
                 };
                 host.counts.refused += 1;
+                if wrong {
+                    host.misstamped = self.now;
+                }
                 self.checks.expect(expected, "order", || format!("a frame was refused: {error}"));
                 self.trace.record(self.now, What::Refused { camera: index });
             }
