@@ -379,6 +379,58 @@ fn a_bad_frame_costs_itself() {
     }
 }
 
+/// A camera that begins a later epoch counts from 0 again, and its encoder goes on: what was said of former frames says nothing of those that have their
+/// numbers now, also where it is heard late.
+#[test]
+fn numbers_that_begin_again_are_those_of_other_frames() {
+    for (rung, h264) in Library::ALL.iter().flat_map(|h264| [("h264/q30", *h264), ("tiles/q80/420", *h264)]) {
+        let setting: Setting = rung.parse().unwrap();
+        let mut encoder = StreamEncoder::new(PIXELS_MAX).unwrap().with_h264(h264);
+        let mut at = 0;
+        let mut encode = |encoder: &mut StreamEncoder, number: u64, predict: Predict| {
+            at += 1;
+            let request = Request {
+                sequence: Sequence(number),
+                captured: Instant::from_nanos(u64::from(at) * 66_000_000),
+                setting: &setting,
+                bytes_max: None,
+                predict,
+                regions: &[],
+            };
+            let source = jpeg(64, 48, at);
+            let Outcome::Frame(frame) = encoder.encode(&Source::Jpeg(&source), &request).unwrap() else {
+                panic!()
+            };
+            frame
+        };
+        for number in 0..9 {
+            encode(&mut encoder, number, Predict::Previous);
+            // Of the last one it is heard when the numbers have begun again.
+            (0..number).for_each(|known| encoder.acknowledge(Sequence(known)));
+        }
+        encoder.acknowledge(Sequence(8));
+        let zero = encode(&mut encoder, 0, Predict::Independent);
+        let one = encode(&mut encoder, 1, Predict::Previous);
+        assert_eq!(
+            (zero.chain.reference, one.chain.reference),
+            (Reference::Independent, Reference::Previous)
+        );
+        encoder.lost(Sequence(1));
+        let two = encode(&mut encoder, 2, Predict::Previous);
+        assert_eq!(two.chain.reference, Reference::Independent, "{rung} by {h264}: nothing that has arrived");
+        encoder.acknowledge(Sequence(2));
+        let three = encode(&mut encoder, 3, Predict::Previous);
+        assert_eq!(three.chain.reference, Reference::Previous);
+        encoder.lost(Sequence(3));
+        let four = encode(&mut encoder, 4, Predict::Previous);
+        assert_eq!(four.chain.reference, Reference::Acknowledged(Sequence(2)), "{rung} by {h264}");
+        let mut decoder = StreamDecoder::new(PIXELS_MAX);
+        for (number, frame) in [(2, &two), (4, &four)] {
+            decode(&mut decoder, Sequence(number), frame).expect("all that it refers to is there");
+        }
+    }
+}
+
 /// What a transcoder makes of a chain is what a decoder shows of it, but for the loss of one more JPEG; frames that are only
 /// decoded keep the chain going, and one that lacks others is refused.
 #[test]

@@ -395,6 +395,22 @@ fn a_used_epoch_is_not_used_again() {
     }
 }
 
+/// Nor by a start that was cut off for so long that it has come further than the one before: to it the edge's newest frame looks like its own.
+#[test]
+fn a_used_epoch_is_not_used_again_by_who_has_come_further() {
+    let mut world = World::seeded(25);
+    let dock = world.camera("dock/cam1", CameraSpec::frames(20, 10_000));
+    let application = world.application(ApplicationSpec::newest("dock/*"));
+    world.run(secs(1)).act(Action::KillCamera(dock)).cut(dock);
+    world.act(Action::StartCamera(dock, Counter::LastWriteLost)).run(secs(3));
+    let restored = world.now();
+    world.restore(dock).run(secs(6));
+    assert_eq!(world.epoch(dock), Some(5));
+    assert!(resumed_after(&world, application, restored) < secs(3));
+    let of_fourth = world.deliveries(application).iter().filter(|got| got.frame.epoch.0 == 4);
+    assert!(of_fourth.map(|got| got.frame.sequence.0).max() < Some(21), "frames of two starts");
+}
+
 /// A counter that is lost altogether: the edge knows better once the old connection is given up.
 #[test]
 fn a_lost_counter_is_mended_by_the_edge() {

@@ -3,12 +3,17 @@
 mod story;
 
 use mez_core::broker::{EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, NUMBER_MAX};
-use mez_testbed::{Action, ApplicationSpec, CameraSpec, Counter, EdgeId, World, ms, secs};
+use mez_testbed::{
+    Action, ApplicationSpec, CameraSpec, Counter, DiskSpec, EdgeId, EdgeSpec, HostClock, World, ms, secs,
+};
 
 use self::story::{resumed_after, sequences};
 
 /// The highest epoch that an edge takes of a camera of which it knows none, or one that a camera has by itself.
 const HIGHEST: u64 = EPOCH_BASE.0 + EPOCH_JUMP_MAX;
+
+const SAME_CLOCK: Option<HostClock> =
+    Some(HostClock { origin_nanos: 1_000_000_000, drift_ppb: 0, wall_nanos: 1_700_000_000_000_000_000 });
 
 /// One claim near the end of all numbers once kept the camera out for good. It changes nothing.
 #[test]
@@ -111,4 +116,47 @@ fn a_reset_without_need_costs_a_reconnection() {
     assert_eq!(world.epoch(dock), own);
     assert!(resumed_after(&world, application, reset) < secs(1));
     assert!(sequences(world.deliveries(application)).is_sorted());
+}
+
+/// The edge was away while the camera had a start of the thief's epoch. The edge keeps the thief's frames, the camera its own, and a reading that asks
+/// both is given one of each name, in order. What is live is of the camera alone.
+#[test]
+fn a_start_that_no_edge_heard_of_may_have_the_epoch_of_a_thief() {
+    let disk = Some(DiskSpec::default());
+    let edge = EdgeSpec { disk: disk.clone(), clock: SAME_CLOCK, ..EdgeSpec::default() };
+    let mut world = World::seeded_with(66, edge);
+    let dock =
+        world.camera("dock/cam1", CameraSpec { disk, clock: SAME_CLOCK, ..CameraSpec::frames(20, 10_000) });
+    world.application(ApplicationSpec::newest("dock/*"));
+    let thief = world.thief(dock);
+    world.run(secs(3)).act(Action::KillCamera(dock)).act(Action::Claim(thief, 5)).run(secs(2));
+    let at_edge = world.camera_counts(thief).sent;
+    assert!(at_edge > 20, "{at_edge}");
+    world.act(Action::Leave(thief)).act(Action::KillEdge(EdgeId::FIRST));
+    world.act(Action::StartCamera(dock, Counter::Kept)).run(secs(4));
+    assert_eq!(world.epoch(dock), Some(5));
+    world.restart_camera(dock, Counter::Kept).act(Action::StartEdge(EdgeId::FIRST)).run(secs(20));
+    assert_eq!((world.is_up(dock), world.epoch(dock)), (true, Some(6)));
+    let past = world.application(ApplicationSpec::read("dock/*", secs(30), secs(1)));
+    world.run(secs(60));
+    assert!(world.has_ended(past));
+    let shared = world.deliveries(past).iter().filter(|got| got.frame.epoch.0 == 5).count() as u64;
+    assert!(shared > at_edge, "{shared} frames of epoch 5, {at_edge} of them the thief's");
+}
+
+/// A camera that was told that its epoch is taken knows that its frames of it have the names of others: it gives none of them.
+#[test]
+fn what_a_camera_knows_to_be_named_twice_it_keeps_back() {
+    let mut world = World::seeded_with(67, EdgeSpec { clock: SAME_CLOCK, ..EdgeSpec::default() });
+    let dock = world.camera("dock/cam1", CameraSpec { clock: SAME_CLOCK, ..CameraSpec::frames(20, 10_000) });
+    world.run(secs(3));
+    world.application(ApplicationSpec::newest("dock/*"));
+    world.run(secs(1)).act(Action::KillCamera(dock)).cut(dock);
+    world.act(Action::StartCamera(dock, Counter::LastWriteLost)).run(secs(2)).restore(dock).run(secs(8));
+    assert_eq!(world.epoch(dock), Some(5), "the edge knows the fourth");
+    let past = world.application(ApplicationSpec::read("dock/*", secs(20), secs(1)));
+    world.run(secs(20));
+    assert!(world.has_ended(past));
+    let first = world.deliveries(past).iter().find(|got| got.frame.epoch.0 == 4).expect("the edge has some");
+    assert!(first.frame.sequence.0 >= 55, "{:?} is of the start that came too late", first.frame);
 }

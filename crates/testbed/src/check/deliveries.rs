@@ -83,7 +83,11 @@ impl Checks {
         // Frames may come from others than the replica.
         let past = reading.fills || reading.resumes || span.begin.is_some();
         let place = reading.places.entry(camera.clone()).or_default();
-        let run = *place.runs.entry(id.epoch).or_insert(*matching.first()?);
+        let first = *matching.first()?;
+        let run = *place.runs.entry(id.epoch).or_insert(first);
+        // A camera's log may have a start that no edge heard of, and its edge another one of the same epoch.
+        let asks_camera = past && (reading.fills || reading.reach == Reach::Camera);
+        let run = if asks_camera && !matching.contains(&run) { first } else { run };
         // A camera that has lost its counter, at an edge that does not know it, counts from 1 again, and that is told.
         let anew = |told: &NotHeld| told.reason == NotHeldReason::CameraRestarted;
         let numbered_anew =

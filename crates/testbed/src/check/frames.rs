@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
-use mez_core::frame::{Encoding, FrameId, FrameMeta, Quality, Rung, Sequence, SkipReason};
+use mez_core::frame::{Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Rung, Sequence, SkipReason};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::setting::Form;
@@ -18,6 +18,8 @@ use crate::world::PAST_RUNG;
 pub(super) struct Run {
     pub(super) run: u64,
     pub(super) frames: Vec<PublishedFrame>,
+    /// The process learned that another start had the epoch, and began a later one.
+    pub(super) given_up: bool,
     /// The camera had more to tell of skipped frames than a header holds, so some reasons are lost.
     pub(super) ledger_full: bool,
 }
@@ -92,7 +94,7 @@ impl Checks {
         let at = self.now;
         let runs = self.published.entry((camera.clone(), id.epoch)).or_default();
         let position = runs.iter().position(|known| known.run == run).unwrap_or_else(|| {
-            runs.push(Run { run, frames: Vec::new(), ledger_full: false });
+            runs.push(Run { run, frames: Vec::new(), given_up: false, ledger_full: false });
             runs.len() - 1
         });
         let frames = &mut runs[position].frames;
@@ -161,13 +163,39 @@ impl Checks {
     }
 
     /// A replica log begins with these, which a disk gave back.
-    pub(crate) fn restored(&mut self, edge_run: u64, camera: &CameraName, ids: &[FrameId]) {
-        self.appended.entry((edge_run, camera.clone())).or_default().extend(ids);
+    pub(crate) fn restored(&mut self, edge_run: u64, camera: &CameraName, records: &[Record]) {
+        for Record { frame: Frame { meta, payload }, .. } in records {
+            self.appended.entry((edge_run, camera.clone())).or_default().push(meta.id);
+            let runs = self.matching_runs(camera, meta, payload, "a replica begins with");
+            self.is_of_one_start(edge_run, camera, meta.id, &runs);
+        }
+    }
+
+    /// Two starts with the same epoch are never both taken in.
+    fn is_of_one_start(&mut self, edge_run: u64, camera: &CameraName, id: FrameId, runs: &[u64]) {
+        let Some(first) = runs.first() else { return };
+        let start = *self.starts.entry((edge_run, camera.clone(), id.epoch)).or_insert(*first);
+        self.expect(runs.contains(&start), "replica", || {
+            format!("the replica of {camera} has {id}, which is of another start than the frames of its epoch before")
+        });
+    }
+
+    /// Whether a camera's process learned that another start had this epoch of its own.
+    pub(crate) fn has_given_up(&self, camera: &CameraName, run: u64, epoch: Epoch) -> bool {
+        let mut runs = self.published.get(&(camera.clone(), epoch)).into_iter().flatten();
+        runs.any(|known| known.run == run && known.given_up)
+    }
+
+    /// A camera's process learned that another start had its epoch, and begins a later one.
+    pub(crate) fn gives_up_epoch(&mut self, camera: &CameraName, run: u64, epoch: Epoch) {
+        let runs = self.published.get_mut(&(camera.clone(), epoch)).into_iter().flatten();
+        runs.filter(|known| known.run == run).for_each(|known| known.given_up = true);
     }
 
     /// A replica log was put aside: another begins.
     pub(crate) fn put_aside(&mut self, edge_run: u64, camera: &CameraName) {
         self.appended.remove(&(edge_run, camera.clone()));
+        self.starts.retain(|(of, known, _), _| *of != edge_run || known != camera);
     }
 
     /// A replica log took a frame.
@@ -197,6 +225,7 @@ impl Checks {
             });
         }
         let runs = self.matching_runs(camera, &record.frame.meta, &record.frame.payload, "the replica has");
+        self.is_of_one_start(edge_run, camera, id, &runs);
         if let Some(run) = runs.first() {
             self.check_decodable(edge_run, camera, *run, record);
         }

@@ -2,7 +2,7 @@
 //!
 //! | rule | what it says | where |
 //! | --- | --- | --- |
-//! | `bytes` | what an application gets is what was published under that identity, time and size (I1, I4) | `frames.rs` |
+//! | `bytes` | what an application gets is what was published under that identity, time and size, and what it gets of an epoch is of one start, unless it asks the camera as well (decision 0018; I1, I4); a camera sends nothing of an epoch that it gave up because another start had it | `frames.rs`, `deliveries.rs`, `past.rs` |
 //! | `order` | per subscription and camera, identities strictly increase (I2) | `deliveries.rs` |
 //! | `gaps` | delivered + stated gaps = published (I5) | `deliveries.rs` |
 //! | `reasons` | a frame that was never sent has its own reason, not "late or lost" (I5, I7) | `deliveries.rs` |
@@ -15,14 +15,14 @@
 //! | `recovery` | what a broker's disk gives back at a start is one piece with all that was durable; nothing that had gone or nobody published (I3, I4) | `world/storage.rs` |
 //! | `sealed` | no pixels lie on a disk in the clear, and no key and nonce sealed two things (I11) | `world/storage.rs` |
 //! | `caps` | a camera makes no frame whose rung has more bytes on average than the cap that it was told, but for that of the floor | `world/camera/making.rs` |
-//! | `holes` | a reading that asks the camera passes over no frame of the past that the camera holds (I5) | `world/past.rs` |
+//! | `holes` | a reading that asks the camera passes over no frame of the past that the camera holds, but for those of an epoch that it gave up because another start had it (I5) | `world/past.rs` |
 //! | `untold` | what was published between two frames of an application, or between the beginning that it asked for and its first frame, is told by number or by time, at every moment of a restart (I5) | `world/past.rs` |
 //! | `filled` | an application that fills is given every frame that the camera holds, unless it is told that the camera was not heard (I5) | `world/past.rs` |
 //! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
 //! | `cancels` | a frame that gets through is cancelled only while bytes of it are unsent and a newer one is there | `world/camera/outputs.rs` |
 //! | `references` | no frame is sent that refers to one that the camera has given up, or that went over another connection | `chains.rs` |
 //! | `decodable` | an application gets nothing but frames that decode by themselves, made of what could be decoded | `chains.rs` |
-//! | `replica` | what a record says is missing before it lies between it and the record before | `frames.rs` |
+//! | `replica` | what a record says is missing before it lies between it and the record before; what a replica has of an epoch is of one start | `frames.rs` |
 //! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `world/watch.rs` |
 //! | `replies` | a camera gets each reply once, as it was given | `deliveries.rs` |
 //! | `memory` | logs stay within their budgets, what readers that stand still hold of them, connections, dials and those who wait at a door within their bounds (I9) | `world/watch.rs`, `world/door.rs` |
@@ -78,6 +78,8 @@ pub(crate) struct Checks {
     published: BTreeMap<(CameraName, Epoch), Vec<Run>>,
     /// What each run of an edge holds or has held.
     appended: BTreeMap<(u64, CameraName), Vec<FrameId>>,
+    /// Of which run the frames of an epoch are that each run of an edge holds or has held.
+    starts: BTreeMap<(u64, CameraName, Epoch), u64>,
     /// Frames of chains of which each run of an edge has got all.
     whole: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
     /// Frames of chains that each run of an edge has decoded, and whose successors it can decode.

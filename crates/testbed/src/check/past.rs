@@ -36,7 +36,11 @@ impl Checks {
         (live, past): (usize, usize),
     ) {
         let (id, now) = (meta.id, self.now);
-        self.matching_runs(camera, meta, payload, "a camera sends of the past");
+        let runs = self.matching_runs(camera, meta, payload, "a camera sends of the past");
+        let given_up = runs.contains(&run) && self.has_given_up(camera, run, id.epoch);
+        self.expect(!given_up, "bytes", || {
+            format!("camera {camera} sends {id} of the past, of an epoch that it knows another start had")
+        });
         self.expect(live == 0, "past last", || {
             format!("camera {camera} begins {id} of the past while {live} live frames are unsent")
         });

@@ -45,7 +45,7 @@ pub(super) struct Encoder {
     last: Option<Sequence>,
     /// When the frame that was made last was captured.
     captured: Option<Timestamp>,
-    /// The newest frame that has arrived.
+    /// The newest frame of the chain that has arrived.
     arrived: Option<Sequence>,
 }
 
@@ -99,6 +99,8 @@ impl Encoder {
             None => ChainLink::still(sequence),
         };
         if setting.is_chained() {
+            // With a chain ends what is known of the one before. Where a later epoch has begun, its numbers are those of other frames.
+            self.arrived.take_if(|_| refers.is_none());
             (self.chain, self.last) = (Some((link.chain, link.index, setting)), Some(sequence));
             self.captured = Some(meta.captured);
         }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::{EdgeBroker, EdgeConfig, EdgeOutput, Peer};
-use mez_core::frame::{Epoch, FrameId};
-use mez_core::log::LogReader;
+use mez_core::frame::Epoch;
+use mez_core::log::{LogReader, Record};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::store::Resume;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
@@ -182,8 +182,7 @@ impl World {
         let Some(process) = &mut host.process else { return };
         let Some((reader, epoch, anchor)) = process.broker.log(camera) else { return };
         let held = reader.held();
-        let restored: Vec<FrameId> =
-            held.clone().filter_map(|place| reader.get(place)).map(|record| record.frame.meta.id).collect();
+        let restored: Vec<Record> = held.clone().filter_map(|place| reader.get(place)).collect();
         process.appended.insert(camera.clone(), held.end);
         self.checks.restored(run, camera, &restored);
         if let Some(kept) = host.kept.get_mut(camera) {

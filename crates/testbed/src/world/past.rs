@@ -257,8 +257,16 @@ impl World {
         }
         let end = span.end.unwrap_or(Timestamp::MAX);
         let reach = Reach::Memory;
-        let query = PastQuery { after: last, before: next, begin, end, newest: false, reach, quality: None };
-        let Some(passed) = process.past(&query) else { return };
+        let mut query =
+            PastQuery { after: last, before: next, begin, end, newest: false, reach, quality: None };
+        // What it knows to have the names of another start's frames it keeps back.
+        let kept_back = |id: FrameId| self.checks.has_given_up(&host.name, process.run, id.epoch);
+        let mut behind = std::iter::from_fn(|| {
+            let passed = process.past(&query)?;
+            query.after = Some(passed.frame.meta.id);
+            Some(passed)
+        });
+        let Some(passed) = behind.find(|passed| !kept_back(passed.frame.meta.id)) else { return };
         let id = passed.frame.meta.id;
         let published = self.checks.published_at(&host.name, id);
         let fits =

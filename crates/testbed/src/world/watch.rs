@@ -12,7 +12,7 @@ use crate::time::{Moment, ms, secs};
 
 /// How often the rules are looked at.
 pub(super) const WATCH_INTERVAL: Duration = ms(50);
-/// I12: after faults stop, delivery resumes within this.
+/// I12: after faults stop, delivery resumes within this. A frame that its publisher stamped wrongly, so that the camera's log refused it, is a fault.
 pub(super) const RESUME_MAX: Duration = secs(2);
 /// An idle link with something to send is silent for no longer than this.
 const SILENCE_MAX: Duration = ms(250);
@@ -322,7 +322,8 @@ impl World {
             OnInfeasible::Degrade => None,
             _ => host.process.as_ref().map(|process| process.held_back_until),
         };
-        let since = self.quiet_since(camera).max(reader.ready_since).max(reader.past_until).max(last);
+        let since = self.quiet_since(camera).max(host.misstamped);
+        let since = since.max(reader.ready_since).max(reader.past_until).max(last);
         let since = since.max(held_back_until.unwrap_or(since));
         // One frame may be on its way when the next is published, and each camera has its turn at the application.
         let spec = self.links[host.link].link.spec();

@@ -65,6 +65,8 @@ pub(super) struct CameraHost {
     pub(super) publishing: bool,
     /// When a fault last touched the camera or its path.
     pub(super) disturbed: Moment,
+    /// When its publisher last gave a frame a capture time that its log had to refuse: nobody gets that frame.
+    pub(super) misstamped: Moment,
     /// When the edge last refused it: it may then wait.
     pub(super) refused: Option<Moment>,
     /// Another process claims, or has claimed, the same name.
@@ -293,6 +295,7 @@ impl World {
             clock,
             publishing: true,
             disturbed: self.now,
+            misstamped: Moment::START,
             refused: None,
             rivals: false,
             is_rival: false,

@@ -71,6 +71,9 @@ impl World {
                     _ => false,
                 };
                 host.counts.refused += 1;
+                if wrong {
+                    host.misstamped = self.now;
+                }
                 self.checks.expect(expected, "order", || format!("a frame was refused: {error}"));
                 self.trace.record(self.now, What::Refused { camera: index });
             }
@@ -112,6 +115,7 @@ impl World {
         }
         let host = &mut self.cameras[index];
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
+        self.checks.gives_up_epoch(&host.name, run, process.broker.epoch());
         let epoch = Epoch(process.broker.epoch().max(above).0 + 1);
         host.persisted = epoch.0;
         process.intake.raise_epoch(epoch);
