@@ -76,7 +76,10 @@ impl World {
         let asks =
             |known: &super::Application| known.spec.edge.0 == edge && known.asked.contains_key(&request);
         let Some(index) = self.applications.iter().position(asks) else { return };
+        let known = self.applications[index].asked.get(&request);
+        let robbed = known.map(|asked| asked.camera.clone()).filter(|camera| self.is_with_thief(edge, camera));
         let application = &mut self.applications[index];
+        application.misled.extend(robbed.filter(|_| answer.unanswered.is_none()));
         let later = self.now + application.random.duration(Duration::ZERO..=ANSWER_TIME_MAX);
         let answer = Box::new(answer);
         self.events.push(later, Event::Answered { application: index, request, answer });
@@ -114,6 +117,7 @@ impl World {
         let edge = self.applications[index].spec.edge.0;
         let asked = std::mem::take(&mut self.applications[index].asked);
         self.applications[index].excused = false;
+        self.applications[index].misled.clear();
         self.with_edge(edge, |process, _| {
             asked.keys().for_each(|request| process.broker.handle_history_dropped(*request));
         });
@@ -196,6 +200,10 @@ impl World {
         let asks = fills || span.begin.is_some() && span.deliver == Deliver::Every;
         let began = span.begin.is_some() || last.is_some();
         if counted || !asks || !began || application.spec.reach < Reach::Camera {
+            return;
+        }
+        // A thief holds none of the camera's frames, and says so: the edge cannot know that another start would have known better.
+        if application.misled.contains(&name) {
             return;
         }
         let frame_bytes_max = self.edges[application.spec.edge.0].spec.frame_bytes_max as usize;
