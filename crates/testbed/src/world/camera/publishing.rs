@@ -112,7 +112,11 @@ impl World {
         }
         let host = &mut self.cameras[index];
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
-        let epoch = Epoch(process.broker.epoch().max(above).0 + 1);
+        let before = process.broker.epoch();
+        if !std::mem::take(&mut process.accepted) {
+            process.doubted.insert(before);
+        }
+        let epoch = Epoch(before.max(above).0 + 1);
         host.persisted = epoch.0;
         process.intake.raise_epoch(epoch);
         process.captured = None;
