@@ -160,3 +160,27 @@ fn what_a_camera_knows_to_be_named_twice_it_keeps_back() {
     let first = world.deliveries(past).iter().find(|got| got.frame.epoch.0 == 4).expect("the edge has some");
     assert!(first.frame.sequence.0 >= 55, "{:?} is of the start that came too late", first.frame);
 }
+
+/// What the camera published while a thief had its name is not lost: the edge had taken it in with that epoch, so nobody else has used its
+/// numbers. Who was away meanwhile and fills lacks none of it, though the camera has gone on with a later epoch since.
+#[test]
+fn who_fills_gets_what_the_camera_published_beside_a_thief() {
+    let mut world = World::seeded(66);
+    let spec = CameraSpec { log_bytes_max: 64 << 20, ..CameraSpec::frames(20, 10_000) };
+    let dock = world.camera("dock/cam1", spec);
+    let application = world.application(ApplicationSpec::filling("dock/*"));
+    let thief = world.thief(dock);
+    let own = world.run(secs(3)).epoch(dock).unwrap();
+    world.act(Action::Unsubscribe(application)).run(secs(1));
+    world.act(Action::Claim(thief, 20)).run(secs(3)).act(Action::Leave(thief)).run(secs(12));
+    assert_eq!(world.epoch(dock), Some(21));
+    world.act(Action::Subscribe(application)).run(secs(15));
+    let got: Vec<_> = world.deliveries(application).iter().map(|got| got.frame).collect();
+    assert!(
+        got.windows(2).all(|pair| pair[0].epoch != pair[1].epoch || pair[0].next() == pair[1]),
+        "{got:?}"
+    );
+    let of = |epoch| got.iter().filter(|frame| frame.epoch.0 == epoch).count();
+    // Three seconds before, one in between, and three beside the thief at least.
+    assert!(of(own) >= 140 && of(20) == 0 && of(21) > 100, "{} {} {}", of(own), of(20), of(21));
+}

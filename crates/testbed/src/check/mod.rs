@@ -17,7 +17,7 @@
 //! | `caps` | a camera makes no frame whose rung has more bytes on average than the cap that it was told, but for that of the floor | `world/camera/making.rs` |
 //! | `holes` | a reading that asks the camera passes over no frame of the past that the camera holds, but for those of an epoch that it gave up because another start had it (I5) | `world/past.rs` |
 //! | `untold` | what was published between two frames of an application, or between the beginning that it asked for and its first frame, is told by number or by time, at every moment of a restart (I5) | `world/past.rs` |
-//! | `filled` | an application that fills is given every frame that the camera holds, unless it is told that the camera was not heard (I5) | `world/past.rs` |
+//! | `filled` | an application that fills is given every frame that the camera holds, unless it is told that the camera was not heard; not what a thief was asked for in its place, who holds none of it and says so, and which is counted or told as a restart; nor frames of an epoch in which no edge took the camera in, whose names another start may have (I5) | `world/past.rs` |
 //! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
 //! | `cancels` | a frame that gets through is cancelled only while bytes of it are unsent and a newer one is there | `world/camera/outputs.rs` |
 //! | `references` | no frame is sent that refers to one that the camera has given up, or that went over another connection | `chains.rs` |

@@ -1,6 +1,6 @@
 //! Applications: each reads the replica logs through a subscription, at its own pace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +67,8 @@ pub(super) struct Application {
     has: BTreeMap<CameraName, LastFrame>,
     /// A question for the past was not answered in time or in full, so that there may be holes.
     pub(super) excused: bool,
+    /// Cameras of which a thief has answered a question since their last frame.
+    pub(super) misled: BTreeSet<CameraName>,
     /// When it last subscribed.
     pub(super) subscribed: Moment,
     /// Logs that it is to read and has not looked at: its thread learns of them a little later.
@@ -107,6 +109,7 @@ impl Application {
         self.asked.clear();
         self.ahead.clear();
         self.excused = false;
+        self.misled.clear();
         self.keeping = None;
         self.letters.clear();
     }
@@ -139,6 +142,7 @@ impl World {
             ahead: BTreeMap::new(),
             has: BTreeMap::new(),
             excused: false,
+            misled: BTreeSet::new(),
             subscribed: self.now,
             letters: Vec::new(),
             subscriptions: 0,
@@ -420,6 +424,8 @@ impl World {
         self.watch_age(index);
         self.watch_holes(index, had);
         self.watch_told(index, had);
+        let Application { deliveries, misled, .. } = &mut self.applications[index];
+        deliveries.last().map(|(got, _)| misled.remove(&got.camera));
         self.tell_contract(index);
         // Another camera may lack something meanwhile.
         self.ask_past(index);

@@ -51,6 +51,8 @@ pub(super) struct EdgeProcess {
     pub(super) lent: Lent,
     /// How many frames each of them has been given.
     pub(super) appended: BTreeMap<CameraName, u64>,
+    /// The connection of each camera's newest start, as the broker said.
+    pub(super) holders: BTreeMap<CameraName, LinkId>,
     pub(super) decoders: Decoders,
     pub(super) door: Door,
 }
@@ -113,6 +115,7 @@ impl World {
             logs: BTreeMap::new(),
             lent: Lent::new(),
             appended: BTreeMap::new(),
+            holders: BTreeMap::new(),
             decoders: Decoders::new(),
             door: Door::new(self.bug),
         });
@@ -322,8 +325,9 @@ impl World {
                     }
                 }
             }
-            // A record for people.
-            EdgeOutput::Started { .. } => {}
+            EdgeOutput::Started { camera, link, .. } => {
+                self.with_edge(index, |process, _| process.holders.insert(camera, link));
+            }
             EdgeOutput::Ended { subscription, .. } => self.end_reset(subscription),
             EdgeOutput::History { request, answer } => self.past_answered(index, request, answer),
             EdgeOutput::ViewChanged { camera } => {

@@ -33,10 +33,11 @@ mod storage;
 mod thief;
 mod watch;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
+use mez_core::broker::LinkId;
 use mez_core::profile::{ProfileHash, SizedProfile};
 
 use self::application::Application;
@@ -120,6 +121,8 @@ pub struct World {
     owners: BTreeMap<u64, usize>,
     runs: u64,
     subscriptions: u64,
+    /// Connections that thieves of identities made.
+    stolen: BTreeSet<LinkId>,
     payloads: u64,
     actions: u64,
     wall_steps: u64,
@@ -179,6 +182,7 @@ impl World {
             owners: BTreeMap::new(),
             runs: 0,
             subscriptions: 0,
+            stolen: BTreeSet::new(),
             payloads: 0,
             actions: 0,
             wall_steps: 0,

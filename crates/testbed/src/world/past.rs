@@ -15,6 +15,7 @@ use mez_core::subscription::{Deliver, LastFrame, NotHeld, NotHeldReason};
 use mez_core::units::Timestamp;
 use mez_core::wire::FrameHeader;
 
+use super::camera::CameraProcess;
 use super::events::Event;
 use super::watch::RESUME_MAX;
 use super::{Bug, Node, Resumes, World};
@@ -76,7 +77,11 @@ impl World {
         let asks =
             |known: &super::Application| known.spec.edge.0 == edge && known.asked.contains_key(&request);
         let Some(index) = self.applications.iter().position(asks) else { return };
+        let known = self.applications[index].asked.get(&request);
+        let robbed =
+            known.map(|asked| asked.camera.clone()).filter(|camera| self.is_with_thief(edge, camera));
         let application = &mut self.applications[index];
+        application.misled.extend(robbed.filter(|_| answer.unanswered.is_none()));
         let later = self.now + application.random.duration(Duration::ZERO..=ANSWER_TIME_MAX);
         let answer = Box::new(answer);
         self.events.push(later, Event::Answered { application: index, request, answer });
@@ -114,6 +119,7 @@ impl World {
         let edge = self.applications[index].spec.edge.0;
         let asked = std::mem::take(&mut self.applications[index].asked);
         self.applications[index].excused = false;
+        self.applications[index].misled.clear();
         self.with_edge(edge, |process, _| {
             asked.keys().for_each(|request| process.broker.handle_history_dropped(*request));
         });
@@ -198,6 +204,10 @@ impl World {
         if counted || !asks || !began || application.spec.reach < Reach::Camera {
             return;
         }
+        // A thief holds none of the camera's frames, and says so: the edge cannot know that another start would have known better.
+        if fills && application.misled.contains(&name) {
+            return;
+        }
         let frame_bytes_max = self.edges[application.spec.edge.0].spec.frame_bytes_max as usize;
         let since = application.subscribed;
         let begin = span.begin.filter(|_| last.is_none()).unwrap_or(Timestamp::MIN);
@@ -208,7 +218,10 @@ impl World {
         while let Some(passed) = host.process.as_ref().and_then(|process| process.past(&query)) {
             let meta = &passed.frame.meta;
             query.after = Some(meta.id);
-            if passed.frame.payload.len() <= frame_bytes_max {
+            // Of one that may have another's name nothing is given.
+            let doubted = |process: &CameraProcess| process.doubted.contains(&meta.id.epoch);
+            let is_given = !fills || !host.process.as_ref().is_some_and(doubted);
+            if is_given && passed.frame.payload.len() <= frame_bytes_max {
                 untold.push((meta.id, meta.captured, "the camera holds it"));
             }
         }

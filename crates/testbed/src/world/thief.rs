@@ -67,6 +67,12 @@ impl World {
         thief || self.is_poisoned(index)
     }
 
+    /// Whether what an edge hears of a camera now comes from a thief.
+    pub(super) fn is_with_thief(&self, edge: usize, camera: &CameraName) -> bool {
+        let holder = self.edges[edge].process.as_ref().and_then(|process| process.holders.get(camera));
+        holder.is_some_and(|holder| self.stolen.contains(holder))
+    }
+
     /// Whether a refusal is what it has to be: of a camera that has thieves, once they are gone nothing is left to refuse it for.
     pub(super) fn may_be_refused(&self, index: usize) -> bool {
         let host = &self.cameras[index];

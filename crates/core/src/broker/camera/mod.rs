@@ -373,6 +373,9 @@ impl CameraBroker {
             }
             // The edge's newest frame is not one of ours: a lost epoch counter, or a replaced device.
             Judgement::Foreign { above } => {
+                if let Some(edge) = self.connections.get(link).map(|link| link.edge) {
+                    self.history.handle_taken(edge, above);
+                }
                 self.outputs.push_back(CameraOutput::RaiseEpoch { above });
                 return self.close(now, link);
             }
@@ -383,6 +386,9 @@ impl CameraBroker {
             self.close(now, older);
         }
         self.connections.handle_accepted(now, link, welcome.frame_bytes_max);
+        if let Some(edge) = self.connections.get(link).map(|link| link.edge) {
+            self.history.handle_accepted(edge, self.live.epoch());
+        }
         self.forget_share();
         self.status.handle_welcomed(now);
         let message = Message::Abilities(Abilities::ALL);

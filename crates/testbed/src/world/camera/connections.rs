@@ -44,6 +44,9 @@ impl World {
             LinkOutput::Dialled { connection, owner } => {
                 let Some(camera) = self.dialler(owner) else { return };
                 self.trace.record(self.now, What::Dialled { camera, link: connection });
+                if self.cameras[camera].robs.is_some() {
+                    self.stolen.insert(connection);
+                }
                 let window = self.links[index].link.opening(connection);
                 self.with_camera(camera, |process, now| {
                     process.connections.insert(connection, Connection::default());

@@ -124,6 +124,10 @@ pub(super) struct CameraProcess {
     reader: LogReader,
     connections: BTreeMap<LinkId, Connection>,
     up: bool,
+    /// Whether its edge has taken it in with the epoch at hand, and has named no other start with it since.
+    accepted: bool,
+    /// Epochs that it went through in which no edge took it in: another start may have the same, so it gives none of their frames.
+    pub(super) doubted: BTreeSet<Epoch>,
     dialled: bool,
     captured: Option<Timestamp>,
     encoder: Encoder,
@@ -372,6 +376,8 @@ impl World {
             reader,
             connections: BTreeMap::new(),
             up: false,
+            accepted: false,
+            doubted: BTreeSet::new(),
             dialled: false,
             captured: None,
             encoder: Encoder::default(),

@@ -150,6 +150,7 @@ impl World {
                 link.close(now, Side::Camera, connection);
             }
             CameraOutput::RaiseEpoch { above } => {
+                process.accepted &= above != process.broker.epoch();
                 let run = process.run;
                 let persisted = now + ms(host.random.within(1..=PERSIST_MS_MAX));
                 self.events.push(persisted, Event::EpochPersisted { camera: index, run, above });
@@ -165,6 +166,7 @@ impl World {
                 // What was told before was told on another connection.
                 process.capped = None;
                 let before = std::mem::replace(&mut process.up, up);
+                process.accepted |= up;
                 self.checks
                     .expect(before != up, "state", || format!("camera {index} said twice: link up {up}"));
                 self.trace.record(now, What::LinkChanged { camera: index, up });

@@ -115,8 +115,13 @@ impl World {
         }
         let host = &mut self.cameras[index];
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
-        self.checks.gives_up_epoch(&host.name, run, process.broker.epoch());
-        let epoch = Epoch(process.broker.epoch().max(above).0 + 1);
+        let before = process.broker.epoch();
+        if !std::mem::take(&mut process.accepted) {
+            // No edge has taken it in with this epoch: somebody else may have used its numbers.
+            process.doubted.insert(before);
+            self.checks.gives_up_epoch(&host.name, run, before);
+        }
+        let epoch = Epoch(before.max(above).0 + 1);
         host.persisted = epoch.0;
         process.intake.raise_epoch(epoch);
         process.captured = None;

@@ -10,7 +10,7 @@ use self::codec::PastCodec;
 use super::connection::{Connections, Link};
 use super::ledger::SkipLedger;
 use super::types::{CameraOutput, Transformed};
-use crate::broker::LinkId;
+use crate::broker::{EdgeIndex, LinkId};
 use crate::frame::{Epoch, Frame, FrameId, FrameMeta, SkipRange, SkipReason};
 use crate::history::PastAnswer;
 use crate::log::Record;
@@ -33,6 +33,8 @@ const REST_MAX: Duration = Duration::from_secs(60);
 
 /// Requests that were answered in full and may yet be continued.
 const ENDS_MAX: usize = HISTORY_REQUESTS_MAX;
+/// Epochs of one start that edges have taken in and that are remembered; of older ones nothing is given any more.
+const ACCEPTED_MAX: usize = 64;
 /// Frames that are looked for while another one leaves.
 const READY_MAX: usize = 1;
 
@@ -116,9 +118,11 @@ pub(super) struct History {
     /// What was given to the link and has bytes that have not left, and since when.
     sending: Option<(LinkId, u64, Instant)>,
     share: f64,
-    /// Epochs from this one on, up to the one at hand, were begun by mistake: an earlier start has used their numbers, so that two
+    /// Epochs from this one on, up to the one at hand, may have been begun by mistake: where another start has used their numbers, two
     /// frames have the same name.
     doubtful_from: Option<Epoch>,
+    /// Epochs in which an edge has taken this start in, the latest last: there they are of no other start.
+    accepted: VecDeque<(EdgeIndex, Epoch)>,
     /// Counts what was looked for: an answer may come when nobody waits for it any more.
     ticket: u64,
     /// Before this, frames of the past would take more than their share.
@@ -136,6 +140,7 @@ impl History {
             sending: None,
             share: HISTORY_SHARE,
             doubtful_from: None,
+            accepted: VecDeque::new(),
             ticket: 0,
             rests_until: now,
         }
@@ -148,7 +153,21 @@ impl History {
         self.share = if share.is_finite() { share.clamp(HISTORY_SHARE_MIN, 1.0) } else { HISTORY_SHARE };
     }
 
-    /// The epoch at hand turned out to be one that an earlier start had used.
+    /// An edge has taken the camera in with this epoch.
+    pub(super) fn handle_accepted(&mut self, edge: EdgeIndex, epoch: Epoch) {
+        self.accepted.retain(|known| *known != (edge, epoch));
+        self.accepted.push_back((edge, epoch));
+        if self.accepted.len() > ACCEPTED_MAX {
+            self.accepted.pop_front();
+        }
+    }
+
+    /// An edge has frames of this epoch from another start.
+    pub(super) fn handle_taken(&mut self, edge: EdgeIndex, epoch: Epoch) {
+        self.accepted.retain(|known| *known != (edge, epoch));
+    }
+
+    /// The epoch at hand was not late enough: another start may have used it.
     pub(super) fn handle_epoch_raised(&mut self, used: Epoch) {
         self.doubtful_from = Some(self.doubtful_from.map_or(used, |from| from.min(used)));
     }
@@ -211,8 +230,8 @@ impl History {
             return Step::stops(self.end(HistoryCode::None, answer.held_from));
         };
         let id = record.frame.meta.id;
-        let is_doubtful = id.epoch < live.epoch && self.doubtful_from.is_some_and(|from| id.epoch >= from);
-        if is_doubtful {
+        let asks = self.asked.front().and_then(|asked| live.connections.get(asked.link));
+        if self.is_doubtful(id.epoch, live.epoch, asks.map(|link| link.edge)) {
             Step::stops(self.pass_over(id, None))
         } else if setting == Setting::ORIGINAL {
             self.handle_found(record, live.connections)
@@ -220,6 +239,12 @@ impl History {
             self.codec.handle_found(ticket, record);
             Step { outputs: Vec::new(), goes_on: true }
         }
+    }
+
+    /// Whether this edge may know a frame of another start by the name of one of this epoch.
+    fn is_doubtful(&self, epoch: Epoch, present: Epoch, edge: Option<EdgeIndex>) -> bool {
+        let raised = epoch < present && self.doubtful_from.is_some_and(|from| epoch >= from);
+        raised && !edge.is_some_and(|edge| self.accepted.contains(&(edge, epoch)))
     }
 
     /// A codec is done with a frame, or has given up; `None` if it was at work on nothing of the kind.

@@ -4,6 +4,7 @@ use super::*;
 use crate::broker::camera::{HISTORY_REQUESTS_MAX, HISTORY_SHARE, live_traffic};
 use crate::frame::{ChainLink, Reference};
 use crate::history::{PastAnswer, PastQuery, Reach};
+use crate::log::Record;
 use crate::units::Timestamp;
 use crate::wire::{HistoryCode, HistoryRequest};
 
@@ -258,6 +259,64 @@ fn frames_of_the_past_are_made_into_what_was_asked_for() {
     assert!(work(&outputs).is_none(), "it is still at work");
     rig.broker.handle_past_transformed(rig.now, number + 1, made(RUNG));
     assert!(work(&rig.take()).is_some());
+}
+
+/// Whether the camera gives a frame of this epoch to an edge that asks for the past on this connection.
+fn gives(rig: &mut Rig, link: u64, published: &Record, epoch: u64) -> bool {
+    rig.message(link, several(100 * link + epoch, 1));
+    let asked = ticket(&rig.take()).expect("its log is looked at");
+    let mut record = published.clone();
+    record.frame.meta.id = FrameId { epoch: Epoch(epoch), sequence: Sequence(1) };
+    rig.broker.handle_history(rig.now, asked, PastAnswer { record: Some(record), ..PastAnswer::default() });
+    rig.now += 60_000 * MS;
+    rig.broker.handle_timeout(rig.now);
+    let outputs = rig.take();
+    if let Some(number) = sent_of_the_past(&outputs) {
+        rig.broker.handle_history_sent(rig.now, LinkId(link), number);
+        return true;
+    }
+    let passed = ticket(&outputs).expect("what is behind it is looked for");
+    rig.broker.handle_history(rig.now, passed, PastAnswer::default());
+    rig.take();
+    false
+}
+
+/// The edge takes in no other start with an epoch that it has taken this one in with: what was published under it is this camera's, also once
+/// somebody else has made it go on with a later epoch. Of an epoch that no edge has taken in nobody can say so, nor of one that the edge
+/// has taken in from another start, nor at another edge.
+#[test]
+fn frames_of_an_epoch_that_the_edge_took_in_are_given_after_it_was_raised() {
+    fn raise(rig: &mut Rig, to: u64) {
+        rig.intake.raise_epoch(Epoch(to));
+        rig.broker.handle_epoch(rig.now, Epoch(to));
+        rig.take();
+    }
+    let last = |epoch| Some(FrameId { epoch: Epoch(epoch), sequence: Sequence(NUMBER_MAX) });
+    let mut rig = Rig::with_edges(2);
+    rig.welcome(1, None);
+    rig.publish(10);
+    let published = rig.broker.cursor.reader().newest().unwrap();
+    rig.take();
+    rig.broker.handle_closed(rig.now, LinkId(1));
+    rig.welcome(2, last(5));
+    raise(&mut rig, 6);
+    rig.welcome(3, last(8));
+    raise(&mut rig, 9);
+    rig.welcome(4, last(5));
+    assert!(gives(&mut rig, 4, &published, 3), "the edge took it in");
+    assert!(!gives(&mut rig, 4, &published, 6), "it was never taken in");
+    rig.broker.handle_closed(rig.now, LinkId(4));
+
+    rig.welcome_at(1, 5, None);
+    assert!(!gives(&mut rig, 5, &published, 3), "another edge");
+    rig.broker.handle_closed(rig.now, LinkId(5));
+
+    // The edge has forgotten the camera, and taken another start in with its epoch.
+    rig.welcome(6, last(9));
+    raise(&mut rig, 10);
+    rig.welcome(7, last(5));
+    assert!(gives(&mut rig, 7, &published, 3));
+    assert!(!gives(&mut rig, 7, &published, 9));
 }
 
 fn one_of(rung: &str) -> HistoryRequest {

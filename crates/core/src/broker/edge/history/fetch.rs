@@ -115,7 +115,14 @@ impl Fetch {
         // A reader that has gone on by itself lacks none of what is on its way, or else it is on the way in vain.
         let position = asked.after == self.query.after
             || asked.after > self.query.after && self.begins_behind(asked.after);
-        !self.is_over && self.is_of(camera, asked) && bounded_alike && position
+        !self.is_over && !self.has_ended() && self.is_of(camera, asked) && bounded_alike && position
+    }
+
+    /// Whether the next that it has is the word that there is nothing more. Frames may have been published since, so that is no answer to a later
+    /// question, unless all that was asked for had been published then.
+    fn has_ended(&self) -> bool {
+        let ended = self.end.as_ref().is_some_and(|(number, _)| self.numbers.front() == Some(number));
+        ended && self.query.before.is_none()
     }
 
     /// Whether the question begins where this was bounded: who asks for one stretch after the other wants what is behind them as well.
@@ -124,9 +131,9 @@ impl Fetch {
         self.is_of(camera, asked) && begins.is_some() && self.query.before == begins
     }
 
-    /// Whether it was to go on for a reading that has gone on without it.
+    /// Whether it was to go on for a reading that has gone on without it, or that asks anew what has ended.
     pub(super) fn is_overtaken(&self, camera: &CameraName, asked: &PastQuery) -> bool {
-        self.query.before.is_none() && self.is_of(camera, asked) && asked.after > self.query.after
+        self.query.before.is_none() && self.is_of(camera, asked) && asked.after >= self.query.after
     }
 
     fn begins_behind(&self, after: Option<FrameId>) -> bool {
@@ -147,6 +154,8 @@ impl Fetch {
         let nothing = PastAnswer::default();
         if let Some((_, ended)) = self.end.filter(|(ended, _)| *ended == number) {
             return Some(Found::End(match ended {
+                // The frame behind was not there yet, so others before it may not have been either.
+                Ok(_) if self.query.before.is_none() && asked.before.is_some() => return Some(Found::Gone),
                 Ok(from) => {
                     let held_from = (from < Timestamp::MAX).then_some(from);
                     PastAnswer { held_from, camera_holds_from: Some(from), ..nothing }

@@ -101,6 +101,38 @@ fn what_was_fetched_smaller_is_no_original() {
     assert_eq!(fetched(other, RUNG), None, "the original is never less than what is asked for");
 }
 
+/// The camera says that there is nothing more before anybody asks for more. Meanwhile it may have published frames, so that is not the answer to a
+/// later question; nor to one for what lies before a frame that was not there yet when the camera said so.
+#[test]
+fn an_end_that_was_said_before_is_no_answer() {
+    let id = |sequence| FrameId { epoch: Epoch(2), sequence: Sequence(sequence) };
+    let bounded = PastQuery { before: Some(id(9)), ..after(7) };
+    for (waits, query) in [(false, after(7)), (false, bounded), (true, bounded)] {
+        let mut rig = Rig::new();
+        rig.hello(1, "a", 3, 1, 0);
+        ask(&mut rig, 6);
+        let number = answers(&mut rig).1[0].0;
+        let past = FrameHeader { history: number, ..header(2, 7, 10, Vec::new()) };
+        rig.broker.handle_frame_header(rig.now, LinkId(1), past).unwrap();
+        rig.broker.handle_history_complete(rig.now, LinkId(1), number, vec![1; 10].into());
+        assert_eq!(answers(&mut rig).0.len(), 1);
+        let camera = "dock/cam1".parse().unwrap();
+        let question = waits.then(|| rig.broker.handle_history_query(rig.now, &camera, query));
+        let held_from = Some(Timestamp::from_nanos(1));
+        let end = HistoryEnd { request: number + 1, code: HistoryCode::None, held_from };
+        rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryEnd(end));
+        let question = question.unwrap_or_else(|| rig.broker.handle_history_query(rig.now, &camera, query));
+        let (found, asked) = answers(&mut rig);
+        assert!(found.is_empty(), "{waits} {query:?}: {found:?}");
+        let (number, _) = asked.into_iter().rfind(|(_, count)| *count > 0).expect("it is asked anew");
+        // What it says to the question itself is the answer.
+        let end = HistoryEnd { request: number, code: HistoryCode::None, held_from };
+        rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryEnd(end));
+        let (found, _) = answers(&mut rig);
+        assert_eq!((found.len(), found[0].0, found[0].1.record.is_some()), (1, question, false));
+    }
+}
+
 /// A camera of a version that answers no questions tells so by saying nothing of them: nobody waits for it.
 #[test]
 fn a_camera_that_never_answers_is_not_waited_for() {
