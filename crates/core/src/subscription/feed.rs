@@ -22,8 +22,9 @@ enum Question {
     Open(PastQuery),
     /// Answered with a frame, which comes next.
     Found(Record),
-    /// The same, once the camera has said whether it holds what was published between the beginning and the frame: to be put, or put.
-    Verify(Record, Option<PastQuery>),
+    /// The same, once the camera has said whether it holds what was published between the beginning and the frame; and whether that
+    /// was put.
+    Verify(Record, PastQuery, bool),
 }
 
 /// What there is for an application that decodes chains itself.
@@ -269,7 +270,7 @@ impl Feed {
                 self.question = Question::Open(query);
                 Some(query)
             }
-            Question::Verify(_, query) => query.take(),
+            Question::Verify(_, query, put) => (!std::mem::replace(put, true)).then_some(*query),
             Question::None | Question::Open(_) | Question::Found(_) => None,
         }
     }
@@ -278,7 +279,7 @@ impl Feed {
         let span = self.own(span);
         let query = match std::mem::replace(&mut self.question, Question::None) {
             Question::Open(query) => query,
-            Question::Verify(found, None) => return self.verified(found, answer),
+            Question::Verify(found, query, true) => return self.verified(span, query, found, answer),
             other => {
                 self.question = other;
                 return;
@@ -331,19 +332,22 @@ impl Feed {
         let is_first = self.last.is_none() && begin.is_some_and(|begin| begin < record.frame.meta.captured);
         let asks = query.reach == Reach::Camera && !query.newest && query.after.is_none();
         if is_first && asks && !self.holes.knows_camera() && !self.follows(span, id) {
-            return Question::Verify(record, Some(PastQuery { before: Some(id), ..query }));
+            return Question::Verify(record, PastQuery { before: Some(id), ..query }, false);
         }
         Question::Found(record)
     }
 
-    fn verified(&mut self, found: Record, answer: PastAnswer) {
+    fn verified(&mut self, span: Span, query: PastQuery, found: Record, answer: PastAnswer) {
         let PastAnswer { record, held_from, camera_holds_from, unanswered, .. } = answer;
         // The question was put a moment after the frame came.
         let unanswered = unanswered.filter(|_| camera_holds_from.is_none());
         self.holes.handle_answer(held_from, camera_holds_from, unanswered, true);
-        self.question = Question::Found(
-            record.filter(|record| record.frame.meta.id < found.frame.meta.id).unwrap_or(found),
-        );
+        let earlier = record.filter(|record| record.frame.meta.id < found.frame.meta.id);
+        // An earlier frame has come to be held meanwhile: what is before that is asked again.
+        self.question = match earlier {
+            Some(earlier) => self.found(span, query, earlier),
+            None => Question::Found(found),
+        };
     }
 
     /// Whether memory shows that the frame before this one was captured before the beginning.
