@@ -143,6 +143,7 @@ def account(client: Client) -> "tuple[list[Id], set[Id]]":
     return got, counted
 
 
+@pytest.mark.timeout(120 + 6 * KILLS)
 def test_it_knows_of_every_frame_whoever_is_killed(tmp_path: Path) -> None:
     """Either broker, and the client, are killed in turn; `MEZ_KILLS=100` does so more often."""
     site = Site(tmp_path)
