@@ -2,7 +2,7 @@
 //!
 //! The folder is the one given, else `MEZ_STATE`, else `/var/lib/mez` for root, else `$XDG_STATE_HOME/mez` or
 //! `~/.local/state/mez`. A camera's state stands in `cameras/NAME/`, where `epoch` holds a decimal number,
-//! `lock` is held by the broker that runs, and `@log` holds two numbers (`docs/log-format.md`); at an edge, `@log` stands in `edge/NAME/`.
+//! `lock` is held by the broker that runs, and `@log` says which segments there should be (`docs/log-format.md`); at an edge, `@log` stands in `edge/NAME/`.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
