@@ -156,7 +156,7 @@ class InfeasibleError(BrokerError):
 
 
 class BusyError(BrokerError):
-    """The broker has as many subscriptions, calls or connections as it allows this program, or all programs."""
+    """The broker has as many subscriptions, calls or connections as it allows this program, or all."""
 
 
 class VersionError(BrokerError):
