@@ -11,8 +11,8 @@ use crate::name::CameraName;
 use crate::units::Instant;
 
 /// How long a question waits for a camera: from when the edge started, or the camera was last heard of, whichever is later, so that
-/// nobody waits for one that has been gone for long. A camera that lost its edge is back within two seconds of its start, one whose
-/// edge refused it dials again after five, and a camera broker that was killed is started anew and has read its log within a few.
+/// nobody waits for one that has been gone for long. A camera that lost its edge is back within two seconds of the edge's start. One
+/// that was refused dials again after five. A camera broker that was killed has started and read its log within a few.
 pub const CAMERA_RETURN_MAX: Duration = Duration::from_secs(6);
 
 /// A question to a camera that is not connected.
