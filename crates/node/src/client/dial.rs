@@ -298,8 +298,8 @@ impl Dialler {
             let mut stream = match &self.0.way {
                 Way::Local { .. } => {
                     let mut connection = self.open_local().await?;
-                    let sent = connection.writer.write(Kind::Subscribe, &request, Bytes::new()).await;
-                    sent.map_err(|error| ClientError::from_io(&error, &self.0.address))?;
+                    let sent = connection.ask(Kind::Subscribe, &request, Bytes::new()).await;
+                    sent.map_err(|error| ClientError::from_packet(error, &self.0.address))?;
                     let LocalConnection { reader, writer } = connection;
                     let from = EventSource::Local { reader, writer, memory: None };
                     EventStream { dialler: self.clone(), from }
@@ -339,10 +339,12 @@ impl Dialler {
             let first = pb::PublishRequest { camera, ..Default::default() };
             let (sink, mut answers) = match &self.0.way {
                 Way::Local { .. } => {
-                    let LocalConnection { reader, writer } = self.open_local().await?;
+                    let mut connection = self.open_local().await?;
+                    let sent = connection.ask(Kind::Publish, &first, Bytes::new()).await;
+                    sent.map_err(|error| ClientError::from_packet(error, &self.0.address))?;
+                    let LocalConnection { reader, writer } = connection;
                     let memory = Arc::default();
-                    let mut sink = FrameSink::Local { writer, memory: Arc::clone(&memory) };
-                    sink.send(first).await.map_err(|lost| lost.explain(&self.0.address))?;
+                    let sink = FrameSink::Local { writer, memory: Arc::clone(&memory) };
                     let from = AnswerSource::Local { reader, memory };
                     (sink, AnswerStream { dialler: self.clone(), from })
                 }

@@ -37,8 +37,54 @@ impl LocalConnection {
         request: &impl Message,
         payload: Bytes,
     ) -> Result<M, PacketError> {
-        self.writer.write(kind, request, payload).await?;
+        self.ask(kind, request, payload).await?;
         let answer = self.reader.read().await?.ok_or(PacketError::Cut)?;
         answer.decode(kind)
+    }
+
+    /// Sends the first packet of a call or a stream. A broker that refuses a connection says so and closes it, perhaps before this
+    /// packet is written. Its word is then waiting to be read, and says more than the failure to write.
+    pub(crate) async fn ask(
+        &mut self,
+        kind: Kind,
+        request: &impl Message,
+        payload: Bytes,
+    ) -> Result<(), PacketError> {
+        let Err(error) = self.writer.write(kind, request, payload).await else { return Ok(()) };
+        match self.reader.read().await {
+            Ok(Some(packet)) if packet.kind == Kind::Error => packet.decode(kind),
+            _ => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::UnixListener;
+    use tonic::Code;
+
+    use super::*;
+    use crate::api::{ApiError, pb};
+
+    #[tokio::test]
+    async fn a_refusal_is_heard_after_the_broker_has_closed_the_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("broker.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut connection = LocalConnection::open(&path).await.unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read_exact(&mut [0; MAGIC.len()]).await.unwrap();
+        let refusal = ApiError::new(Code::ResourceExhausted, "TOO_MANY_CONNECTIONS", "there is no place");
+        PacketWriter::new(stream).write_error(refusal).await.unwrap();
+        let request = pb::GetCameraInfoRequest::default();
+        let answer =
+            connection.call::<pb::GetCameraInfoResponse>(Kind::GetCameraInfo, &request, Bytes::new()).await;
+        let Err(PacketError::Refused(heard)) = answer else { panic!("{answer:?}") };
+        assert_eq!(heard.reason, "TOO_MANY_CONNECTIONS");
+        // Nothing is left to be heard, and the failure itself is told.
+        let answer =
+            connection.call::<pb::GetCameraInfoResponse>(Kind::GetCameraInfo, &request, Bytes::new()).await;
+        assert!(matches!(answer, Err(PacketError::Io(_))), "{answer:?}");
     }
 }
