@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::account::Account;
 use super::decoding::{REFRESH_INTERVAL, Times, skipped_since};
-use super::sessions::Camera;
+use super::session::Camera;
 use super::{EdgeBroker, EdgeOutput, SubscriptionId};
 use crate::frame::{ChainKinds, Frame, FrameId, Quality, Reference, SkipReason};
 use crate::log::{CHAIN_LOG_BYTES_MAX, ChainLogWriter, LogReader, Record, chain_log};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::account::Account;
-use super::sessions::Camera;
+use super::session::Camera;
 use super::{EdgeBroker, EdgeOutput};
 use crate::broker::LinkId;
 use crate::frame::{

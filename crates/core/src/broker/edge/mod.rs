@@ -2,22 +2,22 @@
 //!
 //! | question | where |
 //! | --- | --- |
-//! | who may be which camera, and who takes over? | `sessions.rs` |
+//! | who may be which camera, and who takes over? | `session.rs` |
 //! | what is a camera asked to send? | `EdgeBroker::update_demand` |
-//! | what becomes of a frame that arrives? | `frames.rs` |
+//! | what becomes of a frame that arrives? | `arrivals.rs` |
 //! | what becomes of one that needs others to be decoded? | `decoding.rs` |
 //! | who gets it as it came? | `chains.rs` |
-//! | how is a frame of the past fetched? | `history.rs` |
+//! | how is a frame of the past fetched? | `history/mod.rs` |
 //! | what does a camera have of a channel that it shares with others? | `shares.rs` |
 //! | what bears on contracts, and where do cameras get profiles from? | `view.rs` |
 //! | how does an application get frames? | [`crate::subscription`], from the logs handed out by [`EdgeOutput::Attach`] |
 
 mod account;
+mod arrivals;
 mod chains;
 mod decoding;
-mod frames;
 mod history;
-mod sessions;
+mod session;
 mod shares;
 mod types;
 mod view;
@@ -27,12 +27,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use self::arrivals::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX, HELD_MAX};
 pub use self::decoding::{DECODING_BYTES_MAX, DECODING_FRAMES_MAX, Decoded, REFRESH_INTERVAL};
-pub use self::frames::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX, HELD_MAX};
 use self::history::Fetch;
 use self::history::Waiting;
 pub use self::history::{CAMERA_RETURN_MAX, HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
-use self::sessions::{Camera, HELLO_TIME_MAX, Link};
+use self::session::{Camera, HELLO_TIME_MAX, Link};
 use self::shares::{Shares, Standing, Whole};
 pub use self::types::{
     CameraCounters, CameraInfo, CaptureClock, ChannelShare, EdgeConfig, EdgeOutput, Forgotten, FrameRefused,
@@ -470,10 +470,4 @@ fn standing(camera: &Camera) -> Option<Standing> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod chains_tests;
-#[cfg(all(test, not(loom)))]
-mod decoding_tests;
-#[cfg(all(test, not(loom)))]
 mod tests;
-#[cfg(all(test, not(loom)))]
-mod thief_tests;

@@ -297,6 +297,3 @@ fn why_shed(channel: &str, carries: BitsPerSecond, by_rank: bool) -> String {
     let who = if by_rank { "cameras of higher priority take it" } else { "the other cameras take it" };
     format!("the channel {channel} carries {:.1} Mbit/s; {who}", carries.0 / 1e6)
 }
-
-#[cfg(all(test, not(loom)))]
-mod tests;

@@ -1,5 +1,9 @@
 mod anything;
+mod chains;
+mod decoding;
 mod past;
+mod shares;
+mod thief;
 
 use super::*;
 use crate::broker::NUMBER_MAX;

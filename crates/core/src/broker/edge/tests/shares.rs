@@ -2,14 +2,12 @@
 
 use proptest::prelude::*;
 
-use super::super::EdgeConfig;
-use super::super::tests::{Rig, header};
 use super::*;
-use crate::broker::edge::{SubscriptionId, SubscriptionSpec};
 use crate::clock::Exchange;
 use crate::contract::Contract;
-use crate::controller::share::{CAP_LIFETIME, Step};
+use crate::controller::share::{CAP_INTERVAL, CAP_LIFETIME, Channels, Step};
 use crate::units::ClockAnchor;
+use crate::wire::{Claim, Share};
 
 const MS: Duration = Duration::from_millis(1);
 const INTERVAL: Duration = Duration::from_millis(60);

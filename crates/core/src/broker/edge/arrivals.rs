@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::sessions::Link;
+use super::session::Link;
 use super::shares::Whole;
 use super::{EdgeBroker, FrameRefused};
 use crate::broker::{CAPTURED_MAX, LinkId, NUMBER_MAX};

@@ -13,9 +13,9 @@ use crate::wire::{
 };
 use std::time::Duration;
 
+use super::arrivals::{Arriving, Taken};
 use super::chains::{Chains, chain_bytes_max};
 use super::decoding::Decoding;
-use super::frames::{Arriving, Taken};
 use super::{CameraCounters, EdgeBroker, EdgeOutput, Forgotten, Peer, SubscriptionId};
 
 /// How long a connection may take to say who it is.

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
-use super::tests::{Rig, header};
 use super::*;
 use crate::frame::{ChainLink, Encoding, Reference, Sequence, SkipRange, SkipReason};
 use crate::subscription::{Deliver, Delivery, Next, Span, Subscription};
