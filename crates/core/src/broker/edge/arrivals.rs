@@ -1,16 +1,15 @@
-//! Frames on their way in: which are taken, and what becomes of them.
+//! Decides which frames may arrive on a connection, and when it is the turn of one that is here.
+//!
+//! Frames of a chain are taken in the order of their references ([decision 0011](../../../../../docs/decisions/0011-frames-wait-for-what-they-need.md)).
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::session::Link;
-use super::shares::Whole;
-use super::{EdgeBroker, FrameRefused};
-use crate::broker::{CAPTURED_MAX, LinkId, NUMBER_MAX};
-use crate::frame::{ChainLink, FrameId, Reference, Sequence, SkipReason};
-use crate::units::Instant;
-use crate::wire::{FrameHeader, Message, Report};
+use crate::broker::{CAPTURED_MAX, NUMBER_MAX};
+use crate::frame::{ChainLink, Epoch, FrameId, Reference, Sequence};
+use crate::units::{Instant, Timestamp};
+use crate::wire::{FrameHeader, Report};
 
 /// Frames that may be arriving on one connection at once. A camera has at most one that is being sent and 32 that are
 /// sent and not acknowledged; those that it has cancelled may still be announced until the news is here.
@@ -23,8 +22,97 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
 /// was in them comes a round trip or two later: by then the wait has cost less than a frame that stands alone, which would have taken as long.
 pub const HELD_MAX: Duration = Duration::from_millis(500);
 
+/// Why a frame that announced itself is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameRefused {
+    /// The connection has not been taken in, or has been replaced.
+    #[error("the connection has not been taken in")]
+    NotWelcome,
+    /// The frame is of another epoch than the connection.
+    #[error("a frame of epoch {} on a connection of epoch {}", .frame.0, .connection.0)]
+    Epoch {
+        /// The frame's epoch.
+        frame: Epoch,
+        /// The connection's epoch.
+        connection: Epoch,
+    },
+    /// The payload is larger than the limit.
+    #[error("a frame of {bytes} bytes; the limit is {bytes_max}")]
+    TooLarge {
+        /// The size announced.
+        bytes: u32,
+        /// The limit.
+        bytes_max: u32,
+    },
+    /// The frame is empty.
+    #[error("a frame without pixels or bytes")]
+    Empty,
+    /// More frames or bytes at once than a camera has reason to send.
+    #[error("more than {ARRIVING_FRAMES_MAX} frames or {ARRIVING_BYTES_MAX} bytes at once")]
+    TooMany,
+    /// The number lies beyond the last one.
+    #[error("frame {frame} is numbered beyond the last number, {NUMBER_MAX}")]
+    Number {
+        /// The frame.
+        frame: FrameId,
+    },
+    /// A capture time beyond the last one.
+    #[error("frame {frame} says that it was captured at {captured}, beyond {CAPTURED_MAX}")]
+    Captured {
+        /// The frame.
+        frame: FrameId,
+        /// What it says.
+        captured: Timestamp,
+    },
+    /// A frame of the past that was not asked for, or not so.
+    #[error("frame {frame} is of the past, and was not asked for")]
+    NotAsked {
+        /// The frame.
+        frame: FrameId,
+    },
+    /// The frame is arriving or has arrived already.
+    #[error("frame {frame} came twice")]
+    Twice {
+        /// The frame.
+        frame: FrameId,
+    },
+}
+
+/// A frame that is here.
+#[derive(Clone, Copy)]
+pub(super) struct Whole {
+    pub(super) frame: FrameId,
+    pub(super) captured: Timestamp,
+    /// When the first and the last of its bytes came.
+    pub(super) first: Instant,
+    pub(super) last: Instant,
+    pub(super) bytes: u32,
+}
+
+/// What the end of a frame's payload tells.
+pub(super) struct Completed {
+    /// For the camera.
+    pub(super) report: Report,
+    /// Bytes of the payload.
+    pub(super) bytes: u32,
+    /// The frame, if it has as many bytes as its header said.
+    pub(super) whole: Option<Whole>,
+}
+
+/// A frame whose turn it is.
+pub(super) struct Ready {
+    pub(super) header: FrameHeader,
+    pub(super) payload: Bytes,
+    /// When its header was here.
+    pub(super) first: Instant,
+    /// It comes too late: one that was sent later and does not need it has been taken.
+    pub(super) is_overtaken: bool,
+    /// The headers of older frames that are here and wait.
+    pub(super) overtakes: Vec<FrameHeader>,
+}
+
 /// A frame of which the header is here and the payload not yet all; or all of it, and it waits for its turn.
-pub(super) struct Arriving {
+struct Arriving {
     header: FrameHeader,
     first: Instant,
     reported: Instant,
@@ -33,9 +121,9 @@ pub(super) struct Arriving {
 }
 
 /// How far a connection's frames of chains have been taken.
-#[derive(Clone, Copy)]
-pub(super) struct Taken {
-    pub(super) chain: Sequence,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Taken {
+    chain: Sequence,
     index: u32,
 }
 
@@ -49,176 +137,153 @@ enum Turn {
     Gone,
 }
 
-impl EdgeBroker {
-    /// A frame's header arrived. After `Ok`, its payload may be received, and the frame ends with either
-    /// [`EdgeBroker::handle_frame_complete`] or [`EdgeBroker::handle_frame_cancelled`]; if the header names a question for
-    /// the past, with [`EdgeBroker::handle_history_complete`] or [`EdgeBroker::handle_history_cancelled`].
-    pub fn handle_frame_header(
+/// The frames that are arriving on one connection.
+#[derive(Default)]
+pub(super) struct Arrivals {
+    arriving: Vec<Arriving>,
+    taken: Option<Taken>,
+    /// When a frame that is whole has waited long enough.
+    held_until: Option<Instant>,
+    /// The connection is over: nothing more arrives.
+    over: bool,
+}
+
+impl Arrivals {
+    /// When a frame that is whole has waited long enough.
+    pub(super) fn held_until(&self) -> Option<Instant> {
+        self.held_until
+    }
+
+    /// The first frame of the chain that is being taken.
+    pub(super) fn chain(&self) -> Option<Sequence> {
+        self.taken.map(|taken| taken.chain)
+    }
+
+    /// The connection is over, and what is whole is taken now.
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// A header is here, on a connection of `epoch`.
+    pub(super) fn handle_header(
         &mut self,
         now: Instant,
-        id: LinkId,
         header: FrameHeader,
+        epoch: Epoch,
+        bytes_max: u32,
     ) -> Result<(), FrameRefused> {
-        let bytes_max = self.frame_bytes_max();
-        let Some(link) = self.links.get_mut(&id) else { return Err(FrameRefused::NotWelcome) };
-        let Some(session) = &link.session else { return Err(FrameRefused::NotWelcome) };
-        link.heard = now;
-        if header.history > 0 {
-            return self.history_header(now, id, header);
-        }
-        let frame = header.meta.id;
-        let arriving_bytes: u64 = link.arriving.iter().map(|f| u64::from(f.header.payload_bytes)).sum();
-        let refused = if frame.epoch != session.epoch {
-            Some(FrameRefused::Epoch { frame: frame.epoch, connection: session.epoch })
-        } else if header.payload_bytes > bytes_max {
-            Some(FrameRefused::TooLarge { bytes: header.payload_bytes, bytes_max })
-        } else if header.payload_bytes == 0 || header.meta.width == 0 || header.meta.height == 0 {
-            Some(FrameRefused::Empty)
-        } else if frame.sequence.0 >= NUMBER_MAX {
-            Some(FrameRefused::Number { frame })
-        } else if header.meta.captured > CAPTURED_MAX {
-            Some(FrameRefused::Captured { frame, captured: header.meta.captured })
-        } else if link.arriving.len() >= ARRIVING_FRAMES_MAX
-            || !link.arriving.is_empty()
-                && arriving_bytes + u64::from(header.payload_bytes) > ARRIVING_BYTES_MAX
-        {
-            Some(FrameRefused::TooMany)
-        } else if link.arriving.iter().any(|arriving| arriving.header.meta.id == frame) {
-            Some(FrameRefused::Twice { frame })
-        } else {
-            None
-        };
-        if let Some(refused) = refused {
-            if let Some(camera) = self.camera_of(id) {
-                camera.counters.refused += 1;
-            }
-            self.send(id, Message::Report(Report::Refused { frame }));
-            return Err(refused);
-        }
-        link.arriving.push(Arriving { header, first: now, reported: now, whole: None });
+        self.admit(&header, epoch, bytes_max)?;
+        self.arriving.push(Arriving { header, first: now, reported: now, whole: None });
         Ok(())
     }
 
-    /// Part of a frame's payload is here: `bytes` of it in all.
-    pub fn handle_frame_progress(&mut self, now: Instant, id: LinkId, frame: FrameId, bytes: u32) {
-        let Some(link) = self.links.get_mut(&id) else { return };
-        link.heard = now;
-        let is_it = |arriving: &&mut Arriving| arriving.whole.is_none() && arriving.header.meta.id == frame;
-        let Some(arriving) = link.arriving.iter_mut().find(is_it) else { return };
-        if now.saturating_since(arriving.reported) >= PROGRESS_INTERVAL {
-            arriving.reported = now;
-            let report = Report::Progress { frame, bytes, first: arriving.first, now };
-            self.send(id, Message::Report(report));
+    fn admit(&self, header: &FrameHeader, epoch: Epoch, bytes_max: u32) -> Result<(), FrameRefused> {
+        let (frame, bytes) = (header.meta.id, header.payload_bytes);
+        if frame.epoch != epoch {
+            return Err(FrameRefused::Epoch { frame: frame.epoch, connection: epoch });
         }
+        admit_size(header, bytes_max)?;
+        if frame.sequence.0 >= NUMBER_MAX {
+            return Err(FrameRefused::Number { frame });
+        }
+        if header.meta.captured > CAPTURED_MAX {
+            return Err(FrameRefused::Captured { frame, captured: header.meta.captured });
+        }
+        let arriving: u64 = self.arriving.iter().map(|other| u64::from(other.header.payload_bytes)).sum();
+        let too_many_bytes = !self.arriving.is_empty() && arriving + u64::from(bytes) > ARRIVING_BYTES_MAX;
+        if self.arriving.len() >= ARRIVING_FRAMES_MAX || too_many_bytes {
+            return Err(FrameRefused::TooMany);
+        }
+        if self.arriving.iter().any(|arriving| arriving.header.meta.id == frame) {
+            return Err(FrameRefused::Twice { frame });
+        }
+        Ok(())
+    }
+
+    /// So many bytes of a frame are here: what to report, if that is due.
+    pub(super) fn handle_progress(&mut self, now: Instant, frame: FrameId, bytes: u32) -> Option<Report> {
+        let place = self.incomplete(frame)?;
+        let arriving = &mut self.arriving[place];
+        if now.saturating_since(arriving.reported) < PROGRESS_INTERVAL {
+            return None;
+        }
+        arriving.reported = now;
+        Some(Report::Progress { frame, bytes, first: arriving.first, now })
     }
 
     /// All of a frame's payload is here.
-    pub fn handle_frame_complete(&mut self, now: Instant, id: LinkId, frame: FrameId, payload: Bytes) {
-        let Some(link) = self.links.get_mut(&id) else { return };
-        let is_it = |arriving: &Arriving| arriving.whole.is_none() && arriving.header.meta.id == frame;
-        let Some(position) = link.arriving.iter().position(is_it) else { return };
-        link.heard = now;
-        let (first, announced, whole) = {
-            let Arriving { header, first, .. } = &link.arriving[position];
-            let (captured, bytes) = (header.meta.captured, header.payload_bytes);
-            let whole = Whole { frame, captured, first: *first, last: now, bytes };
-            (*first, bytes, whole)
-        };
-        let bytes = payload.len() as u32;
-        if bytes == announced {
-            link.arriving[position].whole = Some((payload, now));
-            self.note_whole(id, &whole);
-        } else {
-            link.arriving.swap_remove(position);
+    pub(super) fn handle_complete(
+        &mut self,
+        now: Instant,
+        frame: FrameId,
+        payload: Bytes,
+    ) -> Option<Completed> {
+        let place = self.incomplete(frame)?;
+        let Arriving { header, first, .. } = &self.arriving[place];
+        let (first, bytes) = (*first, payload.len() as u32);
+        let report = Report::Complete { frame, bytes, first, last: now };
+        if bytes != header.payload_bytes {
+            self.arriving.swap_remove(place);
+            return Some(Completed { report, bytes, whole: None });
         }
-        self.send(id, Message::Report(Report::Complete { frame, bytes, first, last: now }));
-        if let Some(camera) = self.camera_of(id) {
-            camera.counters.bytes += u64::from(bytes);
-            camera.counters.refused += u64::from(bytes != announced);
+        let whole = Whole { frame, captured: header.meta.captured, first, last: now, bytes };
+        self.arriving[place].whole = Some((payload, now));
+        Some(Completed { report, bytes, whole: Some(whole) })
+    }
+
+    /// The rest of a frame's payload will not come. True if it was on its way.
+    pub(super) fn handle_cancelled(&mut self, frame: FrameId) -> bool {
+        let place = self.incomplete(frame);
+        place.map(|place| self.arriving.swap_remove(place)).is_some()
+    }
+
+    /// The connection is over. What is whole is taken without another wait, since the camera was told that it is here. Returns the number of
+    /// frames of which the rest will not come.
+    pub(super) fn handle_over(&mut self) -> u64 {
+        self.over = true;
+        let arriving = self.arriving.len();
+        self.arriving.retain(|arriving| arriving.whole.is_some());
+        (arriving - self.arriving.len()) as u64
+    }
+
+    /// The oldest frame whose turn it is, with a decoder that says for how many bytes it has room. To be asked until there is none.
+    pub(super) fn next(&mut self, now: Instant, has_room: impl Fn(u32) -> bool) -> Option<Ready> {
+        let (place, turn) = self.next_turn(now, has_room)?;
+        let Arriving { header, first, whole, .. } = self.arriving.swap_remove(place);
+        // A frame that is not whole has its turn later.
+        debug_assert!(whole.is_some(), "it is the turn of a frame that is not whole");
+        let (payload, _) = whole?;
+        let meta = &header.meta;
+        if turn == Turn::Now && meta.encoding.is_chained() {
+            let taken = Taken { chain: meta.chain.chain, index: meta.chain.index };
+            // One that is no later than the last one is gone.
+            debug_assert!(
+                self.taken < Some(taken),
+                "a chain is taken backwards: {:?}, {taken:?}",
+                self.taken
+            );
+            self.taken = Some(taken);
         }
-        self.take_ready(now, id);
+        let waits = |known: &&Arriving| known.whole.is_some() && known.header.meta.id < meta.id;
+        let overtakes = self.arriving.iter().filter(waits).map(|known| known.header.clone()).collect();
+        Some(Ready { header, payload, first, is_overtaken: turn == Turn::Gone, overtakes })
     }
 
-    /// The rest of a frame's payload will not come.
-    pub fn handle_frame_cancelled(&mut self, now: Instant, id: LinkId, frame: FrameId) {
-        let Some(link) = self.links.get_mut(&id) else { return };
-        link.heard = now;
-        let is_it = |arriving: &Arriving| arriving.whole.is_none() && arriving.header.meta.id == frame;
-        let Some(position) = link.arriving.iter().position(is_it) else { return };
-        link.arriving.swap_remove(position);
-        if let Some(camera) = self.camera_of(id) {
-            camera.counters.cancelled += 1;
-        }
-        self.take_ready(now, id);
-    }
-
-    /// A connection is over: takes what is whole, since the camera was told that it is here, and gives the number of frames of which the
-    /// rest will not come.
-    pub(super) fn take_last(&mut self, id: LinkId) -> u64 {
-        let Some(link) = self.links.get_mut(&id) else { return 0 };
-        link.over = true;
-        let (heard, arriving) = (link.heard, link.arriving.len());
-        link.arriving.retain(|arriving| arriving.whole.is_some());
-        let cancelled = arriving - link.arriving.len();
-        self.take_ready(heard, id);
-        cancelled as u64
-    }
-
-    /// Takes frames that are whole and waited until now.
-    pub(super) fn take_held(&mut self, now: Instant) {
-        let due = |link: &Link| link.held_until.is_some_and(|until| now >= until);
-        let links: Vec<LinkId> = self.links.iter().filter(|(_, link)| due(link)).map(|(id, _)| *id).collect();
-        links.into_iter().for_each(|id| self.take_ready(now, id));
-    }
-
-    /// Takes the frames that are whole and whose turn it is, oldest first.
-    pub(super) fn take_ready(&mut self, now: Instant, id: LinkId) {
-        while let Some((position, turn)) = self.next_turn(now, id) {
-            let Some(link) = self.links.get_mut(&id) else { return };
-            let Arriving { header, first, whole, .. } = link.arriving.swap_remove(position);
-            let chain = header.meta.chain;
-            if turn == Turn::Now && header.meta.encoding.is_chained() {
-                link.taken = Some(Taken { chain: chain.chain, index: chain.index });
-            }
-            // What those that it overtakes say of others was said for the last time: the camera knows that they are here.
-            let is_overtaken =
-                |known: &&Arriving| known.whole.is_some() && known.header.meta.id < header.meta.id;
-            let overtaken = link.arriving.iter().filter(is_overtaken);
-            let told: Vec<FrameHeader> = overtaken.map(|known| known.header.clone()).collect();
-            // One that has been replaced meanwhile has no say any more.
-            let (Some((payload, _)), Some(camera)) = (whole, self.camera_of(id)) else { continue };
-            if turn == Turn::Gone {
-                camera.not_taken(&header, SkipReason::NotDecoded);
-                camera.counters.not_decoded += 1;
-                continue;
-            }
-            told.iter().for_each(|overtaken| camera.note(overtaken));
-            self.take_whole(now, id, header, payload, first);
-        }
-    }
-
-    /// The place of the oldest frame that waits no longer; if there is none, takes note of when the next one will not.
-    fn next_turn(&mut self, now: Instant, id: LinkId) -> Option<(usize, Turn)> {
-        let link = self.links.get(&id)?;
-        let decoding = link.session.as_ref().and_then(|session| self.cameras.get(&session.camera));
-        let has_room = |bytes| decoding.is_none_or(|camera| camera.decoding.has_room_for(bytes));
+    /// The place of the oldest frame that waits no longer. If there is none, takes note of when the next one will not.
+    fn next_turn(&mut self, now: Instant, has_room: impl Fn(u32) -> bool) -> Option<(usize, Turn)> {
         let turns: Vec<(usize, Turn)> =
-            link.arriving.iter().map(|known| link.turn(now, known, has_room)).enumerate().collect();
+            self.arriving.iter().map(|known| self.turn(now, known, &has_room)).enumerate().collect();
         let next = turns.iter().filter(|(_, turn)| !matches!(turn, Turn::Later(_)));
-        let next = next.min_by_key(|(place, _)| link.arriving[*place].header.meta.id).copied();
+        let next = next.min_by_key(|(place, _)| self.arriving[*place].header.meta.id).copied();
         let until = turns.iter().filter_map(|(_, turn)| match turn {
             Turn::Later(until) => *until,
             _ => None,
         });
-        let until = until.min().filter(|_| next.is_none());
-        self.links.get_mut(&id)?.held_until = until;
+        self.held_until = until.min().filter(|_| next.is_none());
         next
     }
-}
 
-impl Link {
-    /// When it is the turn of a frame. Frames of a chain are taken in the order of their references: while one that is needed is on its way, to
-    /// go on without it would cost the whole chain.
+    /// When it is the turn of a frame. While one that it needs is on its way, to go on without that would cost the whole chain.
     fn turn(&self, now: Instant, known: &Arriving, has_room: impl Fn(u32) -> bool) -> Turn {
         let Some((payload, since)) = &known.whole else { return Turn::Later(None) };
         let meta = &known.header.meta;
@@ -226,8 +291,7 @@ impl Link {
             return Turn::Now;
         }
         let ChainLink { chain, index, reference } = meta.chain;
-        let taken = self.taken.map(|taken| (taken.chain, taken.index));
-        if taken.is_some_and(|taken| (chain, index) <= taken) {
+        if self.taken.is_some_and(|taken| Taken { chain, index } <= taken) {
             return Turn::Gone;
         }
         let older =
@@ -235,14 +299,13 @@ impl Link {
         if self.arriving.iter().filter(older).any(|other| other.whole.is_none()) {
             return Turn::Later(None);
         }
+        let last = self.taken.filter(|taken| taken.chain == chain).map(|taken| taken.index);
         let decodes = match reference {
             Reference::Independent => true,
-            Reference::Previous => {
-                taken.is_some_and(|(of, last)| of == chain && last.checked_add(1) == Some(index))
-            }
+            Reference::Previous => last.is_some_and(|last| last.checked_add(1) == Some(index)),
             Reference::Acknowledged(refers) => {
                 let waits = |other: &Arriving| other.header.meta.id.sequence <= refers;
-                taken.is_some_and(|(of, _)| of == chain) && !self.arriving.iter().filter(older).any(waits)
+                last.is_some() && !self.arriving.iter().filter(older).any(waits)
             }
         };
         let until = *since + HELD_MAX;
@@ -251,4 +314,20 @@ impl Link {
         }
         Turn::Later(Some(until))
     }
+
+    /// The place of a frame of which not all is here.
+    fn incomplete(&self, frame: FrameId) -> Option<usize> {
+        self.arriving.iter().position(|known| known.whole.is_none() && known.header.meta.id == frame)
+    }
+}
+
+/// Refuses a payload that is empty or larger than may be.
+pub(super) fn admit_size(header: &FrameHeader, bytes_max: u32) -> Result<(), FrameRefused> {
+    if header.payload_bytes > bytes_max {
+        return Err(FrameRefused::TooLarge { bytes: header.payload_bytes, bytes_max });
+    }
+    if header.payload_bytes == 0 || header.meta.width == 0 || header.meta.height == 0 {
+        return Err(FrameRefused::Empty);
+    }
+    Ok(())
 }

@@ -168,7 +168,7 @@ fn frames_that_begin_together_are_asked_to_take_turns() {
         for (link, captured) in [(1, Duration::ZERO), (2, apart)] {
             // Both cameras' clocks are the edge's.
             let now = rig.now;
-            let known = rig.broker.links.get_mut(&LinkId(link)).expect("it is connected");
+            let known = rig.broker.roster.connections.get_mut(LinkId(link)).expect("it is connected");
             known.clock.record(Exchange { t1: now, t2: now, t3: now, t4: now });
             let mut header = header(3, 99, 5_000, Vec::new());
             let anchor = known.session.as_ref().expect("it has greeted").anchor;
