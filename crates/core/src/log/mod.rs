@@ -19,7 +19,6 @@ pub use self::cursor::{Cursor, Read};
 use self::ring::{RingConfig, RingReader, RingWriter, ring};
 use crate::buffer::memory_of;
 use crate::frame::{Frame, FrameId, Quality, SkipRange};
-use crate::history::PastQuery;
 use crate::trace::FrameTrace;
 use crate::units::{Instant, Timestamp};
 use crate::unread::LogShare;
@@ -342,21 +341,6 @@ impl LogReader {
             }
         }
         ranges
-    }
-
-    /// The frame of the past that was asked for, if it is in memory.
-    pub fn find(&self, query: &PastQuery) -> Option<Record> {
-        let ranges = self.between(query.begin, query.end);
-        let (from, to) = (
-            query.after.map_or(0, |after| self.index_of(after.next())),
-            query.before.map_or(u64::MAX, |before| self.index_of(before)),
-        );
-        let mut wanted = ranges.into_iter().map(|range| range.start.max(from)..range.end.min(to));
-        if query.newest {
-            wanted.rev().flat_map(Iterator::rev).find_map(|index| self.get(index))
-        } else {
-            wanted.find_map(|mut range| range.find_map(|index| self.get(index)))
-        }
     }
 
     /// The capture time of the oldest record.

@@ -29,10 +29,10 @@ mod writer;
 
 pub use self::config::{Durability, StoreConfig};
 pub use self::format::{
-    DamageKind, FORMAT_VERSION, HeaderError, MAGIC, RECORD_HEAD_BYTES, RecordHead, SALT_BYTES,
-    SEGMENT_HEADER_BYTES_MAX, Sealer, SegmentHeader, checksum,
+    DamageKind, FORMAT_VERSION, HeaderError, MAGIC, RECORD_HEAD_BYTES, RecordHead, SEGMENT_HEADER_BYTES_MAX,
+    Sealer, SegmentHeader, checksum,
 };
-pub use self::key::{KEY_BYTES, KEYS_MAX, KeyId, KeyRing, MasterKey, TAG_BYTES};
+pub use self::key::{KEY_BYTES, KEYS_MAX, KeyId, KeyRing, MasterKey, SALT_BYTES, TAG_BYTES};
 pub use self::meta::STORED_SKIP_RANGES_MAX;
 pub use self::reader::StoreReader;
 pub use self::recovery::{

@@ -5,8 +5,8 @@
 
 use super::{LogReport, VerifyConfig, verify};
 use crate::frame::FrameId;
-use crate::store::format::{SALT_BYTES, Sealer, SegmentHeader};
-use crate::store::key::MasterKey;
+use crate::store::format::{Sealer, SegmentHeader};
+use crate::store::key::{MasterKey, SALT_BYTES};
 use crate::store::storage::{Storage, StorageError};
 use crate::store::{SegmentNumber, holes};
 
