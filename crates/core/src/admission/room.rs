@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Address, DropReason, Dropped, Stage, Ticket};
+use super::address::Address;
+use super::types::{DropReason, Dropped, Stage, Ticket};
 use crate::units::Instant;
 
 /// A connection in a room.

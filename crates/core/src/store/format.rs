@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::SegmentNumber;
 use super::key::{KeyId, KeyRing, MasterKey, Part, SALT_BYTES, SegmentKey, TAG_BYTES};
 use super::meta;
-use super::{Record, SegmentNumber};
 use crate::frame::{Epoch, Frame, FrameMeta, Quality, SkipRange};
+use crate::log::Record;
 use crate::name::{CameraName, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 use crate::wire::codec::{Reader, WireError, Write};

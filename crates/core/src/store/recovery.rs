@@ -12,8 +12,9 @@ use super::key::{KeyId, KeyRing};
 use super::scan::{Damage, Scanned, SegmentScan};
 use super::storage::{Bounds, Progress, Storage, StorageError};
 use super::tail::{TAIL_PIECES_MAX, Tail, judge_tail, was_just_begun};
-use super::{Record, SegmentNumber, holes};
+use super::{SegmentNumber, holes};
 use crate::frame::{Epoch, FrameId};
+use crate::log::Record;
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant, Timestamp};
 

@@ -3,7 +3,8 @@
 //! The copy is a log like any other: its records are numbered without a hole and sealed anew, each segment with a salt of its own. What is
 //! missing is stated by the frame behind it, as `damaged`.
 
-use super::{LogReport, VerifyConfig, verify};
+use super::check::{VerifyConfig, verify};
+use super::report::LogReport;
 use crate::frame::FrameId;
 use crate::store::format::{Sealer, SegmentHeader};
 use crate::store::key::{MasterKey, SALT_BYTES};

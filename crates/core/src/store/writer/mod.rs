@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::frame::{Epoch, FrameId, SkipRange, SkipReason};
+use crate::log::Record;
 use crate::log::{Cursor, Read};
 use crate::store::config::{Durability, StoreConfig};
 use crate::store::format::{Sealer, SegmentHeader};
@@ -22,7 +23,7 @@ use crate::store::key::{SALT_BYTES, TAG_BYTES};
 use crate::store::recovery::Resume;
 use crate::store::status::StoreStatus;
 use crate::store::storage::{Bounds, Storage, StorageError, StorageErrorKind};
-use crate::store::{Record, SegmentNumber, holes};
+use crate::store::{SegmentNumber, holes};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
 /// How often records are handed to the storage.
