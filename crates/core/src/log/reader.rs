@@ -207,6 +207,8 @@ impl Cursor {
                 return Read::Evicted { records };
             }
             if self.index >= held.end {
+                // A cursor that is ahead of its log would pass over what is appended next.
+                debug_assert!(self.index == held.end, "a cursor reads behind the end of its log");
                 return Read::Pending;
             }
             // Appended or evicted between the two looks: look again.

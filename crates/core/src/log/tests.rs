@@ -248,5 +248,8 @@ fn a_reader_of_another_thread_follows_the_writer() {
     });
     // A reader may have held a segment at the moment when it was retired; the next one to be retired drops it too.
     writer.set_bytes_max(1 << 18);
-    assert_eq!(writer.bytes(), (reader.held().end - reader.held().start) * (100 + record::RECORD_OVERHEAD_BYTES));
+    assert_eq!(
+        writer.bytes(),
+        (reader.held().end - reader.held().start) * (100 + record::RECORD_OVERHEAD_BYTES)
+    );
 }

@@ -249,7 +249,18 @@ impl<S: Storage> StoreWriter<S> {
         }
         self.note_status(now);
         self.due = self.next_due(now);
+        self.assert_in_order();
         self.due
+    }
+
+    /// A record is sealed, handed over and made durable, in this order.
+    fn assert_in_order(&self) {
+        let (durable, written, sealed) = (self.durable.index, self.written.index, self.sealed.index);
+        debug_assert!(durable <= written, "records to {durable} are durable, and to {written} handed over");
+        debug_assert!(written <= sealed, "records to {written} are handed over, and to {sealed} sealed");
+        debug_assert!(self.batch.is_empty() || self.open.is_some(), "records are sealed for no segment");
+        let newest = self.closed.back().map(|closed| closed.number);
+        debug_assert!(newest.is_none_or(|newest| newest < self.next_segment), "a segment is numbered twice");
     }
 
     // ---- inside -------------------------------------------------------------------------------------------
