@@ -94,7 +94,11 @@ impl<P: PartialEq> Unread<P> {
             let of_principal = |share: &Share<P>| share.asked.principal == *principal;
             self.make_room(now, *bytes, (principal_bytes_max, true), of_principal, &mut lost)
         } && self.make_room(now, *bytes, (bytes_max, true), |_| true, &mut lost);
+        let bytes = *bytes;
         let share = fits.then(|| {
+            // A frame that is larger than the bound is held alone.
+            let held = self.bytes();
+            debug_assert!(held == 0 || held + bytes <= bytes_max, "{bytes} bytes are granted beside {held}");
             self.next += 1;
             let id = ShareId(self.next);
             self.shares.insert(id, Share { asked, progressed: now });

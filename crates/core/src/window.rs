@@ -147,6 +147,8 @@ impl Bound {
         if self.sendings.len() == SENDINGS_MAX {
             self.sendings.pop_front();
         }
+        // `on_ack` finds a sending by its time, and forgets those before it.
+        debug_assert!(self.sendings.back().is_none_or(|last| last.at < now), "time goes back");
         self.sendings.push_back(Sending { at: now, bytes, delivered: self.delivered, delivered_at });
     }
 
@@ -220,6 +222,8 @@ impl Bound {
             false => (GAIN_AT_FIRST, PACKETS_AT_FIRST),
         };
         let bytes = rate * (gain * round_trip + GAIN * (self.pause.value() + SLACK.as_secs_f64()));
+        // The rate is there as soon as a round trip is, which makes the product finite.
+        debug_assert!(rate <= 0.0 || bytes.is_finite(), "a bound of {bytes} bytes");
         (rate > 0.0).then(|| (bytes as u64).max(least * mtu))
     }
 

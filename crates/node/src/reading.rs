@@ -117,7 +117,7 @@ impl LocalPast {
     }
 
     async fn answer(&mut self, query: PastQuery) -> PastAnswer {
-        let in_memory = self.memory.find(&query);
+        let in_memory = query.find_in(&self.memory);
         let held_from = self.memory.held_from();
         let oldest = self.memory.get(self.memory.held().start).map(|record| record.frame.meta);
         let reaches = oldest.is_some_and(|oldest| {

@@ -294,7 +294,7 @@ impl World {
             3 => None,
             // What has not to do with the question at all.
             2 => self.reader.newest(),
-            _ => self.reader.find(&query),
+            _ => query.find_in(&self.reader),
         };
         let answer = PastAnswer {
             record,

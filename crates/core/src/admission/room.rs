@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Address, DropReason, Dropped, Stage, Ticket};
+use super::address::Address;
+use super::types::{DropReason, Dropped, Stage, Ticket};
 use crate::units::Instant;
 
 /// A connection in a room.
@@ -71,9 +72,14 @@ impl Room {
         } else {
             None
         };
-        self.places.insert(ticket, waiting);
+        let before = self.places.insert(ticket, waiting);
         self.dues.insert((waiting.due, ticket));
-        self.addresses.entry(waiting.address).or_default().insert(ticket);
+        let of_address = self.addresses.entry(waiting.address).or_default();
+        of_address.insert(ticket);
+        debug_assert!(before.is_none(), "a connection has two places");
+        // One went for the one that came.
+        debug_assert!(of_address.len() <= self.places_of_address_max, "an address has more than its share");
+        debug_assert!(self.places.len() <= self.places_max, "more connections wait than there are places");
         dropped
     }
 
@@ -102,7 +108,7 @@ impl Room {
                 self.addresses.remove(&waiting.address);
             }
         }
-        debug_assert_eq!(self.places.len(), self.dues.len());
+        debug_assert_eq!(self.places.len(), self.dues.len(), "a connection waits without an end");
         Some(waiting)
     }
 

@@ -202,6 +202,9 @@ impl Flights {
         if self.flights.len() == FLIGHTS_MAX {
             self.flights.pop_front();
         }
+        // `report` takes what was cancelled before a frame for passed, since one queue keeps the order.
+        let is_in_order = |last: &Flight| last.frame < frame.frame && last.sent <= frame.sent;
+        debug_assert!(self.flights.back().is_none_or(is_in_order), "frames are sent out of order");
         self.flights.push_back(Flight {
             frame: frame.frame,
             rung: frame.rung,
@@ -244,6 +247,7 @@ impl Flights {
         self.flights.retain(|flight| !flight.cancelled || flight.frame >= arrival.frame);
         let position = position - cancelled;
         let flight = &mut self.flights[position];
+        debug_assert_eq!(flight.frame, arrival.frame, "a report is taken for another frame's");
         if flight.first.is_none() {
             flight.first = Some(arrival.first);
             self.delay.note(now, ms_between(flight.sent, arrival.first));

@@ -6,7 +6,7 @@
 //!
 //! | who is asked | where |
 //! | --- | --- |
-//! | memory | [`crate::log::LogReader::find`] |
+//! | memory | [`PastQuery::find_in`] |
 //! | this broker's disk | [`crate::store::StoreReader`] |
 //! | frames that were fetched from the camera before | [`FetchedFrames`] |
 //! | the camera | [`crate::broker::edge`], [`crate::broker::camera`] |
@@ -16,7 +16,7 @@ mod fetched;
 pub use self::fetched::FetchedFrames;
 
 use crate::frame::{FrameId, FrameMeta, Rung};
-use crate::log::Record;
+use crate::log::{LogReader, Record};
 use crate::setting::{Setting, SettingError};
 use crate::units::Timestamp;
 
@@ -128,6 +128,21 @@ impl PastQuery {
     /// Whether a frame of this identity lies where it is looked for.
     pub fn spans(&self, id: FrameId) -> bool {
         self.after.is_none_or(|after| id > after) && self.before.is_none_or(|before| id < before)
+    }
+
+    /// The frame that is looked for, if a log holds it in memory.
+    pub fn find_in(&self, log: &LogReader) -> Option<Record> {
+        let ranges = log.between(self.begin, self.end);
+        let (from, to) = (
+            self.after.map_or(0, |after| log.index_of(after.next())),
+            self.before.map_or(u64::MAX, |before| log.index_of(before)),
+        );
+        let mut wanted = ranges.into_iter().map(|range| range.start.max(from)..range.end.min(to));
+        if self.newest {
+            wanted.rev().flat_map(Iterator::rev).find_map(|index| log.get(index))
+        } else {
+            wanted.find_map(|mut range| range.find_map(|index| log.get(index)))
+        }
     }
 
     /// Whether a frame is one that is looked for.

@@ -7,10 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
-
+use super::reader::LogReader;
+use super::record::{Record, accounted, footprint};
 use super::ring::{RingConfig, RingWriter, ring};
-use super::{Accounted, LogReader, Record, footprint};
 use crate::frame::{Frame, FrameId};
 
 /// The most frames that are held: a second or two of a stream. One who is further behind would only see what is old.
@@ -62,8 +61,8 @@ impl ChainLogWriter {
         }
         let bytes = footprint(record.frame.payload.len(), record.trace.is_some());
         let Frame { meta, payload } = record.frame;
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let payload = Bytes::from_owner(Accounted { payload, bytes, total: Arc::clone(&self.bytes) });
+        let payload = accounted(payload, bytes, &self.bytes);
+        debug_assert!(self.bytes() <= self.bytes_max, "a log holds more than its budget");
         self.ring.push(Record { frame: Frame { meta, payload }, ..record }, false);
         self.last = Some(id);
         true

@@ -169,6 +169,9 @@ impl<T: Clone> RingWriter<T> {
         // SAFETY: segments live as long as the ring.
         let segment = unsafe { &*segment };
         let len = segment.len.load(Ordering::Relaxed);
+        // A segment begins with the index at which it was opened, and takes every one from there on.
+        debug_assert_eq!(segment.first.load(Ordering::Relaxed) + len as u64, index, "a segment has a hole");
+        debug_assert!(len < self.config.segment_values_max, "a value is appended to a full segment");
         // SAFETY: readers do not look at or beyond `len`, and this is the only writer.
         segment.values[len].with_mut(|cell| unsafe { (*cell).write(value) });
         segment.len.store(len + 1, Ordering::Release);
@@ -241,6 +244,8 @@ impl<T: Clone> RingWriter<T> {
         self.shared.directory[slot].store(pointer, Ordering::Release);
         self.shared.newest_end.store(self.next_number, Ordering::Release);
         self.live.push_back(pointer);
+        // Otherwise two live segments would stand at one place of the directory.
+        debug_assert!(self.live.len() <= self.config.segments_max, "more segments live than may");
     }
 
     fn sweep_limbo(&mut self) {

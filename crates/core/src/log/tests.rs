@@ -1,9 +1,15 @@
 use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Reference, Rung, Sequence};
+use crate::frame::{
+    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
+};
+use crate::units::{Instant, Timestamp};
 
 fn frame(epoch: u64, sequence: u64, captured: u64, bytes: usize) -> Frame {
     Frame {
@@ -242,5 +248,8 @@ fn a_reader_of_another_thread_follows_the_writer() {
     });
     // A reader may have held a segment at the moment when it was retired; the next one to be retired drops it too.
     writer.set_bytes_max(1 << 18);
-    assert_eq!(writer.bytes(), (reader.held().end - reader.held().start) * (100 + RECORD_OVERHEAD_BYTES));
+    assert_eq!(
+        writer.bytes(),
+        (reader.held().end - reader.held().start) * (100 + record::RECORD_OVERHEAD_BYTES)
+    );
 }

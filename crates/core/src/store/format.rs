@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::key::{KeyId, KeyRing, MasterKey, Part, SegmentKey, TAG_BYTES};
+use super::SegmentNumber;
+use super::key::{KeyId, KeyRing, MasterKey, Part, SALT_BYTES, SegmentKey, TAG_BYTES};
 use super::meta;
-use super::{Record, SegmentNumber};
 use crate::frame::{Epoch, Frame, FrameMeta, Quality, SkipRange};
+use crate::log::Record;
 use crate::name::{CameraName, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 use crate::wire::codec::{Reader, WireError, Write};
@@ -17,8 +18,6 @@ use crate::wire::codec::{Reader, WireError, Write};
 pub const MAGIC: [u8; 8] = *b"\x89MEZLOG\n";
 /// The version of the format that this code writes and reads.
 pub const FORMAT_VERSION: u16 = 1;
-/// Random bytes in a segment's header.
-pub const SALT_BYTES: usize = 32;
 /// The most bytes of a header.
 pub const SEGMENT_HEADER_BYTES_MAX: usize = HEADER_FIXED_BYTES + CAMERA_BYTES_MAX + TAG_BYTES + 4;
 /// Bytes at the front of every record.

@@ -4,7 +4,7 @@ use super::*;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, FrameId, Quality, Reference, Rung, Sequence, SkipReason,
 };
-use crate::store::key::KEY_BYTES;
+use crate::store::key::{KEY_BYTES, SALT_BYTES};
 
 fn keys() -> KeyRing {
     KeyRing::new(vec![MasterKey::new([1; KEY_BYTES]), MasterKey::new([2; KEY_BYTES])]).unwrap()

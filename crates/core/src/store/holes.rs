@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Record;
 use crate::frame::{FrameId, Sequence, SkipRange, SkipReason};
+use crate::log::Record;
 
 /// The frames between `last`, the record before, and this one of which this one says nothing. Of two epochs, those of the later one.
 pub(super) fn unexplained(last: FrameId, record: &Record) -> Option<(Sequence, u64)> {

@@ -6,12 +6,13 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
 
 use super::SegmentNumber;
-use super::format::SALT_BYTES;
 use crate::frame::Epoch;
 use crate::name::CameraName;
 
 /// Bytes of a master key and of the keys that are derived from it.
 pub const KEY_BYTES: usize = 32;
+/// Random bytes in a segment's header, from which its key is derived with the master key.
+pub const SALT_BYTES: usize = 32;
 /// Bytes of an authentication tag.
 pub const TAG_BYTES: usize = 16;
 /// The most keys in a ring.

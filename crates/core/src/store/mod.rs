@@ -21,6 +21,7 @@ mod meta;
 mod reader;
 mod recovery;
 mod scan;
+mod segment;
 mod status;
 mod storage;
 mod tail;
@@ -29,16 +30,17 @@ mod writer;
 
 pub use self::config::{Durability, StoreConfig};
 pub use self::format::{
-    DamageKind, FORMAT_VERSION, HeaderError, MAGIC, RECORD_HEAD_BYTES, RecordHead, SALT_BYTES,
-    SEGMENT_HEADER_BYTES_MAX, Sealer, SegmentHeader, checksum,
+    DamageKind, FORMAT_VERSION, HeaderError, MAGIC, RECORD_HEAD_BYTES, RecordHead, SEGMENT_HEADER_BYTES_MAX,
+    Sealer, SegmentHeader, checksum,
 };
-pub use self::key::{KEY_BYTES, KEYS_MAX, KeyId, KeyRing, MasterKey, TAG_BYTES};
+pub use self::key::{KEY_BYTES, KEYS_MAX, KeyId, KeyRing, MasterKey, SALT_BYTES, TAG_BYTES};
 pub use self::meta::STORED_SKIP_RANGES_MAX;
 pub use self::reader::StoreReader;
 pub use self::recovery::{
     DAMAGES_MAX, Recovery, RecoveryConfig, RecoveryError, RecoveryReport, Resume, StrangeSegment, recover,
 };
 pub use self::scan::{Damage, Scanned, SegmentScan, StoredRecord};
+pub use self::segment::SegmentNumber;
 pub use self::status::{Degraded, StoreStatus};
 pub use self::storage::{Bounds, Progress, Storage, StorageError, StorageErrorKind};
 pub use self::verify::{
@@ -46,24 +48,3 @@ pub use self::verify::{
     verify,
 };
 pub use self::writer::{BATCH_INTERVAL, SLOW_AFTER, StoreWriter};
-use std::fmt;
-
-use crate::log::Record;
-
-/// Numbers the segments of one camera's log, one up with each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SegmentNumber(pub u64);
-
-impl fmt::Display for SegmentNumber {
-    /// `000000000000001f`, as files are named.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-impl SegmentNumber {
-    /// The one after it.
-    pub const fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
-}

@@ -9,9 +9,10 @@ use super::format::HeaderError;
 use super::key::KeyRing;
 use super::scan::{Scanned, SegmentScan, StoredRecord};
 use super::storage::{Storage, StorageError};
-use super::{Record, SegmentNumber, holes};
+use super::{SegmentNumber, holes};
 use crate::frame::{Epoch, FrameId};
 use crate::history::{PastAnswer, PastQuery};
+use crate::log::Record;
 use crate::name::CameraName;
 use crate::units::Timestamp;
 

@@ -12,8 +12,9 @@ use super::key::{KeyId, KeyRing};
 use super::scan::{Damage, Scanned, SegmentScan};
 use super::storage::{Bounds, Progress, Storage, StorageError};
 use super::tail::{TAIL_PIECES_MAX, Tail, judge_tail, was_just_begun};
-use super::{Record, SegmentNumber, holes};
+use super::{SegmentNumber, holes};
 use crate::frame::{Epoch, FrameId};
+use crate::log::Record;
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
@@ -174,118 +175,74 @@ pub fn recover(
     mut now: impl FnMut() -> Instant,
 ) -> Result<Recovery, RecoveryError> {
     let begun = now();
-    let late = |now: Instant| now.saturating_since(begun) >= config.time_max;
+    let mut is_late = || now().saturating_since(begun) >= config.time_max;
     let progress = storage.read_progress()?;
-    let bounds = storage.read_bounds()?;
+    let remembered = storage.read_bounds()?;
     let mut listed = storage.list()?;
     listed.sort_unstable();
-    let mut walk = Walk::new(config, progress);
-    walk.report.bounds_lost = bounds.is_none() && !listed.is_empty();
-    let bounds = bounds.unwrap_or_else(|| {
+    let bounds = remembered.unwrap_or_else(|| {
         // The log is taken as it is.
         let oldest = listed.first().map_or(SegmentNumber(0), |(number, _)| *number);
         Bounds { oldest, ..Bounds::default() }
     });
-
-    let mut segments = Vec::new();
-    for &(number, bytes) in listed.iter().rev() {
-        // What is not looked at now is looked at when it is read.
-        let opened = if number >= bounds.oldest && !segments.is_empty() && late(now()) {
-            None
-        } else {
-            Some(SegmentScan::open(storage, config.camera, config.keys, number, bytes))
-        };
-        segments.push((number, bytes, opened));
-    }
+    let segments = open_segments(storage, config, &listed, bounds.oldest, &mut is_late);
     // Before anything is changed: a key that is not there refuses the whole log.
-    for (segment, _, opened) in &segments {
-        if let Some(Err(HeaderError::Key(key))) = opened
-            && *segment >= bounds.oldest
-        {
-            let given: Vec<String> = config.keys.ids().map(|id| id.to_string()).collect();
-            return Err(RecoveryError::Key { segment: *segment, key: *key, given: given.join(", ") });
-        }
-    }
+    refuse_without_key(&segments, config, bounds.oldest)?;
 
     let newest_listed = listed.last().map_or(SegmentNumber(0), |(number, _)| number.next());
-    let next_segment =
-        newest_listed.max(bounds.next).max(progress.map_or(SegmentNumber(0), |p| p.segment.next()));
-    let mut resume = Resume { next_segment, bounds, newest_epoch: bounds.epoch, ..Resume::default() };
-    let mut first_index = None;
-    let mut closed = None;
-    let older: Vec<SegmentNumber> = segments.iter().skip(1).map(|(number, ..)| *number).collect();
-    for (place, (number, bytes, opened)) in segments.into_iter().enumerate() {
+    let mut walk = Walk::new(config, progress, bounds, newest_listed);
+    walk.report.bounds_lost = remembered.is_none() && !listed.is_empty();
+    let older: Vec<SegmentNumber> = segments.iter().skip(1).map(|segment| segment.number).collect();
+    for (place, segment) in segments.into_iter().enumerate() {
         if let Some(next) = older.get(place).filter(|_| !walk.over) {
             // It comes from the disk while this one is decrypted.
             storage.prefetch(*next);
         }
-        match opened {
-            Some(Ok(_) | Err(HeaderError::Torn)) if number < bounds.oldest => {
-                storage.remove(number)?;
-                walk.report.expired += 1;
-                continue;
-            }
-            Some(Err(why)) => {
-                // A torn header is what a power cut leaves of a segment that was just begun. Had it held records that
-                // matter, the segment before it would not reach up to the one after it.
-                if why != HeaderError::Torn {
-                    walk.strange(number, why);
-                    continue;
-                }
-                walk.torn.push((number, bytes));
-                resume.segments.push(KnownSegment { number, bytes, first_index: None, closed });
-            }
-            Some(Ok(mut scan)) => {
-                let header = scan.header().clone();
-                first_index = Some(header.first_index);
-                resume.segments.push(KnownSegment { number, bytes, first_index, closed });
-                walk.report.mended += u64::from(scan.mended().is_some());
-                closed = Some(header.opened);
-                resume.newest_epoch = resume.newest_epoch.max(Some(header.epoch));
-                resume.next_index = resume.next_index.max(header.first_index);
-                if walk.over || walk.has_begun() && late(now()) {
-                    walk.over = true;
-                    walk.report.segments_unread += 1;
-                } else {
-                    walk.segment(storage, &mut scan);
-                }
-            }
-            None => {
-                first_index = None;
-                resume.segments.push(KnownSegment { number, bytes, first_index, closed });
-                walk.over = true;
-                walk.report.segments_unread += 1;
-            }
+        walk.visit(storage, segment, &mut is_late)?;
+    }
+    walk.look_back(newest_listed, listed.is_empty());
+    Ok(walk.finish())
+}
+
+/// A segment of the list, and its beginning if that was looked at.
+struct Listed {
+    number: SegmentNumber,
+    bytes: u64,
+    opened: Option<Result<SegmentScan, HeaderError>>,
+}
+
+/// Looks at the beginnings of segments, the newest first, until it is late. What is not looked at now is looked at when it is read.
+fn open_segments(
+    storage: &mut impl Storage,
+    config: RecoveryConfig<'_>,
+    listed: &[(SegmentNumber, u64)],
+    oldest: SegmentNumber,
+    mut is_late: impl FnMut() -> bool,
+) -> Vec<Listed> {
+    let mut segments: Vec<Listed> = Vec::new();
+    for &(number, bytes) in listed.iter().rev() {
+        let passes = number >= oldest && !segments.is_empty() && is_late();
+        let opened = (!passes).then(|| SegmentScan::open(storage, config.camera, config.keys, number, bytes));
+        segments.push(Listed { number, bytes, opened });
+    }
+    segments
+}
+
+/// Refuses a log of which a segment was written with a key that is not there.
+fn refuse_without_key(
+    segments: &[Listed],
+    config: RecoveryConfig<'_>,
+    oldest: SegmentNumber,
+) -> Result<(), RecoveryError> {
+    for Listed { number, opened, .. } in segments {
+        if let Some(Err(HeaderError::Key(key))) = opened
+            && *number >= oldest
+        {
+            let given: Vec<String> = config.keys.ids().map(|id| id.to_string()).collect();
+            return Err(RecoveryError::Key { segment: *number, key: *key, given: given.join(", ") });
         }
     }
-    resume.segments.reverse();
-    resume.next_index = resume.next_index.max(walk.end).max(bounds.first_index.unwrap_or(0));
-    // What was there and is not any more keeps its place: the gap can be seen ever after.
-    let reached = progress.map_or(0, |progress| progress.reached()).max(walk.tail_end);
-    walk.report.lost_newest = reached.saturating_sub(resume.next_index);
-    resume.next_index = resume.next_index.max(reached);
-    resume.durable_index = progress.map_or(0, |progress| progress.durable);
-    if progress.is_none() || walk.report.lost_newest > 0 {
-        walk.report.missing = bounds.next.0.saturating_sub(newest_listed.0.max(bounds.oldest.0));
-    }
-    walk.report.lost_oldest = match (first_index, bounds.first_index) {
-        (Some(first), Some(remembered)) => first.saturating_sub(remembered),
-        _ => 0,
-    };
-    if walk.report.lost_oldest > 0 || !walk.has_begun() && walk.report.lost_newest > 0 {
-        walk.torn_are_strange();
-    }
-    if walk.report.bounds_lost {
-        resume.bounds.first_index = first_index;
-    } else if listed.is_empty() {
-        // Nothing is left of what was remembered, or nothing ever was: the log begins here.
-        resume.bounds.oldest = resume.next_segment;
-        resume.bounds.next = resume.next_segment;
-        resume.bounds.first_index = Some(resume.next_index);
-    }
-    walk.report.segments = resume.segments.len() as u64;
-    let (records, start, report) = walk.finish();
-    Ok(Recovery { records, start, report, resume })
+    Ok(())
 }
 
 /// On the way from the newest segment to the oldest.
@@ -293,6 +250,12 @@ struct Walk<'a> {
     config: RecoveryConfig<'a>,
     progress: Option<Progress>,
     report: RecoveryReport,
+    /// Where a writer goes on. Its segments are the newest first until the walk is over.
+    resume: Resume,
+    /// The index of the first record of the segment that was visited last, if it was looked at.
+    first_index: Option<u64>,
+    /// By when that segment had been begun, so that the one before it had been written.
+    closed: Option<Timestamp>,
     /// What was found so far with its indices, a piece for each segment, the newest first.
     pieces: Vec<Vec<(u64, Record)>>,
     start: Option<(Epoch, ClockAnchor)>,
@@ -310,11 +273,21 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(config: RecoveryConfig<'a>, progress: Option<Progress>) -> Self {
+    fn new(
+        config: RecoveryConfig<'a>,
+        progress: Option<Progress>,
+        bounds: Bounds,
+        newest_listed: SegmentNumber,
+    ) -> Self {
+        let written = progress.map_or(SegmentNumber(0), |progress| progress.segment.next());
+        let next_segment = newest_listed.max(bounds.next).max(written);
         Self {
             config,
             progress,
             report: RecoveryReport::default(),
+            resume: Resume { next_segment, bounds, newest_epoch: bounds.epoch, ..Resume::default() },
+            first_index: None,
+            closed: None,
             pieces: Vec::new(),
             start: None,
             limit: None,
@@ -328,6 +301,95 @@ impl<'a> Walk<'a> {
 
     fn has_begun(&self) -> bool {
         !self.pieces.is_empty()
+    }
+
+    /// Takes in the next older segment.
+    fn visit(
+        &mut self,
+        storage: &mut impl Storage,
+        segment: Listed,
+        mut is_late: impl FnMut() -> bool,
+    ) -> Result<(), StorageError> {
+        let Listed { number, bytes, opened } = segment;
+        match opened {
+            Some(Ok(_) | Err(HeaderError::Torn)) if number < self.resume.bounds.oldest => {
+                storage.remove(number)?;
+                self.report.expired += 1;
+            }
+            // A torn header is what a power cut leaves of a segment that was just begun. Had it held records that
+            // matter, the segment before it would not reach up to the one after it.
+            Some(Err(HeaderError::Torn)) => {
+                self.torn.push((number, bytes));
+                self.know(number, bytes, None);
+            }
+            Some(Err(why)) => self.strange(number, why),
+            Some(Ok(mut scan)) => {
+                let header = scan.header();
+                let (first_index, epoch, opened) = (header.first_index, header.epoch, header.opened);
+                self.first_index = Some(first_index);
+                self.know(number, bytes, self.first_index);
+                self.report.mended += u64::from(scan.mended().is_some());
+                self.closed = Some(opened);
+                self.resume.newest_epoch = self.resume.newest_epoch.max(Some(epoch));
+                self.resume.next_index = self.resume.next_index.max(first_index);
+                if self.over || self.has_begun() && is_late() {
+                    self.pass();
+                } else {
+                    self.segment(storage, &mut scan);
+                }
+            }
+            None => {
+                self.first_index = None;
+                self.know(number, bytes, None);
+                self.pass();
+            }
+        }
+        Ok(())
+    }
+
+    /// A segment is one of the log.
+    fn know(&mut self, number: SegmentNumber, bytes: u64, first_index: Option<u64>) {
+        let newer = self.resume.segments.last().map(|newer| newer.number);
+        debug_assert!(newer.is_none_or(|newer| number < newer), "segment {number} comes after an older one");
+        self.resume.segments.push(KnownSegment { number, bytes, first_index, closed: self.closed });
+    }
+
+    /// A segment is not read, nor is any older one.
+    fn pass(&mut self) {
+        self.over = true;
+        self.report.segments_unread += 1;
+    }
+
+    /// What was found is compared with what is remembered of the log, whose list ended before `newest_listed`.
+    fn look_back(&mut self, newest_listed: SegmentNumber, is_empty: bool) {
+        let Self { resume, report, progress, first_index, .. } = self;
+        let bounds = resume.bounds;
+        resume.segments.reverse();
+        resume.next_index = resume.next_index.max(self.end).max(bounds.first_index.unwrap_or(0));
+        // What was there and is not any more keeps its place: the gap can be seen ever after.
+        let reached = progress.map_or(0, |progress| progress.reached()).max(self.tail_end);
+        report.lost_newest = reached.saturating_sub(resume.next_index);
+        resume.next_index = resume.next_index.max(reached);
+        resume.durable_index = progress.map_or(0, |progress| progress.durable);
+        if progress.is_none() || report.lost_newest > 0 {
+            report.missing = bounds.next.0.saturating_sub(newest_listed.0.max(bounds.oldest.0));
+        }
+        report.lost_oldest = match (*first_index, bounds.first_index) {
+            (Some(first), Some(remembered)) => first.saturating_sub(remembered),
+            _ => 0,
+        };
+        if report.bounds_lost {
+            resume.bounds.first_index = *first_index;
+        } else if is_empty {
+            // Nothing is left of what was remembered, or nothing ever was: the log begins here.
+            resume.bounds.oldest = resume.next_segment;
+            resume.bounds.next = resume.next_segment;
+            resume.bounds.first_index = Some(resume.next_index);
+        }
+        report.segments = resume.segments.len() as u64;
+        if self.report.lost_oldest > 0 || !self.has_begun() && self.report.lost_newest > 0 {
+            self.torn_are_strange();
+        }
     }
 
     fn strange(&mut self, segment: SegmentNumber, why: HeaderError) {
@@ -348,9 +410,7 @@ impl<'a> Walk<'a> {
         let (first, epoch, anchor) = (scan.header().first_index, scan.header().epoch, scan.header().anchor);
         if self.epoch.is_some_and(|newer| epoch > newer) {
             // Written after the log was replaced by an older one: the two do not belong together.
-            self.over = true;
-            self.report.segments_unread += 1;
-            return;
+            return self.pass();
         }
         if self.limit.is_some_and(|limit| first >= limit) {
             // Superseded: the next segment holds these again, or what came in their place.
@@ -438,21 +498,25 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn finish(mut self) -> (Vec<Record>, Option<(Epoch, ClockAnchor)>, RecoveryReport) {
+    fn finish(mut self) -> Recovery {
         self.pieces.reverse();
         let mut records: Vec<Record> = Vec::new();
         let mut next = None;
         for (index, mut record) in self.pieces.into_iter().flatten() {
+            // Each segment was read up to where the next one begins.
+            debug_assert!(next.is_none_or(|next| index >= next), "record {index} is brought back twice");
             if next.is_some_and(|next| index > next) {
                 holes::state(records.last().map(|record| record.frame.meta.id), &mut record);
             }
             next = Some(index + 1);
             records.push(record);
         }
-        self.report.records = records.len() as u64;
-        self.report.newest_captured = records.last().map(|record| record.frame.meta.captured);
-        self.report.frames =
-            records.first().zip(records.last()).map(|(a, b)| (a.frame.meta.id, b.frame.meta.id));
-        (records, self.start, self.report)
+        // A writer that went on before what is there would number two records alike.
+        debug_assert!(next.is_none_or(|next| next <= self.resume.next_index), "a writer goes on too early");
+        let mut report = self.report;
+        report.records = records.len() as u64;
+        report.newest_captured = records.last().map(|record| record.frame.meta.captured);
+        report.frames = records.first().zip(records.last()).map(|(a, b)| (a.frame.meta.id, b.frame.meta.id));
+        Recovery { records, start: self.start, report, resume: self.resume }
     }
 }

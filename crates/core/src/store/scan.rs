@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::SegmentNumber;
 use super::format::{
     DamageKind, HeaderError, KIND_FRAME, RECORD_HEAD_BYTES, RecordHead, SEGMENT_HEADER_BYTES_MAX, Sealer,
     SegmentHeader,
 };
 use super::key::KeyRing;
 use super::storage::{Storage, StorageError, StorageErrorKind};
-use super::{Record, SegmentNumber};
 use crate::frame::{Frame, FrameMeta, Quality, SkipRange};
+use crate::log::Record;
 use crate::name::CameraName;
 use crate::units::Instant;
 

@@ -207,6 +207,13 @@ impl Feed {
     }
 
     fn has_read(&mut self, meta: &FrameMeta) {
+        // Whoever looks for a frame looks behind the last one.
+        debug_assert!(
+            self.last.is_none_or(|last| last < meta.id),
+            "frame {} is delivered behind {:?}",
+            meta.id,
+            self.last
+        );
         (self.last, self.last_captured, self.resumes) = (Some(meta.id), Some(meta.captured), false);
         self.asked_for_rest = false;
     }

@@ -177,6 +177,7 @@ impl Holes {
 
     /// A stretch for which there is no other sign.
     pub(super) fn add(&mut self, not_held: NotHeld) {
+        debug_assert!(not_held.begin <= not_held.end, "a stretch ends before it begins: {not_held:?}");
         self.untold = merged(self.untold, Some(not_held));
     }
 

@@ -355,7 +355,7 @@ proptest! {
         // A point query finds the same frame that the list has.
         let wanted = PastQuery { end: begin, newest: true, ..every() };
         let found = disk.find(rig.store.storage(), &wanted).unwrap().record;
-        let found = [found, rig.writer.reader().find(&wanted)];
+        let found = [found, wanted.find_in(&rig.writer.reader())];
         let found = found.into_iter().flatten().map(|record| record.frame.meta.id).max();
         prop_assert_eq!(found, held.iter().copied().rfind(|id| captured[id] <= begin));
     }

@@ -1,5 +1,11 @@
 //! Reading and writing of little-endian fields, with every length checked.
 
+use crate::frame::{Epoch, FrameId, Sequence};
+use crate::units::Instant;
+
+/// The most bytes of a text for people.
+pub const TEXT_BYTES_MAX: usize = 1024;
+
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
@@ -100,6 +106,14 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes(field, length)?).map_err(|_| WireError::Text { field })
     }
 
+    pub(crate) fn instant(&mut self, field: &'static str) -> Result<Instant, WireError> {
+        self.u64(field).map(Instant::from_nanos)
+    }
+
+    pub(crate) fn frame_id(&mut self) -> Result<FrameId, WireError> {
+        Ok(FrameId { epoch: Epoch(self.u64("epoch")?), sequence: Sequence(self.u64("sequence")?) })
+    }
+
     pub(crate) fn finish(self) -> Result<(), WireError> {
         match self.bytes.len() {
             0 => Ok(()),
@@ -118,6 +132,15 @@ pub(crate) trait Write {
     fn f64(&mut self, value: f64);
     /// A text behind its length in 16 bits, cut to `max` bytes at a character.
     fn text(&mut self, value: &str, max: usize);
+
+    fn instant(&mut self, value: Instant) {
+        self.u64(value.as_nanos());
+    }
+
+    fn frame_id(&mut self, value: FrameId) {
+        self.u64(value.epoch.0);
+        self.u64(value.sequence.0);
+    }
 }
 
 impl Write for Vec<u8> {

@@ -1,7 +1,6 @@
 //! Questions for the past, and what is said where no frame answers them.
 
 use super::codec::{Reader, WireError, Write};
-use super::message::{frame_id, read_frame_id};
 use crate::frame::{RUNG_BYTES_MAX, Rung};
 use crate::history::{PastQuery, Reach};
 use crate::units::Timestamp;
@@ -38,8 +37,8 @@ impl HistoryRequest {
             | flag(before.is_some(), FLAG_BEFORE)
             | flag(newest, FLAG_NEWEST)
             | flag(self.continues, FLAG_CONTINUES));
-        frame_id(out, after.unwrap_or_default());
-        frame_id(out, before.unwrap_or_default());
+        out.frame_id(after.unwrap_or_default());
+        out.frame_id(before.unwrap_or_default());
         out.u64(begin.as_nanos());
         out.u64(end.as_nanos());
         out.text(self.rung.as_str(), RUNG_BYTES_MAX);
@@ -49,7 +48,7 @@ impl HistoryRequest {
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
         let request = r.u64("request")?;
         let flags = r.u8("flags")?;
-        let (after, before) = (read_frame_id(r)?, read_frame_id(r)?);
+        let (after, before) = (r.frame_id()?, r.frame_id()?);
         let query = PastQuery {
             after: (flags & FLAG_AFTER != 0).then_some(after),
             before: (flags & FLAG_BEFORE != 0).then_some(before),

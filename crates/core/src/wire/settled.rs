@@ -1,7 +1,7 @@
 //! What becomes of each contract of a demand, where not all can be kept together.
 
 use super::codec::{Reader, WireError, Write};
-use super::message::CONTRACTS_MAX;
+use super::demand::CONTRACTS_MAX;
 use crate::controller::settle::Verdict;
 
 /// What becomes of each contract of a demand, where the demand has several.

@@ -57,6 +57,7 @@ impl SkipLedger {
     /// A frame is inserted in its place and never inside a range, and only neighbours are joined.
     fn assert_ordered(&self) {
         let mut pairs = self.ranges.iter().zip(self.ranges.iter().skip(1));
+        debug_assert!(self.ranges.len() <= SKIP_RANGES_MAX, "a header has no room for so many ranges");
         debug_assert!(pairs.all(|(one, next)| one.end() <= next.first), "ranges overlap: {:?}", self.ranges);
     }
 

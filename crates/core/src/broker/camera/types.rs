@@ -3,8 +3,6 @@
 use bytes::Bytes;
 
 use super::super::{EdgeIndex, LinkId};
-#[cfg(doc)]
-use super::CameraBroker;
 use crate::controller::named::PolicyName;
 use crate::frame::{ChainLink, Encoding, Epoch, Frame, FrameId, Reference, Rung, Sequence};
 use crate::history::PastQuery;
@@ -34,8 +32,8 @@ pub struct CameraConfig {
 /// What a camera broker wants done.
 #[derive(Clone, Debug)]
 pub enum CameraOutput {
-    /// Connect to an edge, beside whatever connections there are; report with [`CameraBroker::handle_dialled`]
-    /// or [`CameraBroker::handle_dial_failed`].
+    /// Connect to an edge, beside whatever connections there are; report with [`CameraBroker::handle_dialled`](super::CameraBroker::handle_dialled)
+    /// or [`CameraBroker::handle_dial_failed`](super::CameraBroker::handle_dial_failed).
     Dial {
         /// Which edge.
         edge: EdgeIndex,
@@ -47,19 +45,19 @@ pub enum CameraOutput {
         /// The message.
         message: Message,
     },
-    /// Make of a frame what its rung says; report with [`CameraBroker::handle_transformed`], whatever came of it. One at a time.
+    /// Make of a frame what its rung says; report with [`CameraBroker::handle_transformed`](super::CameraBroker::handle_transformed), whatever came of it. One at a time.
     Transform(Box<Transform>),
     /// The same for a frame of the past, by a codec of its own that knows no other frame; report with
-    /// [`CameraBroker::handle_past_transformed`], whatever came of it. One at a time.
+    /// [`CameraBroker::handle_past_transformed`](super::CameraBroker::handle_past_transformed), whatever came of it. One at a time.
     TransformPast {
         /// For the report.
         ticket: u64,
         /// The work.
         transform: Box<Transform>,
     },
-    /// Send a frame on a stream of its own, ahead of older frames; report with [`CameraBroker::handle_sent`]
+    /// Send a frame on a stream of its own, ahead of older frames; report with [`CameraBroker::handle_sent`](super::CameraBroker::handle_sent)
     /// once its last byte has left. One whose header names a question for the past goes behind all others, and is reported
-    /// with [`CameraBroker::handle_history_sent`].
+    /// with [`CameraBroker::handle_history_sent`](super::CameraBroker::handle_history_sent).
     SendFrame {
         /// The connection.
         link: LinkId,
@@ -81,7 +79,7 @@ pub enum CameraOutput {
         link: LinkId,
     },
     /// The edge holds frames of this or a later epoch that another run published: begin an epoch above `above`,
-    /// persist it, tell the intake, and then call [`CameraBroker::handle_epoch`].
+    /// persist it, tell the intake, and then call [`CameraBroker::handle_epoch`](super::CameraBroker::handle_epoch).
     RaiseEpoch {
         /// The newest epoch that the edge holds.
         above: Epoch,
@@ -98,7 +96,7 @@ pub enum CameraOutput {
         /// Whether frames can be sent.
         up: bool,
     },
-    /// Look for a frame of the past, in memory and on disk; report with [`CameraBroker::handle_history`].
+    /// Look for a frame of the past, in memory and on disk; report with [`CameraBroker::handle_history`](super::CameraBroker::handle_history).
     ReadHistory {
         /// For the report.
         ticket: u64,
@@ -106,7 +104,7 @@ pub enum CameraOutput {
         query: PastQuery,
     },
     /// A profile has come: see whether it is what its name says and whether it can be read; report with
-    /// [`CameraBroker::handle_profile`].
+    /// [`CameraBroker::handle_profile`](super::CameraBroker::handle_profile).
     ReadProfile {
         /// Its name.
         hash: ProfileHash,

@@ -1,174 +1,162 @@
 //! The edge broker: takes cameras in, keeps a replica log of each, and asks of each what applications want.
 //!
-//! | question | where |
+//! It is made of parts, as the camera broker is (`docs/decisions/0021-brokers-of-parts.md`). This file holds the parts, passes on what
+//! happened, and carries out what they return.
+//!
+//! | question | part |
 //! | --- | --- |
-//! | who may be which camera, and who takes over? | `sessions.rs` |
-//! | what is a camera asked to send? | `EdgeBroker::update_demand` |
-//! | what becomes of a frame that arrives? | `frames.rs` |
-//! | what becomes of one that needs others to be decoded? | `decoding.rs` |
-//! | who gets it as it came? | `chains.rs` |
-//! | how is a frame of the past fetched? | `history.rs` |
-//! | what does a camera have of a channel that it shares with others? | `shares.rs` |
-//! | what bears on contracts, and where do cameras get profiles from? | `view.rs` |
+//! | which connections may stay? | `Connections`: `connection.rs` |
+//! | who may be which camera, and who takes over? | `session.rs` |
+//! | which cameras are known, and what of the memory is each one's? | `Cameras`: `camera.rs` |
+//! | which camera is on which connection? | `Roster`: `roster.rs` |
+//! | which frame may arrive, and when is it its turn? | `Arrivals`: `arrivals.rs` |
+//! | what becomes of it then? | `Replica`: `replica/mod.rs`; with those that need others: `replica/decoding.rs` |
+//! | who gets it as it came? | `replica/chains.rs` |
+//! | what do applications ask of a camera? | `Subscriptions`: `subscriptions.rs` |
+//! | what did the camera say to that? | `CameraReport`: `report.rs` |
+//! | how is a frame of the past fetched? | `History`: `history/mod.rs` |
+//! | what does a camera have of a channel that it shares with others? | `Shares`: `shares.rs` |
+//! | where do cameras get profiles from? | `Profiles`: `profiles.rs` |
+//! | what is told of a camera? | `view.rs` |
 //! | how does an application get frames? | [`crate::subscription`], from the logs handed out by [`EdgeOutput::Attach`] |
 
-mod account;
-mod chains;
-mod decoding;
-mod frames;
+mod arrivals;
+mod camera;
+mod connection;
 mod history;
-mod sessions;
+mod profiles;
+mod replica;
+mod report;
+mod roster;
+mod session;
 mod shares;
+mod subscriptions;
 mod types;
 mod view;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-pub use self::decoding::{DECODING_BYTES_MAX, DECODING_FRAMES_MAX, Decoded, REFRESH_INTERVAL};
-pub use self::frames::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX, HELD_MAX};
-use self::history::Fetch;
-use self::history::Waiting;
+pub use self::arrivals::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX, FrameRefused, HELD_MAX};
+use self::camera::{Camera, Cameras};
+use self::connection::{Due, Session};
+pub use self::connection::{NAMELESS_LINKS_MAX, NAMELESS_LINKS_OF_IDENTITY_MAX};
+use self::history::History;
 pub use self::history::{CAMERA_RETURN_MAX, HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
-use self::sessions::{Camera, HELLO_TIME_MAX, Link};
-use self::shares::{Shares, Standing, Whole};
+use self::profiles::Profiles;
+pub use self::replica::{DECODING_BYTES_MAX, DECODING_FRAMES_MAX, Decoded, REFRESH_INTERVAL};
+use self::report::{Bears, CameraReport};
+use self::roster::{Gone, Roster};
+use self::session::{Judgement, judge};
+use self::shares::{Shares, Standing};
+use self::subscriptions::{Subscribed, Subscriptions};
 pub use self::types::{
-    CameraCounters, CameraInfo, CaptureClock, ChannelShare, EdgeConfig, EdgeOutput, Forgotten, FrameRefused,
-    Peer, ReplyError, SubscriptionId, SubscriptionSpec,
+    CameraCounters, CameraInfo, CameraView, CaptureClock, ChannelShare, EdgeConfig, EdgeOutput, Forgotten,
+    NamedContract, Peer, ReplyError, SubscriptionId, SubscriptionSpec,
 };
-use self::view::UPDATE_INTERVAL;
-pub use self::view::{CameraView, NamedContract};
+use self::view::Seen;
 use super::epochs::Claims;
-use super::{LinkId, PING_INTERVAL, SILENCE_MAX};
+use super::{LinkId, NUMBER_MAX};
 use crate::clock::Exchange;
 use crate::contract::Contract;
-use crate::frame::{ChainKinds, Epoch, FrameId};
-use crate::history::FetchedFrames;
-use crate::log::LogReader;
+use crate::frame::{ChainKinds, Epoch, FrameId, Sequence};
+use crate::history::PastQuery;
+use crate::log::{LogReader, Record};
 use crate::name::{CameraName, CameraPattern};
 use crate::profile::ProfileHash;
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{CONTRACTS_MAX, Demand, Message, REPLY_BYTES_MAX, RefuseCode};
-
-/// After this long without a word a connection is given up.
-const LINK_SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Connections that have not said which camera they are; one more is closed. Those that have said so are at most as many
-/// as there are cameras.
-pub const NAMELESS_LINKS_MAX: usize = 256;
-/// The part of [`NAMELESS_LINKS_MAX`] that one identity may have. A camera broker dials at most eight times at once.
-pub const NAMELESS_LINKS_OF_IDENTITY_MAX: usize = 16;
-
-struct SubscriptionEntry {
-    pattern: CameraPattern,
-    contract: Contract,
-    /// Chains that its application decodes itself.
-    chains: ChainKinds,
-    /// Its application's name, for people.
-    application: String,
-    /// What it asks for as soon as that may change again.
-    pending: Option<Contract>,
-    /// When it last changed.
-    updated: Instant,
-    /// When nothing that is published can be wanted any more.
-    ends: Option<Instant>,
-    /// It wants what is published from now on, and not only to be told of cameras whose past it reads.
-    is_live: bool,
-    /// Until when it is to be told of those also after its end.
-    patience: Option<Instant>,
-}
-
-impl SubscriptionEntry {
-    /// Whether it asks something of a camera's present.
-    fn wants(&self, camera: &CameraName) -> bool {
-        self.is_live && self.pattern.matches(camera)
-    }
-
-    /// When a change that waits takes effect.
-    fn update_due(&self) -> Option<Instant> {
-        self.pending.as_ref().map(|_| self.updated + UPDATE_INTERVAL)
-    }
-}
+use crate::wire::{FrameHeader, Hello, Message, REPLY_BYTES_MAX, RefuseCode, VERSION, Welcome};
 
 /// An edge broker. See the [module](super) for how to drive it.
 pub struct EdgeBroker {
-    config: EdgeConfig,
-    links: BTreeMap<LinkId, Link>,
-    cameras: BTreeMap<CameraName, Camera>,
-    subscriptions: BTreeMap<SubscriptionId, SubscriptionEntry>,
+    /// What is to be done, the oldest first.
     outputs: VecDeque<EdgeOutput>,
-    /// When it began to listen to cameras.
-    started: Option<Instant>,
-    /// Questions for the past that cameras have not answered yet.
-    fetches: BTreeMap<u64, Fetch>,
-    /// Questions to cameras that are not connected and may come.
-    waiting: BTreeMap<u64, Waiting>,
-    last_question: u64,
-    last_fetch: u64,
-    fetched: FetchedFrames,
-    profiles: BTreeMap<ProfileHash, Bytes>,
-    shares: Shares,
+    /// The cameras, and their connections.
+    roster: Roster,
     /// How far cameras are believed.
     claims: Claims,
+    subscriptions: Subscriptions,
+    history: History,
+    profiles: Profiles,
+    shares: Shares,
+    /// The software, for people.
+    software: String,
 }
 
 impl EdgeBroker {
     /// A broker without cameras.
     pub fn new(config: EdgeConfig) -> Self {
         Self {
-            fetched: FetchedFrames::new(config.history_bytes_max),
-            started: None,
-            fetches: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            last_question: 0,
-            last_fetch: 0,
-            shares: Shares::new(config.channels.clone()),
-            config,
-            links: BTreeMap::new(),
-            cameras: BTreeMap::new(),
-            subscriptions: BTreeMap::new(),
             outputs: VecDeque::new(),
-            profiles: BTreeMap::new(),
+            roster: Roster::new(Cameras::new(&config)),
             claims: Claims::default(),
+            subscriptions: Subscriptions::default(),
+            history: History::new(config.history_bytes_max),
+            profiles: Profiles::default(),
+            shares: Shares::new(config.channels),
+            software: config.software,
         }
     }
 
     /// It listens to cameras from now on: those that knew it before are on their way, and questions to them wait for
     /// [`CAMERA_RETURN_MAX`]. Without this, no camera is waited for that was not here before.
     pub fn handle_started(&mut self, now: Instant) {
-        self.started = Some(now);
+        self.history.handle_started(now);
+    }
+
+    /// Takes cameras up again that an earlier run of this edge knew: for each the epoch and the anchor of its last start, and the
+    /// frames that a log on disk gave back. To be called before anything else; cameras beyond the limit are left out.
+    /// Returns how many frames found no place.
+    pub fn restore(&mut self, cameras: Vec<(CameraName, (Epoch, ClockAnchor), Vec<Record>)>) -> u64 {
+        // All are made known first: each takes its share of the memory.
+        for (camera, start, _) in cameras.iter().take(self.roster.cameras.room()) {
+            self.know(camera, "", *start);
+        }
+        let mut left_out = 0;
+        for (camera, _, records) in cameras {
+            let mut known = self.roster.cameras.get_mut(&camera);
+            for record in records {
+                let is_held = known.as_mut().is_some_and(|known| known.replica.restore(record));
+                left_out += u64::from(!is_held);
+            }
+        }
+        left_out
     }
 
     // ---- getters ------------------------------------------------------------------------------------------
 
     /// All cameras, by name.
     pub fn cameras(&self, now: Instant) -> Vec<CameraInfo> {
-        self.cameras.iter().map(|(name, camera)| self.info(name, camera, now)).collect()
+        self.roster.cameras.iter().map(|(name, camera)| self.seen(name, camera).info(now)).collect()
     }
 
     /// The cameras that a pattern selects.
     pub fn matching(&self, pattern: &CameraPattern) -> usize {
-        self.cameras.keys().filter(|camera| pattern.matches(camera)).count()
+        self.roster.cameras.iter().filter(|(name, _)| pattern.matches(name)).count()
     }
 
     /// What the frames of all cameras may take in memory together, in bytes.
     pub fn log_bytes_max(&self) -> u64 {
-        self.config.log_bytes_max
+        self.roster.cameras.log_bytes_max()
     }
 
     /// A camera's log, with the epoch and the anchor of the start whose frames come now.
     pub fn log(&self, camera: &CameraName) -> Option<(LogReader, Epoch, ClockAnchor)> {
-        let camera = self.cameras.get(camera)?;
+        let camera = self.roster.cameras.get(camera)?;
         let (epoch, anchor) = camera.newest_start;
-        Some((camera.log.reader(), epoch, anchor))
+        Some((camera.replica.reader(), epoch, anchor))
     }
 
     /// How capture times of a camera map to instants of our clock.
     pub fn capture_clock(&self, now: Instant, camera: &CameraName) -> Option<CaptureClock> {
-        let link = self.links.get(&self.cameras.get(camera)?.link?)?;
-        let session = link.session.as_ref()?;
-        Some(CaptureClock::new(now, session.epoch, session.anchor, link.clock.estimate(now)?))
+        self.roster.link_of(self.roster.cameras.get(camera)?)?.capture_clock(now)
+    }
+
+    /// What bears on the contracts of a camera; nothing if it is not known. It changes with [`EdgeOutput::ViewChanged`].
+    pub fn view(&self, now: Instant, name: &CameraName) -> CameraView {
+        let camera = self.roster.cameras.get(name);
+        camera.map(|camera| self.seen(name, camera).view(now)).unwrap_or_default()
     }
 
     // ---- connections --------------------------------------------------------------------------------------
@@ -176,13 +164,7 @@ impl EdgeBroker {
     /// A camera broker has connected and proven who it is; it has not said which camera it is. One that would be more
     /// than [`NAMELESS_LINKS_MAX`] of the kind, or [`NAMELESS_LINKS_OF_IDENTITY_MAX`] of its identity, is closed.
     pub fn handle_connected(&mut self, now: Instant, link: LinkId, peer: Peer) {
-        let nameless = || self.links.values().filter(|link| link.session.is_none());
-        let of_identity = nameless().filter(|link| link.peer.identity == peer.identity).count();
-        if of_identity >= NAMELESS_LINKS_OF_IDENTITY_MAX || nameless().count() >= NAMELESS_LINKS_MAX {
-            self.outputs.push_back(EdgeOutput::Close { link });
-            return;
-        }
-        self.links.insert(link, Link::new(now, peer));
+        self.outputs.extend(self.roster.connections.handle_connected(now, link, peer));
     }
 
     /// A connection is gone.
@@ -192,45 +174,163 @@ impl EdgeBroker {
 
     /// A message arrived on a connection's control stream.
     pub fn handle_message(&mut self, now: Instant, id: LinkId, message: Message) {
-        let Some(link) = self.links.get_mut(&id) else { return };
+        let Some(link) = self.roster.connections.get_mut(id) else { return };
         link.heard = now;
         match message {
-            Message::Hello(hello) if link.session.is_none() => self.take_in(now, id, hello),
+            Message::Hello(hello) if link.session.is_none() => self.handle_hello(now, id, &hello),
             Message::Ping { t1 } => self.send(id, Message::Pong { t1, t2: now, t3: now }),
             Message::Pong { t1, t2, t3 } => link.clock.record(Exchange { t1, t2, t3, t4: now }),
             Message::Abilities(abilities) => link.abilities = Some(abilities),
             Message::Status(status) => {
-                self.note_silence_about_abilities(id);
-                if let Some(camera) = self.camera_of(id) {
-                    camera.status = status;
-                    self.view_changed_of(id);
+                // A camera that speaks of other things before it says what it can do is of a version that answers no questions.
+                if !link.abilities.get_or_insert_default().past {
+                    self.outputs.extend(self.history.handle_unable(id));
                 }
+                self.note(id, |report| report.handle_status(status));
             }
-            Message::DiskStatus(disk) => {
-                if let Some(camera) = self.camera_of(id) {
-                    camera.disk = Some(disk);
-                }
-            }
-            Message::HistoryEnd(end) => self.history_end(now, id, end),
-            Message::Outlook(outlook) => self.note_outlook(now, id, outlook),
-            Message::Settled(settled) => self.note_settled(now, id, &settled),
+            Message::DiskStatus(disk) => self.note(id, |report| report.handle_disk(disk)),
+            Message::Outlook(outlook) => self.note(id, |report| report.handle_outlook(now, outlook)),
+            Message::Settled(settled) => self.note(id, |report| report.handle_settled(now, &settled)),
             Message::Claim(claim) => {
-                if let Some(name) = self.present_camera(id) {
-                    self.shares.handle_claim(now, &name, claim);
+                if let Some(camera) = link.camera() {
+                    self.shares.handle_claim(now, camera, claim);
                 }
             }
-            Message::ProfileRequest(request) => self.send_profile(id, request),
-            _ => self.refuse(
-                id,
-                RefuseCode::Protocol,
-                "a camera does not send this message, or not now".into(),
-            ),
+            Message::ProfileRequest(request) => {
+                if let Some(camera) = link.camera() {
+                    let is_named = self.subscriptions.name_profile(camera, request.hash);
+                    let part = self.profiles.part(&request, is_named);
+                    self.send(id, Message::ProfilePart(part));
+                }
+            }
+            Message::HistoryEnd(end) => {
+                let outputs = self.history.handle_end(now, &self.roster, id, end);
+                self.outputs.extend(outputs);
+            }
+            _ => {
+                let text = "a camera does not send this message, or not now".into();
+                self.refuse(id, RefuseCode::Protocol, text);
+            }
         }
     }
 
     /// A connection's control stream made no sense.
     pub fn handle_protocol_error(&mut self, link: LinkId, error: &str) {
         self.refuse(link, RefuseCode::Protocol, error.into());
+    }
+
+    /// Forgets all that is known of a camera, so that its next start is taken in whatever its epoch. Its connection is closed, and the subscriptions
+    /// that read it end ([`EdgeOutput::Ended`]): what comes next may come before what they were given. Gives what was
+    /// known; nothing of a camera that is not. Whoever keeps the log on disk puts that aside.
+    pub fn handle_reset(&mut self, name: &CameraName) -> Option<Forgotten> {
+        self.claims.vouch(name);
+        let camera = self.roster.cameras.get(name)?;
+        let (epoch, identity) = (camera.newest_start.0, camera.identity.clone());
+        let forgotten = Forgotten { epoch, identity, connected: camera.is_heard() };
+        if let Some(link) = camera.link {
+            self.close(link, "it was reset");
+        }
+        for subscription in self.subscriptions.handle_reset(name) {
+            self.outputs.push_back(EdgeOutput::Ended { subscription, camera: name.clone() });
+        }
+        self.roster.cameras.remove(name);
+        self.history.handle_reset(name);
+        self.update_demands();
+        Some(forgotten)
+    }
+
+    // ---- frames -------------------------------------------------------------------------------------------
+
+    /// A frame's header arrived. After `Ok`, its payload may be received, and the frame ends with either
+    /// [`EdgeBroker::handle_frame_complete`] or [`EdgeBroker::handle_frame_cancelled`]; if the header names a question for
+    /// the past, with [`EdgeBroker::handle_history_complete`] or [`EdgeBroker::handle_history_cancelled`].
+    pub fn handle_frame_header(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        header: FrameHeader,
+    ) -> Result<(), FrameRefused> {
+        if header.history > 0 {
+            self.roster.handle_heard(now, id)?;
+            let (taken, outputs) = self.history.handle_header(now, &self.roster, id, header);
+            self.outputs.extend(outputs);
+            return taken;
+        }
+        let (taken, output) = self.roster.handle_frame_header(now, id, header);
+        self.outputs.extend(output);
+        taken
+    }
+
+    /// Part of a frame's payload is here: `bytes` of it in all.
+    pub fn handle_frame_progress(&mut self, now: Instant, id: LinkId, frame: FrameId, bytes: u32) {
+        self.outputs.extend(self.roster.handle_frame_progress(now, id, frame, bytes));
+    }
+
+    /// All of a frame's payload is here.
+    pub fn handle_frame_complete(&mut self, now: Instant, id: LinkId, frame: FrameId, payload: Bytes) {
+        let (whole, outputs) = self.roster.handle_frame_complete(now, id, frame, payload);
+        self.outputs.extend(outputs);
+        if let Some((whole, link)) = whole.zip(self.roster.connections.get(id)) {
+            let captured = link.captured_at(&whole);
+            link.camera().into_iter().for_each(|camera| self.shares.handle_whole(camera, captured, &whole));
+        }
+    }
+
+    /// The rest of a frame's payload will not come.
+    pub fn handle_frame_cancelled(&mut self, now: Instant, id: LinkId, frame: FrameId) {
+        self.outputs.extend(self.roster.handle_frame_cancelled(now, id, frame));
+    }
+
+    /// The decoder has done what [`EdgeOutput::Decode`] asked, or has not. In any order, but for the sake of time best in that of
+    /// the asking.
+    pub fn handle_decoded(
+        &mut self,
+        now: Instant,
+        name: &CameraName,
+        link: LinkId,
+        frame: FrameId,
+        decoded: Decoded,
+    ) {
+        self.outputs.extend(self.roster.handle_decoded(now, name, (link, frame), decoded));
+    }
+
+    /// A subscription has lost its chain of a camera, and asks for another to begin: its decoder failed. The camera is asked, at most once in
+    /// [`REFRESH_INTERVAL`] for all of them.
+    pub fn handle_chain_lost(&mut self, now: Instant, name: &CameraName) {
+        if let Some((camera, way)) = self.roster.camera_and_way(name) {
+            self.outputs.extend(camera.replica.handle_chain_lost(now, way));
+        }
+    }
+
+    // ---- frames of the past -------------------------------------------------------------------------------
+
+    /// A reading lacks a frame that its camera may have. The answer comes as [`EdgeOutput::History`] with the number that
+    /// this returns: at once if the frame has been fetched before, or if the camera is not connected and is not expected to be soon.
+    pub fn handle_history_query(&mut self, now: Instant, camera: &CameraName, query: PastQuery) -> u64 {
+        let (question, outputs) = self.history.handle_query(now, &self.roster, camera, query);
+        self.outputs.extend(outputs);
+        question
+    }
+
+    /// Nobody waits for the answer any more.
+    pub fn handle_history_dropped(&mut self, question: u64) {
+        self.outputs.extend(self.history.handle_dropped(question));
+    }
+
+    /// All of the payload of a frame of the past is here.
+    pub fn handle_history_complete(&mut self, now: Instant, id: LinkId, number: u64, payload: Bytes) {
+        let _ = self.roster.handle_heard(now, id);
+        let (bytes, outputs) = self.history.handle_complete(now, &self.roster, (id, number), payload);
+        if let Some(camera) = self.roster.camera_of(id) {
+            camera.replica.counters.bytes += bytes;
+        }
+        self.outputs.extend(outputs);
+    }
+
+    /// The rest of a frame of the past will not come.
+    pub fn handle_history_cancelled(&mut self, now: Instant, link: LinkId, number: u64) {
+        let outputs = self.history.handle_cancelled(now, &self.roster, (link, number));
+        self.outputs.extend(outputs);
     }
 
     // ---- applications -------------------------------------------------------------------------------------
@@ -246,48 +346,53 @@ impl EdgeBroker {
         id: SubscriptionId,
         asked: SubscriptionSpec,
     ) -> Option<Instant> {
-        let SubscriptionSpec { cameras: pattern, contract, span, chains } = asked;
-        let chains = if span.begin.is_none() { chains } else { ChainKinds::NONE };
-        let matching: Vec<CameraName> =
-            self.cameras.keys().filter(|name| pattern.matches(name)).cloned().collect();
+        // Of the past there are stills only.
+        let chains = if asked.span.begin.is_none() { asked.chains } else { ChainKinds::NONE };
+        let matching = self.roster.cameras.matching(&asked.cameras);
         for name in &matching {
-            let Some(camera) = self.cameras.get(name) else { continue };
-            let (camera, log) = (name.clone(), camera.log.reader());
-            self.outputs.push_back(EdgeOutput::Attach { subscription: id, camera, log });
-            self.attach_chains(id, name, chains);
+            self.attach(id, name, chains);
         }
-        let is_whole = pattern.as_camera().is_some_and(|camera| matching.contains(&camera));
-        let expected = self.started.map(|started| started + CAMERA_RETURN_MAX);
-        let patience = expected.filter(|until| span.begin.is_some() && !is_whole && clock.monotonic < *until);
-        let is_live = span.is_live(clock.wall);
-        if is_live || patience.is_some() {
-            let ends = if is_live { span.ends_at(&clock) } else { patience };
-            let (application, updated) = (String::new(), Instant::ZERO);
-            let entry = SubscriptionEntry {
-                pattern,
-                contract,
-                chains,
-                application,
-                pending: None,
-                updated,
-                ends,
-                is_live,
-                patience,
-            };
-            self.subscriptions.insert(id, entry);
-            self.update_all_demands();
-            if !chains.is_none() {
-                matching.iter().for_each(|name| self.join_chains(clock.monotonic, name));
-            }
+        let is_whole = asked.cameras.as_camera().is_some_and(|camera| matching.contains(&camera));
+        let expected = (self.history.any_expected_until(), is_whole);
+        let asked = SubscriptionSpec { chains, ..asked };
+        let Subscribed { stays, patience } = self.subscriptions.handle_subscribe(&clock, id, asked, expected);
+        if stays {
+            self.update_demands();
+        }
+        if stays && !chains.is_none() {
+            matching.iter().for_each(|name| self.handle_chain_lost(clock.monotonic, name));
         }
         patience
     }
 
     /// A subscription is over.
     pub fn handle_unsubscribe(&mut self, id: SubscriptionId) {
-        if self.subscriptions.remove(&id).is_some() {
-            self.update_all_demands();
+        if self.subscriptions.handle_unsubscribe(id) {
+            self.update_demands();
         }
+    }
+
+    /// A subscription asks for something else from now on. Ten times a second at most; of more changes the last counts.
+    pub fn handle_update(&mut self, now: Instant, id: SubscriptionId, contract: Contract) {
+        if self.subscriptions.handle_update(id, contract) && self.subscriptions.handle_updates(now) {
+            self.update_demands();
+        }
+    }
+
+    /// Names the application of a subscription, for those whose contracts conflict with its own.
+    pub fn name_subscription(&mut self, id: SubscriptionId, application: &str) {
+        self.subscriptions.name(id, application);
+    }
+
+    /// Holds a profile for the cameras that contracts name it to. Whoever adds them bounds them, and takes them away with
+    /// [`EdgeBroker::remove_profile`].
+    pub fn add_profile(&mut self, hash: ProfileHash, bytes: Bytes) {
+        self.profiles.add(hash, bytes);
+    }
+
+    /// Forgets a profile.
+    pub fn remove_profile(&mut self, hash: ProfileHash) {
+        self.profiles.remove(hash);
     }
 
     /// An application's result for a frame is to go to the camera.
@@ -301,11 +406,12 @@ impl EdgeBroker {
         if payload.len() > REPLY_BYTES_MAX {
             return Err(ReplyError::TooLarge { bytes: payload.len() });
         }
-        let known =
-            self.cameras.get(camera).ok_or_else(|| ReplyError::UnknownCamera { camera: camera.clone() })?;
+        if self.roster.cameras.get(camera).is_none() {
+            return Err(ReplyError::UnknownCamera { camera: camera.clone() });
+        }
         // Nothing is heard of one that is silent, so it would not be known whether the result arrives.
-        let link = known.link.filter(|_| !known.silent);
-        let link = link.ok_or_else(|| ReplyError::NotConnected { camera: camera.clone() })?;
+        let reached = self.roster.reached(camera).map(|link| link.id);
+        let link = reached.ok_or_else(|| ReplyError::NotConnected { camera: camera.clone() })?;
         self.send(link, Message::Reply { frame, application: application.into(), payload });
         Ok(())
     }
@@ -314,54 +420,19 @@ impl EdgeBroker {
 
     /// The instant of [`EdgeBroker::poll_timeout`] has come, or any other.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let mut closed = Vec::new();
-        for (&id, link) in &mut self.links {
-            let silence = now.saturating_since(link.heard);
-            if link.session.is_none() && now.saturating_since(link.opened) >= HELLO_TIME_MAX {
-                closed.push((id, "it did not say which camera it is"));
-            } else if silence >= LINK_SILENCE_MAX {
-                closed.push((id, "nothing was heard of it"));
-            }
-            if link.session.is_some() && now >= link.ping_due {
-                link.ping_due = now + PING_INTERVAL;
-                self.outputs.push_back(EdgeOutput::Send { link: id, message: Message::Ping { t1: now } });
-            }
+        let Due { outputs, given_up } = self.roster.handle_timeout(now);
+        self.outputs.extend(outputs);
+        for (link, reason) in given_up {
+            self.close(link, reason);
         }
-        for (link, reason) in closed {
-            self.outputs.push_back(EdgeOutput::Close { link });
-            self.forget(link, reason);
+        self.outputs.extend(self.roster.handle_waits(now));
+        self.outputs.extend(self.history.handle_timeout(now, &self.roster));
+        if self.subscriptions.handle_updates(now) {
+            self.update_demands();
         }
-        for (name, camera) in &mut self.cameras {
-            let heard = camera.link.and_then(|link| self.links.get(&link)).map(|link| link.heard);
-            let silent = heard.is_some_and(|heard| now.saturating_since(heard) > SILENCE_MAX);
-            if silent != camera.silent {
-                camera.silent = silent;
-                let reason = silent.then(|| "nothing heard for 750 ms".into());
-                self.outputs.push_back(EdgeOutput::CameraChanged {
-                    camera: name.clone(),
-                    up: !silent,
-                    reason,
-                });
-                self.outputs.push_back(EdgeOutput::ViewChanged { camera: name.clone() });
-            }
-        }
-        self.take_held(now);
-        self.ask_to_join_all(now);
-        self.expire_history(now);
-        self.put_waiting(now);
-        self.update_contracts(now);
-        self.outputs.extend(self.shares.handle_timeout(now, |name| standing(self.cameras.get(name)?)));
-        let mut ended = false;
-        self.subscriptions.retain(|_, subscription| {
-            if subscription.ends.is_none_or(|ends| now < ends) {
-                return true;
-            }
-            ended = true;
-            (subscription.ends, subscription.is_live) = (subscription.patience, false);
-            subscription.ends.is_some_and(|ends| now < ends)
-        });
-        if ended {
-            self.update_all_demands();
+        self.outputs.extend(self.shares.handle_timeout(now, |name| standing(self.roster.cameras.get(name)?)));
+        if self.subscriptions.handle_ends(now) {
+            self.update_demands();
         }
     }
 
@@ -372,108 +443,132 @@ impl EdgeBroker {
 
     /// When [`EdgeBroker::handle_timeout`] is due; `None`: not before something happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let links = self
-            .links
-            .values()
-            .map(|link| if link.session.is_some() { link.ping_due } else { link.opened + HELLO_TIME_MAX });
-        let links = links.chain(self.links.values().filter_map(|link| link.held_until));
-        let links = links.chain(self.fetches.values().map(|fetch| fetch.due));
-        let links = links.chain(self.waiting_due());
-        let links = links.chain(self.cameras.values().filter_map(Camera::join_due));
-        let subscriptions = self.subscriptions.values();
-        let updates = subscriptions.clone().filter_map(SubscriptionEntry::update_due);
-        let links = links.chain(self.shares.due());
-        links.chain(subscriptions.filter_map(|subscription| subscription.ends)).chain(updates).min()
+        let due =
+            [self.roster.due(), self.history.due(&self.roster), self.shares.due(), self.subscriptions.due()];
+        due.into_iter().flatten().min()
     }
 
     // ---- inside -------------------------------------------------------------------------------------------
 
-    fn update_all_demands(&mut self) {
-        let names: Vec<CameraName> = self.cameras.keys().cloned().collect();
-        for name in names {
+    /// A connection says which camera it is.
+    fn handle_hello(&mut self, now: Instant, id: LinkId, hello: &Hello) {
+        let Roster { cameras, connections } = &self.roster;
+        let Some(link) = connections.get(id) else { return };
+        let identity = link.peer.identity.clone();
+        let replaces = match judge(link, hello, cameras, connections, &mut self.claims) {
+            Judgement::Refused { code, text } => return self.refuse(id, code, text),
+            Judgement::EpochTaken { newest } => {
+                // It learns that from a frame that no camera ever publishes.
+                self.welcome(id, Some(FrameId { epoch: newest, sequence: Sequence(NUMBER_MAX) }));
+                return self.close(id, "its epoch is taken");
+            }
+            Judgement::Accepted { replaces } => replaces,
+        };
+        let Hello { camera: name, epoch, attempt, anchor, .. } = hello;
+        if let Some(holder) = replaces {
+            let text = format!("a newer connection of camera {name} has taken over");
+            self.refuse(holder, RefuseCode::Replaced, text);
+        }
+        let (camera, epoch, anchor) = (name.clone(), *epoch, *anchor);
+        self.know(name, &identity, (epoch, anchor));
+        self.claims.settled(name);
+        let session = Session { camera: camera.clone(), epoch, attempt: *attempt, anchor };
+        self.roster.handle_taken_in(now, id, session);
+        self.shares.join(name);
+        let known = self.roster.cameras.get(name);
+        self.welcome(id, known.and_then(|known| known.replica.newest()).map(|(newest, _)| newest));
+        self.outputs.push_back(EdgeOutput::Started { camera: camera.clone(), link: id, epoch, anchor });
+        self.outputs.push_back(EdgeOutput::CameraChanged { camera, up: true, reason: None });
+        self.update_demand(name);
+        self.outputs.extend(self.history.handle_connected(now, &self.roster));
+    }
+
+    fn welcome(&mut self, link: LinkId, newest: Option<FrameId>) {
+        let (frame_bytes_max, software) = (self.roster.cameras.frame_bytes_max(), self.software.clone());
+        let welcome = Welcome { version: VERSION, newest, frame_bytes_max, software };
+        self.send(link, Message::Welcome(welcome));
+    }
+
+    fn refuse(&mut self, link: LinkId, code: RefuseCode, text: String) {
+        self.send(link, Message::Refuse { code, text: text.clone() });
+        self.close(link, &text);
+    }
+
+    fn close(&mut self, link: LinkId, reason: &str) {
+        self.outputs.push_back(EdgeOutput::Close { link });
+        self.forget(link, reason);
+    }
+
+    /// A connection is gone, and its camera with it.
+    fn forget(&mut self, link: LinkId, reason: &str) {
+        let Some(Gone { camera, outputs }) = self.roster.handle_closed(link) else { return };
+        self.outputs.extend(outputs);
+        self.shares.leave(&camera);
+        self.outputs.push_back(EdgeOutput::ViewChanged { camera: camera.clone() });
+        self.outputs.push_back(EdgeOutput::CameraChanged { camera, up: false, reason: Some(reason.into()) });
+        self.outputs.extend(self.history.handle_closed(link));
+    }
+
+    /// A camera is known from now on: subscriptions that match it get its log.
+    fn know(&mut self, name: &CameraName, identity: &str, start: (Epoch, ClockAnchor)) {
+        if self.roster.cameras.know(name, identity, start) {
+            for (subscription, chains) in self.subscriptions.readers(name) {
+                self.attach(subscription, name, chains);
+            }
+        }
+    }
+
+    fn attach(&mut self, subscription: SubscriptionId, name: &CameraName, chains: ChainKinds) {
+        let camera = self.roster.cameras.get_mut(name);
+        self.outputs
+            .extend(camera.into_iter().flat_map(|camera| camera.replica.attach(subscription, chains)));
+    }
+
+    fn update_demands(&mut self) {
+        for name in self.roster.cameras.names(|_, _| true) {
             self.update_demand(&name);
         }
     }
 
     /// Tells a camera what the subscriptions that select it want together, if that has changed.
     fn update_demand(&mut self, name: &CameraName) {
-        self.update_chains(name);
-        let mut contracts: Vec<Contract> = self
-            .subscriptions
-            .values()
-            .filter(|subscription| subscription.wants(name))
-            .map(|subscription| subscription.contract.clone())
-            .collect();
-        contracts.sort_by_key(|contract| std::cmp::Reverse(contract.priority));
-        contracts.truncate(CONTRACTS_MAX);
-        let Some(camera) = self.cameras.get_mut(name) else { return };
+        let Some(camera) = self.roster.cameras.get_mut(name) else { return };
+        camera.replica.want_chains(self.subscriptions.want_chains(name));
         // Also where the demand stays as it is: more than are sent may be wanted.
         self.outputs.push_back(EdgeOutput::ViewChanged { camera: name.clone() });
-        if camera.demand.contracts == contracts {
-            return;
-        }
-        camera.demand = Demand { revision: camera.demand.revision + 1, contracts };
-        camera.infeasible_since = None;
-        camera.settled.clear();
+        let Some(demand) = camera.report.ask(self.subscriptions.contracts(name)) else { return };
         if let Some(link) = camera.link {
-            let is_wanted = !camera.demand.contracts.is_empty();
-            let message = Message::Demand(camera.demand.clone());
-            self.send(link, message);
+            let is_wanted = !demand.contracts.is_empty();
+            self.outputs.push_back(EdgeOutput::Send { link, message: Message::Demand(demand.clone()) });
             self.outputs.extend(self.shares.handle_demand(name, link, is_wanted));
         }
     }
 
-    /// The name of the camera whose present connection this is.
-    fn present_camera(&self, link: LinkId) -> Option<CameraName> {
-        let name = &self.session(link)?.camera;
-        (self.cameras.get(name)?.link == Some(link)).then(|| name.clone())
-    }
-
-    /// A frame of a camera is whole, which measures the channel that it is on.
-    fn note_whole(&mut self, link: LinkId, whole: &Whole) {
-        let name = self.session(link).map(|session| session.camera.clone());
-        let Some(name) = name.filter(|name| self.shares.has(name)) else { return };
-        let clock = self.capture_clock(whole.last, &name);
-        let captured = clock.and_then(|clock| clock.captured_at(whole.frame, whole.captured));
-        self.shares.handle_whole(&name, captured.map(|(at, _)| at), whole);
+    /// A camera says something of itself. If that bears on contracts, whoever has one learns of it.
+    fn note(&mut self, link: LinkId, note: impl FnOnce(&mut CameraReport) -> Bears) {
+        let Some(camera) = self.roster.camera_of(link) else { return };
+        if note(&mut camera.report) == Bears::OnContracts
+            && let Some(camera) = self.roster.connections.get(link).and_then(|link| link.camera())
+        {
+            self.outputs.push_back(EdgeOutput::ViewChanged { camera: camera.clone() });
+        }
     }
 
     fn send(&mut self, link: LinkId, message: Message) {
         self.outputs.push_back(EdgeOutput::Send { link, message });
     }
 
-    fn info(&self, name: &CameraName, camera: &Camera, now: Instant) -> CameraInfo {
-        let reader = camera.log.reader();
-        let link = camera.link.and_then(|link| self.links.get(&link));
-        CameraInfo {
-            camera: name.clone(),
-            connected: link.is_some() && !camera.silent,
-            identity: camera.identity.clone(),
-            status: camera.status,
-            disk: camera.disk.clone(),
-            outlook: camera.outlook,
-            counters: camera.counters,
-            newest: camera.log.last(),
-            oldest: reader.get(reader.held().start).map(|record| record.frame.meta.captured),
-            log_bytes: camera.log.bytes(),
-            clock: link.and_then(|link| link.clock.estimate(now)),
-            subscriptions: self.subscriptions.values().filter(|entry| entry.wants(name)).count(),
-            share: self.shares.share_of(name),
-        }
+    /// A camera as it is told of.
+    fn seen<'a>(&'a self, name: &'a CameraName, camera: &'a Camera) -> Seen<'a> {
+        let link = self.roster.link_of(camera);
+        Seen { name, camera, link, subscriptions: &self.subscriptions, shares: &self.shares }
     }
 }
 
 /// How a camera is, where it is connected.
 fn standing(camera: &Camera) -> Option<Standing> {
-    let priority = camera.demand.contracts.first().map_or(0, |first| first.priority);
-    Some(Standing { link: camera.link?, silent: camera.silent, priority })
+    Some(Standing { link: camera.link?, silent: camera.silent, priority: camera.report.priority() })
 }
 
 #[cfg(all(test, not(loom)))]
-mod chains_tests;
-#[cfg(all(test, not(loom)))]
-mod decoding_tests;
-#[cfg(all(test, not(loom)))]
 mod tests;
-#[cfg(all(test, not(loom)))]
-mod thief_tests;

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::arrivals::Whole;
 use super::types::{ChannelShare, EdgeOutput};
 use crate::broker::LinkId;
 use crate::controller::share::{
     CAP_INTERVAL, Channel, ChannelRate, Channels, Claim as ShareClaim, Grant, divide, turns,
 };
-use crate::frame::FrameId;
 use crate::name::CameraName;
-use crate::units::{BitsPerSecond, Instant, Timestamp};
+use crate::units::{BitsPerSecond, Instant};
 use crate::wire::{Claim, Message, Share};
 
 /// The channel is divided anew by its rate when that differs by so much from the rate that it was last divided by: a rung that comes and goes with every
@@ -31,17 +31,6 @@ pub(super) struct Standing {
     pub(super) silent: bool,
     /// The highest of the contracts that it is asked to keep.
     pub(super) priority: i32,
-}
-
-/// A frame that is here.
-#[derive(Clone, Copy)]
-pub(super) struct Whole {
-    pub(super) frame: FrameId,
-    pub(super) captured: Timestamp,
-    /// When the first and the last of its bytes came.
-    pub(super) first: Instant,
-    pub(super) last: Instant,
-    pub(super) bytes: u32,
 }
 
 /// All declared channels, and the cameras on them that are connected.
@@ -110,11 +99,6 @@ impl Shares {
             carries: self.known[channel].channel.rate(),
             share: self.members.get(camera).and_then(|member| member.told),
         })
-    }
-
-    /// Whether a camera is connected and on a channel.
-    pub(super) fn has(&self, camera: &CameraName) -> bool {
-        self.members.contains_key(camera)
     }
 
     /// What a camera is asked for has changed.
@@ -297,6 +281,3 @@ fn why_shed(channel: &str, carries: BitsPerSecond, by_rank: bool) -> String {
     let who = if by_rank { "cameras of higher priority take it" } else { "the other cameras take it" };
     format!("the channel {channel} carries {:.1} Mbit/s; {who}", carries.0 / 1e6)
 }
-
-#[cfg(all(test, not(loom)))]
-mod tests;

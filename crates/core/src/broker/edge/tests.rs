@@ -1,15 +1,20 @@
 mod anything;
+mod chains;
+mod decoding;
 mod past;
+mod shares;
+mod thief;
+
+use std::time::Duration;
 
 use super::*;
-use crate::broker::NUMBER_MAX;
-use crate::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Quality, Rung, Sequence, SkipRange, SkipReason,
-};
+use crate::frame::{ChainLink, ClockSource, Encoding, FrameMeta, Quality, Rung, SkipRange, SkipReason};
 use crate::subscription::Span;
 use crate::trace::{CameraTrace, Stage};
-use crate::units::{ClockAnchor, Timestamp};
-use crate::wire::{DiskStatus, FrameHeader, Hello, Report, Settled, Status, VERSION, Welcome};
+use crate::units::Timestamp;
+use crate::wire::{
+    CONTRACTS_MAX, Demand, DiskStatus, FrameHeader, Report, Settled, Status, VERSION, Welcome,
+};
 
 const MS: Duration = Duration::from_millis(1);
 const WALL: Timestamp = Timestamp::from_nanos(1 << 60);

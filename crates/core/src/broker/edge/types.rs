@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
-use crate::broker::{CAPTURED_MAX, LinkId, NUMBER_MAX};
+use crate::broker::LinkId;
 use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
 use crate::contract::Contract;
+use crate::controller::settle::Verdict;
 use crate::controller::share::Channels;
 use crate::frame::{ChainKinds, Epoch, FRAME_BYTES_MAX, Frame, FrameId};
 use crate::history::PastAnswer;
@@ -178,62 +178,6 @@ pub enum EdgeOutput {
     },
 }
 
-/// Why a frame that announced itself is not taken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FrameRefused {
-    /// The connection has not been taken in, or has been replaced.
-    #[error("the connection has not been taken in")]
-    NotWelcome,
-    /// The frame is of another epoch than the connection.
-    #[error("a frame of epoch {} on a connection of epoch {}", .frame.0, .connection.0)]
-    Epoch {
-        /// The frame's epoch.
-        frame: Epoch,
-        /// The connection's epoch.
-        connection: Epoch,
-    },
-    /// The payload is larger than the limit.
-    #[error("a frame of {bytes} bytes; the limit is {bytes_max}")]
-    TooLarge {
-        /// The size announced.
-        bytes: u32,
-        /// The limit.
-        bytes_max: u32,
-    },
-    /// The frame is empty.
-    #[error("a frame without pixels or bytes")]
-    Empty,
-    /// More frames or bytes at once than a camera has reason to send.
-    #[error("more than {ARRIVING_FRAMES_MAX} frames or {ARRIVING_BYTES_MAX} bytes at once")]
-    TooMany,
-    /// The number lies beyond the last one.
-    #[error("frame {frame} is numbered beyond the last number, {NUMBER_MAX}")]
-    Number {
-        /// The frame.
-        frame: FrameId,
-    },
-    /// A capture time beyond the last one.
-    #[error("frame {frame} says that it was captured at {captured}, beyond {CAPTURED_MAX}")]
-    Captured {
-        /// The frame.
-        frame: FrameId,
-        /// What it says.
-        captured: Timestamp,
-    },
-    /// A frame of the past that was not asked for, or not so.
-    #[error("frame {frame} is of the past, and was not asked for")]
-    NotAsked {
-        /// The frame.
-        frame: FrameId,
-    },
-    /// The frame is arriving or has arrived already.
-    #[error("frame {frame} came twice")]
-    Twice {
-        /// The frame.
-        frame: FrameId,
-    },
-}
-
 /// Why an application's result was not passed on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
@@ -314,6 +258,41 @@ pub struct CameraInfo {
     pub subscriptions: usize,
     /// What it has of a declared channel, if it is on one.
     pub share: Option<ChannelShare>,
+}
+
+/// What bears on the contracts of one camera.
+#[derive(Clone, Debug, Default)]
+pub struct CameraView {
+    /// Whether it is connected and was heard of lately.
+    pub connected: bool,
+    /// What it said last that it can do.
+    pub outlook: Outlook,
+    /// Since when it says that no rung keeps the contracts that lead.
+    pub infeasible_since: Option<Instant>,
+    /// Frames that it publishes in a second.
+    pub frames_per_second: f64,
+    /// Width and height of its frames as they are published; 0 before the first.
+    pub size: (u32, u32),
+    /// What the path takes at least, one way, before any byte of a frame has passed.
+    pub one_way_delay: Option<Duration>,
+    /// All that is asked of it, those of the highest priority first.
+    pub demands: Vec<NamedContract>,
+    /// What the camera said becomes of each of `demands`, and since when; empty where nothing had to be settled between them, or by cameras that
+    /// do not say.
+    pub settled: Vec<(Option<Verdict>, Instant)>,
+    /// Since when there has been no room for it on the channel that it shares with others, and a sentence of why.
+    pub shed: Option<(Instant, String)>,
+}
+
+/// A contract and whose it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedContract {
+    /// The subscription.
+    pub subscription: SubscriptionId,
+    /// Its application's name, for people; may be empty.
+    pub application: String,
+    /// What it asks.
+    pub contract: Contract,
 }
 
 /// What a camera has of a declared channel, for people.

@@ -157,6 +157,8 @@ impl Rate {
             config.gain
         };
         self.log_rate = Some(log_rate + gain * error);
+        // Neither a frame without bytes nor one without a time is recorded.
+        debug_assert!(self.log_rate.is_some_and(f64::is_finite), "a rate of {:?}", self.log_rate);
     }
 
     /// The standard deviation of the remembered errors, once there are enough of them.

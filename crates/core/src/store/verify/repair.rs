@@ -3,10 +3,11 @@
 //! The copy is a log like any other: its records are numbered without a hole and sealed anew, each segment with a salt of its own. What is
 //! missing is stated by the frame behind it, as `damaged`.
 
-use super::{LogReport, VerifyConfig, verify};
+use super::check::{VerifyConfig, verify};
+use super::report::LogReport;
 use crate::frame::FrameId;
-use crate::store::format::{SALT_BYTES, Sealer, SegmentHeader};
-use crate::store::key::MasterKey;
+use crate::store::format::{Sealer, SegmentHeader};
+use crate::store::key::{MasterKey, SALT_BYTES};
 use crate::store::storage::{Storage, StorageError};
 use crate::store::{SegmentNumber, holes};
 

@@ -15,14 +15,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::frame::{Epoch, FrameId, SkipRange, SkipReason};
+use crate::log::Record;
 use crate::log::{Cursor, Read};
 use crate::store::config::{Durability, StoreConfig};
-use crate::store::format::{SALT_BYTES, Sealer, SegmentHeader};
-use crate::store::key::TAG_BYTES;
+use crate::store::format::{Sealer, SegmentHeader};
+use crate::store::key::{SALT_BYTES, TAG_BYTES};
 use crate::store::recovery::Resume;
 use crate::store::status::StoreStatus;
 use crate::store::storage::{Bounds, Storage, StorageError, StorageErrorKind};
-use crate::store::{Record, SegmentNumber, holes};
+use crate::store::{SegmentNumber, holes};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
 /// How often records are handed to the storage.
@@ -248,7 +249,18 @@ impl<S: Storage> StoreWriter<S> {
         }
         self.note_status(now);
         self.due = self.next_due(now);
+        self.assert_in_order();
         self.due
+    }
+
+    /// A record is sealed, handed over and made durable, in this order.
+    fn assert_in_order(&self) {
+        let (durable, written, sealed) = (self.durable.index, self.written.index, self.sealed.index);
+        debug_assert!(durable <= written, "records to {durable} are durable, and to {written} handed over");
+        debug_assert!(written <= sealed, "records to {written} are handed over, and to {sealed} sealed");
+        debug_assert!(self.batch.is_empty() || self.open.is_some(), "records are sealed for no segment");
+        let newest = self.closed.back().map(|closed| closed.number);
+        debug_assert!(newest.is_none_or(|newest| newest < self.next_segment), "a segment is numbered twice");
     }
 
     // ---- inside -------------------------------------------------------------------------------------------

@@ -1,14 +1,19 @@
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::contract::{Contract, OnInfeasible};
 use crate::controller::settle::Verdict;
 use crate::controller::share::Step;
-use crate::frame::{ChainLink, ClockSource, Encoding, FrameMeta, Reference, Rung, SkipRange, SkipReason};
+use crate::frame::{
+    ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Reference, Rung, Sequence, SkipRange, SkipReason,
+};
 use crate::history::{PastQuery, Reach};
 use crate::trace::{CameraTrace, Stage};
-use crate::units::BitsPerSecond;
+use crate::units::{BitsPerSecond, ClockAnchor, Timestamp};
 use crate::wire::{
-    CLAIM_RUNGS_MAX, FrameHeader, HistoryCode, ProfileUse, SHARE_LIFETIME_MAX, SKIP_RANGES_MAX,
+    CLAIM_RUNGS_MAX, CONTRACTS_MAX, FrameHeader, HistoryCode, ProfileUse, SHARE_LIFETIME_MAX, SKIP_RANGES_MAX,
 };
 
 fn any_instant() -> impl Strategy<Value = Instant> {
@@ -41,10 +46,21 @@ fn any_contract() -> impl Strategy<Value = Contract> {
         })
 }
 
+const TEXT: &str = "[ -~äöü]{0,40}";
+
 fn any_message() -> impl Strategy<Value = Message> {
-    let text = "[ -~äöü]{0,40}";
     prop_oneof![
-        ("[a-z]{1,8}/[a-z0-9]{1,8}", any::<(u16, u64, u64, u64)>(), any_instant(), text).prop_map(
+        3 => any_greeting(),
+        2 => any_status(),
+        2 => any_history(),
+        12 => any_other(),
+    ]
+}
+
+/// How a connection begins, or does not.
+fn any_greeting() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        ("[a-z]{1,8}/[a-z0-9]{1,8}", any::<(u16, u64, u64, u64)>(), any_instant(), TEXT).prop_map(
             |(camera, (version, epoch, attempt, wall), monotonic, software)| Message::Hello(Hello {
                 version,
                 camera: camera.parse().unwrap(),
@@ -54,7 +70,7 @@ fn any_message() -> impl Strategy<Value = Message> {
                 software,
             })
         ),
-        (any::<(u16, u32)>(), prop::option::of(any_id()), text).prop_map(
+        (any::<(u16, u32)>(), prop::option::of(any_id()), TEXT).prop_map(
             |((version, frame_bytes_max), newest, software)| Message::Welcome(Welcome {
                 version,
                 newest,
@@ -62,19 +78,13 @@ fn any_message() -> impl Strategy<Value = Message> {
                 software
             })
         ),
-        (1u16..=7, text)
+        (1u16..=7, TEXT)
             .prop_map(|(code, text)| Message::Refuse { code: RefuseCode::from_code(code).unwrap(), text }),
-        any_instant().prop_map(|t1| Message::Ping { t1 }),
-        [any_instant(), any_instant(), any_instant()].prop_map(|[t1, t2, t3]| Message::Pong { t1, t2, t3 }),
-        (any::<u64>(), prop::collection::vec(any_contract(), 0..5))
-            .prop_map(|(revision, contracts)| Message::Demand(Demand { revision, contracts })),
-        (any_id(), any::<u32>(), any_instant(), any_instant(), any::<bool>()).prop_map(
-            |(frame, bytes, first, last, complete)| Message::Report(if complete {
-                Report::Complete { frame, bytes, first, last }
-            } else {
-                Report::Progress { frame, bytes, first, now: last }
-            })
-        ),
+    ]
+}
+
+fn any_status() -> impl Strategy<Value = Message> {
+    prop_oneof![
         (any::<(u64, u64, u32, u32, u64)>(), 0.0..1000.0f64).prop_map(
             |((published, refused, width, height, log_bytes), frames_per_second)| Message::Status(Status {
                 published,
@@ -85,9 +95,14 @@ fn any_message() -> impl Strategy<Value = Message> {
                 log_bytes
             })
         ),
-        (any::<(u64, u64)>(), text).prop_map(|((bytes, lost), degraded)| {
+        (any::<(u64, u64)>(), TEXT).prop_map(|((bytes, lost), degraded)| {
             Message::DiskStatus(DiskStatus { bytes, lost, degraded })
         }),
+    ]
+}
+
+fn any_history() -> impl Strategy<Value = Message> {
+    prop_oneof![
         (
             any::<(u64, bool, u64, u64)>(),
             prop::option::of(any_id()),
@@ -106,6 +121,26 @@ fn any_message() -> impl Strategy<Value = Message> {
                     continues: newest,
                 })
             }),
+        (any::<(u64, Option<u64>)>(), 0..HistoryCode::ALL.len()).prop_map(|((request, held_from), code)| {
+            let held_from = held_from.map(Timestamp::from_nanos);
+            Message::HistoryEnd(HistoryEnd { request, code: HistoryCode::ALL[code], held_from })
+        }),
+    ]
+}
+
+fn any_other() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        any_instant().prop_map(|t1| Message::Ping { t1 }),
+        [any_instant(), any_instant(), any_instant()].prop_map(|[t1, t2, t3]| Message::Pong { t1, t2, t3 }),
+        (any::<u64>(), prop::collection::vec(any_contract(), 0..5))
+            .prop_map(|(revision, contracts)| Message::Demand(Demand { revision, contracts })),
+        (any_id(), any::<u32>(), any_instant(), any_instant(), any::<bool>()).prop_map(
+            |(frame, bytes, first, last, complete)| Message::Report(if complete {
+                Report::Complete { frame, bytes, first, last }
+            } else {
+                Report::Progress { frame, bytes, first, now: last }
+            })
+        ),
         any_outlook().prop_map(Message::Outlook),
         any_settled().prop_map(Message::Settled),
         any_share().prop_map(Message::Share),
@@ -121,12 +156,8 @@ fn any_message() -> impl Strategy<Value = Message> {
                 bytes: bytes.into()
             })
         ),
-        (any::<(u64, Option<u64>)>(), 0..HistoryCode::ALL.len()).prop_map(|((request, held_from), code)| {
-            let held_from = held_from.map(Timestamp::from_nanos);
-            Message::HistoryEnd(HistoryEnd { request, code: HistoryCode::ALL[code], held_from })
-        }),
         any_id().prop_map(|frame| Message::Refresh { frame }),
-        (any_id(), text, prop::collection::vec(any::<u8>(), 0..100)).prop_map(
+        (any_id(), TEXT, prop::collection::vec(any::<u8>(), 0..100)).prop_map(
             |(frame, application, payload)| Message::Reply { frame, application, payload: payload.into() }
         ),
     ]

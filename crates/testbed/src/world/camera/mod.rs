@@ -163,7 +163,7 @@ impl CameraProcess {
 
     /// The frame of the past that a question admits, as its log in memory answers.
     pub(super) fn past(&self, query: &PastQuery) -> Option<Record> {
-        self.reader.find(query)
+        query.find_in(&self.reader)
     }
 
     /// How much later its next frame begins, so that cameras take turns.

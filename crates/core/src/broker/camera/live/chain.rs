@@ -128,6 +128,8 @@ impl Chain {
             self.begun =
                 Some(Begun { first: sequence, last: sequence, captured, setting, arrived: None, lost: 0 });
         } else if let Some(begun) = &mut self.begun {
+            // What refers to a frame is sent only on the connection of its chain: `holds`.
+            debug_assert_eq!(self.link, Some(link), "a chain goes on over another connection");
             // Frames are made one at a time, in the log's order.
             debug_assert!(begun.last < sequence, "{sequence:?} goes on after {:?}", begun.last);
             (begun.last, begun.setting, begun.lost) = (sequence, setting, 0);
@@ -169,6 +171,7 @@ impl Chain {
             let Open { sequence, .. } = open;
             self.note(|news| if decodes { news.arrived.push(sequence) } else { news.lost.push(sequence) });
             if let Some(begun) = self.begun.as_mut().filter(|begun| decodes && begun.first <= sequence) {
+                debug_assert!(sequence <= begun.last, "{sequence:?} has arrived and was not sent");
                 begun.arrived = begun.arrived.max(Some(sequence));
             }
         }

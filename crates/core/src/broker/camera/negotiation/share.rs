@@ -128,6 +128,13 @@ impl Sharing {
         if !is_news && told.is_none_or(|since| since < CLAIM_INTERVAL_MAX) {
             return None;
         }
+        // The edge takes a floor for a place among the steps.
+        debug_assert!(
+            claim.steps.is_empty() || claim.floor < claim.steps.len(),
+            "the floor of a claim is rung {} of {}",
+            claim.floor,
+            claim.steps.len()
+        );
         let message = Message::Claim(claim.clone());
         self.told = Some((now, claim));
         Some(CameraOutput::Send { link: frames.link.id, message })

@@ -21,7 +21,7 @@ const BATCH_FRAMES_MAX: u16 = 32;
 const BATCH_BYTES_MAX: u64 = 4 << 20;
 
 /// A stretch of the past that is on its way from a camera.
-pub(in super::super) struct Fetch {
+pub(super) struct Fetch {
     pub(super) link: LinkId,
     pub(super) camera: CameraName,
     /// The number of its first frame.
@@ -43,7 +43,7 @@ pub(in super::super) struct Fetch {
     /// It was told that there is nothing, and what it asked for was bounded. Kept for the question that follows.
     pub(super) is_over: bool,
     /// When it is given up.
-    pub(in super::super) due: Instant,
+    pub(super) due: Instant,
 }
 
 /// What is known of a frame that was asked for.
@@ -184,6 +184,8 @@ impl Fetch {
 
     /// The next frame was taken. Whoever takes one after the other wants many.
     pub(super) fn take(&mut self, frame: FrameId) {
+        // Whoever reads goes on behind the last frame: never back.
+        debug_assert!(Some(frame) > self.query.after, "a frame of the past is taken twice");
         let taken = self.numbers.pop_front();
         taken.and_then(|number| self.slots.remove(&number));
         self.query.after = Some(frame);
@@ -201,11 +203,27 @@ impl Fetch {
         self.batch = self.batch.min(most);
     }
 
+    /// No frame answers this number, nor a later one.
+    pub(super) fn end_at(&mut self, number: u64, ended: Result<Timestamp, Unanswered>) {
+        self.end = Some((number, ended));
+        self.numbers.retain(|of| *of <= number);
+    }
+
     /// The number of the first frame to ask for now, and how many.
     pub(super) fn ask(&mut self) -> (u64, u16) {
         let (request, count) = (self.next, self.batch);
         self.next += u64::from(count);
         self.numbers.extend(request..self.next);
+        // More is asked for only where no more than a batch waits.
+        debug_assert!(
+            self.numbers.len() <= 2 * usize::from(BATCH_FRAMES_MAX),
+            "{} frames of a fetch are on their way",
+            self.numbers.len()
+        );
+        debug_assert!(
+            self.slots.keys().all(|number| self.numbers.contains(number)),
+            "a frame that was not asked for is kept"
+        );
         (request, count)
     }
 

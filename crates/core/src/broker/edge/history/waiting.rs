@@ -3,10 +3,11 @@
 //! After a start of the edge, or of a camera, applications are back before the camera is. To answer them that there is nothing would be
 //! wrong, and to answer that nobody knows would be of little use a second before the camera is there.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{EdgeBroker, HISTORY_QUESTIONS_MAX};
-use crate::history::{PastAnswer, PastQuery, Unanswered};
+use crate::broker::edge::roster::Roster;
+use crate::history::PastQuery;
 use crate::name::CameraName;
 use crate::units::Instant;
 
@@ -16,50 +17,66 @@ use crate::units::Instant;
 pub const CAMERA_RETURN_MAX: Duration = Duration::from_secs(6);
 
 /// A question to a camera that is not connected.
-pub(in super::super) struct Waiting {
-    camera: CameraName,
-    query: PastQuery,
+pub(super) struct Question {
+    pub(super) camera: CameraName,
+    pub(super) query: PastQuery,
 }
 
-impl EdgeBroker {
+/// Questions that wait for their cameras.
+#[derive(Default)]
+pub(super) struct Waiting {
+    questions: BTreeMap<u64, Question>,
+    /// When the edge began to listen to cameras.
+    started: Option<Instant>,
+}
+
+impl Waiting {
+    /// The edge listens to cameras from now on.
+    pub(super) fn handle_started(&mut self, now: Instant) {
+        self.started = Some(now);
+    }
+
+    /// Until when any camera may come that was here before the edge started.
+    pub(super) fn any_expected_until(&self) -> Option<Instant> {
+        self.started.map(|started| started + CAMERA_RETURN_MAX)
+    }
+
     /// Until when a camera that is not connected is waited for.
-    pub(super) fn expected_until(&self, camera: &CameraName) -> Instant {
-        let known = self.cameras.get(camera);
-        // One that is silent has a connection that nothing was heard of.
-        let silent = known.and_then(|known| self.links.get(&known.link?)).map(|link| link.heard);
-        let gone = known.and_then(|known| known.gone);
-        let since = self.started.max(gone).max(silent);
+    pub(super) fn expected_until(&self, camera: &CameraName, roster: &Roster) -> Instant {
+        let since = self.started.max(roster.last_heard(camera));
         since.map_or(Instant::ZERO, |since| since + CAMERA_RETURN_MAX)
     }
 
-    /// Keeps a question until its camera is connected.
-    pub(super) fn wait_for_camera(&mut self, question: u64, camera: &CameraName, query: PastQuery) {
-        let of_camera = self.waiting.values().filter(|waiting| waiting.camera == *camera).count();
-        if of_camera >= HISTORY_QUESTIONS_MAX {
-            return self.answer_question(question, PastAnswer::unanswered(Unanswered::Busy));
-        }
-        self.waiting.insert(question, Waiting { camera: camera.clone(), query });
+    /// How many wait for a camera.
+    pub(super) fn of_camera(&self, camera: &CameraName) -> usize {
+        self.questions.values().filter(|question| question.camera == *camera).count()
     }
 
-    /// Puts questions whose cameras are connected, and answers those that have waited for long enough.
-    pub(in super::super) fn put_waiting(&mut self, now: Instant) {
-        let is_here = |camera: &CameraName| {
-            self.cameras.get(camera).is_some_and(|known| known.link.is_some() && !known.silent)
+    /// One more waits, under this number.
+    pub(super) fn insert(&mut self, number: u64, camera: &CameraName, query: PastQuery) {
+        let before = self.questions.insert(number, Question { camera: camera.clone(), query });
+        // Questions are numbered once, and each waits in one place.
+        debug_assert!(before.is_none(), "question {number} waits twice");
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(super) fn remove(&mut self, number: u64) {
+        self.questions.remove(&number);
+    }
+
+    /// Takes out those whose cameras are connected, or that have waited for long enough.
+    pub(super) fn take_due(&mut self, now: Instant, roster: &Roster) -> Vec<(u64, Question)> {
+        let is_due = |question: &Question| {
+            let camera = &question.camera;
+            roster.reached(camera).is_some() || now >= self.expected_until(camera, roster)
         };
-        let due = self
-            .waiting
-            .iter()
-            .filter(|(_, waiting)| is_here(&waiting.camera) || now >= self.expected_until(&waiting.camera));
-        let due: Vec<u64> = due.map(|(question, _)| *question).collect();
-        for question in due {
-            if let Some(Waiting { camera, query }) = self.waiting.remove(&question) {
-                self.begin_fetch(now, question, &camera, query);
-            }
-        }
+        let due = self.questions.iter().filter(|(_, question)| is_due(question));
+        let due: Vec<u64> = due.map(|(number, _)| *number).collect();
+        due.into_iter().filter_map(|number| self.questions.remove_entry(&number)).collect()
     }
 
-    /// When a question has waited for long enough.
-    pub(in super::super) fn waiting_due(&self) -> Option<Instant> {
-        self.waiting.values().map(|waiting| self.expected_until(&waiting.camera)).min()
+    /// When one has waited for long enough.
+    pub(super) fn due(&self, roster: &Roster) -> Option<Instant> {
+        self.questions.values().map(|question| self.expected_until(&question.camera, roster)).min()
     }
 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
-use super::tests::{Rig, header};
 use super::*;
 use crate::frame::{ChainLink, Encoding, Reference, Sequence, SkipRange, SkipReason};
 use crate::subscription::{Deliver, Delivery, Next, Span, Subscription};
@@ -115,7 +114,8 @@ fn a_frame_is_handed_on_as_it_came() {
 #[test]
 fn frames_as_they_came_are_held_only_while_they_are_wanted() {
     let mut rig = rig();
-    let bytes = |rig: &Rig| rig.broker.cameras[&camera()].chains.as_ref().map(|chains| chains.bytes());
+    let bytes =
+        |rig: &Rig| rig.broker.roster.cameras.get(&camera()).and_then(|known| known.replica.chain_bytes());
     let spec = SubscriptionSpec::live("dock/*".parse().unwrap());
     rig.broker.handle_subscribe(anchor(&rig), SubscriptionId(1), spec);
     let past = Span { begin: Some(Timestamp::from_nanos(5)), ..Span::LIVE };
@@ -178,10 +178,10 @@ fn memory_stays_within_the_camera_s_share() {
             sequence,
             Decoded::Still { payload: vec![0; 30_000].into(), encoding: Encoding::Jpeg, width: 8, height: 6 },
         );
-        let known = &rig.broker.cameras[&camera()];
-        let of_chains = known.chains.as_ref().map_or(0, |chains| chains.bytes());
+        let known = &rig.broker.roster.cameras.get(&camera()).expect("it is known").replica;
+        let of_chains = known.chain_bytes().unwrap_or(0);
         assert!(of_chains > 0 && of_chains <= share / 16);
-        assert!(known.log.bytes() + of_chains <= share);
+        assert!(known.log_bytes() + of_chains <= share);
     }
 }
 
@@ -407,9 +407,9 @@ proptest! {
                     _ => {}
                 }
             }
-            let known = &rig.broker.cameras[&camera()];
-            let of_chains = known.chains.as_ref().map_or(0, |chains| chains.bytes());
-            prop_assert!(known.log.bytes() + of_chains <= 1 << 20);
+            let known = &rig.broker.roster.cameras.get(&camera()).expect("it is known").replica;
+            let of_chains = known.chain_bytes().unwrap_or(0);
+            prop_assert!(known.log_bytes() + of_chains <= 1 << 20);
             prop_assert!(of_chains <= 1 << 16);
         }
         readers.iter_mut().for_each(|reader| while reader.take() {});

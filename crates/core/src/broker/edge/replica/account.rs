@@ -55,6 +55,11 @@ impl Account {
         parts.extend(range.clipped(from, range.end()));
         for part in parts {
             let at = self.unshown.partition_point(|known| known.first < part.first);
+            // Parts lie between those that are known, so none says of a frame what another says of it.
+            debug_assert!(
+                self.unshown.get(at).is_none_or(|next| part.end() <= next.first),
+                "a frame is accounted for twice"
+            );
             match at.checked_sub(1).map(|before| &mut self.unshown[before]) {
                 Some(before) if before.end() == part.first && before.reason == part.reason => {
                     before.count += part.count;

@@ -1,6 +1,5 @@
 //! Somebody else with a camera's valid identity.
 
-use super::tests::{Rig, header};
 use super::*;
 use crate::broker::{CAPTURED_MAX, EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, NUMBER_MAX, highest_believed};
 use crate::frame::Sequence;

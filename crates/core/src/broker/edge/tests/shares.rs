@@ -2,14 +2,12 @@
 
 use proptest::prelude::*;
 
-use super::super::EdgeConfig;
-use super::super::tests::{Rig, header};
 use super::*;
-use crate::broker::edge::{SubscriptionId, SubscriptionSpec};
 use crate::clock::Exchange;
 use crate::contract::Contract;
-use crate::controller::share::{CAP_LIFETIME, Step};
+use crate::controller::share::{CAP_INTERVAL, CAP_LIFETIME, Channels, Step};
 use crate::units::ClockAnchor;
+use crate::wire::{Claim, Share};
 
 const MS: Duration = Duration::from_millis(1);
 const INTERVAL: Duration = Duration::from_millis(60);
@@ -170,7 +168,7 @@ fn frames_that_begin_together_are_asked_to_take_turns() {
         for (link, captured) in [(1, Duration::ZERO), (2, apart)] {
             // Both cameras' clocks are the edge's.
             let now = rig.now;
-            let known = rig.broker.links.get_mut(&LinkId(link)).expect("it is connected");
+            let known = rig.broker.roster.connections.get_mut(LinkId(link)).expect("it is connected");
             known.clock.record(Exchange { t1: now, t2: now, t3: now, t4: now });
             let mut header = header(3, 99, 5_000, Vec::new());
             let anchor = known.session.as_ref().expect("it has greeted").anchor;

@@ -1,6 +1,5 @@
 //! Frames of chains on their way into a replica log.
 
-use super::tests::{Rig, header};
 use super::*;
 use crate::frame::{ChainLink, Encoding, Reference, Sequence, SkipCounts, SkipRange, SkipReason};
 use crate::subscription::{Next, Span, Subscription};

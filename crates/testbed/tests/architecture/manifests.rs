@@ -1,15 +1,17 @@
-//! The rules of dependence of the workspace, as tables, and the test that holds every manifest to them.
+//! Which crate may import which: the tables, and the test that holds every manifest to them.
 //!
 //! Rules are about direct dependencies of every kind (normal, development, build): a test that needs two layers lives
-//! in the upper one. To change the architecture, change a table here and say why in `docs/decisions/`.
+//! in the upper one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use Allowed::{Always, Behind};
+
+use super::assert_none;
+use super::source::{read, root};
 
 /// One cell of a table: a crate, and whether the dependency may be there always or only on demand.
 #[derive(Clone, Copy)]
@@ -197,15 +199,6 @@ fn breaches(metadata: &Value) -> Vec<String> {
     found
 }
 
-fn root() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn read(path: &str) -> String {
-    let path = root().join(path);
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
-}
-
 fn workspace_metadata() -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
@@ -214,10 +207,6 @@ fn workspace_metadata() -> Value {
         .expect("the cargo that built this test starts");
     assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON")
-}
-
-fn assert_none(breaches: &[String]) {
-    assert!(breaches.is_empty(), "\n\n{}\n", breaches.join("\n"));
 }
 
 #[test]

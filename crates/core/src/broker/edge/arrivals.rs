@@ -1,0 +1,333 @@
+//! Decides which frames may arrive on a connection, and when it is the turn of one that is here.
+//!
+//! Frames of a chain are taken in the order of their references ([decision 0011](../../../../../docs/decisions/0011-frames-wait-for-what-they-need.md)).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::broker::{CAPTURED_MAX, NUMBER_MAX};
+use crate::frame::{ChainLink, Epoch, FrameId, Reference, Sequence};
+use crate::units::{Instant, Timestamp};
+use crate::wire::{FrameHeader, Report};
+
+/// Frames that may be arriving on one connection at once. A camera has at most one that is being sent and 32 that are
+/// sent and not acknowledged; those that it has cancelled may still be announced until the news is here.
+pub const ARRIVING_FRAMES_MAX: usize = 64;
+/// Bytes that the frames arriving on one connection at once may have together, unless there is only one.
+pub const ARRIVING_BYTES_MAX: u64 = 64 << 20;
+/// The least time between two progress reports of a frame.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
+/// A frame of a chain that is here waits this long for the one that it refers to, and for room at the decoder. Packets are lost, and what
+/// was in them comes a round trip or two later: by then the wait has cost less than a frame that stands alone, which would have taken as long.
+pub const HELD_MAX: Duration = Duration::from_millis(500);
+
+/// Why a frame that announced itself is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameRefused {
+    /// The connection has not been taken in, or has been replaced.
+    #[error("the connection has not been taken in")]
+    NotWelcome,
+    /// The frame is of another epoch than the connection.
+    #[error("a frame of epoch {} on a connection of epoch {}", .frame.0, .connection.0)]
+    Epoch {
+        /// The frame's epoch.
+        frame: Epoch,
+        /// The connection's epoch.
+        connection: Epoch,
+    },
+    /// The payload is larger than the limit.
+    #[error("a frame of {bytes} bytes; the limit is {bytes_max}")]
+    TooLarge {
+        /// The size announced.
+        bytes: u32,
+        /// The limit.
+        bytes_max: u32,
+    },
+    /// The frame is empty.
+    #[error("a frame without pixels or bytes")]
+    Empty,
+    /// More frames or bytes at once than a camera has reason to send.
+    #[error("more than {ARRIVING_FRAMES_MAX} frames or {ARRIVING_BYTES_MAX} bytes at once")]
+    TooMany,
+    /// The number lies beyond the last one.
+    #[error("frame {frame} is numbered beyond the last number, {NUMBER_MAX}")]
+    Number {
+        /// The frame.
+        frame: FrameId,
+    },
+    /// A capture time beyond the last one.
+    #[error("frame {frame} says that it was captured at {captured}, beyond {CAPTURED_MAX}")]
+    Captured {
+        /// The frame.
+        frame: FrameId,
+        /// What it says.
+        captured: Timestamp,
+    },
+    /// A frame of the past that was not asked for, or not so.
+    #[error("frame {frame} is of the past, and was not asked for")]
+    NotAsked {
+        /// The frame.
+        frame: FrameId,
+    },
+    /// The frame is arriving or has arrived already.
+    #[error("frame {frame} came twice")]
+    Twice {
+        /// The frame.
+        frame: FrameId,
+    },
+}
+
+/// A frame that is here.
+#[derive(Clone, Copy)]
+pub(super) struct Whole {
+    pub(super) frame: FrameId,
+    pub(super) captured: Timestamp,
+    /// When the first and the last of its bytes came.
+    pub(super) first: Instant,
+    pub(super) last: Instant,
+    pub(super) bytes: u32,
+}
+
+/// What the end of a frame's payload tells.
+pub(super) struct Completed {
+    /// For the camera.
+    pub(super) report: Report,
+    /// Bytes of the payload.
+    pub(super) bytes: u32,
+    /// The frame, if it has as many bytes as its header said.
+    pub(super) whole: Option<Whole>,
+}
+
+/// A frame whose turn it is.
+pub(super) struct Ready {
+    pub(super) header: FrameHeader,
+    pub(super) payload: Bytes,
+    /// When its header was here.
+    pub(super) first: Instant,
+    /// It comes too late: one that was sent later and does not need it has been taken.
+    pub(super) is_overtaken: bool,
+    /// The headers of older frames that are here and wait.
+    pub(super) overtakes: Vec<FrameHeader>,
+}
+
+/// A frame of which the header is here and the payload not yet all; or all of it, and it waits for its turn.
+struct Arriving {
+    header: FrameHeader,
+    first: Instant,
+    reported: Instant,
+    /// The payload, and when the last of it came.
+    whole: Option<(Bytes, Instant)>,
+}
+
+/// How far a connection's frames of chains have been taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Taken {
+    chain: Sequence,
+    index: u32,
+}
+
+/// When it is a frame's turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Now,
+    /// When something else has arrived or been decoded; or at this instant, if that does not happen.
+    Later(Option<Instant>),
+    /// Never: one that was sent later and does not need it has been taken.
+    Gone,
+}
+
+/// The frames that are arriving on one connection.
+#[derive(Default)]
+pub(super) struct Arrivals {
+    arriving: Vec<Arriving>,
+    taken: Option<Taken>,
+    /// When a frame that is whole has waited long enough.
+    held_until: Option<Instant>,
+    /// The connection is over: nothing more arrives.
+    over: bool,
+}
+
+impl Arrivals {
+    /// When a frame that is whole has waited long enough.
+    pub(super) fn held_until(&self) -> Option<Instant> {
+        self.held_until
+    }
+
+    /// The first frame of the chain that is being taken.
+    pub(super) fn chain(&self) -> Option<Sequence> {
+        self.taken.map(|taken| taken.chain)
+    }
+
+    /// The connection is over, and what is whole is taken now.
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// A header is here, on a connection of `epoch`.
+    pub(super) fn handle_header(
+        &mut self,
+        now: Instant,
+        header: FrameHeader,
+        epoch: Epoch,
+        bytes_max: u32,
+    ) -> Result<(), FrameRefused> {
+        self.admit(&header, epoch, bytes_max)?;
+        self.arriving.push(Arriving { header, first: now, reported: now, whole: None });
+        Ok(())
+    }
+
+    fn admit(&self, header: &FrameHeader, epoch: Epoch, bytes_max: u32) -> Result<(), FrameRefused> {
+        let (frame, bytes) = (header.meta.id, header.payload_bytes);
+        if frame.epoch != epoch {
+            return Err(FrameRefused::Epoch { frame: frame.epoch, connection: epoch });
+        }
+        admit_size(header, bytes_max)?;
+        if frame.sequence.0 >= NUMBER_MAX {
+            return Err(FrameRefused::Number { frame });
+        }
+        if header.meta.captured > CAPTURED_MAX {
+            return Err(FrameRefused::Captured { frame, captured: header.meta.captured });
+        }
+        let arriving: u64 = self.arriving.iter().map(|other| u64::from(other.header.payload_bytes)).sum();
+        let too_many_bytes = !self.arriving.is_empty() && arriving + u64::from(bytes) > ARRIVING_BYTES_MAX;
+        if self.arriving.len() >= ARRIVING_FRAMES_MAX || too_many_bytes {
+            return Err(FrameRefused::TooMany);
+        }
+        if self.arriving.iter().any(|arriving| arriving.header.meta.id == frame) {
+            return Err(FrameRefused::Twice { frame });
+        }
+        Ok(())
+    }
+
+    /// So many bytes of a frame are here: what to report, if that is due.
+    pub(super) fn handle_progress(&mut self, now: Instant, frame: FrameId, bytes: u32) -> Option<Report> {
+        let place = self.incomplete(frame)?;
+        let arriving = &mut self.arriving[place];
+        if now.saturating_since(arriving.reported) < PROGRESS_INTERVAL {
+            return None;
+        }
+        arriving.reported = now;
+        Some(Report::Progress { frame, bytes, first: arriving.first, now })
+    }
+
+    /// All of a frame's payload is here.
+    pub(super) fn handle_complete(
+        &mut self,
+        now: Instant,
+        frame: FrameId,
+        payload: Bytes,
+    ) -> Option<Completed> {
+        let place = self.incomplete(frame)?;
+        let Arriving { header, first, .. } = &self.arriving[place];
+        let (first, bytes) = (*first, payload.len() as u32);
+        let report = Report::Complete { frame, bytes, first, last: now };
+        if bytes != header.payload_bytes {
+            self.arriving.swap_remove(place);
+            return Some(Completed { report, bytes, whole: None });
+        }
+        let whole = Whole { frame, captured: header.meta.captured, first, last: now, bytes };
+        self.arriving[place].whole = Some((payload, now));
+        Some(Completed { report, bytes, whole: Some(whole) })
+    }
+
+    /// The rest of a frame's payload will not come. True if it was on its way.
+    pub(super) fn handle_cancelled(&mut self, frame: FrameId) -> bool {
+        let place = self.incomplete(frame);
+        place.map(|place| self.arriving.swap_remove(place)).is_some()
+    }
+
+    /// The connection is over. What is whole is taken without another wait, since the camera was told that it is here. Returns the number of
+    /// frames of which the rest will not come.
+    pub(super) fn handle_over(&mut self) -> u64 {
+        self.over = true;
+        let arriving = self.arriving.len();
+        self.arriving.retain(|arriving| arriving.whole.is_some());
+        (arriving - self.arriving.len()) as u64
+    }
+
+    /// The oldest frame whose turn it is, with a decoder that says for how many bytes it has room. To be asked until there is none.
+    pub(super) fn next(&mut self, now: Instant, has_room: impl Fn(u32) -> bool) -> Option<Ready> {
+        let (place, turn) = self.next_turn(now, has_room)?;
+        let Arriving { header, first, whole, .. } = self.arriving.swap_remove(place);
+        // A frame that is not whole has its turn later.
+        debug_assert!(whole.is_some(), "it is the turn of a frame that is not whole");
+        let (payload, _) = whole?;
+        let meta = &header.meta;
+        if turn == Turn::Now && meta.encoding.is_chained() {
+            let taken = Taken { chain: meta.chain.chain, index: meta.chain.index };
+            // One that is no later than the last one is gone.
+            debug_assert!(
+                self.taken < Some(taken),
+                "a chain is taken backwards: {:?}, {taken:?}",
+                self.taken
+            );
+            self.taken = Some(taken);
+        }
+        let waits = |known: &&Arriving| known.whole.is_some() && known.header.meta.id < meta.id;
+        let overtakes = self.arriving.iter().filter(waits).map(|known| known.header.clone()).collect();
+        Some(Ready { header, payload, first, is_overtaken: turn == Turn::Gone, overtakes })
+    }
+
+    /// The place of the oldest frame that waits no longer. If there is none, takes note of when the next one will not.
+    fn next_turn(&mut self, now: Instant, has_room: impl Fn(u32) -> bool) -> Option<(usize, Turn)> {
+        let turns: Vec<(usize, Turn)> =
+            self.arriving.iter().map(|known| self.turn(now, known, &has_room)).enumerate().collect();
+        let next = turns.iter().filter(|(_, turn)| !matches!(turn, Turn::Later(_)));
+        let next = next.min_by_key(|(place, _)| self.arriving[*place].header.meta.id).copied();
+        let until = turns.iter().filter_map(|(_, turn)| match turn {
+            Turn::Later(until) => *until,
+            _ => None,
+        });
+        self.held_until = until.min().filter(|_| next.is_none());
+        next
+    }
+
+    /// When it is the turn of a frame. While one that it needs is on its way, to go on without that would cost the whole chain.
+    fn turn(&self, now: Instant, known: &Arriving, has_room: impl Fn(u32) -> bool) -> Turn {
+        let Some((payload, since)) = &known.whole else { return Turn::Later(None) };
+        let meta = &known.header.meta;
+        if !meta.encoding.is_chained() {
+            return Turn::Now;
+        }
+        let ChainLink { chain, index, reference } = meta.chain;
+        if self.taken.is_some_and(|taken| Taken { chain, index } <= taken) {
+            return Turn::Gone;
+        }
+        let older =
+            |other: &&Arriving| other.header.meta.chain.chain == chain && other.header.meta.id < meta.id;
+        if self.arriving.iter().filter(older).any(|other| other.whole.is_none()) {
+            return Turn::Later(None);
+        }
+        let last = self.taken.filter(|taken| taken.chain == chain).map(|taken| taken.index);
+        let decodes = match reference {
+            Reference::Independent => true,
+            Reference::Previous => last.is_some_and(|last| last.checked_add(1) == Some(index)),
+            Reference::Acknowledged(refers) => {
+                let waits = |other: &Arriving| other.header.meta.id.sequence <= refers;
+                last.is_some() && !self.arriving.iter().filter(older).any(waits)
+            }
+        };
+        let until = *since + HELD_MAX;
+        if self.over || now >= until || decodes && has_room(payload.len() as u32) {
+            return Turn::Now;
+        }
+        Turn::Later(Some(until))
+    }
+
+    /// The place of a frame of which not all is here.
+    fn incomplete(&self, frame: FrameId) -> Option<usize> {
+        self.arriving.iter().position(|known| known.whole.is_none() && known.header.meta.id == frame)
+    }
+}
+
+/// Refuses a payload that is empty or larger than may be.
+pub(super) fn admit_size(header: &FrameHeader, bytes_max: u32) -> Result<(), FrameRefused> {
+    if header.payload_bytes > bytes_max {
+        return Err(FrameRefused::TooLarge { bytes: header.payload_bytes, bytes_max });
+    }
+    if header.payload_bytes == 0 || header.meta.width == 0 || header.meta.height == 0 {
+        return Err(FrameRefused::Empty);
+    }
+    Ok(())
+}

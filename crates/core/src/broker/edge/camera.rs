@@ -1,0 +1,172 @@
+//! The cameras that are known, what of the memory is each one's, and when one counts as silent.
+
+use std::collections::BTreeMap;
+
+use super::connection::Connections;
+use super::replica::{Replica, chain_bytes_max};
+use super::report::CameraReport;
+use super::types::{EdgeConfig, EdgeOutput};
+use crate::broker::{LinkId, SILENCE_MAX};
+use crate::buffer::payload_within;
+use crate::frame::Epoch;
+use crate::name::{CameraName, CameraPattern};
+use crate::units::{ClockAnchor, Instant};
+
+/// What a record costs in a log besides its payload, rounded up.
+const RECORD_BYTES: u64 = 512;
+
+/// A camera that is or was connected.
+pub(super) struct Camera {
+    /// Its present connection.
+    pub(super) link: Option<LinkId>,
+    /// Whether that was not heard of lately.
+    pub(super) silent: bool,
+    /// When the last connection was heard of last, once it is over.
+    pub(super) gone: Option<Instant>,
+    pub(super) identity: String,
+    /// The highest epoch that was taken in, and the anchor of the start that it belongs to: no two starts take theirs
+    /// at the same moment, so the anchor tells them apart where the epoch does not.
+    pub(super) newest_start: (Epoch, ClockAnchor),
+    /// Its frames here.
+    pub(super) replica: Replica,
+    /// What it is asked for, and what it says.
+    pub(super) report: CameraReport,
+}
+
+impl Camera {
+    /// Whether it is connected and was heard of lately.
+    pub(super) fn is_heard(&self) -> bool {
+        self.link.is_some() && !self.silent
+    }
+
+    /// A start of it has been taken in.
+    pub(super) fn handle_taken_in(&mut self, link: LinkId, identity: String, start: (Epoch, ClockAnchor)) {
+        // Whoever held the name was refused first.
+        debug_assert!(self.link.is_none(), "a camera has two connections");
+        debug_assert!(start.0 >= self.newest_start.0, "an older start takes the place of a newer one");
+        (self.link, self.silent) = (Some(link), false);
+        (self.identity, self.newest_start) = (identity, start);
+        self.report.handle_taken_in();
+    }
+
+    /// Its connection is gone, which was heard of last at that instant.
+    pub(super) fn handle_gone(&mut self, heard: Instant) {
+        (self.link, self.silent, self.gone) = (None, false, Some(heard));
+        self.report.handle_gone();
+    }
+}
+
+/// All cameras that are known.
+pub(super) struct Cameras {
+    known: BTreeMap<CameraName, Camera>,
+    log_bytes_max: u64,
+    frame_bytes_max: u32,
+    cameras_max: usize,
+}
+
+impl Cameras {
+    pub(super) fn new(config: &EdgeConfig) -> Self {
+        let EdgeConfig { log_bytes_max, frame_bytes_max, cameras_max, .. } = *config;
+        Self { known: BTreeMap::new(), log_bytes_max, frame_bytes_max, cameras_max }
+    }
+
+    pub(super) fn get(&self, name: &CameraName) -> Option<&Camera> {
+        self.known.get(name)
+    }
+
+    pub(super) fn get_mut(&mut self, name: &CameraName) -> Option<&mut Camera> {
+        self.known.get_mut(name)
+    }
+
+    /// All of them, by name.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&CameraName, &Camera)> {
+        self.known.iter()
+    }
+
+    /// The names of those for which something holds.
+    pub(super) fn names(&self, which: impl Fn(&CameraName, &Camera) -> bool) -> Vec<CameraName> {
+        self.known.iter().filter(|(name, camera)| which(name, camera)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The names of those that a pattern selects.
+    pub(super) fn matching(&self, pattern: &CameraPattern) -> Vec<CameraName> {
+        self.names(|name, _| pattern.matches(name))
+    }
+
+    /// How many more may become known.
+    pub(super) fn room(&self) -> usize {
+        self.cameras_max.saturating_sub(self.known.len())
+    }
+
+    /// The most cameras.
+    pub(super) fn cameras_max(&self) -> usize {
+        self.cameras_max
+    }
+
+    /// What the frames of all cameras may take in memory together, in bytes.
+    pub(super) fn log_bytes_max(&self) -> u64 {
+        self.log_bytes_max
+    }
+
+    /// The largest payload that is taken now: a camera's log has to hold it.
+    pub(super) fn frame_bytes_max(&self) -> u32 {
+        let share = self.share();
+        let fits = payload_within((share - chain_bytes_max(share)).saturating_sub(RECORD_BYTES) as usize);
+        let fits = u32::try_from(fits).unwrap_or(u32::MAX);
+        self.frame_bytes_max.min(fits)
+    }
+
+    /// A camera is known from now on. True if it was not before.
+    pub(super) fn know(&mut self, name: &CameraName, identity: &str, start: (Epoch, ClockAnchor)) -> bool {
+        if self.known.contains_key(name) {
+            return false;
+        }
+        debug_assert!(self.room() > 0, "more cameras become known than may");
+        let share = self.log_bytes_max / (self.known.len() as u64 + 1);
+        let camera = Camera {
+            link: None,
+            silent: false,
+            gone: None,
+            identity: identity.into(),
+            newest_start: start,
+            replica: Replica::new(name.clone(), share),
+            report: CameraReport::default(),
+        };
+        self.known.insert(name.clone(), camera);
+        self.share_out();
+        true
+    }
+
+    /// Nothing is known of a camera any more.
+    pub(super) fn remove(&mut self, name: &CameraName) {
+        self.known.remove(name);
+        self.share_out();
+    }
+
+    /// Takes note of which cameras are silent: a connection was last heard of when `heard` says.
+    pub(super) fn handle_timeout(&mut self, now: Instant, connections: &Connections) -> Vec<EdgeOutput> {
+        let mut outputs = Vec::new();
+        for (name, camera) in &mut self.known {
+            let heard = camera.link.and_then(|link| connections.get(link)).map(|link| link.heard);
+            let silent = heard.is_some_and(|heard| now.saturating_since(heard) > SILENCE_MAX);
+            if silent != camera.silent {
+                camera.silent = silent;
+                let reason = silent.then(|| "nothing heard for 750 ms".into());
+                outputs.push(EdgeOutput::CameraChanged { camera: name.clone(), up: !silent, reason });
+                outputs.push(EdgeOutput::ViewChanged { camera: name.clone() });
+            }
+        }
+        outputs
+    }
+
+    /// What the frames of one camera may take in memory, in bytes.
+    fn share(&self) -> u64 {
+        self.log_bytes_max / (self.known.len() as u64).max(1)
+    }
+
+    /// Gives every camera its share.
+    fn share_out(&mut self) {
+        let share = self.share();
+        self.known.values_mut().for_each(|camera| camera.replica.set_share(share));
+    }
+}

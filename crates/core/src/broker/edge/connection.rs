@@ -1,0 +1,187 @@
+//! The connections of cameras: which of them may stay, and what is known of each.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::arrivals::{Arrivals, Whole};
+use super::types::{CaptureClock, EdgeOutput, Peer};
+use crate::broker::{LinkId, PING_INTERVAL};
+use crate::clock::ClockEstimator;
+use crate::frame::{Epoch, FrameId};
+use crate::name::CameraName;
+use crate::units::{ClockAnchor, Instant};
+use crate::wire::{Abilities, Message};
+
+/// How long a connection may take to say who it is.
+const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
+/// After this long without a word a connection is given up.
+const LINK_SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Connections that have not said which camera they are; one more is closed. Those that have said so are at most as many
+/// as there are cameras.
+pub const NAMELESS_LINKS_MAX: usize = 256;
+/// The part of [`NAMELESS_LINKS_MAX`] that one identity may have. A camera broker dials at most eight times at once.
+pub const NAMELESS_LINKS_OF_IDENTITY_MAX: usize = 16;
+
+/// A start of a camera, on one connection.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    pub(super) camera: CameraName,
+    pub(super) epoch: Epoch,
+    pub(super) attempt: u64,
+    pub(super) anchor: ClockAnchor,
+}
+
+/// A connection.
+pub(super) struct Link {
+    pub(super) id: LinkId,
+    pub(super) peer: Peer,
+    /// Whom it has been taken in as.
+    pub(super) session: Option<Session>,
+    /// What it can do, once it has said so or has come to speak of other things.
+    pub(super) abilities: Option<Abilities>,
+    opened: Instant,
+    pub(super) heard: Instant,
+    ping_due: Instant,
+    pub(super) clock: ClockEstimator,
+    pub(super) arrivals: Arrivals,
+}
+
+/// A connection on which something can still be said to a camera.
+#[derive(Clone, Copy)]
+pub(super) struct Way {
+    pub(super) link: LinkId,
+    /// The first frame of the chain that is being taken.
+    pub(super) chain: Option<FrameId>,
+}
+
+impl Link {
+    /// Its camera has been taken in.
+    pub(super) fn handle_taken_in(&mut self, now: Instant, session: Session) {
+        debug_assert!(self.session.is_none(), "a connection is taken in twice");
+        self.session = Some(session);
+        self.ping_due = now;
+    }
+
+    /// The camera whose frames come on it.
+    pub(super) fn camera(&self) -> Option<&CameraName> {
+        self.session.as_ref().map(|session| &session.camera)
+    }
+
+    /// The way to the camera; `None` if the connection is over.
+    pub(super) fn way(&self) -> Option<Way> {
+        let first = self.session.as_ref().zip(self.arrivals.chain());
+        let chain = first.map(|(session, chain)| FrameId { epoch: session.epoch, sequence: chain });
+        (!self.arrivals.is_over()).then_some(Way { link: self.id, chain })
+    }
+
+    /// How its camera's capture times map to instants of our clock.
+    pub(super) fn capture_clock(&self, now: Instant) -> Option<CaptureClock> {
+        let Session { epoch, anchor, .. } = self.session.as_ref()?;
+        Some(CaptureClock::new(now, *epoch, *anchor, self.clock.estimate(now)?))
+    }
+
+    /// When a frame of its camera was captured, by our clock, if that is known.
+    pub(super) fn captured_at(&self, whole: &Whole) -> Option<Instant> {
+        let clock = self.capture_clock(whole.last)?;
+        clock.captured_at(whole.frame, whole.captured).map(|(at, _)| at)
+    }
+
+    /// What a camera's path takes at least, one way.
+    pub(super) fn one_way_delay(&self, now: Instant) -> Option<Duration> {
+        self.clock.estimate(now).map(|clock| clock.round_trip_time / 2)
+    }
+
+    /// Why it is given up, if it is.
+    fn is_given_up(&self, now: Instant) -> Option<&'static str> {
+        if self.session.is_none() && now.saturating_since(self.opened) >= HELLO_TIME_MAX {
+            Some("it did not say which camera it is")
+        } else if now.saturating_since(self.heard) >= LINK_SILENCE_MAX {
+            Some("nothing was heard of it")
+        } else {
+            None
+        }
+    }
+
+    /// When it is to be pinged, or to be given up for not saying who it is.
+    fn due(&self) -> Instant {
+        if self.session.is_some() { self.ping_due } else { self.opened + HELLO_TIME_MAX }
+    }
+}
+
+/// What is due of connections.
+pub(super) struct Due {
+    /// Pings.
+    pub(super) outputs: Vec<EdgeOutput>,
+    /// Connections that are given up, and why.
+    pub(super) given_up: Vec<(LinkId, &'static str)>,
+}
+
+/// All connections.
+#[derive(Default)]
+pub(super) struct Connections {
+    links: BTreeMap<LinkId, Link>,
+}
+
+impl Connections {
+    pub(super) fn get(&self, link: LinkId) -> Option<&Link> {
+        self.links.get(&link)
+    }
+
+    pub(super) fn get_mut(&mut self, link: LinkId) -> Option<&mut Link> {
+        self.links.get_mut(&link)
+    }
+
+    /// Those on which a frame that is whole has waited long enough.
+    pub(super) fn held(&self, now: Instant) -> Vec<LinkId> {
+        let due = |link: &&Link| link.arrivals.held_until().is_some_and(|until| now >= until);
+        self.links.values().filter(due).map(|link| link.id).collect()
+    }
+
+    /// When something is due on one of them.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let held = self.links.values().filter_map(|link| link.arrivals.held_until());
+        self.links.values().map(Link::due).chain(held).min()
+    }
+
+    /// A connection was made. One that would be more than may be is closed.
+    pub(super) fn handle_connected(&mut self, now: Instant, id: LinkId, peer: Peer) -> Option<EdgeOutput> {
+        let nameless = || self.links.values().filter(|link| link.session.is_none());
+        let of_identity = nameless().filter(|link| link.peer.identity == peer.identity).count();
+        if of_identity >= NAMELESS_LINKS_OF_IDENTITY_MAX || nameless().count() >= NAMELESS_LINKS_MAX {
+            return Some(EdgeOutput::Close { link: id });
+        }
+        let link = Link {
+            id,
+            peer,
+            session: None,
+            abilities: None,
+            opened: now,
+            heard: now,
+            ping_due: now,
+            clock: ClockEstimator::default(),
+            arrivals: Arrivals::default(),
+        };
+        let before = self.links.insert(id, link);
+        // Whoever makes connections numbers them anew.
+        debug_assert!(before.is_none(), "two connections have the number {}", id.0);
+        None
+    }
+
+    /// Looks after all of them.
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> Due {
+        let (mut outputs, mut given_up) = (Vec::new(), Vec::new());
+        for (&id, link) in &mut self.links {
+            given_up.extend(link.is_given_up(now).map(|reason| (id, reason)));
+            if link.session.is_some() && now >= link.ping_due {
+                link.ping_due = now + PING_INTERVAL;
+                outputs.push(EdgeOutput::Send { link: id, message: Message::Ping { t1: now } });
+            }
+        }
+        Due { outputs, given_up }
+    }
+
+    /// A connection is gone.
+    pub(super) fn remove(&mut self, link: LinkId) -> Option<Link> {
+        self.links.remove(&link)
+    }
+}

@@ -1,0 +1,400 @@
+//! Frames of the past that only a camera has: fetched a few ahead of whoever reads them, and kept apart from the replica logs.
+//!
+//! A reading puts one question at a time: which frame comes next? The first makes a *fetch*, which asks the camera for a few frames that
+//! follow each other; the next ones find their answers on the way already. A fetch asks for more of them the longer it is used.
+//!
+//! A question to a camera that is not connected waits for it (`waiting.rs`). What no camera has answered is never passed off as an answer
+//! ([`Unanswered`]).
+
+mod fetch;
+mod waiting;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+pub use self::fetch::HISTORY_TIME_MAX;
+use self::fetch::{Fetch, Found, Slot};
+pub use self::waiting::CAMERA_RETURN_MAX;
+use self::waiting::{Question, Waiting};
+use super::arrivals::{FrameRefused, admit_size};
+use super::roster::Roster;
+use super::types::EdgeOutput;
+use crate::broker::LinkId;
+use crate::frame::{Frame, Quality};
+use crate::history::{FetchedFrames, PastAnswer, PastQuery, Unanswered};
+use crate::log::Record;
+use crate::name::CameraName;
+use crate::units::{Instant, Timestamp};
+use crate::wire::{FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message};
+
+/// Fetches that may be open at one camera, and questions that may wait for it; one more is answered with [`Unanswered::Busy`].
+pub const HISTORY_QUESTIONS_MAX: usize = 16;
+/// Each fetch has two to the power of this many numbers for its frames.
+const NUMBERS_BITS: u32 = 32;
+
+/// What applications read of the past, and what of it is on its way.
+pub(super) struct History {
+    /// Questions that cameras have not answered yet, by the number of the first frame.
+    fetches: BTreeMap<u64, Fetch>,
+    /// Questions to cameras that are not connected and may come.
+    waiting: Waiting,
+    fetched: FetchedFrames,
+    last_question: u64,
+    last_fetch: u64,
+}
+
+impl History {
+    /// Frames that were fetched may take so many bytes, those of all cameras together.
+    pub(super) fn new(bytes_max: u64) -> Self {
+        Self {
+            fetches: BTreeMap::new(),
+            waiting: Waiting::default(),
+            fetched: FetchedFrames::new(bytes_max),
+            last_question: 0,
+            last_fetch: 0,
+        }
+    }
+
+    // ---- getters ------------------------------------------------------------------------------------------
+
+    /// Until when any camera may come that was here before the edge started.
+    pub(super) fn any_expected_until(&self) -> Option<Instant> {
+        self.waiting.any_expected_until()
+    }
+
+    /// When [`History::handle_timeout`] is due.
+    pub(super) fn due(&self, roster: &Roster) -> Option<Instant> {
+        let fetches = self.fetches.values().map(|fetch| fetch.due);
+        fetches.chain(self.waiting.due(roster)).min()
+    }
+
+    // ---- readings -----------------------------------------------------------------------------------------
+
+    /// The edge listens to cameras from now on.
+    pub(super) fn handle_started(&mut self, now: Instant) {
+        self.waiting.handle_started(now);
+    }
+
+    /// A reading lacks a frame. Returns the number that the answer will have.
+    pub(super) fn handle_query(
+        &mut self,
+        now: Instant,
+        roster: &Roster,
+        camera: &CameraName,
+        query: PastQuery,
+    ) -> (u64, Vec<EdgeOutput>) {
+        self.last_question += 1;
+        let question = self.last_question;
+        let fetch = self.fetches.iter_mut().find(|(_, fetch)| fetch.serves(camera, &query));
+        if let Some((number, fetch)) = fetch.map(|(number, fetch)| (*number, fetch)) {
+            fetch.waiter = Some((question, query));
+            fetch.due = now + HISTORY_TIME_MAX;
+            return (question, self.serve(now, roster, number));
+        }
+        // What was fetched tells of its neighbours only where it follows directly.
+        let next = query.after.map(|after| after.next());
+        let held = self.fetched.find(camera, &query).filter(|record| Some(record.frame.meta.id) == next);
+        let outputs = match held.cloned() {
+            Some(record) => {
+                vec![answer(question, PastAnswer { record: Some(record), ..PastAnswer::default() })]
+            }
+            None => self.begin(now, roster, question, (camera, query)),
+        };
+        (question, outputs)
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(super) fn handle_dropped(&mut self, question: u64) -> Option<EdgeOutput> {
+        self.waiting.remove(question);
+        let asked = |fetch: &Fetch| fetch.waiter.is_some_and(|(of, _)| of == question);
+        let first = self.fetches.iter().find(|(_, fetch)| asked(fetch)).map(|(first, _)| *first)?;
+        self.fetches.remove(&first).map(|fetch| withdraw(&fetch))
+    }
+
+    // ---- cameras ------------------------------------------------------------------------------------------
+
+    /// The header of a frame of the past is here.
+    pub(super) fn handle_header(
+        &mut self,
+        now: Instant,
+        roster: &Roster,
+        link: LinkId,
+        header: FrameHeader,
+    ) -> (Result<(), FrameRefused>, Vec<EdgeOutput>) {
+        let (frame, number) = (header.meta.id, header.history);
+        let not_asked = (Err(FrameRefused::NotAsked { frame }), Vec::new());
+        let Some(first) = self.fetch_of(link, number) else { return not_asked };
+        let Some(fetch) = self.fetches.get_mut(&first) else { return not_asked };
+        if fetch.slots.contains_key(&number) {
+            return not_asked;
+        }
+        match admit(fetch, &header, roster.cameras.frame_bytes_max()) {
+            Ok(()) => {
+                fetch.slots.insert(number, Slot::Begun(Box::new(header)));
+                (Ok(()), Vec::new())
+            }
+            Err(refused) => {
+                // A camera that answers what was not asked is asked no further.
+                fetch.end_at(number, Err(Unanswered::TimedOut));
+                (Err(refused), self.serve(now, roster, first))
+            }
+        }
+    }
+
+    /// All of the payload of a frame of the past is here. Returns how many bytes of it are of use.
+    pub(super) fn handle_complete(
+        &mut self,
+        now: Instant,
+        roster: &Roster,
+        (link, number): (LinkId, u64),
+        payload: Bytes,
+    ) -> (u64, Vec<EdgeOutput>) {
+        let Some(first) = self.fetch_of(link, number) else { return Default::default() };
+        let Some(fetch) = self.fetches.get_mut(&first) else { return Default::default() };
+        let Some(slot @ Slot::Begun(_)) = fetch.slots.get_mut(&number) else { return Default::default() };
+        let Slot::Begun(header) = std::mem::replace(slot, Slot::Lost) else { return Default::default() };
+        fetch.due = now + HISTORY_TIME_MAX;
+        let mut bytes = 0;
+        if header.payload_bytes as usize == payload.len() {
+            *slot = Slot::Arrived { frame: header.meta.id, captured: header.meta.captured };
+            bytes = payload.len() as u64;
+            fetch.note_bytes(bytes);
+            let (frame, quality) = (Frame { meta: header.meta, payload }, Quality::default());
+            let skipped = header.skipped.into();
+            self.fetched.insert(&fetch.camera, Record { frame, skipped, quality, trace: None, arrived: now });
+        }
+        (bytes, self.serve(now, roster, first))
+    }
+
+    /// The rest of a frame of the past will not come.
+    pub(super) fn handle_cancelled(
+        &mut self,
+        now: Instant,
+        roster: &Roster,
+        (link, number): (LinkId, u64),
+    ) -> Vec<EdgeOutput> {
+        let Some(first) = self.fetch_of(link, number) else { return Vec::new() };
+        if let Some(fetch) = self.fetches.get_mut(&first) {
+            fetch.slots.insert(number, Slot::Lost);
+        }
+        self.serve(now, roster, first)
+    }
+
+    /// A camera has nothing more that answers.
+    pub(super) fn handle_end(
+        &mut self,
+        now: Instant,
+        roster: &Roster,
+        link: LinkId,
+        end: HistoryEnd,
+    ) -> Vec<EdgeOutput> {
+        let Some(first) = self.fetch_of(link, end.request) else { return Vec::new() };
+        if let Some(fetch) = self.fetches.get_mut(&first) {
+            let ended = match end.code {
+                HistoryCode::None | HistoryCode::TooLarge => Ok(end.held_from.unwrap_or(Timestamp::MAX)),
+                HistoryCode::Rung => Err(Unanswered::Unable),
+                HistoryCode::Busy => Err(Unanswered::Busy),
+            };
+            fetch.end_at(end.request, ended);
+        }
+        self.serve(now, roster, first)
+    }
+
+    /// A camera turns out to be of a version that never answers.
+    pub(super) fn handle_unable(&mut self, link: LinkId) -> Vec<EdgeOutput> {
+        let unable = || PastAnswer::unanswered(Unanswered::Unable);
+        let waiters = self.give_up(|fetch| fetch.link == link).into_iter().filter_map(|fetch| fetch.waiter);
+        waiters.map(|(question, _)| answer(question, unable())).collect()
+    }
+
+    /// A connection is gone. What was asked on it is asked again on the camera's next one.
+    pub(super) fn handle_closed(&mut self, link: LinkId) -> Vec<EdgeOutput> {
+        let fetches = self.give_up(|fetch| fetch.link == link).into_iter();
+        fetches
+            .filter_map(|fetch| {
+                let (question, query) = fetch.waiter?;
+                self.wait(question, &fetch.camera, query)
+            })
+            .collect()
+    }
+
+    /// A camera was reset.
+    pub(super) fn handle_reset(&mut self, camera: &CameraName) {
+        self.fetched.forget(camera);
+    }
+
+    /// A camera is connected: what waited for it is asked.
+    pub(super) fn handle_connected(&mut self, now: Instant, roster: &Roster) -> Vec<EdgeOutput> {
+        let due = self.waiting.take_due(now, roster).into_iter();
+        due.flat_map(|(question, Question { camera, query })| {
+            self.begin(now, roster, question, (&camera, query))
+        })
+        .collect()
+    }
+
+    /// Answers what has waited for long enough.
+    pub(super) fn handle_timeout(&mut self, now: Instant, roster: &Roster) -> Vec<EdgeOutput> {
+        let late = self.give_up(|fetch| now >= fetch.due).into_iter().filter_map(|fetch| fetch.waiter);
+        let timed_out = || PastAnswer::unanswered(Unanswered::TimedOut);
+        let mut outputs: Vec<EdgeOutput> = late.map(|(question, _)| answer(question, timed_out())).collect();
+        outputs.extend(self.handle_connected(now, roster));
+        outputs
+    }
+
+    // ---- inside -------------------------------------------------------------------------------------------
+
+    fn fetch_of(&self, link: LinkId, number: u64) -> Option<u64> {
+        let fetch =
+            self.fetches.iter().find(|(_, fetch)| fetch.link == link && fetch.numbers.contains(&number));
+        fetch.map(|(first, _)| *first)
+    }
+
+    /// Keeps a question until its camera is connected, or answers that too many wait.
+    fn wait(&mut self, question: u64, camera: &CameraName, query: PastQuery) -> Option<EdgeOutput> {
+        if self.waiting.of_camera(camera) >= HISTORY_QUESTIONS_MAX {
+            return Some(answer(question, PastAnswer::unanswered(Unanswered::Busy)));
+        }
+        self.waiting.insert(question, camera, query);
+        None
+    }
+
+    /// Begins to ask a camera.
+    fn begin(
+        &mut self,
+        now: Instant,
+        roster: &Roster,
+        question: u64,
+        (camera, asked): (&CameraName, PastQuery),
+    ) -> Vec<EdgeOutput> {
+        let (query, mut outputs) = self.extent(camera, asked);
+        let Some(link) = roster.reached(camera) else {
+            outputs.extend(if now < self.waiting.expected_until(camera, roster) {
+                self.wait(question, camera, asked)
+            } else {
+                Some(answer(question, PastAnswer::unanswered(Unanswered::CameraAbsent)))
+            });
+            return outputs;
+        };
+        // Before a camera has said what it can do it is asked, and this may be in vain.
+        if link.abilities.is_some_and(|abilities| !abilities.past) {
+            outputs.push(answer(question, PastAnswer::unanswered(Unanswered::Unable)));
+            return outputs;
+        }
+        if !self.make_room(camera) {
+            outputs.push(answer(question, PastAnswer::unanswered(Unanswered::Busy)));
+            return outputs;
+        }
+        self.last_fetch += 1;
+        let first = self.last_fetch << NUMBERS_BITS;
+        self.fetches.insert(first, Fetch::new(now, link.id, camera, query, (first, question, asked)));
+        outputs.extend(self.ask_on(first));
+        outputs
+    }
+
+    /// What is looked for at the camera when a fetch begins, after those that it takes the place of have been given up: no more than
+    /// was asked for, or what lies behind that as well.
+    fn extent(&mut self, camera: &CameraName, asked: PastQuery) -> (PastQuery, Vec<EdgeOutput>) {
+        let overtaken = self.give_up(|fetch| fetch.is_overtaken(camera, &asked));
+        let outputs = overtaken.iter().map(withdraw).collect();
+        let leads = self.fetches.iter().find(|(_, fetch)| fetch.leads_to(camera, &asked));
+        match leads.map(|(first, _)| *first).and_then(|first| self.fetches.remove(&first)) {
+            Some(_) => (PastQuery { before: None, ..asked }, outputs),
+            None => (asked, outputs),
+        }
+    }
+
+    /// Makes room for one more fetch of a camera, at the expense of one that nobody waits for. False if there is none.
+    fn make_room(&mut self, camera: &CameraName) -> bool {
+        let open = self.fetches.iter().filter(|(_, fetch)| fetch.camera == *camera);
+        let count = open.clone().count();
+        debug_assert!(count <= HISTORY_QUESTIONS_MAX, "{count} fetches are open at {camera}");
+        if count < HISTORY_QUESTIONS_MAX {
+            return true;
+        }
+        let idle = open.filter(|(_, fetch)| fetch.waiter.is_none()).min_by_key(|(_, fetch)| fetch.due);
+        let idle = idle.map(|(first, _)| *first);
+        idle.and_then(|idle| self.fetches.remove(&idle)).is_some()
+    }
+
+    /// Asks a camera for more frames of a fetch.
+    fn ask_on(&mut self, first: u64) -> Option<EdgeOutput> {
+        let fetch = self.fetches.get_mut(&first)?;
+        let (request, count) = fetch.ask();
+        let (link, query, continues) = (fetch.link, fetch.query, request > first);
+        let message = HistoryRequest { request, query, rung: query.rung(), count, continues };
+        Some(EdgeOutput::Send { link, message: Message::HistoryRequest(message) })
+    }
+
+    /// Gives who waits for the next frame of a fetch what is known, and asks for more in time.
+    fn serve(&mut self, now: Instant, roster: &Roster, first: u64) -> Vec<EdgeOutput> {
+        let Some(fetch) = self.fetches.get_mut(&first) else { return Vec::new() };
+        let mut outputs = Vec::new();
+        if let Some(found) = fetch.find(&self.fetched)
+            && let Some((question, asked)) = fetch.waiter.take()
+        {
+            let found = match found {
+                Found::Gone => {
+                    // It is fetched again.
+                    let camera = fetch.camera.clone();
+                    self.fetches.remove(&first);
+                    return self.begin(now, roster, question, (&camera, asked));
+                }
+                Found::Frame(answer) => {
+                    answer.record.iter().for_each(|record| fetch.take(record.frame.meta.id));
+                    answer
+                }
+                Found::Later(answer) => {
+                    fetch.leave();
+                    answer
+                }
+                Found::End(answer) => {
+                    fetch.is_over = true;
+                    answer
+                }
+            };
+            outputs.push(answer(question, found));
+        }
+        outputs.extend(self.ask_ahead(first));
+        outputs
+    }
+
+    /// Asks for what comes behind the frames of a fetch, unless too much of it waits. One that is of no more use ends.
+    fn ask_ahead(&mut self, first: u64) -> Option<EdgeOutput> {
+        let fetch = self.fetches.get(&first)?;
+        let is_used_up = fetch.query.newest && fetch.numbers.is_empty();
+        if is_used_up || fetch.is_over && fetch.query.before.is_none() {
+            self.fetches.remove(&first);
+            return None;
+        }
+        let asks = !fetch.is_over && !fetch.query.newest && fetch.lacks_more();
+        if asks { self.ask_on(first) } else { None }
+    }
+
+    fn give_up(&mut self, which: impl Fn(&Fetch) -> bool) -> Vec<Fetch> {
+        self.fetches.extract_if(.., |_, fetch| which(fetch)).map(|(_, fetch)| fetch).collect()
+    }
+}
+
+/// Why a frame of the past is not what was asked for.
+fn admit(fetch: &Fetch, header: &FrameHeader, bytes_max: u32) -> Result<(), FrameRefused> {
+    let meta = &header.meta;
+    admit_size(header, bytes_max)?;
+    let is_asked = fetch.in_order(header.history, meta.id)
+        && fetch.query.spans(meta.id)
+        && meta.captured <= fetch.query.end
+        && meta.rung == fetch.query.rung()
+        && !meta.encoding.is_chained();
+    if is_asked { Ok(()) } else { Err(FrameRefused::NotAsked { frame: meta.id }) }
+}
+
+/// Tells a camera that nobody wants the rest of what it was asked for.
+fn withdraw(fetch: &Fetch) -> EdgeOutput {
+    let (request, query) = (fetch.next - 1, fetch.query);
+    let withdrawn = HistoryRequest { request, query, rung: query.rung(), count: 0, continues: false };
+    EdgeOutput::Send { link: fetch.link, message: Message::HistoryRequest(withdrawn) }
+}
+
+fn answer(request: u64, answer: PastAnswer) -> EdgeOutput {
+    EdgeOutput::History { request, answer }
+}

@@ -1,0 +1,108 @@
+//! Frames of one camera that are with the decoder, and those that wait for them.
+//!
+//! A frame that needs others is decoded before it enters the replica log, which holds nothing but frames that decode by themselves
+//! (`docs/decisions/0009-chains-end-at-the-edge.md`).
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::record::Times;
+use crate::broker::LinkId;
+use crate::frame::{Encoding, FrameId, Sequence};
+use crate::units::Instant;
+use crate::wire::FrameHeader;
+
+/// Frames of one camera that may be with the decoder, or wait for those before them. More wait on their connection, for up to
+/// [`HELD_MAX`](super::super::HELD_MAX); one that has waited so long is not decoded, and ends its chain.
+pub const DECODING_FRAMES_MAX: usize = 8;
+/// Bytes that they may have together, unless there is only one.
+pub const DECODING_BYTES_MAX: u64 = 16 << 20;
+
+/// What came of [`EdgeOutput::Decode`](super::super::EdgeOutput::Decode).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decoded {
+    /// The frame, in a form that decodes by itself.
+    Still {
+        /// Its bytes.
+        payload: Bytes,
+        /// How they are coded; not one that [`Encoding::is_chained`].
+        encoding: Encoding,
+        /// Pixels in a row.
+        width: u32,
+        /// Rows.
+        height: u32,
+    },
+    /// It was decoded, and nothing was made of it, because a newer one waited.
+    Passed,
+    /// It needs frames that the decoder does not hold. The decoder holds what it held.
+    NotHeld,
+    /// It is damaged, or the decoder failed or took too long; the decoder holds nothing any more.
+    Failed,
+}
+
+/// A frame that waits for the decoder, or for frames before it.
+pub(super) struct Pending {
+    pub(super) link: LinkId,
+    pub(super) header: FrameHeader,
+    pub(super) bytes: u32,
+    pub(super) times: Times,
+    /// `None` while the decoder has it.
+    pub(super) outcome: Option<Decoded>,
+}
+
+/// What the decoder could not do.
+pub(super) struct Lost {
+    pub(super) chain: Sequence,
+    pub(super) frame: FrameId,
+}
+
+/// The frames of one camera that are being decoded.
+#[derive(Default)]
+pub(super) struct Decoding {
+    /// In the order in which they arrived.
+    queue: VecDeque<Pending>,
+}
+
+impl Decoding {
+    /// Whether no frame has to wait for others.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether there is room for one more, of so many bytes.
+    pub(super) fn has_room_for(&self, bytes: u32) -> bool {
+        let waiting: u64 = self.queue.iter().map(|pending| u64::from(pending.bytes)).sum();
+        self.queue.len() < DECODING_FRAMES_MAX
+            && (self.queue.is_empty() || waiting + u64::from(bytes) <= DECODING_BYTES_MAX)
+    }
+
+    /// One more waits.
+    pub(super) fn push(&mut self, pending: Pending) {
+        debug_assert!(self.has_room_for(pending.bytes), "more frames wait for the decoder than may");
+        self.queue.push_back(pending);
+    }
+
+    /// The decoder is done with a frame. `None` if it does not have it; otherwise what it could not decode, if anything.
+    pub(super) fn handle_decoded(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        frame: FrameId,
+        decoded: Decoded,
+    ) -> Option<Option<Lost>> {
+        let is_it = |pending: &&mut Pending| {
+            pending.outcome.is_none() && pending.link == link && pending.header.meta.id == frame
+        };
+        let pending = self.queue.iter_mut().find(is_it)?;
+        let lost = matches!(decoded, Decoded::NotHeld | Decoded::Failed);
+        pending.outcome = Some(decoded);
+        pending.times.decoded = Some(now);
+        Some(lost.then_some(Lost { chain: pending.header.meta.chain.chain, frame }))
+    }
+
+    /// The oldest frame, if the decoder is done with it.
+    pub(super) fn pop_done(&mut self) -> Option<Pending> {
+        self.queue.pop_front_if(|pending| pending.outcome.is_some())
+    }
+}

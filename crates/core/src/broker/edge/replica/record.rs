@@ -1,0 +1,52 @@
+//! Builds what enters a log: one place for both logs of a camera.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::frame::{Frame, FrameId, Quality, Sequence, SkipRange};
+use crate::log::Record;
+use crate::trace::FrameTrace;
+use crate::units::Instant;
+use crate::wire::FrameHeader;
+
+/// When a frame was at the stages of its way here.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    /// Its header.
+    pub(super) arriving: Instant,
+    /// All of it.
+    pub(super) arrived: Instant,
+    /// When it had been decoded, if it had to be.
+    pub(super) decoded: Option<Instant>,
+}
+
+/// A frame for a log, with what is known to be skipped between the newest frame there and this one. It is appended at `logged`.
+pub(super) fn record(
+    header: FrameHeader,
+    payload: Bytes,
+    times: Times,
+    logged: Instant,
+    (newest, skipped): (Option<FrameId>, &[SkipRange]),
+) -> Record {
+    let FrameHeader { meta, expected_accuracy, infeasible, trace: camera, .. } = header;
+    let Times { arriving, arrived, decoded } = times;
+    // A clock that went back would show a frame in a log before it was here.
+    debug_assert!(arriving <= arrived && arrived <= logged, "a frame is logged before it arrived");
+    Record {
+        skipped: skipped_since(newest, meta.id, skipped),
+        frame: Frame { meta, payload },
+        quality: Quality { expected_accuracy, infeasible },
+        trace: Some(Arc::new(FrameTrace { camera, arriving, arrived, decoded, logged })),
+        arrived,
+    }
+}
+
+/// The part of what is known to be skipped that lies between the newest frame held and the one that comes.
+fn skipped_since(newest: Option<FrameId>, frame: FrameId, skipped: &[SkipRange]) -> Arc<[SkipRange]> {
+    let from = match newest {
+        Some(newest) if newest.epoch == frame.epoch => newest.sequence.next(),
+        _ => Sequence(0),
+    };
+    skipped.iter().filter_map(|range| range.clipped(from, frame.sequence)).collect()
+}

@@ -1,0 +1,58 @@
+//! Decides when a camera is asked for a frame that stands alone: seldom.
+
+use std::time::Duration;
+
+use crate::broker::LinkId;
+use crate::broker::edge::connection::Way;
+use crate::broker::edge::types::EdgeOutput;
+use crate::frame::{FrameId, Sequence};
+use crate::units::Instant;
+use crate::wire::Message;
+
+/// A camera is asked for a frame that stands alone once for each chain that cannot be decoded any further, and again after this time: it
+/// begins a new chain as soon as it may, so nothing is gained by asking for it more often.
+pub const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// When a camera was asked for a frame that stands alone.
+#[derive(Default)]
+pub(super) struct Refresh {
+    /// Over which connection, in place of which chain and when that was last.
+    last: Option<(LinkId, Sequence, Instant)>,
+}
+
+impl Refresh {
+    /// When it may be asked again, whatever the chain.
+    pub(super) fn due(&self) -> Instant {
+        self.last.map_or(Instant::ZERO, |(_, _, last)| last + REFRESH_INTERVAL)
+    }
+
+    /// A frame of a chain that came on `link` cannot be decoded: the camera is asked for another chain, if that was not done already.
+    pub(super) fn replace(
+        &mut self,
+        now: Instant,
+        way: Option<Way>,
+        link: LinkId,
+        (chain, frame): (Sequence, FrameId),
+    ) -> Option<EdgeOutput> {
+        // Another connection begins with a frame that stands alone anyway.
+        way.filter(|way| way.link == link)?;
+        let due = self.last.is_none_or(|(of, asked, last)| {
+            (of, asked) != (link, chain) || now.saturating_since(last) >= REFRESH_INTERVAL
+        });
+        due.then(|| self.ask(now, link, chain, frame))
+    }
+
+    /// Somebody waits for a chain to begin.
+    pub(super) fn join(&mut self, now: Instant, way: Option<Way>) -> Option<EdgeOutput> {
+        debug_assert!(now >= self.due(), "a camera is asked for a chain too often");
+        let way = way?;
+        // Where no chain goes on, the next frame of one stands alone.
+        let frame = way.chain?;
+        Some(self.ask(now, way.link, frame.sequence, frame))
+    }
+
+    fn ask(&mut self, now: Instant, link: LinkId, chain: Sequence, frame: FrameId) -> EdgeOutput {
+        self.last = Some((link, chain, now));
+        EdgeOutput::Send { link, message: Message::Refresh { frame } }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a camera is asked for, and what it says of itself and of that.
+
+use crate::contract::Contract;
+use crate::controller::settle::Verdict;
+use crate::units::Instant;
+use crate::wire::{Demand, DiskStatus, Outlook, Settled, Status};
+
+/// Whether what a camera says matters to those who have a contract with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bears {
+    /// It does.
+    OnContracts,
+    /// It does not.
+    OnNothing,
+}
+
+/// What one camera is asked for, and what it says.
+#[derive(Default)]
+pub(super) struct CameraReport {
+    demand: Demand,
+    pub(super) status: Status,
+    /// How its own log on disk is doing, if it said so on this connection.
+    pub(super) disk: Option<DiskStatus>,
+    /// What it said that it can do.
+    pub(super) outlook: Outlook,
+    /// Since when it says that no rung keeps the contracts that lead.
+    pub(super) infeasible_since: Option<Instant>,
+    /// What it said becomes of each contract of the demand, and since when. Empty: nothing.
+    pub(super) settled: Vec<(Option<Verdict>, Instant)>,
+}
+
+impl CameraReport {
+    /// The highest priority of the contracts that it is asked to keep.
+    pub(super) fn priority(&self) -> i32 {
+        self.demand.contracts.first().map_or(0, |first| first.priority)
+    }
+
+    /// What it last said that is in force must fit what it is asked for.
+    pub(super) fn assert_consistent(&self) {
+        let (verdicts, contracts) = (self.settled.len(), self.demand.contracts.len());
+        // A verdict counts only for the demand that it was about.
+        debug_assert!(verdicts == 0 || verdicts == contracts, "{verdicts} verdicts on {contracts} contracts");
+        // It is its outlook that says since when.
+        debug_assert!(
+            self.infeasible_since.is_none() || self.outlook.infeasible,
+            "no rung keeps the contracts, and the camera has not said so"
+        );
+    }
+
+    /// A start of the camera has been taken in: it is asked for nothing yet, and what an earlier one said does not count.
+    pub(super) fn handle_taken_in(&mut self) {
+        self.demand.contracts.clear();
+        self.disk = None;
+        self.handle_gone();
+    }
+
+    /// The camera is gone, and says nothing of contracts any more.
+    pub(super) fn handle_gone(&mut self) {
+        (self.outlook, self.infeasible_since) = (Outlook::default(), None);
+        self.settled.clear();
+    }
+
+    /// Something is asked of it: the new demand, if it is another than before.
+    pub(super) fn ask(&mut self, contracts: Vec<Contract>) -> Option<&Demand> {
+        if self.demand.contracts == contracts {
+            return None;
+        }
+        self.demand = Demand { revision: self.demand.revision + 1, contracts };
+        self.infeasible_since = None;
+        self.settled.clear();
+        Some(&self.demand)
+    }
+
+    /// The camera says how it is.
+    pub(super) fn handle_status(&mut self, status: Status) -> Bears {
+        self.status = status;
+        Bears::OnContracts
+    }
+
+    /// The camera says how its disk is.
+    pub(super) fn handle_disk(&mut self, disk: DiskStatus) -> Bears {
+        self.disk = Some(disk);
+        Bears::OnNothing
+    }
+
+    /// The camera says what it can do.
+    pub(super) fn handle_outlook(&mut self, now: Instant, outlook: Outlook) -> Bears {
+        self.outlook = outlook;
+        self.infeasible_since = outlook.infeasible.then(|| self.infeasible_since.unwrap_or(now));
+        Bears::OnContracts
+    }
+
+    /// The camera says whose contracts it keeps. What it says of an earlier demand no longer counts.
+    pub(super) fn handle_settled(&mut self, now: Instant, settled: &Settled) -> Bears {
+        let Settled { revision, verdicts } = settled;
+        if *revision != self.demand.revision || verdicts.len() != self.demand.contracts.len() {
+            return Bears::OnNothing;
+        }
+        let is_kept = |verdict: &Option<Verdict>| *verdict == Some(Verdict::Kept);
+        let since = |(place, verdict): (usize, &Option<Verdict>)| {
+            let before = self.settled.get(place).filter(|(before, _)| is_kept(before) == is_kept(verdict));
+            (*verdict, before.map_or(now, |(_, since)| *since))
+        };
+        self.settled = verdicts.iter().enumerate().map(since).collect();
+        Bears::OnContracts
+    }
+}

@@ -1,0 +1,126 @@
+//! Decides who may be which camera, and who takes over.
+
+use super::camera::Cameras;
+use super::connection::{Connections, Link, Session};
+use crate::broker::epochs::Claims;
+use crate::broker::{EPOCH_JUMP_MAX, EPOCH_MAX, LinkId, NUMBER_MAX};
+use crate::frame::Epoch;
+use crate::wire::{Hello, RefuseCode, VERSION};
+
+/// What becomes of a connection that says which camera it is.
+pub(super) enum Judgement {
+    /// It is refused.
+    Refused {
+        /// Why.
+        code: RefuseCode,
+        /// The same, for people.
+        text: String,
+    },
+    /// Another start has this epoch or a later one: the camera is to begin a later one, and to come again.
+    EpochTaken {
+        /// The latest epoch.
+        newest: Epoch,
+    },
+    /// It becomes the camera's.
+    Accepted {
+        /// In place of this one.
+        replaces: Option<LinkId>,
+    },
+}
+
+/// Judges what a connection says that it is, by what is known of the camera.
+pub(super) fn judge(
+    link: &Link,
+    hello: &Hello,
+    cameras: &Cameras,
+    connections: &Connections,
+    claims: &mut Claims,
+) -> Judgement {
+    let Hello { camera: name, epoch, anchor, .. } = hello;
+    let known = cameras.get(name);
+    let newest_start = known.map(|known| known.newest_start);
+    let holder = known.and_then(|known| known.link).and_then(|holder| connections.get(holder));
+    let refused = may_be(link, hello)
+        .or_else(|| disbelieves(hello, newest_start.map(|(newest, _)| newest).unwrap_or_default(), claims))
+        .or_else(|| holder.and_then(|holder| keeps_name(holder, link, hello)));
+    if let Some((code, text)) = refused {
+        return Judgement::Refused { code, text };
+    }
+    match newest_start {
+        // Two starts with the same epoch would number different frames alike. Until the later one comes again, the name stays with whoever has it.
+        Some((newest, its)) if *epoch < newest || *epoch == newest && *anchor != its => {
+            return Judgement::EpochTaken { newest };
+        }
+        None if cameras.room() == 0 => {
+            let text = format!(
+                "the edge knows {} cameras, as many as it may; raise its --cameras-max",
+                cameras.cameras_max()
+            );
+            return Judgement::Refused { code: RefuseCode::Full, text };
+        }
+        _ => {}
+    }
+    Judgement::Accepted { replaces: known.and_then(|known| known.link) }
+}
+
+/// Why a connection cannot be this camera, whatever is known of it.
+fn may_be(link: &Link, hello: &Hello) -> Option<(RefuseCode, String)> {
+    let Hello { version, camera, epoch, .. } = hello;
+    let identity = &link.peer.identity;
+    if *version != VERSION {
+        let text = format!(
+            "the edge speaks version {VERSION} of the wire format, the camera version {version}; update the older one"
+        );
+        return Some((RefuseCode::Version, text));
+    }
+    if epoch.0 > NUMBER_MAX {
+        let text = format!("the epoch {} is above the last one, {NUMBER_MAX}", epoch.0);
+        return Some((RefuseCode::Protocol, text));
+    }
+    let is_permitted = link.peer.cameras.iter().any(|pattern| pattern.matches(camera));
+    (!is_permitted).then(|| {
+        let text = format!("the identity {identity} may not be camera {camera}; enrol one that may");
+        (RefuseCode::NotPermitted, text)
+    })
+}
+
+/// Why a start with this epoch is not taken in, if it cannot have it.
+fn disbelieves(hello: &Hello, known: Epoch, claims: &mut Claims) -> Option<(RefuseCode, String)> {
+    let Hello { camera, epoch, .. } = hello;
+    if known > EPOCH_MAX {
+        let text = format!(
+            "what the edge holds of camera {camera} ends with epoch {}, which no camera reaches: somebody else has used its \
+             identity; run `mez cameras reset {camera}` on the edge's host",
+            known.0
+        );
+        return Some((RefuseCode::NameHeld, text));
+    }
+    (!claims.admits(camera, known, *epoch)).then(|| {
+        let text = format!(
+            "epoch {} lies more than {EPOCH_JUMP_MAX} above any that the edge knows of camera {camera}: its counter of starts is damaged, or \
+             somebody else uses its identity; for the right camera run `mez cameras reset {camera}` on the edge's host",
+            epoch.0
+        );
+        (RefuseCode::Protocol, text)
+    })
+}
+
+/// Why the connection that has the camera's name keeps it.
+fn keeps_name(holder: &Link, link: &Link, hello: &Hello) -> Option<(RefuseCode, String)> {
+    let Hello { camera, epoch, attempt, anchor, .. } = hello;
+    if holder.peer.identity != link.peer.identity {
+        let text = format!(
+            "camera {camera} is held by {}; stop that one, or choose another name",
+            holder.peer.identity
+        );
+        return Some((RefuseCode::NameHeld, text));
+    }
+    let is_newer = |held: &Session| {
+        let same_start = (held.epoch, held.anchor) == (*epoch, *anchor);
+        held.epoch > *epoch || same_start && held.attempt >= *attempt
+    };
+    holder.session.as_ref().is_some_and(is_newer).then(|| {
+        let text = format!("a newer start of camera {camera} is connected");
+        (RefuseCode::Replaced, text)
+    })
+}

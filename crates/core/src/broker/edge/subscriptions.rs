@@ -1,0 +1,202 @@
+//! What applications ask: their subscriptions, and what these want of a camera together.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::types::{NamedContract, SubscriptionId, SubscriptionSpec};
+use crate::contract::Contract;
+use crate::frame::ChainKinds;
+use crate::name::{CameraName, CameraPattern};
+use crate::profile::ProfileHash;
+use crate::units::{ClockAnchor, Instant};
+use crate::wire::CONTRACTS_MAX;
+
+/// A subscription's contract may change this often; of more changes the last counts.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
+
+struct Entry {
+    pattern: CameraPattern,
+    contract: Contract,
+    /// Chains that its application decodes itself.
+    chains: ChainKinds,
+    /// Its application's name, for people.
+    application: String,
+    /// What it asks for as soon as that may change again.
+    pending: Option<Contract>,
+    /// When it last changed.
+    updated: Instant,
+    /// When nothing that is published can be wanted any more.
+    ends: Option<Instant>,
+    /// It wants what is published from now on, and not only to be told of cameras whose past it reads.
+    is_live: bool,
+    /// Until when it is to be told of those also after its end.
+    patience: Option<Instant>,
+}
+
+impl Entry {
+    /// Whether it asks something of a camera's present.
+    fn wants(&self, camera: &CameraName) -> bool {
+        self.is_live && self.pattern.matches(camera)
+    }
+
+    /// When a change that waits takes effect.
+    fn update_due(&self) -> Option<Instant> {
+        self.pending.as_ref().map(|_| self.updated + UPDATE_INTERVAL)
+    }
+}
+
+/// What came of a new subscription.
+pub(super) struct Subscribed {
+    /// It asks something of cameras, or waits for one.
+    pub(super) stays: bool,
+    /// Until when cameras may come that are not known yet and whose past it wants.
+    pub(super) patience: Option<Instant>,
+}
+
+/// The subscriptions that ask something of cameras.
+#[derive(Default)]
+pub(super) struct Subscriptions {
+    entries: BTreeMap<SubscriptionId, Entry>,
+}
+
+impl Subscriptions {
+    // ---- getters ------------------------------------------------------------------------------------------
+
+    /// How many want a camera's frames.
+    pub(super) fn wanting(&self, camera: &CameraName) -> usize {
+        self.entries.values().filter(|entry| entry.wants(camera)).count()
+    }
+
+    /// Those that are to read a camera's log, and chains of which kinds.
+    pub(super) fn readers(&self, camera: &CameraName) -> Vec<(SubscriptionId, ChainKinds)> {
+        let matching = self.entries.iter().filter(|(_, entry)| entry.pattern.matches(camera));
+        matching.map(|(id, entry)| (*id, entry.chains)).collect()
+    }
+
+    /// Whether one wants a camera's frames as they came.
+    pub(super) fn want_chains(&self, camera: &CameraName) -> bool {
+        self.entries.values().any(|entry| !entry.chains.is_none() && entry.pattern.matches(camera))
+    }
+
+    /// What they ask of a camera together: those of the highest priority first, as many as a demand holds.
+    pub(super) fn contracts(&self, camera: &CameraName) -> Vec<Contract> {
+        let wanting = self.entries.values().filter(|entry| entry.wants(camera));
+        let mut contracts: Vec<Contract> = wanting.map(|entry| entry.contract.clone()).collect();
+        contracts.sort_by_key(|contract| std::cmp::Reverse(contract.priority));
+        contracts.truncate(CONTRACTS_MAX);
+        contracts
+    }
+
+    /// The same with whose they are, and all of them.
+    pub(super) fn demands(&self, camera: &CameraName) -> Vec<NamedContract> {
+        let wanting = self.entries.iter().filter(|(_, entry)| entry.wants(camera));
+        let mut demands: Vec<NamedContract> = wanting
+            .map(|(id, entry)| NamedContract {
+                subscription: *id,
+                application: entry.application.clone(),
+                contract: entry.contract.clone(),
+            })
+            .collect();
+        demands.sort_by_key(|demand| std::cmp::Reverse(demand.contract.priority));
+        demands
+    }
+
+    /// Whether a contract for a camera names a profile.
+    pub(super) fn name_profile(&self, camera: &CameraName, profile: ProfileHash) -> bool {
+        self.entries.values().any(|entry| entry.contract.profile == Some(profile) && entry.wants(camera))
+    }
+
+    /// When [`Subscriptions::handle_ends`] or [`Subscriptions::handle_updates`] is due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let ends = self.entries.values().filter_map(|entry| entry.ends);
+        ends.chain(self.entries.values().filter_map(Entry::update_due)).min()
+    }
+
+    // ---- what happened ------------------------------------------------------------------------------------
+
+    /// An application subscribes. Cameras that are not known yet and whose past it wants may come until `expected`; `is_whole` where none may.
+    pub(super) fn handle_subscribe(
+        &mut self,
+        clock: &ClockAnchor,
+        id: SubscriptionId,
+        asked: SubscriptionSpec,
+        (expected, is_whole): (Option<Instant>, bool),
+    ) -> Subscribed {
+        let SubscriptionSpec { cameras: pattern, contract, span, chains } = asked;
+        let patience = expected.filter(|until| span.begin.is_some() && !is_whole && clock.monotonic < *until);
+        let is_live = span.is_live(clock.wall);
+        let stays = is_live || patience.is_some();
+        if stays {
+            let entry = Entry {
+                pattern,
+                contract,
+                chains,
+                application: String::new(),
+                pending: None,
+                updated: Instant::ZERO,
+                ends: if is_live { span.ends_at(clock) } else { patience },
+                is_live,
+                patience,
+            };
+            self.entries.insert(id, entry);
+        }
+        Subscribed { stays, patience }
+    }
+
+    /// A subscription is over. True if it was known.
+    pub(super) fn handle_unsubscribe(&mut self, id: SubscriptionId) -> bool {
+        self.entries.remove(&id).is_some()
+    }
+
+    /// A camera was reset: the subscriptions that read it end.
+    pub(super) fn handle_reset(&mut self, camera: &CameraName) -> Vec<SubscriptionId> {
+        self.entries.extract_if(.., |_, entry| entry.pattern.matches(camera)).map(|(id, _)| id).collect()
+    }
+
+    /// A subscription is one of this application, for people.
+    pub(super) fn name(&mut self, id: SubscriptionId, application: &str) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.application = application.into();
+        }
+    }
+
+    /// A subscription asks for something else, as soon as that may be. True if it was known.
+    pub(super) fn handle_update(&mut self, id: SubscriptionId, contract: Contract) -> bool {
+        let entry = self.entries.get_mut(&id);
+        entry.map(|entry| entry.pending = Some(contract)).is_some()
+    }
+
+    /// Lets changes of contracts take effect that are due. True if something else is asked for.
+    pub(super) fn handle_updates(&mut self, now: Instant) -> bool {
+        let mut changed = false;
+        for entry in self.entries.values_mut() {
+            if entry.update_due().is_some_and(|due| now >= due)
+                && let Some(contract) = entry.pending.take()
+            {
+                entry.updated = now;
+                changed |= entry.contract != contract;
+                entry.contract = contract;
+            }
+        }
+        changed
+    }
+
+    /// Lets subscriptions end that are over. True if one has ended.
+    pub(super) fn handle_ends(&mut self, now: Instant) -> bool {
+        let mut ended = false;
+        self.entries.retain(|_, entry| {
+            if entry.ends.is_none_or(|ends| now < ends) {
+                return true;
+            }
+            ended = true;
+            (entry.ends, entry.is_live) = (entry.patience, false);
+            entry.ends.is_some_and(|ends| now < ends)
+        });
+        // What neither wants frames nor waits for a camera would stay for ever.
+        debug_assert!(
+            self.entries.values().all(|entry| entry.is_live || entry.ends.is_some()),
+            "a subscription that wants nothing never ends"
+        );
+        ended
+    }
+}

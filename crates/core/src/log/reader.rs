@@ -1,0 +1,217 @@
+//! Reads a log: by index, by frame, by capture time; or one record after the other with a cursor, which holds an index, never a segment.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::record::Record;
+use super::ring::RingReader;
+use crate::frame::FrameId;
+use crate::units::Timestamp;
+use crate::unread::LogShare;
+
+/// Reads a log, from any thread. Cheap to clone.
+#[derive(Clone)]
+pub struct LogReader {
+    pub(super) ring: RingReader<Record>,
+    /// The writer's budget.
+    pub(super) bytes_max: Arc<AtomicU64>,
+}
+
+impl std::fmt::Debug for LogReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LogReader({:?})", self.held())
+    }
+}
+
+impl LogReader {
+    /// The indices that may be read now.
+    pub fn held(&self) -> Range<u64> {
+        let tail = self.ring.tail();
+        self.ring.head().min(tail)..tail
+    }
+
+    /// The record at `index`, if it is held.
+    pub fn get(&self, index: u64) -> Option<Record> {
+        self.ring.get(index)
+    }
+
+    /// The newest record.
+    pub fn newest(&self) -> Option<Record> {
+        loop {
+            let held = self.held();
+            if held.is_empty() {
+                return None;
+            }
+            if let Some(record) = self.get(held.end - 1) {
+                return Some(record);
+            }
+            // Evicted between the two looks; a newer one has come.
+        }
+    }
+
+    /// The index of the first record at or after `id`, or the end of the log.
+    pub fn index_of(&self, id: FrameId) -> u64 {
+        self.partition_point(self.held(), |record| record.frame.meta.id < id)
+    }
+
+    /// The newest frame captured at or before `time`, among frames of the newest epoch that has any.
+    pub fn at(&self, time: Timestamp) -> Option<Record> {
+        let runs = self.epochs();
+        runs.into_iter().rev().find_map(|run| {
+            let end = self.partition_point(run.clone(), |record| record.frame.meta.captured <= time);
+            if end > run.start { self.get(end - 1) } else { None }
+        })
+    }
+
+    /// The indices of frames captured within `begin..=end`, one range for each epoch that has any, in order,
+    /// each starting where a chain starts, so that all of it can be decoded.
+    pub fn between(&self, begin: Timestamp, end: Timestamp) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        for run in self.epochs() {
+            let first = self.partition_point(run.clone(), |record| record.frame.meta.captured < begin);
+            let last = self.partition_point(first..run.end, |record| record.frame.meta.captured <= end);
+            if first < last {
+                let index_in_chain = self.ring.read(first, |record| record.frame.meta.chain.index);
+                // An H.264 frame's place in its chain is also the number of records since the chain's start at the
+                // camera; at a replica with holes it is an upper bound, which `run.start` and the walk below mend.
+                let mut start = first.saturating_sub(u64::from(index_in_chain.unwrap_or(0))).max(run.start);
+                while start < first && self.ring.read(start, |r| r.frame.meta.chain.index > 0) == Some(true) {
+                    start += 1;
+                }
+                ranges.push(start..last);
+            }
+        }
+        ranges
+    }
+
+    /// The capture time of the oldest record.
+    pub fn held_from(&self) -> Option<Timestamp> {
+        loop {
+            let held = self.held();
+            if held.is_empty() {
+                return None;
+            }
+            if let Some(captured) = self.ring.read(held.start, |record| record.frame.meta.captured) {
+                return Some(captured);
+            }
+            // Evicted between the two looks.
+        }
+    }
+
+    /// The record of a frame, if it is held.
+    pub fn get_frame(&self, id: FrameId) -> Option<Record> {
+        self.get(self.index_of(id)).filter(|record| record.frame.meta.id == id)
+    }
+
+    /// Which log this is, and its budget: what readers may hold of evicted records is a part of it ([`crate::unread`]).
+    pub fn share(&self) -> LogShare {
+        LogShare {
+            log: Arc::as_ptr(&self.bytes_max) as usize,
+            bytes_max: self.bytes_max.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A cursor that reads from `index` on.
+    pub fn cursor(&self, index: u64) -> Cursor {
+        Cursor { reader: self.clone(), index }
+    }
+
+    /// A cursor that reads what is appended from now on.
+    pub fn cursor_at_end(&self) -> Cursor {
+        self.cursor(self.ring.tail())
+    }
+
+    /// One range of indices for each epoch held: capture times increase within each.
+    fn epochs(&self) -> Vec<Range<u64>> {
+        let held = self.held();
+        let mut runs = Vec::new();
+        let mut start = held.start;
+        while start < held.end {
+            let Some(epoch) = self.ring.read(start, |record| record.frame.meta.id.epoch) else {
+                // Evicted meanwhile: go on where the log begins now.
+                start = self.held().start.max(start + 1);
+                continue;
+            };
+            let end = self.partition_point(start..held.end, |record| record.frame.meta.id.epoch <= epoch);
+            runs.push(start..end);
+            start = end.max(start + 1);
+        }
+        runs
+    }
+
+    /// The first index in `range` for which `before` does not hold. Records evicted meanwhile count as before.
+    fn partition_point(&self, range: Range<u64>, before: impl Fn(&Record) -> bool) -> u64 {
+        let (mut low, mut high) = (range.start, range.end);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.ring.read(middle, &before).unwrap_or(true) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+/// What a cursor found.
+#[derive(Clone, Debug)]
+pub enum Read {
+    /// The next record.
+    Record(Record),
+    /// Records at this place were evicted before they were read; the cursor has moved on to what is held.
+    Evicted {
+        /// How many records were lost.
+        records: u64,
+    },
+    /// Nothing new yet.
+    Pending,
+}
+
+/// Reads a log from an index on: no polling of times, no duplicates, no unnoticed holes.
+#[derive(Clone)]
+pub struct Cursor {
+    reader: LogReader,
+    index: u64,
+}
+
+impl Cursor {
+    /// The index that is read next.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// The log that is read.
+    pub fn reader(&self) -> &LogReader {
+        &self.reader
+    }
+
+    /// Whether [`Cursor::next`] would find something.
+    pub fn is_ready(&self) -> bool {
+        self.index < self.reader.held().end
+    }
+
+    /// The next record, if there is one.
+    #[allow(clippy::should_implement_trait, reason = "a cursor is no iterator: `Pending` is not its end")]
+    pub fn next(&mut self) -> Read {
+        loop {
+            if let Some(record) = self.reader.get(self.index) {
+                self.index += 1;
+                return Read::Record(record);
+            }
+            let held = self.reader.held();
+            if self.index < held.start {
+                let records = held.start - self.index;
+                self.index = held.start;
+                return Read::Evicted { records };
+            }
+            if self.index >= held.end {
+                // A cursor that is ahead of its log would pass over what is appended next.
+                debug_assert!(self.index == held.end, "a cursor reads behind the end of its log");
+                return Read::Pending;
+            }
+            // Appended or evicted between the two looks: look again.
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The number of a segment.
+
+use std::fmt;
+
+/// Numbers the segments of one camera's log, one up with each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentNumber(pub u64);
+
+impl fmt::Display for SegmentNumber {
+    /// `000000000000001f`, as files are named.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl SegmentNumber {
+    /// The one after it.
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}

@@ -1,0 +1,421 @@
+//! Which module of core may use which, and that no two of its files use each other.
+
+use std::collections::BTreeMap;
+
+use super::assert_none;
+use super::source::{SourceFile, crate_files, parse};
+
+const CORE: &str = "crates/core/src";
+
+/// Who may use whom in core: a module, and those that it may use besides itself. What a row does not name is forbidden. A file belongs to the
+/// longest name that it lies below. Rows stand in the order of use: none names one that stands below it.
+const MODULES: &[(&str, &[&str])] = &[
+    // What everything is made of.
+    ("sync", &[]),
+    ("units", &[]),
+    ("name", &[]),
+    ("buffer", &[]),
+    ("clock", &["units"]),
+    ("frame", &["units"]),
+    ("setting", &["frame"]),
+    ("profile", &["frame", "setting"]),
+    ("trace", &["units"]),
+    ("unread", &["units"]),
+    ("window", &["units"]),
+    ("admission", &["units"]),
+    ("contract", &["units", "profile"]),
+    // Frames that are kept.
+    ("log", &["buffer", "frame", "sync", "trace", "units", "unread"]),
+    ("history", &["frame", "log", "name", "setting", "units"]),
+    ("subscription", &["frame", "history", "log", "name", "units"]),
+    // What is sent, and as what.
+    ("controller", &["contract", "frame", "name", "profile", "setting", "units"]),
+    ("wire", &["contract", "controller", "frame", "history", "name", "profile", "trace", "units"]),
+    ("store", &["frame", "history", "log", "name", "units", "wire"]),
+    // The brokers, from their smallest parts up. Their own rows say what each part uses of its broker; of the modules above, all.
+    ("broker", &[]),
+    ("broker::epochs", &["broker", "frame", "name"]),
+    ("broker::intake", &["broker", "frame", "log", "units"]),
+    ("broker::camera::types", &["broker"]),
+    ("broker::camera::ledger", &[]),
+    ("broker::camera::rate", &[]),
+    ("broker::camera::status", &["broker::camera::types", "broker"]),
+    ("broker::camera::connection", &["broker::camera::types", "broker", "broker::epochs"]),
+    ("broker::camera::adapt", &["broker::camera::types", "broker"]),
+    (
+        "broker::camera::negotiation",
+        &["broker::camera::adapt", "broker::camera::connection", "broker::camera::types", "broker"],
+    ),
+    (
+        "broker::camera::live",
+        &[
+            "broker::camera::negotiation",
+            "broker::camera::adapt",
+            "broker::camera::connection",
+            "broker::camera::ledger",
+            "broker::camera::types",
+            "broker",
+        ],
+    ),
+    (
+        "broker::camera::history",
+        &["broker::camera::connection", "broker::camera::ledger", "broker::camera::types", "broker"],
+    ),
+    (
+        "broker::camera",
+        &[
+            "broker::camera::live",
+            "broker::camera::history",
+            "broker::camera::negotiation",
+            "broker::camera::adapt",
+            "broker::camera::connection",
+            "broker::camera::ledger",
+            "broker::camera::rate",
+            "broker::camera::status",
+            "broker::camera::types",
+            "broker",
+        ],
+    ),
+    ("broker::edge::types", &["broker", "broker::intake"]),
+    ("broker::edge::arrivals", &["broker", "broker::intake"]),
+    ("broker::edge::profiles", &[]),
+    ("broker::edge::subscriptions", &["broker::edge::types"]),
+    ("broker::edge::report", &["broker::edge::types"]),
+    ("broker::edge::shares", &["broker::edge::arrivals", "broker::edge::types", "broker"]),
+    ("broker::edge::connection", &["broker::edge::arrivals", "broker::edge::types", "broker"]),
+    (
+        "broker::edge::replica",
+        &["broker::edge::connection", "broker::edge::arrivals", "broker::edge::types", "broker"],
+    ),
+    (
+        "broker::edge::camera",
+        &[
+            "broker::edge::replica",
+            "broker::edge::report",
+            "broker::edge::connection",
+            "broker::edge::types",
+            "broker",
+        ],
+    ),
+    (
+        "broker::edge::session",
+        &["broker::edge::camera", "broker::edge::connection", "broker", "broker::epochs"],
+    ),
+    (
+        "broker::edge::roster",
+        &[
+            "broker::edge::camera",
+            "broker::edge::replica",
+            "broker::edge::connection",
+            "broker::edge::arrivals",
+            "broker::edge::types",
+            "broker",
+        ],
+    ),
+    (
+        "broker::edge::history",
+        &["broker::edge::roster", "broker::edge::arrivals", "broker::edge::types", "broker"],
+    ),
+    (
+        "broker::edge::view",
+        &[
+            "broker::edge::camera",
+            "broker::edge::connection",
+            "broker::edge::shares",
+            "broker::edge::subscriptions",
+            "broker::edge::types",
+        ],
+    ),
+    (
+        "broker::edge",
+        &[
+            "broker::edge::view",
+            "broker::edge::history",
+            "broker::edge::roster",
+            "broker::edge::session",
+            "broker::edge::camera",
+            "broker::edge::replica",
+            "broker::edge::report",
+            "broker::edge::shares",
+            "broker::edge::subscriptions",
+            "broker::edge::connection",
+            "broker::edge::arrivals",
+            "broker::edge::profiles",
+            "broker::edge::types",
+            "broker",
+            "broker::epochs",
+            "broker::intake",
+        ],
+    ),
+    (
+        "keeping",
+        &[
+            "broker::edge",
+            "contract",
+            "controller",
+            "frame",
+            "name",
+            "profile",
+            "subscription",
+            "units",
+            "wire",
+        ],
+    ),
+];
+
+/// Modules that every part of a broker may use.
+const BELOW_BROKERS: &[&str] = &[
+    "buffer",
+    "clock",
+    "contract",
+    "controller",
+    "frame",
+    "history",
+    "log",
+    "name",
+    "profile",
+    "setting",
+    "subscription",
+    "trace",
+    "units",
+    "window",
+    "wire",
+];
+
+/// Files that use the file that holds their folder together, and are used by it, for now: what both need is to have a file of its own.
+const CIRCLES: &[&str] = &[
+    "crates/core/src/controller/quantile/rate.rs",
+    "crates/core/src/subscription/chains.rs",
+    "crates/core/src/subscription/feed.rs",
+];
+
+/// A file that uses another: their places among the files, and where the first names the second.
+struct Use {
+    from: usize,
+    to: usize,
+    line: usize,
+    path: String,
+}
+
+/// Which files use which. A name that a module hands on leads to the file that it comes from.
+fn uses(files: &[SourceFile]) -> Vec<Use> {
+    let by_module: BTreeMap<&[String], usize> =
+        files.iter().enumerate().map(|(place, file)| (&*file.module, place)).collect();
+    let mut uses: Vec<Use> = Vec::new();
+    for (from, file) in files.iter().enumerate() {
+        for named in &file.named {
+            let to = lead(files, &by_module, &named.path, 0);
+            let is_new = |to: usize| !uses.iter().any(|known| (known.from, known.to) == (from, to));
+            if let Some(to) = to.filter(|to| *to != from && is_new(*to)) {
+                uses.push(Use { from, to, line: named.line, path: named.path.join("::") });
+            }
+        }
+    }
+    uses
+}
+
+/// The file that a path leads to.
+fn lead(
+    files: &[SourceFile],
+    by_module: &BTreeMap<&[String], usize>,
+    path: &[String],
+    depth: usize,
+) -> Option<usize> {
+    let known = (0..=path.len()).rev().find(|length| by_module.contains_key(&path[..*length]))?;
+    let file = by_module[&path[..known]];
+    let handed_on = path.get(known).and_then(|name| files[file].aliases.get(name));
+    match handed_on.filter(|target| depth < 8 && target[..] != path[..=known]) {
+        Some(target) => {
+            let path: Vec<String> = target.iter().chain(&path[known + 1..]).cloned().collect();
+            lead(files, by_module, &path, depth + 1)
+        }
+        None => Some(file),
+    }
+}
+
+/// The name of the row that a file belongs to.
+fn row_of(file: &SourceFile) -> Option<&'static str> {
+    let module = file.module.join("::");
+    let is_below =
+        |name: &&str| module == *name || module.strip_prefix(name).is_some_and(|rest| rest.starts_with("::"));
+    MODULES.iter().map(|(name, _)| *name).filter(is_below).max_by_key(|name| name.len())
+}
+
+/// Every use that the table forbids, one sentence each.
+fn forbidden(files: &[SourceFile]) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| !file.module.is_empty() && row_of(file).is_none()) {
+        found.push(format!("{}: not in the table MODULES; say there what it may use", file.path));
+    }
+    for Use { from, to, line, path } in uses(files) {
+        let Some((from_row, to_row)) = row_of(&files[from]).zip(row_of(&files[to])) else { continue };
+        let allowed =
+            MODULES.iter().find(|(name, _)| *name == from_row).map_or(&[][..], |(_, allowed)| *allowed);
+        let is_below_brokers = from_row.starts_with("broker") && BELOW_BROKERS.contains(&to_row);
+        if from_row != to_row && !allowed.contains(&to_row) && !is_below_brokers {
+            let file = &files[from].path;
+            found.push(format!(
+                "{file}:{line} names {path}: the table MODULES does not let {from_row} use {to_row}; put what both need into a module \
+                 below them, or lend it as an argument"
+            ));
+        }
+    }
+    found
+}
+
+/// Every circle of files, by one that it begins with, one sentence each.
+fn circles(files: &[SourceFile]) -> Vec<String> {
+    let uses = uses(files);
+    let mut found = Vec::new();
+    for start in 0..files.len() {
+        // The shortest way back over files that come later in the list: each circle is told by its first file.
+        let mut ways: Vec<Vec<&Use>> =
+            uses.iter().filter(|one| one.from == start).map(|one| vec![one]).collect();
+        let mut seen = vec![false; files.len()];
+        while let Some(way) = (!ways.is_empty()).then(|| ways.remove(0)) {
+            let at = way.last().map_or(start, |last| last.to);
+            if at == start {
+                let steps =
+                    way.iter().map(|one| format!("{}:{} names {}", files[one.from].path, one.line, one.path));
+                let steps: Vec<String> = steps.collect();
+                found.push(format!("a circle of {} files: {}", way.len(), steps.join("; ")));
+                break;
+            }
+            if at > start && !std::mem::replace(&mut seen[at], true) {
+                let next = uses.iter().filter(|one| one.from == at);
+                ways.extend(next.map(|one| way.iter().copied().chain([one]).collect()));
+            }
+        }
+    }
+    found
+}
+
+/// What is wrong with the table itself.
+fn breaches_of_table() -> Vec<String> {
+    let place = |name: &str| MODULES.iter().position(|(row, _)| *row == name);
+    let mut found = Vec::new();
+    for (row, (name, allowed)) in MODULES.iter().enumerate() {
+        for used in *allowed {
+            match place(used) {
+                None => found.push(format!("MODULES: {name} may use {used}, which has no row")),
+                Some(below) if below >= row => {
+                    found.push(format!("MODULES: {name} may use {used}, which stands below it in the table"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn modules_of_core_use_only_what_the_table_allows() {
+    let files = crate_files(CORE);
+    assert!(files.len() > 100, "only {} files of core were found", files.len());
+    let mut found = breaches_of_table();
+    for (name, _) in MODULES {
+        if !files.iter().any(|file| row_of(file) == Some(name)) {
+            found.push(format!("MODULES: there is no file of {name}; take its row out"));
+        }
+    }
+    found.extend(forbidden(&files));
+    assert_none(&found);
+}
+
+#[test]
+fn no_two_files_of_core_use_each_other() {
+    let found = circles(&crate_files(CORE));
+    let (known, mut new): (Vec<String>, Vec<String>) =
+        found.into_iter().partition(|circle| CIRCLES.iter().any(|file| circle.contains(file)));
+    for file in CIRCLES.iter().filter(|file| !known.iter().any(|circle| circle.contains(**file))) {
+        new.push(format!("{file}: in no circle any more; take it out of CIRCLES"));
+    }
+    assert_none(&new);
+}
+
+fn made_up(texts: &[(&str, &str)]) -> Vec<SourceFile> {
+    let texts: Vec<(String, String)> =
+        texts.iter().map(|(path, text)| (format!("{CORE}/{path}"), (*text).to_owned())).collect();
+    parse(CORE, &texts)
+}
+
+/// Whichever way a file names another, the rule sees it.
+#[test]
+fn a_use_that_is_not_allowed_is_found_however_it_is_written() {
+    for text in [
+        "use crate::broker::LinkId;",
+        "use crate::{broker::LinkId, units::Instant};",
+        "use crate::broker::{self, LinkId as Link};",
+        "use super::broker::LinkId;",
+        "fn f() -> crate::broker::LinkId { todo!() }",
+        "/// A comment.\nfn f() {\n    let link = super::broker::LinkId(1);\n}",
+        "use crate::units::handed_on::LinkId;",
+    ] {
+        let units = "pub(crate) mod handed_on { }\npub use crate::broker::LinkId;";
+        let others = [("units.rs", ""), ("broker/mod.rs", "pub struct LinkId(pub u64);")];
+        let log = [("log/mod.rs", text)];
+        let found = forbidden(&made_up(&[&log[..], &others].concat()));
+        if text.contains("handed_on") {
+            // A name that another module hands on is that of the file it comes from.
+            let others = [("units/mod.rs", "pub mod handed_on;"), ("units/handed_on.rs", units), others[1]];
+            let found = forbidden(&made_up(&[&log[..], &others].concat()));
+            assert!(
+                found.iter().any(|one| one.contains("log/mod.rs:1 names units::handed_on::LinkId")),
+                "{found:?}"
+            );
+            continue;
+        }
+        let line = if text.starts_with("///") { 3 } else { 1 };
+        let expected = format!("{CORE}/log/mod.rs:{line} names broker");
+        assert!(matches!(&found[..], [one] if one.starts_with(&expected)), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn what_is_no_use_is_not_taken_for_one() {
+    let text = r##"
+//! [`crate::broker`] and `crate::broker::LinkId`
+const TEXT: &str = "crate::broker::LinkId"; const RAW: &str = r#"use crate::broker;"#;
+pub(in super::super) fn f<'a>(one: &'a str) -> char { '"' }
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::broker::LinkId;
+}
+"##;
+    let files = made_up(&[("log/mod.rs", "mod ring;"), ("log/ring.rs", text), ("broker/mod.rs", "")]);
+    assert_eq!(forbidden(&files), [""; 0]);
+}
+
+#[test]
+fn a_part_of_a_broker_may_not_use_the_broker() {
+    let broker =
+        ("broker/edge/mod.rs", "mod shares;\nuse self::shares::Shares;\npub struct EdgeBroker(Shares);");
+    let part = ("broker/edge/shares.rs", "use super::EdgeBroker;\npub(super) struct Shares;");
+    let files = made_up(&[broker, part]);
+    let found = forbidden(&files);
+    assert!(
+        matches!(&found[..], [one] if one.contains("shares.rs:1 names broker::edge::EdgeBroker")),
+        "{found:?}"
+    );
+    let found = circles(&files);
+    assert!(matches!(&found[..], [one] if one.starts_with("a circle of 2 files")), "{found:?}");
+}
+
+#[test]
+fn a_circle_over_several_files_is_found_once_and_a_file_that_hands_on_is_none() {
+    let files = made_up(&[
+        ("log/a.rs", "use super::b::B;\npub struct A;"),
+        ("log/b.rs", "use crate::log::C;\npub struct B;"),
+        ("log/c.rs", "use super::a::A;\npub struct C;"),
+        ("log/mod.rs", "mod a;\nmod b;\nmod c;\npub use self::c::C;\npub struct Log;"),
+        ("log/d.rs", "use super::Log;"),
+    ]);
+    let found = circles(&files);
+    assert!(matches!(&found[..], [one] if one.starts_with("a circle of 3 files")), "{found:?}");
+}
+
+#[test]
+fn a_file_without_a_row_is_found() {
+    let found = forbidden(&made_up(&[("surprise.rs", "")]));
+    assert!(matches!(&found[..], [one] if one.contains("not in the table MODULES")), "{found:?}");
+}
