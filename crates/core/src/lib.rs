@@ -10,9 +10,9 @@
 //! | [`name`] | camera names and the patterns that select them |
 //! | [`frame`] | a frame: identity, encoding, rung, chain; why frames were skipped |
 //! | [`setting`] | a rung in parts: what exactly is done to a frame |
-//! | [`contract`] | what an application asked for, and the state that it is told |
+//! | [`contract`] | what an application asks of a camera, whose contracts are kept, and what applications are told of it |
 //! | [`profile`] | what each rung costs and keeps, for one application |
-//! | [`controller`] | which rung a frame is sent at; whether contracts are kept |
+//! | [`controller`] | which rung a frame is sent at |
 //! | [`clock`] | offset and drift between two monotonic clocks from four-timestamp exchanges |
 //! | [`buffer`] | memory of payloads, used again |
 //! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
@@ -33,7 +33,6 @@ pub mod contract;
 pub mod controller;
 pub mod frame;
 pub mod history;
-pub mod keeping;
 pub mod log;
 pub mod name;
 pub mod profile;

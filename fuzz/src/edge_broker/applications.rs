@@ -8,7 +8,7 @@ use mez_core::broker::edge::{SubscriptionId, SubscriptionSpec};
 use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, FrameMeta, Reference, Sequence};
 use mez_core::history::{PastQuery, Reach};
-use mez_core::keeping::{Judged, Keeping};
+use mez_core::contract::watch::{Judged, Keeping};
 use mez_core::log::Read;
 use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, Next, Span, Subscription};

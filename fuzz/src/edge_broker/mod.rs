@@ -35,7 +35,7 @@ use mez_core::broker::{LinkId, NUMBER_MAX};
 use mez_core::controller::share::Channels;
 use mez_core::frame::{Epoch, Frame, FrameId, Quality, Sequence};
 use mez_core::history::{PastQuery, Reach};
-use mez_core::keeping::Keeping;
+use mez_core::contract::watch::Keeping;
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::subscription::Subscription;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
 use mez_core::contract::ContractState;
+use mez_core::contract::watch::Verdict;
 use mez_core::frame::{Reference, SkipCounts, SkipReason};
-use mez_core::keeping::Verdict;
 use mez_core::name::CameraName;
 use mez_core::store::StoreStatus;
 use mez_core::subscription::{Delivery, LastFrame, NotHeld, NotHeldReason};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::contract::Contract;
+use mez_core::contract::watch::{Change, Verdict};
 use mez_core::frame::{ClockSource, Encoding, Frame, SkipCounts, SkipReason};
-use mez_core::keeping::{Change, Verdict};
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, Delivery, Missing, Next, NotHeld};

@@ -304,8 +304,8 @@ impl CameraSummary {
 #[cfg(test)]
 mod tests {
     use mez_core::clock::{ClockEstimator, Exchange};
+    use mez_core::contract::watch::Verdict;
     use mez_core::frame::{Frame, Quality, SkipReason};
-    use mez_core::keeping::Verdict;
     use mez_core::log::Record;
     use mez_core::subscription::Delivery;
     use proptest::prelude::*;

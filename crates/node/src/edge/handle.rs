@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
+use mez_core::contract::watch::Keeping;
 use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::{ChainKinds, FrameId};
 use mez_core::history::PastWish;
-use mez_core::keeping::Keeping;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::store::StoreStatus;
 use mez_core::subscription::{LastFrame, Span};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::Contract;
+use mez_core::contract::watch::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
 use mez_core::frame::SkipCounts;
-use mez_core::keeping::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
 use mez_core::name::CameraName;
 use mez_core::subscription::{Delivery, Next, NotHeld, NotHeldReason, Span};
 use mez_core::trace::Trace;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use mez_core::contract::watch::Verdict;
 use mez_core::frame::{Encoding, FrameId, Rung, SkipCounts};
-use mez_core::keeping::Verdict;
 use mez_core::name::CameraName;
 use mez_core::subscription::NotHeld;
 

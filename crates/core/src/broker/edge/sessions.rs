@@ -3,7 +3,7 @@
 use crate::broker::{EPOCH_JUMP_MAX, EPOCH_MAX, LinkId, NUMBER_MAX};
 use crate::buffer::payload_within;
 use crate::clock::ClockEstimator;
-use crate::controller::settle::Verdict;
+use crate::contract::settle::Verdict;
 use crate::frame::{Epoch, FrameId, Sequence};
 use crate::log::{LogConfig, LogWriter, Record, log};
 use crate::name::CameraName;

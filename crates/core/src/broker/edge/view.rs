@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{EdgeBroker, EdgeOutput, SubscriptionId};
 use crate::broker::LinkId;
 use crate::contract::Contract;
-use crate::controller::settle::Verdict;
+use crate::contract::settle::Verdict;
 use crate::name::CameraName;
 use crate::profile::ProfileHash;
 use crate::units::Instant;

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::controller::settle::Verdict;
+use crate::contract::settle::Verdict;
 use crate::controller::share::Step;
 use crate::frame::{ChainLink, ClockSource, Encoding, FrameMeta, Reference, Rung, SkipRange, SkipReason};
 use crate::history::{PastQuery, Reach};

@@ -3,16 +3,15 @@
 //! Whoever serves a subscription asks [`Keeping::judge`] of every live frame before the application gets it, says with
 //! [`Keeping::handle_waiting`] when there is none, and asks [`Keeping::poll`] at least every [`LOOK_INTERVAL`], since a contract can
 //! be broken by frames that do not come. What bears on it besides the frames is
-//! the edge's [`CameraView`]. `controller/monitor.rs` has the rules of the states.
+//! the edge's [`CameraView`]. [`super::monitor`] has the rules of the states.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::monitor::{FrameOutcome, Monitor, Need, OVERDUE_MIN, Surroundings, WINDOW};
+use super::{Contract, ContractState, Joint, OnInfeasible, settle};
 use crate::broker::edge::{CameraView, NamedContract, SubscriptionId};
-use crate::contract::{Contract, ContractState, Joint, OnInfeasible};
-use crate::controller::monitor::{FrameOutcome, Monitor, Need, OVERDUE_MIN, Surroundings, WINDOW};
-use crate::controller::settle;
 use crate::frame::{Rung, SkipCounts, SkipReason};
 use crate::name::CameraName;
 use crate::profile::SizedProfile;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::contract::{Contract, ContractState};
+use super::{Contract, ContractState};
 use crate::units::{BitsPerSecond, Instant};
 
 /// The span that a state is about.
