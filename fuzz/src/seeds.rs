@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::contract::settle::Verdict;
+use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::controller::share::Step;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,

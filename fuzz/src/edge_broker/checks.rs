@@ -43,7 +43,7 @@ impl World {
                 EdgeOutput::Attach { subscription, camera, log } => {
                     self.logs.insert(camera.clone(), log.clone());
                     if let Some(reader) = self.readers.get_mut(&subscription) {
-                        reader.keeping.attach(self.now, camera.clone());
+                        reader.watch.attach(self.now, camera.clone());
                         reader.subscription.attach(camera, log);
                     }
                 }

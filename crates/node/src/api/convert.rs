@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
 use mez_core::contract::ContractState;
-use mez_core::contract::watch::Verdict;
+use mez_core::contract::watch::FrameVerdict;
 use mez_core::frame::{Reference, SkipCounts, SkipReason};
 use mez_core::name::CameraName;
 use mez_core::store::StoreStatus;
@@ -29,12 +29,12 @@ pub fn frame(
     delivery: Delivery,
     captured: Option<(Instant, Duration)>,
     trace: Option<&Trace>,
-    verdict: Option<Verdict>,
+    verdict: Option<FrameVerdict>,
     now: Instant,
 ) -> pb::Frame {
     let Delivery { camera, record, skipped, not_held, log: _ } = delivery;
     let meta = record.frame.meta;
-    let verdict = verdict.unwrap_or_else(|| Verdict {
+    let verdict = verdict.unwrap_or_else(|| FrameVerdict {
         expected_accuracy: record.quality.expected_accuracy,
         infeasible: record.quality.infeasible,
         state: ContractState::Unverified,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::contract::Contract;
-use mez_core::contract::watch::{Change, Verdict};
+use mez_core::contract::watch::{Change, FrameVerdict};
 use mez_core::frame::{ClockSource, Encoding, Frame, SkipCounts, SkipReason};
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
@@ -245,7 +245,7 @@ struct Converting {
     delivery: Box<Delivery>,
     captured: Option<(Instant, Duration)>,
     trace: Option<Box<Trace>>,
-    verdict: Option<Verdict>,
+    verdict: Option<FrameVerdict>,
     room: Share,
 }
 
@@ -403,7 +403,7 @@ impl Feed {
         mut delivery: Box<Delivery>,
         captured: Option<(Instant, Duration)>,
         trace: Option<Box<Trace>>,
-        verdict: Option<Verdict>,
+        verdict: Option<FrameVerdict>,
     ) -> Option<Result<Told, ApiError>> {
         let (lending, principal) = (&self.place.all.lending, &self.place.principal);
         let encoding = delivery.record.frame.meta.encoding;

@@ -304,7 +304,7 @@ impl CameraSummary {
 #[cfg(test)]
 mod tests {
     use mez_core::clock::{ClockEstimator, Exchange};
-    use mez_core::contract::watch::Verdict;
+    use mez_core::contract::watch::FrameVerdict;
     use mez_core::frame::{Frame, Quality, SkipReason};
     use mez_core::log::Record;
     use mez_core::subscription::Delivery;
@@ -364,7 +364,7 @@ mod tests {
             let now = Instant::from_nanos(1 << 40);
             let Quality { expected_accuracy, infeasible } = quality;
             let (state, reason) = (ContractState::LatencyMiss, String::from("a sentence"));
-            let verdict = Verdict { expected_accuracy, infeasible, state, reason };
+            let verdict = FrameVerdict { expected_accuracy, infeasible, state, reason };
             let delivery = Delivery {
                 camera: "dock/cam1".parse().unwrap(),
                 record: Record {

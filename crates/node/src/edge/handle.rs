@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
-use mez_core::contract::watch::Keeping;
+use mez_core::contract::watch::ContractWatch;
 use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::{ChainKinds, FrameId};
 use mez_core::history::PastWish;
@@ -134,7 +134,7 @@ impl EdgeHandle {
         // A reading of the past is late by its nature.
         let live = span.begin.is_none() && !past.fill;
         let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
-        let keeping = live.then(|| Keeping::new(id, contract.clone(), sized));
+        let watch = live.then(|| ContractWatch::new(id, contract.clone(), sized));
         let asked =
             Asked { pattern, contract, span, chains, clock, application: application.clone(), profile };
         let request = Request::Subscribe(id, Box::new(asked), Arc::clone(&mailbox), answer);
@@ -147,7 +147,7 @@ impl EdgeHandle {
             named,
             clock,
             cameras: HashMap::new(),
-            keeping,
+            watch,
             application,
             standings: Arc::clone(&self.standings),
             waiting: None,

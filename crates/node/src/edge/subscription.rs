@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::Contract;
-use mez_core::contract::watch::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
+use mez_core::contract::watch::{Change, ContractWatch, FrameVerdict, Judged, LOOK_INTERVAL};
 use mez_core::frame::SkipCounts;
 use mez_core::name::CameraName;
 use mez_core::subscription::{Delivery, Next, NotHeld, NotHeldReason, Span};
@@ -35,7 +35,7 @@ pub enum Served {
         /// How long after that it was where on its way here, as far as that is known.
         trace: Option<Box<Trace>>,
         /// What it is for the contract, and how that stands; nothing in a reading of the past.
-        verdict: Option<Verdict>,
+        verdict: Option<FrameVerdict>,
     },
     /// The contract stands otherwise than before on a camera.
     Contract(Change),
@@ -78,7 +78,7 @@ pub struct EdgeSubscription {
     pub(super) clock: ClockAnchor,
     pub(super) cameras: HashMap<CameraName, Arc<SharedCamera>>,
     /// Whether what it asked is kept, of a live reading.
-    pub(super) keeping: Option<Keeping>,
+    pub(super) watch: Option<ContractWatch>,
     pub(super) application: String,
     pub(super) standings: Arc<Mutex<Standings>>,
     pub(super) waiting: Option<usize>,
@@ -100,7 +100,7 @@ impl EdgeSubscription {
                 return served;
             }
             let mailbox = Arc::clone(&self.mailbox);
-            let watched = self.keeping.as_ref().is_some_and(|keeping| !keeping.contract().asks_nothing());
+            let watched = self.watch.as_ref().is_some_and(|watch| !watch.contract().asks_nothing());
             let end = self.reading.end_passes(&self.clock, looked);
             tokio::select! {
                 // A contract can be broken by frames that do not come.
@@ -118,18 +118,18 @@ impl EdgeSubscription {
         contract: Contract,
         profile: Option<Arc<HeldProfile>>,
     ) -> Result<(), Stopped> {
-        let Some(keeping) = &mut self.keeping else { return Ok(()) };
+        let Some(watch) = &mut self.watch else { return Ok(()) };
         let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
-        keeping.update(monotonic_now(), contract.clone(), sized);
+        watch.update(monotonic_now(), contract.clone(), sized);
         let request = Request::Update(self.id, Box::new(contract), profile);
         self.requests.send(request).await.map_err(|_| Stopped)
     }
 
     /// The application says how accurate its own results on frames were, from 0 to 1. Cameras that it does not read are passed over.
     pub fn handle_accuracies(&mut self, measured: impl IntoIterator<Item = (CameraName, f64)>) {
-        let Some(keeping) = &mut self.keeping else { return };
+        let Some(watch) = &mut self.watch else { return };
         let now = monotonic_now();
-        measured.into_iter().for_each(|(camera, accuracy)| keeping.handle_accuracy(now, &camera, accuracy));
+        measured.into_iter().for_each(|(camera, accuracy)| watch.handle_accuracy(now, &camera, accuracy));
     }
 
     /// The application cannot decode what it gets of a camera's chain any further: it gets stills, and the camera is asked for another
@@ -147,8 +147,8 @@ impl EdgeSubscription {
             let mut letters = lock(&self.mailbox.letters);
             for Attached { camera, log, present, shared } in letters.attached.drain(..) {
                 self.cameras.insert(camera.clone(), shared);
-                if let Some(keeping) = &mut self.keeping {
-                    keeping.attach(now, camera.clone());
+                if let Some(watch) = &mut self.watch {
+                    watch.attach(now, camera.clone());
                 }
                 self.reading.attach_from(camera, log, present);
             }
@@ -156,9 +156,9 @@ impl EdgeSubscription {
                 self.reading.take_chains(&camera, log, kinds);
             }
             if std::mem::take(&mut letters.view_changed)
-                && let Some(keeping) = &mut self.keeping
+                && let Some(watch) = &mut self.watch
             {
-                keeping.look_again();
+                watch.look_again();
             }
             if let Some((camera, up, reason)) = letters.changes.pop_front() {
                 return Some(Served::Camera { camera, up, reason });
@@ -190,8 +190,8 @@ impl EdgeSubscription {
                 }
                 Next::Ended { mut rest } => {
                     for (camera, skipped, not_held) in &mut rest {
-                        if let Some(keeping) = &mut self.keeping {
-                            keeping.rest(camera).tell(skipped, not_held);
+                        if let Some(watch) = &mut self.watch {
+                            watch.rest(camera).tell(skipped, not_held);
                         }
                     }
                     // One that never came has no log that could tell.
@@ -204,7 +204,7 @@ impl EdgeSubscription {
                     return Some(Served::Ended { rest });
                 }
                 Next::Pending => {
-                    self.keeping.as_mut()?.handle_waiting(now);
+                    self.watch.as_mut()?.handle_waiting(now);
                     return self.contract_change(now).map(Served::Contract);
                 }
             }
@@ -221,12 +221,12 @@ impl EdgeSubscription {
             .zip(delivery.record.trace.as_deref())
             .and_then(|(clock, stamps)| clock.trace(meta.id, meta.captured, stamps))
             .map(Box::new);
-        let Some(keeping) = &mut self.keeping else {
+        let Some(watch) = &mut self.watch else {
             return Some(Served::Frame { delivery, captured, trace, verdict: None });
         };
         let chained = meta.encoding.is_chained().then(|| delivery.camera.clone());
         let view = shared.map(|shared| Arc::clone(&lock(&shared.view))).unwrap_or_default();
-        match keeping.judge(now, delivery, captured.map(|(at, _)| at), &view) {
+        match watch.judge(now, delivery, captured.map(|(at, _)| at), &view) {
             Judged::Deliver(delivery, verdict) => {
                 Some(Served::Frame { delivery, captured, trace, verdict: Some(verdict) })
             }
@@ -242,7 +242,7 @@ impl EdgeSubscription {
 
     fn contract_change(&mut self, now: Instant) -> Option<Change> {
         let cameras = &self.cameras;
-        let change = self.keeping.as_mut()?.poll(now, |camera| {
+        let change = self.watch.as_mut()?.poll(now, |camera| {
             cameras.get(camera).map(|shared| Arc::clone(&lock(&shared.view))).unwrap_or_default()
         })?;
         let Change { camera, state, reason, .. } = change.clone();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::edge::{SubscriptionId, SubscriptionSpec};
 use mez_core::contract::ContractState;
-use mez_core::contract::watch::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
+use mez_core::contract::watch::{Change, ContractWatch, FrameVerdict, Judged, LOOK_INTERVAL};
 use mez_core::frame::{ChainKinds, FrameId, SkipCounts};
 use mez_core::history::PastWish;
 use mez_core::log::{LogReader, Record};
@@ -52,7 +52,7 @@ pub(super) struct Application {
     pub(super) deliveries: Deliveries,
     pub(super) reading: Option<(SubscriptionId, Subscription)>,
     /// Whether what it asked is kept, of a live reading.
-    keeping: Option<Keeping>,
+    watch: Option<ContractWatch>,
     changes: Vec<Told>,
     pub(super) random: Random,
     /// When its reading was last busy with the past.
@@ -110,7 +110,7 @@ impl Application {
         self.ahead.clear();
         self.excused = false;
         self.misled.clear();
-        self.keeping = None;
+        self.watch = None;
         self.letters.clear();
     }
 }
@@ -133,7 +133,7 @@ impl World {
             ready_since: self.now,
             deliveries: Deliveries::default(),
             reading: None,
-            keeping: None,
+            watch: None,
             changes: Vec::new(),
             random: self.random.split(),
             past_until: self.now,
@@ -238,7 +238,7 @@ impl World {
         application.subscriptions += 1;
         if span.begin.is_none() && !fill {
             let shared = profile.clone().map(Arc::new);
-            application.keeping = Some(Keeping::new(id, asked.clone(), shared));
+            application.watch = Some(ContractWatch::new(id, asked.clone(), shared));
             if !asked.asks_nothing() {
                 self.checks.contracted(id, Kept::new(asked, profile, self.now));
                 self.events.push(self.now, Event::Contract { application: index, subscription: id });
@@ -258,7 +258,7 @@ impl World {
         application.wants = false;
         let edge = application.spec.edge.0;
         application.letters.clear();
-        application.keeping = None;
+        application.watch = None;
         let reading = application.reading.take();
         self.drop_questions(index);
         self.let_go(index);
@@ -311,8 +311,8 @@ impl World {
         let Some(process) = &edge.process else { return };
         let now = edge.clock.monotonic(self.now);
         for letter in application.letters.extract_if(.., |letter| letter.arrives <= self.now) {
-            if let Some(keeping) = &mut application.keeping {
-                keeping.attach(now, letter.camera.clone());
+            if let Some(watch) = &mut application.watch {
+                watch.attach(now, letter.camera.clone());
             }
             reading.attach_from(letter.camera.clone(), letter.log, letter.present);
             if let Some((log, kinds)) = letter.chains {
@@ -326,8 +326,8 @@ impl World {
         loop {
             let mut delivery = match reading.next(process.wall(now)) {
                 Next::Pending => {
-                    if let Some(keeping) = &mut application.keeping {
-                        keeping.handle_waiting(now);
+                    if let Some(watch) = &mut application.watch {
+                        watch.handle_waiting(now);
                     }
                     self.tell_contract(index);
                     return self.ask_past(index);
@@ -353,10 +353,10 @@ impl World {
                 .capture_clock(now, &delivery.camera)
                 .and_then(|clock| clock.captured_at(meta.id, meta.captured));
             let mut verdict = None;
-            if let Some(keeping) = &mut application.keeping {
+            if let Some(watch) = &mut application.watch {
                 let view = process.broker.view(now, &delivery.camera);
                 let camera = delivery.camera.clone();
-                match keeping.judge(now, delivery, stated.map(|(captured, _)| captured), &view) {
+                match watch.judge(now, delivery, stated.map(|(captured, _)| captured), &view) {
                     Judged::Withheld => {
                         reading.leave_chain(&camera);
                         continue;
@@ -378,7 +378,7 @@ impl World {
         id: SubscriptionId,
         delivery: Box<Delivery>,
         stated: Option<(Instant, Duration)>,
-        verdict: Option<Verdict>,
+        verdict: Option<FrameVerdict>,
     ) {
         let application = &mut self.applications[index];
         let edge = &self.edges[application.spec.edge.0];
@@ -435,8 +435,8 @@ impl World {
     fn tell_contract(&mut self, index: usize) {
         let application = &mut self.applications[index];
         let edge = &self.edges[application.spec.edge.0];
-        let (Some(process), Some((id, _)), Some(keeping)) =
-            (&edge.process, &application.reading, &mut application.keeping)
+        let (Some(process), Some((id, _)), Some(watch)) =
+            (&edge.process, &application.reading, &mut application.watch)
         else {
             return;
         };
@@ -444,9 +444,9 @@ impl World {
             return;
         }
         let (id, now) = (*id, edge.clock.monotonic(self.now));
-        keeping.look_again();
+        watch.look_again();
         let mut ends = false;
-        while let Some(change) = keeping.poll(now, |camera| Arc::new(process.broker.view(now, camera))) {
+        while let Some(change) = watch.poll(now, |camera| Arc::new(process.broker.view(now, camera))) {
             self.checks.told(id, &change.camera, change.state);
             ends |= change.ends;
             application.changes.push(Told { at: self.now, change });
