@@ -10,10 +10,12 @@ use tokio::sync::{Notify, watch};
 use tonic::Code;
 
 use super::connect::answer_connect;
-use super::feed::{CameraLog, Feed, Source, Subscriptions};
+use super::feed::Feed;
 use super::pb::publish_event::Event;
 use super::principal::Principal;
 use super::request::{Subscribe, parse_camera, published};
+use super::source::{CameraLog, Source};
+use super::subscriptions::Subscriptions;
 use super::{ApiError, ApiLimits, pb};
 use crate::camera::CameraHandle;
 use crate::clock::{monotonic_now, wall_now};

@@ -11,9 +11,11 @@ use tokio::sync::watch;
 use tonic::Code;
 
 use super::connect::answer_connect;
-use super::feed::{Feed, Source, Subscriptions};
+use super::feed::Feed;
 use super::principal::Principal;
 use super::request::{AskedProfile, Subscribe, application, measured, parse_camera, parse_pattern, update};
+use super::source::Source;
+use super::subscriptions::Subscriptions;
 use super::{ApiError, ApiLimits, convert, pb};
 use crate::clock::wall_now;
 use crate::edge::{EdgeHandle, ReplyFailure, ResetFailure, Stopped, Wish};

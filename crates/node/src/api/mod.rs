@@ -13,7 +13,9 @@
 //! | [`error`] | errors with machine-readable details |
 //! | [`edge`], [`camera`] | what each broker answers, whichever way the question came |
 //! | [`principal`] | who is asking |
+//! | `subscriptions` | the open subscriptions, and what is asked of one from outside its stream |
 //! | [`feed`] | a subscription as a stream of events |
+//! | `source` | where its frames come from |
 //! | `lent` | payloads on their way, and the memory that they hold meanwhile |
 //! | `events` | a subscription as the body of a gRPC response |
 //! | `places` | how many connections each principal has |
@@ -38,6 +40,8 @@ pub mod principal;
 pub mod request;
 pub mod serve;
 pub mod socket;
+mod source;
+mod subscriptions;
 
 /// The messages and services of `mez.proto`.
 #[allow(missing_docs, clippy::all, reason = "generated; documented in mez.proto")]
