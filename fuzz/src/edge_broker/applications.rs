@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mez_core::broker::edge::{SubscriptionId, SubscriptionSpec};
+use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::watch::{ContractWatch, Judged};
 use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, FrameMeta, Reference, Sequence};
 use mez_core::history::{PastQuery, Reach};
 use mez_core::log::Read;
 use mez_core::name::CameraName;
-use mez_core::subscription::{Deliver, Next, Span, Subscription};
+use mez_core::subscription::{Deliver, Next, Span, Subscription, SubscriptionSpec};
 use mez_core::units::Timestamp;
 
 use super::{EPOCHS, NAMES, PATTERNS, Reader, SUBSCRIPTIONS, World, captured, sequence};
@@ -29,9 +29,10 @@ impl World {
         self.readers.insert(id, Reader::new(id, span, contract(c)));
         let cameras = pick(&PATTERNS, b).parse().unwrap();
         let chains = ChainKinds { h264: b & 0x40 != 0, tiles: b & 0x60 == 0x60 };
-        let spec = SubscriptionSpec { cameras, contract: contract(c), span, chains };
+        let application = if b & 0x80 == 0 { "people".into() } else { String::new() };
+        let contract = contract(c);
+        let spec = SubscriptionSpec { contract, chains, application, ..SubscriptionSpec::new(cameras, span) };
         self.broker.handle_subscribe(self.clock(), id, spec);
-        self.broker.name_subscription(id, if b & 0x80 == 0 { "people" } else { "" });
     }
 
     /// An application asks for something else: b and c say for what.

@@ -11,6 +11,7 @@
 mod chains;
 mod feed;
 mod holes;
+mod spec;
 mod tally;
 
 use std::time::Duration;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use self::chains::ChainPlace;
 use self::feed::Feed;
 pub use self::holes::{Missing, NotHeld, NotHeldReason, merged};
+pub use self::spec::SubscriptionSpec;
 pub use self::tally::skipped_between;
 use crate::frame::{ChainKinds, FrameId, SkipCounts};
 use crate::history::{PastAnswer, PastQuery, PastWish, Reach};

@@ -15,7 +15,7 @@ use mez_core::trace::{Stage, Trace};
 use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::Share;
 
-use super::pb;
+use super::{contract, pb};
 use crate::edge::{CameraRecord, CameraReset, CameraStart, Standing};
 
 /// A duration on the wire. What lasts longer than 584 years is cut.
@@ -224,6 +224,7 @@ pub fn camera_info(
                 application: standing.application,
                 state: standing.state as i32,
                 reason: standing.reason,
+                contract: Some(contract::message(&standing.contract, None)),
             })
             .collect(),
     }

@@ -85,11 +85,11 @@ impl Feed {
         cameras: Vec<String>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        let deliver = match subscribe.span.deliver {
+        let deliver = match subscribe.spec.span.deliver {
             Deliver::Newest => pb::Deliver::Newest,
             Deliver::Every => pb::Deliver::Every,
         };
-        let resume = if subscribe.past.fill { pb::Resume::Fill } else { pb::Resume::Newest } as i32;
+        let resume = if subscribe.spec.past.fill { pb::Resume::Fill } else { pb::Resume::Newest } as i32;
         let started = pb::Started { subscription_id: place.id, cameras, deliver: deliver as i32, resume };
         Self {
             source,
@@ -99,7 +99,7 @@ impl Feed {
             started: Some(started),
             converting: None,
             owed: HashMap::new(),
-            needs_room: subscribe.span.begin.is_some() || subscribe.past.fill,
+            needs_room: subscribe.spec.span.begin.is_some() || subscribe.spec.past.fill,
             room: None,
             made: false,
             over: false,

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`pb`] | the messages and services, generated |
 //! | [`request`] | requests, checked once |
+//! | [`contract`] | a contract as a message, and back |
 //! | [`convert`] | what the core says, as messages |
 //! | [`image`] | whether a payload is the image that it is said to be |
 //! | [`error`] | errors with machine-readable details |
@@ -27,6 +28,7 @@
 mod calls;
 pub mod camera;
 mod connect;
+pub mod contract;
 pub mod convert;
 pub mod edge;
 pub mod error;

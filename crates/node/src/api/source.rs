@@ -6,11 +6,10 @@ use std::time::Duration;
 use mez_core::frame::ClockSource;
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
-use mez_core::subscription::Next;
+use mez_core::subscription::{Next, SubscriptionSpec};
 use mez_core::units::{ClockAnchor, Instant};
 use tokio::sync::watch;
 
-use super::request::Subscribe;
 use super::subscriptions::Asks;
 use crate::clock::{anchor, monotonic_now};
 use crate::edge::{EdgeSubscription, Served, Stopped};
@@ -59,12 +58,12 @@ pub(super) struct CameraLog {
 impl CameraLog {
     /// Reads `log`, if there is one: if the camera of this process is one that was asked for.
     pub(super) fn new(
-        subscribe: &Subscribe,
+        spec: &SubscriptionSpec,
         log: Option<(CameraName, LogReader)>,
         places: Option<Arc<PastPlaces>>,
         appended: watch::Receiver<u64>,
     ) -> Self {
-        let mut reading = Reading::new(subscribe.span, (subscribe.past, subscribe.after.clone()), places);
+        let mut reading = Reading::new(spec.span, (spec.past, spec.after.clone()), places);
         let waiting = log.is_none();
         if let Some((camera, log)) = log {
             let present = log.held().end;

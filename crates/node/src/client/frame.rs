@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::clock::ClockEstimate;
-use mez_core::contract::ContractState;
+use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipCounts,
 };
@@ -13,7 +13,7 @@ use mez_core::subscription::NotHeld;
 use mez_core::trace::{Stage, Trace};
 use mez_core::units::{Instant, Timestamp};
 
-use crate::api::{convert, pb};
+use crate::api::{contract, convert, pb};
 use crate::clock::monotonic_now;
 
 /// A frame that was received.
@@ -143,12 +143,14 @@ pub(super) fn contract_state(code: i32) -> ContractState {
 }
 
 /// How the contract of a subscription stands on a camera.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ContractStanding {
     /// The subscription's number at the edge.
     pub subscription: u64,
     /// The application's name, for people; may be empty.
     pub application: String,
+    /// What it asks; which profile is not told.
+    pub contract: Contract,
     /// The state.
     pub state: ContractState,
     /// A sentence that says why.
@@ -285,13 +287,17 @@ impl CameraSummary {
             contracts: info
                 .contracts
                 .into_iter()
-                .map(|standing| ContractStanding {
-                    subscription: standing.subscription_id,
-                    application: standing.application,
-                    state: contract_state(standing.state),
-                    reason: standing.reason,
+                .map(|standing| {
+                    let asked = contract::parse(standing.contract).map_err(|_| "a contract")?;
+                    Ok(ContractStanding {
+                        subscription: standing.subscription_id,
+                        application: standing.application,
+                        contract: asked.0,
+                        state: contract_state(standing.state),
+                        reason: standing.reason,
+                    })
                 })
-                .collect(),
+                .collect::<Result<_, &'static str>>()?,
             clock: clock.map(|((ahead_ns, error), round_trip_time)| ClockRelation {
                 ahead_ns,
                 error: Duration::from_nanos(error),

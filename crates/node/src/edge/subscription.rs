@@ -246,7 +246,8 @@ impl EdgeSubscription {
             cameras.get(camera).map(|shared| Arc::clone(&lock(&shared.view))).unwrap_or_default()
         })?;
         let Change { camera, state, reason, .. } = change.clone();
-        let standing = Standing { application: self.application.clone(), state, reason };
+        let contract = self.watch.as_ref()?.contract().clone();
+        let standing = Standing { application: self.application.clone(), contract, state, reason };
         lock(&self.standings).entry(camera).or_default().insert(self.id, standing);
         Some(change)
     }

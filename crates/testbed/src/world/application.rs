@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::edge::{SubscriptionId, SubscriptionSpec};
+use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::ContractState;
 use mez_core::contract::watch::{Change, ContractWatch, FrameVerdict, Judged, LOOK_INTERVAL};
 use mez_core::frame::{ChainKinds, FrameId, SkipCounts};
 use mez_core::history::PastWish;
 use mez_core::log::{LogReader, Record};
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::subscription::{Delivery, LastFrame, Next, NotHeld, Span, Subscription};
+use mez_core::subscription::{Delivery, LastFrame, Next, NotHeld, Span, Subscription, SubscriptionSpec};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 use super::camera::PROFILE_BYTES;
@@ -218,7 +218,7 @@ impl World {
             });
             let span = Span { begin: begin.map(|before| wall - before), end, deliver };
             let clock = ClockAnchor { wall, monotonic: now };
-            let spec = SubscriptionSpec { cameras: pattern, contract, span, chains };
+            let spec = SubscriptionSpec { contract, chains, ..SubscriptionSpec::new(pattern, span) };
             let patience = process.broker.handle_subscribe(clock, id, spec);
             (span, process.run, patience.map(|until| (clock.wall_at(until), until)))
         });

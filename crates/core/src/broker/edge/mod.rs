@@ -36,7 +36,7 @@ use self::sessions::{Camera, HELLO_TIME_MAX, Link};
 use self::shares::{Shares, Standing, Whole};
 pub use self::types::{
     CameraCounters, CameraInfo, CaptureClock, ChannelShare, EdgeConfig, EdgeOutput, Forgotten, FrameRefused,
-    Peer, ReplyError, SubscriptionId, SubscriptionSpec,
+    Peer, ReplyError, SubscriptionId,
 };
 use self::view::UPDATE_INTERVAL;
 pub use self::view::{CameraView, NamedContract};
@@ -49,6 +49,7 @@ use crate::history::FetchedFrames;
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
 use crate::profile::ProfileHash;
+use crate::subscription::SubscriptionSpec;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{CONTRACTS_MAX, Demand, Message, REPLY_BYTES_MAX, RefuseCode};
 
@@ -246,8 +247,8 @@ impl EdgeBroker {
         id: SubscriptionId,
         asked: SubscriptionSpec,
     ) -> Option<Instant> {
-        let SubscriptionSpec { cameras: pattern, contract, span, chains } = asked;
-        let chains = if span.begin.is_none() { chains } else { ChainKinds::NONE };
+        let chains = asked.present_chains();
+        let SubscriptionSpec { cameras: pattern, contract, span, application, .. } = asked;
         let matching: Vec<CameraName> =
             self.cameras.keys().filter(|name| pattern.matches(name)).cloned().collect();
         for name in &matching {
@@ -262,14 +263,13 @@ impl EdgeBroker {
         let is_live = span.is_live(clock.wall);
         if is_live || patience.is_some() {
             let ends = if is_live { span.ends_at(&clock) } else { patience };
-            let (application, updated) = (String::new(), Instant::ZERO);
             let entry = SubscriptionEntry {
                 pattern,
                 contract,
                 chains,
                 application,
                 pending: None,
-                updated,
+                updated: Instant::ZERO,
                 ends,
                 is_live,
                 patience,

@@ -80,13 +80,6 @@ impl EdgeBroker {
         }
     }
 
-    /// Names the application of a subscription, for those whose contracts conflict with its own.
-    pub fn name_subscription(&mut self, id: SubscriptionId, application: &str) {
-        if let Some(entry) = self.subscriptions.get_mut(&id) {
-            entry.application = application.into();
-        }
-    }
-
     /// A subscription asks for something else from now on. Ten times a second at most; of more changes the last counts.
     pub fn handle_update(&mut self, now: Instant, id: SubscriptionId, contract: Contract) {
         let Some(entry) = self.subscriptions.get_mut(&id) else { return };

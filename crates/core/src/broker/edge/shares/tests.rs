@@ -5,10 +5,11 @@ use proptest::prelude::*;
 use super::super::EdgeConfig;
 use super::super::tests::{Rig, header};
 use super::*;
-use crate::broker::edge::{SubscriptionId, SubscriptionSpec};
+use crate::broker::edge::SubscriptionId;
 use crate::clock::Exchange;
 use crate::contract::Contract;
 use crate::controller::share::{CAP_LIFETIME, Step};
+use crate::subscription::SubscriptionSpec;
 use crate::units::ClockAnchor;
 
 const MS: Duration = Duration::from_millis(1);
