@@ -19,6 +19,7 @@
 //! | [`store`] | the same log on disk: format, background writer, recovery (`docs/log-format.md`) |
 //! | [`history`] | which frame of the past comes next, and who is asked for it |
 //! | [`subscription`] | how one application reads logs: newest or every frame, past or live |
+//! | [`session`] | one subscription as it is served: its frames, its contract, what it asks meanwhile |
 //! | [`window`] | how much a connection may have in the network at once |
 //! | [`trace`] | where a frame was when, from the camera to the application's hands |
 //! | [`wire`] | the bytes that cross the link (`docs/wire.md`) |
@@ -36,6 +37,7 @@ pub mod history;
 pub mod log;
 pub mod name;
 pub mod profile;
+pub mod session;
 pub mod setting;
 pub mod store;
 pub mod subscription;

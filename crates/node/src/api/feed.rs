@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::contract::watch::{Change, FrameVerdict};
-use mez_core::frame::{Encoding, Frame, SkipCounts, SkipReason};
+use mez_core::frame::{Encoding, Frame, SkipReason};
 use mez_core::name::CameraName;
-use mez_core::subscription::{Deliver, Delivery, Missing, NotHeld};
-use mez_core::trace::Trace;
-use mez_core::units::Instant;
+use mez_core::session::{CameraRest, FrameTimes};
+use mez_core::subscription::{Deliver, Delivery, Missing};
 use mez_media::stream::{TranscodeError, jpeg_of};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -71,8 +70,7 @@ pub struct Feed {
 struct Converting {
     task: JoinHandle<Result<Bytes, TranscodeError>>,
     delivery: Box<Delivery>,
-    captured: Option<(Instant, Duration)>,
-    trace: Option<Box<Trace>>,
+    times: FrameTimes,
     verdict: Option<FrameVerdict>,
     room: Share,
 }
@@ -167,13 +165,13 @@ impl Feed {
             _ = self.stopping.wait_for(|stop| *stop) => return Some(Served::Stopped),
             jpeg = timeout(CONVERTING_TIME_MAX, &mut converting.task) => jpeg,
         };
-        let Converting { mut delivery, captured, trace, verdict, room, .. } = self.converting.take()?;
+        let Converting { mut delivery, times, verdict, room, .. } = self.converting.take()?;
         let failure = match jpeg {
             Ok(Ok(Ok(jpeg))) => {
                 let frame = &mut delivery.record.frame;
                 (frame.payload, frame.meta.encoding) = (jpeg, Encoding::Jpeg);
                 (delivery.log, self.room, self.made) = (None, Some(room), true);
-                return Some(Served::Frame { delivery, captured, trace, verdict });
+                return Some(Served::Frame { delivery, times, verdict });
             }
             Ok(Ok(Err(error))) => error.to_string(),
             Ok(Err(error)) => error.to_string(),
@@ -189,8 +187,8 @@ impl Feed {
     /// `None`: a frame has to be made into a JPEG first.
     fn event(&mut self, served: Served) -> Option<Result<Told, ApiError>> {
         let event = match served {
-            Served::Frame { delivery, captured, trace, verdict } => {
-                return self.frame(delivery, captured, trace, verdict);
+            Served::Frame { delivery, times, verdict } => {
+                return self.frame(delivery, times, verdict);
             }
             Served::Contract(change) if change.ends => return Some(Err(infeasible(&change))),
             Served::Contract(Change { camera, state, reason, .. }) => {
@@ -218,8 +216,7 @@ impl Feed {
     fn frame(
         &mut self,
         mut delivery: Box<Delivery>,
-        captured: Option<(Instant, Duration)>,
-        trace: Option<Box<Trace>>,
+        times: FrameTimes,
         verdict: Option<FrameVerdict>,
     ) -> Option<Result<Told, ApiError>> {
         let (lending, principal) = (self.place.lending(), &self.place.principal);
@@ -229,7 +226,7 @@ impl Feed {
                 owed.tell(&mut delivery.skipped, &mut delivery.not_held);
             }
             let (log, id) = (delivery.log.take(), delivery.record.frame.meta.id);
-            let mut frame = convert::frame(*delivery, captured, trace.as_deref(), verdict, monotonic_now());
+            let mut frame = convert::frame(*delivery, &times, verdict, monotonic_now());
             let bytes = std::mem::take(&mut frame.payload);
             let room = self.room.take();
             // What was made into a JPEG got its room when that was begun.
@@ -253,11 +250,11 @@ impl Feed {
             return None;
         };
         let task = spawn_blocking(move || jpeg_of(encoding, &payload, (meta.width, meta.height)));
-        self.converting = Some(Converting { task, delivery, captured, trace, verdict, room });
+        self.converting = Some(Converting { task, delivery, times, verdict, room });
         None
     }
 
-    fn ended(&mut self, mut rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>) -> Event {
+    fn ended(&mut self, mut rest: Vec<CameraRest>) -> Event {
         for (camera, owed) in std::mem::take(&mut self.owed) {
             match rest.iter_mut().find(|(name, ..)| *name == camera) {
                 Some((_, skipped, not_held)) => owed.tell(skipped, not_held),

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mez_core::broker::edge::CameraView;
 use mez_core::frame::ClockSource;
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
-use mez_core::subscription::{Next, SubscriptionSpec};
-use mez_core::units::{ClockAnchor, Instant};
+use mez_core::session::{FrameTimes, KnownCameras, Session};
+use mez_core::subscription::SubscriptionSpec;
+use mez_core::units::Instant;
 use tokio::sync::watch;
 
 use super::subscriptions::Asks;
@@ -48,10 +50,8 @@ impl Source {
 /// A subscription to the log of a camera in this process.
 pub(super) struct CameraLog {
     reading: Reading,
-    /// Taken when the subscription began: what time it is for its beginning and end.
-    clock: ClockAnchor,
     appended: watch::Receiver<u64>,
-    /// To be told once, at the start.
+    /// That there is no camera is still to be told.
     waiting: bool,
 }
 
@@ -63,13 +63,13 @@ impl CameraLog {
         places: Option<Arc<PastPlaces>>,
         appended: watch::Receiver<u64>,
     ) -> Self {
-        let mut reading = Reading::new(spec.span, (spec.past, spec.after.clone()), places);
+        let mut reading = Reading::new(spec.clone(), places, |spec| Session::new(anchor(), spec));
         let waiting = log.is_none();
         if let Some((camera, log)) = log {
             let present = log.held().end;
-            reading.attach_from(camera, log, present);
+            reading.session().handle_attach(monotonic_now(), camera, log, present);
         }
-        Self { reading, clock: anchor(), appended, waiting }
+        Self { reading, appended, waiting }
     }
 
     async fn next(&mut self) -> Served {
@@ -78,19 +78,12 @@ impl CameraLog {
                 return Served::Waiting { matching: 0 };
             }
             let looked = monotonic_now();
-            match self.reading.next(self.clock.wall_at(looked)) {
-                Next::Frame(delivery) => {
-                    let captured = captured_at(&delivery.record);
-                    return Served::Frame { delivery, captured, trace: None, verdict: None };
-                }
-                Next::Ended { rest } => return Served::Ended { rest },
-                Next::Pending => {}
+            if let Some(output) = self.reading.poll(looked, &OwnClock) {
+                return output.into();
             }
-            let end = self.reading.end_passes(&self.clock, looked);
             let changed = tokio::select! {
                 changed = self.appended.changed() => changed,
-                () = self.reading.answered() => Ok(()),
-                () = end => Ok(()),
+                () = self.reading.stirs(looked) => Ok(()),
             };
             if changed.is_err() {
                 return Served::Stopped;
@@ -99,10 +92,17 @@ impl CameraLog {
     }
 }
 
-/// When a frame of our own log was captured, by our own clock: the broker stamps the two times at once. Not known of frames
-/// that an earlier start left on disk.
-fn captured_at(record: &Record) -> Option<(Instant, Duration)> {
-    let stamped_here =
-        record.frame.meta.clock_source == ClockSource::Broker && record.arrived > Instant::ZERO;
-    stamped_here.then_some((record.arrived, Duration::ZERO))
+/// A camera's own clock. It stamps the two times at once; of frames that an earlier start left on disk nothing is known.
+struct OwnClock;
+
+impl KnownCameras for OwnClock {
+    fn times(&self, _: &CameraName, record: &Record) -> FrameTimes {
+        let stamped_here =
+            record.frame.meta.clock_source == ClockSource::Broker && record.arrived > Instant::ZERO;
+        FrameTimes { captured: stamped_here.then_some((record.arrived, Duration::ZERO)), trace: None }
+    }
+
+    fn view(&self, _: &CameraName) -> Arc<CameraView> {
+        Arc::default()
+    }
 }

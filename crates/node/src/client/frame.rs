@@ -313,6 +313,7 @@ mod tests {
     use mez_core::contract::watch::FrameVerdict;
     use mez_core::frame::{Frame, Quality, SkipReason};
     use mez_core::log::Record;
+    use mez_core::session::FrameTimes;
     use mez_core::subscription::Delivery;
     use proptest::prelude::*;
 
@@ -388,7 +389,8 @@ mod tests {
             for (stage, since) in stages.into_iter().collect::<std::collections::BTreeMap<_, _>>() {
                 trace.stamp(Stage::ALL[stage], Duration::from_nanos(since.into()));
             }
-            let message = convert::frame(delivery, captured, Some(&trace), Some(verdict), now);
+            let times = FrameTimes { captured, trace: Some(Box::new(trace)) };
+            let message = convert::frame(delivery, &times, Some(verdict), now);
             let received = ReceivedFrame::from_message(message, now, BrokerClock::Same).unwrap();
             prop_assert_eq!(received.meta, meta);
             prop_assert_eq!(&received.payload[..], &payload[..]);

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
-use mez_core::contract::watch::ContractWatch;
 use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::FrameId;
 use mez_core::name::{CameraName, CameraPattern};
+use mez_core::session::Session;
 use mez_core::store::StoreStatus;
 use mez_core::subscription::{Span, SubscriptionSpec};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -19,7 +19,7 @@ use super::request::{Opening, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::starts::{CameraRecord, Starts};
 use super::subscribers::Mailbox;
-use super::subscription::EdgeSubscription;
+use super::subscription::{EdgeSubscription, SharedCameras};
 use super::{ReplyFailure, Stopped, lock};
 use crate::clock::anchor;
 use crate::persist::{LogFiles, LogKeeper};
@@ -106,29 +106,26 @@ impl EdgeHandle {
         let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
         let opening = Opening { id, spec: spec.clone(), profile, clock, mailbox: Arc::clone(&mailbox) };
         self.requests.send(Request::Subscribe(Box::new(opening), answer)).await.map_err(|_| Stopped)?;
+        let (span, application) = (spec.span, spec.application.clone());
+        let open = |spec: &SubscriptionSpec| Session::at_edge(clock, spec, id, sized);
         // From here on dropping the subscription takes it back.
-        let SubscriptionSpec { cameras, contract, span, past, after, application, .. } = spec;
-        let live = span.begin.is_none() && !past.fill;
         let mut subscription = EdgeSubscription {
             id,
             mailbox,
-            reading: Reading::new(span, (past, after), Some(Arc::clone(&self.places))),
-            named: cameras.as_camera().filter(|_| span.begin.is_some()),
-            clock,
-            cameras: HashMap::new(),
-            watch: live.then(|| ContractWatch::new(id, contract, sized)),
+            reading: Reading::new(spec, Some(Arc::clone(&self.places)), open),
+            cameras: SharedCameras::default(),
             application,
             standings: Arc::clone(&self.standings),
-            waiting: None,
+            waiting: false,
             chains_lost: 0,
             requests: self.requests.clone(),
         };
         let (connected, patience) = connected.await.map_err(|_| Stopped)?;
         if let Some(patience) = patience {
-            subscription.reading.expect_cameras_until(clock.wall_at(patience));
+            subscription.reading.session().expect_cameras_until(patience);
         }
         let may_come = span.is_live(clock.wall) || patience.is_some();
-        subscription.waiting = (connected == 0 && may_come).then_some(connected);
+        subscription.waiting = connected == 0 && may_come;
         Ok(subscription)
     }
 
