@@ -78,8 +78,6 @@ def subscribe(arguments: argparse.Namespace, messages: Any, stubs: Any, last: La
     )
     for event in stubs.EdgeBrokerStub(connect(arguments)).Subscribe(request):
         kind = event.WhichOneof("event")
-        if kind == "started" and arguments.fill and event.started.resume != messages.RESUME_FILL:
-            sys.exit("the edge is of an earlier version, which fills nothing; update it")
         if kind != "frame":
             continue
         frame = event.frame

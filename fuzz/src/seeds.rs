@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use mez_core::contract::settle::Verdict;
 use mez_core::contract::{Contract, OnInfeasible};
-use mez_core::controller::settle::Verdict;
 use mez_core::controller::share::Step;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
@@ -305,11 +305,14 @@ fn requests(image: &Bytes) -> Vec<(&'static str, Vec<u8>)> {
         pattern: "dock/*".into(),
         begin_utc_ns: Some(1_700_000_000_000_000_000),
         end_utc_ns: Some(1_800_000_000_000_000_000),
-        latency_bound_ns: Some(100_000_000),
-        accuracy_floor: Some(0.95),
-        on_time_share: Some(0.9),
-        min_fps: 5.0,
-        priority: -3,
+        contract: Some(pb::Contract {
+            latency_bound_ns: Some(100_000_000),
+            accuracy_floor: Some(0.95),
+            on_time_share: Some(0.9),
+            min_fps: 5.0,
+            priority: -3,
+            ..Default::default()
+        }),
         accept_encodings: vec![1, 2],
         application: "people".into(),
         ..Default::default()
@@ -329,10 +332,12 @@ fn requests(image: &Bytes) -> Vec<(&'static str, Vec<u8>)> {
     };
     let update = pb::UpdateContractRequest {
         subscription_id: 1,
-        latency_bound_ns: Some(50_000_000),
-        accuracy_floor: Some(0.9),
-        priority: 2,
-        ..Default::default()
+        contract: Some(pb::Contract {
+            latency_bound_ns: Some(50_000_000),
+            accuracy_floor: Some(0.9),
+            priority: 2,
+            ..Default::default()
+        }),
     };
     let measured =
         pb::ReportAccuracyRequest { subscription_id: 1, camera: "dock/cam1".into(), accuracy: 0.8 };

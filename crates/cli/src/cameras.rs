@@ -101,7 +101,7 @@ pub(crate) fn run(args: CamerasArgs) -> Result<(), Failure> {
                     }
                 }
                 for known in camera.contracts.iter().filter(|known| known.state != ContractState::Ok) {
-                    let ContractStanding { subscription, application, state, reason } = known;
+                    let ContractStanding { subscription, application, state, reason, .. } = known;
                     println!(
                         "{}: subscription {subscription} ({application}) {}: {reason}",
                         camera.camera,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
-use mez_core::contract::OnInfeasible;
+use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::frame::{Encoding, Rung};
 use mez_core::history::{QualityError, quality};
 use mez_core::name::{CameraName, CameraPattern};
@@ -143,17 +143,20 @@ fn options(args: &SubscribeArgs) -> Result<SubscribeOptions, Failure> {
     Ok(SubscribeOptions {
         begin: time("--since", &args.since)?,
         end: time("--until", &args.until)?,
-        latency_bound: latency.map_err(|error| Failure::text(format!("--latency-ms: {error}")))?,
-        accuracy_floor: args.accuracy,
-        profile: profile.transpose()?,
-        min_fps: args.min_fps,
-        on_infeasible: match args.on_infeasible {
-            Infeasible::Degrade => OnInfeasible::Degrade,
-            Infeasible::Skip => OnInfeasible::Skip,
-            Infeasible::Stop => OnInfeasible::Stop,
+        contract: Contract {
+            latency_bound: latency.map_err(|error| Failure::text(format!("--latency-ms: {error}")))?,
+            accuracy_floor: args.accuracy,
+            min_fps: args.min_fps,
+            on_infeasible: match args.on_infeasible {
+                Infeasible::Degrade => OnInfeasible::Degrade,
+                Infeasible::Skip => OnInfeasible::Skip,
+                Infeasible::Stop => OnInfeasible::Stop,
+            },
+            priority: args.priority,
+            ..Contract::default()
         },
+        profile: profile.transpose()?,
         deliver: args.every.then_some(Deliver::Every),
-        priority: args.priority,
         quality: args.quality.clone(),
         held_only: args.held_only,
         resume: match args.resume {

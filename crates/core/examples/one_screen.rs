@@ -14,12 +14,12 @@ use std::error::Error;
 use std::time::Duration;
 
 use mez_core::broker::camera::{CameraBroker, CameraConfig, CameraOutput};
-use mez_core::broker::edge::{EdgeBroker, EdgeConfig, EdgeOutput, Peer, SubscriptionId, SubscriptionSpec};
+use mez_core::broker::edge::{EdgeBroker, EdgeConfig, EdgeOutput, Peer, SubscriptionId};
 use mez_core::broker::{Intake, IntakeConfig, LinkId, Published};
 use mez_core::controller::named::PolicyName;
 use mez_core::frame::{Encoding, Epoch};
 use mez_core::log::{LogConfig, log};
-use mez_core::subscription::{Next, Span, Subscription};
+use mez_core::subscription::{Next, Span, Subscription, SubscriptionSpec};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 /// The only connection: nothing is ever lost on it.

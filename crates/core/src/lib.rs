@@ -10,15 +10,16 @@
 //! | [`name`] | camera names and the patterns that select them |
 //! | [`frame`] | a frame: identity, encoding, rung, chain; why frames were skipped |
 //! | [`setting`] | a rung in parts: what exactly is done to a frame |
-//! | [`contract`] | what an application asked for, and the state that it is told |
+//! | [`contract`] | what an application asks of a camera, whose contracts are kept, and what applications are told of it |
 //! | [`profile`] | what each rung costs and keeps, for one application |
-//! | [`controller`] | which rung a frame is sent at; whether contracts are kept |
+//! | [`controller`] | which rung a frame is sent at |
 //! | [`clock`] | offset and drift between two monotonic clocks from four-timestamp exchanges |
 //! | [`buffer`] | memory of payloads, used again |
 //! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
 //! | [`store`] | the same log on disk: format, background writer, recovery (`docs/log-format.md`) |
 //! | [`history`] | which frame of the past comes next, and who is asked for it |
 //! | [`subscription`] | how one application reads logs: newest or every frame, past or live |
+//! | [`session`] | one subscription as it is served: its frames, its contract, what it asks meanwhile |
 //! | [`window`] | how much a connection may have in the network at once |
 //! | [`trace`] | where a frame was when, from the camera to the application's hands |
 //! | [`wire`] | the bytes that cross the link (`docs/wire.md`) |
@@ -33,10 +34,10 @@ pub mod contract;
 pub mod controller;
 pub mod frame;
 pub mod history;
-pub mod keeping;
 pub mod log;
 pub mod name;
 pub mod profile;
+pub mod session;
 pub mod setting;
 pub mod store;
 pub mod subscription;

@@ -12,8 +12,8 @@ use mez_core::broker::{
     DIAL_TIME_MAX, EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, EPOCH_RAISE_MAX, NUMBER_MAX, PING_INTERVAL,
     REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX,
 };
+use mez_core::contract::settle::Verdict;
 use mez_core::contract::{Contract, OnInfeasible};
-use mez_core::controller::settle::Verdict;
 use mez_core::controller::share::Step;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FRAME_BYTES_MAX, FrameId, FrameMeta, RUNG_BYTES_MAX, Reference,

@@ -1,6 +1,6 @@
 //! How one application reads: frames of memory at once, frames of the past from wherever they are, without holding up anybody.
 //!
-//! A [`Reading`] drives a [`Subscription`]. Its questions for the past ([`mez_core::history`]) are answered by tasks of their own; the
+//! A [`Reading`] drives a [`Session`]. Its questions for the past ([`mez_core::history`]) are answered by tasks of their own; the
 //! disk is read by threads for blocking work, one frame at a time.
 
 use std::collections::HashMap;
@@ -8,15 +8,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mez_core::frame::ChainKinds;
-use mez_core::history::{PastAnswer, PastQuery, PastWish, Reach};
+use mez_core::history::{PastAnswer, PastQuery, Reach};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
+use mez_core::session::{KnownCameras, Session, SessionOutput};
 use mez_core::store::{StorageErrorKind, StoreReader};
-use mez_core::subscription::{LastFrame, Next, Span, Subscription};
-use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_core::subscription::SubscriptionSpec;
+use mez_core::units::{Instant, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tracing::warn;
 
 use crate::clock::monotonic_now;
@@ -170,9 +171,9 @@ fn oldest_of(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timesta
     one.into_iter().chain(other).min()
 }
 
-/// A subscription with its open questions.
+/// A session with its open questions.
 pub(crate) struct Reading {
-    subscription: Subscription,
+    session: Session,
     places: Option<Arc<PastPlaces>>,
     /// Who answers for a camera, between two questions.
     waiting: HashMap<CameraName, Past>,
@@ -181,83 +182,26 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// A reading of nothing yet, which reaches no further than it wishes and there are places, and goes on behind the frames that its
-    /// application has.
+    /// What `open` makes of a request that reaches no further than there are places.
     pub(crate) fn new(
-        span: Span,
-        (past, after): (PastWish, Vec<(CameraName, LastFrame)>),
+        mut spec: SubscriptionSpec,
         places: Option<Arc<PastPlaces>>,
+        open: impl FnOnce(&SubscriptionSpec) -> Session,
     ) -> Self {
-        let reach = places.as_ref().map_or(Reach::Memory, |places| places.reach()).min(past.reach);
-        Self {
-            subscription: Subscription::wishing(span, PastWish { reach, ..past }).resuming_after(after),
-            places,
-            waiting: HashMap::new(),
-            asking: JoinSet::new(),
-        }
+        let reach = places.as_ref().map_or(Reach::Memory, |places| places.reach());
+        spec.past.reach = spec.past.reach.min(reach);
+        Self { session: open(&spec), places, waiting: HashMap::new(), asking: JoinSet::new() }
     }
 
-    /// See [`Subscription::attach_from`].
-    pub(crate) fn attach_from(&mut self, camera: CameraName, log: LogReader, present: u64) {
-        self.subscription.attach_from(camera, log, present);
+    /// The session, to be told something.
+    pub(crate) fn session(&mut self) -> &mut Session {
+        &mut self.session
     }
 
-    /// See [`Subscription::take_chains`].
-    pub(crate) fn take_chains(&mut self, camera: &CameraName, log: LogReader, kinds: ChainKinds) {
-        self.subscription.take_chains(camera, log, kinds);
-    }
-
-    /// See [`Subscription::leave_chain`].
-    pub(crate) fn leave_chain(&mut self, camera: &CameraName) {
-        self.subscription.leave_chain(camera);
-    }
-
-    /// See [`Subscription::chains_lost`].
-    pub(crate) fn chains_lost(&self) -> u64 {
-        self.subscription.chains_lost()
-    }
-
-    /// See [`Subscription::expect_cameras_until`].
-    pub(crate) fn expect_cameras_until(&mut self, patience: Timestamp) {
-        self.subscription.expect_cameras_until(patience);
-    }
-
-    /// What was asked for.
-    pub(crate) fn span(&self) -> Span {
-        self.subscription.span()
-    }
-
-    /// How many cameras are read.
-    pub(crate) fn cameras(&self) -> usize {
-        self.subscription.cameras().count()
-    }
-
-    /// Waits until the end of what was asked for has passed, after it was `looked` at with [`Reading::next`] and there was nothing; for
-    /// ever if it had passed then, or if there is none.
-    pub(crate) fn end_passes(
-        &self,
-        clock: &ClockAnchor,
-        looked: Instant,
-    ) -> impl Future<Output = ()> + use<> {
-        let ends = [
-            self.subscription.span().ends_at(clock),
-            self.subscription.patience().map(|patience| clock.instant_at(patience)),
-        ];
-        let end = ends.into_iter().flatten().filter(|end| *end > looked).min();
-        // Timers count whole milliseconds.
-        let left = end.map(|end| end.saturating_since(monotonic_now()) + Duration::from_millis(1));
-        async move {
-            match left {
-                Some(left) => tokio::time::sleep(left).await,
-                None => std::future::pending().await,
-            }
-        }
-    }
-
-    /// What there is now. Puts the questions that have come up.
-    pub(crate) fn next(&mut self, now: Timestamp) -> Next {
-        let next = self.subscription.next(now);
-        while let Some((camera, query)) = self.subscription.poll_past() {
+    /// What there is now for an application that can take a frame. Puts the questions that have come up.
+    pub(crate) fn poll(&mut self, now: Instant, known: &impl KnownCameras) -> Option<SessionOutput> {
+        let output = self.session.poll(now, true, known);
+        while let Some((camera, query)) = self.session.poll_past() {
             let past = self.waiting.remove(&camera);
             let past = past.or_else(|| self.places.as_ref().map(|places| Past::new(places, &camera)));
             match past {
@@ -267,22 +211,33 @@ impl Reading {
                         (past, answer)
                     });
                 }
-                None => self.subscription.handle_past(&camera, PastAnswer::default()),
+                None => self.session.handle_past(&camera, PastAnswer::default()),
             }
         }
-        next
+        output
     }
 
-    /// Waits for an answer; for ever if there is no question. Cancelling this loses nothing.
-    pub(crate) async fn answered(&mut self) {
-        match self.asking.join_next().await {
-            Some(Ok((past, answer))) => {
-                let camera = past.disk.camera.clone();
-                self.subscription.handle_past(&camera, answer);
-                self.waiting.insert(camera, past);
+    /// Waits until the session may have something, after there was nothing at `looked`: for an answer, or until time has made a difference;
+    /// for ever where neither will. Cancelling this loses nothing.
+    pub(crate) async fn stirs(&mut self, looked: Instant) {
+        let due = self.session.poll_timeout(looked);
+        let due = async {
+            match due {
+                // Timers count whole milliseconds.
+                Some(due) => sleep(due.saturating_since(monotonic_now()) + Duration::from_millis(1)).await,
+                None => std::future::pending().await,
             }
-            // Only the end of the runtime ends a task before it has answered.
-            Some(Err(_)) | None => std::future::pending().await,
+        };
+        tokio::select! {
+            answered = self.asking.join_next(), if !self.asking.is_empty() => {
+                // Only the end of the runtime ends a task before it has answered.
+                if let Some(Ok((past, answer))) = answered {
+                    let camera = past.disk.camera.clone();
+                    self.session.handle_past(&camera, answer);
+                    self.waiting.insert(camera, past);
+                }
+            }
+            () = due => {}
         }
     }
 }

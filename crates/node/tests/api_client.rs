@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use api_support::{Served, Site, frame, image, number, tcp, warm_up, within};
 use mez_core::broker::edge::EdgeConfig;
+use mez_core::contract::Contract;
 use mez_core::frame::SkipReason;
 use mez_core::subscription::Deliver;
 use mez_node::api::{ApiLimits, ApiServer};
@@ -22,6 +23,10 @@ use tonic::Code;
 
 fn all() -> SubscribeOptions {
     SubscribeOptions::new("**".parse().unwrap())
+}
+
+fn demanding(contract: Contract) -> SubscribeOptions {
+    SubscribeOptions { contract, ..all() }
 }
 
 /// Runs a case over the local protocol and over TLS.
@@ -215,8 +220,11 @@ async fn refusals(way: usize) {
     let (_server, unix, tls) = site.serve_edge(&edge).await;
     let client = site.client(&[unix, tls][way]).await;
     for (options, field) in [
-        (SubscribeOptions { accuracy_floor: Some(1.5), ..all() }, "accuracy_floor"),
-        (SubscribeOptions { latency_bound: Some(Duration::ZERO), ..all() }, "latency_bound_ns"),
+        (demanding(Contract { accuracy_floor: Some(1.5), ..Contract::default() }), "accuracy_floor"),
+        (
+            demanding(Contract { latency_bound: Some(Duration::ZERO), ..Contract::default() }),
+            "latency_bound_ns",
+        ),
         (SubscribeOptions { profile: Some(Profile::Name("people".into())), ..all() }, "profile_name"),
         (SubscribeOptions { profile: Some(Profile::Inline("{}".into())), ..all() }, "profile_inline"),
         (SubscribeOptions { begin: Some(wall_now()), end: Some(Default::default()), ..all() }, "end_utc_ns"),

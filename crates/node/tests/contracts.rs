@@ -7,7 +7,7 @@ use std::time::Duration;
 use api_support::{Served, Site, frame, within};
 use mez_core::broker::Published;
 use mez_core::broker::edge::EdgeConfig;
-use mez_core::contract::{ContractState, OnInfeasible};
+use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::{Encoding, Rung, SkipReason};
 use mez_core::trace::Stage;
 use mez_media::jpeg::{Encoder, Sampling};
@@ -51,11 +51,18 @@ fn profile(size: (u32, u32), small: f64, original: f64) -> Profile {
 
 fn asked(floor: f64, profile: Profile) -> SubscribeOptions {
     SubscribeOptions {
-        latency_bound: Some(Duration::from_secs(1)),
-        accuracy_floor: Some(floor),
+        contract: Contract { accuracy_floor: Some(floor), ..within_a_second() },
         profile: Some(profile),
         ..SubscribeOptions::new("dock/*".parse().unwrap())
     }
+}
+
+fn within_a_second() -> Contract {
+    Contract { latency_bound: Some(Duration::from_secs(1)), ..Contract::default() }
+}
+
+fn unless_infeasible(options: SubscribeOptions, on_infeasible: OnInfeasible) -> SubscribeOptions {
+    SubscribeOptions { contract: Contract { on_infeasible, ..options.contract }, ..options }
 }
 
 /// Publishes pictures until something that is looked for happens.
@@ -123,8 +130,10 @@ async fn a_profile_comes_to_the_camera_and_its_rungs_are_used() {
     let standing = client.cameras(None).await.unwrap().remove(0).contracts.remove(0);
     assert_eq!((standing.application.as_str(), standing.state), ("viewer", ContractState::Ok));
 
-    let as_they_are = SubscribeOptions { accuracy_floor: None, profile: None, ..options };
-    subscription.update(&as_they_are).await.unwrap();
+    let asked = &standing.contract;
+    assert_eq!((asked.accuracy_floor, asked.latency_bound), (Some(0.9), Some(Duration::from_secs(1))));
+
+    subscription.update(&within_a_second(), None).await.unwrap();
     let original = a_frame(|frame| frame.meta.rung == Rung::original());
     assert_eq!(until(&rig.camera, &mut subscription, original).await.accuracy_expected, Some(1.0));
 }
@@ -192,17 +201,18 @@ async fn what_cannot_be_kept_is_said_and_done_as_asked() {
     assert!(marked.accuracy_expected < Some(0.95));
     drop(degrade);
 
-    let skip = SubscribeOptions { on_infeasible: OnInfeasible::Skip, ..options.clone() };
+    let skip = unless_infeasible(options.clone(), OnInfeasible::Skip);
     let mut skipping = client.subscribe(skip.clone()).await.unwrap();
     until(&rig.camera, &mut skipping, a_state(ContractState::Infeasible)).await;
     // What it asks for can be had after all.
-    skipping.update(&SubscribeOptions { accuracy_floor: Some(0.6), ..skip }).await.unwrap();
+    let less = Contract { accuracy_floor: Some(0.6), ..skip.contract };
+    skipping.update(&less, skip.profile.as_ref()).await.unwrap();
     let first =
         until(&rig.camera, &mut skipping, a_frame(|frame| frame.contract_state == ContractState::Ok)).await;
     assert!(!first.infeasible);
     drop(skipping);
 
-    let stop = SubscribeOptions { on_infeasible: OnInfeasible::Stop, ..options };
+    let stop = unless_infeasible(options, OnInfeasible::Stop);
     let mut stopping = client.subscribe(stop).await.unwrap();
     let ended = |event| match event {
         Event::Failed { reason } => Some(reason),
@@ -223,10 +233,7 @@ async fn what_cannot_be_kept_is_said_and_done_as_asked() {
 async fn a_hopeless_contract_costs_the_others_nothing() {
     let rig = Served::new().await;
     let client = rig.client().await;
-    let skip = |floor| SubscribeOptions {
-        on_infeasible: OnInfeasible::Skip,
-        ..asked(floor, profile(SIZE, 0.7, 0.9))
-    };
+    let skip = |floor| unless_infeasible(asked(floor, profile(SIZE, 0.7, 0.9)), OnInfeasible::Skip);
     let mut hopeless = client.subscribe(skip(0.95)).await.unwrap();
     let mut modest = client.subscribe(skip(0.8)).await.unwrap();
     let reason = until(&rig.camera, &mut hopeless, a_state(ContractState::Infeasible)).await;
@@ -253,18 +260,18 @@ async fn accuracy_that_applications_measure_counts() {
     for client in [rig.client_by(0).await, rig.client_by(1).await] {
         let mut subscription = client.subscribe(asked(0.8, profile(SIZE, 0.9, 1.0))).await.unwrap();
         until(&rig.camera, &mut subscription, a_state(ContractState::Ok)).await;
-        let (name, terms) = ("dock/cam1".parse().unwrap(), subscription.terms());
-        terms.report_accuracy(&name, 0.5).await.unwrap();
+        let (name, control) = ("dock/cam1".parse().unwrap(), subscription.control());
+        control.report_accuracy(&name, 0.5).await.unwrap();
         let reason = until(&rig.camera, &mut subscription, a_state(ContractState::AccuracyMiss)).await;
         assert!(reason.starts_with("measured accuracy 0.500 is below the floor 0.8"), "{reason}");
         // Of a camera that it does not read nothing is known.
-        terms.report_accuracy(&"dock/cam2".parse().unwrap(), 0.1).await.unwrap();
+        control.report_accuracy(&"dock/cam2".parse().unwrap(), 0.1).await.unwrap();
         for _ in 0..5 {
-            terms.report_accuracy(&name, 1.0).await.unwrap();
+            control.report_accuracy(&name, 1.0).await.unwrap();
         }
         until(&rig.camera, &mut subscription, a_state(ContractState::Ok)).await;
         for nonsense in [-0.1, 1.01, f64::NAN] {
-            match terms.report_accuracy(&name, nonsense).await.unwrap_err() {
+            match control.report_accuracy(&name, nonsense).await.unwrap_err() {
                 ClientError::Refused(error) => {
                     assert_eq!(error.field.as_deref(), Some("accuracy"), "{error}")
                 }
@@ -291,7 +298,8 @@ async fn a_rung_leaves_frames_out_as_long_as_nobody_needs_them() {
     let frame = until(&rig.camera, &mut subscription, left_out).await;
     assert_eq!(frame.accuracy_expected, Some(0.95));
     // Frames are published twenty times a second.
-    subscription.update(&SubscribeOptions { min_fps: 12.0, ..options }).await.unwrap();
+    let faster = Contract { min_fps: 12.0, ..options.contract };
+    subscription.update(&faster, options.profile.as_ref()).await.unwrap();
     let every =
         a_frame(|frame| frame.meta.rung.as_str() == "original" && frame.skipped.of(SkipReason::LeftOut) == 0);
     until(&rig.camera, &mut subscription, every).await;
@@ -301,10 +309,8 @@ async fn a_rung_leaves_frames_out_as_long_as_nobody_needs_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn silence_is_told() {
     let rig = Served::new().await;
-    let options = SubscribeOptions {
-        latency_bound: Some(Duration::from_secs(1)),
-        ..SubscribeOptions::new("dock/*".parse().unwrap())
-    };
+    let options =
+        SubscribeOptions { contract: within_a_second(), ..SubscribeOptions::new("dock/*".parse().unwrap()) };
     let mut subscription = rig.client().await.subscribe(options).await.unwrap();
     until(&rig.camera, &mut subscription, a_state(ContractState::Ok)).await;
     drop(rig.camera);
@@ -325,12 +331,13 @@ async fn a_contract_may_flip_a_hundred_times() {
     let rig = Served::new().await;
     let client = rig.client().await;
     let one = asked(0.9, profile(SIZE, 0.93, 0.91));
-    let other = SubscribeOptions { accuracy_floor: None, profile: None, ..one.clone() };
     let mut flipping = client.subscribe(one.clone()).await.unwrap();
     let mut steady = client.subscribe(SubscribeOptions::new("dock/*".parse().unwrap())).await.unwrap();
     for flip in 0..100 {
         rig.camera.publish(picture(flip)).unwrap();
-        flipping.update(if flip % 2 == 0 { &other } else { &one }).await.unwrap();
+        let (contract, profile) =
+            if flip % 2 == 0 { (&within_a_second(), None) } else { (&one.contract, one.profile.as_ref()) };
+        flipping.update(contract, profile).await.unwrap();
     }
     assert!(frame(&mut steady).await.skipped.of(SkipReason::Infeasible) == 0);
     drop(steady);
@@ -365,7 +372,7 @@ async fn a_frame_says_where_it_was_when() {
         assert!(frame.trace.get(Opened) >= frame.trace.get(Taken));
 
         // As they are, and through gRPC.
-        let as_they_are = SubscribeOptions { accuracy_floor: None, ..options };
+        let as_they_are = SubscribeOptions { contract: within_a_second(), ..options };
         drop(subscription);
         let mut subscription = rig.client_by(1).await.subscribe(as_they_are).await.unwrap();
         let original = a_frame(|frame| frame.meta.rung == Rung::original() && frame.captured_at.is_some());

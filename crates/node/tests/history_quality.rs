@@ -8,11 +8,11 @@ use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::Contract;
 use mez_core::frame::{SkipCounts, SkipReason};
 use mez_core::history::{PastWish, Reach};
-use mez_core::subscription::{Deliver, NotHeld, Span};
+use mez_core::subscription::{Deliver, NotHeld, Span, SubscriptionSpec};
 use mez_core::units::Timestamp;
 use mez_node::camera::{CameraHandle, Transport};
 use mez_node::clock::wall_now;
-use mez_node::edge::{EdgeHandle, EdgeSubscription, Served, Wish};
+use mez_node::edge::{EdgeHandle, EdgeSubscription, Served};
 
 use self::link_support::{Site, TIME_MAX, both_ways, connected, image, loopback, picture};
 
@@ -43,7 +43,8 @@ struct Got {
 async fn read(edge: &EdgeHandle, past: PastWish) -> (Vec<Got>, SkipCounts, Option<NotHeld>) {
     let span = Span { begin: Some(Timestamp::from_nanos(1)), end: Some(wall_now()), deliver: Deliver::Every };
     let pattern = "dock/cam1".parse().unwrap();
-    let subscription = edge.subscribe_as(pattern, Contract::default(), Wish { past, ..Wish::new(span) });
+    let subscription =
+        edge.subscribe_as(SubscriptionSpec { past, ..SubscriptionSpec::new(pattern, span) }, None);
     let mut subscription = subscription.await.unwrap();
     let (mut all, mut skipped, mut lacks) = (Vec::new(), SkipCounts::default(), None);
     let reading = async {

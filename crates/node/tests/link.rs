@@ -36,10 +36,11 @@ async fn edge_at(site: &Site, listen: SocketAddr) -> EdgeHandle {
 async fn frame(subscription: &mut EdgeSubscription) -> (u64, u32, Option<Duration>) {
     loop {
         match subscription.next().await {
-            Served::Frame { delivery, captured, .. } => {
+            Served::Frame { delivery, times, .. } => {
                 let frame = &delivery.record.frame;
-                let age =
-                    captured.map(|(captured, _)| mez_node::clock::monotonic_now().saturating_since(captured));
+                let age = times
+                    .captured
+                    .map(|(captured, _)| mez_node::clock::monotonic_now().saturating_since(captured));
                 return (frame.meta.id.epoch.0, number(&frame.payload), age);
             }
             Served::Camera { .. } | Served::Contract(_) | Served::Waiting { .. } => {}

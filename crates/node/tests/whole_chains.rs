@@ -13,11 +13,11 @@ use api_support::{Site, within};
 use chain_support::{INTERVAL, jpeg_shows, picture, shows, slow_network};
 use mez_core::contract::Contract;
 use mez_core::frame::{ChainKinds, Encoding, FrameMeta, Reference};
-use mez_core::subscription::{Deliver, Delivery, Span};
+use mez_core::subscription::{Deliver, Delivery, SubscriptionSpec};
 use mez_node::api::ApiServer;
 use mez_node::camera::{CameraHandle, Transport};
 use mez_node::client::{Address, ClientError, Event, ReceivedFrame, SubscribeOptions};
-use mez_node::edge::{EdgeHandle, EdgeSubscription, Served, Wish};
+use mez_node::edge::{EdgeHandle, EdgeSubscription, Served};
 use mez_node::ports::EdgeAddress;
 use tokio::task::JoinHandle;
 use tonic::Code;
@@ -66,8 +66,7 @@ async fn running() -> Running {
 fn options(accept: &[Encoding]) -> SubscribeOptions {
     SubscribeOptions {
         accept_encodings: accept.to_vec(),
-        accuracy_floor: Some(FLOOR),
-        latency_bound: Some(BOUND),
+        contract: Contract { accuracy_floor: Some(FLOOR), latency_bound: Some(BOUND), ..Contract::default() },
         ..SubscribeOptions::new("dock/*".parse().unwrap())
     }
 }
@@ -208,8 +207,10 @@ async fn a_chain_that_is_lost_is_followed_by_another() {
     let running = running().await;
     let contract =
         Contract { accuracy_floor: Some(FLOOR), latency_bound: Some(BOUND), ..Contract::default() };
-    let wish = Wish { chains: ChainKinds { h264: true, tiles: false }, ..Wish::new(Span::LIVE) };
-    let subscription = running.edge.subscribe_as("dock/*".parse().unwrap(), contract, wish).await.unwrap();
+    let chains = ChainKinds { h264: true, tiles: false };
+    let cameras = "dock/*".parse().unwrap();
+    let spec = SubscriptionSpec { contract, chains, ..SubscriptionSpec::live(cameras) };
+    let subscription = running.edge.subscribe_as(spec, None).await.unwrap();
     let mut decoding = Decoding { subscription, last: None, held: BTreeMap::new() };
     let first = decoding.chain(15).await;
     tokio::time::sleep(INTERVAL * 80).await;

@@ -101,7 +101,7 @@ impl Client {
         resume: &str,
         after: Vec<(String, u64, u64, Option<u64>)>,
     ) -> PyResult<Subscription> {
-        let terms = Terms {
+        let asked = ContractArguments {
             latency_ms,
             accuracy,
             on_time_share,
@@ -111,7 +111,10 @@ impl Client {
             on_infeasible,
             priority,
         };
+        let (contract, profile) = asked.parse(py)?;
         let options = SubscribeOptions {
+            contract,
+            profile,
             begin: begin_ns.map(Timestamp::from_nanos),
             end: end_ns.map(Timestamp::from_nanos),
             deliver: match deliver {
@@ -138,11 +141,12 @@ impl Client {
             after: after.into_iter().map(|last| last_frame(py, last)).collect::<PyResult<_>>()?,
             ..SubscribeOptions::new(self::pattern(py, pattern)?)
         };
-        let options = terms.apply(py, options)?;
+        let span = Span { begin: options.begin, end: options.end, deliver: Deliver::Newest };
+        span.validate().map_err(|failure| error::argument(py, "end", failure))?;
         let (client, background) = self.client.get(py)?;
-        let opened = finish(py, background, || client.subscribe(options.clone()))?;
+        let opened = finish(py, background, || client.subscribe(options))?;
         let subscription = opened.map_err(|failure| error::client(py, &failure))?;
-        Subscription::new(py, background, subscription, options)
+        Subscription::new(py, background, subscription)
     }
 
     /// Sends a result for a frame back to its camera. Does not wait.
@@ -192,8 +196,8 @@ fn last_frame(
     Ok((camera, LastFrame { id, captured: captured_ns.map(Timestamp::from_nanos) }))
 }
 
-/// What a subscription asks for, and may ask otherwise while it runs.
-pub(crate) struct Terms<'a> {
+/// What a subscription demands of frames, as Python gives it.
+pub(crate) struct ContractArguments<'a> {
     pub(crate) latency_ms: Option<f64>,
     pub(crate) accuracy: Option<f64>,
     pub(crate) on_time_share: f64,
@@ -204,17 +208,14 @@ pub(crate) struct Terms<'a> {
     pub(crate) priority: i32,
 }
 
-impl Terms<'_> {
-    /// The same options with these terms, checked.
-    pub(crate) fn apply(self, py: Python<'_>, options: SubscribeOptions) -> PyResult<SubscribeOptions> {
-        let options = SubscribeOptions {
+impl ContractArguments<'_> {
+    /// The contract and its profile. What makes no sense is refused here, whether or not there is a broker to refuse it.
+    pub(crate) fn parse(self, py: Python<'_>) -> PyResult<(Contract, Option<Profile>)> {
+        let contract = Contract {
             latency_bound: latency_bound(py, self.latency_ms)?,
             accuracy_floor: self.accuracy,
             on_time_share: self.on_time_share,
-            profile: match (self.profile, self.profile_name) {
-                (Some(content), _) => Some(Profile::Inline(content.into())),
-                (None, name) => name.map(Profile::Name),
-            },
+            profile: None,
             min_fps: self.min_fps,
             on_infeasible: match self.on_infeasible {
                 "degrade" => OnInfeasible::Degrade,
@@ -223,10 +224,21 @@ impl Terms<'_> {
                 other => return Err(choice(py, "on_infeasible", other, r#""degrade", "skip" or "stop""#)),
             },
             priority: self.priority,
-            ..options
         };
-        check(py, &options)?;
-        Ok(options)
+        contract.validate().map_err(|failure| {
+            let field = match failure {
+                ContractError::LatencyBound => "latency_ms",
+                ContractError::AccuracyFloor { .. } => "accuracy",
+                ContractError::OnTimeShare { .. } => "on_time_share",
+                ContractError::MinFps { .. } => "min_fps",
+            };
+            error::argument(py, field, failure)
+        })?;
+        let profile = match (self.profile, self.profile_name) {
+            (Some(content), _) => Some(Profile::Inline(content.into())),
+            (None, name) => name.map(Profile::Name),
+        };
+        Ok((contract, profile))
     }
 }
 
@@ -335,26 +347,4 @@ fn latency_bound(py: Python<'_>, latency_ms: Option<f64>) -> PyResult<Option<Dur
             format!("latency_ms is {ms}; give milliseconds above 0, or None for as soon as possible");
         error::argument(py, "latency_ms", message)
     })
-}
-
-/// What makes no sense is refused here, whether or not there is a broker to refuse it.
-fn check(py: Python<'_>, options: &SubscribeOptions) -> PyResult<()> {
-    let contract = Contract {
-        latency_bound: options.latency_bound,
-        accuracy_floor: options.accuracy_floor,
-        on_time_share: options.on_time_share,
-        min_fps: options.min_fps,
-        ..Contract::default()
-    };
-    contract.validate().map_err(|failure| {
-        let field = match failure {
-            ContractError::LatencyBound => "latency_ms",
-            ContractError::AccuracyFloor { .. } => "accuracy",
-            ContractError::OnTimeShare { .. } => "on_time_share",
-            ContractError::MinFps { .. } => "min_fps",
-        };
-        error::argument(py, field, failure)
-    })?;
-    let span = Span { begin: options.begin, end: options.end, deliver: Deliver::Newest };
-    span.validate().map_err(|failure| error::argument(py, "end", failure))
 }

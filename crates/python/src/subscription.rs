@@ -14,6 +14,7 @@ use mez_node::background::Background;
 use mez_node::client::{self, Event};
 use pyo3::prelude::*;
 
+use crate::client::ContractArguments;
 use crate::frame::Arrival;
 use crate::runtime::{Deadline, Owned, Waited, finish, lock, wait};
 use crate::{error, log};
@@ -26,9 +27,7 @@ pub(crate) struct Subscription {
     closed: AtomicBool,
     every: bool,
     cameras: Vec<String>,
-    terms: Owned<client::Terms>,
-    /// What was asked for last.
-    asked: Mutex<client::SubscribeOptions>,
+    control: Owned<client::SubscriptionControl>,
 }
 
 /// Waits for the next event, and gives the subscription back with it.
@@ -111,8 +110,7 @@ impl Subscription {
         if self.closed.load(Ordering::Relaxed) {
             return Err(error::closed(py, "subscription"));
         }
-        let before = lock(&self.asked).clone();
-        let terms = crate::client::Terms {
+        let asked = ContractArguments {
             latency_ms,
             accuracy,
             on_time_share,
@@ -122,12 +120,10 @@ impl Subscription {
             on_infeasible,
             priority,
         };
-        let options = terms.apply(py, before)?;
-        let (handle, background) = self.terms.get(py)?;
-        let changed = finish(py, background, || handle.update(&options))?;
-        changed.map_err(|failure| error::client(py, &failure))?;
-        *lock(&self.asked) = options;
-        Ok(())
+        let (contract, profile) = asked.parse(py)?;
+        let (control, background) = self.control.get(py)?;
+        let changed = finish(py, background, || control.update(&contract, profile.as_ref()))?;
+        changed.map_err(|failure| error::client(py, &failure))
     }
 
     /// Says how accurate the application's own result on a frame of a camera was.
@@ -136,8 +132,8 @@ impl Subscription {
             return Err(error::closed(py, "subscription"));
         }
         let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "frame", failure))?;
-        let (handle, background) = self.terms.get(py)?;
-        let said = finish(py, background, || handle.report_accuracy(&camera, accuracy))?;
+        let (control, background) = self.control.get(py)?;
+        let said = finish(py, background, || control.report_accuracy(&camera, accuracy))?;
         said.map_err(|failure| error::client(py, &failure))
     }
 
@@ -189,7 +185,6 @@ impl Subscription {
         py: Python<'_>,
         background: &'static Background,
         subscription: client::Subscription,
-        asked: client::SubscribeOptions,
     ) -> PyResult<Self> {
         let bell = Bell::new().map_err(|reason| {
             error::raise(
@@ -201,8 +196,7 @@ impl Subscription {
         Ok(Self {
             every: subscription.deliver() == mez_core::subscription::Deliver::Every,
             cameras: subscription.cameras().iter().map(ToString::to_string).collect(),
-            terms: Owned::new(background, "subscription", subscription.terms()),
-            asked: Mutex::new(asked),
+            control: Owned::new(background, "subscription", subscription.control()),
             place: Owned::new(background, "subscription", Mutex::new(Place::Idle(subscription))),
             bell: Arc::new(bell),
             closed: AtomicBool::new(false),

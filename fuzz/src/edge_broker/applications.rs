@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mez_core::broker::edge::{SubscriptionId, SubscriptionSpec};
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::contract::watch::{ContractWatch, Judged};
 use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, FrameMeta, Reference, Sequence};
 use mez_core::history::{PastQuery, Reach};
-use mez_core::keeping::{Judged, Keeping};
 use mez_core::log::Read;
 use mez_core::name::CameraName;
-use mez_core::subscription::{Deliver, Next, Span, Subscription};
+use mez_core::subscription::{Deliver, Next, Span, Subscription, SubscriptionSpec};
 use mez_core::units::Timestamp;
 
 use super::{EPOCHS, NAMES, PATTERNS, Reader, SUBSCRIPTIONS, World, captured, sequence};
@@ -29,9 +29,10 @@ impl World {
         self.readers.insert(id, Reader::new(id, span, contract(c)));
         let cameras = pick(&PATTERNS, b).parse().unwrap();
         let chains = ChainKinds { h264: b & 0x40 != 0, tiles: b & 0x60 == 0x60 };
-        let spec = SubscriptionSpec { cameras, contract: contract(c), span, chains };
+        let application = if b & 0x80 == 0 { "people".into() } else { String::new() };
+        let contract = contract(c);
+        let spec = SubscriptionSpec { contract, chains, application, ..SubscriptionSpec::new(cameras, span) };
         self.broker.handle_subscribe(self.clock(), id, spec);
-        self.broker.name_subscription(id, if b & 0x80 == 0 { "people" } else { "" });
     }
 
     /// An application asks for something else: b and c say for what.
@@ -46,7 +47,7 @@ impl World {
         assert_eq!(contract.validate(), Ok(()));
         if let Some(reader) = self.readers.get_mut(&id) {
             let profile = contract.profile.map(|_| Arc::new(profile(b)));
-            reader.keeping.update(self.now, contract.clone(), profile);
+            reader.watch.update(self.now, contract.clone(), profile);
         }
         self.broker.handle_update(self.now, id, contract);
     }
@@ -101,7 +102,7 @@ impl World {
             let captured = clock.and_then(|clock| clock.captured_at(id, delivery.record.frame.meta.captured));
             let captured = captured.map(|(captured, _)| captured);
             let camera = delivery.camera.clone();
-            let delivery = match reader.keeping.judge(now, delivery, captured, &view) {
+            let delivery = match reader.watch.judge(now, delivery, captured, &view) {
                 Judged::Deliver(delivery, verdict) => {
                     assert!(!verdict.reason.is_empty() || verdict.state == ContractState::Ok);
                     delivery
@@ -128,7 +129,7 @@ impl World {
         }
         let broker = &self.broker;
         let mut changes = 0;
-        while reader.keeping.poll(now, |camera| Arc::new(broker.view(now, camera))).is_some() {
+        while reader.watch.poll(now, |camera| Arc::new(broker.view(now, camera))).is_some() {
             changes += 1;
             assert!(changes <= NAMES.len(), "the state of a contract changes without end");
         }
@@ -175,7 +176,7 @@ impl Reader {
     pub(super) fn new(id: SubscriptionId, span: Span, contract: Contract) -> Self {
         Self {
             subscription: Subscription::new(span),
-            keeping: Keeping::new(id, contract, None),
+            watch: ContractWatch::new(id, contract, None),
             last: BTreeMap::new(),
             given: BTreeMap::new(),
         }

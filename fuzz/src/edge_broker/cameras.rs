@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::Decoded;
-use mez_core::controller::settle::Verdict;
+use mez_core::contract::settle::Verdict;
 use mez_core::controller::share::Step;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,

@@ -1,12 +1,12 @@
 //! What the edge broker wants done, looked at before it is done; and what must hold at the end.
 
-use mez_core::broker::edge::{DECODING_FRAMES_MAX, EdgeOutput, Peer, SubscriptionId, SubscriptionSpec};
+use mez_core::broker::edge::{DECODING_FRAMES_MAX, EdgeOutput, Peer, SubscriptionId};
 use mez_core::broker::{EPOCH_MAX, LinkId};
 use mez_core::contract::Contract;
 use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::history::PastAnswer;
 use mez_core::name::CameraName;
-use mez_core::subscription::Span;
+use mez_core::subscription::{Span, SubscriptionSpec};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{Hello, HistoryCode, HistoryEnd, HistoryRequest, Message, VERSION};
 
@@ -43,7 +43,7 @@ impl World {
                 EdgeOutput::Attach { subscription, camera, log } => {
                     self.logs.insert(camera.clone(), log.clone());
                     if let Some(reader) = self.readers.get_mut(&subscription) {
-                        reader.keeping.attach(self.now, camera.clone());
+                        reader.watch.attach(self.now, camera.clone());
                         reader.subscription.attach(camera, log);
                     }
                 }

@@ -7,8 +7,6 @@
 //! | [`awstream`] | the state machine of AWStream, with both published sets of constants |
 //! | [`ewma`] | the usual moving average with a safety factor |
 //! | [`share`] | how cameras share a channel, decided at the edge |
-//! | [`settle`] | one rung for several applications that do not agree |
-//! | [`monitor`] | whether a contract is being kept, and why not |
 //! | [`fixed`], [`none`] | one rung always; the frame as it is, always |
 //! | [`named`] | policies by the names that users give |
 //!
@@ -27,12 +25,10 @@ pub mod awstream;
 pub mod ewma;
 pub mod fixed;
 mod flight;
-pub mod monitor;
 pub mod named;
 pub mod none;
 pub mod pi;
 pub mod quantile;
-pub mod settle;
 pub mod share;
 
 use std::time::Duration;

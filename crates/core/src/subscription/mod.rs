@@ -6,18 +6,21 @@
 //! on. What counts cannot tell is a stretch of time with a reason (`holes.rs`).
 //!
 //! Frames of the past come from memory or, where that does not reach, from elsewhere: [`Subscription::poll_past`] says what
-//! is lacking, and [`Subscription::handle_past`] takes the answer ([`crate::history`]). `feed.rs` puts the two together.
+//! is lacking, and [`Subscription::handle_past`] takes the answer ([`crate::history`]). `feed/` puts the two together, `tally.rs` keeps the count.
 
 mod chains;
 mod feed;
 mod holes;
+mod spec;
+mod tally;
 
 use std::time::Duration;
 
 use self::chains::ChainPlace;
 use self::feed::Feed;
-pub use self::feed::skipped_between;
 pub use self::holes::{Missing, NotHeld, NotHeldReason, merged};
+pub use self::spec::SubscriptionSpec;
+pub use self::tally::skipped_between;
 use crate::frame::{ChainKinds, FrameId, SkipCounts};
 use crate::history::{PastAnswer, PastQuery, PastWish, Reach};
 use crate::log::{LogReader, Record};

@@ -2,7 +2,7 @@
 
 use super::codec::{Reader, WireError, Write};
 use super::demand::CONTRACTS_MAX;
-use crate::controller::settle::Verdict;
+use crate::contract::settle::Verdict;
 
 /// What becomes of each contract of a demand, where the demand has several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

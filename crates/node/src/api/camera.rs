@@ -10,10 +10,12 @@ use tokio::sync::{Notify, watch};
 use tonic::Code;
 
 use super::connect::answer_connect;
-use super::feed::{CameraLog, Feed, Source, Subscriptions};
+use super::feed::Feed;
 use super::pb::publish_event::Event;
 use super::principal::Principal;
 use super::request::{Subscribe, parse_camera, published};
+use super::source::{CameraLog, Source};
+use super::subscriptions::Subscriptions;
 use super::{ApiError, ApiLimits, pb};
 use crate::camera::CameraHandle;
 use crate::clock::{monotonic_now, wall_now};
@@ -47,17 +49,17 @@ impl CameraApi {
     /// Subscribes to the camera's own log.
     pub fn subscribe(&self, principal: &Principal, request: pb::SubscribeRequest) -> Result<Feed, ApiError> {
         let subscribe = Subscribe::parse(request, wall_now())?;
-        if subscribe.past.quality.is_some_and(|quality| quality != Setting::ORIGINAL) {
+        if subscribe.spec.past.quality.is_some_and(|quality| quality != Setting::ORIGINAL) {
             let message =
                 "a camera broker gives frames as they were published; ask the edge broker for others";
             return Err(ApiError::invalid("quality", "INVALID_QUALITY", message));
         }
         let place = self.subscriptions.enter(principal)?;
         let name = self.camera.name();
-        let matches = subscribe.pattern.matches(name);
+        let matches = subscribe.spec.cameras.matches(name);
         let log = matches.then(|| (name.clone(), self.camera.log()));
         let cameras = matches.then(|| name.to_string()).into_iter().collect();
-        let source = CameraLog::new(&subscribe, log, self.camera.past(), self.camera.appended());
+        let source = CameraLog::new(&subscribe.spec, log, self.camera.past(), self.camera.appended());
         let source = Source::Camera(Box::new(source));
         Ok(Feed::new(source, place, &subscribe, cameras, self.stopping.clone()))
     }

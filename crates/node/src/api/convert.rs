@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
 use mez_core::contract::ContractState;
+use mez_core::contract::watch::FrameVerdict;
 use mez_core::frame::{Reference, SkipCounts, SkipReason};
-use mez_core::keeping::Verdict;
 use mez_core::name::CameraName;
+use mez_core::session::FrameTimes;
 use mez_core::store::StoreStatus;
 use mez_core::subscription::{Delivery, LastFrame, NotHeld, NotHeldReason};
 use mez_core::trace::{Stage, Trace};
 use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::Share;
 
-use super::pb;
+use super::{contract, pb};
 use crate::edge::{CameraRecord, CameraReset, CameraStart, Standing};
 
 /// A duration on the wire. What lasts longer than 584 years is cut.
@@ -23,18 +24,18 @@ pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A frame for an application. `captured` is by this machine's monotonic clock, with the most by which it is wrong. `verdict` is
-/// what the frame is for the contract; nothing for one of the past. `trace` says where it was when, before it is handed over now.
+/// A frame for an application, handed over now. `times` are by this machine's monotonic clock. `verdict` is what the frame is for the contract;
+/// nothing for one of the past.
 pub fn frame(
     delivery: Delivery,
-    captured: Option<(Instant, Duration)>,
-    trace: Option<&Trace>,
-    verdict: Option<Verdict>,
+    times: &FrameTimes,
+    verdict: Option<FrameVerdict>,
     now: Instant,
 ) -> pb::Frame {
+    let (captured, trace) = (times.captured, times.trace.as_deref());
     let Delivery { camera, record, skipped, not_held, log: _ } = delivery;
     let meta = record.frame.meta;
-    let verdict = verdict.unwrap_or_else(|| Verdict {
+    let verdict = verdict.unwrap_or_else(|| FrameVerdict {
         expected_accuracy: record.quality.expected_accuracy,
         infeasible: record.quality.infeasible,
         state: ContractState::Unverified,
@@ -224,6 +225,7 @@ pub fn camera_info(
                 application: standing.application,
                 state: standing.state as i32,
                 reason: standing.reason,
+                contract: Some(contract::message(&standing.contract, None)),
             })
             .collect(),
     }

@@ -6,17 +6,21 @@ use mez_core::broker::edge::{CameraInfo, ReplyError};
 use mez_core::contract::Contract;
 use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::name::CameraPattern;
+use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::Instant;
 use tokio::sync::watch;
 use tonic::Code;
 
 use super::connect::answer_connect;
-use super::feed::{Feed, Source, Subscriptions};
+use super::contract::Profile;
+use super::feed::Feed;
 use super::principal::Principal;
-use super::request::{AskedProfile, Subscribe, application, measured, parse_camera, parse_pattern, update};
-use super::{ApiError, ApiLimits, convert, pb};
+use super::request::{Subscribe, application, measured, parse_camera, parse_pattern};
+use super::source::Source;
+use super::subscriptions::Subscriptions;
+use super::{ApiError, ApiLimits, contract, convert, pb};
 use crate::clock::wall_now;
-use crate::edge::{EdgeHandle, ReplyFailure, ResetFailure, Stopped, Wish};
+use crate::edge::{EdgeHandle, ReplyFailure, ResetFailure, Stopped};
 use crate::profile::ReadProfileError;
 use crate::profiles::{HeldProfile, ProfileStoreError};
 
@@ -66,15 +70,16 @@ impl EdgeApi {
     ) -> Result<Feed, ApiError> {
         let subscribe = Subscribe::parse(request, wall_now())?;
         let place = self.subscriptions.enter(principal)?;
-        let Subscribe { pattern, contract, span, past, after, chains, profile, application, .. } = &subscribe;
-        let profile = self.profile(profile.clone()).await?;
-        let cameras = self.matching(pattern, profile.as_deref()).await?;
-        let contract = Contract { profile: profile.as_ref().map(|held| held.sha256), ..contract.clone() };
-        let application = if application.is_empty() { principal.name() } else { application.clone() };
-        let (span, past, after) = (*span, *past, after.clone());
-        let wish = Wish { span, past, after, chains: *chains, application, profile };
-        let subscription = self.edge.subscribe_as(pattern.clone(), contract, wish).await?;
-        tracing::info!(%principal, application = subscribe.application, %pattern, "subscribed");
+        let profile = self.profile(subscribe.profile.clone()).await?;
+        let cameras = self.matching(&subscribe.spec.cameras, profile.as_deref()).await?;
+        let mut spec = subscribe.spec.clone();
+        spec.contract.profile = profile.as_ref().map(|held| held.sha256);
+        if spec.application.is_empty() {
+            spec.application = principal.name();
+        }
+        let subscription = self.edge.subscribe_as(spec, profile).await?;
+        let SubscriptionSpec { application, cameras: pattern, .. } = &subscribe.spec;
+        tracing::info!(%principal, application, %pattern, "subscribed");
         Ok(Feed::new(Source::Edge(Box::new(subscription)), place, &subscribe, cameras, self.stopping.clone()))
     }
 
@@ -95,7 +100,7 @@ impl EdgeApi {
         request: pb::UpdateContractRequest,
     ) -> Result<pb::UpdateContractResponse, ApiError> {
         let id = request.subscription_id;
-        let (contract, profile) = update(request)?;
+        let (contract, profile) = contract::parse(request.contract)?;
         let profile = self.profile(profile).await?;
         let contract = Contract { profile: profile.as_ref().map(|held| held.sha256), ..contract };
         self.subscriptions.update(principal, id, (contract, profile))?;
@@ -125,13 +130,13 @@ impl EdgeApi {
     }
 
     /// The profile that was asked for, read and held.
-    async fn profile(&self, asked: Option<AskedProfile>) -> Result<Option<Arc<HeldProfile>>, ApiError> {
+    async fn profile(&self, asked: Option<Profile>) -> Result<Option<Arc<HeldProfile>>, ApiError> {
         let Some(asked) = asked else { return Ok(None) };
         let (field, store) = (asked.field(), Arc::clone(self.edge.profiles()));
         // A megabyte of JSON takes a while, and so may a disk.
         let read = tokio::task::spawn_blocking(move || match asked {
-            AskedProfile::Inline(bytes) => store.take_in(bytes),
-            AskedProfile::Name(name) => store.named(&name),
+            Profile::Inline(bytes) => store.take_in(bytes),
+            Profile::Name(name) => store.named(&name),
         });
         let read = read.await.map_err(|_| ApiError::stopping())?;
         read.map(Some).map_err(|error| {

@@ -68,6 +68,15 @@ impl ApiError {
         Self { field: Some(field.into()), ..Self::new(Code::InvalidArgument, reason, message) }
     }
 
+    /// A code that stands for nothing.
+    pub fn unknown_value(field: &str, code: i32) -> Self {
+        let message = match code {
+            0 => format!("{field} has to be given"),
+            _ => format!("{field} {code} is not known to this version; see mez.proto"),
+        };
+        Self::invalid(field, "UNKNOWN_VALUE", message)
+    }
+
     /// The same error, about `field`.
     pub fn at(self, field: &str) -> Self {
         Self { field: Some(field.into()), ..self }

@@ -8,12 +8,15 @@
 //! | --- | --- |
 //! | [`pb`] | the messages and services, generated |
 //! | [`request`] | requests, checked once |
+//! | [`contract`] | a contract as a message, and back |
 //! | [`convert`] | what the core says, as messages |
 //! | [`image`] | whether a payload is the image that it is said to be |
 //! | [`error`] | errors with machine-readable details |
 //! | [`edge`], [`camera`] | what each broker answers, whichever way the question came |
 //! | [`principal`] | who is asking |
+//! | `subscriptions` | the open subscriptions, and what is asked of one from outside its stream |
 //! | [`feed`] | a subscription as a stream of events |
+//! | `source` | where its frames come from |
 //! | `lent` | payloads on their way, and the memory that they hold meanwhile |
 //! | `events` | a subscription as the body of a gRPC response |
 //! | `places` | how many connections each principal has |
@@ -25,6 +28,7 @@
 mod calls;
 pub mod camera;
 mod connect;
+pub mod contract;
 pub mod convert;
 pub mod edge;
 pub mod error;
@@ -38,6 +42,8 @@ pub mod principal;
 pub mod request;
 pub mod serve;
 pub mod socket;
+mod source;
+mod subscriptions;
 
 /// The messages and services of `mez.proto`.
 #[allow(missing_docs, clippy::all, reason = "generated; documented in mez.proto")]

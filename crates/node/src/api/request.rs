@@ -1,22 +1,18 @@
 //! Requests, checked once: what leaves this module is valid.
 
-use std::time::Duration;
-
-use bytes::Bytes;
 use mez_core::broker::{NUMBER_MAX, PublishError, Published};
-use mez_core::contract::{Contract, ContractError, OnInfeasible};
 use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, Sequence};
 use mez_core::history::{self, PastWish, Reach};
 use mez_core::log::AppendError;
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::subscription::{Deliver, LastFrame, Span};
+use mez_core::subscription::{Deliver, LastFrame, Span, SubscriptionSpec};
 use mez_core::units::{Instant, Timestamp};
 use tonic::Code;
 
-use super::APPLICATION_BYTES_MAX;
+use super::contract::Profile;
 use super::error::ApiError;
 use super::image::{PayloadError, size_in_pixels};
-use super::pb;
+use super::{APPLICATION_BYTES_MAX, contract, pb};
 
 /// Frames behind which one subscription may go on: one for each camera.
 pub const AFTER_MAX: usize = 1024;
@@ -24,35 +20,22 @@ pub const AFTER_MAX: usize = 1024;
 /// What an application asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subscribe {
-    /// Which cameras.
-    pub pattern: CameraPattern,
-    /// Its demands. The profile is still to be looked up.
-    pub contract: Contract,
+    /// What its session is to give it. The profile of the contract is still to be looked up.
+    pub spec: SubscriptionSpec,
     /// The profile that it names or brings.
-    pub profile: Option<AskedProfile>,
-    /// Which frames.
-    pub span: Span,
-    /// What it asks of the past.
-    pub past: PastWish,
-    /// The last frames that it has, behind which it goes on.
-    pub after: Vec<(CameraName, LastFrame)>,
+    pub profile: Option<Profile>,
     /// The encodings that it can decode; empty: all stills.
     pub accepts: Vec<Encoding>,
-    /// Which of those are of frames that need others.
-    pub chains: ChainKinds,
-    /// Its name, for people; may be empty.
-    pub application: String,
 }
 
 impl Subscribe {
     /// Checks a request. `now` is the broker's wall clock, which decides whether a beginning lies in the past.
     pub fn parse(request: pb::SubscribeRequest, now: Timestamp) -> Result<Self, ApiError> {
-        let pattern = parse_pattern(&request.pattern)?;
+        let cameras = parse_pattern(&request.pattern)?;
         let span = span(&request, now)?;
         let past = past(&request, &span, now)?;
-        let after = after(&request, &pattern)?;
-        let contract = contract(&request)?;
-        let profile = request.profile.clone().map(AskedProfile::from);
+        let after = after(&request, &cameras)?;
+        let (contract, profile) = contract::parse(request.contract)?;
         let accepts = request.accept_encodings.iter().map(|code| encoding("accept_encodings", *code));
         let accepts: Vec<Encoding> = accepts.collect::<Result<_, _>>()?;
         if !accepts.is_empty() && accepts.iter().all(|encoding| encoding.is_chained()) {
@@ -63,66 +46,10 @@ impl Subscribe {
                  accept jpeg as well",
             ));
         }
-        Ok(Self {
-            pattern,
-            contract,
-            profile,
-            span,
-            past,
-            after,
-            chains: if past.fill { ChainKinds::NONE } else { ChainKinds::among(&accepts) },
-            accepts,
-            application: application(request.application)?,
-        })
+        let (chains, application) = (ChainKinds::among(&accepts), application(request.application)?);
+        let spec = SubscriptionSpec { cameras, contract, span, past, after, chains, application };
+        Ok(Self { spec, profile, accepts })
     }
-}
-
-/// A profile as it is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AskedProfile {
-    /// Its bytes.
-    Inline(Bytes),
-    /// Its name at the edge.
-    Name(String),
-}
-
-impl AskedProfile {
-    /// The field of the request that it stands in.
-    pub const fn field(&self) -> &'static str {
-        match self {
-            Self::Inline(_) => "profile_inline",
-            Self::Name(_) => "profile_name",
-        }
-    }
-}
-
-impl From<pb::subscribe_request::Profile> for AskedProfile {
-    fn from(profile: pb::subscribe_request::Profile) -> Self {
-        match profile {
-            pb::subscribe_request::Profile::ProfileInline(bytes) => Self::Inline(bytes),
-            pb::subscribe_request::Profile::ProfileName(name) => Self::Name(name),
-        }
-    }
-}
-
-/// What a live subscription asks for from now on.
-pub fn update(request: pb::UpdateContractRequest) -> Result<(Contract, Option<AskedProfile>), ApiError> {
-    use pb::subscribe_request::Profile;
-    use pb::update_contract_request::Profile as Changed;
-    let asked = pb::SubscribeRequest {
-        latency_bound_ns: request.latency_bound_ns,
-        accuracy_floor: request.accuracy_floor,
-        on_time_share: request.on_time_share,
-        profile: request.profile.map(|profile| match profile {
-            Changed::ProfileInline(bytes) => Profile::ProfileInline(bytes),
-            Changed::ProfileName(name) => Profile::ProfileName(name),
-        }),
-        min_fps: request.min_fps,
-        on_infeasible: request.on_infeasible,
-        priority: request.priority,
-        ..Default::default()
-    };
-    Ok((contract(&asked)?, asked.profile.map(AskedProfile::from)))
 }
 
 /// The camera and the accuracy, from 0 to 1, of a result that an application has measured.
@@ -175,7 +102,7 @@ fn span(request: &pb::SubscribeRequest, now: Timestamp) -> Result<Span, ApiError
         Ok(pb::Deliver::Every) => Deliver::Every,
         Ok(pb::Deliver::Unspecified) if begin.is_some_and(|begin| begin < now) => Deliver::Every,
         Ok(pb::Deliver::Unspecified) => Deliver::Newest,
-        Err(_) => return Err(unknown("deliver", request.deliver)),
+        Err(_) => return Err(ApiError::unknown_value("deliver", request.deliver)),
     };
     let span = Span { begin, end, deliver };
     let invalid = |message| ApiError::invalid("end_utc_ns", "INVALID_SPAN", message);
@@ -213,7 +140,7 @@ fn past(request: &pb::SubscribeRequest, span: &Span, now: Timestamp) -> Result<P
 }
 
 fn resume(request: &pb::SubscribeRequest) -> Result<pb::Resume, ApiError> {
-    pb::Resume::try_from(request.resume).map_err(|_| unknown("resume", request.resume))
+    pb::Resume::try_from(request.resume).map_err(|_| ApiError::unknown_value("resume", request.resume))
 }
 
 fn after(
@@ -248,34 +175,6 @@ fn after(
     Ok(known)
 }
 
-fn contract(request: &pb::SubscribeRequest) -> Result<Contract, ApiError> {
-    let contract = Contract {
-        latency_bound: request.latency_bound_ns.map(Duration::from_nanos),
-        accuracy_floor: request.accuracy_floor,
-        on_time_share: request.on_time_share.unwrap_or(Contract::default().on_time_share),
-        profile: None,
-        min_fps: request.min_fps,
-        on_infeasible: match request.on_infeasible {
-            0 => OnInfeasible::default(),
-            code => u8::try_from(code)
-                .ok()
-                .and_then(OnInfeasible::from_code)
-                .ok_or_else(|| unknown("on_infeasible", code))?,
-        },
-        priority: request.priority,
-    };
-    contract.validate().map_err(|error| {
-        let field = match error {
-            ContractError::LatencyBound => "latency_bound_ns",
-            ContractError::AccuracyFloor { .. } => "accuracy_floor",
-            ContractError::OnTimeShare { .. } => "on_time_share",
-            ContractError::MinFps { .. } => "min_fps",
-        };
-        ApiError::invalid(field, "INVALID_CONTRACT", error.to_string())
-    })?;
-    Ok(contract)
-}
-
 /// A frame to publish, checked to be the image that it is said to be, and when its publisher had it by our clock.
 pub fn published(request: pb::PublishRequest) -> Result<(Published, Option<Instant>), ApiError> {
     let encoding = encoding("encoding", request.encoding)?;
@@ -287,15 +186,7 @@ pub fn published(request: pb::PublishRequest) -> Result<(Published, Option<Insta
 }
 
 fn encoding(field: &str, code: i32) -> Result<Encoding, ApiError> {
-    u8::try_from(code).ok().and_then(Encoding::from_code).ok_or_else(|| unknown(field, code))
-}
-
-fn unknown(field: &str, code: i32) -> ApiError {
-    let message = match code {
-        0 => format!("{field} has to be given"),
-        _ => format!("{field} {code} is not known to this version; see mez.proto"),
-    };
-    ApiError::invalid(field, "UNKNOWN_VALUE", message)
+    u8::try_from(code).ok().and_then(Encoding::from_code).ok_or_else(|| ApiError::unknown_value(field, code))
 }
 
 impl From<PayloadError> for ApiError {
@@ -332,6 +223,7 @@ impl From<PublishError> for ApiError {
 
 #[cfg(test)]
 mod tests {
+    use mez_core::contract::Contract;
     use proptest::prelude::*;
 
     use super::*;
@@ -342,21 +234,25 @@ mod tests {
         pb::SubscribeRequest { pattern: "dock/*".into(), ..Default::default() }
     }
 
+    fn demanding(contract: pb::Contract) -> pb::SubscribeRequest {
+        pb::SubscribeRequest { contract: Some(contract), ..request() }
+    }
+
     #[test]
     fn a_request_with_a_pattern_alone_is_live_and_newest() {
         let parsed = Subscribe::parse(request(), NOW).unwrap();
-        assert_eq!(parsed.span, Span::LIVE);
-        assert_eq!(parsed.contract, Contract::default());
+        assert_eq!(parsed.spec.span, Span::LIVE);
+        assert_eq!(parsed.spec.contract, Contract::default());
     }
 
     #[test]
     fn the_past_is_delivered_whole_unless_told_otherwise() {
         let past = pb::SubscribeRequest { begin_utc_ns: Some(5), ..request() };
-        assert_eq!(Subscribe::parse(past.clone(), NOW).unwrap().span.deliver, Deliver::Every);
+        assert_eq!(Subscribe::parse(past.clone(), NOW).unwrap().spec.span.deliver, Deliver::Every);
         let newest = pb::SubscribeRequest { deliver: pb::Deliver::Newest as i32, ..past };
-        assert_eq!(Subscribe::parse(newest, NOW).unwrap().span.deliver, Deliver::Newest);
+        assert_eq!(Subscribe::parse(newest, NOW).unwrap().spec.span.deliver, Deliver::Newest);
         let future = pb::SubscribeRequest { begin_utc_ns: Some(2_000_000), ..request() };
-        assert_eq!(Subscribe::parse(future, NOW).unwrap().span.deliver, Deliver::Newest);
+        assert_eq!(Subscribe::parse(future, NOW).unwrap().spec.span.deliver, Deliver::Newest);
     }
 
     const FILL: i32 = pb::Resume::Fill as i32;
@@ -369,10 +265,10 @@ mod tests {
     fn who_resumes_gets_every_frame_behind_the_last_one() {
         let asked = pb::SubscribeRequest { resume: FILL, after: vec![last("dock/cam1", 3)], ..request() };
         let parsed = Subscribe::parse(asked, NOW).unwrap();
-        assert_eq!((parsed.span.deliver, parsed.past), (Deliver::Every, PastWish::FILLED));
+        assert_eq!((parsed.spec.span.deliver, parsed.spec.past), (Deliver::Every, PastWish::FILLED));
         let id = FrameId { epoch: Epoch(3), sequence: Sequence(5) };
         let captured = Some(Timestamp::from_nanos(9));
-        assert_eq!(parsed.after, [("dock/cam1".parse().unwrap(), LastFrame { id, captured })]);
+        assert_eq!(parsed.spec.after, [("dock/cam1".parse().unwrap(), LastFrame { id, captured })]);
     }
 
     #[test]
@@ -382,11 +278,14 @@ mod tests {
             (pb::SubscribeRequest { pattern: String::new(), ..request() }, "pattern"),
             (pb::SubscribeRequest { begin_utc_ns: Some(9), end_utc_ns: Some(8), ..request() }, "end_utc_ns"),
             (pb::SubscribeRequest { end_utc_ns: Some(8), ..request() }, "end_utc_ns"),
-            (pb::SubscribeRequest { latency_bound_ns: Some(0), ..request() }, "latency_bound_ns"),
-            (pb::SubscribeRequest { accuracy_floor: Some(f64::NAN), ..request() }, "accuracy_floor"),
-            (pb::SubscribeRequest { on_time_share: Some(0.0), ..request() }, "on_time_share"),
-            (pb::SubscribeRequest { min_fps: -1.0, ..request() }, "min_fps"),
-            (pb::SubscribeRequest { on_infeasible: 9, ..request() }, "on_infeasible"),
+            (demanding(pb::Contract { latency_bound_ns: Some(0), ..Default::default() }), "latency_bound_ns"),
+            (
+                demanding(pb::Contract { accuracy_floor: Some(f64::NAN), ..Default::default() }),
+                "accuracy_floor",
+            ),
+            (demanding(pb::Contract { on_time_share: Some(0.0), ..Default::default() }), "on_time_share"),
+            (demanding(pb::Contract { min_fps: -1.0, ..Default::default() }), "min_fps"),
+            (demanding(pb::Contract { on_infeasible: 9, ..Default::default() }), "on_infeasible"),
             (pb::SubscribeRequest { deliver: -4, ..request() }, "deliver"),
             (pb::SubscribeRequest { accept_encodings: vec![1, 77], ..request() }, "accept_encodings"),
             (pb::SubscribeRequest { application: "x".repeat(129), ..request() }, "application"),
@@ -446,20 +345,23 @@ mod tests {
             let request = pb::SubscribeRequest {
                 begin_utc_ns: times.0,
                 end_utc_ns: times.1,
-                latency_bound_ns: bounds.0,
-                accuracy_floor: bounds.1,
-                on_time_share: bounds.2,
-                min_fps: bounds.3,
-                on_infeasible: codes.0 % 5,
+                contract: Some(pb::Contract {
+                    latency_bound_ns: bounds.0,
+                    accuracy_floor: bounds.1,
+                    on_time_share: bounds.2,
+                    min_fps: bounds.3,
+                    on_infeasible: codes.0 % 5,
+                    priority: codes.3,
+                    profile: None,
+                }),
                 deliver: codes.1 % 4,
                 accept_encodings: vec![codes.2 % 6],
-                priority: codes.3,
                 ..request()
             };
             match Subscribe::parse(request, NOW) {
                 Ok(parsed) => {
-                    prop_assert_eq!(parsed.contract.validate(), Ok(()));
-                    prop_assert_eq!(parsed.span.validate(), Ok(()));
+                    prop_assert_eq!(parsed.spec.contract.validate(), Ok(()));
+                    prop_assert_eq!(parsed.spec.span.validate(), Ok(()));
                 }
                 Err(error) => prop_assert!(error.field.is_some()),
             }

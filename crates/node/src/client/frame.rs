@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::clock::ClockEstimate;
-use mez_core::contract::ContractState;
+use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipCounts,
 };
@@ -13,7 +13,7 @@ use mez_core::subscription::NotHeld;
 use mez_core::trace::{Stage, Trace};
 use mez_core::units::{Instant, Timestamp};
 
-use crate::api::{convert, pb};
+use crate::api::{contract, convert, pb};
 use crate::clock::monotonic_now;
 
 /// A frame that was received.
@@ -143,12 +143,14 @@ pub(super) fn contract_state(code: i32) -> ContractState {
 }
 
 /// How the contract of a subscription stands on a camera.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ContractStanding {
     /// The subscription's number at the edge.
     pub subscription: u64,
     /// The application's name, for people; may be empty.
     pub application: String,
+    /// What it asks; which profile is not told.
+    pub contract: Contract,
     /// The state.
     pub state: ContractState,
     /// A sentence that says why.
@@ -285,13 +287,17 @@ impl CameraSummary {
             contracts: info
                 .contracts
                 .into_iter()
-                .map(|standing| ContractStanding {
-                    subscription: standing.subscription_id,
-                    application: standing.application,
-                    state: contract_state(standing.state),
-                    reason: standing.reason,
+                .map(|standing| {
+                    let asked = contract::parse(standing.contract).map_err(|_| "a contract")?;
+                    Ok(ContractStanding {
+                        subscription: standing.subscription_id,
+                        application: standing.application,
+                        contract: asked.0,
+                        state: contract_state(standing.state),
+                        reason: standing.reason,
+                    })
                 })
-                .collect(),
+                .collect::<Result<_, &'static str>>()?,
             clock: clock.map(|((ahead_ns, error), round_trip_time)| ClockRelation {
                 ahead_ns,
                 error: Duration::from_nanos(error),
@@ -304,9 +310,10 @@ impl CameraSummary {
 #[cfg(test)]
 mod tests {
     use mez_core::clock::{ClockEstimator, Exchange};
+    use mez_core::contract::watch::FrameVerdict;
     use mez_core::frame::{Frame, Quality, SkipReason};
-    use mez_core::keeping::Verdict;
     use mez_core::log::Record;
+    use mez_core::session::FrameTimes;
     use mez_core::subscription::Delivery;
     use proptest::prelude::*;
 
@@ -364,7 +371,7 @@ mod tests {
             let now = Instant::from_nanos(1 << 40);
             let Quality { expected_accuracy, infeasible } = quality;
             let (state, reason) = (ContractState::LatencyMiss, String::from("a sentence"));
-            let verdict = Verdict { expected_accuracy, infeasible, state, reason };
+            let verdict = FrameVerdict { expected_accuracy, infeasible, state, reason };
             let delivery = Delivery {
                 camera: "dock/cam1".parse().unwrap(),
                 record: Record {
@@ -382,7 +389,8 @@ mod tests {
             for (stage, since) in stages.into_iter().collect::<std::collections::BTreeMap<_, _>>() {
                 trace.stamp(Stage::ALL[stage], Duration::from_nanos(since.into()));
             }
-            let message = convert::frame(delivery, captured, Some(&trace), Some(verdict), now);
+            let times = FrameTimes { captured, trace: Some(Box::new(trace)) };
+            let message = convert::frame(delivery, &times, Some(verdict), now);
             let received = ReceivedFrame::from_message(message, now, BrokerClock::Same).unwrap();
             prop_assert_eq!(received.meta, meta);
             prop_assert_eq!(&received.payload[..], &payload[..]);

@@ -34,7 +34,8 @@ pub use self::frame::{
 };
 pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
 pub use self::starts::{CameraReset, CameraStart, CameraStarts, ResetCamera};
-pub use self::subscription::{Event, Profile, Resume, SubscribeOptions, Subscription, Terms};
+pub use self::subscription::{Event, Resume, SubscribeOptions, Subscription, SubscriptionControl};
+pub use crate::api::contract::Profile;
 pub use crate::api::socket::Which;
 
 /// How often a lost broker is dialled.

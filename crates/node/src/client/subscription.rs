@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use mez_core::contract::{Contract, ContractState, OnInfeasible};
+use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::{Encoding, Rung, SkipCounts};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Deliver, LastFrame, NotHeld, merged};
@@ -20,8 +19,9 @@ use super::error::ClientError;
 use super::frame::{ReceivedFrame, contract_state};
 use super::mailbox::Mailbox;
 use super::{OwnedTask, REDIAL_INTERVAL};
+use crate::api::contract::Profile;
 use crate::api::pb::subscribe_event::Event as Message;
-use crate::api::{convert, pb};
+use crate::api::{contract, convert, pb};
 use crate::clock::{monotonic_now, wall_now};
 
 /// How long no frame has to come before a program that knows several edges looks whether its cameras are at another one, and how
@@ -40,25 +40,16 @@ pub struct SubscribeOptions {
     pub begin: Option<Timestamp>,
     /// The last capture time wanted. Default: no end.
     pub end: Option<Timestamp>,
-    /// The most time from capture until the frame is in the program's hands. Default: as soon as possible.
-    pub latency_bound: Option<Duration>,
-    /// The least accuracy that the program accepts, in 0..=1. Default: frames go unmodified.
-    pub accuracy_floor: Option<f64>,
-    /// The share of frames that must be on time. Default 0.98.
-    pub on_time_share: f64,
+    /// What is demanded of the frames. Default: nothing, so that they come unmodified, as soon as possible. The hash in it is not looked at:
+    /// `profile` says which.
+    pub contract: Contract,
     /// What each way to make frames cheaper costs and keeps. Default: none.
     pub profile: Option<Profile>,
-    /// The lowest frame rate that is of use, in frames per second. Default 0: any.
-    pub min_fps: f64,
-    /// What to do when the bounds cannot both be held. Default: degrade.
-    pub on_infeasible: OnInfeasible,
     /// Newest or every. Default: every where `begin` lies in the past, else newest.
     pub deliver: Option<Deliver>,
     /// The encodings that may come. Default: all stills. Where H264 or tiles are named, together with a still, whole chains come and are
     /// decoded here: their frames have pixels ([`Encoding::Bgr8`]), and a rung that says what the camera did.
     pub accept_encodings: Vec<Encoding>,
-    /// Higher goes first where contracts conflict. Default 0.
-    pub priority: i32,
     /// Of the past: the rung at which frames are wanted, one for which a frame needs no other. Default: as the edge holds them, and as they
     /// were published where it has to ask the camera.
     pub quality: Option<Rung>,
@@ -79,20 +70,14 @@ pub struct SubscribeOptions {
 impl SubscribeOptions {
     /// The defaults, for the cameras that match `pattern`.
     pub fn new(pattern: CameraPattern) -> Self {
-        let Contract { on_time_share, min_fps, on_infeasible, priority, .. } = Contract::default();
         Self {
             pattern,
             begin: None,
             end: None,
-            latency_bound: None,
-            accuracy_floor: None,
-            on_time_share,
+            contract: Contract::default(),
             profile: None,
-            min_fps,
-            on_infeasible,
             deliver: None,
             accept_encodings: Vec::new(),
-            priority,
             quality: None,
             held_only: false,
             resume: Resume::default(),
@@ -103,26 +88,16 @@ impl SubscribeOptions {
     }
 
     fn message(&self, application: &str) -> pb::SubscribeRequest {
-        use pb::subscribe_request::Profile as Message;
         pb::SubscribeRequest {
             pattern: self.pattern.as_str().into(),
             begin_utc_ns: self.begin.map(Timestamp::as_nanos),
             end_utc_ns: self.end.map(Timestamp::as_nanos),
-            latency_bound_ns: self.latency_bound.map(convert::nanos),
-            accuracy_floor: self.accuracy_floor,
-            on_time_share: Some(self.on_time_share),
-            profile: self.profile.clone().map(|profile| match profile {
-                Profile::Inline(content) => Message::ProfileInline(content),
-                Profile::Name(name) => Message::ProfileName(name),
-            }),
-            min_fps: self.min_fps,
-            on_infeasible: self.on_infeasible as i32,
+            contract: Some(contract::message(&self.contract, self.profile.as_ref())),
             deliver: self.deliver.map_or(pb::Deliver::Unspecified, |deliver| match deliver {
                 Deliver::Newest => pb::Deliver::Newest,
                 Deliver::Every => pb::Deliver::Every,
             }) as i32,
             accept_encodings: self.accept_encodings.iter().map(|encoding| *encoding as i32).collect(),
-            priority: self.priority,
             application: application.into(),
             quality: self.quality.as_ref().map(|rung| rung.as_str().into()).unwrap_or_default(),
             held_only: self.held_only,
@@ -144,15 +119,6 @@ pub enum Resume {
     /// They are fetched, and come before the frames behind them: every frame that its camera still has, in order, exactly once, also when
     /// brokers were killed in between.
     Fill,
-}
-
-/// A profile for a subscription.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Profile {
-    /// Its content.
-    Inline(Bytes),
-    /// Its name in the edge's profile folder.
-    Name(String),
 }
 
 /// What happens on a subscription.
@@ -224,12 +190,12 @@ struct Shared {
     came: Notify,
     /// Something was taken out of it.
     went: Notify,
-    asked: Mutex<Asked>,
+    opened: Mutex<Opened>,
 }
 
-/// What was asked, and of whom; all may change.
+/// What is asked, and of whom; all may change.
 #[derive(Debug)]
-struct Asked {
+struct Opened {
     edge: Dialler,
     /// The edge's number for the subscription.
     id: u64,
@@ -242,9 +208,9 @@ impl Shared {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn asked(&self) -> MutexGuard<'_, Asked> {
+    fn opened(&self) -> MutexGuard<'_, Opened> {
         // Every statement leaves it whole.
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put(&self, put: impl FnOnce(&mut Mailbox)) {
@@ -268,7 +234,6 @@ impl Subscription {
     ) -> Result<Self, ClientError> {
         let (request, opened) = (options.message(application), wall_now());
         let (dialler, stream, started) = edges.subscribe(edges.place(), &request).await?;
-        fills(&dialler, &request, &started)?;
         let deliver = match started.deliver() {
             pb::Deliver::Every => Deliver::Every,
             _ => Deliver::Newest,
@@ -278,7 +243,7 @@ impl Subscription {
             came: Notify::new(),
             went: Notify::new(),
             // Asked anew, it has to mean the same also when the beginning has passed meanwhile.
-            asked: Mutex::new(Asked {
+            opened: Mutex::new(Opened {
                 edge: dialler.clone(),
                 id: started.subscription_id,
                 request: pb::SubscribeRequest { deliver: started.deliver, ..request },
@@ -310,14 +275,14 @@ impl Subscription {
         self.deliver
     }
 
-    /// Changes what it asks for, also while something waits for its next event.
-    pub fn terms(&self) -> Terms {
-        Terms { shared: Arc::clone(&self.shared) }
+    /// What changes and informs it, also while something waits for its next event.
+    pub fn control(&self) -> SubscriptionControl {
+        SubscriptionControl { shared: Arc::clone(&self.shared) }
     }
 
-    /// See [`Terms::update`].
-    pub async fn update(&self, options: &SubscribeOptions) -> Result<(), ClientError> {
-        self.terms().update(options).await
+    /// See [`SubscriptionControl::update`].
+    pub async fn update(&self, contract: &Contract, profile: Option<&Profile>) -> Result<(), ClientError> {
+        self.control().update(contract, profile).await
     }
 
     /// What comes next; nothing after [`Event::Ended`] or [`Event::Failed`]. Cancelling this loses nothing.
@@ -373,8 +338,8 @@ impl Sink for Handing {
         }
         told.insert(camera.clone(), now);
         let (edge, subscription_id) = {
-            let asked = self.shared.asked();
-            (asked.edge.clone(), asked.id)
+            let opened = self.shared.opened();
+            (opened.edge.clone(), opened.id)
         };
         let request = pb::RestartChainRequest { subscription_id, camera: camera.as_str().into() };
         self.runtime.spawn(async move {
@@ -385,52 +350,29 @@ impl Sink for Handing {
     }
 }
 
-/// What a subscription asks for. Does not keep it open.
+/// Changes and informs a subscription. Does not keep it open.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct SubscriptionControl {
     shared: Arc<Shared>,
 }
 
-impl Terms {
-    /// Asks for something else from now on: the bounds, the profile, `min_fps`, `on_infeasible` and the priority of `options`; the rest
-    /// of them stays as it was. Also holds after the connection was lost.
-    pub async fn update(&self, options: &SubscribeOptions) -> Result<(), ClientError> {
-        use pb::subscribe_request::Profile as Message;
-        use pb::update_contract_request::Profile as Changed;
-        let message = options.message("");
+impl SubscriptionControl {
+    /// Asks for something else from now on; cameras, span and encodings stay as they were. Also holds after the connection was lost.
+    pub async fn update(&self, contract: &Contract, profile: Option<&Profile>) -> Result<(), ClientError> {
+        let contract = Some(contract::message(contract, profile));
         let (edge, subscription_id) = {
-            let mut asked = self.shared.asked();
-            let before = &mut asked.request;
-            before.latency_bound_ns = message.latency_bound_ns;
-            before.accuracy_floor = message.accuracy_floor;
-            before.on_time_share = message.on_time_share;
-            before.profile.clone_from(&message.profile);
-            before.min_fps = message.min_fps;
-            before.on_infeasible = message.on_infeasible;
-            before.priority = message.priority;
-            (asked.edge.clone(), asked.id)
+            let mut opened = self.shared.opened();
+            opened.request.contract.clone_from(&contract);
+            (opened.edge.clone(), opened.id)
         };
-        let request = pb::UpdateContractRequest {
-            subscription_id,
-            latency_bound_ns: message.latency_bound_ns,
-            accuracy_floor: message.accuracy_floor,
-            on_time_share: message.on_time_share,
-            profile: message.profile.map(|profile| match profile {
-                Message::ProfileInline(bytes) => Changed::ProfileInline(bytes),
-                Message::ProfileName(name) => Changed::ProfileName(name),
-            }),
-            min_fps: message.min_fps,
-            on_infeasible: message.on_infeasible,
-            priority: message.priority,
-        };
-        edge.update_contract(request).await.map(|_| ())
+        edge.update_contract(pb::UpdateContractRequest { subscription_id, contract }).await.map(|_| ())
     }
 
     /// Says how accurate the application's own result on a frame of `camera` was, from 0 to 1.
     pub async fn report_accuracy(&self, camera: &CameraName, accuracy: f64) -> Result<(), ClientError> {
         let (edge, subscription_id) = {
-            let asked = self.shared.asked();
-            (asked.edge.clone(), asked.id)
+            let opened = self.shared.opened();
+            (opened.edge.clone(), opened.id)
         };
         let camera = camera.as_str().to_owned();
         let request = pb::ReportAccuracyRequest { subscription_id, camera, accuracy };
@@ -466,14 +408,6 @@ struct Reading {
     opened: Timestamp,
     /// Stretches that are not held and were to be told with frames that could not be shown, until the next frame of their camera.
     untold: HashMap<CameraName, NotHeld>,
-}
-
-/// An edge of an earlier version passes over what it does not know.
-fn fills(edge: &Dialler, asked: &pb::SubscribeRequest, started: &pb::Started) -> Result<(), ClientError> {
-    if asked.resume() == pb::Resume::Fill && started.resume() != pb::Resume::Fill {
-        return Err(edge.protocol("a request to fill what is missing, which it has passed over"));
-    }
-    Ok(())
 }
 
 impl Reading {
@@ -576,7 +510,7 @@ impl Reading {
             tokio::select! {
                 message = &mut next => return Ok(message?),
                 () = tokio::time::sleep_until(*look) => {
-                    let pattern = self.shared.asked().request.pattern.clone();
+                    let pattern = self.shared.opened().request.pattern.clone();
                     if let Some((place, to)) = self.edges.elsewhere(&self.dialler, &pattern).await {
                         let (from, to) = (self.dialler.address().clone(), to.clone());
                         return Err(Lost { reason: ClientError::Elsewhere { from, to }, preferred: Some(place) });
@@ -601,7 +535,7 @@ impl Reading {
 
     /// Dials until the broker is back, or another one is there, or one says something that will not pass.
     async fn redial(&mut self, preferred: Option<usize>) -> Result<EventStream, ClientError> {
-        let mut request = self.shared.asked().request.clone();
+        let mut request = self.shared.opened().request.clone();
         // Go on where we were.
         request.after = self.last.iter().map(convert::last_frame).collect();
         if request.resume() == pb::Resume::Fill {
@@ -619,9 +553,9 @@ impl Reading {
             match self.edges.subscribe(preferred.take().unwrap_or_else(|| self.edges.place()), &request).await
             {
                 Ok((edge, stream, started)) => {
-                    let mut asked = self.shared.asked();
-                    (asked.edge, asked.id) = (edge.clone(), started.subscription_id);
-                    drop(asked);
+                    let mut opened = self.shared.opened();
+                    (opened.edge, opened.id) = (edge.clone(), started.subscription_id);
+                    drop(opened);
                     self.dialler = edge;
                     return Ok(stream);
                 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use mez_core::broker::LinkId;
-use mez_core::broker::edge::{EdgeBroker as Broker, EdgeOutput, SubscriptionId, SubscriptionSpec};
+use mez_core::broker::edge::{EdgeBroker as Broker, EdgeOutput, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::history::PastAnswer;
 use mez_core::name::CameraName;
@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, info};
 
 use super::lock;
-use super::request::{Asked, Request};
+use super::request::{Opening, Request};
 use super::starts::{CameraStart, Starts};
 use super::subscribers::{Attached, SharedCamera, Subscribers};
 use super::transcode::{Answer, Decoders};
@@ -148,16 +148,15 @@ impl Driver {
 
     fn serve(&mut self, request: Request) {
         match request {
-            Request::Subscribe(id, asked, mailbox, answer) => {
-                let Asked { pattern, contract, span, chains, clock, application, profile } = *asked;
-                let connected = self.up.iter().filter(|(camera, up)| **up && pattern.matches(camera)).count();
+            Request::Subscribe(opening, answer) => {
+                let Opening { id, spec, profile, clock, mailbox } = *opening;
+                let matches = |camera| spec.cameras.matches(camera);
+                let connected = self.up.iter().filter(|(camera, up)| **up && matches(camera)).count();
                 if let Some(held) = &profile {
                     self.broker.add_profile(held.sha256, held.bytes.clone());
                 }
-                self.subscribers.add(id, pattern.clone(), mailbox, profile);
-                let spec = SubscriptionSpec { cameras: pattern, contract, span, chains };
+                self.subscribers.add(id, spec.cameras.clone(), mailbox, profile);
                 let patience = self.broker.handle_subscribe(clock, id, spec);
-                self.broker.name_subscription(id, &application);
                 // The logs that it reads are in the mailbox before the application looks.
                 while let Some(output) = self.broker.poll_output() {
                     self.perform(output);

@@ -8,19 +8,18 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
 use mez_core::contract::{Contract, ContractState};
-use mez_core::frame::{ChainKinds, FrameId};
-use mez_core::history::PastWish;
-use mez_core::keeping::Keeping;
+use mez_core::frame::FrameId;
 use mez_core::name::{CameraName, CameraPattern};
+use mez_core::session::Session;
 use mez_core::store::StoreStatus;
-use mez_core::subscription::{LastFrame, Span};
+use mez_core::subscription::{Span, SubscriptionSpec};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::request::{Asked, Request};
+use super::request::{Opening, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::starts::{CameraRecord, Starts};
 use super::subscribers::Mailbox;
-use super::subscription::EdgeSubscription;
+use super::subscription::{EdgeSubscription, SharedCameras};
 use super::{ReplyFailure, Stopped, lock};
 use crate::clock::anchor;
 use crate::persist::{LogFiles, LogKeeper};
@@ -43,31 +42,6 @@ pub struct EdgeHandle {
     pub(super) standings: Arc<Mutex<Standings>>,
 }
 
-/// Which frames an application wants, and how.
-#[derive(Clone, Debug)]
-pub struct Wish {
-    /// Which part of time, and newest or every.
-    pub span: Span,
-    /// What it asks of the past. Default: all of it, as it is held.
-    pub past: PastWish,
-    /// The last frames that it has, behind which it goes on. Default: none.
-    pub after: Vec<(CameraName, LastFrame)>,
-    /// Which chains it decodes itself: of those, present frames come as they came from their camera. Default: none.
-    pub chains: ChainKinds,
-    /// Its name, for people. Default: none.
-    pub application: String,
-    /// The profile that its contract names. Default: none.
-    pub profile: Option<Arc<HeldProfile>>,
-}
-
-impl Wish {
-    /// The defaults, for a span.
-    pub fn new(span: Span) -> Self {
-        let (chains, application) = (ChainKinds::NONE, String::new());
-        Self { span, past: PastWish::ALL, after: Vec::new(), chains, application, profile: None }
-    }
-}
-
 /// How contracts stand, by camera: as many entries as subscriptions have cameras.
 pub(super) type Standings = HashMap<CameraName, BTreeMap<SubscriptionId, Standing>>;
 
@@ -76,6 +50,8 @@ pub(super) type Standings = HashMap<CameraName, BTreeMap<SubscriptionId, Standin
 pub struct Standing {
     /// The application's name, for people; may be empty.
     pub application: String,
+    /// What it asks.
+    pub contract: Contract,
     /// The state.
     pub state: ContractState,
     /// A sentence that says why.
@@ -114,52 +90,42 @@ impl EdgeHandle {
         contract: Contract,
         span: Span,
     ) -> Result<EdgeSubscription, Stopped> {
-        self.subscribe_as(pattern, contract, Wish::new(span)).await
+        let spec = SubscriptionSpec { contract, ..SubscriptionSpec::new(pattern, span) };
+        self.subscribe_as(spec, None).await
     }
 
-    /// The same with all that an application can wish.
+    /// The same with all that an application can ask for, and the profile that its contract names.
     pub async fn subscribe_as(
         &self,
-        pattern: CameraPattern,
-        contract: Contract,
-        wish: Wish,
+        spec: SubscriptionSpec,
+        profile: Option<Arc<HeldProfile>>,
     ) -> Result<EdgeSubscription, Stopped> {
-        let Wish { span, past, after, chains, application, profile } = wish;
-        // Of the past there are stills.
-        let chains = if past.fill { ChainKinds::NONE } else { chains };
-        let named = pattern.as_camera().filter(|_| span.begin.is_some());
         let id = SubscriptionId(self.next_subscription.fetch_add(1, Ordering::Relaxed));
         let (mailbox, clock) = (Arc::new(Mailbox::default()), anchor());
         let (answer, connected) = oneshot::channel();
-        // A reading of the past is late by its nature.
-        let live = span.begin.is_none() && !past.fill;
         let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
-        let keeping = live.then(|| Keeping::new(id, contract.clone(), sized));
-        let asked =
-            Asked { pattern, contract, span, chains, clock, application: application.clone(), profile };
-        let request = Request::Subscribe(id, Box::new(asked), Arc::clone(&mailbox), answer);
-        self.requests.send(request).await.map_err(|_| Stopped)?;
+        let opening = Opening { id, spec: spec.clone(), profile, clock, mailbox: Arc::clone(&mailbox) };
+        self.requests.send(Request::Subscribe(Box::new(opening), answer)).await.map_err(|_| Stopped)?;
+        let (span, application) = (spec.span, spec.application.clone());
+        let open = |spec: &SubscriptionSpec| Session::at_edge(clock, spec, id, sized);
         // From here on dropping the subscription takes it back.
         let mut subscription = EdgeSubscription {
             id,
             mailbox,
-            reading: Reading::new(span, (past, after), Some(Arc::clone(&self.places))),
-            named,
-            clock,
-            cameras: HashMap::new(),
-            keeping,
+            reading: Reading::new(spec, Some(Arc::clone(&self.places)), open),
+            cameras: SharedCameras::default(),
             application,
             standings: Arc::clone(&self.standings),
-            waiting: None,
+            waiting: false,
             chains_lost: 0,
             requests: self.requests.clone(),
         };
         let (connected, patience) = connected.await.map_err(|_| Stopped)?;
         if let Some(patience) = patience {
-            subscription.reading.expect_cameras_until(clock.wall_at(patience));
+            subscription.reading.session().expect_cameras_until(patience);
         }
         let may_come = span.is_live(clock.wall) || patience.is_some();
-        subscription.waiting = (connected == 0 && may_come).then_some(connected);
+        subscription.waiting = connected == 0 && may_come;
         Ok(subscription)
     }
 

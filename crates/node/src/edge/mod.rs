@@ -21,7 +21,7 @@ use mez_core::name::CameraName;
 use tokio::sync::{mpsc, watch};
 
 use self::driver::Driver;
-pub use self::handle::{EdgeHandle, Standing, Wish};
+pub use self::handle::{EdgeHandle, Standing};
 pub(crate) use self::request::Cameras;
 pub use self::reset::{ResetFailure, ResetReport};
 use self::starts::Starts;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, ReplyError, SubscriptionId};
 use mez_core::contract::Contract;
-use mez_core::frame::{ChainKinds, FrameId};
+use mez_core::frame::FrameId;
 use mez_core::history::{PastAnswer, PastQuery, Unanswered};
-use mez_core::name::{CameraName, CameraPattern};
-use mez_core::subscription::Span;
+use mez_core::name::CameraName;
+use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::{ClockAnchor, Instant};
 use tokio::sync::{mpsc, oneshot};
 
@@ -16,20 +16,20 @@ use super::reset::{ResetFailure, ResetReport};
 use super::subscribers::Mailbox;
 use crate::profiles::HeldProfile;
 
-/// What an application asks for.
-pub(super) struct Asked {
-    pub(super) pattern: CameraPattern,
-    pub(super) contract: Contract,
-    pub(super) span: Span,
-    pub(super) chains: ChainKinds,
-    pub(super) clock: ClockAnchor,
-    pub(super) application: String,
+/// A subscription that is to begin.
+pub(super) struct Opening {
+    pub(super) id: SubscriptionId,
+    pub(super) spec: SubscriptionSpec,
+    /// The profile that its contract names.
     pub(super) profile: Option<Arc<HeldProfile>>,
+    /// What time it is for its beginning and end.
+    pub(super) clock: ClockAnchor,
+    pub(super) mailbox: Arc<Mailbox>,
 }
 
 pub(super) enum Request {
     /// Answered with how many cameras that match are connected, and until when others may come that are not known yet.
-    Subscribe(SubscriptionId, Box<Asked>, Arc<Mailbox>, oneshot::Sender<(usize, Option<Instant>)>),
+    Subscribe(Box<Opening>, oneshot::Sender<(usize, Option<Instant>)>),
     Update(SubscriptionId, Box<Contract>, Option<Arc<HeldProfile>>),
     Unsubscribe(SubscriptionId),
     /// A subscription waits for another chain of a camera.

@@ -2,16 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use mez_core::broker::edge::SubscriptionId;
+use mez_core::broker::edge::{CameraView, SubscriptionId};
 use mez_core::contract::Contract;
-use mez_core::frame::SkipCounts;
-use mez_core::keeping::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
+use mez_core::contract::watch::{Change, FrameVerdict};
+use mez_core::log::Record;
 use mez_core::name::CameraName;
-use mez_core::subscription::{Delivery, Next, NotHeld, NotHeldReason, Span};
-use mez_core::trace::Trace;
-use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_core::session::{CameraRest, FrameTimes, KnownCameras, SessionOutput};
+use mez_core::subscription::Delivery;
+use mez_core::units::Instant;
 use tokio::sync::mpsc;
 use tracing::debug;
 
@@ -23,19 +22,17 @@ use crate::clock::monotonic_now;
 use crate::profiles::HeldProfile;
 use crate::reading::Reading;
 
-/// What an edge broker serves to an application.
+/// What a broker serves to an application.
 #[derive(Debug)]
 pub enum Served {
     /// A frame.
     Frame {
         /// The frame, and what was skipped before it.
         delivery: Box<Delivery>,
-        /// When it was captured by this machine's monotonic clock, and the most by which that is wrong.
-        captured: Option<(Instant, Duration)>,
-        /// How long after that it was where on its way here, as far as that is known.
-        trace: Option<Box<Trace>>,
+        /// When it was where, by this machine's monotonic clock.
+        times: FrameTimes,
         /// What it is for the contract, and how that stands; nothing in a reading of the past.
-        verdict: Option<Verdict>,
+        verdict: Option<FrameVerdict>,
     },
     /// The contract stands otherwise than before on a camera.
     Contract(Change),
@@ -56,7 +53,7 @@ pub enum Served {
     /// The end of the subscription's span has passed.
     Ended {
         /// What was skipped since each camera's last frame, and what is not held.
-        rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
+        rest: Vec<CameraRest>,
     },
     /// A camera was reset, which ends the subscription: frames that come after that may come before those that it was given.
     Reset {
@@ -67,25 +64,46 @@ pub enum Served {
     Stopped,
 }
 
+impl From<SessionOutput> for Served {
+    fn from(output: SessionOutput) -> Self {
+        match output {
+            SessionOutput::Frame { delivery, times, verdict } => Self::Frame { delivery, times, verdict },
+            SessionOutput::Contract(change) => Self::Contract(change),
+            SessionOutput::Ended { rest } => Self::Ended { rest },
+        }
+    }
+}
+
+/// What the driver knows of the cameras that a subscription reads.
+#[derive(Default)]
+pub(super) struct SharedCameras(HashMap<CameraName, Arc<SharedCamera>>);
+
+impl KnownCameras for SharedCameras {
+    fn times(&self, camera: &CameraName, record: &Record) -> FrameTimes {
+        let clock = self.0.get(camera).and_then(|shared| *lock(&shared.clock));
+        clock.map(|clock| FrameTimes::by_clock(&clock, record)).unwrap_or_default()
+    }
+
+    fn view(&self, camera: &CameraName) -> Arc<CameraView> {
+        self.0.get(camera).map(|shared| Arc::clone(&lock(&shared.view))).unwrap_or_default()
+    }
+}
+
 /// An application's subscription at the edge. Dropping it unsubscribes.
 pub struct EdgeSubscription {
     pub(super) id: SubscriptionId,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) reading: Reading,
-    /// The one camera that it asks for the past of, if it is one.
-    pub(super) named: Option<CameraName>,
-    /// Taken when the subscription began: what time it is for its beginning and end.
-    pub(super) clock: ClockAnchor,
-    pub(super) cameras: HashMap<CameraName, Arc<SharedCamera>>,
-    /// Whether what it asked is kept, of a live reading.
-    pub(super) keeping: Option<Keeping>,
+    pub(super) cameras: SharedCameras,
     pub(super) application: String,
     pub(super) standings: Arc<Mutex<Standings>>,
-    pub(super) waiting: Option<usize>,
+    /// That no camera is connected is still to be told.
+    pub(super) waiting: bool,
     /// How often the application was too slow for a chain.
     pub(super) chains_lost: u64,
     pub(super) requests: mpsc::Sender<Request>,
 }
+
 impl EdgeSubscription {
     /// The subscription's identity at this broker.
     pub fn id(&self) -> SubscriptionId {
@@ -100,14 +118,9 @@ impl EdgeSubscription {
                 return served;
             }
             let mailbox = Arc::clone(&self.mailbox);
-            let watched = self.keeping.as_ref().is_some_and(|keeping| !keeping.contract().asks_nothing());
-            let end = self.reading.end_passes(&self.clock, looked);
             tokio::select! {
-                // A contract can be broken by frames that do not come.
-                () = tokio::time::sleep(LOOK_INTERVAL), if watched => {}
                 () = mailbox.changed.notified() => {}
-                () = self.reading.answered() => {}
-                () = end => {}
+                () = self.reading.stirs(looked) => {}
             }
         }
     }
@@ -118,137 +131,81 @@ impl EdgeSubscription {
         contract: Contract,
         profile: Option<Arc<HeldProfile>>,
     ) -> Result<(), Stopped> {
-        let Some(keeping) = &mut self.keeping else { return Ok(()) };
         let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
-        keeping.update(monotonic_now(), contract.clone(), sized);
-        let request = Request::Update(self.id, Box::new(contract), profile);
-        self.requests.send(request).await.map_err(|_| Stopped)
+        if self.reading.session().handle_update(monotonic_now(), contract.clone(), sized) {
+            let request = Request::Update(self.id, Box::new(contract), profile);
+            self.requests.send(request).await.map_err(|_| Stopped)?;
+        }
+        Ok(())
     }
 
     /// The application says how accurate its own results on frames were, from 0 to 1. Cameras that it does not read are passed over.
     pub fn handle_accuracies(&mut self, measured: impl IntoIterator<Item = (CameraName, f64)>) {
-        let Some(keeping) = &mut self.keeping else { return };
         let now = monotonic_now();
-        measured.into_iter().for_each(|(camera, accuracy)| keeping.handle_accuracy(now, &camera, accuracy));
+        for (camera, accuracy) in measured {
+            self.reading.session().handle_accuracy(now, &camera, accuracy);
+        }
     }
 
     /// The application cannot decode what it gets of a camera's chain any further: it gets stills, and the camera is asked for another
     /// chain, at most once in two seconds for all who ask.
     pub fn restart_chain(&mut self, camera: CameraName) {
-        self.reading.leave_chain(&camera);
-        // Where the broker has too much to do, the chain ends by itself after a while.
-        let _ = self.requests.try_send(Request::ChainLost(camera));
+        if self.reading.session().handle_chain_lost(&camera) {
+            // Where the broker has too much to do, the chain ends by itself after a while.
+            let _ = self.requests.try_send(Request::ChainLost(camera));
+        }
     }
 
     /// What is there now, if anything.
     pub fn try_next(&mut self) -> Option<Served> {
         let now = monotonic_now();
-        {
-            let mut letters = lock(&self.mailbox.letters);
-            for Attached { camera, log, present, shared } in letters.attached.drain(..) {
-                self.cameras.insert(camera.clone(), shared);
-                if let Some(keeping) = &mut self.keeping {
-                    keeping.attach(now, camera.clone());
-                }
-                self.reading.attach_from(camera, log, present);
-            }
-            for (camera, log, kinds) in letters.chains.drain(..) {
-                self.reading.take_chains(&camera, log, kinds);
-            }
-            if std::mem::take(&mut letters.view_changed)
-                && let Some(keeping) = &mut self.keeping
-            {
-                keeping.look_again();
-            }
-            if let Some((camera, up, reason)) = letters.changes.pop_front() {
-                return Some(Served::Camera { camera, up, reason });
-            }
-            if let Some(camera) = letters.reset.take() {
-                return Some(Served::Reset { camera });
-            }
-            if letters.stopped {
-                return Some(Served::Stopped);
-            }
+        if let Some(served) = self.read_letters(now) {
+            return Some(served);
         }
-        if self.waiting.take().is_some() {
-            return Some(Served::Waiting { matching: self.reading.cameras() });
+        if std::mem::take(&mut self.waiting) {
+            return Some(Served::Waiting { matching: self.reading.session().cameras().count() });
         }
-        if let Some(change) = self.contract_change(now) {
-            return Some(Served::Contract(change));
+        let output = self.reading.poll(now, &self.cameras);
+        let lost = self.reading.session().chains_lost();
+        if std::mem::replace(&mut self.chains_lost, lost) < lost {
+            debug!(subscription = self.id.0, application = self.application, "too slow for a chain");
         }
-        loop {
-            let next = self.reading.next(self.clock.wall_at(now));
-            let lost = std::mem::replace(&mut self.chains_lost, self.reading.chains_lost());
-            if self.chains_lost > lost {
-                debug!(subscription = self.id.0, application = self.application, "too slow for a chain");
-            }
-            match next {
-                Next::Frame(delivery) => {
-                    if let Some(served) = self.judge(now, delivery) {
-                        return Some(served);
-                    }
-                }
-                Next::Ended { mut rest } => {
-                    for (camera, skipped, not_held) in &mut rest {
-                        if let Some(keeping) = &mut self.keeping {
-                            keeping.rest(camera).tell(skipped, not_held);
-                        }
-                    }
-                    // One that never came has no log that could tell.
-                    if let (true, Some(camera)) = (rest.is_empty(), self.named.take()) {
-                        let Span { begin, end, .. } = self.reading.span();
-                        let (begin, end) = (begin.unwrap_or(Timestamp::MIN), end.unwrap_or(Timestamp::MAX));
-                        let reason = NotHeldReason::CameraAbsent;
-                        rest.push((camera, SkipCounts::default(), Some(NotHeld { begin, end, reason })));
-                    }
-                    return Some(Served::Ended { rest });
-                }
-                Next::Pending => {
-                    self.keeping.as_mut()?.handle_waiting(now);
-                    return self.contract_change(now).map(Served::Contract);
-                }
-            }
+        let output = output?;
+        if let SessionOutput::Contract(change) = &output {
+            self.note_standing(change);
         }
+        Some(output.into())
     }
 
-    /// What the contract makes of a frame; nothing if it does not want it.
-    fn judge(&mut self, now: Instant, delivery: Box<Delivery>) -> Option<Served> {
-        let meta = &delivery.record.frame.meta;
-        let shared = self.cameras.get(&delivery.camera);
-        let clock = shared.and_then(|shared| *lock(&shared.clock));
-        let captured = clock.and_then(|clock| clock.captured_at(meta.id, meta.captured));
-        let trace = clock
-            .zip(delivery.record.trace.as_deref())
-            .and_then(|(clock, stamps)| clock.trace(meta.id, meta.captured, stamps))
-            .map(Box::new);
-        let Some(keeping) = &mut self.keeping else {
-            return Some(Served::Frame { delivery, captured, trace, verdict: None });
-        };
-        let chained = meta.encoding.is_chained().then(|| delivery.camera.clone());
-        let view = shared.map(|shared| Arc::clone(&lock(&shared.view))).unwrap_or_default();
-        match keeping.judge(now, delivery, captured.map(|(at, _)| at), &view) {
-            Judged::Deliver(delivery, verdict) => {
-                Some(Served::Frame { delivery, captured, trace, verdict: Some(verdict) })
-            }
-            Judged::Withheld => {
-                // The rest of its chain needs it.
-                if let Some(camera) = chained {
-                    self.reading.leave_chain(&camera);
-                }
-                None
-            }
+    /// What the driver has told: what the session is to know, and what goes to the application as it is.
+    fn read_letters(&mut self, now: Instant) -> Option<Served> {
+        let mut letters = lock(&self.mailbox.letters);
+        let session = self.reading.session();
+        for Attached { camera, log, present, shared } in letters.attached.drain(..) {
+            self.cameras.0.insert(camera.clone(), shared);
+            session.handle_attach(now, camera, log, present);
         }
+        for (camera, log, kinds) in letters.chains.drain(..) {
+            session.handle_chains(&camera, log, kinds);
+        }
+        if std::mem::take(&mut letters.view_changed) {
+            session.handle_view_changed();
+        }
+        if let Some((camera, up, reason)) = letters.changes.pop_front() {
+            return Some(Served::Camera { camera, up, reason });
+        }
+        if let Some(camera) = letters.reset.take() {
+            return Some(Served::Reset { camera });
+        }
+        letters.stopped.then_some(Served::Stopped)
     }
 
-    fn contract_change(&mut self, now: Instant) -> Option<Change> {
-        let cameras = &self.cameras;
-        let change = self.keeping.as_mut()?.poll(now, |camera| {
-            cameras.get(camera).map(|shared| Arc::clone(&lock(&shared.view))).unwrap_or_default()
-        })?;
+    /// How the contract stands is known to whoever asks the broker.
+    fn note_standing(&mut self, change: &Change) {
+        let Some(contract) = self.reading.session().contract().cloned() else { return };
         let Change { camera, state, reason, .. } = change.clone();
-        let standing = Standing { application: self.application.clone(), state, reason };
+        let standing = Standing { application: self.application.clone(), contract, state, reason };
         lock(&self.standings).entry(camera).or_default().insert(self.id, standing);
-        Some(change)
     }
 }
 
@@ -257,7 +214,7 @@ impl Drop for EdgeSubscription {
         let (id, requests) = (self.id, self.requests.clone());
         {
             let mut standings = lock(&self.standings);
-            for camera in self.cameras.keys() {
+            for camera in self.cameras.0.keys() {
                 if let Some(known) = standings.get_mut(camera) {
                     known.remove(&id);
                 }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use mez_core::broker::edge::SubscriptionId;
+use mez_core::contract::watch::FrameVerdict;
 use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::{FrameId, Rung};
-use mez_core::keeping::Verdict;
 use mez_core::name::CameraName;
 use mez_core::profile::SizedProfile;
 
@@ -60,7 +60,7 @@ impl Checks {
         frame: FrameId,
         rung: &Rung,
         (age, error): (Duration, Option<Duration>),
-        verdict: &Verdict,
+        verdict: &FrameVerdict,
     ) {
         let now = self.now;
         let Some(kept) = self.contracts.get_mut(&id) else { return };

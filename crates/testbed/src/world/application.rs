@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::edge::{SubscriptionId, SubscriptionSpec};
+use mez_core::broker::edge::{CameraView, EdgeBroker, SubscriptionId};
 use mez_core::contract::ContractState;
-use mez_core::frame::{ChainKinds, FrameId, SkipCounts};
+use mez_core::contract::watch::{Change, FrameVerdict, LOOK_INTERVAL};
+use mez_core::frame::{ChainKinds, FrameId};
 use mez_core::history::PastWish;
-use mez_core::keeping::{Change, Judged, Keeping, LOOK_INTERVAL, Verdict};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::subscription::{Delivery, LastFrame, Next, NotHeld, Span, Subscription};
+use mez_core::session::{CameraRest, FrameTimes, KnownCameras, Session, SessionOutput};
+use mez_core::subscription::{Delivery, LastFrame, Span, SubscriptionSpec};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 use super::camera::PROFILE_BYTES;
@@ -50,9 +51,7 @@ pub(super) struct Application {
     /// Since when it takes frames, as far as it is concerned.
     pub(super) ready_since: Moment,
     pub(super) deliveries: Deliveries,
-    pub(super) reading: Option<(SubscriptionId, Subscription)>,
-    /// Whether what it asked is kept, of a live reading.
-    keeping: Option<Keeping>,
+    pub(super) reading: Option<(SubscriptionId, Session)>,
     changes: Vec<Told>,
     pub(super) random: Random,
     /// When its reading was last busy with the past.
@@ -81,7 +80,7 @@ pub(super) struct Application {
     held: Option<Delivery>,
     pub(super) ended: bool,
     /// What it was told at the end.
-    rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
+    rest: Vec<CameraRest>,
 }
 
 struct Letter {
@@ -92,6 +91,23 @@ struct Letter {
     present: u64,
     /// Frames as they came, for one that decodes them.
     chains: Option<(LogReader, ChainKinds)>,
+}
+
+/// What an edge knows of its cameras at a moment of its clock.
+struct AtEdge<'a> {
+    broker: &'a EdgeBroker,
+    now: Instant,
+}
+
+impl KnownCameras for AtEdge<'_> {
+    fn times(&self, camera: &CameraName, record: &Record) -> FrameTimes {
+        let clock = self.broker.capture_clock(self.now, camera);
+        clock.map(|clock| FrameTimes::by_clock(&clock, record)).unwrap_or_default()
+    }
+
+    fn view(&self, camera: &CameraName) -> Arc<CameraView> {
+        Arc::new(self.broker.view(self.now, camera))
+    }
 }
 
 impl Application {
@@ -110,7 +126,6 @@ impl Application {
         self.ahead.clear();
         self.excused = false;
         self.misled.clear();
-        self.keeping = None;
         self.letters.clear();
     }
 }
@@ -133,7 +148,6 @@ impl World {
             ready_since: self.now,
             deliveries: Deliveries::default(),
             reading: None,
-            keeping: None,
             changes: Vec::new(),
             random: self.random.split(),
             past_until: self.now,
@@ -179,7 +193,7 @@ impl World {
     }
 
     /// What an application was told at the end of its subscription, of each camera.
-    pub fn rest(&self, application: ApplicationId) -> &[(CameraName, SkipCounts, Option<NotHeld>)] {
+    pub fn rest(&self, application: ApplicationId) -> &[CameraRest] {
         &self.applications[application.0].rest
     }
 
@@ -198,17 +212,17 @@ impl World {
         let (pattern, contract) = (application.pattern.clone(), application.spec.contract.clone());
         let (begin, end, deliver) =
             (application.spec.begin_before, application.spec.end_after_ms, application.spec.deliver);
-        let resumes = application.spec.resumes;
+        let (resumes, decodes) = (application.spec.resumes, application.spec.chains);
         let fill = resumes == Resumes::Filling;
+        let quality = application.spec.reduced.then(|| PAST_RUNG.parse().expect("it is a rung"));
+        let past = PastWish { reach: application.spec.reach, quality, fill };
         let has = if resumes == Resumes::Anew { BTreeMap::new() } else { application.has.clone() };
-        let chains = if application.spec.chains && begin.is_none() && !fill {
-            ChainKinds { h264: true, tiles: true }
-        } else {
-            ChainKinds::NONE
-        };
+        let after = has.iter().map(|(camera, last)| (camera.clone(), *last)).collect();
+        let chains = if decodes { ChainKinds { h264: true, tiles: true } } else { ChainKinds::NONE };
         let profile = contract.profile.and_then(|hash| self.profiles.get(&hash)).cloned();
-        let (asked, named) = (contract.clone(), contract.profile.filter(|_| profile.is_some()));
-        let span = self.with_edge(edge, |process, now| {
+        let named = contract.profile.filter(|_| profile.is_some());
+        let shared = profile.clone().map(Arc::new);
+        let opened = self.with_edge(edge, |process, now| {
             if let Some(hash) = named {
                 process.broker.add_profile(hash, vec![hash[0]; PROFILE_BYTES].into());
             }
@@ -217,33 +231,29 @@ impl World {
                 Timestamp::from_nanos(wall.as_nanos().saturating_add_signed(end_ms * 1_000_000))
             });
             let span = Span { begin: begin.map(|before| wall - before), end, deliver };
+            let spec =
+                SubscriptionSpec { contract, past, after, chains, ..SubscriptionSpec::new(pattern, span) };
             let clock = ClockAnchor { wall, monotonic: now };
-            let spec = SubscriptionSpec { cameras: pattern, contract, span, chains };
-            let patience = process.broker.handle_subscribe(clock, id, spec);
-            (span, process.run, patience.map(|until| (clock.wall_at(until), until)))
+            let mut session = Session::at_edge(clock, &spec, id, shared);
+            let patience = process.broker.handle_subscribe(clock, id, spec.clone());
+            patience.into_iter().for_each(|until| session.expect_cameras_until(until));
+            (session, spec, process.run, patience)
         });
-        let Some((span, edge_run, patience)) = span else { return };
-        let reach = self.applications[index].spec.reach;
-        self.checks.subscribed(id, Reading::new(edge_run, span, (reach, fill), !chains.is_none(), &has));
-        let application = &mut self.applications[index];
-        let quality = application.spec.reduced.then(|| PAST_RUNG.parse().expect("it is a rung"));
-        let mut reading = Subscription::wishing(span, PastWish { reach, quality, fill });
-        if let Some((until, at)) = patience {
-            reading.expect_cameras_until(until);
+        let Some((session, spec, edge_run, patience)) = opened else { return };
+        let takes_chains = !spec.present_chains().is_none();
+        self.checks.subscribed(id, Reading::new(edge_run, spec.span, (past.reach, fill), takes_chains, &has));
+        if let Some(at) = patience {
             let at = self.edges[edge].clock.moment_of(at) + ms(1);
             self.events.push(at, Event::Look { application: index, subscription: id });
         }
-        application.reading = Some((id, reading.resuming_after(has.into_iter().collect())));
+        if let Some(contract) = session.contract().filter(|contract| !contract.asks_nothing()) {
+            self.checks.contracted(id, Kept::new(contract.clone(), profile, self.now));
+            self.events.push(self.now, Event::Contract { application: index, subscription: id });
+        }
+        let application = &mut self.applications[index];
+        application.reading = Some((id, session));
         application.subscribed = self.now;
         application.subscriptions += 1;
-        if span.begin.is_none() && !fill {
-            let shared = profile.clone().map(Arc::new);
-            application.keeping = Some(Keeping::new(id, asked.clone(), shared));
-            if !asked.asks_nothing() {
-                self.checks.contracted(id, Kept::new(asked, profile, self.now));
-                self.events.push(self.now, Event::Contract { application: index, subscription: id });
-            }
-        }
         self.edges[edge].subscriptions_changed = self.now;
         if let Some(end_ms) = self.applications[index].spec.end_after_ms {
             // The edge's clock may be slow by its drift.
@@ -258,7 +268,6 @@ impl World {
         application.wants = false;
         let edge = application.spec.edge.0;
         application.letters.clear();
-        application.keeping = None;
         let reading = application.reading.take();
         self.drop_questions(index);
         self.let_go(index);
@@ -306,70 +315,65 @@ impl World {
         if application.stalled || application.held.is_some() {
             return;
         }
-        let Some((id, reading)) = &mut application.reading else { return };
+        let Some((id, session)) = &mut application.reading else { return };
         let edge = &self.edges[application.spec.edge.0];
-        let Some(process) = &edge.process else { return };
+        if edge.process.is_none() {
+            return;
+        }
         let now = edge.clock.monotonic(self.now);
         for letter in application.letters.extract_if(.., |letter| letter.arrives <= self.now) {
-            if let Some(keeping) = &mut application.keeping {
-                keeping.attach(now, letter.camera.clone());
-            }
-            reading.attach_from(letter.camera.clone(), letter.log, letter.present);
+            session.handle_attach(now, letter.camera.clone(), letter.log, letter.present);
             if let Some((log, kinds)) = letter.chains {
-                reading.take_chains(&letter.camera, log, kinds);
+                session.handle_chains(&letter.camera, log, kinds);
             }
         }
-        if !application.letters.is_empty() && reading.cameras().next().is_none() {
+        if !application.letters.is_empty() && session.cameras().next().is_none() {
             // The first logs are there before anybody looks.
             return;
         }
-        loop {
-            let mut delivery = match reading.next(process.wall(now)) {
-                Next::Pending => {
-                    if let Some(keeping) = &mut application.keeping {
-                        keeping.handle_waiting(now);
-                    }
-                    self.tell_contract(index);
-                    return self.ask_past(index);
+        // The edge's view of a camera is as new as it can be here.
+        session.handle_view_changed();
+        let id = *id;
+        while let Some(output) = self.poll_session(index, true) {
+            match output {
+                SessionOutput::Frame { delivery, times, verdict } => {
+                    return self.hand_over_frame(index, id, delivery, times.captured, verdict);
                 }
-                Next::Ended { rest } => {
+                SessionOutput::Contract(change) => self.told(index, id, change),
+                SessionOutput::Ended { rest } => {
                     self.watch_end(index, &rest);
                     self.applications[index].rest = rest;
                     self.applications[index].ended = true;
                     self.trace.record(self.now, What::Ended { application: index });
                     return self.unsubscribe(index);
                 }
-                Next::Frame(delivery) => delivery,
-            };
-            if self.bug == Some(Bug::HolesUntold) {
-                delivery.not_held = None;
             }
-            if self.bug == Some(Bug::Miscounted) && application.frames % 20 == 19 {
+        }
+        self.ask_past(index);
+    }
+
+    /// What the session of an application has for it. `ready`: it can take a frame.
+    fn poll_session(&mut self, index: usize, ready: bool) -> Option<SessionOutput> {
+        let application = &mut self.applications[index];
+        let edge = &self.edges[application.spec.edge.0];
+        let (Some(process), Some((_, session))) = (&edge.process, &mut application.reading) else {
+            return None;
+        };
+        let now = edge.clock.monotonic(self.now);
+        let mut output = session.poll(now, ready, &AtEdge { broker: &process.broker, now })?;
+        match (&mut output, self.bug) {
+            (SessionOutput::Frame { delivery, .. }, Some(Bug::HolesUntold)) => delivery.not_held = None,
+            (SessionOutput::Frame { delivery, .. }, Some(Bug::Miscounted))
+                if application.frames % 20 == 19 =>
+            {
                 delivery.skipped.add(mez_core::frame::SkipReason::LinkBusy, 1);
             }
-            let meta = &delivery.record.frame.meta;
-            let stated = process
-                .broker
-                .capture_clock(now, &delivery.camera)
-                .and_then(|clock| clock.captured_at(meta.id, meta.captured));
-            let mut verdict = None;
-            if let Some(keeping) = &mut application.keeping {
-                let view = process.broker.view(now, &delivery.camera);
-                let camera = delivery.camera.clone();
-                match keeping.judge(now, delivery, stated.map(|(captured, _)| captured), &view) {
-                    Judged::Withheld => {
-                        reading.leave_chain(&camera);
-                        continue;
-                    }
-                    Judged::Deliver(judged, said) => (delivery, verdict) = (judged, Some(said)),
-                }
-            }
-            if let (Some(verdict), Some(Bug::AllIsWell)) = (&mut verdict, self.bug) {
+            (SessionOutput::Frame { verdict: Some(verdict), .. }, Some(Bug::AllIsWell)) => {
                 verdict.state = ContractState::Ok;
             }
-            let id = *id;
-            return self.hand_over_frame(index, id, delivery, stated, verdict);
+            _ => {}
         }
+        Some(output)
     }
 
     fn hand_over_frame(
@@ -378,7 +382,7 @@ impl World {
         id: SubscriptionId,
         delivery: Box<Delivery>,
         stated: Option<(Instant, Duration)>,
-        verdict: Option<Verdict>,
+        verdict: Option<FrameVerdict>,
     ) {
         let application = &mut self.applications[index];
         let edge = &self.edges[application.spec.edge.0];
@@ -433,26 +437,27 @@ impl World {
 
     /// Tells an application how its contract fares, if that has changed.
     fn tell_contract(&mut self, index: usize) {
-        let application = &mut self.applications[index];
-        let edge = &self.edges[application.spec.edge.0];
-        let (Some(process), Some((id, _)), Some(keeping)) =
-            (&edge.process, &application.reading, &mut application.keeping)
-        else {
-            return;
-        };
+        let Some((id, session)) = &mut self.applications[index].reading else { return };
+        let id = *id;
+        // The edge's view of a camera is as new as it can be here.
+        session.handle_view_changed();
+        while let Some(output) = self.poll_session(index, false) {
+            if let SessionOutput::Contract(change) = output {
+                self.told(index, id, change);
+            }
+        }
+    }
+
+    /// An application is told of its contract, which may end its subscription.
+    fn told(&mut self, index: usize, id: SubscriptionId, change: Change) {
         if self.bug == Some(Bug::AllIsWell) {
             return;
         }
-        let (id, now) = (*id, edge.clock.monotonic(self.now));
-        keeping.look_again();
-        let mut ends = false;
-        while let Some(change) = keeping.poll(now, |camera| Arc::new(process.broker.view(now, camera))) {
-            self.checks.told(id, &change.camera, change.state);
-            ends |= change.ends;
-            application.changes.push(Told { at: self.now, change });
-        }
+        self.checks.told(id, &change.camera, change.state);
+        let ends = change.ends;
+        self.applications[index].changes.push(Told { at: self.now, change });
         if ends {
-            application.ended = true;
+            self.applications[index].ended = true;
             self.unsubscribe(index);
         }
     }
@@ -460,7 +465,8 @@ impl World {
     /// Looks whether frames that did not come have broken a contract.
     pub(super) fn look_at_contract(&mut self, index: usize, subscription: SubscriptionId) {
         let application = &self.applications[index];
-        if application.reading.as_ref().is_some_and(|(id, _)| *id == subscription) {
+        let watches = |session: &Session| session.contract().is_some_and(|contract| !contract.asks_nothing());
+        if application.reading.as_ref().is_some_and(|(id, session)| *id == subscription && watches(session)) {
             self.tell_contract(index);
             // It may have been waiting.
             self.touch(Node::Application(index));

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use mez_core::contract::watch::FrameVerdict;
 use mez_core::frame::{Encoding, FrameId, Rung, SkipCounts};
-use mez_core::keeping::Verdict;
 use mez_core::name::CameraName;
 use mez_core::subscription::NotHeld;
 
@@ -28,7 +28,7 @@ pub struct Delivered {
     /// How many subscriptions the application has had before this one.
     pub subscription: u64,
     /// What was said of it and of the contract, where the reading is live.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<FrameVerdict>,
     /// What was done to it.
     pub rung: Rung,
     /// As what it came.

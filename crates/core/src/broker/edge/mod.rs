@@ -53,7 +53,7 @@ use self::shares::{Shares, Standing};
 use self::subscriptions::{Subscribed, Subscriptions};
 pub use self::types::{
     CameraCounters, CameraInfo, CameraView, CaptureClock, ChannelShare, EdgeConfig, EdgeOutput, Forgotten,
-    NamedContract, Peer, ReplyError, SubscriptionId, SubscriptionSpec,
+    NamedContract, Peer, ReplyError, SubscriptionId,
 };
 use self::view::Seen;
 use super::epochs::Claims;
@@ -65,6 +65,7 @@ use crate::history::PastQuery;
 use crate::log::{LogReader, Record};
 use crate::name::{CameraName, CameraPattern};
 use crate::profile::ProfileHash;
+use crate::subscription::SubscriptionSpec;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{FrameHeader, Hello, Message, REPLY_BYTES_MAX, RefuseCode, VERSION, Welcome};
 
@@ -346,8 +347,7 @@ impl EdgeBroker {
         id: SubscriptionId,
         asked: SubscriptionSpec,
     ) -> Option<Instant> {
-        // Of the past there are stills only.
-        let chains = if asked.span.begin.is_none() { asked.chains } else { ChainKinds::NONE };
+        let chains = asked.present_chains();
         let matching = self.roster.cameras.matching(&asked.cameras);
         for name in &matching {
             self.attach(id, name, chains);
@@ -377,11 +377,6 @@ impl EdgeBroker {
         if self.subscriptions.handle_update(id, contract) && self.subscriptions.handle_updates(now) {
             self.update_demands();
         }
-    }
-
-    /// Names the application of a subscription, for those whose contracts conflict with its own.
-    pub fn name_subscription(&mut self, id: SubscriptionId, application: &str) {
-        self.subscriptions.name(id, application);
     }
 
     /// Holds a profile for the cameras that contracts name it to. Whoever adds them bounds them, and takes them away with

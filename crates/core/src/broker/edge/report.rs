@@ -1,7 +1,7 @@
 //! What a camera is asked for, and what it says of itself and of that.
 
 use crate::contract::Contract;
-use crate::controller::settle::Verdict;
+use crate::contract::settle::Verdict;
 use crate::units::Instant;
 use crate::wire::{Demand, DiskStatus, Outlook, Settled, Status};
 

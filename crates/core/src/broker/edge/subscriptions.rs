@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::types::{NamedContract, SubscriptionId, SubscriptionSpec};
+use super::types::{NamedContract, SubscriptionId};
 use crate::contract::Contract;
 use crate::frame::ChainKinds;
 use crate::name::{CameraName, CameraPattern};
 use crate::profile::ProfileHash;
+use crate::subscription::SubscriptionSpec;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::CONTRACTS_MAX;
 
@@ -122,7 +123,7 @@ impl Subscriptions {
         asked: SubscriptionSpec,
         (expected, is_whole): (Option<Instant>, bool),
     ) -> Subscribed {
-        let SubscriptionSpec { cameras: pattern, contract, span, chains } = asked;
+        let SubscriptionSpec { cameras: pattern, contract, span, chains, application, .. } = asked;
         let patience = expected.filter(|until| span.begin.is_some() && !is_whole && clock.monotonic < *until);
         let is_live = span.is_live(clock.wall);
         let stays = is_live || patience.is_some();
@@ -131,7 +132,7 @@ impl Subscriptions {
                 pattern,
                 contract,
                 chains,
-                application: String::new(),
+                application,
                 pending: None,
                 updated: Instant::ZERO,
                 ends: if is_live { span.ends_at(clock) } else { patience },
@@ -151,13 +152,6 @@ impl Subscriptions {
     /// A camera was reset: the subscriptions that read it end.
     pub(super) fn handle_reset(&mut self, camera: &CameraName) -> Vec<SubscriptionId> {
         self.entries.extract_if(.., |_, entry| entry.pattern.matches(camera)).map(|(id, _)| id).collect()
-    }
-
-    /// A subscription is one of this application, for people.
-    pub(super) fn name(&mut self, id: SubscriptionId, application: &str) {
-        if let Some(entry) = self.entries.get_mut(&id) {
-            entry.application = application.into();
-        }
     }
 
     /// A subscription asks for something else, as soon as that may be. True if it was known.

@@ -314,7 +314,7 @@ fn demand_follows_the_subscriptions() {
 /// What a camera says of whose contracts it keeps counts for the demand that it has, and for no other; a camera that goes says nothing any more.
 #[test]
 fn what_a_camera_says_of_contracts_is_of_one_demand() {
-    use crate::controller::settle::Verdict;
+    use crate::contract::settle::Verdict;
     let mut rig = Rig::new();
     rig.hello(1, "a", 3, 1, 10);
     let subscribe = |rig: &mut Rig, id| {

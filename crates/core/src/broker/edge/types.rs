@@ -5,13 +5,12 @@ use std::time::Duration;
 use crate::broker::LinkId;
 use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
 use crate::contract::Contract;
-use crate::controller::settle::Verdict;
+use crate::contract::settle::Verdict;
 use crate::controller::share::Channels;
 use crate::frame::{ChainKinds, Epoch, FRAME_BYTES_MAX, Frame, FrameId};
 use crate::history::PastAnswer;
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
-use crate::subscription::Span;
 use crate::trace::{FrameTrace, Trace};
 use crate::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use crate::wire::{DiskStatus, Message, Outlook, REPLY_BYTES_MAX, Share, Status};
@@ -58,27 +57,6 @@ pub struct Peer {
 /// Identifies a subscription, given by whoever serves applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionId(pub u64);
-
-/// What an application subscribes to.
-#[derive(Clone, Debug)]
-pub struct SubscriptionSpec {
-    /// Of which cameras, those that come later among them.
-    pub cameras: CameraPattern,
-    /// What it asks of their frames.
-    pub contract: Contract,
-    /// From when until when they are captured, and whether it wants each.
-    pub span: Span,
-    /// Chains of which kinds it decodes itself: the frames of its cameras as they came are then in [`EdgeOutput::AttachChains`].
-    /// Of the past there are stills only.
-    pub chains: ChainKinds,
-}
-
-impl SubscriptionSpec {
-    /// The newest frames of these cameras as stills, of which nothing is asked.
-    pub fn live(cameras: CameraPattern) -> Self {
-        Self { cameras, contract: Contract::default(), span: Span::LIVE, chains: ChainKinds::NONE }
-    }
-}
 
 /// What an edge broker wants done.
 #[derive(Clone, Debug)]

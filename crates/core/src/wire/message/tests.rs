@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::contract::{Contract, OnInfeasible};
-use crate::controller::settle::Verdict;
+use crate::contract::settle::Verdict;
 use crate::controller::share::Step;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Reference, Rung, Sequence, SkipRange, SkipReason,

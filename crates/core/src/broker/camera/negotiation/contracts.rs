@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::broker::LinkId;
 use crate::broker::camera::adapt::KeptBy;
 use crate::broker::camera::connection::Link;
+use crate::contract::settle::{Verdict, settle};
 use crate::contract::{Contract, Joint};
-use crate::controller::settle::{Verdict, settle};
 use crate::units::Instant;
 use crate::wire::Settled;
 

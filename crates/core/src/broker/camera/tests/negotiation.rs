@@ -2,7 +2,7 @@
 
 use super::adapting::{Delivered, HASH, contract, rig, run, sized, still};
 use super::*;
-use crate::controller::settle::Verdict;
+use crate::contract::settle::Verdict;
 use crate::wire::Settled;
 
 /// The floor of the second rung, soon. At 9.6 Mbit/s it is there after 28 ms, the third after 61.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::contract::ContractState;
-use crate::controller::monitor::{FrameOutcome, Monitor, Surroundings};
+use crate::contract::monitor::{FrameOutcome, Monitor, Surroundings};
 use crate::frame::{ChainLink, Reference};
 use crate::setting::{Form, H264, Quantiser, Setting};
 

@@ -6,6 +6,7 @@ use super::*;
 use crate::clock::Exchange;
 use crate::contract::Contract;
 use crate::controller::share::{CAP_INTERVAL, CAP_LIFETIME, Channels, Step};
+use crate::subscription::SubscriptionSpec;
 use crate::units::ClockAnchor;
 use crate::wire::{Claim, Share};
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::contract::{Contract, ContractState};
+use super::{Contract, ContractState};
 use crate::units::{BitsPerSecond, Instant};
 
 /// The span that a state is about.
@@ -18,9 +18,9 @@ const INFEASIBLE_SHARE: f64 = 0.5;
 /// Where no frames come to say so, the camera has to say it for this long; and no contract is given up sooner.
 const INFEASIBLE_LASTS: Duration = Duration::from_millis(300);
 
-/// An application that waits for a frame for longer than its bound and so many intervals between frames misses it,
+/// An application that waits for longer than its bound and so many intervals between frames misses the bound.
 const OVERDUE_FRAMES: u32 = 5;
-/// but no sooner than after its bound and this.
+/// It does not miss the bound before it has waited for the bound and this.
 pub const OVERDUE_MIN: Duration = Duration::from_millis(300);
 
 /// What became of one frame that an application was due to get.
@@ -85,7 +85,24 @@ pub struct Monitor {
     began: Instant,
 }
 
+impl Surroundings {
+    /// How many frames the camera publishes in a second.
+    fn fps(&self) -> f64 {
+        self.interval.map_or(0.0, |interval| 1.0 / interval.as_secs_f64())
+    }
+}
+
+/// What a state is judged by.
+struct Look<'a> {
+    now: Instant,
+    counts: Counts,
+    around: &'a Surroundings,
+    /// A whole second has been watched.
+    full: bool,
+}
+
 /// The frames of the last second, counted.
+#[derive(Clone, Copy)]
 struct Counts {
     frames: usize,
     came: usize,
@@ -177,8 +194,9 @@ impl Monitor {
     /// for longer than the bound and five intervals is a missed latency where the application waits for one; a second without
     /// any always is, once a second has passed since the beginning.
     pub fn describe(&self, now: Instant, around: &Surroundings) -> (ContractState, String) {
-        let counts = self.counts(now);
-        let (state, mut text) = self.judge(now, &counts, around);
+        let full = now.saturating_since(self.began) >= WINDOW;
+        let look = Look { now, counts: self.counts(now), around, full };
+        let (state, mut text) = self.judge(&look);
         if matches!(state, ContractState::Infeasible | ContractState::LatencyMiss)
             && !around.conflict.is_empty()
         {
@@ -187,32 +205,31 @@ impl Monitor {
         (state, text)
     }
 
-    fn judge(&self, now: Instant, counts: &Counts, around: &Surroundings) -> (ContractState, String) {
-        let contract = &self.contract;
-        let bounded = contract.latency_bound.is_some();
-        let watched = now.saturating_since(self.began) >= WINDOW;
-        if around.is_away && (counts.came == 0 || self.overdue(around).is_some()) {
-            let state =
-                if bounded && watched { ContractState::LatencyMiss } else { ContractState::Unverified };
-            return (state, "the camera is not connected".to_owned());
-        }
-        // Frames that came since then count more than what the camera says.
-        let shed_since = around.shed.as_ref().map(|(since, _)| *since);
-        let lasts = around.infeasible_since.into_iter().chain(shed_since).min().is_some_and(|since| {
-            let came = self.frames.iter().filter(|(at, _)| *at >= since).map(|(_, outcome)| outcome);
-            let kept = came.clone().filter(|outcome| !outcome.infeasible).count();
-            now.saturating_since(since) >= INFEASIBLE_LASTS
-                && kept as f64 <= (1.0 - INFEASIBLE_SHARE) * came.count() as f64
-        });
-        // Without a floor no frame says so: what comes is as it was published, and most of it does not come.
-        let lasts = lasts
-            || contract.accuracy_floor.is_none()
-                && shed_since.is_some_and(|since| now.saturating_since(since) >= INFEASIBLE_LASTS);
-        let frames = counts.frames as f64;
-        let mostly = counts.frames > 0
-            && counts.infeasible as f64 >= INFEASIBLE_SHARE * frames
-            && now.saturating_since(self.began) >= INFEASIBLE_LASTS;
-        if let (Some(bound), Some(delay)) = (contract.latency_bound, around.one_way_delay)
+    /// The first stage that has something to say decides.
+    fn judge(&self, look: &Look) -> (ContractState, String) {
+        self.away(look)
+            .or_else(|| self.infeasible(look))
+            .or_else(|| self.starving(look))
+            .or_else(|| self.without_frames(look))
+            .or_else(|| self.late(look))
+            .or_else(|| self.slow(look))
+            .or_else(|| self.inaccurate(look))
+            .or_else(|| self.unverified(look))
+            .unwrap_or_else(|| (ContractState::Ok, self.on_time_text(&look.counts)))
+    }
+
+    /// The camera is not connected, and what came before that has been waited for long enough.
+    fn away(&self, look: &Look) -> Option<(ContractState, String)> {
+        let misses = look.around.is_away && (look.counts.came == 0 || self.overdue(look.around).is_some());
+        let bounded = self.contract.latency_bound.is_some();
+        let state = if bounded && look.full { ContractState::LatencyMiss } else { ContractState::Unverified };
+        misses.then(|| (state, "the camera is not connected".to_owned()))
+    }
+
+    /// No rung keeps both bounds: the path alone takes too long, most frames say so, or the camera or the edge does.
+    fn infeasible(&self, look: &Look) -> Option<(ContractState, String)> {
+        let Look { counts, around, now, .. } = look;
+        if let (Some(bound), Some(delay)) = (self.contract.latency_bound, around.one_way_delay)
             && delay >= bound
         {
             let text = format!(
@@ -220,67 +237,112 @@ impl Monitor {
                 milliseconds(bound),
                 milliseconds(delay)
             );
-            return (ContractState::Infeasible, text);
+            return Some((ContractState::Infeasible, text));
         }
-        if mostly || lasts {
-            return (ContractState::Infeasible, self.infeasible_text(around));
+        let mostly = counts.frames > 0
+            && counts.infeasible as f64 >= INFEASIBLE_SHARE * counts.frames as f64
+            && now.saturating_since(self.began) >= INFEASIBLE_LASTS;
+        (mostly || self.said_infeasible(look))
+            .then(|| (ContractState::Infeasible, self.infeasible_text(around)))
+    }
+
+    /// Whether the camera or the edge has said for long enough that the contract cannot be kept.
+    fn said_infeasible(&self, look: &Look) -> bool {
+        let Look { around, now, .. } = look;
+        let long = |since: Instant| now.saturating_since(since) >= INFEASIBLE_LASTS;
+        let shed_since = around.shed.as_ref().map(|(since, _)| *since);
+        // Without a floor no frame says so: what comes is as it was published, and most of it does not come.
+        if self.contract.accuracy_floor.is_none() && shed_since.is_some_and(long) {
+            return true;
         }
-        if watched && let Some(waited) = self.overdue(around) {
-            let (waited, fps) =
-                (waited.as_secs_f64(), around.interval.map_or(0.0, |one| 1.0 / one.as_secs_f64()));
-            return (
-                ContractState::LatencyMiss,
-                format!("no frame for {waited:.1} s; the camera publishes {fps:.1} fps"),
-            );
-        }
-        if counts.frames == 0 {
-            return match around.interval.map(|interval| interval * around.one_in.max(1)) {
-                Some(interval) if bounded && watched && interval < WINDOW => {
-                    (ContractState::LatencyMiss, "no frame in the last second".to_owned())
-                }
-                None if watched => (ContractState::Unverified, "the camera publishes nothing".to_owned()),
-                _ => (ContractState::Unverified, "no frame yet".to_owned()),
-            };
-        }
-        if bounded && (counts.on_time as f64) < contract.on_time_share * frames {
-            let mut text = self.on_time_text(counts);
-            let _ = write!(text, ", {:.1} % asked", contract.on_time_share * 100.0);
-            if let Some(rate) = around.link_rate {
-                let _ = write!(text, "; the link carries {}", megabits(rate));
+        // Frames that came since then count more than what the camera says.
+        around.infeasible_since.into_iter().chain(shed_since).min().is_some_and(|since| {
+            let came = self.frames.iter().filter(|(at, _)| *at >= since).map(|(_, outcome)| outcome);
+            let kept = came.clone().filter(|outcome| !outcome.infeasible).count();
+            long(since) && kept as f64 <= (1.0 - INFEASIBLE_SHARE) * came.count() as f64
+        })
+    }
+
+    /// The application waits, and the camera publishes.
+    fn starving(&self, look: &Look) -> Option<(ContractState, String)> {
+        let waited = self.overdue(look.around).filter(|_| look.full)?.as_secs_f64();
+        let fps = look.around.fps();
+        Some((
+            ContractState::LatencyMiss,
+            format!("no frame for {waited:.1} s; the camera publishes {fps:.1} fps"),
+        ))
+    }
+
+    /// There was no frame in the last second.
+    fn without_frames(&self, look: &Look) -> Option<(ContractState, String)> {
+        let Look { counts, around, full, .. } = look;
+        let bounded = self.contract.latency_bound.is_some();
+        let (state, text) = match around.interval.map(|interval| interval * around.one_in.max(1)) {
+            _ if counts.frames > 0 => return None,
+            Some(interval) if bounded && *full && interval < WINDOW => {
+                (ContractState::LatencyMiss, "no frame in the last second")
             }
-            return (ContractState::LatencyMiss, text);
+            None if *full => (ContractState::Unverified, "the camera publishes nothing"),
+            _ => (ContractState::Unverified, "no frame yet"),
+        };
+        Some((state, text.to_owned()))
+    }
+
+    /// Too few of the frames were on time.
+    fn late(&self, look: &Look) -> Option<(ContractState, String)> {
+        let Contract { latency_bound, on_time_share, .. } = self.contract;
+        let Counts { frames, on_time, .. } = look.counts;
+        if latency_bound.is_none() || on_time as f64 >= on_time_share * frames as f64 {
+            return None;
         }
+        let mut text = self.on_time_text(&look.counts);
+        let _ = write!(text, ", {:.1} % asked", on_time_share * 100.0);
+        if let Some(rate) = look.around.link_rate {
+            let _ = write!(text, "; the link carries {}", megabits(rate));
+        }
+        Some((ContractState::LatencyMiss, text))
+    }
+
+    /// Too few frames came.
+    fn slow(&self, look: &Look) -> Option<(ContractState, String)> {
+        let (Counts { came, passed, .. }, min_fps) = (look.counts, self.contract.min_fps);
         // One frame more or less lies within the window by chance.
-        if watched && ((counts.came + counts.passed) as f64) < contract.min_fps * WINDOW.as_secs_f64() - 1.5 {
-            let published = around.interval.map_or(0.0, |interval| 1.0 / interval.as_secs_f64());
+        let few = ((came + passed) as f64) < min_fps * WINDOW.as_secs_f64() - 1.5;
+        (look.full && few).then(|| {
+            let published = look.around.fps();
             let text = format!(
-                "{} frames in the last second, {} asked; the camera publishes {published:.1} fps",
-                counts.came, contract.min_fps
+                "{came} frames in the last second, {min_fps} asked; the camera publishes {published:.1} fps"
             );
-            return (ContractState::LatencyMiss, text);
-        }
-        if let (Some(measured), Some(floor)) = (counts.measured, contract.accuracy_floor)
-            && measured < floor
-        {
-            let text = format!(
-                "measured accuracy {measured:.3} is below the floor {floor}; the profile may not fit this scene"
-            );
-            return (ContractState::AccuracyMiss, text);
-        }
-        if contract.accuracy_floor.is_some() && counts.unverified > 0 {
-            let text = if around.unverified.is_empty() {
-                let Counts { unverified, came, .. } = counts;
+            (ContractState::LatencyMiss, text)
+        })
+    }
+
+    /// The application has measured less than its floor.
+    fn inaccurate(&self, look: &Look) -> Option<(ContractState, String)> {
+        let floor = self.contract.accuracy_floor?;
+        let measured = look.counts.measured.filter(|measured| *measured < floor)?;
+        let text = format!(
+            "measured accuracy {measured:.3} is below the floor {floor}; the profile may not fit this scene"
+        );
+        Some((ContractState::AccuracyMiss, text))
+    }
+
+    /// Nothing says how accurate the frames are.
+    fn unverified(&self, look: &Look) -> Option<(ContractState, String)> {
+        let Counts { frames, came, unverified, infeasible, .. } = look.counts;
+        let text = if self.contract.accuracy_floor.is_some() && unverified > 0 {
+            if look.around.unverified.is_empty() {
                 format!("{unverified} of {came} frames had a setting that the profile does not know")
             } else {
-                around.unverified.clone()
-            };
-            return (ContractState::Unverified, text);
-        }
-        if counts.infeasible >= counts.frames {
+                look.around.unverified.clone()
+            }
+        } else if infeasible >= frames {
             // Whether that lasts is not known yet; that all is well would not be true.
-            return (ContractState::Unverified, "no frame yet that keeps the floor".to_owned());
-        }
-        (ContractState::Ok, self.on_time_text(counts))
+            "no frame yet that keeps the floor".to_owned()
+        } else {
+            return None;
+        };
+        Some((ContractState::Unverified, text))
     }
 
     /// How long the application has been waiting for a frame, if that is longer than a contract that is kept would have it wait.

@@ -1,18 +1,17 @@
 //! Whether one subscription's contract is kept on each of its cameras, told with every frame and whenever it changes.
 //!
-//! Whoever serves a subscription asks [`Keeping::judge`] of every live frame before the application gets it, says with
-//! [`Keeping::handle_waiting`] when there is none, and asks [`Keeping::poll`] at least every [`LOOK_INTERVAL`], since a contract can
+//! Whoever serves a subscription asks [`ContractWatch::judge`] of every live frame before the application gets it, says with
+//! [`ContractWatch::handle_waiting`] when there is none, and asks [`ContractWatch::poll`] at least every [`LOOK_INTERVAL`], since a contract can
 //! be broken by frames that do not come. What bears on it besides the frames is
-//! the edge's [`CameraView`]. `controller/monitor.rs` has the rules of the states.
+//! the edge's [`CameraView`]. [`super::monitor`] has the rules of the states.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::monitor::{FrameOutcome, Monitor, Need, OVERDUE_MIN, Surroundings, WINDOW};
+use super::{Contract, ContractState, Joint, OnInfeasible, settle};
 use crate::broker::edge::{CameraView, NamedContract, SubscriptionId};
-use crate::contract::{Contract, ContractState, Joint, OnInfeasible};
-use crate::controller::monitor::{FrameOutcome, Monitor, Need, OVERDUE_MIN, Surroundings, WINDOW};
-use crate::controller::settle;
 use crate::frame::{Rung, SkipCounts, SkipReason};
 use crate::name::CameraName;
 use crate::profile::SizedProfile;
@@ -29,7 +28,7 @@ const LOST_MAX: u64 = 256;
 
 /// What a frame is for the contract, and how the contract stands with it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub struct FrameVerdict {
     /// The accuracy to expect of it: by the subscription's own profile, else by what the camera said; 1 for a frame as it was
     /// published. `None`: nobody knows.
     pub expected_accuracy: Option<f64>,
@@ -45,7 +44,7 @@ pub struct Verdict {
 #[derive(Clone, Debug)]
 pub enum Judged {
     /// The application gets it.
-    Deliver(Box<Delivery>, Verdict),
+    Deliver(Box<Delivery>, FrameVerdict),
     /// It is not wanted ([`OnInfeasible::Skip`]), and is counted with the next one.
     Withheld,
 }
@@ -64,7 +63,7 @@ pub struct Change {
 }
 
 /// One camera.
-struct Kept {
+struct Watched {
     monitor: Monitor,
     /// The last frame that was judged.
     last: Option<Instant>,
@@ -83,17 +82,17 @@ struct Kept {
 }
 
 /// One subscription's contract on all of its cameras.
-pub struct Keeping {
+pub struct ContractWatch {
     id: SubscriptionId,
     contract: Contract,
     profile: Option<Arc<SizedProfile>>,
     /// As many as are attached, which the edge bounds.
-    cameras: BTreeMap<CameraName, Kept>,
+    cameras: BTreeMap<CameraName, Watched>,
     /// When all cameras are looked at again.
     look_due: Instant,
 }
 
-impl Keeping {
+impl ContractWatch {
     /// A contract without cameras.
     pub fn new(id: SubscriptionId, contract: Contract, profile: Option<Arc<SizedProfile>>) -> Self {
         Self { id, contract, profile, cameras: BTreeMap::new(), look_due: Instant::ZERO }
@@ -110,9 +109,9 @@ impl Keeping {
             return;
         }
         (self.contract, self.profile) = (contract, profile);
-        for kept in self.cameras.values_mut() {
-            kept.monitor = Monitor::new(self.contract.clone(), now);
-            kept.told = None;
+        for watched in self.cameras.values_mut() {
+            watched.monitor = Monitor::new(self.contract.clone(), now);
+            watched.told = None;
         }
     }
 
@@ -124,7 +123,7 @@ impl Keeping {
     /// The subscription reads a camera from now on.
     pub fn attach(&mut self, now: Instant, camera: CameraName) {
         let contract = self.contract.clone();
-        self.cameras.entry(camera).or_insert_with(|| Kept {
+        self.cameras.entry(camera).or_insert_with(|| Watched {
             monitor: Monitor::new(contract, now),
             last: None,
             waits_since: None,
@@ -151,8 +150,8 @@ impl Keeping {
         let below =
             verified.zip(self.contract.accuracy_floor).is_some_and(|(expected, floor)| expected < floor);
         let own = self.leads(view);
-        let kept = self.cameras.get_mut(&delivery.camera).expect("attached above");
-        kept.note_lost(now, &delivery.skipped);
+        let watched = self.cameras.get_mut(&delivery.camera).expect("attached above");
+        watched.note_lost(now, &delivery.skipped);
         let on_time = match (captured, self.contract.latency_bound) {
             (Some(captured), Some(bound)) => now.saturating_since(captured) <= bound,
             _ => true,
@@ -162,52 +161,52 @@ impl Keeping {
         let marked = quality.infeasible && (own || !on_time) && self.contract.accuracy_floor.is_some();
         let infeasible = below || marked;
         let outcome = FrameOutcome { on_time, infeasible, expected_accuracy: verified, came: true };
-        kept.monitor.handle_frame(now, outcome);
-        (kept.last, kept.waits_since, kept.waited) = (Some(now), None, None);
-        kept.one_in = delivery.record.frame.meta.rung.one_in();
-        kept.changed = true;
-        let withheld = std::mem::take(&mut kept.withheld);
+        watched.monitor.handle_frame(now, outcome);
+        (watched.last, watched.waits_since, watched.waited) = (Some(now), None, None);
+        watched.one_in = delivery.record.frame.meta.rung.one_in();
+        watched.changed = true;
+        let withheld = std::mem::take(&mut watched.withheld);
         withheld.tell(&mut delivery.skipped, &mut delivery.not_held);
         if infeasible && self.contract.on_infeasible != OnInfeasible::Degrade {
-            kept.withheld.merge(&delivery.skipped, delivery.not_held);
-            kept.withheld.add(SkipReason::Infeasible);
+            watched.withheld.merge(&delivery.skipped, delivery.not_held);
+            watched.withheld.add(SkipReason::Infeasible);
             return Judged::Withheld;
         }
         let (state, reason) = self.describe(now, &delivery.camera, view);
-        if let Some(kept) = self.cameras.get_mut(&delivery.camera) {
-            kept.said = Some(state);
+        if let Some(watched) = self.cameras.get_mut(&delivery.camera) {
+            watched.said = Some(state);
         }
         let expected_accuracy = verified.or(quality.expected_accuracy);
-        Judged::Deliver(delivery, Verdict { expected_accuracy, infeasible, state, reason })
+        Judged::Deliver(delivery, FrameVerdict { expected_accuracy, infeasible, state, reason })
     }
 
     /// What was withheld of a camera and not told with a frame.
     pub fn rest(&mut self, camera: &CameraName) -> Missing {
-        self.cameras.get_mut(camera).map(|kept| std::mem::take(&mut kept.withheld)).unwrap_or_default()
+        self.cameras.get_mut(camera).map(|watched| std::mem::take(&mut watched.withheld)).unwrap_or_default()
     }
 
     /// How the contract stands on a camera.
     pub fn describe(&self, now: Instant, camera: &CameraName, view: &CameraView) -> (ContractState, String) {
         match self.cameras.get(camera) {
-            Some(kept) => kept.monitor.describe(now, &self.surroundings(view, kept)),
+            Some(watched) => watched.monitor.describe(now, &self.surroundings(view, watched)),
             None => (ContractState::Unverified, "no frame yet".into()),
         }
     }
 
     /// The application says how accurate its own result on one of a camera's frames was, from 0 to 1.
     pub fn handle_accuracy(&mut self, now: Instant, camera: &CameraName, accuracy: f64) {
-        if let Some(kept) = self.cameras.get_mut(camera) {
-            kept.monitor.handle_accuracy(now, accuracy);
-            kept.changed = true;
+        if let Some(watched) = self.cameras.get_mut(camera) {
+            watched.monitor.handle_accuracy(now, accuracy);
+            watched.changed = true;
         }
     }
 
     /// The application has taken every frame that there is, and waits for the next.
     pub fn handle_waiting(&mut self, now: Instant) {
-        for kept in self.cameras.values_mut().filter(|kept| kept.last.is_some()) {
-            let since = *kept.waits_since.get_or_insert(now);
-            kept.waited = Some(now.saturating_since(since));
-            kept.changed |= kept.waited > Some(OVERDUE_MIN);
+        for watched in self.cameras.values_mut().filter(|watched| watched.last.is_some()) {
+            let since = *watched.waits_since.get_or_insert(now);
+            watched.waited = Some(now.saturating_since(since));
+            watched.changed |= watched.waited > Some(OVERDUE_MIN);
         }
     }
 
@@ -217,28 +216,28 @@ impl Keeping {
             return None;
         }
         let all = now >= self.look_due;
-        let news = self.cameras.iter().find_map(|(camera, kept)| {
-            let early = kept.told.is_some_and(|(_, at)| now.saturating_since(at) < TELL_INTERVAL);
-            if early || !all && !kept.changed {
+        let news = self.cameras.iter().find_map(|(camera, watched)| {
+            let early = watched.told.is_some_and(|(_, at)| now.saturating_since(at) < TELL_INTERVAL);
+            if early || !all && !watched.changed {
                 return None;
             }
-            let (state, reason) = kept.monitor.describe(now, &self.surroundings(&view(camera), kept));
-            let told = kept.told.map(|(state, _)| state);
+            let (state, reason) = watched.monitor.describe(now, &self.surroundings(&view(camera), watched));
+            let told = watched.told.map(|(state, _)| state);
             // That nothing is known before the first frame is no news.
-            let begins = told.is_none() && state == ContractState::Unverified && kept.last.is_none();
+            let begins = told.is_none() && state == ContractState::Unverified && watched.last.is_none();
             // Whoever goes by what frames say has to hear that it is no longer so.
-            let unsaid = kept.said.is_some_and(|said| said != state);
+            let unsaid = watched.said.is_some_and(|said| said != state);
             ((told != Some(state) || unsaid) && !begins).then(|| (camera.clone(), state, reason))
         });
         if news.is_none() {
-            self.cameras.values_mut().for_each(|kept| kept.changed = false);
+            self.cameras.values_mut().for_each(|watched| watched.changed = false);
             if all {
                 self.look_due = now + LOOK_INTERVAL;
             }
         }
         let (camera, state, reason) = news?;
-        let kept = self.cameras.get_mut(&camera)?;
-        (kept.told, kept.said) = (Some((state, now)), None);
+        let watched = self.cameras.get_mut(&camera)?;
+        (watched.told, watched.said) = (Some((state, now)), None);
         let ends = state == ContractState::Infeasible && self.contract.on_infeasible == OnInfeasible::Stop;
         Some(Change { camera, state, reason, ends })
     }
@@ -265,7 +264,7 @@ impl Keeping {
         })
     }
 
-    fn surroundings(&self, view: &CameraView, kept: &Kept) -> Surroundings {
+    fn surroundings(&self, view: &CameraView, watched: &Watched) -> Surroundings {
         let own = self.leads(view);
         let outlook = &view.outlook;
         // What no rung keeps by the profile, no camera can.
@@ -285,8 +284,8 @@ impl Keeping {
             need,
             interval: (view.frames_per_second > 0.0)
                 .then(|| Duration::from_secs_f64(1.0 / view.frames_per_second.clamp(1e-3, 1e6))),
-            one_in: kept.one_in,
-            waited: kept.waited,
+            one_in: watched.one_in,
+            waited: watched.waited,
             one_way_delay: view.one_way_delay,
             is_away: !view.connected,
             infeasible_since: self.given_up(view).or(view.infeasible_since.filter(|_| own)),
@@ -386,7 +385,7 @@ fn name(demand: &NamedContract) -> String {
     }
 }
 
-impl Kept {
+impl Watched {
     /// Frames that were skipped since the last one: those that were tried and lost are late for good.
     fn note_lost(&mut self, now: Instant, skipped: &SkipCounts) {
         let lost = [
@@ -460,9 +459,9 @@ mod tests {
             ..CameraView::default()
         };
         let told = contracts.into_iter().map(|NamedContract { subscription, contract, .. }| {
-            let mut keeping = Keeping::new(subscription, contract, None);
-            keeping.attach(at(0), camera.clone());
-            keeping.describe(at(2_000), &camera, &view)
+            let mut watch = ContractWatch::new(subscription, contract, None);
+            watch.attach(at(0), camera.clone());
+            watch.describe(at(2_000), &camera, &view)
         });
         told.collect()
     }

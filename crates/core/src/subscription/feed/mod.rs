@@ -1,31 +1,23 @@
 //! A subscription's place in one log: the past from wherever it is held, then the present from memory.
+//!
+//! Here is what is read next. `questions.rs` asks others for what memory does not hold, and `tally.rs` beside this folder counts what is
+//! passed over.
+
+mod questions;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use self::questions::Question;
 use super::chains::{ChainPlace, Look, Stills};
-use super::holes::{Holes, NotHeld, NotHeldReason};
+use super::holes::NotHeld;
+use super::tally::Tally;
 use super::{Deliver, Delivery, LastFrame, Span};
-use crate::frame::{Epoch, FrameId, FrameMeta, Sequence, SkipCounts, SkipReason};
-use crate::history::{PastAnswer, PastQuery, PastWish, Reach};
+use crate::frame::{Epoch, FrameId, FrameMeta, SkipCounts, SkipReason};
+use crate::history::{PastWish, Reach};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
 use crate::units::Timestamp;
-
-/// A question to those who hold what memory does not.
-enum Question {
-    /// There is none.
-    None,
-    /// To be put.
-    Due(PastQuery),
-    /// Put; the answer is to come.
-    Open(PastQuery),
-    /// Answered with a frame, which comes next.
-    Found(Record),
-    /// The same, once the camera has said whether it holds what was published between the beginning and the frame; and whether that
-    /// was put.
-    Verify(Record, PastQuery, bool),
-}
 
 /// What there is for an application that decodes chains itself.
 enum AsCame {
@@ -67,12 +59,6 @@ pub(super) struct Feed {
     asked_in_vain: bool,
     /// A frame captured at or after the beginning was seen.
     begun: bool,
-    /// The last frame that was delivered or skipped, or that the application had before.
-    last: Option<FrameId>,
-    /// Its capture time, if that is known.
-    last_captured: Option<Timestamp>,
-    /// `last` is one that the application had before, and none has come since.
-    resumes: bool,
     /// Frames up to this one lie outside of what was asked for.
     floor: Option<FrameId>,
     /// Up to this frame of the present, others are asked: it would have been the first.
@@ -80,12 +66,8 @@ pub(super) struct Feed {
     /// The epoch in which a frame captured after the end was seen: no other of that epoch is wanted. What another start of the camera says
     /// of its times counts for that start only.
     saw_end: Option<Epoch>,
-    /// Records that were evicted before they were read, since `last`.
-    evicted: u64,
-    /// Frames since `last` were held once and cannot be read.
-    broken: bool,
-    pub(super) skipped: SkipCounts,
-    holes: Holes,
+    /// What has become of the frames so far.
+    tally: Tally,
     /// The end has come, and what may lie before it was asked for.
     asked_for_rest: bool,
 }
@@ -122,16 +104,10 @@ impl Feed {
             asked_to: 0,
             asked_in_vain: false,
             begun: after.is_some(),
-            last: after.map(|after| after.id),
-            last_captured: after.and_then(|after| after.captured),
-            resumes: after.is_some(),
             floor: None,
             asks_to: None,
             saw_end: None,
-            evicted: 0,
-            broken: false,
-            skipped: SkipCounts::default(),
-            holes: Holes::new(None, None),
+            tally: Tally::new(after),
             asked_for_rest: false,
             reader,
         };
@@ -143,7 +119,7 @@ impl Feed {
             let known = feed.past_wish.reach == Reach::Memory
                 || span.deliver == Deliver::Every
                 || feed.past.is_empty();
-            feed.holes = Holes::new(Some(begin), known.then_some(held_from));
+            feed.tally.begin_at(begin, known.then_some(held_from));
         } else {
             feed.floor = newest_before;
         }
@@ -174,7 +150,7 @@ impl Feed {
                 continue;
             }
             if let Some(skipped) = newest.replace(record) {
-                self.skipped.add(SkipReason::ApplicationBusy, 1);
+                self.tally.skip(SkipReason::ApplicationBusy);
                 self.has_read(&skipped.frame.meta);
             }
             let record = newest.as_ref().expect("just put there");
@@ -190,31 +166,23 @@ impl Feed {
 
     fn delivery(&mut self, record: Record, log: Option<LogReader>) -> Delivery {
         self.has_read(&record.frame.meta);
-        Delivery {
-            camera: self.camera.clone(),
-            record,
-            skipped: std::mem::take(&mut self.skipped),
-            not_held: self.holes.take(),
-            log,
-        }
+        let (skipped, not_held) = self.tally.take();
+        Delivery { camera: self.camera.clone(), record, skipped, not_held, log }
     }
 
     /// What is left to account for when nothing comes any more.
-    pub(super) fn rest(mut self, span: Span) -> (CameraName, SkipCounts, Option<NotHeld>) {
-        let last = self.last.map(|last| (last, self.last_captured));
-        let not_held = self.holes.rest(last, span.end);
-        (self.camera, self.skipped, not_held)
+    pub(super) fn rest(self, span: Span) -> (CameraName, SkipCounts, Option<NotHeld>) {
+        let (skipped, not_held) = self.tally.rest(span.end);
+        (self.camera, skipped, not_held)
+    }
+
+    /// The span as it is for this camera.
+    fn own(&self, span: Span) -> Span {
+        Span { begin: self.begin, ..span }
     }
 
     fn has_read(&mut self, meta: &FrameMeta) {
-        // Whoever looks for a frame looks behind the last one.
-        debug_assert!(
-            self.last.is_none_or(|last| last < meta.id),
-            "frame {} is delivered behind {:?}",
-            meta.id,
-            self.last
-        );
-        (self.last, self.last_captured, self.resumes) = (Some(meta.id), Some(meta.captured), false);
+        self.tally.read(meta);
         self.asked_for_rest = false;
     }
 
@@ -227,7 +195,7 @@ impl Feed {
 
     /// The next frame as it came, with the account of those before it.
     fn next_as_came(&mut self, chains: &mut ChainPlace, span: Span) -> AsCame {
-        let after = self.last.max(self.floor);
+        let after = self.tally.last().max(self.floor);
         let next = after.map_or(self.live, |after| self.reader.index_of(after.next()));
         let id_of = |record: Record| record.frame.meta.id;
         let stills =
@@ -250,16 +218,16 @@ impl Feed {
         }
         // Between this and the last delivery more has come than is held.
         let is_lapped = enters && from > 0 && from <= chains.log.held().start;
-        if is_lapped && self.last.is_some_and(|last| last.epoch == id.epoch) {
-            self.evicted = self.evicted.max(1);
+        if is_lapped && self.tally.last().is_some_and(|last| last.epoch == id.epoch) {
+            self.tally.note_evicted_some();
         }
         for passed in (from..to).filter_map(|index| chains.log.get(index)) {
             self.account_before(&passed);
             self.has_read(&passed.frame.meta);
             // Who comes from stills could have had none of a frame that the edge was still decoding.
-            let had_none = enters && stills.newest < self.last;
+            let had_none = enters && stills.newest < self.tally.last();
             let reason = if had_none { SkipReason::EdgeBusy } else { SkipReason::ApplicationBusy };
-            self.skipped.add(reason, 1);
+            self.tally.skip(reason);
         }
         chains.handed(to, &record.frame.meta);
         self.account_before(&record);
@@ -268,189 +236,7 @@ impl Feed {
         AsCame::Frame(record)
     }
 
-    // ---- questions ----------------------------------------------------------------------------------------
-
-    pub(super) fn poll_past(&mut self) -> Option<PastQuery> {
-        match &mut self.question {
-            Question::Due(query) => {
-                let query = *query;
-                self.question = Question::Open(query);
-                Some(query)
-            }
-            Question::Verify(_, query, put) => (!std::mem::replace(put, true)).then_some(*query),
-            Question::None | Question::Open(_) | Question::Found(_) => None,
-        }
-    }
-
-    pub(super) fn handle_past(&mut self, span: Span, answer: PastAnswer) {
-        let span = self.own(span);
-        let query = match std::mem::replace(&mut self.question, Question::None) {
-            Question::Open(query) => query,
-            Question::Verify(found, query, true) => return self.verified(span, query, found, answer),
-            other => {
-                self.question = other;
-                return;
-            }
-        };
-        self.broken |= answer.broken;
-        // A question for what lies behind the last frame takes the place of earlier ones.
-        let covers = query.reach == Reach::Camera
-            && match self.last {
-                Some(last) => query.after == Some(last),
-                None => query.after.is_none(),
-            };
-        let PastAnswer { held_from, camera_holds_from, unanswered, .. } = answer;
-        self.holes.handle_answer(held_from, camera_holds_from, unanswered, covers);
-        // An answer out of its place would come twice, or in the place of others.
-        let found = answer.record.filter(|record| {
-            let id = record.frame.meta.id;
-            query.spans(id)
-                && self.last.is_none_or(|last| id > last)
-                && span.end.is_none_or(|end| record.frame.meta.captured <= end)
-        });
-        match found {
-            Some(record) => {
-                // There is but one newest frame.
-                self.past_is_over |= query.newest;
-                if self.is_live && self.live < self.reader.held().start {
-                    // What memory has lost is found one by one on disk, where it has the same order.
-                    self.live += 1;
-                }
-                self.question = self.found(span, query, record);
-            }
-            None => {
-                self.asked_before = self.asked_before.max(query.before);
-                if self.is_live {
-                    self.evicted += self.asked_to.saturating_sub(self.live);
-                    self.live = self.live.max(self.asked_to);
-                    self.asked_in_vain = true;
-                }
-                self.past_is_over |= !self.is_live && self.past.is_empty();
-            }
-        }
-    }
-
-    /// The first frame of a reading may lie far behind the beginning because the camera has lost what was between, and because it published
-    /// nothing. A camera that gives a frame does not say which, but one that is asked for what is before it does.
-    fn found(&self, span: Span, query: PastQuery, record: Record) -> Question {
-        let id = record.frame.meta.id;
-        // Who asks for all that there is asks from no time on.
-        let begin = span.begin.filter(|begin| *begin > Timestamp::MIN);
-        let is_first = self.last.is_none() && begin.is_some_and(|begin| begin < record.frame.meta.captured);
-        let asks = query.reach == Reach::Camera && !query.newest && query.after.is_none();
-        if is_first && asks && !self.holes.knows_camera() && !self.follows(span, id) {
-            return Question::Verify(record, PastQuery { before: Some(id), ..query }, false);
-        }
-        Question::Found(record)
-    }
-
-    fn verified(&mut self, span: Span, query: PastQuery, found: Record, answer: PastAnswer) {
-        let PastAnswer { record, held_from, camera_holds_from, unanswered, .. } = answer;
-        // The question was put a moment after the frame came.
-        let unanswered = unanswered.filter(|_| camera_holds_from.is_none());
-        self.holes.handle_answer(held_from, camera_holds_from, unanswered, true);
-        let earlier = record.filter(|record| record.frame.meta.id < found.frame.meta.id);
-        // An earlier frame has come to be held meanwhile: what is before that is asked again.
-        self.question = match earlier {
-            Some(earlier) => self.found(span, query, earlier),
-            None => Question::Found(found),
-        };
-    }
-
-    /// Whether memory shows that the frame before this one was captured before the beginning.
-    fn follows(&self, span: Span, id: FrameId) -> bool {
-        let before = self.reader.index_of(id).checked_sub(1).and_then(|before| self.reader.get(before));
-        before.is_some_and(|before| {
-            let meta = &before.frame.meta;
-            meta.id.next() == id && span.begin.is_some_and(|begin| meta.captured < begin)
-        })
-    }
-
-    /// The span as it is for this camera.
-    fn own(&self, span: Span) -> Span {
-        Span { begin: self.begin, ..span }
-    }
-
-    /// Asks for what may lie between the last frame and the end that was asked for, once that has come; false if nothing is to be asked.
-    pub(super) fn ask_for_rest(&mut self, span: Span) -> bool {
-        let span = self.own(span);
-        if !self.past_wish.fill || self.last.is_none() && span.begin.is_none() || self.asked_for_rest {
-            return false;
-        }
-        self.asked_for_rest = true;
-        self.ask(span, None);
-        true
-    }
-
-    pub(super) fn waits_for_past(&self) -> bool {
-        !matches!(self.question, Question::None)
-    }
-
-    fn ask(&mut self, span: Span, before: Option<FrameId>) {
-        // Without a frame to begin the present at, its beginning in time has to do; before the first frame it is what was asked for.
-        let is_first = self.last.is_none() && self.begin.is_some() && self.past_wish.reach == Reach::Camera;
-        let asks_all = !self.is_live || is_first || self.wants_all();
-        let whenever = self.is_live && self.begun && self.newest_before.is_some() && !is_first;
-        let begin = span.begin.filter(|_| !whenever);
-        let present = self.newest_before.max(self.floor).filter(|_| self.is_live && !is_first);
-        let floor = self.floor.filter(|_| !self.is_live);
-        self.question = Question::Due(PastQuery {
-            after: self.last.max(floor).max(present),
-            before,
-            begin: begin.unwrap_or(Timestamp::MIN),
-            end: span.end.unwrap_or(Timestamp::MAX),
-            newest: span.deliver == Deliver::Newest,
-            reach: if asks_all { self.past_wish.reach } else { Reach::Disk },
-            quality: self.past_wish.quality.filter(|_| !self.is_live),
-        });
-    }
-
-    /// Whether others may hold a frame between the last one and the one at `index`.
-    fn may_lack_before(&self, index: u64, record: &Record, span: Span) -> bool {
-        let id = record.frame.meta.id;
-        if self.past_wish.reach == Reach::Memory
-            || span.deliver == Deliver::Newest
-            || self.asked_before.is_some_and(|asked| id <= asked)
-        {
-            return false;
-        }
-        let before = index.checked_sub(1).and_then(|before| self.reader.get(before));
-        let before = before.map(|record| record.frame.meta);
-        // What comes right before it in memory lies before the span or has been read: nothing was evicted in between.
-        let reaches = before.as_ref().filter(|before| match self.last {
-            Some(last) => before.id <= last,
-            None => span.begin.is_none_or(|begin| before.captured < begin),
-        });
-        match (self.past_wish.reach, reaches) {
-            (_, None) => true,
-            (Reach::Camera, Some(before)) => self.last.unwrap_or(before.id).max(before.id).next() != id,
-            (_, Some(_)) => false,
-        }
-    }
-
-    /// Before which frame is to be asked, if the one that memory holds at `index` is not the next that there may be, or not as it is wanted.
-    fn to_ask_before(&self, index: u64, record: &Record, span: Span) -> Option<FrameId> {
-        let id = record.frame.meta.id;
-        let PastWish { reach, quality, .. } = self.past_wish;
-        let at_hand = quality.is_none()
-            || reach < Reach::Camera
-            || span.deliver == Deliver::Newest
-            || self.asked_before.is_some_and(|asked| id < asked)
-            || PastQuery { quality, ..PastQuery::EVERY }.is_served_by(&record.frame.meta);
-        if !at_hand {
-            // The frame itself as well.
-            return Some(id.next());
-        }
-        self.may_lack_before(index, record, span).then_some(id)
-    }
-
-    /// Whether memory holds all of this broker's log between the last frame and the present.
-    fn memory_reaches_present(&self) -> bool {
-        let newest = self.live.checked_sub(1).and_then(|newest| self.reader.get(newest));
-        newest.is_some_and(|newest| self.last.is_some_and(|last| newest.frame.meta.id <= last))
-    }
-
-    // ---- reading ------------------------------------------------------------------------------------------
+    // ---- stills -------------------------------------------------------------------------------------------
 
     /// The next record of the past or the present that lies within the span; `None` also while an answer is to come.
     fn step(&mut self, span: Span) -> Option<Record> {
@@ -490,7 +276,7 @@ impl Feed {
             }
             let index = range.start;
             match self.reader.get(index) {
-                Some(record) if self.last.is_some_and(|last| record.frame.meta.id <= last) => {
+                Some(record) if self.tally.last().is_some_and(|last| record.frame.meta.id <= last) => {
                     // It came from elsewhere, as it was wanted.
                     self.take_from_past();
                 }
@@ -504,7 +290,7 @@ impl Feed {
                 }
                 None if self.past_wish.reach == Reach::Memory => {
                     self.take_from_past();
-                    self.evicted += 1;
+                    self.tally.note_evicted(1);
                 }
                 // Evicted, and perhaps on disk: the next frame that memory does hold is asked about.
                 None => self.past = self.past_in_memory(span),
@@ -512,7 +298,7 @@ impl Feed {
         }
         let asks = match (self.past_wish.reach, span.deliver) {
             (Reach::Memory, _) => false,
-            (_, Deliver::Newest) => self.last.is_none(),
+            (_, Deliver::Newest) => self.tally.last().is_none(),
             (Reach::Disk, _) => !self.memory_reaches_present(),
             (Reach::Camera, _) => true,
         };
@@ -534,7 +320,7 @@ impl Feed {
         loop {
             let held = self.reader.held();
             if self.live < held.start {
-                let bounded = span.begin.is_some() || self.last.max(self.floor).is_some();
+                let bounded = span.begin.is_some() || self.tally.last().max(self.floor).is_some();
                 // With nothing in memory there is nothing to be missed by asking again.
                 let in_vain = self.asked_in_vain && !held.is_empty() && !self.past_wish.fill;
                 let asks = self.past_wish.reach > Reach::Memory && !in_vain;
@@ -548,7 +334,7 @@ impl Feed {
                     self.ask(span, before);
                     return None;
                 }
-                self.evicted += held.start - self.live;
+                self.tally.note_evicted(held.start - self.live);
                 self.live = held.start;
             }
             if self.live >= held.end {
@@ -556,13 +342,13 @@ impl Feed {
             }
             let Some(record) = self.reader.get(self.live) else { continue };
             let meta = &record.frame.meta;
-            if self.last.is_some_and(|last| meta.id <= last) && !self.numbered_anew(meta) {
+            if self.tally.last().is_some_and(|last| meta.id <= last) && !self.numbered_anew(meta) {
                 // It came from elsewhere.
                 self.live += 1;
                 continue;
             }
             if self.is_to_be_filled_before(span, meta.id) {
-                if self.last.is_none() {
+                if self.tally.last().is_none() {
                     self.asks_to = Some(meta.id);
                 }
                 self.ask(span, Some(meta.id));
@@ -584,7 +370,7 @@ impl Feed {
         let may = self.begun && span.deliver == Deliver::Every && self.past_wish.reach == Reach::Camera;
         let asked = self.asked_before.is_some_and(|asked| id <= asked);
         may && !asked
-            && match self.last {
+            && match self.tally.last() {
                 Some(last) => self.wants_all() && last.next() != id,
                 None => self.begin.is_some() && !self.follows(span, id),
             }
@@ -592,23 +378,16 @@ impl Feed {
 
     /// Whether frames that were passed over when they were new are wanted as well.
     fn wants_all(&self) -> bool {
-        self.past_wish.fill || self.asks_to > self.last
+        self.past_wish.fill || self.asks_to > self.tally.last()
     }
 
     /// A frame of the present is not behind the one that the application had before. Where the camera has lost its memory, and the edge
     /// has not known it, epochs are counted from 1 again: what lies between the two is then known to nobody.
     fn numbered_anew(&mut self, meta: &FrameMeta) -> bool {
-        let Some(last) = self.last.filter(|_| self.resumes) else { return false };
-        let is_anew = meta.id < last
-            && self.last_captured.map_or(meta.id.epoch < last.epoch, |captured| captured < meta.captured);
+        let is_anew = self.tally.numbered_anew(meta);
         if is_anew {
-            let begin = self.last_captured.unwrap_or(Timestamp::MIN);
-            let reason = NotHeldReason::CameraRestarted;
-            self.holes.add(NotHeld { begin, end: meta.captured.max(begin), reason });
-            (self.last, self.last_captured, self.resumes, self.asked_before) = (None, None, false, None);
             // From here on, as one that begins now.
-            self.holes.begin_now();
-            (self.begin, self.floor, self.newest_before) = (None, None, None);
+            (self.begin, self.floor, self.newest_before, self.asked_before) = (None, None, None, None);
         }
         is_anew
     }
@@ -616,7 +395,7 @@ impl Feed {
     /// The part of the past that memory holds and that was not read yet. What lies beyond is read as the present.
     fn past_in_memory(&self, span: Span) -> VecDeque<Range<u64>> {
         let Some(begin) = span.begin else { return VecDeque::new() };
-        let from = self.last.map_or(0, |last| self.reader.index_of(last.next()));
+        let from = self.tally.last().map_or(0, |last| self.reader.index_of(last.next()));
         let ranges = self.reader.between(begin, span.end.unwrap_or(Timestamp::MAX)).into_iter();
         let ranges = ranges.map(|range| range.start.max(from)..range.end.min(self.live));
         ranges.filter(|range| !range.is_empty()).collect()
@@ -626,30 +405,20 @@ impl Feed {
     fn pass_over(&mut self, index: u64) {
         let before = index.checked_sub(1).and_then(|before| self.reader.get(before));
         let Some(before) = before.map(|record| record.frame.meta) else { return };
-        if let Some(last) = self.last.filter(|last| *last < before.id) {
+        if let Some(last) = self.tally.last().filter(|last| *last < before.id) {
             // What memory holds of the same epoch behind the last frame lies outside as well.
             let next = self.reader.get(self.reader.index_of(last.next()));
-            if next.is_some_and(|next| next.frame.meta.id.epoch != last.epoch) {
-                self.holes.before(Some((last, self.last_captured)), &before, false, false);
-            }
-            (self.last, self.last_captured) = (Some(before.id), Some(before.captured));
+            let restarted = next.is_some_and(|next| next.frame.meta.id.epoch != last.epoch);
+            self.tally.pass_over(&before, restarted);
         }
         self.floor = self.floor.max(Some(before.id));
     }
 
     /// Accounts for the frames between the last one and `record`, which is delivered or skipped next.
     fn account_before(&mut self, record: &Record) {
-        let evicted = std::mem::take(&mut self.evicted);
-        let broken = std::mem::take(&mut self.broken);
-        let meta = &record.frame.meta;
-        let mut skipped = skipped_between(self.last, record, (evicted, broken));
-        if self.resumes && self.begin.is_none() {
-            // They passed while the application was not there.
-            skipped = skipped.relabelled(SkipReason::LateOrLost, SkipReason::LinkDown);
-        }
-        self.skipped.merge(&skipped);
-        let follows = self.last.is_none() && self.follows(Span { begin: self.begin, ..Span::LIVE }, meta.id);
-        self.holes.before(self.last.map(|last| (last, self.last_captured)), meta, broken, follows);
+        let first = self.tally.last().is_none();
+        let follows = first && self.follows(Span { begin: self.begin, ..Span::LIVE }, record.frame.meta.id);
+        self.tally.before(record, self.begin.is_none(), follows);
     }
 
     pub(super) fn beyond(&self, end: Timestamp) -> bool {
@@ -659,32 +428,4 @@ impl Feed {
                 && self.is_live
                 && self.live >= self.reader.held().end
     }
-}
-
-/// Frames between `last` and `record`, the one that was read next, by why they were not. Of those that nobody explains, `evicted`
-/// were once held here, and others if `broken`. Without a `last` there is nothing in between.
-pub fn skipped_between(last: Option<FrameId>, record: &Record, (evicted, broken): (u64, bool)) -> SkipCounts {
-    let mut skipped = SkipCounts::default();
-    let Some(last) = last else { return skipped };
-    let id = record.frame.meta.id;
-    let from = if last.epoch == id.epoch { Sequence(last.sequence.0 + 1) } else { Sequence(0) };
-    let mut unexplained = id.sequence.0.saturating_sub(from.0);
-    for range in record.skipped.iter().filter_map(|range| range.clipped(from, id.sequence)) {
-        let count = range.count.min(unexplained);
-        unexplained -= count;
-        skipped.add(range.reason, count);
-    }
-    if unexplained > 0 {
-        let reason = match (evicted > 0, broken) {
-            (true, _) => SkipReason::Evicted,
-            (false, true) => SkipReason::NotHeld,
-            (false, false) => SkipReason::LateOrLost,
-        };
-        skipped.add(reason, unexplained);
-    }
-    if last.epoch != id.epoch {
-        // Evicted records of this epoch are among the unexplained; the others ended the one before.
-        skipped.add(SkipReason::Evicted, evicted.saturating_sub(unexplained));
-    }
-    skipped
 }

@@ -1,0 +1,202 @@
+//! What a feed asks of those who hold frames that memory does not, and what it makes of their answers.
+
+use super::Feed;
+use crate::frame::FrameId;
+use crate::history::{PastAnswer, PastQuery, PastWish, Reach};
+use crate::log::Record;
+use crate::subscription::{Deliver, Span};
+use crate::units::Timestamp;
+
+/// A question to those who hold what memory does not.
+pub(super) enum Question {
+    /// There is none.
+    None,
+    /// To be put.
+    Due(PastQuery),
+    /// Put; the answer is to come.
+    Open(PastQuery),
+    /// Answered with a frame, which comes next.
+    Found(Record),
+    /// The same, once the camera has said whether it holds what was published between the beginning and the frame; and whether that
+    /// was put.
+    Verify(Record, PastQuery, bool),
+}
+
+impl Feed {
+    pub(in crate::subscription) fn poll_past(&mut self) -> Option<PastQuery> {
+        match &mut self.question {
+            Question::Due(query) => {
+                let query = *query;
+                self.question = Question::Open(query);
+                Some(query)
+            }
+            Question::Verify(_, query, put) => (!std::mem::replace(put, true)).then_some(*query),
+            Question::None | Question::Open(_) | Question::Found(_) => None,
+        }
+    }
+
+    pub(in crate::subscription) fn handle_past(&mut self, span: Span, answer: PastAnswer) {
+        let span = self.own(span);
+        let query = match std::mem::replace(&mut self.question, Question::None) {
+            Question::Open(query) => query,
+            Question::Verify(found, query, true) => return self.verified(span, query, found, answer),
+            other => {
+                self.question = other;
+                return;
+            }
+        };
+        // A question for what lies behind the last frame takes the place of earlier ones.
+        let covers = query.reach == Reach::Camera
+            && match self.tally.last() {
+                Some(last) => query.after == Some(last),
+                None => query.after.is_none(),
+            };
+        self.tally.handle_answer(&answer, covers);
+        // An answer out of its place would come twice, or in the place of others.
+        let found = answer.record.filter(|record| {
+            let id = record.frame.meta.id;
+            query.spans(id)
+                && self.tally.last().is_none_or(|last| id > last)
+                && span.end.is_none_or(|end| record.frame.meta.captured <= end)
+        });
+        match found {
+            Some(record) => {
+                // There is but one newest frame.
+                self.past_is_over |= query.newest;
+                if self.is_live && self.live < self.reader.held().start {
+                    // What memory has lost is found one by one on disk, where it has the same order.
+                    self.live += 1;
+                }
+                self.question = self.found(span, query, record);
+            }
+            None => {
+                self.asked_before = self.asked_before.max(query.before);
+                if self.is_live {
+                    self.tally.note_evicted(self.asked_to.saturating_sub(self.live));
+                    self.live = self.live.max(self.asked_to);
+                    self.asked_in_vain = true;
+                }
+                self.past_is_over |= !self.is_live && self.past.is_empty();
+            }
+        }
+    }
+
+    /// The first frame of a reading may lie far behind the beginning because the camera has lost what was between, and because it published
+    /// nothing. A camera that gives a frame does not say which, but one that is asked for what is before it does.
+    fn found(&self, span: Span, query: PastQuery, record: Record) -> Question {
+        let id = record.frame.meta.id;
+        // Who asks for all that there is asks from no time on.
+        let begin = span.begin.filter(|begin| *begin > Timestamp::MIN);
+        let is_first =
+            self.tally.last().is_none() && begin.is_some_and(|begin| begin < record.frame.meta.captured);
+        let asks = query.reach == Reach::Camera && !query.newest && query.after.is_none();
+        if is_first && asks && !self.tally.knows_camera() && !self.follows(span, id) {
+            return Question::Verify(record, PastQuery { before: Some(id), ..query }, false);
+        }
+        Question::Found(record)
+    }
+
+    fn verified(&mut self, span: Span, query: PastQuery, found: Record, answer: PastAnswer) {
+        // The question was put a moment after the frame came.
+        let unanswered = answer.unanswered.filter(|_| answer.camera_holds_from.is_none());
+        self.tally.handle_answer(&PastAnswer { unanswered, broken: false, ..answer.clone() }, true);
+        let earlier = answer.record.filter(|record| record.frame.meta.id < found.frame.meta.id);
+        // An earlier frame has come to be held meanwhile: what is before that is asked again.
+        self.question = match earlier {
+            Some(earlier) => self.found(span, query, earlier),
+            None => Question::Found(found),
+        };
+    }
+
+    /// Whether memory shows that the frame before this one was captured before the beginning.
+    pub(super) fn follows(&self, span: Span, id: FrameId) -> bool {
+        let before = self.reader.index_of(id).checked_sub(1).and_then(|before| self.reader.get(before));
+        before.is_some_and(|before| {
+            let meta = &before.frame.meta;
+            meta.id.next() == id && span.begin.is_some_and(|begin| meta.captured < begin)
+        })
+    }
+
+    /// Asks for what may lie between the last frame and the end that was asked for, once that has come; false if nothing is to be asked.
+    pub(in crate::subscription) fn ask_for_rest(&mut self, span: Span) -> bool {
+        let span = self.own(span);
+        if !self.past_wish.fill || self.tally.last().is_none() && span.begin.is_none() || self.asked_for_rest
+        {
+            return false;
+        }
+        self.asked_for_rest = true;
+        self.ask(span, None);
+        true
+    }
+
+    pub(in crate::subscription) fn waits_for_past(&self) -> bool {
+        !matches!(self.question, Question::None)
+    }
+
+    pub(super) fn ask(&mut self, span: Span, before: Option<FrameId>) {
+        // Without a frame to begin the present at, its beginning in time has to do; before the first frame it is what was asked for.
+        let is_first =
+            self.tally.last().is_none() && self.begin.is_some() && self.past_wish.reach == Reach::Camera;
+        let asks_all = !self.is_live || is_first || self.wants_all();
+        let whenever = self.is_live && self.begun && self.newest_before.is_some() && !is_first;
+        let begin = span.begin.filter(|_| !whenever);
+        let present = self.newest_before.max(self.floor).filter(|_| self.is_live && !is_first);
+        let floor = self.floor.filter(|_| !self.is_live);
+        self.question = Question::Due(PastQuery {
+            after: self.tally.last().max(floor).max(present),
+            before,
+            begin: begin.unwrap_or(Timestamp::MIN),
+            end: span.end.unwrap_or(Timestamp::MAX),
+            newest: span.deliver == Deliver::Newest,
+            reach: if asks_all { self.past_wish.reach } else { Reach::Disk },
+            quality: self.past_wish.quality.filter(|_| !self.is_live),
+        });
+    }
+
+    /// Whether others may hold a frame between the last one and the one at `index`.
+    fn may_lack_before(&self, index: u64, record: &Record, span: Span) -> bool {
+        let id = record.frame.meta.id;
+        if self.past_wish.reach == Reach::Memory
+            || span.deliver == Deliver::Newest
+            || self.asked_before.is_some_and(|asked| id <= asked)
+        {
+            return false;
+        }
+        let before = index.checked_sub(1).and_then(|before| self.reader.get(before));
+        let before = before.map(|record| record.frame.meta);
+        // What comes right before it in memory lies before the span or has been read: nothing was evicted in between.
+        let reaches = before.as_ref().filter(|before| match self.tally.last() {
+            Some(last) => before.id <= last,
+            None => span.begin.is_none_or(|begin| before.captured < begin),
+        });
+        match (self.past_wish.reach, reaches) {
+            (_, None) => true,
+            (Reach::Camera, Some(before)) => {
+                self.tally.last().unwrap_or(before.id).max(before.id).next() != id
+            }
+            (_, Some(_)) => false,
+        }
+    }
+
+    /// Before which frame is to be asked, if the one that memory holds at `index` is not the next that there may be, or not as it is wanted.
+    pub(super) fn to_ask_before(&self, index: u64, record: &Record, span: Span) -> Option<FrameId> {
+        let id = record.frame.meta.id;
+        let PastWish { reach, quality, .. } = self.past_wish;
+        let at_hand = quality.is_none()
+            || reach < Reach::Camera
+            || span.deliver == Deliver::Newest
+            || self.asked_before.is_some_and(|asked| id < asked)
+            || PastQuery { quality, ..PastQuery::EVERY }.is_served_by(&record.frame.meta);
+        if !at_hand {
+            // The frame itself as well.
+            return Some(id.next());
+        }
+        self.may_lack_before(index, record, span).then_some(id)
+    }
+
+    /// Whether memory holds all of this broker's log between the last frame and the present.
+    pub(super) fn memory_reaches_present(&self) -> bool {
+        let newest = self.live.checked_sub(1).and_then(|newest| self.reader.get(newest));
+        newest.is_some_and(|newest| self.tally.last().is_some_and(|last| newest.frame.meta.id <= last))
+    }
+}

@@ -1,0 +1,246 @@
+//! The open subscriptions of a broker: how many there may be, and what is asked of one from outside its stream.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mez_core::contract::Contract;
+use mez_core::name::CameraName;
+use tokio::sync::Notify;
+use tonic::Code;
+
+use super::lent::Lending;
+use super::principal::Principal;
+use super::{ApiError, ApiLimits, Limit};
+use crate::profiles::HeldProfile;
+
+/// The open subscriptions of a broker.
+pub struct Subscriptions {
+    open: Mutex<Open>,
+    limits: ApiLimits,
+    lending: Arc<Lending>,
+}
+
+#[derive(Default)]
+struct Open {
+    last_id: u64,
+    by_id: HashMap<u64, (Principal, Arc<Calls>)>,
+}
+
+/// What is asked of a subscription from outside its stream.
+#[derive(Default)]
+pub(super) struct Calls {
+    pub(super) unsubscribed: Notify,
+    /// Something was asked.
+    pub(super) came: Notify,
+    asked: Mutex<Asks>,
+}
+
+/// What was asked of a subscription, and it has not taken note of.
+#[derive(Default)]
+pub(super) struct Asks {
+    /// What its contract is to be; of several changes the last.
+    pub(super) update: Option<Update>,
+    /// How accurate the application's results were.
+    pub(super) accuracies: VecDeque<(CameraName, f64)>,
+    /// Cameras whose chain the application cannot decode any further.
+    pub(super) undecodable: Vec<CameraName>,
+}
+
+impl Calls {
+    /// Takes all that was asked.
+    pub(super) fn take(&self) -> Asks {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn ask(&self, ask: impl FnOnce(&mut Asks)) {
+        ask(&mut self.lock());
+        self.came.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Asks> {
+        // Every statement leaves it whole.
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Such cameras that wait; of more, the last are passed over, and asked for again.
+const UNDECODABLE_MAX: usize = 256;
+
+/// Accuracies that wait; of more, the oldest are forgotten.
+const ACCURACIES_MAX: usize = 256;
+
+/// A contract, with the profile that it names.
+pub(super) type Update = (Contract, Option<Arc<HeldProfile>>);
+
+impl Subscriptions {
+    /// None yet, and never more than `limits` allow.
+    pub fn new(limits: ApiLimits) -> Arc<Self> {
+        Arc::new(Self { open: Mutex::default(), limits, lending: Lending::new(limits.unread) })
+    }
+
+    /// A place for one more.
+    pub fn enter(self: &Arc<Self>, principal: &Principal) -> Result<Place, ApiError> {
+        let mut open = self.lock();
+        let ApiLimits { subscriptions_max, subscriptions_per_principal_max, .. } = self.limits;
+        let own = open.by_id.values().filter(|(owner, _)| owner == principal).count();
+        if own >= subscriptions_per_principal_max {
+            return Err(ApiError::exhausted(
+                "TOO_MANY_SUBSCRIPTIONS",
+                Limit::of_principal(
+                    "subscriptions_per_principal_max",
+                    subscriptions_per_principal_max,
+                    principal,
+                ),
+                format!(
+                    "{principal} has {own} subscriptions, as many as one principal may have at a broker; end some, or let \
+                     one subscription follow several cameras with a pattern such as dock/*"
+                ),
+            ));
+        }
+        if open.by_id.len() >= subscriptions_max {
+            return Err(ApiError::exhausted(
+                "TOO_MANY_SUBSCRIPTIONS",
+                Limit::of_broker("subscriptions_max", subscriptions_max),
+                format!("this broker has {} subscriptions, as many as it may; end some", open.by_id.len()),
+            ));
+        }
+        open.last_id += 1;
+        let (id, calls) = (open.last_id, Arc::<Calls>::default());
+        open.by_id.insert(id, (principal.clone(), Arc::clone(&calls)));
+        Ok(Place { id, calls, principal: principal.clone(), all: Arc::clone(self) })
+    }
+
+    /// Ends a subscription of `principal`.
+    pub fn unsubscribe(&self, principal: &Principal, id: u64) -> Result<(), ApiError> {
+        self.calls_of(principal, id)?.unsubscribed.notify_one();
+        Ok(())
+    }
+
+    /// Changes the contract of a subscription of `principal`.
+    pub(super) fn update(&self, principal: &Principal, id: u64, update: Update) -> Result<(), ApiError> {
+        self.calls_of(principal, id)?.ask(|asks| asks.update = Some(update));
+        Ok(())
+    }
+
+    /// Takes in how accurate a result of a subscription of `principal` was.
+    pub(super) fn measured(
+        &self,
+        principal: &Principal,
+        id: u64,
+        measured: (CameraName, f64),
+    ) -> Result<(), ApiError> {
+        self.calls_of(principal, id)?.ask(|asks| {
+            if asks.accuracies.len() == ACCURACIES_MAX {
+                asks.accuracies.pop_front();
+            }
+            asks.accuracies.push_back(measured);
+        });
+        Ok(())
+    }
+
+    /// Ends the chain of a camera for a subscription of `principal`.
+    pub(super) fn restart_chain(
+        &self,
+        principal: &Principal,
+        id: u64,
+        camera: CameraName,
+    ) -> Result<(), ApiError> {
+        self.calls_of(principal, id)?.ask(|asks| {
+            if asks.undecodable.len() < UNDECODABLE_MAX && !asks.undecodable.contains(&camera) {
+                asks.undecodable.push(camera);
+            }
+        });
+        Ok(())
+    }
+
+    /// A subscription of `principal`. Another's is not found: who has which is nobody else's business.
+    fn calls_of(&self, principal: &Principal, id: u64) -> Result<Arc<Calls>, ApiError> {
+        let open = self.lock();
+        let entry = open.by_id.get(&id).filter(|(owner, _)| owner == principal);
+        entry.map(|(_, calls)| Arc::clone(calls)).ok_or_else(|| {
+            ApiError::new(
+                Code::NotFound,
+                "UNKNOWN_SUBSCRIPTION",
+                format!("{principal} has no subscription {id}; it may have ended already"),
+            )
+            .at("subscription_id")
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        // Every statement leaves it whole.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A subscription's entry among the open ones. Leaves with it.
+pub struct Place {
+    pub(super) id: u64,
+    pub(super) calls: Arc<Calls>,
+    pub(super) principal: Principal,
+    all: Arc<Subscriptions>,
+}
+
+impl Place {
+    /// The memory that the broker's applications share.
+    pub(super) fn lending(&self) -> &Arc<Lending> {
+        &self.all.lending
+    }
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Place({} of {})", self.id, self.principal)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.lock().by_id.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_ends_the_subscription_of_another() {
+        let all = Subscriptions::new(ApiLimits { subscriptions_max: 8, ..ApiLimits::default() });
+        let (mine, another) = (Principal::User { uid: 1000 }, Principal::User { uid: 1001 });
+        let place = all.enter(&mine).unwrap();
+        let refused = all.unsubscribe(&another, place.id).unwrap_err();
+        let unknown = all.unsubscribe(&another, place.id + 1).unwrap_err();
+        // The two answers must not tell which numbers exist.
+        assert_eq!((refused.code, &refused.reason), (unknown.code, &unknown.reason));
+        assert_eq!(all.unsubscribe(&mine, place.id), Ok(()));
+    }
+
+    /// The answer names the limit, whose it is, and another principal still gets its place.
+    #[test]
+    fn one_principal_gets_a_part_of_all_places() {
+        let limits =
+            ApiLimits { subscriptions_max: 4, subscriptions_per_principal_max: 3, ..ApiLimits::default() };
+        let all = Subscriptions::new(limits);
+        let (greedy, other) = (Principal::User { uid: 1000 }, Principal::User { uid: 1001 });
+        let mut places: Vec<_> = (0..3).map(|_| all.enter(&greedy).unwrap()).collect();
+        let refused = all.enter(&greedy).unwrap_err();
+        let limit = refused.limit.expect("the limit is named");
+        assert_eq!((limit.name.as_str(), limit.value), ("subscriptions_per_principal_max", 3));
+        assert_eq!((refused.code, limit.subject), (Code::ResourceExhausted, greedy.to_string()));
+        places.push(all.enter(&other).unwrap());
+        let refused = all.enter(&other).unwrap_err();
+        assert_eq!(refused.limit.expect("the limit is named").name, "subscriptions_max");
+    }
+
+    #[test]
+    fn a_place_is_free_again_when_its_subscription_ends() {
+        let all = Subscriptions::new(ApiLimits { subscriptions_max: 1, ..ApiLimits::default() });
+        let principal = Principal::User { uid: 0 };
+        let place = all.enter(&principal).unwrap();
+        assert_eq!(all.enter(&principal).unwrap_err().code, Code::ResourceExhausted);
+        let first = place.id;
+        drop(place);
+        assert!(all.enter(&principal).unwrap().id > first, "numbers are never used twice");
+    }
+}
