@@ -13,14 +13,12 @@ pub use self::channel::{Channel, ChannelRate};
 pub use self::declared::{
     CHANNEL_NAME_BYTES_MAX, CHANNEL_PATTERNS_MAX, CHANNELS_MAX, ChannelError, Channels, DeclaredChannel,
 };
-pub use self::turns::turns;
 use super::Cap;
 use crate::profile::Ladder;
 use crate::units::Instant;
 
 mod channel;
 mod declared;
-mod turns;
 
 /// How long a cap lasts. Three lost updates and the camera is on its own again.
 pub const CAP_LIFETIME: Duration = Duration::from_millis(300);
@@ -79,8 +77,6 @@ pub struct Grant {
     pub rung: Option<usize>,
     /// The largest frame that it should send.
     pub cap: Cap,
-    /// When its frames should begin, after those of the first camera.
-    pub phase: Duration,
 }
 
 impl Claim<'_> {
@@ -124,13 +120,9 @@ pub fn divide(now: Instant, channel: &ChannelRate, claims: &[Claim<'_>], goal: G
         left -= airtime;
         rungs[index] = rungs[index].map(|rung| rung + 1);
     }
-    let sending = rungs.iter().flatten().count().max(1) as u32;
-    let mut turn = 0;
     let grants = claims.iter().zip(&rungs).map(|(claim, rung)| {
-        let phase = claim.interval * turn / sending;
-        turn += u32::from(rung.is_some());
         let frame_bytes_max = rung.map_or(0.0, |rung| claim.steps[rung].bytes);
-        Grant { rung: *rung, cap: Cap { frame_bytes_max, until: now + CAP_LIFETIME }, phase }
+        Grant { rung: *rung, cap: Cap { frame_bytes_max, until: now + CAP_LIFETIME } }
     });
     grants.collect()
 }
@@ -206,9 +198,6 @@ mod tests {
             // A little more than 1000 kB in 100 ms: 200 kB each.
             assert_eq!(rungs(10_100.0, &five, goal), [Some(6); 5]);
         }
-        let grants = divide(Instant::ZERO, &steady(10_000.0), &five, Goal::MaxMin);
-        let phases: Vec<u128> = grants.iter().map(|grant| grant.phase.as_millis()).collect();
-        assert_eq!(phases, [0, 20, 40, 60, 80]);
     }
 
     #[test]

@@ -120,8 +120,8 @@ impl EdgeBroker {
         link.heard = now;
         let (first, announced, whole) = {
             let Arriving { header, first, .. } = &link.arriving[position];
-            let (captured, bytes) = (header.meta.captured, header.payload_bytes);
-            let whole = Whole { frame, captured, first: *first, last: now, bytes };
+            let bytes = header.payload_bytes;
+            let whole = Whole { first: *first, last: now, bytes };
             (*first, bytes, whole)
         };
         let bytes = payload.len() as u32;

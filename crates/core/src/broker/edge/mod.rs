@@ -433,9 +433,7 @@ impl EdgeBroker {
     fn note_whole(&mut self, link: LinkId, whole: &Whole) {
         let name = self.session(link).map(|session| session.camera.clone());
         let Some(name) = name.filter(|name| self.shares.has(name)) else { return };
-        let clock = self.capture_clock(whole.last, &name);
-        let captured = clock.and_then(|clock| clock.captured_at(whole.frame, whole.captured));
-        self.shares.handle_whole(&name, captured.map(|(at, _)| at), whole);
+        self.shares.handle_whole(&name, whole);
     }
 
     fn send(&mut self, link: LinkId, message: Message) {

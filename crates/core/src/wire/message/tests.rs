@@ -133,11 +133,11 @@ fn any_message() -> impl Strategy<Value = Message> {
 }
 
 fn any_share() -> impl Strategy<Value = Share> {
-    (any::<(u32, u32)>(), 0..=1_000u64, 0..3).prop_map(|((frame_bytes_max, later), lifetime, code)| {
+    (any::<u32>(), 0..=1_000u64, 0..3).prop_map(|(frame_bytes_max, lifetime, code)| {
         let lifetime = Duration::from_millis(lifetime);
         match code {
             0 => Share::Free,
-            1 => Share::Cap { frame_bytes_max, lifetime, later: Duration::from_micros(later.into()) },
+            1 => Share::Cap { frame_bytes_max, lifetime },
             _ => Share::Shed { lifetime },
         }
     })
