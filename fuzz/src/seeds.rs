@@ -205,7 +205,6 @@ fn messages() -> Vec<(&'static str, Message)> {
             Message::Share(Share::Cap {
                 frame_bytes_max: 24_000,
                 lifetime: Duration::from_millis(300),
-                later: Duration::from_millis(13),
             }),
         ),
         ("share-shed", Message::Share(Share::SHED)),

@@ -167,7 +167,7 @@ fn any_claim() -> impl Strategy<Value = Claim> {
 #[test]
 fn shares_and_claims_that_make_no_sense_are_refused_or_claim_nothing() {
     let share = |code: u8, lifetime: [u8; 2]| {
-        let bytes = [&[0x93, code, 1, 0, 0, 0], &lifetime[..], &[0; 4]].concat();
+        let bytes = [&[0x93, code, 1, 0, 0, 0], &lifetime[..]].concat();
         Message::decode(&bytes)
     };
     let longest = Share::Shed { lifetime: SHARE_LIFETIME_MAX };
