@@ -117,7 +117,6 @@ fn five_cameras_get_their_shares() {
         interval: secs(1) / FPS as u32,
         latency_bound: BOUND,
         priority: 0,
-        relative_rate: 1.0,
     });
     let plan = divide(Instant::ZERO, &channel, &claims, Goal::MaxMin);
     let accuracies = plan.iter().zip(&steps).filter_map(|(grant, steps)| Some(steps[grant.rung?].accuracy));

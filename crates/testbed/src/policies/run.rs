@@ -236,7 +236,6 @@ impl<'a> World<'a> {
                 interval: self.setting.interval,
                 latency_bound: camera.latency_bound,
                 priority: 0,
-                relative_rate: 1.0,
             });
             let claims: Vec<Claim<'_>> = claims.collect();
             let caps = divide(self.now, &rate, &claims, goal).iter().map(|grant| grant.cap).collect();

@@ -184,7 +184,6 @@ impl Shares {
                 interval: claim.interval,
                 latency_bound: claim.latency_bound,
                 priority: *priority,
-                relative_rate: 1.0,
             })
             .collect();
         let declared = &self.channels.as_slice()[channel];
