@@ -103,7 +103,8 @@ pub fn replay(
         _ => 1,
     });
     let alone = series.iter().map(|series| ByteSizes::around(f64::from(series.alone_bytes()), 0.1));
-    let coded = Coded { bytes: frames.collect(), alone: alone.collect(), every: every.collect() };
+    let coded =
+        Coded { bytes: frames.collect(), alone: alone.collect(), every: every.collect(), widths: Vec::new() };
     let queueing = match contender {
         Contender::Quantile => Queueing::NewestWins,
         Contender::AwStream(_) => Queueing::Every,

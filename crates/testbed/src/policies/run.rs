@@ -328,6 +328,8 @@ impl<'a> World<'a> {
         let expected_bytes = offer.bytes(choice.rung).mean as u32;
         let chain = self.cameras[index].chain.as_ref();
         let bytes = self.slots.bytes_after(index, frame, &spec.ladder, choice.rung, chain);
+        // A finer quantiser than the rung's, to measure the link by.
+        let bytes = choice.stretch_bytes.map_or(bytes, |stretched| bytes.max(stretched.round()));
         let captured = self.slots.captured(index, frame);
         let camera = &mut self.cameras[index];
         camera.waiting = None;
