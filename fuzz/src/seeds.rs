@@ -24,7 +24,7 @@ use mez_core::wire::{
     Share, Status, VERSION, Welcome,
 };
 use mez_media::jpeg::{Encoder, Sampling};
-use mez_media::stream::{Outcome, Predict, Request, Source, StreamEncoder};
+use mez_media::stream::{Outcome, Request, Source, StreamEncoder};
 use mez_media::tiles::{Base, TileEncoder};
 use mez_media::{ImageView, PixelFormat};
 use mez_node::api::pb;
@@ -205,7 +205,6 @@ fn messages() -> Vec<(&'static str, Message)> {
             Message::Share(Share::Cap {
                 frame_bytes_max: 24_000,
                 lifetime: Duration::from_millis(300),
-                later: Duration::from_millis(13),
             }),
         ),
         ("share-shed", Message::Share(Share::SHED)),
@@ -679,7 +678,7 @@ fn tiles() -> Vec<(&'static str, Vec<u8>)> {
         let mut frame = |number, right: u8, base| {
             let pixels: Vec<u8> = (0..70 * 40).map(|at| if at % 70 < 40 { 60 } else { right }).collect();
             let view = ImageView::packed(&pixels, 70, 40, PixelFormat::Gray8).expect("a picture");
-            encoder.encode(&view, &setting, number, base, &[], None).expect("memory").payload
+            encoder.encode(&view, &setting, number, base, None).expect("memory").payload
         };
         let (first, second) = (frame(1, 60, Base::Nothing), frame(2, second, base));
         [&(first.len() as u16).to_le_bytes()[..], &first, &second].concat()
@@ -718,8 +717,7 @@ fn streams() -> Vec<(&'static str, Vec<u8>)> {
                 captured: Instant::from_nanos(u64::from(number) * 66_000_000),
                 setting: &setting,
                 bytes_max: None,
-                predict: Predict::Previous,
-                regions: &[],
+                reference: Reference::Previous,
             };
             let outcome = encoder.encode(&Source::Pixels(view), &request).expect("it can be encoded");
             let Outcome::Frame(frame) = outcome else { panic!("{rung}: {outcome:?}") };

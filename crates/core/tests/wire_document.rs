@@ -133,11 +133,7 @@ fn messages() -> Vec<(&'static str, Message)> {
         ),
         (
             "share",
-            Message::Share(Share::Cap {
-                frame_bytes_max: 24_000,
-                lifetime: Duration::from_millis(300),
-                later: Duration::from_millis(13),
-            }),
+            Message::Share(Share::Cap { frame_bytes_max: 24_000, lifetime: Duration::from_millis(300) }),
         ),
         (
             "claim",

@@ -14,7 +14,6 @@
 //! | [`yuv`] | planar images, and their conversion |
 //! | [`h264`] | video with a byte budget for every frame |
 //! | [`tiles`] | JPEG of the tiles that changed |
-//! | [`region`] | where an application found something |
 //! | [`worker`] | native code under a deadline |
 //! | [`encoding`] | tell by its first bytes how an image is encoded |
 //!
@@ -30,7 +29,6 @@ pub mod image;
 pub mod jpeg;
 pub mod knobs;
 pub mod png;
-pub mod region;
 pub mod resize;
 pub mod stream;
 pub mod tiles;

@@ -13,9 +13,8 @@ use mez_core::setting::{Form, Setting};
 use mez_core::units::Instant;
 use mez_media::h264::Library;
 use mez_media::jpeg::{Encoder, Sampling};
-use mez_media::region::Region;
 use mez_media::stream::{
-    CHAIN_DURATION_MAX, Encoded, Outcome, Predict, Request, Source, StreamDecodeError, StreamDecoder,
+    CHAIN_DURATION_MAX, Encoded, Outcome, Request, Source, StreamDecodeError, StreamDecoder,
     StreamEncodeError, StreamEncoder, Transcoder, show,
 };
 use mez_media::{Image, ImageView, ImageViewMut, PixelFormat};
@@ -211,21 +210,13 @@ fn play(steps: &[Step], h264: Library) -> Result<(), String> {
             continue;
         }
         let setting: Setting = step.rung.parse().unwrap();
-        let predict = match (step.predict, arrived) {
-            (0, _) => Predict::Independent,
-            (1..=3, Some(arrived)) => Predict::Acknowledged(arrived),
-            _ => Predict::Previous,
+        let reference = match (step.predict, arrived) {
+            (0, _) => Reference::Independent,
+            (1..=3, Some(arrived)) => Reference::Acknowledged(arrived),
+            _ => Reference::Previous,
         };
-        let regions = [Region { x: at as u32, y: 3, width: 9, height: 9 }];
         let captured = Instant::from_nanos(now);
-        let request = Request {
-            sequence,
-            captured,
-            setting: &setting,
-            bytes_max: step.bytes_max,
-            predict,
-            regions: &regions,
-        };
+        let request = Request { sequence, captured, setting: &setting, bytes_max: step.bytes_max, reference };
         let (bytes, raw) = (jpeg(width, height, at as u32), pixels(width, height, at as u32));
         let view = ImageView::packed(&raw, width, height, PixelFormat::Bgr8).unwrap();
         // Pixels are not published under the rung original.
@@ -254,7 +245,7 @@ fn play(steps: &[Step], h264: Library) -> Result<(), String> {
                 continue;
             }
         };
-        check(&frame, step, &setting, predict, sequence)?;
+        check(&frame, step, &setting, reference, sequence)?;
         if frame.chain.index == 0 {
             chain_started = now;
         } else if now - chain_started >= CHAIN_DURATION_MAX.as_nanos() as u64 {
@@ -294,14 +285,14 @@ fn check(
     frame: &Encoded,
     step: &Step,
     setting: &Setting,
-    predict: Predict,
+    reference: Reference,
     sequence: Sequence,
 ) -> Result<(), String> {
     let independent = frame.chain.reference == Reference::Independent;
     let ok = step.bytes_max.is_none_or(|most| frame.payload.len() <= most)
         && independent == (frame.chain.index == 0)
         && (!independent || frame.chain.chain == sequence)
-        && (independent || setting.is_chained() && predict != Predict::Independent)
+        && (independent || setting.is_chained() && reference != Reference::Independent)
         && frame.setting.size((64, 48)) == (frame.width, frame.height)
         && (step.bytes_max.is_some() || matches!(setting.form, Form::Tiles(_)) || frame.setting == *setting);
     if ok {
@@ -334,8 +325,7 @@ fn originals_are_not_touched() {
         captured: Instant::from_nanos(0),
         setting: &Setting::ORIGINAL,
         bytes_max: None,
-        predict: Predict::Previous,
-        regions: &[],
+        reference: Reference::Previous,
     };
     let Outcome::Frame(frame) = encoder.encode(&Source::Jpeg(&bytes), &request).unwrap() else { panic!() };
     assert_eq!((&frame.payload, frame.encoding, frame.setting), (&bytes, Encoding::Jpeg, Setting::ORIGINAL));
@@ -359,8 +349,7 @@ fn a_bad_frame_costs_itself() {
             captured: Instant::from_nanos(number),
             setting: &setting,
             bytes_max: None,
-            predict: Predict::Previous,
-            regions: &[],
+            reference: Reference::Previous,
         };
         encoder.encode(source, &request)
     };
@@ -387,15 +376,14 @@ fn numbers_that_begin_again_are_those_of_other_frames() {
         let setting: Setting = rung.parse().unwrap();
         let mut encoder = StreamEncoder::new(PIXELS_MAX).unwrap().with_h264(h264);
         let mut at = 0;
-        let mut encode = |encoder: &mut StreamEncoder, number: u64, predict: Predict| {
+        let mut encode = |encoder: &mut StreamEncoder, number: u64, reference: Reference| {
             at += 1;
             let request = Request {
                 sequence: Sequence(number),
                 captured: Instant::from_nanos(u64::from(at) * 66_000_000),
                 setting: &setting,
                 bytes_max: None,
-                predict,
-                regions: &[],
+                reference,
             };
             let source = jpeg(64, 48, at);
             let Outcome::Frame(frame) = encoder.encode(&Source::Jpeg(&source), &request).unwrap() else {
@@ -404,25 +392,25 @@ fn numbers_that_begin_again_are_those_of_other_frames() {
             frame
         };
         for number in 0..9 {
-            encode(&mut encoder, number, Predict::Previous);
+            encode(&mut encoder, number, Reference::Previous);
             // Of the last one it is heard when the numbers have begun again.
             (0..number).for_each(|known| encoder.acknowledge(Sequence(known)));
         }
         encoder.acknowledge(Sequence(8));
-        let zero = encode(&mut encoder, 0, Predict::Independent);
-        let one = encode(&mut encoder, 1, Predict::Previous);
+        let zero = encode(&mut encoder, 0, Reference::Independent);
+        let one = encode(&mut encoder, 1, Reference::Previous);
         assert_eq!(
             (zero.chain.reference, one.chain.reference),
             (Reference::Independent, Reference::Previous)
         );
         encoder.lost(Sequence(1));
-        let two = encode(&mut encoder, 2, Predict::Previous);
+        let two = encode(&mut encoder, 2, Reference::Previous);
         assert_eq!(two.chain.reference, Reference::Independent, "{rung} by {h264}: nothing that has arrived");
         encoder.acknowledge(Sequence(2));
-        let three = encode(&mut encoder, 3, Predict::Previous);
+        let three = encode(&mut encoder, 3, Reference::Previous);
         assert_eq!(three.chain.reference, Reference::Previous);
         encoder.lost(Sequence(3));
-        let four = encode(&mut encoder, 4, Predict::Previous);
+        let four = encode(&mut encoder, 4, Reference::Previous);
         assert_eq!(four.chain.reference, Reference::Acknowledged(Sequence(2)), "{rung} by {h264}");
         let mut decoder = StreamDecoder::new(PIXELS_MAX);
         for (number, frame) in [(2, &two), (4, &four)] {
@@ -449,8 +437,7 @@ fn a_transcoder_shows_what_a_decoder_shows() {
                 captured: Instant::from_nanos(u64::from(at) * 66_000_000),
                 setting: &setting,
                 bytes_max: None,
-                predict: Predict::Previous,
-                regions: &[],
+                reference: Reference::Previous,
             };
             let Outcome::Frame(frame) = encoder.encode(&Source::Jpeg(&source), &request).unwrap() else {
                 panic!()
@@ -491,8 +478,8 @@ fn seen(rung: &str) -> Vec<u8> {
         let sequence = Sequence(u64::from(at));
         let source = jpeg(64, 48, at);
         let captured = Instant::from_nanos(u64::from(at) * 66_000_000);
-        let (predict, regions) = (Predict::Previous, &[][..]);
-        let request = Request { sequence, captured, setting: &setting, bytes_max: None, predict, regions };
+        let reference = Reference::Previous;
+        let request = Request { sequence, captured, setting: &setting, bytes_max: None, reference };
         let Outcome::Frame(frame) = encoder.encode(&Source::Jpeg(&source), &request).unwrap() else {
             continue;
         };

@@ -4,7 +4,6 @@ mod common;
 
 use common::picture;
 use mez_core::setting::{Form, Jpeg, Setting};
-use mez_media::region::Region;
 use mez_media::tiles::{Base, TileDecoder, TileEncoder, TileError, TileFrame};
 use mez_media::{Image, PixelFormat};
 use proptest::prelude::*;
@@ -32,7 +31,7 @@ fn scene(width: u32, height: u32, format: PixelFormat, at: u32) -> Image {
 
 fn encode(encoder: &mut TileEncoder, image: &Image, number: u64, base: Base) -> TileFrame {
     let view = image.view().unwrap();
-    encoder.encode(&view, &setting("tiles/q80/420"), number, base, &[], None).unwrap()
+    encoder.encode(&view, &setting("tiles/q80/420"), number, base, None).unwrap()
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -162,30 +161,13 @@ fn only_what_changed_is_sent() {
     assert_eq!(again.tiles, third.tiles);
 }
 
-/// A change too faint for the rest of the picture counts where the application found something.
-#[test]
-fn regions_keep_their_quality() {
-    let flat = |value: u8| Image::from_packed(vec![value; 96 * 96], 96, 96, PixelFormat::Gray8).unwrap();
-    let setting = setting("tiles/q80/gray");
-    let tiles = |regions: &[Region]| {
-        let mut encoder = TileEncoder::new().unwrap();
-        encoder.encode(&flat(100).view().unwrap(), &setting, 1, Base::Nothing, &[], None).unwrap();
-        encoder.encode(&flat(105).view().unwrap(), &setting, 2, Base::Last, regions, None).unwrap().tiles
-    };
-    assert_eq!(tiles(&[]), 0);
-    assert_eq!(tiles(&[Region { x: 40, y: 40, width: 10, height: 10 }]), 1);
-    assert_eq!(tiles(&[Region { x: 0, y: 31, width: 33, height: 2 }]), 4);
-    let scaled = Region { x: 40, y: 40, width: 10, height: 10 }.scaled((96, 96), (48, 24));
-    assert_eq!(scaled, Region { x: 20, y: 10, width: 5, height: 3 });
-}
-
 #[test]
 fn a_budget_lowers_the_quality_and_says_so() {
     let image = scene(640, 480, PixelFormat::Bgr8, 1);
     let setting = setting("tiles/q90/420");
     let sent = |most: Option<usize>| {
         let mut encoder = TileEncoder::new().unwrap();
-        encoder.encode(&image.view().unwrap(), &setting, 1, Base::Nothing, &[], most).unwrap()
+        encoder.encode(&image.view().unwrap(), &setting, 1, Base::Nothing, most).unwrap()
     };
     let free = sent(None);
     assert_eq!((free.quality.get(), free.fits), (90, true));
@@ -205,9 +187,8 @@ fn what_was_sent_coarse_is_sent_again_once_there_is_room() {
     let image = scene(640, 480, PixelFormat::Bgr8, 1);
     let setting = setting("tiles/q90/420");
     let mut encoder = TileEncoder::new().unwrap();
-    let mut next = |number, base, most| {
-        encoder.encode(&image.view().unwrap(), &setting, number, base, &[], most).unwrap()
-    };
+    let mut next =
+        |number, base, most| encoder.encode(&image.view().unwrap(), &setting, number, base, most).unwrap();
     let whole = next(1, Base::Nothing, None);
     let first = next(2, Base::Nothing, Some(whole.payload.len() / 3));
     assert!(first.fits && first.quality.get() < 60 && first.quality_min == first.quality, "{first:?}");
@@ -219,31 +200,6 @@ fn what_was_sent_coarse_is_sent_again_once_there_is_room() {
         assert_eq!(frame.quality_min.get() == 90, number == 19, "frame {number}: {:?}", frame.quality_min);
     }
     assert_eq!(next(20, Base::Last, None).tiles, 0, "all is as it was asked for");
-}
-
-/// What lies where something was found is the first to be sent again.
-#[test]
-fn coarse_tiles_in_regions_come_first() {
-    let image = scene(640, 480, PixelFormat::Bgr8, 1);
-    let setting = setting("tiles/q90/420");
-    let mut encoder = TileEncoder::new().unwrap();
-    let mut next = |number, base, regions: &[Region], most| {
-        encoder.encode(&image.view().unwrap(), &setting, number, base, regions, most).unwrap()
-    };
-    let whole = next(1, Base::Nothing, &[], None);
-    let coarse = next(2, Base::Nothing, &[], Some(whole.payload.len() / 3));
-    let below = Region { x: 320, y: 448, width: 64, height: 10 };
-    let refined = next(3, Base::Last, &[below], None);
-    assert_eq!(refined.tiles, 300usize.div_ceil(16));
-    let mut decoder = TileDecoder::new(1 << 20);
-    let mut shown = |frame: &TileFrame| decoder.decode(&frame.payload).unwrap().clone();
-    let (before, after) = (shown(&coarse), shown(&refined));
-    let differs = |x: u32, y: u32| {
-        let mut rows = (y..y + 32).map(|row| (row * 640 + x) as usize * 3);
-        rows.any(|at| before.data()[at..at + 96] != after.data()[at..at + 96])
-    };
-    assert!(differs(320, 448) && differs(352, 448), "the region's tiles came");
-    assert!(differs(0, 0) && !differs(608, 448), "and then the first of the others, and not the last");
 }
 
 #[test]

@@ -196,7 +196,6 @@ impl CameraBroker {
             reader: reader.clone(),
             appended: watch::Sender::new(0),
             edge: watch::Sender::new(None),
-            later: watch::Sender::new(Duration::ZERO),
             replies: Mutex::default(),
             replied: Notify::new(),
             keeper,
@@ -238,8 +237,6 @@ struct Shared {
     appended: watch::Sender<u64>,
     /// The edge that has the camera connected.
     edge: watch::Sender<Option<EdgeAddress>>,
-    /// How much later frames should begin.
-    later: watch::Sender<Duration>,
     replies: Mutex<VecDeque<Reply>>,
     replied: Notify,
     /// Writes the log to disk, if it is to be.
@@ -343,13 +340,6 @@ impl CameraHandle {
         self.shared.edge.subscribe()
     }
 
-    /// How much later than they do frames should begin, less than the time between two of them, so that the cameras of a channel take turns
-    /// (`mez edge --channel`); zero: as they do. For publishers that decide when they capture. Whoever moves its frames waits a few
-    /// seconds before it moves them again: what came of it is known only then.
-    pub fn later(&self) -> watch::Receiver<Duration> {
-        self.shared.later.subscribe()
-    }
-
     /// Frames refused so far.
     pub fn refused(&self) -> u64 {
         lock(&self.shared.intake).refused()
@@ -443,8 +433,6 @@ impl Driver {
             while let Some(output) = self.broker.poll_output() {
                 self.perform(output);
             }
-            let later = self.broker.later();
-            self.shared.later.send_if_modified(|told| std::mem::replace(told, later) != later);
             tokio::select! {
                 biased;
                 Err(_) = stopped.changed() => break,

@@ -7,11 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use mez_core::broker::camera::{News, Transform, Transformed};
-use mez_core::frame::{Encoding, Frame, FrameId, Reference};
+use mez_core::frame::{Encoding, Frame, FrameId};
 use mez_core::units::Instant;
 pub use mez_media::h264::Library as H264Library;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
-use mez_media::stream::{Outcome, Predict, Request, Source, StreamEncodeError, StreamEncoder};
+use mez_media::stream::{Outcome, Request, Source, StreamEncodeError, StreamEncoder};
 use mez_media::worker::{Worker, WorkerError};
 use mez_media::{Image, ImageView, PixelFormat, png};
 use tokio::sync::mpsc;
@@ -138,12 +138,7 @@ fn make(encoder: &mut StreamEncoder, transform: &Transform) -> Result<Transforme
         captured: Instant::from_nanos(frame.meta.captured.as_nanos()),
         setting,
         bytes_max: Some(*bytes_max as usize),
-        predict: match *reference {
-            Reference::Independent => Predict::Independent,
-            Reference::Previous => Predict::Previous,
-            Reference::Acknowledged(sequence) => Predict::Acknowledged(sequence),
-        },
-        regions: &[],
+        reference: *reference,
     };
     let outcome = match frame.meta.encoding {
         Encoding::Jpeg => encoder.encode(&Source::Jpeg(&frame.payload), &request)?,

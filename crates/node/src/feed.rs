@@ -20,13 +20,12 @@ pub struct FeedCounts {
     pub skipped: u64,
 }
 
-/// Publishes frames until the source ends; those of a recording in turns with other cameras of its channel. `first` is called when the first frame has been published.
+/// Publishes frames until the source ends. `first` is called when the first frame has been published.
 pub async fn feed(
     camera: &CameraHandle,
     source: &mut Source,
     mut first: impl FnMut(),
 ) -> Result<FeedCounts, SourceError> {
-    source.take_turns(camera.later());
     let mut counts = FeedCounts::default();
     let clock = SameClock::now();
     let mut last_refusal: Option<PublishError> = None;

@@ -4,13 +4,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use mez_core::frame::{ChainLink, Encoding, Sequence};
+use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
 use mez_core::setting::Setting;
 use mez_core::units::Instant;
 use mez_media::image::ImageError;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{
-    Outcome, Predict, Request, Source, StreamDecodeError, StreamEncodeError, StreamEncoder, TranscodeError,
+    Outcome, Request, Source, StreamDecodeError, StreamEncodeError, StreamEncoder, TranscodeError,
     Transcoder, show,
 };
 use mez_node::api::image::PayloadError;
@@ -194,8 +194,7 @@ impl Stream {
             captured: Instant::from_nanos(captured_ns),
             setting: &self.setting,
             bytes_max,
-            predict: Predict::Previous,
-            regions: &[],
+            reference: Reference::Previous,
         };
         let outcome = ends.encoder.encode(&source, &request)?;
         if matches!(outcome, Outcome::Frame(_)) {

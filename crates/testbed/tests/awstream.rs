@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use mez_core::controller::awstream::Constants;
+use mez_core::controller::baselines::awstream::Constants;
 use mez_testbed::awstream::{Contender, Measurements, Score, replay, score};
 use mez_testbed::policies::setting::Queueing;
 

@@ -117,7 +117,6 @@ fn five_cameras_get_their_shares() {
         interval: secs(1) / FPS as u32,
         latency_bound: BOUND,
         priority: 0,
-        relative_rate: 1.0,
     });
     let plan = divide(Instant::ZERO, &channel, &claims, Goal::MaxMin);
     let accuracies = plan.iter().zip(&steps).filter_map(|(grant, steps)| Some(steps[grant.rung?].accuracy));
@@ -184,47 +183,6 @@ fn frames_that_go_as_they_are_leave_room() {
     assert!((30..120).contains(&frames), "{frames} frames of 150");
     let other = utility(&world, cameras[1].1, from);
     assert!(other > 0.78, "{other}");
-}
-
-/// Cameras that can choose when their frames begin take turns, without being told more than that.
-#[test]
-fn cameras_that_begin_together_move_apart() {
-    let apart = |takes_turns: bool| {
-        let mut world = World::seeded_with(77, edge(&["hall=dock/*"]));
-        let hash = world.profile(plain());
-        let medium = MediumSpec::Queue { bits_per_second: mbps(8), queue_bytes_max: 64 << 10, cameras: 3 };
-        let medium = world.medium(medium);
-        for number in 0..3 {
-            let spec = CameraSpec {
-                medium: Some(medium),
-                takes_turns,
-                jitter: ms(0),
-                ..CameraSpec::frames(FPS, 60_000)
-            };
-            world.camera(&format!("dock/cam{number}"), spec);
-        }
-        let contract = Contract {
-            latency_bound: Some(BOUND),
-            accuracy_floor: Some(0.75),
-            profile: Some(hash),
-            ..Contract::default()
-        };
-        let all = ApplicationSpec { contract, ..ApplicationSpec::newest("dock/*") };
-        let application = world.application(all);
-        world.run(secs(30));
-        let frames = world.deliveries_since(application, Moment::START + secs(20));
-        let mut begins: Vec<f64> = Vec::new();
-        for number in 0..3 {
-            let name = format!("dock/cam{number}");
-            let last = frames.iter().rev().find(|frame| frame.camera.as_str() == name).expect("it delivers");
-            begins.push(last.published.since(Moment::START).as_secs_f64() * FPS as f64 % 1.0);
-        }
-        begins.sort_by(f64::total_cmp);
-        let gaps = [begins[1] - begins[0], begins[2] - begins[1], begins[0] + 1.0 - begins[2]];
-        gaps.into_iter().fold(f64::INFINITY, f64::min)
-    };
-    assert!(apart(true) > 0.2, "a third of an interval is a turn: {}", apart(true));
-    assert!(apart(false) < apart(true), "drawn at random: {}", apart(false));
 }
 
 /// A camera that never learns of its cap makes frames above it.

@@ -29,7 +29,7 @@ fn share(c: u8) -> Share {
     match c & 3 {
         0 => Share::Free,
         1 => Share::Shed { lifetime },
-        _ => Share::Cap { frame_bytes_max, lifetime, later: lifetime },
+        _ => Share::Cap { frame_bytes_max, lifetime },
     }
 }
 

@@ -1,6 +1,7 @@
 //! `mez measure`: the parts of the experiments that have to be compiled. Hidden, and only in builds with the feature
 //! `bench`; `mez bench` calls it.
 
+mod ablation;
 mod awstream;
 mod channel;
 mod emulate;
@@ -27,6 +28,7 @@ pub(crate) struct MeasureArgs {
 
 #[derive(Debug, Subcommand)]
 enum Part {
+    Ablation(ablation::AblationArgs),
     Awstream(awstream::AwstreamArgs),
     Channel(channel::ChannelArgs),
     Log(log::LogArgs),
@@ -43,6 +45,7 @@ enum Part {
 
 pub(crate) fn run(args: MeasureArgs) -> Result<(), Failure> {
     match args.part {
+        Part::Ablation(args) => ablation::run(args),
         Part::Awstream(args) => awstream::run(args),
         Part::Channel(args) => channel::run(args),
         Part::Log(args) => log::run(args),

@@ -1,4 +1,10 @@
 //! Frames on their way: what is still in the link's queue, and how long the way is when the queue is empty.
+//!
+//! | what | how it is known | source |
+//! | --- | --- | --- |
+//! | delay | the smallest first-byte delay of the last ten seconds | a minimum filter, as in NTP and BBR |
+//! | backlog | own bytes that are not reported yet, and what has drained since the last report | Lindley's recursion |
+//! | wait | how long a first byte took beyond delay and backlog: others were on the link | ours |
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,28 +16,29 @@ use crate::units::Instant;
 /// Frames on their way that are followed; beyond that the oldest is forgotten.
 const FLIGHTS_MAX: usize = 64;
 /// Bytes that are there when the first of a frame are: those of one packet.
-pub(super) const PACKET_BYTES: f64 = 1_200.0;
+pub const PACKET_BYTES: f64 = 1_200.0;
 /// How long the smallest delay is remembered, since a route may become longer: ten seconds, in parts of one.
 const DELAY_PARTS: usize = 10;
 const DELAY_PART: Duration = Duration::from_secs(1);
 
 /// Milliseconds from `earlier` to `later`; negative if it is the other way round.
-pub(super) fn ms_between(earlier: Instant, later: Instant) -> f64 {
+pub fn ms_between(earlier: Instant, later: Instant) -> f64 {
     (later.as_nanos() as f64 - earlier.as_nanos() as f64) / 1e6
 }
 
 /// A duration in milliseconds.
-pub(super) fn ms(duration: Duration) -> f64 {
+pub fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
 /// A frame on its way.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flight {
+pub struct Flight {
     pub(super) frame: FrameId,
     /// The place of its rung in the ladder that it was chosen from.
     pub(super) rung: usize,
-    pub(super) bytes: f64,
+    /// What it has; of a cancelled one, what had left.
+    pub bytes: f64,
     pub(super) sent: Instant,
     pub(super) due: Instant,
     /// What was predicted for it.
@@ -60,12 +67,13 @@ impl Flight {
 
 /// What a report said.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Landed {
-    pub(super) flight: Flight,
+pub struct Landed {
+    /// The frame.
+    pub flight: Flight,
     /// Milliseconds that its first byte waited for the link, behind others than our own frames.
-    pub(super) wait_ms: f64,
+    pub wait_ms: f64,
     /// Milliseconds from the first byte to the last.
-    pub(super) took_ms: f64,
+    pub took_ms: f64,
     /// What came since the last report but two.
     pub(super) lately: Option<Passage>,
     /// The window of a new connection held it back, and not the link, as far as its time tells.
@@ -109,7 +117,7 @@ const BACKLOG_PARTS_MAX: usize = 8;
 
 /// Own bytes on their way to the link's end, in order.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Backlog {
+pub struct Backlog {
     /// How many milliseconds ago the link could begin with these bytes, and how many they are.
     parts: [(f64, f64); BACKLOG_PARTS_MAX],
     len: usize,
@@ -129,7 +137,7 @@ impl Backlog {
     /// Milliseconds from now until the last of them is through, if a byte takes so many; negative if it is by now.
     ///
     /// A frame cannot pass before it was sent, however long the link was idle.
-    pub(super) fn drained_in_ms(&self, ms_per_byte: f64) -> f64 {
+    pub fn drained_in_ms(&self, ms_per_byte: f64) -> f64 {
         let parts = self.parts[..self.len].iter();
         parts.fold(f64::NEG_INFINITY, |free, (since_ms, bytes)| free.max(-since_ms) + bytes * ms_per_byte)
     }
@@ -179,7 +187,7 @@ impl LeastDelay {
 
 /// Frames on their way, oldest first.
 #[derive(Debug)]
-pub(super) struct Flights {
+pub struct Flights {
     flights: VecDeque<Flight>,
     delay: LeastDelay,
     /// From the sending of a frame to the first report of it.
@@ -188,8 +196,15 @@ pub(super) struct Flights {
     last_end: Option<Instant>,
 }
 
+impl Default for Flights {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Flights {
-    pub(super) fn new() -> Self {
+    /// None on their way, and nothing known of the link.
+    pub fn new() -> Self {
         Self {
             flights: VecDeque::with_capacity(FLIGHTS_MAX),
             delay: LeastDelay::new(),
@@ -198,7 +213,8 @@ impl Flights {
         }
     }
 
-    pub(super) fn send(&mut self, frame: &SentFrame, on_time_probability: Option<f64>) {
+    /// A frame was given to the link; with what probability to be on time, if that was predicted.
+    pub fn send(&mut self, frame: &SentFrame, on_time_probability: Option<f64>) {
         if self.flights.len() == FLIGHTS_MAX {
             self.flights.pop_front();
         }
@@ -222,7 +238,7 @@ impl Flights {
     }
 
     /// Forgets a frame that was given up.
-    pub(super) fn give_up(&mut self, frame: FrameId) -> Option<Flight> {
+    pub fn give_up(&mut self, frame: FrameId) -> Option<Flight> {
         let position = self.flights.iter().position(|flight| flight.frame == frame)?;
         self.flights.remove(position)
     }
@@ -240,7 +256,7 @@ impl Flights {
     }
 
     /// Takes in a report. Says how a frame landed, when it is whole.
-    pub(super) fn report(&mut self, now: Instant, arrival: &Arrival) -> Option<Landed> {
+    pub fn report(&mut self, now: Instant, arrival: &Arrival) -> Option<Landed> {
         let position = self.flights.iter().position(|flight| flight.frame == arrival.frame)?;
         // One queue keeps the order: what was cancelled before has passed, or never will.
         let cancelled = self.flights.iter().take(position).filter(|flight| flight.cancelled).count();
@@ -277,7 +293,7 @@ impl Flights {
     }
 
     /// The smallest delay of a first byte in the last ten seconds: propagation, and whatever the two clocks differ by.
-    pub(super) fn delay_ms(&self) -> f64 {
+    pub fn delay_ms(&self) -> f64 {
         self.delay.least_ms().unwrap_or(0.0)
     }
 
@@ -300,7 +316,7 @@ impl Flights {
     }
 
     /// Own bytes that had not passed the link when the receiver was last heard of.
-    pub(super) fn backlog(&self, now: Instant) -> Backlog {
+    pub fn backlog(&self, now: Instant) -> Backlog {
         let mut backlog = Backlog::default();
         let Some(oldest) = self.flights.front() else { return backlog };
         let heard_ms = |arrived: Instant| ms_between(arrived, now) + self.delay_ms();

@@ -3,12 +3,10 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`quantile`] | Mez's own policy: the best rung that arrives in time with the asked probability |
-//! | [`pi`] | the proportional-integral controller of the Mez paper (Algorithm 1) |
-//! | [`awstream`] | the state machine of AWStream, with both published sets of constants |
-//! | [`ewma`] | the usual moving average with a safety factor |
+//! | [`baselines`] | policies of others that a user may choose, to compare with |
+//! | [`named`] | the registry: policies by the names that users give |
+//! | [`flight`] | frames on their way: what any policy may build on |
 //! | [`share`] | how cameras share a channel, decided at the edge |
-//! | [`fixed`], [`none`] | one rung always; the frame as it is, always |
-//! | [`named`] | policies by the names that users give |
 //!
 //! A policy is driven like a broker, without input or output: whoever owns the link tells it
 //! 1. [`Policy::handle_sent`] when a frame is given to the link,
@@ -21,13 +19,9 @@
 //! those of the receiver are converted before ([`crate::clock::ClockEstimate::to_ours`]). A constant error of that conversion is
 //! harmless, because policies subtract the smallest delay that they have seen.
 
-pub mod awstream;
-pub mod ewma;
-pub mod fixed;
-mod flight;
+pub mod baselines;
+pub mod flight;
 pub mod named;
-pub mod none;
-pub mod pi;
 pub mod quantile;
 pub mod share;
 
@@ -217,7 +211,7 @@ pub struct Choice {
     pub on_time_probability: Option<f64>,
     /// No rung at or above the floor is expected to reach the on-time share.
     pub infeasible: bool,
-    /// Bytes without meaning to send after the frame, to see whether the link carries more. Only [`awstream`] asks for any; whoever
+    /// Bytes without meaning to send after the frame, to see whether the link carries more. Only [`baselines::awstream`] asks for any; whoever
     /// owns the link may leave them out.
     pub probe_bytes: u32,
     /// Make the frame about so large, by a finer quantiser, to measure the link by it. Asked for only where [`Coding::stretches`].

@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::Policy;
-use super::awstream::{AwStream, Constants};
-use super::none::Unadapted;
-use super::pi::{self, Pi};
+use super::baselines::awstream::{AwStream, Constants};
+use super::baselines::none::Unadapted;
+use super::baselines::pi::{self, Pi};
 use super::quantile::{self, Quantile};
 
 /// The policy of a camera. Default [`PolicyName::Quantile`]; the others are there to be compared with.

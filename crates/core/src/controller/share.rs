@@ -13,14 +13,12 @@ pub use self::channel::{Channel, ChannelRate};
 pub use self::declared::{
     CHANNEL_NAME_BYTES_MAX, CHANNEL_PATTERNS_MAX, CHANNELS_MAX, ChannelError, Channels, DeclaredChannel,
 };
-pub use self::turns::turns;
 use super::Cap;
 use crate::profile::Ladder;
 use crate::units::Instant;
 
 mod channel;
 mod declared;
-mod turns;
 
 /// How long a cap lasts. Three lost updates and the camera is on its own again.
 pub const CAP_LIFETIME: Duration = Duration::from_millis(300);
@@ -68,8 +66,6 @@ pub struct Claim<'a> {
     pub latency_bound: Duration,
     /// Higher goes first where the channel is too small.
     pub priority: i32,
-    /// How fast this camera's link is, as a multiple of the channel's rate: one that is far away takes longer for the same bytes.
-    pub relative_rate: f64,
 }
 
 /// What a camera gets.
@@ -79,8 +75,6 @@ pub struct Grant {
     pub rung: Option<usize>,
     /// The largest frame that it should send.
     pub cap: Cap,
-    /// When its frames should begin, after those of the first camera.
-    pub phase: Duration,
 }
 
 impl Claim<'_> {
@@ -91,7 +85,7 @@ impl Claim<'_> {
 
     fn airtime_within(&self, within: Duration, rung: usize, bytes_per_ms: f64) -> f64 {
         let within_ms = within.as_secs_f64() * 1e3;
-        self.steps[rung].bytes / (bytes_per_ms * self.relative_rate.max(1e-3) * within_ms)
+        self.steps[rung].bytes / (bytes_per_ms * within_ms)
     }
 
     fn floor(&self) -> usize {
@@ -124,13 +118,9 @@ pub fn divide(now: Instant, channel: &ChannelRate, claims: &[Claim<'_>], goal: G
         left -= airtime;
         rungs[index] = rungs[index].map(|rung| rung + 1);
     }
-    let sending = rungs.iter().flatten().count().max(1) as u32;
-    let mut turn = 0;
     let grants = claims.iter().zip(&rungs).map(|(claim, rung)| {
-        let phase = claim.interval * turn / sending;
-        turn += u32::from(rung.is_some());
         let frame_bytes_max = rung.map_or(0.0, |rung| claim.steps[rung].bytes);
-        Grant { rung: *rung, cap: Cap { frame_bytes_max, until: now + CAP_LIFETIME }, phase }
+        Grant { rung: *rung, cap: Cap { frame_bytes_max, until: now + CAP_LIFETIME } }
     });
     grants.collect()
 }
@@ -189,7 +179,6 @@ mod tests {
             interval: Duration::from_millis(100),
             latency_bound: Duration::from_millis(100),
             priority: 0,
-            relative_rate: 1.0,
         }
     }
 
@@ -206,18 +195,16 @@ mod tests {
             // A little more than 1000 kB in 100 ms: 200 kB each.
             assert_eq!(rungs(10_100.0, &five, goal), [Some(6); 5]);
         }
-        let grants = divide(Instant::ZERO, &steady(10_000.0), &five, Goal::MaxMin);
-        let phases: Vec<u128> = grants.iter().map(|grant| grant.phase.as_millis()).collect();
-        assert_eq!(phases, [0, 20, 40, 60, 80]);
     }
 
     #[test]
-    fn a_camera_far_away_costs_more_airtime_and_the_goal_decides_what_it_gets() {
+    fn a_camera_with_larger_frames_costs_more_airtime_and_the_goal_decides_what_it_gets() {
         let steps = steps();
-        let claims = [claim(&steps), Claim { relative_rate: 0.25, ..claim(&steps) }];
+        let larger: Vec<Step> = steps.iter().map(|step| Step { bytes: 4.0 * step.bytes, ..*step }).collect();
+        let claims = [claim(&steps), claim(&larger)];
         let fair = rungs(4_000.0, &claims, Goal::MaxMin);
         let sum = rungs(4_000.0, &claims, Goal::Sum);
-        assert!(fair[1] > sum[1], "the goal of equals gives the far camera more: {fair:?}, {sum:?}");
+        assert!(fair[1] > sum[1], "the goal of equals gives the dear camera more: {fair:?}, {sum:?}");
         assert!(sum[0] > fair[0]);
     }
 
@@ -247,19 +234,18 @@ mod tests {
         /// while one of a lower priority with a cheaper floor is not.
         #[test]
         fn the_channel_is_not_given_away_twice(
-            claims in proptest::collection::vec((0.7f64..1.0, 20u64..300, 20u64..300, -3i32..3, 0.2f64..2.0), 1..12),
+            claims in proptest::collection::vec((0.7f64..1.0, 20u64..300, 20u64..300, -3i32..3), 1..12),
             bytes_per_ms in 10.0f64..50_000.0,
             spread in 0.0f64..1.0,
             sum in any::<bool>(),
         ) {
             let (steps, ladder) = (steps(), ladder());
-            let claims: Vec<Claim<'_>> = claims.iter().map(|(floor, interval, bound, priority, relative_rate)| Claim {
+            let claims: Vec<Claim<'_>> = claims.iter().map(|(floor, interval, bound, priority)| Claim {
                 steps: &steps,
                 floor: ladder.lowest_at(Some(*floor)).unwrap_or(steps.len() - 1),
                 interval: Duration::from_millis(*interval),
                 latency_bound: Duration::from_millis(*bound),
                 priority: *priority,
-                relative_rate: *relative_rate,
             }).collect();
             let channel = ChannelRate { bytes_per_ms, spread };
             let goal = if sum { Goal::Sum } else { Goal::MaxMin };

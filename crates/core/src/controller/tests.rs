@@ -4,12 +4,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::awstream::{self, AwStream};
-use super::ewma::Ewma;
-use super::fixed::Fixed;
-use super::none::Unadapted;
-use super::pi::Pi;
-use super::quantile::Quantile;
+use super::baselines::awstream::{AwStream, Constants};
+use super::named::PolicyName;
 use super::*;
 use crate::frame::{Epoch, Rung, Sequence};
 use crate::profile::{ByteSizes, Profile, RungProfile};
@@ -70,16 +66,8 @@ pub(crate) fn arrival(sequence: u64, bytes: f64, first: Instant, last: Instant) 
 }
 
 fn policies() -> Vec<Box<dyn Policy>> {
-    vec![
-        Box::new(Quantile::new(quantile::Config::default())),
-        Box::new(Pi::new(pi::Config::default())),
-        Box::new(AwStream::new(awstream::Constants::NEWEST)),
-        Box::new(AwStream::new(awstream::Constants::EARLIER)),
-        Box::new(Ewma::new(0.7)),
-        Box::new(Ewma::counting_waits(0.7)),
-        Box::new(Fixed::new(3)),
-        Box::new(Unadapted),
-    ]
+    let named = PolicyName::ALL.into_iter().map(PolicyName::policy);
+    named.chain([Box::new(AwStream::new(Constants::EARLIER)) as Box<dyn Policy>]).collect()
 }
 
 /// What a stranger's link may do.

@@ -27,9 +27,6 @@ pub enum Share {
         frame_bytes_max: u32,
         /// For so long after this arrived. In whole milliseconds.
         lifetime: Duration,
-        /// How much later than they do its frames should begin, less than an interval, so that those of all cameras take turns. In whole
-        /// microseconds; zero: as they do.
-        later: Duration,
     },
     /// There is no room for frames that keep its floor.
     Shed {
@@ -40,24 +37,23 @@ pub enum Share {
 
 impl Share {
     /// A cap of the usual lifetime.
-    pub fn cap(frame_bytes_max: f64, later: Duration) -> Self {
+    pub fn cap(frame_bytes_max: f64) -> Self {
         let frame_bytes_max = frame_bytes_max.ceil().clamp(0.0, STEP_BYTES_MAX) as u32;
-        Self::Cap { frame_bytes_max, lifetime: CAP_LIFETIME, later }
+        Self::Cap { frame_bytes_max, lifetime: CAP_LIFETIME }
     }
 
     /// No room, for the usual time.
     pub const SHED: Self = Self::Shed { lifetime: CAP_LIFETIME };
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let (code, frame_bytes_max, lifetime, later) = match *self {
-            Self::Free => (0, 0, Duration::ZERO, Duration::ZERO),
-            Self::Cap { frame_bytes_max, lifetime, later } => (1, frame_bytes_max, lifetime, later),
-            Self::Shed { lifetime } => (2, 0, lifetime, Duration::ZERO),
+        let (code, frame_bytes_max, lifetime) = match *self {
+            Self::Free => (0, 0, Duration::ZERO),
+            Self::Cap { frame_bytes_max, lifetime } => (1, frame_bytes_max, lifetime),
+            Self::Shed { lifetime } => (2, 0, lifetime),
         };
         out.u8(code);
         out.u32(frame_bytes_max);
         out.u16(u16::try_from(lifetime.as_millis()).unwrap_or(u16::MAX));
-        out.u32(micros(later));
     }
 
     /// A lifetime beyond the longest is taken for that.
@@ -65,10 +61,9 @@ impl Share {
         let code = r.u8("share")?;
         let frame_bytes_max = r.u32("frame_bytes_max")?;
         let lifetime = Duration::from_millis(r.u16("lifetime")?.into()).min(SHARE_LIFETIME_MAX);
-        let later = Duration::from_micros(r.u32("later")?.into());
         match code {
             0 => Ok(Self::Free),
-            1 => Ok(Self::Cap { frame_bytes_max, lifetime, later }),
+            1 => Ok(Self::Cap { frame_bytes_max, lifetime }),
             2 => Ok(Self::Shed { lifetime }),
             code => Err(WireError::Value { field: "share", value: code.into() }),
         }

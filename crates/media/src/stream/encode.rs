@@ -13,7 +13,6 @@ use crate::image::{ImageError, ImageView, PixelFormat};
 use crate::jpeg::{DecodeError, EncodeError, Encoder};
 use crate::knobs::{Knobs, Turned};
 use crate::png::{self, PngError};
-use crate::region::Region;
 use crate::resize::ResizeError;
 use crate::tiles::{Base, TileEncoder};
 
@@ -21,17 +20,6 @@ use crate::tiles::{Base, TileEncoder};
 const QUALITY_FLOOR: u8 = 10;
 /// How often a still is coded to fit its budget.
 const ATTEMPTS_MAX: u32 = 5;
-
-/// What a frame may be predicted from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Predict {
-    /// Nothing: it begins a chain. For receivers that hold nothing.
-    Independent,
-    /// The frame sent before. Where that got lost, one that has been acknowledged, and otherwise nothing.
-    Previous,
-    /// A frame that has been acknowledged, this one or a later one. After a loss that the encoder was not told of.
-    Acknowledged(Sequence),
-}
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -44,10 +32,10 @@ pub struct Request<'a> {
     pub setting: &'a Setting,
     /// The most bytes that the payload may have; `None`: any.
     pub bytes_max: Option<usize>,
-    /// What it may be predicted from.
-    pub predict: Predict,
-    /// Where the application found something last, in pixels of the source: hints, which changed tiles take up.
-    pub regions: &'a [Region],
+    /// What it may be predicted from. `Independent`: it begins a chain, for receivers that hold nothing. `Previous`: the frame sent before; where
+    /// that got lost, one that has been acknowledged, and otherwise nothing. `Acknowledged`: this frame or a later acknowledged one, after a
+    /// loss that the encoder was not told of.
+    pub reference: Reference,
 }
 
 /// What became of a frame.
@@ -184,7 +172,7 @@ impl StreamEncoder {
         source: &Source<'_>,
         request: &Request<'_>,
     ) -> Result<Outcome, StreamEncodeError> {
-        if let Predict::Acknowledged(sequence) = request.predict {
+        if let Reference::Acknowledged(sequence) = request.reference {
             self.acknowledge(sequence);
         }
         let outcome = self.dispatch(source, request);
@@ -329,7 +317,7 @@ impl StreamEncoder {
             return Err(StreamEncodeError::Empty);
         };
         let (base, reference) = match (chain, *acknowledged) {
-            (Some(_), _) if request.predict == Predict::Previous && !*broken => {
+            (Some(_), _) if request.reference == Reference::Previous && !*broken => {
                 (Base::Last, Reference::Previous)
             }
             (Some(chain), Some(arrived)) if arrived >= chain.first => {
@@ -337,8 +325,7 @@ impl StreamEncoder {
             }
             _ => (Base::Nothing, Reference::Independent),
         };
-        let regions = scaled(request.regions, source.size()?, size);
-        let frame = encoder.encode(&view, &jpeg, request.sequence.0, base, &regions, request.bytes_max)?;
+        let frame = encoder.encode(&view, &jpeg, request.sequence.0, base, request.bytes_max)?;
         if !frame.fits {
             // The tiles count as sent in this frame, and as lost with it.
             *broken = true;
@@ -375,10 +362,10 @@ impl StreamEncoder {
             self.codec = Some(Codec::H264(Box::new(H264Encoder::by(self.h264, size.0, size.1)?)));
         }
         let Some(Codec::H264(encoder)) = &mut self.codec else { return Err(StreamEncodeError::Empty) };
-        let wanted = match (chain, request.predict) {
-            (None, _) | (_, Predict::Independent) => Wanted::Independent,
-            (_, Predict::Previous) => Wanted::Previous,
-            (_, Predict::Acknowledged(sequence)) => Wanted::Acknowledged(sequence.0),
+        let wanted = match (chain, request.reference) {
+            (None, _) | (_, Reference::Independent) => Wanted::Independent,
+            (_, Reference::Previous) => Wanted::Previous,
+            (_, Reference::Acknowledged(sequence)) => Wanted::Acknowledged(sequence.0),
         };
         let number = request.sequence.0;
         let frame = encoder.encode(&planes, number, wanted, h264.quantiser, request.bytes_max)?;
@@ -418,7 +405,7 @@ impl StreamEncoder {
 /// The chain that a frame may go into, if any.
 fn continued(chain: Option<Chain>, serves: bool, request: &Request<'_>) -> Option<Chain> {
     let young = |chain: &Chain| request.captured.saturating_since(chain.started) < CHAIN_DURATION_MAX;
-    chain.filter(|chain| serves && request.predict != Predict::Independent && young(chain))
+    chain.filter(|chain| serves && request.reference != Reference::Independent && young(chain))
 }
 
 fn original(
@@ -466,10 +453,6 @@ fn fit(
             _ => return Ok((payload, Quality::clamped(quality))),
         }
     }
-}
-
-fn scaled(regions: &[Region], from: (u32, u32), to: (u32, u32)) -> Vec<Region> {
-    regions.iter().map(|region| region.scaled(from, to)).collect()
 }
 
 /// A published frame of pixels, for rungs that take them as they are.

@@ -16,7 +16,7 @@ mod transcode;
 use std::time::Duration;
 
 pub use decode::{Picture, StreamDecodeError, StreamDecoder};
-pub use encode::{Encoded, Outcome, Predict, Request, StreamEncodeError, StreamEncoder};
+pub use encode::{Encoded, Outcome, Request, StreamEncodeError, StreamEncoder};
 pub use show::show;
 pub use source::Source;
 pub use transcode::{Still, TRANSCODED_QUALITY, TranscodeError, Transcoder, jpeg_of};

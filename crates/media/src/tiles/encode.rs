@@ -7,13 +7,10 @@ use super::Base;
 use super::payload::{Grid, TILE_SIDE, head_bytes_max, sheet, write};
 use crate::image::{Image, ImageView, PixelFormat};
 use crate::jpeg::{EncodeError, Encoder, Sampling, lower_quality};
-use crate::region::Region;
 
 /// A block of 8×8 pixels has changed if its bytes differ by more than this on average from those that were last sent. Above the
 /// noise of cameras (a standard deviation of three grey levels differs by 3.4 from itself), below what a detector sees.
 const CHANGE: u32 = 6;
-/// The same inside regions where the application found something, which keep their quality.
-const CHANGE_IN_REGIONS: u32 = 3;
 /// The lowest quality that a byte budget may force.
 const QUALITY_FLOOR: u8 = 10;
 /// How often a frame is coded again to fit its budget.
@@ -103,7 +100,6 @@ impl TileEncoder {
         setting: &Jpeg,
         number: u64,
         base: Base,
-        regions: &[Region],
         bytes_max: Option<usize>,
     ) -> Result<TileFrame, EncodeError> {
         let (width, height) = (image.width(), image.height());
@@ -116,8 +112,8 @@ impl TileEncoder {
         }
         let grid = Grid { width, height };
         let base = if self.continues(image) { base } else { Base::Nothing };
-        self.find(image, grid, base, regions);
-        self.refine(grid, base, setting.quality, regions);
+        self.find(image, grid, base);
+        self.refine(grid, base, setting.quality);
         let grey = image.format() == PixelFormat::Gray8 || setting.sampling == Sampling::Grey;
         self.encoder.set_sampling(setting.sampling);
         let mut quality = setting.quality.get();
@@ -177,8 +173,8 @@ impl TileEncoder {
             + (self.changed.capacity() + self.refined.capacity()) * 4
     }
 
-    /// Takes some tiles more that were sent coarser than is asked for now: those in regions first, then the others in turn.
-    fn refine(&mut self, grid: Grid, base: Base, quality: Quality, regions: &[Region]) {
+    /// Takes some tiles more that were sent coarser than is asked for now, in turn.
+    fn refine(&mut self, grid: Grid, base: Base, quality: Quality) {
         self.refined.clear();
         if base == Base::Nothing {
             return;
@@ -188,10 +184,8 @@ impl TileEncoder {
             self.sent_at[*index].saturating_add(COARSE) <= quality.get()
                 && self.changed.binary_search(&(*index as u32)).is_err()
         };
-        let is_near = |index: &usize| touches(regions, grid, *index);
-        let in_turn = || (0..tiles).map(|step| (self.refine_from + step) % tiles).filter(is_coarse);
-        let others = in_turn().filter(|index| !is_near(index));
-        self.refined.extend(in_turn().filter(is_near).chain(others).take(most).map(|index| index as u32));
+        let in_turn = (0..tiles).map(|step| (self.refine_from + step) % tiles);
+        self.refined.extend(in_turn.filter(is_coarse).take(most).map(|index| index as u32));
         if let Some(last) = self.refined.last() {
             self.refine_from = *last as usize + 1;
             self.refined.sort_unstable();
@@ -200,7 +194,7 @@ impl TileEncoder {
         }
     }
 
-    fn find(&mut self, image: &ImageView<'_>, grid: Grid, base: Base, regions: &[Region]) {
+    fn find(&mut self, image: &ImageView<'_>, grid: Grid, base: Base) {
         self.changed.clear();
         let all = 0..grid.tiles() as u32;
         let after = match base {
@@ -212,8 +206,6 @@ impl TileEncoder {
         let stride = grid.width as usize * channels;
         for index in all {
             let tile = grid.tile(index as usize);
-            let near = touches(regions, grid, index as usize);
-            let most = if near { CHANGE_IN_REGIONS } else { CHANGE };
             let lost = self.sent_in[index as usize] > after;
             let differs = || {
                 (0..tile.height).step_by(8).any(|dy| {
@@ -228,7 +220,7 @@ impl TileEncoder {
                                 now.iter().zip(then).map(|(a, b)| u32::from(a.abs_diff(*b))).sum::<u32>()
                             })
                             .sum();
-                        sum > most * (rows * row_bytes) as u32
+                        sum > CHANGE * (rows * row_bytes) as u32
                     })
                 })
             };
@@ -285,12 +277,6 @@ impl TileEncoder {
             }
         }
     }
-}
-
-/// Whether a tile lies in a region, in part at least.
-fn touches(regions: &[Region], grid: Grid, index: usize) -> bool {
-    let tile = grid.tile(index);
-    regions.iter().any(|region| region.touches(tile.x, tile.y, tile.width, tile.height))
 }
 
 /// Appends a JPEG without what every decoder knows: the application segment, and the Huffman tables, which are the standard's

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use mez_core::frame::{FrameId, Reference};
 use mez_core::setting::Setting;
 use mez_core::units::Instant;
-use mez_media::stream::{Outcome, Predict, Request, Source, StreamEncoder};
+use mez_media::stream::{Outcome, Request, Source, StreamEncoder};
 use mez_media::{ImageView, PixelFormat};
 
 use super::*;
@@ -53,7 +53,7 @@ impl Camera {
     }
 
     /// A picture of one shade, which is twice its number.
-    fn frame(&mut self, rung: &str, predict: Predict) -> Box<ReceivedFrame> {
+    fn frame(&mut self, rung: &str, reference: Reference) -> Box<ReceivedFrame> {
         let (sequence, setting) = (self.next, rung.parse::<Setting>().unwrap());
         self.next += 1;
         let pixels = vec![sequence as u8 * 2; (SIZE.0 * SIZE.1) as usize];
@@ -63,8 +63,7 @@ impl Camera {
             captured: Instant::from_nanos(sequence * 66_000_000),
             setting: &setting,
             bytes_max: None,
-            predict,
-            regions: &[],
+            reference,
         };
         let Outcome::Frame(made) = self.encoder.encode(&Source::Pixels(view), &request).unwrap() else {
             panic!("{rung} leaves nothing out");
@@ -93,7 +92,7 @@ impl Camera {
     }
 
     fn chained(&mut self) -> Box<ReceivedFrame> {
-        self.frame("h264/q24", Predict::Previous)
+        self.frame("h264/q24", Reference::Previous)
     }
 }
 
@@ -129,7 +128,7 @@ async fn the_newest_picture_wins_and_order_is_kept() {
     let mut decoders = ChainDecoders::new(false, Arc::clone(&out));
     for place in 0..60 {
         let frame =
-            if place % 7 == 3 { camera.frame("jpeg/q80/420", Predict::Previous) } else { camera.chained() };
+            if place % 7 == 3 { camera.frame("jpeg/q80/420", Reference::Previous) } else { camera.chained() };
         decoders.take(frame).await;
     }
     let owed = decoders.finish().await;
@@ -155,7 +154,7 @@ async fn a_damaged_frame_costs_its_chain_and_is_accounted_for() {
     let mut decoders = ChainDecoders::new(true, Arc::clone(&out));
     for place in 0..12 {
         let mut frame = match place {
-            8 => camera.frame("h264/q24", Predict::Independent),
+            8 => camera.frame("h264/q24", Reference::Independent),
             _ => camera.chained(),
         };
         if place == 4 {
@@ -190,8 +189,8 @@ async fn a_decoder_that_panics_costs_its_frame() {
     let sink = Arc::clone(&out);
     let decoder = Decoder::start("dock/cam1".parse().unwrap(), unwell, true, sink).unwrap();
     for place in 0..6 {
-        let predict = if place == 4 { Predict::Independent } else { Predict::Previous };
-        assert!(decoder.give(camera.frame("h264/q24", predict), true).await.is_ok());
+        let reference = if place == 4 { Reference::Independent } else { Reference::Previous };
+        assert!(decoder.give(camera.frame("h264/q24", reference), true).await.is_ok());
     }
     let shown: Vec<(u64, u64)> =
         out.frames().iter().map(|(sequence, _, skipped)| (*sequence, *skipped)).collect();

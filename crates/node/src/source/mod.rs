@@ -38,7 +38,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use thiserror::Error;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub use self::credentials::{SourceCredentials, SourceCredentialsError};
@@ -292,7 +291,6 @@ pub struct Source {
 struct Shared {
     info: Option<SourceInfo>,
     child_pid: Option<u32>,
-    turns: Option<watch::Receiver<Duration>>,
 }
 
 impl Source {
@@ -309,12 +307,6 @@ impl Source {
         let shared = Arc::new(Mutex::new(Shared { info: reading.info(), ..Shared::default() }));
         let task = tokio::spawn(reading.run(Arc::clone(&events), Arc::clone(&shared)));
         Ok(Self { events, shared, task })
-    }
-
-    /// The frames of a recording begin so much later whenever somebody says so ([`CameraHandle::later`](crate::camera::CameraHandle::later)), every
-    /// few seconds at most. Without effect on live sources, whose frames come when they come.
-    pub fn take_turns(&self, later: watch::Receiver<Duration>) {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).turns = Some(later);
     }
 
     /// Waits for the next event. May be dropped and called again without losing one.

@@ -27,11 +27,6 @@ impl Schedule {
         Self { start, frames_per_second, slot: 0 }
     }
 
-    /// All frames to come are due so much later.
-    pub(super) fn put_off(&mut self, by: Duration) {
-        self.start += by;
-    }
-
     fn due(&self, slot: u64) -> Instant {
         // Multiplied out from the start every time: adding up intervals would drift by their rounding.
         self.start + Duration::from_secs_f64(slot as f64 / self.frames_per_second)
@@ -152,16 +147,6 @@ mod tests {
             let slot = schedule.take(start + ms(k * 100 + (k * 37) % 100));
             assert_eq!(slot, Slot { due: start + ms(k * 100), skipped: 0 });
         }
-    }
-
-    #[test]
-    fn what_is_put_off_is_late_for_nothing() {
-        let start = Instant::now();
-        let mut schedule = Schedule::new(start, 10.0);
-        schedule.take(start);
-        schedule.put_off(ms(30));
-        assert_eq!(schedule.take(start + ms(130)), Slot { due: start + ms(130), skipped: 0 });
-        assert_eq!(schedule.take(start + ms(131)), Slot { due: start + ms(230), skipped: 0 });
     }
 
     /// A day at 29.97 fps ends where arithmetic says, not where a sum of rounded intervals would.

@@ -30,8 +30,6 @@ const START_FACTOR: u32 = 2;
 const FRUITLESS_RUNS_MAX: u32 = 5;
 /// How long a child that has closed its output may take to end.
 const EXIT_TIME_MAX: Duration = Duration::from_secs(2);
-/// Frames of a recording are put off for those of other cameras no more often than this: what came of the last time has to be known first.
-const TURN_INTERVAL: Duration = Duration::from_secs(3);
 /// Bytes that the kernel buffers between child and reader: one wake-up for many reads, and never a whole raw frame
 /// of a live source.
 const PIPE_BYTES: usize = 1 << 20;
@@ -53,8 +51,6 @@ struct Progress {
     schedule: Option<Schedule>,
     thinning: Option<Thinning>,
     last_captured: Option<Instant>,
-    /// When frames of a recording were last put off for those of other cameras.
-    moved: Option<Instant>,
     /// Frames of the recording that were taken so far, in this pass over it.
     position: u64,
     encoder: JpegWorker,
@@ -146,7 +142,6 @@ impl Reading {
             schedule: None,
             thinning: None,
             last_captured: None,
-            moved: None,
             position: 0,
             encoder,
         };
@@ -503,27 +498,13 @@ impl Progress {
             // Encoded before it is due, as a camera would: what is measured from then on is the way, not the encoder.
             let Some(mut frame) = self.encoded(picture, spare).await else { continue };
             let now = Instant::now();
-            let later = self.turn(now);
             let schedule = self.schedule.get_or_insert_with(|| Schedule::new(now, frames_per_second));
-            schedule.put_off(later);
             let slot = schedule.take(now);
             self.events.add_skipped(slot.skipped);
             tokio::time::sleep_until(slot.due.into()).await;
             frame.captured = slot.due;
             self.events.push_frame(frame);
         }
-    }
-
-    /// How much later the frames of a recording begin from now on, so that cameras take turns.
-    fn turn(&mut self, now: Instant) -> Duration {
-        if self.moved.is_some_and(|moved| now.saturating_duration_since(moved) < TURN_INTERVAL) {
-            return Duration::ZERO;
-        }
-        let later = self.lock_shared().turns.as_ref().map_or(Duration::ZERO, |turns| *turns.borrow());
-        if !later.is_zero() {
-            self.moved = Some(now);
-        }
-        later
     }
 
     /// Delivers the frames of a live source as they come.

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use mez_core::controller::Policy;
-use mez_core::controller::awstream::{AwStream, Constants};
-use mez_core::controller::fixed::Fixed;
-use mez_core::controller::quantile::{self, Quantile};
+use mez_core::controller::baselines::awstream::Constants;
 use mez_core::frame::Rung;
 use mez_core::profile::{ByteSizes, Ladder, Profile, RungProfile};
 
 use super::data::{Measurements, Series};
 use crate::channel::capacity::Capacity;
+use crate::policies::entrants::Entrant;
 use crate::policies::run::run;
 use crate::policies::setting::{CameraSetting, Coded, Queueing, Setting, Sizes, SlotResult, Slots};
 
@@ -105,7 +103,8 @@ pub fn replay(
         _ => 1,
     });
     let alone = series.iter().map(|series| ByteSizes::around(f64::from(series.alone_bytes()), 0.1));
-    let coded = Coded { bytes: frames.collect(), alone: alone.collect(), every: every.collect() };
+    let coded =
+        Coded { bytes: frames.collect(), alone: alone.collect(), every: every.collect(), widths: Vec::new() };
     let queueing = match contender {
         Contender::Quantile => Queueing::NewestWins,
         Contender::AwStream(_) => Queueing::Every,
@@ -128,11 +127,12 @@ pub fn replay(
         queueing,
         share: None,
     };
-    let policy: Box<dyn Policy> = match contender {
-        Contender::Quantile => Box::new(Quantile::new(quantile::Config::default())),
-        Contender::AwStream(constants) => Box::new(AwStream::new(constants)),
-        Contender::Fixed(row, _) => Box::new(Fixed::new(row)),
+    let entrant = match contender {
+        Contender::Quantile => Entrant::Quantile,
+        Contender::AwStream(constants) => Entrant::AwStream(constants),
+        Contender::Fixed(row, _) => Entrant::Fixed(row),
     };
+    let policy = entrant.policy(&setting);
     let slots = Slots::new(&setting);
     let results = run(&setting, &slots, &mut [policy]).swap_remove(0);
     Replay { results, rows, begin }

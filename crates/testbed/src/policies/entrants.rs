@@ -1,13 +1,12 @@
 //! The policies that are compared, each at its best.
 
 use mez_core::controller::Policy;
-use mez_core::controller::awstream::{AwStream, Constants};
-use mez_core::controller::ewma::Ewma;
-use mez_core::controller::fixed::Fixed;
-use mez_core::controller::none::Unadapted;
-use mez_core::controller::pi::{self, Pi, Regression};
-use mez_core::controller::quantile::{self, Quantile};
+use mez_core::controller::baselines::awstream::{AwStream, Constants};
+use mez_core::controller::baselines::pi::{self, Pi, Regression};
+use mez_core::controller::named::PolicyName;
 
+use super::rivals::ewma::Ewma;
+use super::rivals::fixed::Fixed;
 use super::setting::Setting;
 use crate::channel::capacity::Capacity;
 
@@ -74,15 +73,15 @@ impl Entrant {
     /// The policy itself, for one camera of a setting.
     pub fn policy(&self, setting: &Setting) -> Box<dyn Policy> {
         match self {
-            Self::Quantile => Box::new(Quantile::new(quantile::Config::default())),
+            Self::Quantile => PolicyName::Quantile.policy(),
             Self::Pi => Box::new(Pi::new(pi_config(setting, 1.0, 1.0))),
-            Self::PiPublished => Box::new(Pi::new(pi::Config::default())),
+            Self::PiPublished => PolicyName::Pi.policy(),
             Self::PiTuned(gain, target) => Box::new(Pi::new(pi_config(setting, *gain, *target))),
             Self::AwStream(constants) => Box::new(AwStream::new(*constants)),
             Self::Ewma(safety) => Box::new(Ewma::new(*safety)),
             Self::EwmaCountingWaits(safety) => Box::new(Ewma::counting_waits(*safety)),
             Self::Fixed(rung) => Box::new(Fixed::new(*rung)),
-            Self::Unadapted => Box::new(Unadapted),
+            Self::Unadapted => PolicyName::Unadapted.policy(),
         }
     }
 }

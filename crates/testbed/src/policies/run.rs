@@ -236,7 +236,6 @@ impl<'a> World<'a> {
                 interval: self.setting.interval,
                 latency_bound: camera.latency_bound,
                 priority: 0,
-                relative_rate: 1.0,
             });
             let claims: Vec<Claim<'_>> = claims.collect();
             let caps = divide(self.now, &rate, &claims, goal).iter().map(|grant| grant.cap).collect();
@@ -329,6 +328,8 @@ impl<'a> World<'a> {
         let expected_bytes = offer.bytes(choice.rung).mean as u32;
         let chain = self.cameras[index].chain.as_ref();
         let bytes = self.slots.bytes_after(index, frame, &spec.ladder, choice.rung, chain);
+        // A finer quantiser than the rung's, to measure the link by.
+        let bytes = choice.stretch_bytes.map_or(bytes, |stretched| bytes.max(stretched.round()));
         let captured = self.slots.captured(index, frame);
         let camera = &mut self.cameras[index];
         camera.waiting = None;

@@ -70,6 +70,24 @@ pub struct Coded {
     pub alone: Vec<ByteSizes>,
     /// By rung: of so many frames one is sent.
     pub every: Vec<u32>,
+    /// By rung: how wide its pictures are, where the encoder changes its quantiser within a chain, as that of a live camera does: a frame
+    /// goes on at any rung of the same width, and can be made larger than its rung says. Empty: only at its own rung.
+    pub widths: Vec<u16>,
+}
+
+impl Coded {
+    /// Whether a frame at a rung can refer to one at another.
+    fn goes_on(&self, from: usize, to: usize) -> bool {
+        from == to || !self.widths.is_empty() && self.widths[from] == self.widths[to]
+    }
+}
+
+/// What is offered to a policy with the rungs, after a frame at a certain one.
+#[derive(Clone, Debug)]
+struct After {
+    /// What a frame has at each rung but the last one's, which it does not refer to.
+    alone: Vec<ByteSizes>,
+    goes_on: Vec<bool>,
 }
 
 /// What becomes of a frame that finds the link busy.
@@ -91,6 +109,8 @@ pub struct Slots {
     /// By camera and frame: the size of every rung, as a multiple of its mean. A busy scene is large at every rung.
     factors: Vec<Vec<f64>>,
     coded: Option<Coded>,
+    /// By the rung of the frame before. Empty where a frame goes on only at its own rung.
+    after: Vec<After>,
 }
 
 impl Slots {
@@ -109,7 +129,8 @@ impl Slots {
             }
         }
         let phases = setting.cameras.iter().map(|camera| camera.phase).collect();
-        Self { frames, interval: setting.interval, factors, coded, phases }
+        let after = coded.as_ref().map_or_else(Vec::new, |coded| after(coded, &setting.cameras[0].ladder));
+        Self { frames, interval: setting.interval, factors, coded, after, phases }
     }
 
     /// When a frame is captured.
@@ -145,7 +166,7 @@ impl Slots {
         let bytes = self.bytes(camera, frame, ladder, rung);
         let Some(coded) = self.coded.as_ref().filter(|_| bytes > 0.0) else { return bytes };
         let alone = coded.alone[rung].mean.round();
-        match chain.filter(|chain| chain.rung == rung) {
+        match chain.filter(|chain| coded.goes_on(chain.rung, rung)) {
             Some(chain) => (bytes + chain.left_out_bytes).min(bytes.max(alone)),
             None => bytes.max(alone),
         }
@@ -160,10 +181,25 @@ impl Slots {
 
     /// What policies are told of it.
     pub(super) fn coding(&self, chain: Option<&ChainEnd>) -> Option<Coding<'_>> {
-        let Coded { alone, every, .. } = self.coded.as_ref()?;
+        let Coded { alone, every, widths, .. } = self.coded.as_ref()?;
         let (continues, left_out) = (chain.map(|chain| chain.rung), chain.map_or(0, |chain| chain.left_out));
-        Some(Coding { continues, left_out, alone, every, stretches: false, goes_on: &[] })
+        let stretches = !widths.is_empty();
+        let plain = Coding { continues, left_out, alone, every, stretches, goes_on: &[] };
+        Some(match continues.and_then(|rung| self.after.get(rung)) {
+            Some(After { alone, goes_on }) => Coding { alone, goes_on, ..plain },
+            None => plain,
+        })
     }
+}
+
+fn after(coded: &Coded, ladder: &Ladder) -> Vec<After> {
+    let rungs = if coded.widths.is_empty() { 0..0 } else { 0..ladder.len() };
+    let after = |from: usize| {
+        let goes_on: Vec<bool> = (0..ladder.len()).map(|to| coded.goes_on(from, to)).collect();
+        let sizes = |to: usize| if goes_on[to] { ladder.rungs()[to].bytes } else { coded.alone[to] };
+        After { alone: (0..ladder.len()).map(sizes).collect(), goes_on }
+    };
+    rungs.map(after).collect()
 }
 
 /// What the next frame can refer to.

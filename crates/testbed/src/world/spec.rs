@@ -122,8 +122,6 @@ pub struct CameraSpec {
     pub disk: Option<DiskSpec>,
     /// Where capture times come from. Default: the broker.
     pub capture_times: CaptureTimes,
-    /// Whether it begins its frames later where the edge says that those of others should come first. Default no: most cameras cannot.
-    pub takes_turns: bool,
     /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
     pub clock: Option<HostClock>,
     /// The identity in its certificate. Default: one of its own, for its name.
@@ -145,7 +143,6 @@ impl Default for CameraSpec {
             log_bytes_max: 32 << 20,
             disk: None,
             capture_times: CaptureTimes::Broker,
-            takes_turns: false,
             clock: None,
             identity: None,
         }

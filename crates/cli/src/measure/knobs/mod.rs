@@ -20,11 +20,11 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use clap::Args;
-use mez_core::frame::Sequence;
+use mez_core::frame::{Reference, Sequence};
 use mez_core::setting::{Chains, Setting, default_ladder};
 use mez_core::units::Instant;
 use mez_media::jpeg::{Encoder, Sampling};
-use mez_media::stream::{Outcome, Predict, Request, Source, StreamDecoder, StreamEncoder};
+use mez_media::stream::{Outcome, Request, Source, StreamDecoder, StreamEncoder};
 use mez_media::{ImageView, PixelFormat};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -129,8 +129,7 @@ fn request(at: usize, setting: &Setting) -> Request<'_> {
         captured: Instant::from_nanos(at as u64 * 1_000_000_000 / FRAMES_PER_SECOND),
         setting,
         bytes_max: None,
-        predict: Predict::Previous,
-        regions: &[],
+        reference: Reference::Previous,
     }
 }
 

@@ -33,7 +33,6 @@ mod status;
 mod types;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 pub use self::adapt::PROFILES_MAX;
 use self::adapt::{Adapter, Profiles};
@@ -126,12 +125,6 @@ impl CameraBroker {
         self.negotiation.joint(self.connections.active()?)
     }
 
-    /// How much later than they do the camera's frames should begin, less than an interval, so that those of all cameras of a channel take
-    /// turns. Zero: as they do. For whoever decides when frames are captured; the broker itself holds none back.
-    pub fn later(&self) -> Duration {
-        self.sharing.later()
-    }
-
     /// Whether the camera leaves frames out, or sends them seldom, because of what it has of a channel.
     pub fn holds_back(&self, now: Instant) -> bool {
         self.sharing.holds_back(now, self.is_sent_as_it_is())
@@ -200,7 +193,7 @@ impl CameraBroker {
             Message::Refresh { frame } => self.live.handle_refresh(now, link, frame),
             Message::ProfilePart(part) => self.outputs.extend(self.profiles.handle_part(now, &part)),
             Message::Share(share) if self.is_active(link) => {
-                self.sharing.handle_share(now, self.rate.interval(now), share);
+                self.sharing.handle_share(now, share);
                 self.adapter.set_share(self.sharing.limits());
             }
             Message::Share(_) => {}

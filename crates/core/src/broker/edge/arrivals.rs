@@ -81,8 +81,6 @@ pub enum FrameRefused {
 /// A frame that is here.
 #[derive(Clone, Copy)]
 pub(super) struct Whole {
-    pub(super) frame: FrameId,
-    pub(super) captured: Timestamp,
     /// When the first and the last of its bytes came.
     pub(super) first: Instant,
     pub(super) last: Instant,
@@ -226,7 +224,7 @@ impl Arrivals {
             self.arriving.swap_remove(place);
             return Some(Completed { report, bytes, whole: None });
         }
-        let whole = Whole { frame, captured: header.meta.captured, first, last: now, bytes };
+        let whole = Whole { first, last: now, bytes };
         self.arriving[place].whole = Some((payload, now));
         Some(Completed { report, bytes, whole: Some(whole) })
     }

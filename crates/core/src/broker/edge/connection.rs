@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::arrivals::{Arrivals, Whole};
+use super::arrivals::Arrivals;
 use super::types::{CaptureClock, EdgeOutput, Peer};
 use crate::broker::{LinkId, PING_INTERVAL};
 use crate::clock::ClockEstimator;
@@ -78,12 +78,6 @@ impl Link {
     pub(super) fn capture_clock(&self, now: Instant) -> Option<CaptureClock> {
         let Session { epoch, anchor, .. } = self.session.as_ref()?;
         Some(CaptureClock::new(now, *epoch, *anchor, self.clock.estimate(now)?))
-    }
-
-    /// When a frame of its camera was captured, by our clock, if that is known.
-    pub(super) fn captured_at(&self, whole: &Whole) -> Option<Instant> {
-        let clock = self.capture_clock(whole.last)?;
-        clock.captured_at(whole.frame, whole.captured).map(|(at, _)| at)
     }
 
     /// What a camera's path takes at least, one way.

@@ -272,8 +272,7 @@ impl EdgeBroker {
         let (whole, outputs) = self.roster.handle_frame_complete(now, id, frame, payload);
         self.outputs.extend(outputs);
         if let Some((whole, link)) = whole.zip(self.roster.connections.get(id)) {
-            let captured = link.captured_at(&whole);
-            link.camera().into_iter().for_each(|camera| self.shares.handle_whole(camera, captured, &whole));
+            link.camera().into_iter().for_each(|camera| self.shares.handle_whole(camera, &whole));
         }
     }
 

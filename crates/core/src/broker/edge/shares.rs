@@ -5,13 +5,12 @@
 //! itself. Cameras on no declared channel are never told anything.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::arrivals::Whole;
 use super::types::{ChannelShare, EdgeOutput};
 use crate::broker::LinkId;
 use crate::controller::share::{
-    CAP_INTERVAL, Channel, ChannelRate, Channels, Claim as ShareClaim, Grant, divide, turns,
+    CAP_INTERVAL, Channel, ChannelRate, Channels, Claim as ShareClaim, Grant, divide,
 };
 use crate::name::CameraName;
 use crate::units::{BitsPerSecond, Instant};
@@ -20,8 +19,6 @@ use crate::wire::{Claim, Message, Share};
 /// The channel is divided anew by its rate when that differs by so much from the rate that it was last divided by: a rung that comes and goes with every
 /// frame costs more than what it gains.
 const RATE_TOLERANCE: (f64, f64) = (0.95, 1.08);
-/// A camera whose last frame is older than this has no turn.
-const TURN_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// How a camera on a channel is.
 #[derive(Clone, Copy)]
@@ -56,8 +53,6 @@ struct Known {
 struct Member {
     channel: usize,
     claim: Option<Claim>,
-    /// When its newest frame was captured.
-    captured: Option<Instant>,
     told: Option<Share>,
     /// Since when there has been no room for it, and why.
     shed: Option<(Instant, String)>,
@@ -77,7 +72,7 @@ impl Shares {
     /// A camera is connected anew.
     pub(super) fn join(&mut self, camera: &CameraName) {
         let Some(channel) = self.channels.of(camera) else { return };
-        let member = Member { channel, claim: None, captured: None, told: None, shed: None };
+        let member = Member { channel, claim: None, told: None, shed: None };
         self.members.insert(camera.clone(), member);
     }
 
@@ -124,10 +119,9 @@ impl Shares {
         self.due = Some(self.due.unwrap_or(now + CAP_INTERVAL));
     }
 
-    /// A frame of a camera is whole, which measures its channel. It was captured at that instant of our clock, if that is known.
-    pub(super) fn handle_whole(&mut self, camera: &CameraName, captured: Option<Instant>, whole: &Whole) {
-        let Some(member) = self.members.get_mut(camera) else { return };
-        member.captured = captured;
+    /// A frame of a camera is whole, which measures its channel.
+    pub(super) fn handle_whole(&mut self, camera: &CameraName, whole: &Whole) {
+        let Some(member) = self.members.get(camera) else { return };
         self.known[member.channel].channel.handle_frame(whole.first, whole.last, whole.bytes);
     }
 
@@ -177,16 +171,12 @@ impl Shares {
                 interval: claim.interval,
                 latency_bound: claim.latency_bound,
                 priority: *priority,
-                relative_rate: 1.0,
             })
             .collect();
         let declared = &self.channels.as_slice()[channel];
         let grants = divide(now, &rate, &claims, declared.goal());
         // A claim and what is granted for it are at the same place from here on.
         debug_assert_eq!(grants.len(), claims.len(), "a grant for each claim");
-        let intervals: Vec<(&CameraName, Duration)> =
-            claiming.iter().map(|(name, _, claim, _)| (name, claim.interval)).collect();
-        let later = self.turns(now, &intervals, &grants);
         let why: Vec<Option<String>> = (0..claims.len())
             .map(|place| {
                 let taken_by = |(other, grant): (&ShareClaim<'_>, &Grant)| {
@@ -197,11 +187,9 @@ impl Shares {
                 grants[place].rung.is_none().then(|| why_shed(declared.name(), carries, by_rank))
             })
             .collect();
-        for (((name, link, ..), grant), (later, why)) in
-            claiming.iter().zip(&grants).zip(later.into_iter().zip(why))
-        {
+        for (((name, link, ..), grant), why) in claiming.iter().zip(&grants).zip(why) {
             let share = match grant.rung {
-                Some(_) => Share::cap(grant.cap.frame_bytes_max, later),
+                Some(_) => Share::cap(grant.cap.frame_bytes_max),
                 None => Share::SHED,
             };
             if let Some(member) = self.members.get_mut(name) {
@@ -210,35 +198,6 @@ impl Shares {
             }
         }
         outputs
-    }
-
-    /// How much later the frames of each camera should begin, one after each interval.
-    fn turns(&self, now: Instant, claiming: &[(&CameraName, Duration)], grants: &[Grant]) -> Vec<Duration> {
-        let begins = |name: &CameraName| {
-            let captured = self.members.get(name)?.captured?;
-            (now.saturating_since(captured) <= TURN_AGE_MAX).then_some(captured)
-        };
-        let mut sending: Vec<(usize, Duration, Instant)> = Vec::new();
-        for (place, ((name, interval), grant)) in claiming.iter().zip(grants).enumerate() {
-            if let Some(captured) = begins(name).filter(|_| grant.rung.is_some()) {
-                sending.push((place, *interval, captured));
-            }
-        }
-        let mut later = vec![Duration::ZERO; claiming.len()];
-        let Some((_, interval, origin)) = sending.first().copied().filter(|(_, one, _)| !one.is_zero())
-        else {
-            return later;
-        };
-        // Whole intervals before, so that none lies before the first.
-        let origin = origin - interval * (TURN_AGE_MAX.div_duration_f64(interval).ceil() as u32 + 1);
-        let cameras: Vec<(Duration, Duration)> = sending
-            .iter()
-            .map(|(_, interval, captured)| (*interval, captured.saturating_since(origin)))
-            .collect();
-        for ((place, ..), turn) in sending.iter().zip(turns(&cameras)) {
-            later[*place] = Duration::from_micros(turn.as_micros() as u64);
-        }
-        later
     }
 
     /// Nothing is to be shared between a camera and others at present.

@@ -1,7 +1,7 @@
 //! How fast the link is now, and how wrong such estimates have been.
 
-use super::super::flight::{PACKET_BYTES, Passage, Service};
-use super::Config;
+use super::config::{Config, Mechanism};
+use crate::controller::flight::{PACKET_BYTES, Passage, Service};
 
 /// Pairs of wait and error that are remembered: at 15 frames per second the last eight seconds.
 pub(super) const PAIRS_MAX: usize = 120;
@@ -141,9 +141,13 @@ impl Rate {
         // Until the estimate has come down it is wrong in the same way again: that is one surprise, however many frames show it.
         let slower_by = |deviations: f64| deviation.is_some_and(|one| error < -deviations * one);
         let catching_up = self.catching_up && slower_by(1.0);
-        let pair = Pair::waiting(sample.wait_ms.max(0.0), log_rate.exp(), (-error).exp());
-        self.remember(Pair { catching_up, ..pair });
-        self.catching_up = catching_up || slower_by(config.surprise) || (sample.cancelled && error < 0.0);
+        let wait_ms = if config.has(Mechanism::Waits) { sample.wait_ms.max(0.0) } else { 0.0 };
+        let pair = Pair::waiting(wait_ms, log_rate.exp(), (-error).exp());
+        if config.has(Mechanism::Errors) {
+            self.remember(Pair { catching_up, ..pair });
+        }
+        self.catching_up = config.has(Mechanism::OneSurprise)
+            && (catching_up || slower_by(config.surprise) || (sample.cancelled && error < 0.0));
         let gain = if sample.cancelled || turned.is_some() {
             config.gain_another
         } else if self.renewed > 0 {
@@ -178,7 +182,9 @@ impl Rate {
     /// The error of a frame that shows, by all of it or by what came last, that the link has become another: slower than any of the
     /// remembered errors had it, by far. On a link that others use that takes more than on one that was steady until now.
     fn turned(&self, config: &Config, service: &Service) -> Option<f64> {
-        let log_rate = self.log_rate.filter(|_| self.pairs.len() >= SHIFT_PAIRS_MIN)?;
+        let log_rate = self
+            .log_rate
+            .filter(|_| self.pairs.len() >= SHIFT_PAIRS_MIN && config.has(Mechanism::AnotherLink))?;
         let is_enough =
             |part: &Passage| part.bytes >= config.sample_bytes_min && part.ms > config.censor_ms_min;
         let parts = [Some(service.whole), service.lately].into_iter().flatten().filter(is_enough);

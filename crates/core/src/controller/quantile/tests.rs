@@ -78,7 +78,7 @@ fn late_frames_cost_no_more_where_no_rung_would_avoid_them() {
     }
     assert!(story.policy.is_infeasible(), "a fifth is late at any rung");
     assert_eq!(rung, 8, "the others are as good as the link allows");
-    let rise = story.policy.late_cost_rise;
+    let rise = story.policy.knows.price.of(&story.policy.knows.config, false);
     assert!(rise < 0.5, "{rise}: only while it was not known yet");
 }
 
@@ -166,7 +166,7 @@ fn a_frame_is_not_in_service_while_the_one_before_it_is() {
     story.policy.handle_sent(&sent(99, usual, 290e3, begun));
     let end = begun + DELAY + Duration::from_millis(58);
     story.policy.handle_arrival(end + DELAY, &arrival(98, 290e3, begun + DELAY, end));
-    let service = story.policy.flights.in_service(end + DELAY).expect("the second is on its way");
+    let service = story.policy.knows.flights.in_service(end + DELAY).expect("the second is on its way");
     assert!(service.whole.ms < 1.0, "the link could only begin with it now: {service:?}");
 }
 

@@ -164,11 +164,11 @@ fn any_other() -> impl Strategy<Value = Message> {
 }
 
 fn any_share() -> impl Strategy<Value = Share> {
-    (any::<(u32, u32)>(), 0..=1_000u64, 0..3).prop_map(|((frame_bytes_max, later), lifetime, code)| {
+    (any::<u32>(), 0..=1_000u64, 0..3).prop_map(|(frame_bytes_max, lifetime, code)| {
         let lifetime = Duration::from_millis(lifetime);
         match code {
             0 => Share::Free,
-            1 => Share::Cap { frame_bytes_max, lifetime, later: Duration::from_micros(later.into()) },
+            1 => Share::Cap { frame_bytes_max, lifetime },
             _ => Share::Shed { lifetime },
         }
     })
@@ -198,7 +198,7 @@ fn any_claim() -> impl Strategy<Value = Claim> {
 #[test]
 fn shares_and_claims_that_make_no_sense_are_refused_or_claim_nothing() {
     let share = |code: u8, lifetime: [u8; 2]| {
-        let bytes = [&[0x93, code, 1, 0, 0, 0], &lifetime[..], &[0; 4]].concat();
+        let bytes = [&[0x93, code, 1, 0, 0, 0], &lifetime[..]].concat();
         Message::decode(&bytes)
     };
     let longest = Share::Shed { lifetime: SHARE_LIFETIME_MAX };

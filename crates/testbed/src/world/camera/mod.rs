@@ -6,7 +6,6 @@ mod outputs;
 mod publishing;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker, CameraConfig};
@@ -27,12 +26,10 @@ use super::{Bug, CameraId, CameraSpec, Counter, LinkNode, Node, Timer, World};
 use crate::footage::Scene;
 use crate::link::{Link, LinkSpec};
 use crate::random::Random;
-use crate::time::{HostClock, Moment, ms, secs};
+use crate::time::{HostClock, Moment, ms};
 
 /// How long it takes until a counter is on the disk.
 const PERSIST_MS_MAX: u64 = 20;
-/// A camera that takes turns moves its frames this often at most.
-const TURN_INTERVAL: Duration = secs(3);
 
 /// What a profile has in these worlds, in place of JSON: the first byte of its hash, so often.
 pub(super) const PROFILE_BYTES: usize = 20_000;
@@ -137,8 +134,6 @@ pub(super) struct CameraProcess {
     unwanted: Option<Moment>,
     /// The most bytes that frames may have on average, and from and until when, as it was told on its present connection.
     capped: Option<(u32, [Moment; 2])>,
-    /// When it may begin its frames later again.
-    turns_from: Moment,
 }
 
 #[derive(Default)]
@@ -164,17 +159,6 @@ impl CameraProcess {
     /// The frame of the past that a question admits, as its log in memory answers.
     pub(super) fn past(&self, query: &PastQuery) -> Option<Record> {
         query.find_in(&self.reader)
-    }
-
-    /// How much later its next frame begins, so that cameras take turns.
-    fn turn(&mut self, now: Moment, spec: &CameraSpec) -> Duration {
-        let later = self.broker.later();
-        if !spec.takes_turns || later.is_zero() || now < self.turns_from {
-            return Duration::ZERO;
-        }
-        // Not again before it is known what came of it.
-        self.turns_from = now + TURN_INTERVAL;
-        later
     }
 
     /// Whether it leaves frames out because of what it has of a channel.
@@ -384,7 +368,6 @@ impl World {
             says_infeasible: false,
             unwanted: None,
             capped: None,
-            turns_from: Moment::START,
         });
         let first = host.random.duration(ms(0)..=host.spec.interval);
         self.events.push(now + first, Event::Publish { camera: index, run });

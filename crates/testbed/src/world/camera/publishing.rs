@@ -25,9 +25,7 @@ impl World {
         let host = &mut self.cameras[index];
         let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
         let jitter = host.spec.jitter.min(host.spec.interval);
-        let pause = host.spec.interval
-            + host.random.duration(ms(0)..=2 * jitter)
-            + process.turn(self.now, &host.spec);
+        let pause = host.spec.interval + host.random.duration(ms(0)..=2 * jitter);
         self.events.push(self.now + pause - jitter, Event::Publish { camera: index, run });
         if !host.publishing || self.links[host.link].frozen.is_some() {
             return;

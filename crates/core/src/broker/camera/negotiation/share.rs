@@ -40,8 +40,6 @@ pub(crate) struct Sharing {
     cap: Option<Cap>,
     /// There is no room until then.
     shed_until: Option<Instant>,
-    /// How much later than they do frames should begin.
-    later: Duration,
     /// Bytes of the newest frame as it was published.
     frame_bytes: usize,
     told: Option<(Instant, Claim)>,
@@ -72,30 +70,24 @@ impl Sharing {
         (self.cap, self.shed_until)
     }
 
-    /// How much later than they do the camera's frames should begin.
-    pub(crate) fn later(&self) -> Duration {
-        self.later
-    }
-
     /// Whether the camera leaves frames out, or sends them seldom, because of what it has of the channel.
     pub(crate) fn holds_back(&self, now: Instant, as_it_is: bool) -> bool {
         self.shed_until(now).is_some() || as_it_is && self.part(now, self.frame_bytes) < 1.0
     }
 
     /// The edge says what the camera has of a channel.
-    pub(crate) fn handle_share(&mut self, now: Instant, interval: Duration, share: Share) {
+    pub(crate) fn handle_share(&mut self, now: Instant, share: Share) {
         self.is_member = true;
-        (self.cap, self.shed_until, self.later) = match share {
-            Share::Free => (None, None, Duration::ZERO),
-            Share::Cap { frame_bytes_max, lifetime, later } => {
+        (self.cap, self.shed_until) = match share {
+            Share::Free => (None, None),
+            Share::Cap { frame_bytes_max, lifetime } => {
                 let cap = Cap { frame_bytes_max: f64::from(frame_bytes_max), until: now + lifetime };
-                // More than an interval makes no sense: nothing is to stand still for it.
-                (Some(cap), None, if later < interval { later } else { Duration::ZERO })
+                (Some(cap), None)
             }
             // What is left when that has expired is what is left of a cap.
             Share::Shed { lifetime } => {
                 let until = now + lifetime;
-                (Some(Cap { frame_bytes_max: 0.0, until }), Some(until), Duration::ZERO)
+                (Some(Cap { frame_bytes_max: 0.0, until }), Some(until))
             }
         };
     }

@@ -1,9 +1,10 @@
 //! Cameras on declared channels, as the edge treats them.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::clock::Exchange;
 use crate::contract::Contract;
 use crate::controller::share::{CAP_INTERVAL, CAP_LIFETIME, Channels, Step};
 use crate::subscription::SubscriptionSpec;
@@ -156,41 +157,6 @@ fn who_is_shed_is_told_why() {
     assert_eq!(shed(&rig).map(|(since, _)| since), Some(since), "since then");
     assert!(measured(&mut rig, 2, 1_000).iter().all(|(_, share)| bytes_max(*share).is_some()));
     assert_eq!(shed(&rig), None);
-}
-
-/// Frames that begin together are asked to take turns; where they do, nobody is asked.
-#[test]
-fn frames_that_begin_together_are_asked_to_take_turns() {
-    for (apart, expected) in [(Duration::ZERO, 30), (31 * MS, 0)] {
-        let mut rig = rig(&["hall=dock/*"], 2);
-        subscribe(&mut rig, 1, "dock/*", 0);
-        (1..=2).for_each(|link| claims(&mut rig, link, claim(0)));
-        measured(&mut rig, 2, 200);
-        for (link, captured) in [(1, Duration::ZERO), (2, apart)] {
-            // Both cameras' clocks are the edge's.
-            let now = rig.now;
-            let known = rig.broker.roster.connections.get_mut(LinkId(link)).expect("it is connected");
-            known.clock.record(Exchange { t1: now, t2: now, t3: now, t4: now });
-            let mut header = header(3, 99, 5_000, Vec::new());
-            let anchor = known.session.as_ref().expect("it has greeted").anchor;
-            header.meta.captured = anchor.wall_at(rig.now + captured - 60 * MS);
-            header.sent = rig.now - 5 * MS;
-            let id = header.meta.id;
-            rig.broker.handle_frame_header(rig.now, LinkId(link), header).expect("it is taken");
-            rig.broker.handle_frame_complete(rig.now, LinkId(link), id, vec![0; 5_000].into());
-        }
-        told(&mut rig);
-        rig.now += CAP_INTERVAL;
-        rig.broker.handle_timeout(rig.now);
-        let later: Vec<u128> = told(&mut rig)
-            .iter()
-            .map(|(_, share)| match share {
-                Share::Cap { later, .. } => later.as_millis(),
-                _ => 0,
-            })
-            .collect();
-        assert_eq!(later, [0, expected]);
-    }
 }
 
 proptest! {

@@ -14,8 +14,8 @@
 //! that the text means, acts on errors of both signs, keeps the sum within what the ladder can do, and has all sizes in bytes. Gains
 //! by band of |error|, the sampling of every fifth frame and the regression are those that the authors published.
 
-use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
-use crate::controller::flight::ms_between;
+use crate::controller::flight::{ms, ms_between};
+use crate::controller::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
 use crate::frame::FrameId;
 use crate::profile::Ladder;
 use crate::units::Instant;
@@ -182,7 +182,7 @@ impl Policy for Pi {
     }
 
     fn decide(&mut self, offer: &Offer<'_>) -> Decision {
-        self.target_ms = super::flight::ms(offer.latency_bound) * self.config.target_share;
+        self.target_ms = ms(offer.latency_bound) * self.config.target_share;
         self.range = range(offer.ladder);
         let (floor, reaches_floor) = offer.floor_rung();
         if self.out {

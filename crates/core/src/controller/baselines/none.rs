@@ -1,6 +1,6 @@
 //! No adaptation: the best rung, always. With a ladder that ends with the frame as it was published, that frame.
 
-use super::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
+use crate::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
 use crate::frame::FrameId;
 use crate::units::Instant;
 

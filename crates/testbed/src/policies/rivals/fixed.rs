@@ -1,8 +1,8 @@
 //! One rung, always: what a system without adaptation does, and what every other policy has to beat.
 
-use super::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
-use crate::frame::FrameId;
-use crate::units::Instant;
+use mez_core::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
+use mez_core::frame::FrameId;
+use mez_core::units::Instant;
 
 /// Sends every frame at one rung.
 #[derive(Clone, Copy, Debug)]

@@ -1,14 +1,14 @@
 //! The simple estimator that most systems have: a moving average of the measured rate, times a safety factor.
 //!
-//! It is here as a baseline. It knows all that [`super::quantile`] knows of delays and of bytes on their way; what it lacks is the
+//! It is here as a baseline. It knows all that [`mez_core::controller::quantile`] knows of delays and of bytes on their way; what it lacks is the
 //! distribution of its errors, in whose place the safety factor stands.
 
 use std::time::Duration;
 
-use super::flight::{Flights, PACKET_BYTES, ms};
-use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
-use crate::frame::FrameId;
-use crate::units::{BitsPerSecond, Instant};
+use mez_core::controller::flight::{Flights, PACKET_BYTES, ms};
+use mez_core::controller::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
+use mez_core::frame::FrameId;
+use mez_core::units::{BitsPerSecond, Instant};
 
 /// The weight of the newest sample of the rate.
 const GAIN: f64 = 0.3;

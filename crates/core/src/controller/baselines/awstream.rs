@@ -18,8 +18,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::flight::{Flights, ms, ms_between};
-use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
+use crate::controller::flight::{Flights, ms, ms_between};
+use crate::controller::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
 use crate::frame::FrameId;
 use crate::units::{BitsPerSecond, Instant};
 
