@@ -6,38 +6,55 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use clap::Args;
 use mez_core::name::CameraPattern;
-use mez_testbed::scenario_file::{SHIPPED, Scenario};
+use mez_testbed::scenario_file::{SHIPPED, Scenario, ScenarioError};
 use serde_json::{Value, json};
+use thiserror::Error;
 
-use super::relay::{Conductor, Relay, RelaySpec};
-use super::stamp::wake_on_time;
-use crate::failure::Failure;
+use crate::pace::wake_on_time;
+use crate::relay::{Conductor, Relay, RelaySpec};
 
-/// Pass datagrams on as the links of a scenario would
-#[derive(Debug, Args)]
-pub(crate) struct EmulateArgs {
-    /// A file, or the name of a shipped scenario
-    #[arg(long, value_name = "FILE|NAME")]
-    scenario: String,
-    /// Where datagrams go: the edge's link port
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    to: SocketAddr,
-    /// Draws links anew; left out, the file's own
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
+/// Why a scenario's links cannot be emulated.
+#[derive(Debug, Error)]
+pub enum EmulateError {
+    /// There is no such file, and no such shipped scenario.
+    #[error("{word}: it cannot be read ({source}); give the file of a scenario, or one of {shipped}")]
+    Unreadable {
+        /// What was given.
+        word: String,
+        /// The names of the shipped scenarios whose links can be emulated.
+        shipped: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file makes no sense, or asks for what relays cannot do.
+    #[error("{word}: {source}")]
+    Scenario {
+        /// What was given.
+        word: String,
+        /// What is wrong with it.
+        source: ScenarioError,
+    },
+    /// A socket could not be made, or the standard input not be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
 }
 
 /// Prints a line of JSON: what is in the scenario, and where each camera's link takes datagrams. Then it reads its standard input:
 /// `begin` lets the scenario's time begin, which stands at 0 before; `open` makes all links carry whatever comes; every line is
 /// answered with what has passed so far. It ends with its input.
-pub(crate) fn run(args: EmulateArgs) -> Result<(), Failure> {
-    let scenario = read(&args.scenario)?;
-    scenario.check_emulated().map_err(|error| Failure::text(format!("{}: {error}", args.scenario)))?;
+///
+/// `word` is the scenario's file, or the name of a shipped one; `to` is the edge's link port; a `seed` draws links anew, and without it the
+/// file's own does.
+///
+/// # Errors
+/// There is no such scenario, relays cannot do what it says, or a socket fails.
+pub fn emulate(word: &str, to: SocketAddr, seed: Option<u64>) -> Result<(), EmulateError> {
+    let scenario = read(word)?;
+    scenario.check_emulated().map_err(|source| EmulateError::Scenario { word: word.into(), source })?;
     // The threads that are made from here on wake on time.
     wake_on_time();
-    let seed = args.seed.unwrap_or(scenario.seed());
+    let seed = seed.unwrap_or(scenario.seed());
     let conductor = Arc::new(Conductor::default());
     let mut relays: Vec<Relay> = Vec::new();
     for (index, (_, camera)) in scenario.cameras().enumerate() {
@@ -50,8 +67,8 @@ pub(crate) fn run(args: EmulateArgs) -> Result<(), Failure> {
         let shared = scenario.shared_queue();
         let first = shared.first().filter(|first| **first < index && shared.contains(&index));
         relays.push(match first {
-            Some(first) => relays[*first].beside(args.to)?,
-            None => Relay::start(&spec, args.to, &conductor)?,
+            Some(first) => relays[*first].beside(to)?,
+            None => Relay::start(&spec, to, &conductor)?,
         });
     }
     println!("{}", describe(&scenario, seed, &relays));
@@ -67,21 +84,18 @@ pub(crate) fn run(args: EmulateArgs) -> Result<(), Failure> {
 }
 
 /// A scenario by its file or by its name.
-fn read(word: &str) -> Result<Scenario, Failure> {
+fn read(word: &str) -> Result<Scenario, EmulateError> {
     let text = match SHIPPED.iter().find(|(name, _)| *name == word) {
         Some((_, text)) => (*text).to_owned(),
-        None => fs::read_to_string(Path::new(word)).map_err(|error| {
+        None => fs::read_to_string(Path::new(word)).map_err(|source| {
             let runs =
                 |text: &str| text.parse().is_ok_and(|scenario: Scenario| scenario.check_emulated().is_ok());
             let names: Vec<&str> =
                 SHIPPED.iter().filter(|(_, text)| runs(text)).map(|(name, _)| *name).collect();
-            Failure::text(format!(
-                "{word}: it cannot be read ({error}); give the file of a scenario, or one of {}",
-                names.join(", ")
-            ))
+            EmulateError::Unreadable { word: word.into(), shipped: names.join(", "), source }
         })?,
     };
-    text.parse().map_err(|error| Failure::text(format!("{word}: {error}")))
+    text.parse().map_err(|source| EmulateError::Scenario { word: word.into(), source })
 }
 
 fn describe(scenario: &Scenario, seed: u64, relays: &[Relay]) -> Value {

@@ -18,7 +18,7 @@ use mez_testbed::policies::score::{Reaction, Score, reactions, score, score_orac
 use mez_testbed::policies::setting::{CameraSetting, Queueing, Setting, Sizes, SlotResult, Slots};
 use mez_testbed::random::Random;
 
-use crate::failure::Failure;
+use crate::Failure;
 
 /// Frames of the reference set: 15 a second.
 const INTERVAL: Duration = Duration::from_nanos(66_666_667);
@@ -33,7 +33,7 @@ const CAPACITY_PER_CAMERA: f64 = 0.6;
 
 /// Compare policies in virtual time
 #[derive(Debug, Args)]
-pub(crate) struct PoliciesArgs {
+pub struct PoliciesArgs {
     /// Kinds of link, by name; left out, all
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     links: Vec<String>,
@@ -80,15 +80,15 @@ pub(crate) fn run(args: PoliciesArgs) -> Result<(), Failure> {
         .collect();
     if let Some(unknown) = args.links.iter().find(|link| kinds.iter().all(|(name, _)| name != link)) {
         let known: Vec<&str> = Kind::ALL.iter().map(|(name, _)| *name).collect();
-        return Err(Failure::text(format!("there is no link {unknown}; there are {}", known.join(", "))));
+        return Err(Failure::from(format!("there is no link {unknown}; there are {}", known.join(", "))));
     }
     let ms = args.seconds as usize * 1_000 + TAIL_MS;
     let mut recorded = Vec::new();
     for path in &args.trace {
         let text = fs::read_to_string(path)
-            .map_err(|error| Failure::text(format!("{} cannot be read: {error}", path.display())))?;
+            .map_err(|error| Failure::from(format!("{} cannot be read: {error}", path.display())))?;
         let capacity = packet_trace::read(&text, ms)
-            .map_err(|error| Failure::text(format!("{}: {error}", path.display())))?;
+            .map_err(|error| Failure::from(format!("{}: {error}", path.display())))?;
         let name = path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         recorded.push((name, Link { capacity, marks: Vec::new() }));
     }

@@ -22,7 +22,7 @@ use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use super::pace::{now_ns, sleep_until, wake_on_time};
 
 /// Where the stamp lies in a payload: within a JPEG's comment segment that follows its start marker.
 const STAMP_OFFSET: usize = 6;
@@ -32,30 +32,6 @@ const STAMP_BYTES: usize = 24;
 const PREPARATION_NS_MAX: u64 = 20_000_000;
 /// How long a subscriber waits for a frame after the last one was due; what comes later counts as lost.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Nanoseconds of `CLOCK_MONOTONIC`.
-pub fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Sleeps until an instant of `CLOCK_MONOTONIC`.
-pub fn sleep_until(due_ns: u64) {
-    loop {
-        let now = now_ns();
-        if now >= due_ns {
-            return;
-        }
-        std::thread::sleep(Duration::from_nanos(due_ns - now));
-    }
-}
-
-/// Asks the kernel to wake the main thread on time rather than within its usual 50 µs. Threads that are made later do the
-/// same, so call this when the measured program has made its own.
-pub fn wake_on_time() {
-    // Without it frames leave a little late, which is measured.
-    let _ = std::fs::write("/proc/self/timerslack_ns", "1");
-}
 
 /// Some frames at a steady rate.
 pub struct Burst {

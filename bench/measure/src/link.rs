@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use clap::Args;
+use mez_emulator::pace::wake_on_time;
+use mez_emulator::relay::{Conductor, Relay, RelaySpec};
 use mez_testbed::channel::timetable::Timetable;
 
-use super::relay::{Conductor, Relay, RelaySpec};
-use super::stamp::wake_on_time;
-use crate::failure::Failure;
+use crate::Failure;
 
 /// Pass datagrams on at a rate
 #[derive(Debug, Args)]
-pub(crate) struct LinkArgs {
+pub struct LinkArgs {
     /// Where datagrams go: the edge's link port
     #[arg(long, value_name = "ADDRESS:PORT")]
     to: SocketAddr,

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use mez_media::Yuv420View;
 
-use crate::failure::Failure;
+use crate::Failure;
 
 /// What the frames are made of.
 #[derive(Clone, Copy)]
@@ -39,15 +39,15 @@ impl Video {
             // It complains of the pipe that is closed once there are frames enough.
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| Failure::text(format!("cannot start ffmpeg: {error}; install it")))?;
-        let output = child.stdout.take().ok_or_else(|| Failure::text("ffmpeg has no output"))?;
+            .map_err(|error| Failure::from(format!("cannot start ffmpeg: {error}; install it")))?;
+        let output = child.stdout.take().ok_or_else(|| Failure::from("ffmpeg has no output"))?;
         Ok(Self { child, output, frame: vec![0; bytes] })
     }
 
     pub(super) fn next(&mut self) -> Result<&[u8], Failure> {
         let read = self.output.read_exact(&mut self.frame);
         read.map_err(|error| {
-            Failure::text(format!("ffmpeg gives no more frames: {error}; is this a video?"))
+            Failure::from(format!("ffmpeg gives no more frames: {error}; is this a video?"))
         })?;
         Ok(&self.frame)
     }

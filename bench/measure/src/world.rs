@@ -9,11 +9,11 @@ use clap::Args;
 use mez_testbed::scenario_file::{Report, Scenario};
 use mez_testbed::{ApplicationSpec, CameraSpec, World};
 
-use crate::failure::Failure;
+use crate::Failure;
 
 /// Run scenario files in virtual time
 #[derive(Debug, Args)]
-pub(crate) struct WorldArgs {
+pub struct WorldArgs {
     /// Scenario files (docs/scenarios.md)
     #[arg(long, value_name = "FILE")]
     scenario: Vec<PathBuf>,
@@ -30,7 +30,7 @@ pub(crate) struct WorldArgs {
 
 pub(crate) fn run(args: WorldArgs) -> Result<(), Failure> {
     if args.scenario.is_empty() && args.speed.is_none() {
-        return Err(Failure::text("nothing to do; give --scenario FILE or --speed SECONDS"));
+        return Err(Failure::from("nothing to do; give --scenario FILE or --speed SECONDS"));
     }
     for path in &args.scenario {
         let scenario = read(path)?;
@@ -47,8 +47,8 @@ pub(crate) fn run(args: WorldArgs) -> Result<(), Failure> {
 
 fn read(path: &Path) -> Result<Scenario, Failure> {
     let text = fs::read_to_string(path)
-        .map_err(|error| Failure::text(format!("{} cannot be read: {error}", path.display())))?;
-    text.parse().map_err(|error| Failure::text(format!("{}: {error}", path.display())))
+        .map_err(|error| Failure::from(format!("{} cannot be read: {error}", path.display())))?;
+    text.parse().map_err(|error| Failure::from(format!("{}: {error}", path.display())))
 }
 
 /// Expectations that are not met are counted in the line and named on standard error; a rule that is broken is a failure.
@@ -56,7 +56,7 @@ fn run_one(path: &Path, scenario: &Scenario, seed: u64) -> Result<(), Failure> {
     let watch = Stopwatch::now();
     let report = scenario
         .run(seed)
-        .map_err(|failure| Failure::text(format!("{}, seed {seed}: {failure}", path.display())))?;
+        .map_err(|failure| Failure::from(format!("{}, seed {seed}: {failure}", path.display())))?;
     print(scenario, seed, &report, watch.elapsed());
     for missed in report.missed() {
         eprintln!("{}, seed {seed}: {missed}", scenario.name());

@@ -1,32 +1,29 @@
-//! `mez measure`: the parts of the experiments that have to be compiled. Hidden, and only in builds with the feature
+//! `mez measure`: the parts of the experiments that have to be compiled. Hidden, and only in builds of the command with the feature
 //! `bench`; `mez bench` calls it.
 
 mod awstream;
 mod channel;
-mod emulate;
 mod knobs;
 mod link;
 mod log;
 mod policies;
 mod programs;
-mod relay;
 mod stamp;
 mod store;
 mod world;
 
-use clap::{Args, Subcommand};
+use std::error::Error;
 
-use crate::failure::Failure;
+use clap::Subcommand;
+use mez_emulator::pace;
 
-/// Run a part of an experiment (mez bench calls this)
-#[derive(Debug, Args)]
-pub(crate) struct MeasureArgs {
-    #[command(subcommand)]
-    part: Part,
-}
+/// Why a part of an experiment failed: an error, or a sentence for people.
+pub type Failure = Box<dyn Error>;
 
+/// A part of an experiment, with its arguments.
 #[derive(Debug, Subcommand)]
-enum Part {
+#[expect(missing_docs, reason = "clap would show them instead of the parts' own descriptions")]
+pub enum Part {
     Awstream(awstream::AwstreamArgs),
     Channel(channel::ChannelArgs),
     Log(log::LogArgs),
@@ -37,12 +34,15 @@ enum Part {
     PublishWithin(programs::PublishWithinArgs),
     Subscribe(programs::SubscribeArgs),
     Link(link::LinkArgs),
-    Emulate(emulate::EmulateArgs),
     World(world::WorldArgs),
 }
 
-pub(crate) fn run(args: MeasureArgs) -> Result<(), Failure> {
-    match args.part {
+/// Runs it: its results go to the standard output, as lines of JSON.
+///
+/// # Errors
+/// It could not be run.
+pub fn run(part: Part) -> Result<(), Failure> {
+    match part {
         Part::Awstream(args) => awstream::run(args),
         Part::Channel(args) => channel::run(args),
         Part::Log(args) => log::run(args),
@@ -53,7 +53,6 @@ pub(crate) fn run(args: MeasureArgs) -> Result<(), Failure> {
         Part::PublishWithin(args) => programs::publish_within(args),
         Part::Subscribe(args) => programs::subscribe(args),
         Part::Link(args) => link::run(args),
-        Part::Emulate(args) => emulate::run(args),
         Part::World(args) => world::run(args),
     }
 }

@@ -5,7 +5,7 @@ use clap::Args;
 use mez_testbed::channel::wifi::Constants;
 use mez_testbed::channel::wifi::tables::{CELLS, Cell, Distance, Room, error, modelled_ms};
 
-use crate::failure::Failure;
+use crate::Failure;
 
 /// Constants that are tried when they are chosen on one table only: what is left of the rate after a failure, what is made of
 /// it after a success, and lost MPDUs.
@@ -20,7 +20,7 @@ const CHOOSING_RUNS: u64 = 5;
 
 /// Compare the model of a channel with measurements
 #[derive(Debug, Args)]
-pub(crate) struct ChannelArgs {
+pub struct ChannelArgs {
     /// Runs of each cell
     #[arg(long, value_name = "N", default_value_t = 10)]
     seeds: u64,

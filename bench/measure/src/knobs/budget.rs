@@ -9,7 +9,7 @@ use mez_media::h264::{H264Encoder, Wanted};
 
 use super::video::{Pixels, Video};
 use super::{FRAMES_PER_SECOND, thread_cpu_ns};
-use crate::failure::Failure;
+use crate::Failure;
 
 /// The video's own size.
 const SIZE: (u32, u32) = (768, 576);

@@ -8,11 +8,11 @@ use std::time::Duration;
 use clap::Args;
 use mez_testbed::awstream::{Contender, Measurements, Score, Second, replay, score};
 
-use crate::failure::Failure;
+use crate::Failure;
 
 /// Replay AWStream's experiment
 #[derive(Debug, Args)]
-pub(crate) struct AwstreamArgs {
+pub struct AwstreamArgs {
     /// Folder with mot.profile.csv, mot.source.csv and mot.stat.csv, as AWStream's authors published them
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
@@ -51,10 +51,10 @@ fn read(folder: &Path) -> Result<Measurements, Failure> {
     let text = |name: &str| {
         let path = folder.join(name);
         fs::read_to_string(&path)
-            .map_err(|error| Failure::text(format!("{} cannot be read: {error}", path.display())))
+            .map_err(|error| Failure::from(format!("{} cannot be read: {error}", path.display())))
     };
     Measurements::parse(&text("mot.profile.csv")?, &text("mot.source.csv")?, &text("mot.stat.csv")?)
-        .map_err(|error| Failure::text(format!("{}: {error}", folder.display())))
+        .map_err(|error| Failure::from(format!("{}: {error}", folder.display())))
 }
 
 fn print(contender: &str, rtt_ms: u64, begin: usize, score: &Score) {

@@ -12,7 +12,7 @@ use mez_testbed::channel::timetable::Timetable;
 use rustix::net::sockopt;
 use serde_json::{Value, json};
 
-use super::stamp::{now_ns, sleep_until};
+use crate::pace::{now_ns, sleep_until};
 
 /// What an IPv4 and a UDP header take on the link.
 const HEADER_BYTES: u64 = 28;
@@ -32,32 +32,32 @@ const ON_WAY_MAX: usize = 4096;
 
 /// What a link can do.
 #[derive(Clone, Debug)]
-pub(super) struct RelaySpec {
+pub struct RelaySpec {
     /// What it carries each way.
-    pub(super) timetable: Timetable,
+    pub timetable: Timetable,
     /// The delay of each direction behind the transmitter, in nanoseconds.
-    pub(super) delay_ns: [u64; 2],
+    pub delay_ns: [u64; 2],
     /// What may wait in each direction; beyond that datagrams are dropped.
-    pub(super) queue_bytes_max: u64,
+    pub queue_bytes_max: u64,
     /// One datagram in so many is lost; 0: none.
-    pub(super) lost_once_in: u64,
+    pub lost_once_in: u64,
 }
 
 /// The time of a timetable. Until it begins it stands at 0.
 #[derive(Debug, Default)]
-pub(super) struct Conductor {
+pub struct Conductor {
     began_ns: AtomicU64,
     is_open: AtomicBool,
 }
 
 impl Conductor {
     /// Begins, unless it has begun.
-    pub(super) fn begin(&self) {
+    pub fn begin(&self) {
         let _ = self.began_ns.compare_exchange(0, now_ns(), Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// From now on links carry whatever comes.
-    pub(super) fn open(&self) {
+    pub fn open(&self) {
         self.is_open.store(true, Ordering::Relaxed);
     }
 
@@ -98,7 +98,7 @@ struct Queue {
 
 /// What a direction has done so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
+pub struct Counts {
     passed_bytes: u64,
     passed: u64,
     dropped: u64,
@@ -195,14 +195,14 @@ impl Direction {
 }
 
 /// A link to one address. It goes on until the process ends.
-pub(super) struct Relay {
+pub struct Relay {
     address: SocketAddr,
     directions: [Arc<Direction>; 2],
 }
 
 impl Relay {
     /// Begins to pass datagrams on to `to`.
-    pub(super) fn start(spec: &RelaySpec, to: SocketAddr, conductor: &Arc<Conductor>) -> io::Result<Self> {
+    pub fn start(spec: &RelaySpec, to: SocketAddr, conductor: &Arc<Conductor>) -> io::Result<Self> {
         let directions = spec.delay_ns.map(|delay_ns| {
             let direction = Arc::new(Direction {
                 conductor: Arc::clone(conductor),
@@ -221,7 +221,7 @@ impl Relay {
     }
 
     /// Another way onto the same link: what comes there shares its queues.
-    pub(super) fn beside(&self, to: SocketAddr) -> io::Result<Self> {
+    pub fn beside(&self, to: SocketAddr) -> io::Result<Self> {
         Self::with(self.directions.clone(), to)
     }
 
@@ -238,12 +238,12 @@ impl Relay {
     }
 
     /// Where it takes datagrams.
-    pub(super) const fn address(&self) -> SocketAddr {
+    pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// What has passed so far, on all ways onto the link.
-    pub(super) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let [up, down] = self.directions.each_ref().map(|direction| direction.lock().counts.json());
         json!({ "up": up, "down": down })
     }

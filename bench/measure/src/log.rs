@@ -35,8 +35,8 @@ use mez_core::units::{Instant, Timestamp};
 use mez_node::memory::KEPT_BYTES_MAX;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::stamp::{now_ns, sleep_until, wake_on_time};
-use crate::failure::Failure;
+use crate::Failure;
+use crate::pace::{now_ns, sleep_until, wake_on_time};
 
 /// Frames are 1/15 s apart, by their capture times.
 const FRAME_INTERVAL_NS: u64 = 1_000_000_000 / 15;
@@ -51,7 +51,7 @@ const QUERIES: usize = 20_000;
 
 /// Measure the log
 #[derive(Debug, Args)]
-pub(crate) struct LogArgs {
+pub struct LogArgs {
     /// The log's budget, and what the other arms keep
     #[arg(long, value_name = "BYTES", default_value_t = 256 << 20)]
     log_bytes: u64,
@@ -341,7 +341,7 @@ fn page_faults() -> Result<u64, Failure> {
     // The second field is the name in parentheses, which may hold spaces; minor faults are the tenth.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let faults = fields.split_whitespace().nth(7).and_then(|field| field.parse().ok());
-    faults.ok_or_else(|| Failure::text("the kernel's statistics of a thread have another form"))
+    faults.ok_or_else(|| Failure::from("the kernel's statistics of a thread have another form"))
 }
 
 /// A buffer that frames are borrowed from.

@@ -12,7 +12,7 @@ use mez_core::frame::Encoding;
 use mez_core::log::LogConfig;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_node::background::{Background, Task};
-use mez_node::camera::{CameraBroker, CameraOptions};
+use mez_node::camera::{CameraBroker, CameraOptions, Transport};
 use mez_node::client::{
     Address, ClientOptions, EdgeClient, Event, PublisherClient, PublisherEvent, PublisherOptions,
     SubscribeOptions, Which,
@@ -20,9 +20,9 @@ use mez_node::client::{
 use mez_node::identity::{Credentials, KeyFolder, Name, Role};
 use mez_node::ports::EdgeAddress;
 
-use super::stamp::{self, Receipt, now_ns};
-use crate::camera::LinkWay;
-use crate::failure::Failure;
+use super::stamp::{self, Receipt};
+use crate::Failure;
+use crate::pace::now_ns;
 
 /// How long a broker may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ const RECEIPTS_MAX: usize = 4096;
 
 /// Publish bursts of frames through a camera broker
 #[derive(Debug, Args)]
-pub(crate) struct PublishArgs {
+pub struct PublishArgs {
     /// The camera broker: unix:///PATH
     #[arg(long, value_name = "BROKER")]
     broker: String,
@@ -59,7 +59,7 @@ impl PixelArgs {
 
 /// Publish bursts of frames through a camera broker in the same process, as Python's `mez.publisher(NAME, edge=…)` has it
 #[derive(Debug, Args)]
-pub(crate) struct PublishWithinArgs {
+pub struct PublishWithinArgs {
     /// The camera's name
     #[arg(long, value_name = "NAME")]
     camera: CameraName,
@@ -67,8 +67,8 @@ pub(crate) struct PublishWithinArgs {
     #[arg(long, value_name = "HOST:PORT")]
     edge: String,
     /// Over what
-    #[arg(long, value_name = "WAY", value_enum)]
-    link: LinkWay,
+    #[arg(long, value_name = "WAY", value_parser = parse_transport)]
+    link: Transport,
     /// Folder of keys
     #[arg(long, value_name = "DIR")]
     keys: PathBuf,
@@ -82,14 +82,23 @@ pub(crate) struct PublishWithinArgs {
     pixels: PixelArgs,
 }
 
+fn parse_transport(text: &str) -> Result<Transport, String> {
+    match text {
+        "auto" => Ok(Transport::Auto),
+        "quic" => Ok(Transport::Quic),
+        "tcp" => Ok(Transport::Tcp),
+        _ => Err("write auto, quic or tcp".into()),
+    }
+}
+
 pub(crate) fn publish_within(args: PublishWithinArgs) -> Result<(), Failure> {
     let background = Background::start()?;
     let edge = EdgeAddress::parse(&args.edge)
-        .ok_or_else(|| Failure::text(format!("--edge {}: write HOST:PORT", args.edge)))?;
+        .ok_or_else(|| Failure::from(format!("--edge {}: write HOST:PORT", args.edge)))?;
     let name: Name = args.camera.as_str().parse()?;
     let credentials = KeyFolder::find(Some(&args.keys))?.credentials(Role::Camera, Some(&name))?;
     let options = CameraOptions {
-        transport: args.link.into(),
+        transport: args.link,
         log: LogConfig::with_bytes_max(args.log_bytes),
         state: Some(args.state),
         ..CameraOptions::new(args.camera, vec![edge], credentials)
@@ -97,7 +106,7 @@ pub(crate) fn publish_within(args: PublishWithinArgs) -> Result<(), Failure> {
     let camera = background.enter(|| CameraBroker::start(options))?;
     let send =
         |payload| camera.publish(args.pixels.frame(payload)).map(|_id| ()).map_err(|error| error.to_string());
-    stamp::publish(send).map_err(Failure::text)
+    stamp::publish(send).map_err(Failure::from)
 }
 
 pub(crate) fn publish(args: PublishArgs) -> Result<(), Failure> {
@@ -124,12 +133,12 @@ pub(crate) fn publish(args: PublishArgs) -> Result<(), Failure> {
         }
         Ok(())
     };
-    stamp::publish(send).map_err(Failure::text)
+    stamp::publish(send).map_err(Failure::from)
 }
 
 /// Receive bursts of frames from an edge broker
 #[derive(Debug, Args)]
-pub(crate) struct SubscribeArgs {
+pub struct SubscribeArgs {
     /// The edge broker: unix:///PATH or HOST:PORT
     #[arg(long, value_name = "EDGE")]
     edge: String,
@@ -152,7 +161,7 @@ pub(crate) fn subscribe(args: SubscribeArgs) -> Result<(), Failure> {
         Address::Tcp { .. } => Some(KeyFolder::find(args.keys.as_deref())?.credentials(Role::App, None)?),
     };
     let connect = || connect(&background, &address, credentials.as_ref());
-    let shared = connect().map_err(Failure::text)?;
+    let shared = connect().map_err(Failure::from)?;
     let (sender, receipts) = sync_channel(RECEIPTS_MAX);
     let mut open: Vec<Task> = Vec::new();
     let subscribe = |count: usize| {
@@ -163,7 +172,7 @@ pub(crate) fn subscribe(args: SubscribeArgs) -> Result<(), Failure> {
         }
         Ok(())
     };
-    stamp::subscribe(&receipts, subscribe).map_err(Failure::text)
+    stamp::subscribe(&receipts, subscribe).map_err(Failure::from)
 }
 
 fn connect(
@@ -215,5 +224,5 @@ fn follow(
 }
 
 fn wait<T>(background: &Background, work: impl Future<Output = T>) -> Result<T, Failure> {
-    background.wait(pin!(work), PATIENCE).ok_or_else(|| Failure::text("the broker did not answer"))
+    background.wait(pin!(work), PATIENCE).ok_or_else(|| Failure::from("the broker did not answer"))
 }

@@ -7,7 +7,7 @@ use mez_media::Yuv420View;
 use mez_media::h264::{H264Encoder, Wanted};
 
 use super::video::{Pixels, Video};
-use crate::failure::Failure;
+use crate::Failure;
 
 const SIZE: (u32, u32) = (768, 576);
 const QUANTISER: u8 = 28;

@@ -29,7 +29,7 @@ use mez_media::{ImageView, PixelFormat};
 use rustix::time::{ClockId, clock_gettime};
 
 use self::video::{Pixels, Video};
-use crate::failure::Failure;
+use crate::Failure;
 
 /// As the video has it.
 const FRAMES_PER_SECOND: u64 = 10;
@@ -41,7 +41,7 @@ const WARM_UP: usize = 3;
 
 /// Measure rungs, byte budgets and recovery
 #[derive(Debug, Args)]
-pub(crate) struct KnobsArgs {
+pub struct KnobsArgs {
     /// A video, in a loop
     #[arg(long, value_name = "FILE")]
     video: PathBuf,
@@ -209,7 +209,7 @@ fn memory(frames: &Frames, size: (u32, u32), rungs: &[Setting]) -> Result<(), Fa
 fn resident_bytes() -> Result<u64, Failure> {
     let statm = fs::read_to_string("/proc/self/statm")?;
     let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    let pages = pages.ok_or_else(|| Failure::text("/proc/self/statm has no second field"))?;
+    let pages = pages.ok_or_else(|| Failure::from("/proc/self/statm has no second field"))?;
     Ok(pages * rustix::param::page_size() as u64)
 }
 

@@ -37,15 +37,15 @@ use mez_node::persist::{LogFiles, LogKeeper};
 use rustix::fs::{Advice, fadvise};
 
 use super::log::thread_cpu_ns;
-use super::stamp::{now_ns, sleep_until, wake_on_time};
-use crate::failure::Failure;
+use crate::Failure;
+use crate::pace::{now_ns, sleep_until, wake_on_time};
 
 /// What the logs in memory may take. Small, so that they are at their budget soon.
 const MEMORY_BYTES: u64 = 64 << 20;
 
 /// Measure the log on disk
 #[derive(Debug, Args)]
-pub(crate) struct StoreArgs {
+pub struct StoreArgs {
     /// A folder on the disk that is meant; a folder within it is made, and removed at the end
     #[arg(long, value_name = "DIR")]
     folder: PathBuf,
@@ -208,7 +208,7 @@ impl Publisher {
         let StoreStatus { records, lost, degraded, .. } = status;
         let degraded = degraded.is_some();
         if kept_any && records == 0 && !degraded {
-            return Err(Failure::text(format!("{arm}: nothing was written, so this would measure no disk")));
+            return Err(Failure::from(format!("{arm}: nothing was written, so this would measure no disk")));
         }
         println!(
             r#"{{"arm":"{arm}","round":{round},"frame_bytes":{},"calls_ns":[{}],"records":{records},"lost":{lost},"degraded":{degraded}}}"#,
