@@ -163,7 +163,7 @@ impl World {
         for camera in cameras {
             let Some(kept) = self.edges[index].kept.get_mut(&camera) else { continue };
             let recovered = kept.recover(now, bytes_max);
-            let Some(recovery) = self.check_recovered(&camera, recovered) else { return };
+            let Some(recovery) = self.checks.recovered(&camera, recovered) else { return };
             let Some(newest) = recovery.resume.newest_epoch else { continue };
             // Of a start whose anchor nobody knows, the camera is asked to begin another epoch.
             let anchor = ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO };
@@ -211,7 +211,7 @@ impl World {
         }
         let Some(kept) = host.kept.get_mut(camera) else { return };
         let recovered = kept.recover(now, 0);
-        let Some(recovery) = self.check_recovered(camera, recovered) else { return };
+        let Some(recovery) = self.checks.recovered(camera, recovered) else { return };
         self.write_log(index, run, camera, recovery.resume);
     }
 
@@ -311,9 +311,7 @@ impl World {
                 let record = process.logs.get(&camera).and_then(|log| log.get(*place));
                 *place += 1;
                 let Some(record) = record else {
-                    return self
-                        .checks
-                        .fail("demand", format!("a frame of {camera} came, but nobody ever asked"));
+                    return self.checks.unasked(&camera);
                 };
                 self.trace.record(now, What::Appended { edge: index, frame: record.frame.meta.id });
                 let owner = Owner::Edge(index, camera.clone());
@@ -430,7 +428,7 @@ impl World {
     fn frame_opens(&mut self, edge: usize, link: usize, connection: LinkId, header: &Bytes) {
         let mut header = match FrameHeader::decode(header) {
             Ok(header) => header,
-            Err(error) => return self.checks.fail("bytes", format!("a header makes no sense: {error}")),
+            Err(error) => return self.checks.garbled("a header", &error),
         };
         if self.bug == Some(Bug::LostSkipRanges) {
             header.skipped.clear();
@@ -473,9 +471,7 @@ impl World {
             Some(Ok(())) => {
                 self.trace.record(self.now, What::ToEdge { edge, link: connection, kind: bytes[4] })
             }
-            Some(Err(error)) => {
-                self.checks.fail("bytes", format!("a camera's message makes no sense: {error}"))
-            }
+            Some(Err(error)) => self.checks.garbled("a camera's message", &error),
             None => {}
         }
     }

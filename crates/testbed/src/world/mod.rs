@@ -66,11 +66,6 @@ use crate::random::Random;
 use crate::time::{HostClock, Moment, WALL_START_NANOS};
 use crate::trace::Trace;
 
-/// A timer may be due again at once this often, if there was something to do each time.
-const SPINS_MAX: u32 = 2;
-/// Steps within one moment, before the world is taken to turn in a circle.
-const STEPS_MAX: u32 = 100_000;
-
 /// Something with a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
@@ -382,8 +377,7 @@ impl World {
             }
             self.arm(node);
             steps += 1;
-            if steps > STEPS_MAX || self.checks.violation().is_some() {
-                self.checks.expect(steps <= STEPS_MAX, "progress", || "this moment does not end".into());
+            if !self.checks.moment_goes_on(steps) {
                 self.touched.clear();
             }
         }
@@ -413,13 +407,11 @@ impl World {
         } else {
             timer.spins
         };
-        let turns_in_a_circle = timer.spins > SPINS_MAX;
+        let spins = timer.spins;
         if changed {
             self.events.push(due, Event::Timer(node));
         }
-        self.checks.expect(!turns_in_a_circle, "progress", || {
-            format!("the timer of {node:?} is due at once again and again")
-        });
+        self.checks.timer_spins(spins, || format!("{node:?}"));
     }
 
     fn timer(&mut self, node: Node) -> Option<&mut Timer> {

@@ -8,17 +8,14 @@ use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::camera::{Transform, Transformed};
 use mez_core::broker::edge::SubscriptionId;
-use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, SkipCounts};
-use mez_core::history::{PastAnswer, PastQuery, Reach, Unanswered};
+use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId};
+use mez_core::history::{PastAnswer, PastQuery, Unanswered};
 use mez_core::name::CameraName;
-use mez_core::subscription::{Deliver, LastFrame, NotHeld, NotHeldReason};
 use mez_core::units::Timestamp;
 use mez_core::wire::FrameHeader;
 
-use super::camera::CameraProcess;
 use super::events::Event;
-use super::watch::RESUME_MAX;
-use super::{Bug, Node, Resumes, World};
+use super::{Bug, Node, World};
 use crate::link::past_stream;
 use crate::payload::{received, reduced};
 use crate::time::ms;
@@ -122,171 +119,6 @@ impl World {
         self.applications[index].misled.clear();
         self.with_edge(edge, |process, _| {
             asked.keys().for_each(|request| process.broker.handle_history_dropped(*request));
-        });
-    }
-
-    /// A frame that the camera still holds was passed over by a reading that asks the camera, before the frame that it just gave:
-    /// that is a hole that nobody had to make.
-    pub(super) fn watch_holes(&mut self, index: usize, had: Option<LastFrame>) {
-        let application = &self.applications[index];
-        let Some((got, before)) = application.deliveries.last() else { return };
-        let had = had.filter(|_| application.spec.resumes != Resumes::Anew);
-        let last = before.or(had.map(|had| had.id));
-        let (next, camera) = (got.frame, got.camera.clone());
-        let camera = self.cameras.iter().position(|known| known.name == camera);
-        camera.into_iter().for_each(|camera| self.expect_no_hole(index, camera, last, Some(next)));
-    }
-
-    /// The same for all that would have come after the last frame that a reading gave before its end; `rest` is what was told then.
-    pub(super) fn watch_end(&mut self, index: usize, rest: &[(CameraName, SkipCounts, Option<NotHeld>)]) {
-        let application = &self.applications[index];
-        let edge = application.spec.edge.0;
-        let cameras = self.cameras.iter().map(|camera| &camera.name);
-        let names: Vec<CameraName> = cameras.filter(|name| application.reads(edge, name)).cloned().collect();
-        let this = application.subscriptions - 1;
-        for name in names {
-            let given = self.applications[index].deliveries.newest(&name, this);
-            let camera = self.cameras.iter().position(|known| known.name == name);
-            let given_or_had = given.or(self.applications[index].had(&name).map(|had| had.id));
-            if let Some(camera) = camera {
-                self.expect_no_hole(index, camera, given_or_had, None);
-                // Of a camera that did not come while it lasted, nothing is said.
-                if let Some((.., told)) = rest.iter().find(|(camera, ..)| *camera == name) {
-                    self.expect_told(index, camera, given_or_had, None, *told);
-                }
-            }
-        }
-    }
-
-    /// What lies between the frame that an application had before and the one that it just got was delivered, is counted, or is told;
-    /// one that fills was given all that the camera holds of it.
-    pub(super) fn watch_told(&mut self, index: usize, had: Option<LastFrame>) {
-        let application = &self.applications[index];
-        let Some((got, before)) = application.deliveries.last() else { return };
-        let resumes = application.spec.resumes != Resumes::Anew;
-        let last = before.or(had.filter(|_| resumes).map(|had| had.id));
-        let (next, not_held, name) = (got.frame, got.not_held, got.camera.clone());
-        let camera = self.cameras.iter().position(|known| known.name == name);
-        camera.into_iter().for_each(|camera| self.expect_told(index, camera, last, Some(next), not_held));
-    }
-
-    fn expect_told(
-        &mut self,
-        index: usize,
-        camera: usize,
-        last: Option<FrameId>,
-        next: Option<FrameId>,
-        not_held: Option<NotHeld>,
-    ) {
-        let (application, host) = (&self.applications[index], &self.cameras[camera]);
-        let Some((_, reading)) = &application.reading else { return };
-        let (span, name) = (reading.span(), host.name.clone());
-        let fills = application.spec.resumes == Resumes::Filling;
-        if host.is_doubtful() || next.is_some_and(|next| last.is_some_and(|last| next <= last)) {
-            return;
-        }
-        if let (Some(last), Some(next)) = (last, next)
-            && last.epoch < next.epoch
-        {
-            let newest = self.checks.last_published(&name, last.epoch);
-            let told = not_held.is_some_and(|told| newest.is_none_or(|newest| told.begin <= newest));
-            self.checks.expect(told, "untold", || {
-                format!(
-                    "application {index} got {next:?} of camera {camera} after {last:?}, and of the end of that epoch, {newest:?}, \
-                     was told {not_held:?}"
-                )
-            });
-        }
-        // Counts tell the others.
-        let counted = !fills && last.is_some() && next.is_some();
-        let asks = fills || span.begin.is_some() && span.deliver == Deliver::Every;
-        let began = span.begin.is_some() || last.is_some();
-        if counted || !asks || !began || application.spec.reach < Reach::Camera {
-            return;
-        }
-        // A thief holds none of the camera's frames, and says so: the edge cannot know that another start would have known better.
-        if fills && application.misled.contains(&name) {
-            return;
-        }
-        let frame_bytes_max = self.edges[application.spec.edge.0].spec.frame_bytes_max as usize;
-        let since = application.subscribed;
-        let begin = span.begin.filter(|_| last.is_none()).unwrap_or(Timestamp::MIN);
-        let (end, reach) = (span.end.unwrap_or(Timestamp::MAX), Reach::Memory);
-        let mut query =
-            PastQuery { after: last, before: next, begin, end, newest: false, reach, quality: None };
-        let mut untold = Vec::new();
-        while let Some(passed) = host.process.as_ref().and_then(|process| process.past(&query)) {
-            let meta = &passed.frame.meta;
-            query.after = Some(meta.id);
-            // Of one that may have another's name nothing is given.
-            let doubted = |process: &CameraProcess| process.doubted.contains(&meta.id.epoch);
-            let is_given = !fills || !host.process.as_ref().is_some_and(doubted);
-            if is_given && passed.frame.payload.len() <= frame_bytes_max {
-                untold.push((meta.id, meta.captured, "the camera holds it"));
-            }
-        }
-        // All that an edge has ever seen, before the first frame; later ones are counted.
-        if last.is_none() && next.is_some() {
-            let seen = self.checks.seen(&name, &query);
-            untold.extend(seen.into_iter().map(|(id, captured)| (id, captured, "an edge has seen it")));
-        }
-        for (id, captured, why) in untold {
-            // A frame that was published while the end came may be on its way.
-            let published = self.checks.published_at(&name, id);
-            if next.is_none() && published.is_none_or(|published| published + ms(100) >= since) {
-                continue;
-            }
-            // Of a start whose clock was set back nothing lies before the frame in time.
-            let covers =
-                |told: &NotHeld| told.begin <= captured && (captured < told.end || told.end <= told.begin);
-            let heard = |told: &NotHeld| {
-                use NotHeldReason::{Busy, CameraAbsent, NotAnswered};
-                !fills || matches!(told.reason, CameraAbsent | NotAnswered | Busy)
-            };
-            let is_told = not_held.as_ref().is_some_and(|told| covers(told) && heard(told));
-            let next_at = next.filter(|next| next.epoch != id.epoch);
-            let next_at = next_at.and_then(|next| self.checks.captured_at(&name, next));
-            let set_back = next_at.is_some_and(|next_at| next_at <= captured);
-            self.checks.expect(is_told || set_back, if fills { "filled" } else { "untold" }, || {
-                format!(
-                    "application {index} got {next:?} of camera {camera} after {last:?}, and nothing of {id}, captured {captured}: \
-                     {why}; it was told {not_held:?}"
-                )
-            });
-        }
-    }
-
-    fn expect_no_hole(&mut self, index: usize, camera: usize, last: Option<FrameId>, next: Option<FrameId>) {
-        let application = &self.applications[index];
-        let Some((_, reading)) = &application.reading else { return };
-        let span = reading.span();
-        let (Some(begin), since) = (span.begin, application.subscribed) else { return };
-        let asks = span.deliver == Deliver::Every && application.spec.reach == Reach::Camera;
-        let host = &self.cameras[camera];
-        let Some(process) = host.process.as_ref().filter(|_| asks && !application.excused) else { return };
-        let settled = self.quiet_since(camera) + RESUME_MAX * 2;
-        if host.rivals || settled > since || !process.broker.is_up() || !self.is_brisk(camera) {
-            return;
-        }
-        let end = span.end.unwrap_or(Timestamp::MAX);
-        let reach = Reach::Memory;
-        let mut query =
-            PastQuery { after: last, before: next, begin, end, newest: false, reach, quality: None };
-        // What it knows to have the names of another start's frames it keeps back.
-        let kept_back = |id: FrameId| self.checks.has_given_up(&host.name, process.run, id.epoch);
-        let mut behind = std::iter::from_fn(|| {
-            let passed = process.past(&query)?;
-            query.after = Some(passed.frame.meta.id);
-            Some(passed)
-        });
-        let Some(passed) = behind.find(|passed| !kept_back(passed.frame.meta.id)) else { return };
-        let id = passed.frame.meta.id;
-        let published = self.checks.published_at(&host.name, id);
-        let fits =
-            passed.frame.payload.len() <= self.edges[application.spec.edge.0].spec.frame_bytes_max as usize;
-        let was_past = published.is_some_and(|published| published + ms(100) < since);
-        self.checks.expect(!fits || !was_past, "holes", || {
-            format!("application {index} got {next:?} of camera {camera} after {last:?}, but the camera holds {id}")
         });
     }
 

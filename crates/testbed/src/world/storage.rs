@@ -19,7 +19,8 @@ use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 use super::events::Event;
 use super::{Host, Node, World};
-use crate::disk::{DiskBug, Faults, Ledger, SimulatedDisk};
+use crate::check::Ledger;
+use crate::disk::{DiskBug, Faults, SimulatedDisk};
 use crate::random::Random;
 use crate::time::{HostClock, Moment, ms};
 
@@ -361,33 +362,13 @@ impl World {
         let host = &mut self.cameras[index];
         let (now, bytes_max) = (host.clock.monotonic(self.now), host.spec.log_bytes_max);
         let recovered = host.kept.as_mut()?.recover(now, bytes_max);
-        let name = host.name.clone();
-        self.check_recovered(&name, recovered)
-    }
-
-    /// What came back has to be what was promised, and what was published.
-    pub(super) fn check_recovered(
-        &mut self,
-        camera: &CameraName,
-        recovered: Result<Recovery, String>,
-    ) -> Option<Recovery> {
-        let recovery = match recovered {
-            Ok(recovery) => recovery,
-            Err(broken) => {
-                self.checks.fail("recovery", format!("the log of {camera} on disk: {broken}"));
-                return None;
-            }
-        };
-        for record in &recovery.records {
-            self.checks.matching_runs(camera, &record.frame.meta, &record.frame.payload, "a disk gives back");
-        }
-        Some(recovery)
+        self.checks.recovered(&host.name, recovered)
     }
 
     /// A log's writer is gone.
     pub(super) fn end_log(&mut self, owner: &Owner) {
-        if let Some(Err(broken)) = self.kept_log(owner).map(KeptLog::end) {
-            self.checks.fail("sealed", broken);
+        if let Some(looked) = self.kept_log(owner).map(KeptLog::end) {
+            self.checks.disk_left(looked);
         }
     }
 }

@@ -168,7 +168,7 @@ impl World {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    self.checks.fail("bytes", format!("an edge's message makes no sense: {error}"));
+                    self.checks.garbled("an edge's message", &error);
                     break;
                 }
             }

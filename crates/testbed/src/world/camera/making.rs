@@ -31,9 +31,7 @@ impl World {
         if let (Some((bytes_max, _)), Some((expected, floor))) = (live, process.broker.expected_bytes()) {
             // Never below the floor; where there is no room at all, the cheapest rung.
             let most = f64::from(bytes_max).max(floor);
-            self.checks.expect(expected <= most, "caps", || {
-                format!("camera {index} makes {id} of {expected} bytes on average; {most} were allowed")
-            });
+            self.checks.makes_within_cap(index, id, expected, most);
         }
         process.encoder.heed(transform, self.bug);
         let (takes, mut coded) = process.encoder.encode(transform, &host.spec.footage, &mut host.scene);
@@ -99,7 +97,7 @@ impl World {
         }
         if made == Transformed::Failed {
             // A codec that fails or hangs costs its frame; one that does so twice in a row is not the broker's silence.
-            process.idle_since = None;
+            self.checks.breaks_silence(run);
         }
         process.broker.handle_transformed(host.clock.monotonic(self.now), frame, made);
         self.touch(Node::Camera(index));

@@ -15,7 +15,7 @@ use mez_core::broker::{Intake, IntakeConfig, LinkId};
 use mez_core::controller::named::PolicyName;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
-use mez_core::log::{LogConfig, LogReader, Record, log};
+use mez_core::log::{LogConfig, LogReader, log};
 use mez_core::name::CameraName;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{Message, MessageBuffer};
@@ -110,8 +110,6 @@ pub(super) struct CameraProcess {
     pub(super) sent: Option<FrameId>,
     /// So many frames after it are left out by its rung.
     left_out: u64,
-    /// Since when there is something to send and nothing is sent.
-    pub(super) idle_since: Option<Moment>,
     /// When it was last told that the path of a connection was never full.
     pub(super) opening_until: Option<Moment>,
     /// Until when its codec hangs.
@@ -161,9 +159,9 @@ impl CameraProcess {
         past_of(&self.reader, kept, query)
     }
 
-    /// The frame of the past that a question admits, as its log in memory answers.
-    pub(super) fn past(&self, query: &PastQuery) -> Option<Record> {
-        self.reader.find(query)
+    /// Its log in memory.
+    pub(super) fn log(&self) -> LogReader {
+        self.reader.clone()
     }
 
     /// How much later its next frame begins, so that cameras take turns.
@@ -367,7 +365,6 @@ impl World {
             told: None,
             sent: None,
             left_out: 0,
-            idle_since: None,
             opening_until: None,
             stuck_until: Moment::START,
             held_back: None,

@@ -1,19 +1,15 @@
 //! What a camera broker wants done.
 
-use std::time::Duration;
-
 use mez_core::broker::camera::CameraOutput;
 use mez_core::wire::Message;
 
 use super::{PERSIST_MS_MAX, PROFILE_BYTES, encoded};
+use crate::check::Cancelled;
 use crate::link::Side;
 use crate::time::{Moment, ms};
 use crate::trace::What;
 use crate::world::events::Event;
 use crate::world::{Bug, Node, World};
-
-/// Frames are not given up as stalled while something has got through within the latency bound, or this where there is none.
-const STALL_BOUND_DEFAULT: Duration = ms(1_000);
 
 impl World {
     pub(in crate::world) fn camera_due(&self, index: usize) -> Moment {
@@ -40,9 +36,7 @@ impl World {
         }
         if let Some(process) = &self.cameras[index].process {
             let (said, thinks) = (process.up, process.broker.is_up());
-            self.checks.expect(said == thinks, "state", || {
-                format!("camera {index} said that its link is up: {said}; but it thinks: {thinks}")
-            });
+            self.checks.thinks_of_link(index, said, thinks);
         }
     }
 
@@ -79,7 +73,7 @@ impl World {
             CameraOutput::ReadProfile { hash, bytes } => {
                 let whole = bytes.len() == PROFILE_BYTES && bytes.iter().all(|byte| *byte == hash[0]);
                 let profile = self.profiles.get(&hash).filter(|_| whole).cloned();
-                self.checks.expect(whole, "bytes", || format!("a profile came as {} bytes", bytes.len()));
+                self.checks.profile_came(whole, bytes.len());
                 process.broker.handle_profile(host.clock.monotonic(now), hash, profile);
             }
             CameraOutput::SendFrame { link: connection, header, payload } => {
@@ -95,7 +89,7 @@ impl World {
                 self.trace.record(now, What::Sends { camera: index, link: connection, frame: id, skipped });
                 process.sent = Some(id);
                 process.left_out = u64::from(header.meta.rung.one_in() - 1);
-                process.idle_since = None;
+                self.checks.breaks_silence(process.run);
                 if let Some(known) = process.connections.get_mut(&connection) {
                     if known.under_way.is_empty() {
                         known.progress = now;
@@ -117,22 +111,20 @@ impl World {
                 self.trace.record(now, What::Resets { camera: index, link: connection, frame });
                 self.checks.gives_up(&host.name, process.run, frame);
                 let unsent = link.unsent_bytes(connection, frame);
-                let gives_way = unsent > 0 && process.told > Some(frame);
                 let progress =
                     process.connections.get(&connection).map_or(Moment::START, |known| known.progress);
-                // What makes no progress may be cancelled at any time, and what nobody wants: also where the same packet brought the news that
-                // somebody wants it again.
                 let demand = process.broker.demand();
                 let bounds = demand.iter().flat_map(|demand| &demand.contracts);
                 let bound = bounds.filter_map(|contract| contract.latency_bound).min();
-                let unwanted = demand.is_none() || process.unwanted == Some(now);
-                let stalled = now.since(progress) >= bound.unwrap_or(STALL_BOUND_DEFAULT) || unwanted;
-                self.checks.expect(gives_way || stalled, "cancels", || {
-                    format!(
-                        "camera {index} cancels {frame}, of which {unsent} bytes are unsent, for no newer one"
-                    )
-                });
-                host.counts.cancelled += u64::from(gives_way && !stalled);
+                let cancelled = Cancelled {
+                    frame,
+                    unsent,
+                    has_newer: process.told > Some(frame),
+                    progress,
+                    bound,
+                    is_unwanted: demand.is_none() || process.unwanted == Some(now),
+                };
+                host.counts.cancelled += u64::from(self.checks.cancels(index, &cancelled));
                 if self.bug == Some(Bug::CancelIgnored) && unsent > 0 {
                     return;
                 }
@@ -167,8 +159,7 @@ impl World {
                 process.capped = None;
                 let before = std::mem::replace(&mut process.up, up);
                 process.accepted |= up;
-                self.checks
-                    .expect(before != up, "state", || format!("camera {index} said twice: link up {up}"));
+                self.checks.says_link(index, before, up);
                 self.trace.record(now, What::LinkChanged { camera: index, up });
             }
             CameraOutput::Reply { frame, application, payload } => {

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use mez_core::broker::{PublishError, Published};
+use mez_core::broker::Published;
 use mez_core::frame::{Encoding, Epoch};
-use mez_core::log::AppendError;
 
 use super::PERSIST_MS_MAX;
 use crate::footage::Footage;
@@ -56,25 +55,18 @@ impl World {
                 host.counts.published += 1;
                 let entered = payload.clone();
                 self.checks.published(&host.name, run, id, (payload, host.spec.pixels), captured);
-                self.checks
-                    .expect(!wrong, "order", || format!("{id} was taken with the capture time of the last"));
+                self.checks.took(id, wrong);
                 self.trace.record(self.now, What::Published { camera: index, frame: id, bytes });
                 let told = self.now + Duration::from_nanos(host.random.within(0..=TELL_NANOS_MAX));
                 self.events.push(told, Event::Told { camera: index, run });
                 self.enter_log(&Owner::Camera(index), id, &entered);
             }
             Err(error) => {
-                let expected = match error {
-                    PublishError::Log(AppendError::CaptureTime { .. }) => wrong,
-                    // The link holds payloads until they have left; a small log may be full of them.
-                    PublishError::Log(AppendError::Held { .. }) => true,
-                    _ => false,
-                };
                 host.counts.refused += 1;
                 if wrong {
                     host.misstamped = self.now;
                 }
-                self.checks.expect(expected, "order", || format!("a frame was refused: {error}"));
+                self.checks.refused(&error, wrong);
                 self.trace.record(self.now, What::Refused { camera: index });
             }
         }

@@ -10,8 +10,8 @@ use mez_core::store::{
     SegmentScan, Storage, checksum,
 };
 
-use super::SimulatedDisk;
-use super::bug::records;
+use super::Checks;
+use crate::disk::{SimulatedDisk, records};
 
 /// The account of one log.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ impl Ledger {
 
     /// The frames on the disk as it stands, and their sizes, oldest first.
     fn read(&self, disk: &mut SimulatedDisk) -> Vec<(FrameId, u64)> {
-        let oldest = disk.bounds.unwrap_or_default().oldest;
+        let oldest = disk.bounds().unwrap_or_default().oldest;
         let mut held = Vec::new();
         let mut limits: Vec<(SegmentNumber, u64)> = Vec::new();
         for (segment, bytes) in disk.list().unwrap_or_default() {
@@ -193,6 +193,34 @@ impl Ledger {
             }
         }
         Ok(())
+    }
+}
+
+impl Checks {
+    /// A log that was read from a disk at a start: it has to be what was promised, and what was published.
+    pub(crate) fn recovered(
+        &mut self,
+        camera: &CameraName,
+        recovered: Result<Recovery, String>,
+    ) -> Option<Recovery> {
+        let recovery = match recovered {
+            Ok(recovery) => recovery,
+            Err(broken) => {
+                self.fail("recovery", format!("the log of {camera} on disk: {broken}"));
+                return None;
+            }
+        };
+        for record in &recovery.records {
+            self.matching_runs(camera, &record.frame.meta, &record.frame.payload, "a disk gives back");
+        }
+        Some(recovery)
+    }
+
+    /// A log's writer is gone: what was found amiss in the bytes that it left.
+    pub(crate) fn disk_left(&mut self, looked: Result<(), String>) {
+        if let Err(broken) = looked {
+            self.fail("sealed", broken);
+        }
     }
 }
 
