@@ -13,7 +13,7 @@ use mez_core::setting::{Form, Setting};
 use mez_core::units::Timestamp;
 
 use super::events::Event;
-use super::{Bug, Node, World};
+use super::{Bug, World};
 use crate::footage::{Footage, Order, Scene};
 use crate::time::{Moment, ms};
 use crate::trace::What;
@@ -183,10 +183,6 @@ impl World {
 
     /// A decoder is done with the oldest frame that it was given.
     pub(super) fn decoded(&mut self, edge: usize, run: u64, camera: CameraName, fails: bool) {
-        if self.is_frozen(Node::Edge(edge)) {
-            let later = self.now + ms(*DECODING_MS.end());
-            return self.events.push(later, Event::Decoded { edge, run, camera, fails });
-        }
         let Some(process) = self.edges[edge].process.as_mut().filter(|process| process.run == run) else {
             return;
         };

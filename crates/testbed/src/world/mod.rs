@@ -19,6 +19,7 @@
 mod application;
 mod bug;
 mod camera;
+mod cameras;
 mod chain;
 mod deliveries;
 mod door;
@@ -26,9 +27,11 @@ mod edge;
 mod events;
 mod fault;
 mod lent;
+mod links;
 mod medium;
 mod past;
 mod spec;
+mod stage;
 mod storage;
 mod thief;
 mod watch;
@@ -52,6 +55,7 @@ pub use self::door::{AttackSpec, Conduct, VisitorId, VisitorSpec};
 use self::edge::EdgeHost;
 use self::events::{Event, EventQueue};
 pub use self::fault::{Action, Counter, Host};
+use self::links::LinkNode;
 use self::medium::MediumNode;
 pub use self::spec::{
     ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, EdgeId, EdgeSpec, MediumId,
@@ -61,7 +65,6 @@ pub use self::storage::DiskSpec;
 use self::watch::WATCH_INTERVAL;
 use crate::check::{Checks, Violation};
 use crate::disk::DiskBug;
-use crate::link::{Link, LinkOutput};
 use crate::random::Random;
 use crate::time::{HostClock, Moment, WALL_START_NANOS};
 use crate::trace::Trace;
@@ -75,15 +78,6 @@ enum Node {
     Medium(usize),
     /// Has no timer of its own, but may have frames to take.
     Application(usize),
-}
-
-struct LinkNode {
-    link: Link,
-    /// What it shares with others, and its place there.
-    medium: Option<(usize, usize)>,
-    timer: Timer,
-    /// What the camera's host has not looked at, while it is frozen.
-    frozen: Option<VecDeque<LinkOutput>>,
 }
 
 /// When a node is next looked at, and how often it was in vain.
@@ -311,6 +305,10 @@ impl World {
     }
 
     fn handle(&mut self, event: Event) {
+        if let Some((node, later)) = event.needs().filter(|(node, _)| self.is_frozen(*node)) {
+            debug_assert!(!later.is_zero(), "a moment in which {node:?} is frozen has to end");
+            return self.events.push(self.now + later, event);
+        }
         match event {
             Event::Timer(node) => self.handle_timer(node),
             Event::Publish { camera, run } => self.publish(camera, run),
@@ -318,7 +316,7 @@ impl World {
             Event::LeftTold { camera, connection, frame } => self.left_told(camera, connection, frame),
             Event::Made { camera, run, frame, made } => self.made(camera, run, frame, *made),
             Event::Found { camera, run, ticket, query } => self.found(camera, run, ticket, query),
-            Event::PastMade { camera, run, ticket, made } => self.past_made(camera, run, ticket, made),
+            Event::PastMade { camera, run, ticket, made } => self.past_made(camera, run, ticket, *made),
             Event::Answered { application, request, answer } => {
                 self.take_answer(application, request, *answer);
             }
@@ -351,7 +349,10 @@ impl World {
             return;
         }
         match node {
-            Node::Camera(index) => self.camera_timeout(index),
+            Node::Camera(index) => {
+                let (camera, _, stage) = self.camera_at(index);
+                camera.handle_timeout(&stage);
+            }
             Node::Edge(index) => self.edge_timeout(index),
             Node::Link(index) => self.links[index].link.handle_timeout(now),
             Node::Medium(_) | Node::Application(_) => {}
@@ -389,7 +390,7 @@ impl World {
             return;
         }
         let due = match node {
-            Node::Camera(index) => self.camera_due(index),
+            Node::Camera(index) => self.cameras[index].due(),
             Node::Edge(index) => self.edge_due(index),
             Node::Link(index) => self.links[index].link.poll_timeout(),
             Node::Medium(index) => self.media[index].due(),

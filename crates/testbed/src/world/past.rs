@@ -6,23 +6,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
-use mez_core::broker::camera::{Transform, Transformed};
 use mez_core::broker::edge::SubscriptionId;
-use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId};
-use mez_core::history::{PastAnswer, PastQuery, Unanswered};
+use mez_core::frame::{Epoch, FrameId};
+use mez_core::history::{PastAnswer, Unanswered};
 use mez_core::name::CameraName;
 use mez_core::units::Timestamp;
-use mez_core::wire::FrameHeader;
 
 use super::events::Event;
 use super::{Bug, Node, World};
-use crate::link::past_stream;
-use crate::payload::{received, reduced};
+use crate::payload::received;
 use crate::time::ms;
 use crate::trace::What;
 
-/// How long a camera looks for a frame of the past.
-const LOOKS_MS: std::ops::RangeInclusive<u64> = 0..=20;
 /// How long it takes until an application's reading has its answer.
 const ANSWER_TIME_MAX: Duration = ms(5);
 
@@ -120,94 +115,6 @@ impl World {
         self.with_edge(edge, |process, _| {
             asked.keys().for_each(|request| process.broker.handle_history_dropped(*request));
         });
-    }
-
-    // ---- the camera ---------------------------------------------------------------------------------------
-
-    /// A camera's host looks for a frame of the past.
-    pub(super) fn look_for(&mut self, index: usize, ticket: u64, query: PastQuery) {
-        let host = &mut self.cameras[index];
-        let Some(process) = &host.process else { return };
-        let (run, done) = (process.run, self.now + ms(host.random.within(LOOKS_MS)));
-        self.events.push(done, Event::Found { camera: index, run, ticket, query });
-    }
-
-    pub(super) fn found(&mut self, index: usize, run: u64, ticket: u64, query: PastQuery) {
-        if self.is_frozen(Node::Camera(index)) {
-            let later = self.now + ms(*LOOKS_MS.end());
-            return self.events.push(later, Event::Found { camera: index, run, ticket, query });
-        }
-        let host = &mut self.cameras[index];
-        let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
-        let mut answer = process.whole_past(host.kept.as_mut(), query);
-        if self.bug == Some(Bug::PastWithHoles)
-            && let Some(found) =
-                answer.record.as_ref().filter(|record| record.frame.meta.id.sequence.0 % 5 == 4)
-        {
-            let after = Some(found.frame.meta.id);
-            answer = process.whole_past(host.kept.as_mut(), PastQuery { after, ..query });
-        }
-        process.broker.handle_history(host.clock.monotonic(self.now), ticket, answer);
-        self.touch(Node::Camera(index));
-    }
-
-    /// A camera makes a frame of the past smaller.
-    pub(super) fn make_past(&mut self, index: usize, ticket: u64, transform: &Transform) {
-        let host = &mut self.cameras[index];
-        let Some(process) = &host.process else { return };
-        let Transform { frame, setting, .. } = transform;
-        let payload = reduced(&received(&frame.payload));
-        let (width, height) = setting.size((frame.meta.width, frame.meta.height));
-        let (rung, chain) = (setting.rung(), ChainLink::still(frame.meta.id.sequence));
-        let encoding = Encoding::Jpeg;
-        let made = Box::new(Transformed::Made { payload, encoding, width, height, rung, chain });
-        let (run, done) = (process.run, self.now + ms(host.random.within(LOOKS_MS)));
-        self.events.push(done, Event::PastMade { camera: index, run, ticket, made });
-    }
-
-    pub(super) fn past_made(&mut self, index: usize, run: u64, ticket: u64, made: Box<Transformed>) {
-        if self.is_frozen(Node::Camera(index)) {
-            let later = self.now + ms(*LOOKS_MS.end());
-            return self.events.push(later, Event::PastMade { camera: index, run, ticket, made });
-        }
-        let host = &mut self.cameras[index];
-        let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
-        process.broker.handle_past_transformed(host.clock.monotonic(self.now), ticket, *made);
-        self.touch(Node::Camera(index));
-    }
-
-    /// A camera gives a frame of the past to its link.
-    pub(super) fn send_past(
-        &mut self,
-        index: usize,
-        connection: LinkId,
-        header: &FrameHeader,
-        payload: Bytes,
-    ) {
-        let now = self.now;
-        let host = &mut self.cameras[index];
-        let Some(process) = &mut host.process else { return };
-        let link = &mut self.links[host.link].link;
-        let request = header.history;
-        let unsent = (link.unsent_frames(connection), link.unsent_past(connection));
-        self.checks.sends_past(&host.name, process.run, &header.meta, &payload, unsent);
-        let frame = header.meta.id;
-        self.trace.record(now, What::SendsPast { camera: index, link: connection, frame, request });
-        let mut bytes = Vec::with_capacity(256);
-        header.encode(&mut bytes);
-        link.send_frame(now, connection, past_stream(request), bytes.into(), payload);
-        if self.bug == Some(Bug::PastHurries) {
-            process.broker.handle_history_sent(host.clock.monotonic(now), connection, request);
-        }
-    }
-
-    /// The last byte of a frame of the past has left, or will not.
-    pub(super) fn past_left(&mut self, index: usize, connection: LinkId, request: u64) {
-        let host = &mut self.cameras[index];
-        let Some(process) = &mut host.process else { return };
-        self.checks.past_left(&host.name, process.run, process.broker.demand().is_some());
-        process.broker.handle_history_sent(host.clock.monotonic(self.now), connection, request);
-        self.touch(Node::Camera(index));
     }
 
     // ---- the edge -----------------------------------------------------------------------------------------
