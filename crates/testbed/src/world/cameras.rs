@@ -7,7 +7,7 @@ use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::PastQuery;
 
 use super::camera::{CameraCounts, CameraHost, Effect};
-use super::stage::Stage;
+use super::stage::{Stage, stage};
 use super::storage::Owner;
 use super::{Bug, CameraId, CameraSpec, Counter, LinkNode, Node, Timer, World};
 use crate::link::{Link, LinkSpec};
@@ -130,11 +130,9 @@ impl World {
 
     /// A camera, its link, and the stage.
     pub(super) fn camera_at(&mut self, index: usize) -> (&mut CameraHost, &mut Link, Stage<'_>) {
-        let Self { cameras, links, now, bug, codecs_fail, profiles, events, checks, trace, .. } = self;
-        let camera = &mut cameras[index];
-        let link = &mut links[camera.link].link;
-        let (now, bug, codecs_fail) = (*now, *bug, *codecs_fail);
-        (camera, link, Stage { now, bug, codecs_fail, profiles, events, checks, trace })
+        let camera = &mut self.cameras[index];
+        let link = &mut self.links[camera.link].link;
+        (camera, link, stage!(self))
     }
 
     /// Does something with a camera that may give its broker something to say; it does if `f` says so.

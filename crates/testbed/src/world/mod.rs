@@ -24,6 +24,7 @@ mod chain;
 mod deliveries;
 mod door;
 mod edge;
+mod edges;
 mod events;
 mod fault;
 mod lent;
@@ -320,7 +321,7 @@ impl World {
             Event::Answered { application, request, answer } => {
                 self.take_answer(application, request, *answer);
             }
-            Event::Decoded { edge, run, camera, fails } => self.decoded(edge, run, camera, fails),
+            Event::Decoded { edge, run, camera, fails } => self.decoded(edge, run, &camera, fails),
             Event::EpochPersisted { camera, run, above } => self.raise_epoch(camera, run, above),
             Event::Store { owner, run } => self.step_log(owner, run),
             Event::Wake { application } => self.wake(application),
@@ -391,7 +392,7 @@ impl World {
         }
         let due = match node {
             Node::Camera(index) => self.cameras[index].due(),
-            Node::Edge(index) => self.edge_due(index),
+            Node::Edge(index) => self.edges[index].due(),
             Node::Link(index) => self.links[index].link.poll_timeout(),
             Node::Medium(index) => self.media[index].due(),
             Node::Application(_) => return,

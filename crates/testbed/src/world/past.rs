@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::LinkId;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::{PastAnswer, Unanswered};
@@ -14,7 +13,6 @@ use mez_core::units::Timestamp;
 
 use super::events::Event;
 use super::{Bug, Node, World};
-use crate::payload::received;
 use crate::time::ms;
 use crate::trace::What;
 
@@ -114,25 +112,6 @@ impl World {
         self.applications[index].misled.clear();
         self.with_edge(edge, |process, _| {
             asked.keys().for_each(|request| process.broker.handle_history_dropped(*request));
-        });
-    }
-
-    // ---- the edge -----------------------------------------------------------------------------------------
-
-    /// All of a frame of the past has arrived at an edge, or the rest of it will not.
-    pub(super) fn past_arrived(
-        &mut self,
-        edge: usize,
-        connection: LinkId,
-        request: u64,
-        payload: Option<Bytes>,
-    ) {
-        self.with_edge(edge, |process, now| match payload {
-            Some(payload) => {
-                let payload = received(&payload);
-                process.broker.handle_history_complete(now, connection, request, payload);
-            }
-            None => process.broker.handle_history_cancelled(now, connection, request),
         });
     }
 }

@@ -18,6 +18,7 @@ use mez_core::store::{
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 use super::events::Event;
+use super::stage::{Stage, stage};
 use super::{Host, Node, World};
 use crate::check::Ledger;
 use crate::disk::{DiskBug, Faults, SimulatedDisk};
@@ -204,6 +205,15 @@ impl KeptLog {
         Some(due)
     }
 
+    /// The writer is looked at then, unless it is sooner anyway.
+    pub(super) fn arm(&mut self, due: Moment, (owner, run): (Owner, u64), stage: &mut Stage<'_>) {
+        let due = due.max(stage.now);
+        if due < self.armed {
+            self.armed = due;
+            stage.events.push(due, Event::Store { owner, run });
+        }
+    }
+
     /// The broker is gone without a word.
     pub(super) fn end(&mut self) -> Result<(), String> {
         match std::mem::replace(&mut self.state, State::Nowhere) {
@@ -302,11 +312,12 @@ impl World {
 
     /// The writer of a log is looked at then, unless it is sooner anyway.
     pub(super) fn arm_log(&mut self, owner: Owner, run: u64, due: Moment) {
-        let due = due.max(self.now);
-        let Some(kept) = self.kept_log(&owner) else { return };
-        if due < kept.armed {
-            kept.armed = due;
-            self.events.push(due, Event::Store { owner, run });
+        let kept = match &owner {
+            Owner::Camera(index) => self.cameras[*index].kept.as_mut(),
+            Owner::Edge(index, camera) => self.edges[*index].kept.get_mut(camera),
+        };
+        if let Some(kept) = kept {
+            kept.arm(due, (owner, run), &mut stage!(self));
         }
     }
 
