@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from mez import __main__ as command
+from mez import _checkout
 from mez_bench import report
 from mez_bench.children import Children, mez
 from mez_bench.errors import ExperimentError
@@ -52,7 +53,7 @@ def test_an_installed_package_says_that_experiments_need_a_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They are not shipped."""
-    monkeypatch.setattr(command, "__file__", str(tmp_path / "site-packages" / "mez" / "__main__.py"))
+    monkeypatch.setattr(_checkout, "__file__", str(tmp_path / "site-packages" / "mez" / "_checkout.py"))
     assert command.main(["bench", "--list"]) == 1
     assert "checkout" in capsys.readouterr().err
 

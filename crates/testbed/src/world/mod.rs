@@ -14,6 +14,19 @@
 //! assert!(world.deliveries(application).len() > 40);
 //! ```
 //!
+//! A world is made of parts that own their state. A part is lent the `Stage` (the moment, checks, trace, and what will happen) and what
+//! else a call needs, such as its link; it returns what the world has to see to. This file holds the parts and dispatches events.
+//!
+//! | part | files |
+//! | --- | --- |
+//! | a camera's host, its broker, codec and publisher | `camera/`; the world's side of it in `cameras.rs` |
+//! | an edge's host, its broker, decoders and door | `edge/`, `chain.rs`, `door.rs`, `lent.rs`; the world's side in `edges.rs` |
+//! | links, and what they share | [`crate::link`], `links.rs`, `medium.rs` |
+//! | logs on disk | `storage.rs` |
+//! | applications, and their questions for the past | `application.rs`, `past.rs`, `deliveries.rs` |
+//! | what is done to a world | `fault.rs`, `thief.rs`, `bug.rs` |
+//! | what rules are shown | `watch.rs` |
+//!
 //! [`World::run`] panics at the first breach of a rule of [`crate::check`], with the seed and what happened last.
 
 mod application;
