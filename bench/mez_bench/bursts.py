@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mez_bench.children import Child
-from mez_bench.experiment import ExperimentError
+from mez_bench.errors import ExperimentError
 from mez_bench.stats import Values
 
 LEAD_NS: Final = 100_000_000

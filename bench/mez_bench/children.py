@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from mez.demo.processes import LEASH, mez_command
-from mez_bench.experiment import ExperimentError
+from mez_bench.errors import ExperimentError
 
 READY_SECONDS_MAX: Final = 20.0
 STOP_SECONDS_MAX: Final = 5.0

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from mez.demo.processes import ProcessError
 from mez_bench import machine, report
-from mez_bench.experiment import Experiment, ExperimentError
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Experiment
 from mez_bench.experiments import EXPERIMENTS
 from mez_bench.run import ROOT, Run
 

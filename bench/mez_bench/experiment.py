@@ -24,10 +24,6 @@ _RELATIONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 }
 
 
-class ExperimentError(Exception):
-    """An experiment could not be run. The message says why and what to do."""
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """What a metric should reach.

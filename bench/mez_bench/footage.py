@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from mez_bench.experiment import ExperimentError
+from mez_bench.errors import ExperimentError
 from mez_bench.run import CACHE, ROOT, Run
 
 VIDEO: Final = ROOT / ".cache" / "video" / "vtest.avi"

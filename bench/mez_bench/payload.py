@@ -6,7 +6,7 @@ from typing import Final
 import cv2
 import numpy as np
 
-from mez_bench.experiment import ExperimentError
+from mez_bench.errors import ExperimentError
 
 WIDTH: Final = 1920
 HEIGHT: Final = 1080
@@ -19,7 +19,7 @@ def write_jpeg(folder: Path, size_bytes: int) -> Path:
     """Write a JPEG of exactly so many bytes, 1920 pixels wide and 1080 high, and return the file.
 
     It shows smoothed noise at the highest quality that fits. Comment segments before the picture fill it up;
-    the first begins where every measured program puts its stamp (`crates/cli/src/measure/stamp.rs`).
+    the first begins where every measured program puts its stamp (`bench/measure/src/stamp.rs`).
     """
     noise = np.random.default_rng(size_bytes).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
     picture = cv2.GaussianBlur(noise, (0, 0), 1.0)

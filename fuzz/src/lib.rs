@@ -14,7 +14,7 @@
 //! | [`edge_broker`](edge_broker()) | a script of events | see [`mod@edge_broker`] |
 //! | [`camera_broker`](camera_broker()) | a script of events | see [`mod@camera_broker`] |
 //!
-//! A failing input becomes a regression test by putting it into `seeds/TARGET/`; see `seeds.rs`.
+//! A failing input becomes a regression test by putting it into `seeds/TARGET/`; one of a broker, as text into `scripts/TARGET/`. See `seeds.rs`.
 
 pub mod api;
 pub mod camera_broker;
@@ -26,6 +26,7 @@ mod profiles;
 pub mod script;
 pub mod seeds;
 pub mod stream;
+pub mod text;
 pub mod tiles;
 mod wire;
 

@@ -3,7 +3,12 @@
 //! Inputs of the first kind are made here and lie in `seeds/TARGET/` as well, so that libFuzzer finds them:
 //! `cargo run --manifest-path fuzz/Cargo.toml --example seeds` writes them, and a test checks that they are those.
 //! Inputs of the second kind lie there too, under names that begin with `broke-`; the test runs them like all others.
+//!
+//! Scripts for brokers, of both kinds, are text: `scripts/TARGET/NAME.txt` (see [`crate::text`]). An input that a fuzzer has found becomes one with
+//! `cargo run --manifest-path fuzz/Cargo.toml --example script TARGET FILE`.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,6 +35,9 @@ use mez_media::{ImageView, PixelFormat};
 use mez_node::api::pb;
 use mez_node::local::Kind;
 use prost::Message as _;
+
+use crate::text::Language;
+use crate::{camera_broker, edge_broker};
 
 /// An input that is made here.
 pub struct Seed {
@@ -85,13 +93,25 @@ pub fn all() -> Vec<Seed> {
     for (name, bytes) in requests(&images[0].1) {
         add("api_request", name, bytes);
     }
-    for (name, steps) in EDGE_STORIES {
-        add("edge_broker", name, steps.concat());
-    }
-    for (name, steps) in CAMERA_STORIES {
-        add("camera_broker", name, [&[0], &*steps.concat()].concat());
-    }
+    seeds.extend(scripts("edge_broker", &edge_broker::LANGUAGE));
+    seeds.extend(scripts("camera_broker", &camera_broker::LANGUAGE));
     seeds
+}
+
+/// The scripts in `scripts/TARGET/`, in the order of their names.
+fn scripts(target: &'static str, language: &Language) -> Vec<Seed> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(target);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<PathBuf> =
+        entries.map(|entry| entry.expect("a folder that can be read").path()).collect();
+    paths.sort();
+    let seed = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let bytes = language.parse(&text).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()));
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Seed { target, name, bytes }
+    };
+    paths.into_iter().map(seed).collect()
 }
 
 fn id(epoch: u64, sequence: u64) -> FrameId {
@@ -379,296 +399,6 @@ fn images() -> Vec<(&'static str, Bytes)> {
         ("grey", encode(PixelFormat::Gray8, Sampling::Yuv420)),
     ]
 }
-
-/// Steps as `edge_broker.rs` reads them.
-const EDGE_STORIES: [(&str, &[[u8; 4]]); 7] = [
-    (
-        "frames-for-two",
-        &[
-            [0, 0, 1, 0],  // a host that may be any camera connects
-            [1, 0, 0, 1],  // as dock/cam1, epoch 1
-            [7, 0, 1, 0],  // dock/*, newest
-            [7, 1, 2, 1],  // **, every
-            [12, 0, 3, 9], // status
-            [12, 0, 1, 3], // pong
-            [3, 0, 0, 0],  // frames 0, 1, 2
-            [3, 0, 1, 8],
-            [3, 0, 2, 12],
-            [9, 0, 2, 0], // both read
-            [9, 1, 5, 0],
-            [2, 0, 3, 12], // frame 3 in parts
-            [15, 4, 0, 0],
-            [4, 0, 3, 20],
-            [15, 4, 0, 0],
-            [5, 0, 3, 12],
-            [3, 0, 7, 16], // frame 7 says what was skipped
-            [9, 0, 0, 0],
-            [9, 1, 5, 0],
-            [11, 0, 7, 1],   // a reply
-            [17, 0, 3, 200], // a look into the log
-            [8, 0, 0, 0],
-            [8, 1, 0, 0],
-        ],
-    ),
-    (
-        "a-camera-starts-again",
-        &[
-            [7, 0, 2, 1],
-            [0, 0, 0, 0],
-            [1, 0, 0, 1], // epoch 1
-            [3, 0, 0, 0],
-            [3, 0, 1, 0],
-            [9, 0, 7, 0],
-            [16, 8, 0, 0],
-            [0, 1, 0, 0],
-            [1, 1, 0, 97], // epoch 2 takes over
-            [3, 1, 0, 96],
-            [9, 0, 7, 0],
-            [0, 2, 2, 0],
-            [1, 2, 0, 97], // another identity is refused
-            [15, 13, 0, 0],
-        ],
-    ),
-    (
-        "more-cameras-than-allowed",
-        &[
-            [0, 0, 1, 0],
-            [1, 0, 0, 0],
-            [0, 1, 1, 0],
-            [1, 1, 1, 0],
-            [0, 2, 1, 0],
-            [1, 2, 2, 0],
-            [0, 3, 1, 0],
-            [1, 3, 3, 0],
-            [7, 0, 2, 0xe1],
-            [3, 0, 0, 19],
-            [3, 1, 0, 19],
-            [3, 2, 0, 19],
-            [9, 0, 7, 0],
-            [13, 0, 0, 0],
-            [14, 1, 0, 0],
-        ],
-    ),
-    (
-        "the-past",
-        &[
-            [0, 0, 1, 0],
-            [1, 0, 0, 1],
-            [7, 0, 1, 1],
-            [3, 0, 100, 0],
-            [3, 0, 101, 0],
-            [9, 0, 2, 0],
-            [18, 0, 0, 0],    // a reading asks for the oldest
-            [21, 0, 5, 0x20], // it comes
-            [18, 0, 0, 0x40], // the next
-            [21, 0x40, 6, 0x60],
-            [22, 0, 0, 0],
-            [18, 0, 0, 0x40],
-            [19, 0, 0, 0], // nobody waits any more
-            [18, 0, 7, 0xc0],
-            [21, 0, 0, 0x07], // there is none
-            [18, 0, 7, 0x20], // the newest
-            [14, 0, 0, 0],    // the camera goes
-            [9, 0, 2, 0],
-        ],
-    ),
-    (
-        "contracts-that-change",
-        &[
-            [0, 0, 1, 0],
-            [1, 0, 0, 1],
-            [7, 0, 1, 0x18],
-            [7, 1, 1, 0],
-            [24, 0, 1, 40], // a profile
-            [20, 0, 2, 0],  // that a contract names
-            [12, 0, 13, 1], // the camera fetches it
-            [12, 0, 13, 9],
-            [12, 0, 11, 0x91], // what it can do
-            [12, 0, 1, 0],
-            [3, 0, 0, 6],
-            [9, 0, 0, 0],
-            [15, 6, 0, 0],
-            [20, 0, 0x80, 4],
-            [20, 0, 3, 12],
-            [20, 0, 4, 0],
-            [3, 0, 3, 6],
-            [9, 0, 0, 0],
-            [15, 9, 0, 0],
-            [9, 0, 0, 0],
-            [3, 0, 4, 0],
-            [9, 0, 0, 0],
-            [9, 1, 0, 0],
-            [24, 0, 1, 0xff],
-        ],
-    ),
-    (
-        "chains",
-        &[
-            [0, 0, 1, 0],
-            [1, 0, 0, 1],
-            [7, 0, 1, 1],
-            [3, 0, 0, 24],
-            [3, 0, 1, 24],
-            [23, 0, 1, 4], // decoded, the second first
-            [23, 0, 0, 4],
-            [9, 0, 2, 0],
-            [2, 0, 2, 24], // the third arrives behind the fourth
-            [3, 0, 3, 24],
-            [5, 0, 2, 24],
-            [23, 0, 0, 4],
-            [23, 0, 0, 0], // the fourth needs what is not held
-            [3, 0, 4, 26],
-            [3, 0, 5, 0], // a still waits for its turn
-            [23, 0, 0, 4],
-            [9, 0, 2, 0],
-        ],
-    ),
-    (
-        "cameras-of-an-earlier-run",
-        &[
-            [0xff, 2, 40, 1],
-            [7, 0, 2, 0x81],
-            [9, 0, 7, 0],
-            [0, 0, 1, 0],
-            [1, 0, 0, 1],
-            [1, 0, 0, 0x61],
-            [3, 0, 60, 0x60],
-            [9, 0, 7, 0],
-        ],
-    ),
-];
-
-/// Steps as `camera_broker.rs` reads them.
-const CAMERA_STORIES: [(&str, &[[u8; 4]]); 6] = [
-    (
-        "frames-on-demand",
-        &[
-            [3, 0, 0, 0],  // connected
-            [4, 0, 0, 0],  // welcome
-            [0, 10, 2, 0], // frames that nobody wants
-            [5, 0, 1, 0],  // a demand
-            [0, 60, 0, 0], // one is sent
-            [0, 60, 3, 0], // others wait
-            [8, 0, 0, 0],  // it has left: the newest follows
-            [6, 0, 0, 0],  // it has arrived
-            [8, 0, 0, 0],
-            [12, 7, 0, 0],
-            [6, 0, 0, 0x90],
-            [6, 0, 0, 0],
-            [5, 0, 4, 0], // nobody wants any more
-            [0, 60, 1, 0],
-        ],
-    ),
-    (
-        "an-outage",
-        &[
-            [3, 0, 0, 0],
-            [4, 0, 0, 0],
-            [5, 0, 1, 0x60],
-            [0, 60, 0, 0],
-            [0, 60, 2, 0],
-            [12, 11, 0, 0], // no progress
-            [0, 60, 2, 0],
-            [12, 6, 0, 0],
-            [0, 60, 2, 0],
-            [12, 11, 0, 0],
-            [3, 0, 0, 0], // a second connection
-            [4, 0, 4, 0],
-            [5, 0, 1, 0],
-            [0, 60, 2, 0],
-            [8, 0, 0, 0],
-            [6, 0, 0, 0],
-        ],
-    ),
-    (
-        "a-later-epoch",
-        &[
-            [3, 0, 0, 0],
-            [0, 10, 2, 0],
-            [4, 0, 6, 8], // the edge knows a later start
-            [14, 0, 0, 0],
-            [12, 7, 0, 0],
-            [3, 0, 0, 0],
-            [4, 0, 4, 0],
-            [5, 0, 1, 0],
-            [0, 60, 2, 0],
-            [8, 0, 0, 0],
-        ],
-    ),
-    (
-        "the-past",
-        &[
-            [3, 0, 0, 0],
-            [4, 0, 0, 0],
-            [0, 10, 7, 0],
-            [20, 0, 2, 0], // two frames are asked for
-            [21, 0, 0, 0], // found
-            [21, 0, 0, 0],
-            [22, 0, 0, 0],    // and the first has left
-            [20, 0, 0x13, 0], // three more
-            [5, 0, 1, 0],
-            [0, 60, 0, 0], // a live one goes first
-            [21, 0, 0, 0],
-            [8, 0, 0, 0],
-            [22, 0, 0, 0],
-            [12, 9, 0, 0],
-            [22, 0, 0, 0],
-            [21, 0, 3, 0],    // there is none
-            [20, 0, 5, 0x30], // the newest
-            [20, 0, 0xa0, 0], // it is not wanted any more
-            [21, 0, 0, 0],
-        ],
-    ),
-    (
-        "a-frame-that-stays",
-        &[
-            [3, 0, 0, 0],
-            [4, 0, 0, 0],
-            [10, 0, 2, 5],
-            [5, 0x7c, 1, 0x60], // a floor, and a bound of 100 ms
-            [0, 60, 0, 0],
-            [2, 0, 4, 0xff],
-            [8, 0, 0, 0],
-            [12, 5, 0, 0],
-            [6, 0, 0x40, 50], // it took its time
-            [0, 250, 0, 0],
-            [2, 0, 4, 0xe8],
-            [12, 4, 0, 0],
-            [8, 0, 1, 200], // most of it has not left
-            [0, 10, 0, 0],  // and there is a newer one
-            [12, 5, 0, 0],
-            [8, 0, 1, 190],
-            [8, 0, 0x81, 0], // another has left, long ago
-            [2, 0, 4, 1],
-            [8, 0, 1, 0],
-            [8, 0, 0, 0],
-        ],
-    ),
-    (
-        "a-profile",
-        &[
-            [3, 0, 0, 0],
-            [4, 0, 0, 0],
-            [10, 0, 2, 5],
-            [17, 0, 0, 1],
-            [5, 0x7c, 1, 0x60], // a floor, by a profile that is fetched
-            [0, 60, 0, 0],
-            [2, 0, 4, 9],
-            [19, 0, 0, 2], // it comes
-            [19, 0, 0, 0x80],
-            [8, 0, 0, 0],
-            [6, 0, 0x40, 9],
-            [0, 60, 0, 0],
-            [2, 0, 4, 9],
-            [8, 0, 0, 0],
-            [15, 0, 3, 0], // it cannot be decoded
-            [0, 60, 0, 0],
-            [2, 0, 0, 0], // the codec fails
-            [18, 0, 2, 0],
-            [0, 60, 0, 0],
-        ],
-    ),
-];
 
 /// Two frames of a small picture each: all tiles, and then none, one or all of them.
 fn tiles() -> Vec<(&'static str, Vec<u8>)> {

@@ -36,10 +36,25 @@ fn the_committed_inputs_are_those_that_the_generator_makes() {
     }
 }
 
+/// Whatever a fuzzer finds can be put down as text.
+#[test]
+fn every_committed_script_is_the_same_after_it_was_printed() {
+    for (target, language) in [
+        ("edge_broker", mez_fuzz::edge_broker::LANGUAGE),
+        ("camera_broker", mez_fuzz::camera_broker::LANGUAGE),
+    ] {
+        for seed in seeds::all().iter().filter(|seed| seed.target == target) {
+            let text = language.print(&seed.bytes);
+            assert_eq!(language.parse(&text).as_ref(), Ok(&seed.bytes), "{}", seed.name);
+        }
+    }
+}
+
 /// Inputs that the first check refuses would start nothing.
 #[test]
 fn the_inputs_get_past_the_first_check() {
-    for seed in seeds::all() {
+    // What once broke something need not get far.
+    for seed in seeds::all().into_iter().filter(|seed| !seed.name.starts_with("broke-")) {
         match seed.target {
             "wire_message" => {
                 let mut buffer = MessageBuffer::default();

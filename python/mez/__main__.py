@@ -5,10 +5,10 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from mez import _native
+from mez import _checkout, _native
 
 # Commands written in Python, and the modules whose `main` runs them.
-_IN_PYTHON = {"bench": "mez._bench", "demo": "mez.demo", "profile": "mez.profile"}
+_IN_PYTHON = {"demo": "mez.demo", "profile": "mez.profile"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,12 +18,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The words after the command's name. `None` takes them from the process.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if words and words[0] == "bench":
+        return _bench(words[1:])
     if words and words[0] in _IN_PYTHON:
         status: int = importlib.import_module(_IN_PYTHON[words[0]]).main(words[1:])
         return status
     # Python would only note Ctrl-C and raise it when the command is over.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _native.cli_main(["mez", *words])
+
+
+def _bench(words: Sequence[str]) -> int:
+    bench = _checkout.experiments("mez_bench.__main__")
+    if bench is None:
+        print(
+            "mez bench: experiments need a checkout of Mez, and this is an installed package; "
+            "in a checkout run `make build`, then .venv/bin/mez bench",
+            file=sys.stderr,
+        )
+        return 1
+    status: int = bench.main(words)
+    return status
 
 
 if __name__ == "__main__":

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mez import _bench
+from mez import __main__ as command
+from mez import _checkout
 from mez_bench import report
 from mez_bench.children import Children, mez
-from mez_bench.experiment import ExperimentError, Outcome, Target
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Outcome, Target
 from mez_bench.experiments import EXPERIMENTS
 from mez_bench.experiments.log import ARMS
 from mez_bench.stats import Interval, Values, interval, median, percentile, ratio_interval
@@ -51,8 +53,8 @@ def test_an_installed_package_says_that_experiments_need_a_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They are not shipped."""
-    monkeypatch.setattr(_bench, "__file__", str(tmp_path / "site-packages" / "mez" / "_bench.py"))
-    assert _bench.main(["--list"]) == 1
+    monkeypatch.setattr(_checkout, "__file__", str(tmp_path / "site-packages" / "mez" / "_checkout.py"))
+    assert command.main(["bench", "--list"]) == 1
     assert "checkout" in capsys.readouterr().err
 
 

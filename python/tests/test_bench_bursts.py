@@ -14,7 +14,7 @@ from rich.console import Console
 
 from mez_bench.bursts import Driver, System
 from mez_bench.children import mez as mez_command
-from mez_bench.experiment import ExperimentError
+from mez_bench.errors import ExperimentError
 from mez_bench.payload import HEIGHT, STAMP_BYTES, WIDTH, write_jpeg
 from mez_bench.run import Run
 from mez_bench.systems import mez

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from mez_bench.bursts import Burst, System
-from mez_bench.experiment import ExperimentError, Outcome
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Outcome
 from mez_bench.experiments import loopback
 from mez_bench.run import Run
 

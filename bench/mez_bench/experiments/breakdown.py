@@ -13,7 +13,8 @@ from rich.table import Table
 import mez as mez_client
 from mez_bench.arms import in_turn
 from mez_bench.children import mez
-from mez_bench.experiment import Cell, Experiment, ExperimentError, Outcome, Target
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Cell, Experiment, Outcome, Target
 from mez_bench.footage import FPS, SIZE, motion_jpeg, profile
 from mez_bench.report import figure
 from mez_bench.run import Run

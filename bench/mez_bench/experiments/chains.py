@@ -16,7 +16,8 @@ from rich.table import Table
 from mez_bench import viewer
 from mez_bench.arms import bars, in_turn
 from mez_bench.children import Child
-from mez_bench.experiment import Cell, Experiment, ExperimentError, Outcome
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Cell, Experiment, Outcome
 from mez_bench.footage import FPS, SIZE, motion_jpeg, profile
 from mez_bench.relay import Relay
 from mez_bench.report import figure

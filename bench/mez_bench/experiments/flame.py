@@ -11,7 +11,8 @@ from rich.table import Table
 from mez_bench import flame
 from mez_bench.bursts import Driver
 from mez_bench.children import BINARY_VARIABLE
-from mez_bench.experiment import Experiment, ExperimentError, Outcome
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Experiment, Outcome
 from mez_bench.payload import write_jpeg
 from mez_bench.peers import PeerError, mez_with_frame_pointers
 from mez_bench.run import ROOT, Run

@@ -15,7 +15,8 @@ from rich.table import Table
 
 from mez.demo.options import VIDEO
 from mez_bench.children import mez
-from mez_bench.experiment import Experiment, ExperimentError, Outcome, Target
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Experiment, Outcome, Target
 from mez_bench.report import figure
 from mez_bench.run import ROOT, Run
 from mez_bench.stats import Interval, Values, interval, median

@@ -19,7 +19,8 @@ from rich.table import Table
 
 import mez as mez_client
 from mez_bench.children import Child
-from mez_bench.experiment import Cell, Experiment, ExperimentError, Outcome, Target
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Cell, Experiment, Outcome, Target
 from mez_bench.footage import FPS, motion_jpeg
 from mez_bench.relay import Relay
 from mez_bench.report import figure

@@ -23,7 +23,8 @@ from mez.profile.interval import interval_95
 from mez.profile.make import Made, ceiling_of, make
 from mez.profile.search import Plan
 from mez_bench import x264
-from mez_bench.experiment import Experiment, ExperimentError, Outcome, Target
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Experiment, Outcome, Target
 from mez_bench.footage import demo_video
 from mez_bench.profiling import APP, FRAMES_QUICK, WORKERS, Progress, frames_of, job
 from mez_bench.run import CACHE, Run

@@ -14,7 +14,8 @@ from mez.profile.crew import Crew
 from mez.profile.document import RungProfile, frontier
 from mez.profile.families import DEFAULT, Axis, Family, family
 from mez.profile.make import Cost, make
-from mez_bench.experiment import Experiment, ExperimentError, Outcome, Target
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Experiment, Outcome, Target
 from mez_bench.footage import demo_video
 from mez_bench.profiling import APP, WORKERS, Progress, frames_of, job
 from mez_bench.run import Run

@@ -12,7 +12,8 @@ from rich.table import Table
 from mez_bench.arms import in_turn
 from mez_bench.bursts import Burst, Driver, System
 from mez_bench.children import Child, mez
-from mez_bench.experiment import Cell, Experiment, ExperimentError, Outcome, Target
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Cell, Experiment, Outcome, Target
 from mez_bench.payload import write_jpeg
 from mez_bench.report import figure
 from mez_bench.run import Run

@@ -8,7 +8,7 @@ mod failure;
 mod keys;
 mod live;
 mod log;
-#[cfg(feature = "bench")]
+#[cfg(feature = "emulator")]
 mod measure;
 mod persist;
 mod subscribe;
@@ -71,7 +71,7 @@ enum Command {
     /// Run an experiment (needs the Python package and a checkout)
     #[command(disable_help_flag = true)]
     Bench(PythonArgs),
-    #[cfg(feature = "bench")]
+    #[cfg(feature = "emulator")]
     #[command(hide = true)]
     Measure(measure::MeasureArgs),
 }
@@ -106,7 +106,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Demo(_) => Err(in_python("demo")),
         Command::Profile(_) => Err(in_python("profile")),
         Command::Bench(_) => Err(in_python("bench")),
-        #[cfg(feature = "bench")]
+        #[cfg(feature = "emulator")]
         Command::Measure(args) => measure::run(args),
     };
     match result {

@@ -424,75 +424,40 @@ fn plan(
     let counter =
         *random.pick(&[Counter::Kept, Counter::Kept, Counter::Kept, Counter::LastWriteLost, Counter::Lost]);
     let edge = EdgeId::default();
-    match random.within(0..=19) {
-        0..=2 => {
-            world.at(start, Action::Cut(camera)).at(start + long, Action::Restore(camera));
-        }
-        3 => {
-            world.at(start, Action::Cut(camera)).at(start + short, Action::Restore(camera));
-        }
-        4 => {
-            world.at(start, Action::Break(camera));
-        }
+    let hosts = [Host::Camera(camera), Host::Edge(edge)];
+    let (short, long) = (start + short, start + long);
+    let plan = match random.within(0..=19) {
+        0..=2 => vec![(start, Action::Cut(camera)), (long, Action::Restore(camera))],
+        3 => vec![(start, Action::Cut(camera)), (short, Action::Restore(camera))],
+        4 => vec![(start, Action::Break(camera))],
         5 => {
             let divisor = random.within(2..=50);
-            world.at(start, Action::Slow(camera, divisor)).at(start + long, Action::Slow(camera, 1));
+            vec![(start, Action::Slow(camera, divisor)), (long, Action::Slow(camera, 1))]
         }
-        6 | 7 => {
-            world
-                .at(start, Action::KillCamera(camera))
-                .at(start + short, Action::StartCamera(camera, counter));
-        }
-        8 => {
-            world.at(start, Action::KillEdge(edge)).at(start + short, Action::StartEdge(edge));
-        }
-        9 => {
-            world.at(start, Action::Stall(application)).at(start + long, Action::Resume(application));
-        }
-        10 => {
-            world
-                .at(start, Action::Unsubscribe(application))
-                .at(start + short, Action::Subscribe(application));
-        }
-        11 => {
-            world.at(start, Action::Silence(camera)).at(start + long, Action::Publish(camera));
-        }
+        6 | 7 => vec![(start, Action::KillCamera(camera)), (short, Action::StartCamera(camera, counter))],
+        8 => vec![(start, Action::KillEdge(edge)), (short, Action::StartEdge(edge))],
+        9 => vec![(start, Action::Stall(application)), (long, Action::Resume(application))],
+        10 => vec![(start, Action::Unsubscribe(application)), (short, Action::Subscribe(application))],
+        11 => vec![(start, Action::Silence(camera)), (long, Action::Publish(camera))],
         12 => {
-            let host = *random.pick(&[Host::Camera(camera), Host::Edge(edge)]);
+            let host = *random.pick(&hosts);
             let seconds = *random.pick(&[3600, -3600]);
-            if variety.wall_steps {
-                world.at(start, Action::StepWall(host, seconds));
-            }
+            if variety.wall_steps { vec![(start, Action::StepWall(host, seconds))] } else { Vec::new() }
         }
-        13 => {
-            let host = Host::Camera(camera);
-            world.at(start, Action::Freeze(host)).at(start + long, Action::Thaw(host));
-        }
-        14 => {
-            let host = Host::Edge(edge);
-            world.at(start, Action::Freeze(host)).at(start + short, Action::Thaw(host));
-        }
+        13 => vec![(start, Action::Freeze(hosts[0])), (long, Action::Thaw(hosts[0]))],
+        14 => vec![(start, Action::Freeze(hosts[1])), (short, Action::Thaw(hosts[1]))],
         16 | 17 => {
-            let host = *random.pick(&[Host::Camera(camera), Host::Edge(edge)]);
+            let host = *random.pick(&hosts);
             let faults = disk_faults(random);
-            world
-                .at(start, Action::Disk(host, faults))
-                .at(start + long, Action::Disk(host, Faults::default()));
+            vec![(start, Action::Disk(host, faults)), (long, Action::Disk(host, Faults::default()))]
         }
-        18 => {
-            world
-                .at(start, Action::CutPower(Host::Camera(camera)))
-                .at(start + short, Action::StartCamera(camera, counter));
-        }
-        19 => {
-            world.at(start, Action::CutPower(Host::Edge(edge))).at(start + short, Action::StartEdge(edge));
-        }
-        _ => {
-            if let Some(rival) = rival {
-                world
-                    .at(start, Action::StartCamera(rival, Counter::Kept))
-                    .at(start + long, Action::KillCamera(rival));
-            }
-        }
+        18 => vec![(start, Action::CutPower(hosts[0])), (short, Action::StartCamera(camera, counter))],
+        19 => vec![(start, Action::CutPower(hosts[1])), (short, Action::StartEdge(edge))],
+        _ => rival.map_or_else(Vec::new, |rival| {
+            vec![(start, Action::StartCamera(rival, Counter::Kept)), (long, Action::KillCamera(rival))]
+        }),
+    };
+    for (at, action) in plan {
+        world.at(at, action);
     }
 }

@@ -25,6 +25,7 @@
 mod checks;
 mod codec;
 mod said;
+mod steps;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -42,6 +43,7 @@ use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{Demand, DiskStatus, Message, Report, TEXT_BYTES_MAX};
 
 use self::codec::Codec;
+pub use self::steps::LANGUAGE;
 use crate::script::{NUMBERS, PAUSES, Step, pick, steps};
 
 const EPOCH: Epoch = Epoch(3);

@@ -25,6 +25,7 @@
 mod applications;
 mod cameras;
 mod checks;
+mod steps;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use mez_core::wire::{Hello, Message, MessageBuffer, VERSION};
 
 use self::applications::Given;
 use self::cameras::{SIZES, header, message};
+pub use self::steps::LANGUAGE;
 use crate::script::{NUMBERS, PAUSES, Step, pick, steps};
 
 const NAMES: [&str; 4] = ["dock/cam1", "dock/cam2", "yard/a", "x"];

@@ -1,21 +1,17 @@
-"""How much of what the detector finds is left in the delivered frames, scored on frames kept from both ends.
+"""Frames of a scenario that are kept from both ends, and how much of what the detector finds is left in them.
 
-The reference is the frame as it was published, taken at the camera's own broker. It is done after the run:
-while frames flow it would take the processor from what is being measured.
+The reference is the frame as it was published, taken at the camera's own broker. Scoring is part of the
+experiments (`bench/mez_bench/scenario.py`), which are there in a checkout only.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-import cv2
 import numpy as np
 
 import mez
-from mez.apps.boxes import Box
-from mez.profile.app import load
-from mez.profile.score import Counts, FrameScore, f1, score_frame
 
 T = TypeVar("T")
 
@@ -100,56 +96,6 @@ class Samples:
                 places = np.linspace(0, len(own) - 1, min(frames_per_camera, len(own))).round().astype(int)
                 chosen += [own[place] for place in places]
             return [Pair(self._published[key], *self._delivered[key]) for key in chosen]
-
-
-def score(
-    pairs: Sequence[Pair],
-    seen: Callable[[mez.Frame, Sequence[Box]], None],
-    give_up: Callable[[], bool],
-) -> Accuracy:
-    """Search every pair, and compare what is found.
-
-    Args:
-        pairs: Frames as published and as delivered.
-        seen: Called with each delivered frame and what was found on it, in pixels of the frame as published.
-        give_up: Tells whether to end early, with what there is.
-    """
-    app = load("pedestrian-hog")
-    cv2.setNumThreads(1)
-    scores: dict[str, list[FrameScore]] = {}
-    by_frame: list[tuple[str, float, float | None]] = []
-    expected: list[float | None] = []
-    for pair in pairs:
-        if give_up():
-            break
-        published, delivered = pair.published, pair.delivered
-        size, what = (published.width, published.height), f"frame {published.id} of {published.camera}"
-        reference = app.find(published.image, size, what)
-        found = app.find(delivered.image, size, what)
-        scored = score_frame(reference, found, app.thresholds)
-        scores.setdefault(published.camera, []).append(scored)
-        expected.append(delivered.expected_accuracy)
-        by_frame.append((published.camera, pair.at_s, f1(scored.hysteresis)))
-        seen(delivered, [box for box in found if box.score >= app.thresholds.strong])
-    nothing = Counts(0, 0, 0)
-    together = [scored for of_camera in scores.values() for scored in of_camera]
-    return Accuracy(
-        normalised=f1(sum((scored.hysteresis for scored in together), nothing)),
-        strict=f1(sum((scored.strict for scored in together), nothing)),
-        expected=_mean(expected),
-        frames=len(together),
-        by_camera={
-            camera: f1(sum((scored.hysteresis for scored in of_camera), nothing))
-            for camera, of_camera in scores.items()
-        },
-        by_frame=by_frame,
-    )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of what is known completely."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 class Originals:

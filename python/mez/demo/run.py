@@ -18,9 +18,10 @@ from rich.live import Live
 from rich.progress import Progress
 
 import mez
+from mez import _checkout
 from mez.apps.boxes import Box
 from mez.demo.account import Ledger
-from mez.demo.accuracy import Accuracy, Originals, Samples, score
+from mez.demo.accuracy import Accuracy, Originals, Samples
 from mez.demo.application import Application, Asked, Watched
 from mez.demo.channel import Channel
 from mez.demo.contract import Diary, Shares, account
@@ -266,6 +267,14 @@ class Demo:
         pairs = self._samples.pairs(self.options.score)
         if not pairs:
             return None
+        scoring = _checkout.experiments("mez_bench.scenario")
+        if scoring is None:
+            self.console.print(
+                "  the accuracy is not scored: that needs a checkout of Mez, not an installed package",
+                style="dim",
+                markup=False,
+            )
+            return None
         began = time.monotonic()
         with Progress(console=self.console, transient=True, disable=not self._live) as progress:
             bar = progress.add_task("scoring the accuracy", total=len(pairs))
@@ -285,7 +294,7 @@ class Demo:
                     )
                 )
 
-            accuracy = score(pairs, seen, self._interrupted)
+            accuracy: Accuracy = scoring.score(pairs, seen, self._interrupted)
         self.console.print(
             f"  scoring the accuracy: {time.monotonic() - began:.1f} s", style="dim", markup=False
         )

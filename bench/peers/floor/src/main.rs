@@ -20,7 +20,9 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
-#[path = "../../../../crates/cli/src/measure/stamp.rs"]
+#[path = "../../../../crates/emulator/src/pace.rs"]
+mod pace;
+#[path = "../../../measure/src/stamp.rs"]
 mod stamp;
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -91,7 +93,7 @@ fn subscribe(socket: &str) -> Result<(), Failure> {
                 Ok(true) => {}
                 ended => return eprintln!("floor: the edge is gone: {ended:?}"),
             }
-            let received_ns = stamp::now_ns();
+            let received_ns = pace::now_ns();
             let payload = Lent { buffer, back: back.clone() };
             if sender.send(stamp::Receipt { subscription: 0, received_ns, payload }).is_err() {
                 return;

@@ -9,7 +9,9 @@ use async_nats::ConnectOptions;
 use futures_util::StreamExt;
 use tokio::runtime::{Builder, Runtime};
 
-#[path = "../../../../crates/cli/src/measure/stamp.rs"]
+#[path = "../../../../crates/emulator/src/pace.rs"]
+mod pace;
+#[path = "../../../measure/src/stamp.rs"]
 mod stamp;
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -70,7 +72,7 @@ fn subscribe(address: &str) -> Result<(), Failure> {
             let follow = async move {
                 let mut subscriber = subscribed;
                 while let Some(message) = subscriber.next().await {
-                    let received_ns = stamp::now_ns();
+                    let received_ns = pace::now_ns();
                     let receipt =
                         stamp::Receipt { subscription: index, received_ns, payload: message.payload };
                     if sender.try_send(receipt).is_err() {

@@ -12,7 +12,9 @@ use zenoh::bytes::ZBytes;
 use zenoh::qos::{CongestionControl, Priority};
 use zenoh::{Config, Session, Wait};
 
-#[path = "../../../../crates/cli/src/measure/stamp.rs"]
+#[path = "../../../../crates/emulator/src/pace.rs"]
+mod pace;
+#[path = "../../../measure/src/stamp.rs"]
 mod stamp;
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -115,7 +117,7 @@ fn subscribe(local: &str, shared_memory: &str) -> Result<(), Failure> {
         while open.len() < count {
             let (index, sender) = (open.len(), sender.clone());
             let took = move |sample: zenoh::sample::Sample| {
-                let received_ns = stamp::now_ns();
+                let received_ns = pace::now_ns();
                 let payload = Whole { pieces: sample.payload().clone(), whole: OnceLock::new() };
                 if sender.try_send(stamp::Receipt { subscription: index, received_ns, payload }).is_err() {
                     eprintln!("zenoh: frames come faster than they are compared");

@@ -140,11 +140,9 @@ pub fn replay(
 
 /// What the link carries of payload.
 fn link() -> Capacity {
-    let rate = |ms: u64| {
-        let now = RATES_MBPS.iter().rev().find(|(from_s, _)| ms >= from_s * 1_000);
-        now.map_or(0.0, |(_, mbps)| mbps * 1e6 / 8.0 / 1e3 * PAYLOAD_SHARE)
-    };
-    Capacity::new((0..(END_S + TAIL_S) * 1_000).map(rate))
+    let steps =
+        RATES_MBPS.map(|(from_s, mbps)| (from_s as usize * 1_000, mbps * 1e6 / 8.0 / 1e3 * PAYLOAD_SHARE));
+    Capacity::of_steps((END_S + TAIL_S) as usize * 1_000, &steps)
 }
 
 /// A ladder of the rows of the profile, and which row each rung is. `sizes` says how large frames are, and of how many one is sent.

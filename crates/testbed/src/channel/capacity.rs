@@ -23,6 +23,14 @@ impl Capacity {
         Self { passed }
     }
 
+    /// A link `ms` milliseconds long that carries so many bytes in each millisecond, each from a millisecond on, in order; before the first
+    /// nothing.
+    pub fn of_steps(ms: usize, steps: &[(usize, f64)]) -> Self {
+        let rate =
+            |ms: usize| steps.iter().rev().find(|(from, _)| ms >= *from).map_or(0.0, |(_, bytes)| *bytes);
+        Self::new((0..ms).map(rate))
+    }
+
     /// A link that carries `factor` times as much.
     pub fn times(&self, factor: f64) -> Self {
         Self { passed: self.passed.iter().map(|bytes| bytes * factor).collect() }
@@ -69,6 +77,12 @@ impl Capacity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_hold_from_their_moment_on() {
+        let bytes = [0.0, 3.0, 3.0, 1.0];
+        assert_eq!(Capacity::of_steps(4, &[(1, 3.0), (3, 1.0)]), Capacity::new(bytes));
+    }
 
     #[test]
     fn what_passes_by_an_instant_passes_no_later() {

@@ -43,6 +43,21 @@ struct Place {
     given: BTreeSet<FrameId>,
 }
 
+/// Where a delivery stands in its reading.
+struct DeliveryPlace {
+    edge_run: u64,
+    span: Span,
+    /// The reading asks for more than the edge's memory holds.
+    asks: bool,
+    /// Frames may come from others than the replica.
+    past: bool,
+    chains: bool,
+    /// The camera's run that published it.
+    run: u64,
+    /// The frame before it.
+    last: Option<FrameId>,
+}
+
 impl Reading {
     pub(crate) fn new(
         edge_run: u64,
@@ -77,6 +92,40 @@ impl Checks {
         self.check_link(subscription, delivery);
         let matching = self.matching_runs(camera, meta, &delivery.record.frame.payload, "an application got");
 
+        let place = self.place(subscription, delivery, &matching)?;
+        self.check_given(subscription, delivery, place.run);
+        if self.violation().is_some() {
+            return None;
+        }
+        for reason in NEVER_LIVE.into_iter().filter(|_| !place.asks) {
+            self.expect(delivery.skipped.of(reason) == 0, "reasons", || {
+                format!("{} before {id} of {camera}", reason.name())
+            });
+        }
+        self.check_stated_gap(delivery, &place);
+        let known = self.published_frame(camera, place.run, id);
+        let (at, quality) = known.map(|frame| (frame.at, frame.quality))?;
+        self.check_quality(delivery, quality, place.asks);
+        if let Some((captured, error)) = stated
+            && meta.clock_source == ClockSource::Broker
+        {
+            let truth = edge_clock.monotonic(at);
+            let off = truth.saturating_since(captured).max(captured.saturating_since(truth));
+            self.expect(off <= error + ROUNDING, "clock", || {
+                format!("{id} of {camera} was captured {off:?} away from what the edge states, ±{error:?}")
+            });
+        }
+        Some(at)
+    }
+
+    /// Where a delivery stands in its reading: of a run that its epoch has had so far, and behind the frame before.
+    fn place(
+        &mut self,
+        subscription: SubscriptionId,
+        delivery: &Delivery,
+        matching: &[u64],
+    ) -> Option<DeliveryPlace> {
+        let (camera, id) = (&delivery.camera, delivery.record.frame.meta.id);
         let reading = self.readings.get_mut(&subscription)?;
         let (edge_run, span, asks) = (reading.edge_run, reading.span, reading.reach > Reach::Memory);
         let chains = reading.chains;
@@ -99,18 +148,16 @@ impl Checks {
         self.expect(last.is_none_or(|last| last < id), "order", || {
             format!("subscription {subscription:?} got {id} of {camera} after {last:?}")
         });
-        self.check_given(subscription, delivery, run);
-        if self.violation().is_some() {
-            return None;
-        }
-        for reason in NEVER_LIVE.into_iter().filter(|_| !asks) {
-            self.expect(delivery.skipped.of(reason) == 0, "reasons", || {
-                format!("{} before {id} of {camera}", reason.name())
-            });
-        }
-        match last {
+        Some(DeliveryPlace { edge_run, span, asks, past, chains, run, last })
+    }
+
+    /// What is stated as skipped before a delivery is what lies there.
+    fn check_stated_gap(&mut self, delivery: &Delivery, place: &DeliveryPlace) {
+        let (camera, id) = (&delivery.camera, delivery.record.frame.meta.id);
+        let DeliveryPlace { edge_run, span, past, run, .. } = *place;
+        match place.last {
             // Of frames as they came the replica gives no account.
-            Some(last) if chains => {
+            Some(last) if place.chains => {
                 let gap = id.sequence.0.saturating_sub(last.sequence.0 + 1);
                 let holds = last.epoch != id.epoch || delivery.skipped.total() == gap;
                 self.expect(holds, "gaps", || {
@@ -120,9 +167,9 @@ impl Checks {
                     )
                 });
             }
-            None if chains => {}
+            None if place.chains => {}
             Some(last) if last.epoch == id.epoch => {
-                self.check_gap(delivery, (edge_run, past), span, run, last)
+                self.check_gap(delivery, (edge_run, past), span, run, last);
             }
             Some(last) => self.check_gap_over_epochs(delivery, (edge_run, past), span, last),
             None => {
@@ -134,8 +181,11 @@ impl Checks {
                 });
             }
         }
+    }
 
-        let (at, quality) = self.published_frame(camera, run, id).map(|frame| (frame.at, frame.quality))?;
+    /// A frame comes with what its camera said of how good it is.
+    fn check_quality(&mut self, delivery: &Delivery, quality: Quality, asks: bool) {
+        let meta = &delivery.record.frame.meta;
         // Of the past come originals, or what was asked for, and nobody appraised them.
         let as_asked = meta.rung == Rung::original() || meta.rung.as_str() == PAST_RUNG;
         // A log on disk does not keep it.
@@ -143,20 +193,10 @@ impl Checks {
         let unknown = (asks && as_asked || restored) && delivery.record.quality == Quality::default();
         self.expect(unknown || quality == delivery.record.quality, "quality", || {
             format!(
-                "the camera said {quality:?} of {id} of {camera}, and it came as {:?}",
-                delivery.record.quality
+                "the camera said {quality:?} of {} of {}, and it came as {:?}",
+                meta.id, delivery.camera, delivery.record.quality
             )
         });
-        if let Some((captured, error)) = stated
-            && meta.clock_source == ClockSource::Broker
-        {
-            let truth = edge_clock.monotonic(at);
-            let off = truth.saturating_since(captured).max(captured.saturating_since(truth));
-            self.expect(off <= error + ROUNDING, "clock", || {
-                format!("{id} of {camera} was captured {off:?} away from what the edge states, ±{error:?}")
-            });
-        }
-        Some(at)
     }
 
     /// An application replies to a frame that it was given.

@@ -12,32 +12,38 @@
 //! | `clock` | the age that the edge states is right within the error that it states | `deliveries.rs` |
 //! | `one crossing` | no frame is given to a link twice, whatever the number of subscribers | `frames.rs` |
 //! | `one in flight` | at most one frame of a connection has bytes unsent | `frames.rs` |
-//! | `recovery` | what a broker's disk gives back at a start is one piece with all that was durable; nothing that had gone or nobody published (I3, I4) | `world/storage.rs` |
-//! | `sealed` | no pixels lie on a disk in the clear, and no key and nonce sealed two things (I11) | `world/storage.rs` |
-//! | `caps` | a camera makes no frame whose rung has more bytes on average than the cap that it was told, but for that of the floor | `world/camera/making.rs` |
-//! | `holes` | a reading that asks the camera passes over no frame of the past that the camera holds, but for those of an epoch that it gave up because another start had it (I5) | `world/past.rs` |
-//! | `untold` | what was published between two frames of an application, or between the beginning that it asked for and its first frame, is told by number or by time, at every moment of a restart (I5) | `world/past.rs` |
-//! | `filled` | an application that fills is given every frame that the camera holds, unless it is told that the camera was not heard; not what a thief was asked for in its place, who holds none of it and says so, and which is counted or told as a restart; nor frames of an epoch in which no edge took the camera in, whose names another start may have (I5) | `world/past.rs` |
+//! | `recovery` | what a broker's disk gives back at a start is one piece with all that was durable; nothing that had gone or nobody published (I3, I4) | `ledger.rs` |
+//! | `sealed` | no pixels lie on a disk in the clear, and no key and nonce sealed two things (I11) | `ledger.rs` |
+//! | `caps` | a camera makes no frame whose rung has more bytes on average than the cap that it was told, but for that of the floor | `camera.rs` |
+//! | `holes` | a reading that asks the camera passes over no frame of the past that the camera holds, but for those of an epoch that it gave up because another start had it (I5) | `passage.rs` |
+//! | `untold` | what was published between two frames of an application, or between the beginning that it asked for and its first frame, is told by number or by time, at every moment of a restart (I5) | `passage.rs` |
+//! | `filled` | an application that fills is given every frame that the camera holds, unless it is told that the camera was not heard; not what a thief was asked for in its place, who holds none of it and says so, and which is counted or told as a restart; nor frames of an epoch in which no edge took the camera in, whose names another start may have (I5) | `passage.rs` |
 //! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
-//! | `cancels` | a frame that gets through is cancelled only while bytes of it are unsent and a newer one is there | `world/camera/outputs.rs` |
+//! | `cancels` | a frame that gets through is cancelled only while bytes of it are unsent and a newer one is there | `camera.rs` |
 //! | `references` | no frame is sent that refers to one that the camera has given up, or that went over another connection | `chains.rs` |
 //! | `decodable` | an application gets nothing but frames that decode by themselves, made of what could be decoded | `chains.rs` |
 //! | `replica` | what a record says is missing before it lies between it and the record before; what a replica has of an epoch is of one start | `frames.rs` |
-//! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `world/watch.rs` |
+//! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `flow.rs` |
 //! | `replies` | a camera gets each reply once, as it was given | `deliveries.rs` |
-//! | `memory` | logs stay within their budgets, what readers that stand still hold of them, connections, dials and those who wait at a door within their bounds (I9) | `world/watch.rs`, `world/door.rs` |
-//! | `admitted` | an honest client that comes to an edge gets in within two seconds, whatever attackers hold there | `world/door.rs` |
-//! | `resumes` | two seconds after the last fault frames are delivered again (I12) | `world/watch.rs` |
-//! | `backlog` | the newest frame that an application gets is not older than the link makes it | `world/watch.rs` |
-//! | `silence` | an idle link with a frame to send is not silent for more than 250 ms | `world/watch.rs` |
-//! | `progress` | a timer that has been served is not due again at the same moment | [`crate::world`] |
-//! | `state` | what brokers say of a link is how it is | [`crate::world`], `world/watch.rs` |
+//! | `memory` | logs stay within their budgets, what readers that stand still hold of them, connections, dials and those who wait at a door within their bounds (I9) | `memory.rs` |
+//! | `admitted` | an honest client that comes to an edge gets in within two seconds, whatever attackers hold there | `memory.rs` |
+//! | `resumes` | two seconds after the last fault frames are delivered again (I12) | `flow.rs` |
+//! | `backlog` | the newest frame that an application gets is not older than the link makes it | `flow.rs` |
+//! | `silence` | an idle link with a frame to send is not silent for more than 250 ms | `flow.rs` |
+//! | `progress` | a timer that has been served is not due again at the same moment | `flow.rs` |
+//! | `state` | what brokers say of a link is how it is | `flow.rs` |
 
+mod camera;
 mod chains;
 mod contracts;
 mod deliveries;
+mod flow;
 mod frames;
+mod ledger;
+mod memory;
+mod passage;
 mod past;
+mod path;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -47,9 +53,15 @@ use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::name::CameraName;
 
+pub(crate) use self::camera::Cancelled;
 pub(crate) use self::contracts::Kept;
 pub(crate) use self::deliveries::Reading;
+pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen};
 use self::frames::Run;
+pub(crate) use self::ledger::Ledger;
+pub(crate) use self::memory::{CameraHolds, DoorHolds};
+pub(crate) use self::passage::{Passage, PassageCamera, PassageProcess, PassageReader};
+pub(crate) use self::path::{Path, RIVAL_MAX};
 use crate::time::Moment;
 
 /// A rule that did not hold.
@@ -90,6 +102,8 @@ pub(crate) struct Checks {
     replies: BTreeMap<(CameraName, FrameId, String), u64>,
     /// Of each run of a camera, what it did for readings of the past.
     past: BTreeMap<(CameraName, u64), past::Use>,
+    /// Since when each run of a camera has something to send and sends nothing.
+    silent_since: BTreeMap<u64, Moment>,
 }
 
 impl Checks {

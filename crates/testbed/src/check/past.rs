@@ -5,7 +5,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::camera::HISTORY_SHARE;
 use mez_core::frame::{Epoch, FrameId, FrameMeta};
-use mez_core::history::PastQuery;
 use mez_core::name::CameraName;
 use mez_core::units::Timestamp;
 
@@ -68,18 +67,6 @@ impl Checks {
     pub(crate) fn last_published(&self, camera: &CameraName, epoch: Epoch) -> Option<Timestamp> {
         let runs = self.published.get(&(camera.clone(), epoch)).into_iter().flatten();
         runs.filter_map(|run| run.frames.last()).map(|frame| frame.captured).max()
-    }
-
-    /// The frames that a question admits and that some run of an edge has had in its replica.
-    pub(crate) fn seen(&self, camera: &CameraName, query: &PastQuery) -> Vec<(FrameId, Timestamp)> {
-        let query = PastQuery { after: None, ..*query };
-        let ids = self.appended.iter().filter(|((_, of), _)| of == camera).flat_map(|(_, ids)| ids);
-        let seen = ids.filter(|id| query.spans(**id)).filter_map(|id| {
-            let runs = self.published.get(&(camera.clone(), id.epoch))?;
-            let frame = runs.iter().find_map(|run| run.frames.get(id.sequence.0 as usize))?;
-            Some((*id, frame.captured))
-        });
-        seen.filter(|(_, captured)| (query.begin..=query.end).contains(captured)).collect()
     }
 
     /// The capture time of a frame; the last one, if a lost counter gave its name twice.

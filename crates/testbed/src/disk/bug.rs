@@ -141,7 +141,7 @@ impl Planted {
 }
 
 /// The records that stand one after the other in `bytes`, as far as their heads make sense.
-pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = (RecordHead, &[u8])> {
+pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = (RecordHead, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let head = RecordHead::peek(rest)?;

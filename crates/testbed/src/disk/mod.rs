@@ -2,7 +2,6 @@
 //! removed files back, runs full, fails, and takes its time.
 
 mod bug;
-mod ledger;
 mod sample;
 mod story;
 
@@ -11,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use mez_core::store::{Bounds, KeyRing, Progress, SegmentNumber, Storage, StorageError, StorageErrorKind};
 
 pub use self::bug::DiskBug;
-pub(crate) use self::ledger::Ledger;
+pub(crate) use self::bug::records;
 pub use self::sample::{Ending, Reading, SampleLog};
 pub use self::story::{DiskStory, Played};
 use crate::random::Random;

@@ -15,8 +15,8 @@ use mez_core::store::{
 };
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
-use super::ledger::Ledger;
 use super::{DiskBug, Faults, SimulatedDisk};
+use crate::check::Ledger;
 use crate::random::Random;
 
 /// Stands in every payload, and must stand nowhere on the disk.

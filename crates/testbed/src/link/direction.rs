@@ -7,6 +7,7 @@ use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::frame::FrameId;
 
+use super::transmitter::Transmitter;
 use crate::time::Moment;
 
 /// What one packet carries besides its payload: headers of UDP, IP and QUIC, and the cipher's tag.
@@ -61,13 +62,6 @@ impl Chunk {
     }
 }
 
-/// The packet that is being transmitted: the first of the queue.
-struct Service {
-    /// Since when the figure below is true.
-    from: Moment,
-    bits_left: u64,
-}
-
 /// What a shared medium has to know of a queue.
 #[derive(Default)]
 struct Shared {
@@ -78,12 +72,12 @@ struct Shared {
 }
 
 pub(super) struct Direction {
-    pub(super) bits_per_second: u64,
+    /// Transmits the first of the queue.
+    transmitter: Transmitter,
     pub(super) delay: Duration,
     queue_bytes_max: u64,
     queue: VecDeque<Chunk>,
     queued_bytes: u64,
-    service: Option<Service>,
     /// A medium that others are on as well says when the first of the queue has been transmitted.
     shared: Option<Shared>,
     /// What has left the transmitter, with the moment of its arrival. Queue before propagation: bytes in flight
@@ -94,12 +88,11 @@ pub(super) struct Direction {
 impl Direction {
     pub(super) fn new(bits_per_second: u64, delay: Duration, queue_bytes_max: u64) -> Self {
         Self {
-            bits_per_second,
+            transmitter: Transmitter::new(bits_per_second),
             delay,
             queue_bytes_max,
             queue: VecDeque::new(),
             queued_bytes: 0,
-            service: None,
             shared: None,
             travelling: VecDeque::new(),
         }
@@ -139,7 +132,7 @@ impl Direction {
 
     /// How long what is queued now will take.
     pub(super) fn queue_time(&self) -> Duration {
-        self.time_for(self.queued_bytes * 8)
+        self.transmitter.time_for(self.queued_bytes * 8)
     }
 
     pub(super) fn push(&mut self, now: Moment, chunk: Chunk) {
@@ -152,28 +145,20 @@ impl Direction {
     }
 
     pub(super) fn set_rate(&mut self, now: Moment, bits_per_second: u64) {
-        if let Some(service) = &mut self.service {
-            let done = now.since(service.from).as_nanos() * u128::from(self.bits_per_second) / 1_000_000_000;
-            service.bits_left = service.bits_left.saturating_sub(done as u64);
-            service.from = now;
-        }
-        self.bits_per_second = bits_per_second;
+        self.transmitter.set_rate(now, bits_per_second);
     }
 
     /// When something happens next.
     pub(super) fn due(&self) -> Moment {
-        let served = self.service.as_ref().map(|service| service.from + self.time_for(service.bits_left));
         let arrived = self.travelling.front().map(|(arrives, _)| *arrives);
-        served.into_iter().chain(arrived).min().unwrap_or(Moment::NEVER)
+        self.transmitter.due().into_iter().chain(arrived).min().unwrap_or(Moment::NEVER)
     }
 
     /// What has been transmitted by now, if anything; there is room for more then.
     pub(super) fn transmit(&mut self, now: Moment) -> Option<Chunk> {
-        let service = self.service.as_ref()?;
-        if service.from + self.time_for(service.bits_left) > now {
+        if !self.transmitter.take_done(now) {
             return None;
         }
-        self.service = None;
         let chunk = self.queue.pop_front().expect("what is being transmitted is the first of the queue");
         self.queued_bytes -= chunk.bytes();
         self.serve(now);
@@ -193,7 +178,7 @@ impl Direction {
 
     /// Everything under way, in the order in which it was sent. It is lost, unless its sender sends it again.
     pub(super) fn lose_all(&mut self) -> Vec<Chunk> {
-        self.service = None;
+        self.transmitter.stop();
         self.queued_bytes = 0;
         if let Some(shared) = &mut self.shared {
             // The medium was told of them, or will be: it does not know better.
@@ -203,14 +188,10 @@ impl Direction {
     }
 
     fn serve(&mut self, now: Moment) {
-        if self.service.is_none() && self.shared.is_none() {
-            self.service =
-                self.queue.front().map(|chunk| Service { from: now, bits_left: chunk.bytes() * 8 });
+        if let Some(first) =
+            self.queue.front().filter(|_| !self.transmitter.is_busy() && self.shared.is_none())
+        {
+            self.transmitter.begin(now, first.bytes() * 8);
         }
-    }
-
-    fn time_for(&self, bits: u64) -> Duration {
-        let nanos = (u128::from(bits) * 1_000_000_000).div_ceil(u128::from(self.bits_per_second.max(1)));
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }

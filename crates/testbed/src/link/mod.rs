@@ -8,12 +8,15 @@
 //! (RFC 9002, section 6.2), so an old connection may stay silent for as long again as the link was cut. That is why
 //! brokers dial anew.
 //!
+//! How this differs from other models of a path: [`crate::channel`].
+//!
 //! Driven like a broker: `handle_*` or a request, then [`Link::poll_output`] until there is nothing, then wait until
 //! [`Link::poll_timeout`].
 
 mod connection;
 mod direction;
 mod incoming;
+mod transmitter;
 mod types;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,6 +28,7 @@ use mez_core::frame::FrameId;
 
 use self::connection::{Connection, OutFrame};
 use self::direction::{Chunk, Direction, Kind};
+pub(crate) use self::transmitter::Transmitter;
 pub(crate) use self::types::past_stream;
 pub use self::types::{LinkOutput, LinkSpec, Side};
 use crate::random::Random;

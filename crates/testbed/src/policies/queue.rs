@@ -1,4 +1,7 @@
 //! The queue of one link: what is in it, when each byte is through, and what can be taken back.
+//!
+//! It is not [`crate::link`], which transmits piece after piece and knows no future. Here the future is known: places in the queue are byte
+//! counts of a [`Capacity`], so that an oracle and a policy are asked the same question, and taking a frame back is arithmetic.
 
 use std::collections::VecDeque;
 

@@ -12,8 +12,10 @@ use mez_core::name::CameraName;
 use mez_core::setting::{Form, Setting};
 use mez_core::units::Timestamp;
 
+use super::Bug;
+use super::edge::EdgeHost;
 use super::events::Event;
-use super::{Bug, Node, World};
+use super::stage::Stage;
 use crate::footage::{Footage, Order, Scene};
 use crate::time::{Moment, ms};
 use crate::trace::What;
@@ -165,58 +167,47 @@ impl Decoder {
 /// The decoders of an edge's process.
 pub(super) type Decoders = BTreeMap<CameraName, Decoder>;
 
-impl World {
+impl EdgeHost {
     /// A frame goes to its camera's decoder.
-    pub(super) fn decode(&mut self, edge: usize, camera: CameraName, link: LinkId, frame: Frame) {
-        let fails = self.codecs_fail && self.random.one_in(DECODER_FAILS_ONCE_IN);
-        let hangs = self.codecs_fail && self.random.one_in(DECODER_HANGS_ONCE_IN);
-        let takes = if hangs { HANG_MS } else { self.random.within(DECODING_MS) };
-        let now = self.now;
-        let Some(process) = &mut self.edges[edge].process else { return };
-        let run = process.run;
+    pub(super) fn decode(&mut self, camera: CameraName, link: LinkId, frame: Frame, stage: &mut Stage<'_>) {
+        let fails = stage.codecs_fail && stage.random.one_in(DECODER_FAILS_ONCE_IN);
+        let hangs = stage.codecs_fail && stage.random.one_in(DECODER_HANGS_ONCE_IN);
+        let takes = if hangs { HANG_MS } else { stage.random.within(DECODING_MS) };
+        let Some(process) = &mut self.process else { return };
+        let (edge, run) = (self.index, process.run);
         let decoder = process.decoders.entry(camera.clone()).or_default();
         decoder.queue.push_back((link, frame));
-        decoder.busy_until = decoder.busy_until.max(now) + ms(takes);
+        decoder.busy_until = decoder.busy_until.max(stage.now) + ms(takes);
         let done = decoder.busy_until;
-        self.events.push(done, Event::Decoded { edge, run, camera, fails: fails || hangs });
+        stage.events.push(done, Event::Decoded { edge, run, camera, fails: fails || hangs });
     }
 
-    /// A decoder is done with the oldest frame that it was given.
-    pub(super) fn decoded(&mut self, edge: usize, run: u64, camera: CameraName, fails: bool) {
-        if self.is_frozen(Node::Edge(edge)) {
-            let later = self.now + ms(*DECODING_MS.end());
-            return self.events.push(later, Event::Decoded { edge, run, camera, fails });
-        }
-        let Some(process) = self.edges[edge].process.as_mut().filter(|process| process.run == run) else {
-            return;
-        };
-        let Some(decoder) = process.decoders.get_mut(&camera) else { return };
-        let Some((link, frame)) = decoder.queue.pop_front() else { return };
+    /// A decoder is done with the oldest frame that it was given. Returns whether the process that gave it still runs.
+    pub(super) fn handle_decoded(
+        &mut self,
+        run: u64,
+        camera: &CameraName,
+        fails: bool,
+        stage: &mut Stage<'_>,
+    ) -> bool {
+        let Some(process) = self.process.as_mut().filter(|process| process.run == run) else { return false };
+        let Some(decoder) = process.decoders.get_mut(camera) else { return false };
+        let Some((link, frame)) = decoder.queue.pop_front() else { return false };
         let id = frame.meta.id;
         let decoded = if fails {
             decoder.held = None;
-            self.checks.decoder_failed(run, &camera);
-            self.disturb_all(&camera);
+            stage.checks.decoder_failed(run, camera);
             Decoded::Failed
-        } else if decoder.take(link, &frame) || self.bug == Some(Bug::UndecodableShown) {
-            self.checks.decoded(run, &camera, (link, id));
+        } else if decoder.take(link, &frame) || stage.bug == Some(Bug::UndecodableShown) {
+            stage.checks.decoded(run, camera, (link, id));
             if decoder.queue.is_empty() { still(frame) } else { Decoded::Passed }
         } else {
             Decoded::NotHeld
         };
-        self.trace.record(
-            self.now,
-            What::Decoded { edge, frame: id, shown: matches!(decoded, Decoded::Still { .. }) },
-        );
-        self.with_edge(edge, |process, now| process.broker.handle_decoded(now, &camera, link, id, decoded));
-    }
-
-    fn disturb_all(&mut self, camera: &CameraName) {
-        for index in 0..self.cameras.len() {
-            if self.cameras[index].name == *camera {
-                self.disturb(index);
-            }
-        }
+        let shown = matches!(decoded, Decoded::Still { .. });
+        stage.trace.record(stage.now, What::Decoded { edge: self.index, frame: id, shown });
+        process.broker.handle_decoded(self.clock.monotonic(stage.now), camera, link, id, decoded);
+        true
     }
 }
 

@@ -13,12 +13,11 @@ use mez_core::units::Instant;
 
 use super::events::Event;
 use super::{Bug, EdgeId, Node, World};
+use crate::check::DoorHolds;
 use crate::link::Side;
-use crate::time::{Moment, ms, secs};
+use crate::time::{Moment, ms};
 use crate::trace::What;
 
-/// A visitor that gets in does so within this, whatever attackers do.
-pub(super) const ADMITTED_WITHIN: Duration = secs(2);
 /// What a visitor that was turned away waits before it comes again.
 const AGAIN_AFTER: Duration = ms(100);
 /// What comes to a frozen host is looked at again after this.
@@ -127,6 +126,15 @@ impl Door {
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.admission.handle_timeout(now);
+    }
+
+    /// Who is there now.
+    fn holds(&self) -> DoorHolds {
+        DoorHolds {
+            strangers: (self.admission.strangers(), self.limits.strangers_max),
+            prefaces: (self.admission.prefaces(), self.limits.prefaces_max),
+            held: self.who.len(),
+        }
     }
 
     /// Somebody comes. `None` if the door stays shut, which only a bug does.
@@ -361,20 +369,12 @@ impl World {
         }
     }
 
-    // ---- rules --------------------------------------------------------------------------------------------
+    // ---- what rules are shown --------------------------------------------------------------------------------------------
 
-    /// The table stays within its bounds, and whoever is honest gets in.
+    /// What waits at the door, and which visitors try to get in.
     pub(super) fn watch_door(&mut self, edge: usize) {
         if let Some(process) = &self.edges[edge].process {
-            let Door { admission, limits, who, .. } = &process.door;
-            let (strangers, prefaces, held) = (admission.strangers(), admission.prefaces(), who.len());
-            let (strangers_max, prefaces_max) = (limits.strangers_max, limits.prefaces_max);
-            let within = strangers <= strangers_max
-                && prefaces <= prefaces_max
-                && held <= strangers_max + prefaces_max;
-            self.checks.expect(within, "memory", || {
-                format!("at the door of edge {edge} wait {strangers} strangers and {prefaces} others; {held} are held")
-            });
+            self.checks.watch_door(edge, &process.door.holds());
         }
         let shut = self.edges[edge].process.is_none() || self.is_frozen(Node::Edge(edge));
         for index in 0..self.visitors.len() {
@@ -386,12 +386,7 @@ impl World {
                 visitor.since = visitor.since.map(|_| self.now);
             }
             let Some(since) = visitor.since else { continue };
-            let turned_away = visitor.turned_away;
-            self.checks.expect(self.now.since(since) <= ADMITTED_WITHIN, "admitted", || {
-                format!(
-                    "visitor {index} tries to get in since {since}, and was turned away {turned_away} times"
-                )
-            });
+            self.checks.watch_visitor(index, since, visitor.turned_away);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::time::Duration;
 
 use mez_core::broker::LinkId;
 use mez_core::broker::camera::Transformed;
@@ -13,7 +14,7 @@ use mez_core::name::CameraName;
 use super::door::{AttackSpec, Step};
 use super::storage::Owner;
 use super::{Action, Node};
-use crate::time::Moment;
+use crate::time::{Moment, ms};
 
 #[derive(Clone, Debug)]
 pub(super) enum Event {
@@ -55,6 +56,20 @@ pub(super) enum Event {
     Action(Action),
     /// The checks look around.
     Watch,
+}
+
+impl Event {
+    /// The host that has to run for it, and after how long it is looked at again while that host is frozen.
+    pub(super) const fn needs(&self) -> Option<(Node, Duration)> {
+        match self {
+            Self::Made { camera, .. } => Some((Node::Camera(*camera), ms(15))),
+            Self::Found { camera, .. }
+            | Self::PastMade { camera, .. }
+            | Self::EpochPersisted { camera, .. } => Some((Node::Camera(*camera), ms(20))),
+            Self::Decoded { edge, .. } => Some((Node::Edge(*edge), ms(8))),
+            _ => None,
+        }
+    }
 }
 
 /// Events by moment; those of one moment in the order in which they were added.

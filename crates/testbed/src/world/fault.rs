@@ -3,7 +3,7 @@
 use super::events::Event;
 use super::{ApplicationId, CameraId, EdgeId, Failure, Node, World};
 use crate::disk::Faults;
-use crate::link::{LinkOutput, Side};
+use crate::link::Link;
 use crate::time::{Moment, secs};
 use crate::trace::What;
 
@@ -118,28 +118,13 @@ impl World {
         }
         let now = self.now;
         match action {
-            Action::Cut(camera) => {
-                self.disturb(camera.0);
-                let link = self.cameras[camera.0].link;
-                self.links[link].link.cut(now);
-                self.touch(Node::Link(link));
-            }
-            Action::Restore(camera) => {
-                self.disturb(camera.0);
-                let link = self.cameras[camera.0].link;
-                self.links[link].link.restore(now);
-                self.touch(Node::Link(link));
-            }
+            Action::Cut(camera) => self.change_link(camera, |link| link.cut(now)),
+            Action::Restore(camera) => self.change_link(camera, |link| link.restore(now)),
+            Action::Break(camera) => self.change_link(camera, |link| link.break_all(now)),
             Action::Rate(camera, bits_per_second) => self.set_link_rate(camera.0, bits_per_second),
             Action::Slow(camera, divisor) => {
                 let bits_per_second = self.made_with_rate(camera.0);
                 self.set_link_rate(camera.0, bits_per_second / divisor.max(1));
-            }
-            Action::Break(camera) => {
-                self.disturb(camera.0);
-                let link = self.cameras[camera.0].link;
-                self.links[link].link.break_all(now);
-                self.touch(Node::Link(link));
             }
             Action::KillCamera(camera) => self.kill_camera(camera.0),
             Action::StartCamera(camera, counter) => self.start_camera(camera.0, counter),
@@ -172,13 +157,7 @@ impl World {
                 self.applications[application.0].stalled = true;
                 self.stand_still(application.0);
             }
-            Action::Resume(application) => {
-                let application = application.0;
-                self.applications[application].stalled = false;
-                self.applications[application].ready_since = now;
-                self.let_go(application);
-                self.touch(Node::Application(application));
-            }
+            Action::Resume(application) => self.go_on(application.0),
             Action::Subscribe(application) => self.subscribe(application.0),
             Action::Unsubscribe(application) => self.unsubscribe(application.0),
             Action::Silence(camera) => self.cameras[camera.0].publishing = false,
@@ -194,27 +173,27 @@ impl World {
         }
     }
 
+    /// Something happens to a camera's link.
+    fn change_link(&mut self, camera: CameraId, change: impl FnOnce(&mut Link)) {
+        self.disturb(camera.0);
+        let link = self.cameras[camera.0].link;
+        change(&mut self.links[link].link);
+        self.touch(Node::Link(link));
+    }
+
+    /// An application that stood still takes frames again.
+    fn go_on(&mut self, application: usize) {
+        self.applications[application].stalled = false;
+        self.applications[application].ready_since = self.now;
+        self.let_go(application);
+        self.touch(Node::Application(application));
+    }
+
     pub(super) fn is_frozen(&self, node: Node) -> bool {
         match node {
             Node::Camera(index) => self.links[self.cameras[index].link].frozen.is_some(),
             Node::Edge(index) => self.edges[index].frozen.is_some(),
             Node::Link(_) | Node::Medium(_) | Node::Application(_) => false,
-        }
-    }
-
-    /// Gives what happened on a link to the host that it is for, or keeps it while that host is frozen.
-    pub(super) fn hand_over(&mut self, link: usize, output: LinkOutput) {
-        // Every camera of a link dials the same edge.
-        let edge = self.cameras.iter().find(|camera| camera.link == link).map(|camera| camera.spec.edge.0);
-        match output.side() {
-            Side::Camera => match &mut self.links[link].frozen {
-                Some(waiting) => waiting.push_back(output),
-                None => self.on_link(link, output),
-            },
-            Side::Edge => match edge.and_then(|edge| self.edges[edge].frozen.as_mut()) {
-                Some(waiting) => waiting.push_back((link, output)),
-                None => self.on_link(link, output),
-            },
         }
     }
 

@@ -1,14 +1,15 @@
 //! What several cameras share on their way to the edge: one queue in front of one bottleneck, or a Wi-Fi medium.
 //!
 //! Each camera keeps a [`Link`](crate::link::Link) of its own, with its connections, its bounded queues and its delays; what enters
-//! its queues is announced here, and here is said when it has been transmitted.
+//! its queues is announced here, and here is said when it has been transmitted. So this is no second model of a link: it stands in for the
+//! transmitter of each.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{Bug, MediumId, MediumSpec, Node, Timer, World};
 use crate::channel::wifi::{Medium as Air, Station, Through};
-use crate::link::Side;
+use crate::link::{Side, Transmitter};
 use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 
@@ -39,13 +40,12 @@ enum Medium {
 /// First come, first served, each way at one rate.
 struct Bottleneck {
     spec_bits_per_second: u64,
-    bits_per_second: u64,
     queue_bytes_max: u64,
     cameras: usize,
     /// Each way: who has a piece in it, and its bits.
     queues: [VecDeque<(usize, u64)>; 2],
-    /// Each way: since when the bits that are left of the first are those.
-    serving: [Option<(Moment, u64)>; 2],
+    /// Each way: transmits the first.
+    transmitters: [Transmitter; 2],
 }
 
 /// Stations that contend.
@@ -69,30 +69,23 @@ struct Passed {
 }
 
 impl Bottleneck {
-    fn time_for(&self, bits: u64) -> Duration {
-        let nanos = (u128::from(bits) * 1_000_000_000).div_ceil(u128::from(self.bits_per_second.max(1)));
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-    }
-
     fn due(&self) -> Moment {
-        let due = self.serving.iter().flatten().map(|(from, bits)| *from + self.time_for(*bits));
-        due.min().unwrap_or(Moment::NEVER)
+        self.transmitters.iter().filter_map(Transmitter::due).min().unwrap_or(Moment::NEVER)
     }
 
     fn serve(&mut self, now: Moment, side: usize) {
-        if self.serving[side].is_none() {
-            self.serving[side] = self.queues[side].front().map(|(_, bits)| (now, *bits));
+        let transmitter = &mut self.transmitters[side];
+        if let Some((_, bits)) = self.queues[side].front().filter(|_| !transmitter.is_busy()) {
+            transmitter.begin(now, *bits);
         }
     }
 
     fn pass(&mut self, now: Moment) -> Option<Passed> {
         for from in Side::BOTH {
             let side = from as usize;
-            if let Some((since, bits)) = self.serving[side]
-                && since + self.time_for(bits) <= now
+            if self.transmitters[side].take_done(now)
                 && let Some((member, _)) = self.queues[side].pop_front()
             {
-                self.serving[side] = None;
                 self.serve(now, side);
                 return Some(Passed { member, from, arrives: true });
             }
@@ -101,11 +94,7 @@ impl Bottleneck {
     }
 
     fn set_rate(&mut self, now: Moment, bits_per_second: u64) {
-        for (since, bits) in self.serving.iter_mut().flatten() {
-            let done = now.since(*since).as_nanos() * u128::from(self.bits_per_second) / 1_000_000_000;
-            (*since, *bits) = (now, bits.saturating_sub(done as u64));
-        }
-        self.bits_per_second = bits_per_second;
+        self.transmitters.iter_mut().for_each(|transmitter| transmitter.set_rate(now, bits_per_second));
     }
 }
 
@@ -139,11 +128,10 @@ impl MediumNode {
         let medium = match spec {
             MediumSpec::Queue { bits_per_second, queue_bytes_max, cameras } => Medium::Queue(Bottleneck {
                 spec_bits_per_second: bits_per_second,
-                bits_per_second,
                 queue_bytes_max,
                 cameras,
                 queues: Default::default(),
-                serving: [None; 2],
+                transmitters: [Transmitter::new(bits_per_second); 2],
             }),
             MediumSpec::Wifi(scene) => {
                 let stations = scene.cameras.iter().take_while(|(_, load)| load.is_none());
@@ -173,7 +161,7 @@ impl MediumNode {
     /// What each camera can count on, in bits per second.
     pub(super) fn share(&self) -> u64 {
         match &self.medium {
-            Medium::Queue(queue) => queue.bits_per_second / queue.cameras.max(1) as u64,
+            Medium::Queue(queue) => queue.transmitters[0].bits_per_second() / queue.cameras.max(1) as u64,
             Medium::Wifi(wifi) => {
                 let share = match (wifi.is_disturbed, wifi.never_asks) {
                     (_, true) => WIFI_SHARE_HIDDEN,

@@ -14,21 +14,38 @@
 //! assert!(world.deliveries(application).len() > 40);
 //! ```
 //!
+//! A world is made of parts that own their state. A part is lent the `Stage` (the moment, checks, trace, and what will happen) and what
+//! else a call needs, such as its link; it returns what the world has to see to. This file holds the parts and dispatches events.
+//!
+//! | part | files |
+//! | --- | --- |
+//! | a camera's host, its broker, codec and publisher | `camera/`; the world's side of it in `cameras.rs` |
+//! | an edge's host, its broker, decoders and door | `edge/`, `chain.rs`, `door.rs`, `lent.rs`; the world's side in `edges.rs` |
+//! | links, and what they share | [`crate::link`], `links.rs`, `medium.rs` |
+//! | logs on disk | `storage.rs` |
+//! | applications, and their questions for the past | `application.rs`, `past.rs`, `deliveries.rs` |
+//! | what is done to a world | `fault.rs`, `thief.rs`, `bug.rs` |
+//! | what rules are shown | `watch.rs` |
+//!
 //! [`World::run`] panics at the first breach of a rule of [`crate::check`], with the seed and what happened last.
 
 mod application;
 mod bug;
 mod camera;
+mod cameras;
 mod chain;
 mod deliveries;
 mod door;
 mod edge;
+mod edges;
 mod events;
 mod fault;
 mod lent;
+mod links;
 mod medium;
 mod past;
 mod spec;
+mod stage;
 mod storage;
 mod thief;
 mod watch;
@@ -52,6 +69,7 @@ pub use self::door::{AttackSpec, Conduct, VisitorId, VisitorSpec};
 use self::edge::EdgeHost;
 use self::events::{Event, EventQueue};
 pub use self::fault::{Action, Counter, Host};
+use self::links::LinkNode;
 use self::medium::MediumNode;
 pub use self::spec::{
     ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, EdgeId, EdgeSpec, MediumId,
@@ -61,15 +79,9 @@ pub use self::storage::DiskSpec;
 use self::watch::WATCH_INTERVAL;
 use crate::check::{Checks, Violation};
 use crate::disk::DiskBug;
-use crate::link::{Link, LinkOutput};
 use crate::random::Random;
 use crate::time::{HostClock, Moment, WALL_START_NANOS};
 use crate::trace::Trace;
-
-/// A timer may be due again at once this often, if there was something to do each time.
-const SPINS_MAX: u32 = 2;
-/// Steps within one moment, before the world is taken to turn in a circle.
-const STEPS_MAX: u32 = 100_000;
 
 /// Something with a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,15 +92,6 @@ enum Node {
     Medium(usize),
     /// Has no timer of its own, but may have frames to take.
     Application(usize),
-}
-
-struct LinkNode {
-    link: Link,
-    /// What it shares with others, and its place there.
-    medium: Option<(usize, usize)>,
-    timer: Timer,
-    /// What the camera's host has not looked at, while it is frozen.
-    frozen: Option<VecDeque<LinkOutput>>,
 }
 
 /// When a node is next looked at, and how often it was in vain.
@@ -316,6 +319,10 @@ impl World {
     }
 
     fn handle(&mut self, event: Event) {
+        if let Some((node, later)) = event.needs().filter(|(node, _)| self.is_frozen(*node)) {
+            debug_assert!(!later.is_zero(), "a moment in which {node:?} is frozen has to end");
+            return self.events.push(self.now + later, event);
+        }
         match event {
             Event::Timer(node) => self.handle_timer(node),
             Event::Publish { camera, run } => self.publish(camera, run),
@@ -323,11 +330,11 @@ impl World {
             Event::LeftTold { camera, connection, frame } => self.left_told(camera, connection, frame),
             Event::Made { camera, run, frame, made } => self.made(camera, run, frame, *made),
             Event::Found { camera, run, ticket, query } => self.found(camera, run, ticket, query),
-            Event::PastMade { camera, run, ticket, made } => self.past_made(camera, run, ticket, made),
+            Event::PastMade { camera, run, ticket, made } => self.past_made(camera, run, ticket, *made),
             Event::Answered { application, request, answer } => {
                 self.take_answer(application, request, *answer);
             }
-            Event::Decoded { edge, run, camera, fails } => self.decoded(edge, run, camera, fails),
+            Event::Decoded { edge, run, camera, fails } => self.decoded(edge, run, &camera, fails),
             Event::EpochPersisted { camera, run, above } => self.raise_epoch(camera, run, above),
             Event::Store { owner, run } => self.step_log(owner, run),
             Event::Wake { application } => self.wake(application),
@@ -356,7 +363,10 @@ impl World {
             return;
         }
         match node {
-            Node::Camera(index) => self.camera_timeout(index),
+            Node::Camera(index) => {
+                let (camera, _, stage) = self.camera_at(index);
+                camera.handle_timeout(&stage);
+            }
             Node::Edge(index) => self.edge_timeout(index),
             Node::Link(index) => self.links[index].link.handle_timeout(now),
             Node::Medium(_) | Node::Application(_) => {}
@@ -382,8 +392,7 @@ impl World {
             }
             self.arm(node);
             steps += 1;
-            if steps > STEPS_MAX || self.checks.violation().is_some() {
-                self.checks.expect(steps <= STEPS_MAX, "progress", || "this moment does not end".into());
+            if !self.checks.moment_goes_on(steps) {
                 self.touched.clear();
             }
         }
@@ -395,8 +404,8 @@ impl World {
             return;
         }
         let due = match node {
-            Node::Camera(index) => self.camera_due(index),
-            Node::Edge(index) => self.edge_due(index),
+            Node::Camera(index) => self.cameras[index].due(),
+            Node::Edge(index) => self.edges[index].due(),
             Node::Link(index) => self.links[index].link.poll_timeout(),
             Node::Medium(index) => self.media[index].due(),
             Node::Application(_) => return,
@@ -413,13 +422,11 @@ impl World {
         } else {
             timer.spins
         };
-        let turns_in_a_circle = timer.spins > SPINS_MAX;
+        let spins = timer.spins;
         if changed {
             self.events.push(due, Event::Timer(node));
         }
-        self.checks.expect(!turns_in_a_circle, "progress", || {
-            format!("the timer of {node:?} is due at once again and again")
-        });
+        self.checks.timer_spins(spins, || format!("{node:?}"));
     }
 
     fn timer(&mut self, node: Node) -> Option<&mut Timer> {

@@ -18,8 +18,10 @@ use mez_core::store::{
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 use super::events::Event;
+use super::stage::{Stage, stage};
 use super::{Host, Node, World};
-use crate::disk::{DiskBug, Faults, Ledger, SimulatedDisk};
+use crate::check::Ledger;
+use crate::disk::{DiskBug, Faults, SimulatedDisk};
 use crate::random::Random;
 use crate::time::{HostClock, Moment, ms};
 
@@ -203,6 +205,15 @@ impl KeptLog {
         Some(due)
     }
 
+    /// The writer is looked at then, unless it is sooner anyway.
+    pub(super) fn arm(&mut self, due: Moment, (owner, run): (Owner, u64), stage: &mut Stage<'_>) {
+        let due = due.max(stage.now);
+        if due < self.armed {
+            self.armed = due;
+            stage.events.push(due, Event::Store { owner, run });
+        }
+    }
+
     /// The broker is gone without a word.
     pub(super) fn end(&mut self) -> Result<(), String> {
         match std::mem::replace(&mut self.state, State::Nowhere) {
@@ -301,11 +312,12 @@ impl World {
 
     /// The writer of a log is looked at then, unless it is sooner anyway.
     pub(super) fn arm_log(&mut self, owner: Owner, run: u64, due: Moment) {
-        let due = due.max(self.now);
-        let Some(kept) = self.kept_log(&owner) else { return };
-        if due < kept.armed {
-            kept.armed = due;
-            self.events.push(due, Event::Store { owner, run });
+        let kept = match &owner {
+            Owner::Camera(index) => self.cameras[*index].kept.as_mut(),
+            Owner::Edge(index, camera) => self.edges[*index].kept.get_mut(camera),
+        };
+        if let Some(kept) = kept {
+            kept.arm(due, (owner, run), &mut stage!(self));
         }
     }
 
@@ -361,33 +373,13 @@ impl World {
         let host = &mut self.cameras[index];
         let (now, bytes_max) = (host.clock.monotonic(self.now), host.spec.log_bytes_max);
         let recovered = host.kept.as_mut()?.recover(now, bytes_max);
-        let name = host.name.clone();
-        self.check_recovered(&name, recovered)
-    }
-
-    /// What came back has to be what was promised, and what was published.
-    pub(super) fn check_recovered(
-        &mut self,
-        camera: &CameraName,
-        recovered: Result<Recovery, String>,
-    ) -> Option<Recovery> {
-        let recovery = match recovered {
-            Ok(recovery) => recovery,
-            Err(broken) => {
-                self.checks.fail("recovery", format!("the log of {camera} on disk: {broken}"));
-                return None;
-            }
-        };
-        for record in &recovery.records {
-            self.checks.matching_runs(camera, &record.frame.meta, &record.frame.payload, "a disk gives back");
-        }
-        Some(recovery)
+        self.checks.recovered(&host.name, recovered)
     }
 
     /// A log's writer is gone.
     pub(super) fn end_log(&mut self, owner: &Owner) {
-        if let Some(Err(broken)) = self.kept_log(owner).map(KeptLog::end) {
-            self.checks.fail("sealed", broken);
+        if let Some(looked) = self.kept_log(owner).map(KeptLog::end) {
+            self.checks.disk_left(looked);
         }
     }
 }

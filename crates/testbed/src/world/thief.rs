@@ -10,8 +10,8 @@ use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{Hello, Message};
 
 use super::storage::Owner;
-use super::watch::{RIVAL_MAX, queue_time};
 use super::{Bug, CameraId, Counter, Node, World};
+use crate::check::RIVAL_MAX;
 use crate::link::Side;
 use crate::time::secs;
 use crate::trace::What;
@@ -47,8 +47,8 @@ impl World {
         self.links[link].link.give_up_dials(process.run);
         self.end_log(&Owner::Camera(index));
         // What was under way goes before the word that it is gone.
-        let (spec, heard) = (self.links[link].link.spec(), self.is_heard(index));
-        let told = if heard { (queue_time(&spec) + self.service_time(index)) * 2 } else { RIVAL_MAX };
+        let (path, heard) = (self.path(index), self.is_heard(index));
+        let told = if heard { (path.queue_time() + path.service_time()) * 2 } else { RIVAL_MAX };
         self.cameras[of].robbed_until = self.now + told;
         self.disturb(index);
         self.touch(Node::Link(link));
@@ -143,7 +143,7 @@ impl World {
         let now = self.edges[edge].clock.monotonic(self.now);
         let Some(mut aside) = self.edges[edge].kept.remove(camera) else { return };
         let read = aside.recover(now, u64::MAX);
-        let _ = self.check_recovered(camera, read);
+        let _ = self.checks.recovered(camera, read);
     }
 
     /// A subscription is over because a camera was reset: its application subscribes again, as clients do.

@@ -27,9 +27,28 @@ const INSIDE: &[(&str, &[Allowed])] = &[
     ("mez-media", &[Always("mez-core")]),
     ("mez-node", &[Always("mez-core"), Always("mez-media")]),
     ("mez-testbed", &[Always("mez-core"), Always("mez-media"), Behind("mez-node", "sockets")]),
+    // What a product may contain of emulated links.
+    ("mez-emulator", &[Always("mez-core"), Always("mez-testbed")]),
+    // Experiments: they may know everything but the command that contains them.
+    (
+        "mez-measure",
+        &[
+            Always("mez-core"),
+            Always("mez-media"),
+            Always("mez-node"),
+            Always("mez-testbed"),
+            Always("mez-emulator"),
+        ],
+    ),
     (
         "mez-cli",
-        &[Always("mez-core"), Always("mez-media"), Always("mez-node"), Behind("mez-testbed", "bench")],
+        &[
+            Always("mez-core"),
+            Always("mez-media"),
+            Always("mez-node"),
+            Behind("mez-emulator", "emulator"),
+            Behind("mez-measure", "bench"),
+        ],
     ),
     ("mez-python", &[Always("mez-core"), Always("mez-media"), Always("mez-node"), Always("mez-cli")]),
 ];
@@ -65,7 +84,11 @@ const OUTSIDE: &[(&[&str], &[Allowed], &str)] = &[
         &[Always("mez-media")],
         "native code is contained in media, where it runs under a deadline and a crash costs one frame",
     ),
-    (&["clap", "clap_*"], &[Always("mez-cli")], "only the command has a command line"),
+    (
+        &["clap", "clap_*"],
+        &[Always("mez-cli"), Always("mez-measure")],
+        "only the command and the experiments' part of it have a command line",
+    ),
 ];
 
 /// All that core may use from outside: it computes, and nothing else. `loom` replaces atomics in its model tests; of `ring` it
@@ -278,6 +301,11 @@ fn checker_refuses_forbidden_edges() {
         ("mez-node", "mez-testbed"),
         ("mez-node", "mez-cli"),
         ("mez-testbed", "mez-cli"),
+        ("mez-testbed", "mez-emulator"),
+        ("mez-emulator", "mez-node"),
+        ("mez-emulator", "mez-measure"),
+        ("mez-measure", "mez-cli"),
+        ("mez-cli", "mez-testbed"),
         ("mez-python", "mez-testbed"),
         ("mez-core", "serde"),
         ("mez-core", "tokio"),
@@ -318,7 +346,8 @@ fn checker_wants_conditional_edges_behind_their_feature_only() {
     for (crate_name, dependency, feature) in [
         ("mez-testbed", "mez-node", "sockets"),
         ("mez-testbed", "tokio", "sockets"),
-        ("mez-cli", "mez-testbed", "bench"),
+        ("mez-cli", "mez-emulator", "emulator"),
+        ("mez-cli", "mez-measure", "bench"),
     ] {
         let on = [format!("dep:{dependency}")];
         let found = |dependency, features| breaches(&made_up(crate_name, dependency, features));

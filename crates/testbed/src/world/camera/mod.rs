@@ -1,32 +1,48 @@
 //! A camera host: the publisher, the intake, the camera broker, and its driver.
+//!
+//! [`CameraHost`] owns all of it. The world lends it its link and the [`Stage`]; what it cannot see to itself, it returns.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `mod.rs` | starts a process, and says how it is |
+//! | `publishing.rs` | frames on their way from the publisher into the log, and to the broker |
+//! | `outputs.rs` | what the broker wants done |
+//! | `link.rs` | what comes over the link |
+//! | `making.rs` | frames that are made of others |
+//! | `past.rs` | frames of the past |
 
-mod connections;
+mod link;
 mod making;
 mod outputs;
+mod past;
 mod publishing;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker, CameraConfig};
-use mez_core::broker::edge::CameraInfo;
 use mez_core::broker::{Intake, IntakeConfig, LinkId};
 use mez_core::controller::named::PolicyName;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
-use mez_core::log::{LogConfig, LogReader, Record, log};
+use mez_core::log::{LogConfig, LogReader, log};
 use mez_core::name::CameraName;
+use mez_core::store::Recovery;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{Message, MessageBuffer};
 
 use super::chain::Encoder;
 use super::events::Event;
-use super::storage::{KeptLog, Owner, past_of};
-use super::{Bug, CameraId, CameraSpec, Counter, LinkNode, Node, Timer, World};
+use super::stage::Stage;
+use super::storage::{KeptLog, past_of};
+use super::{Bug, CameraSpec, Counter, Timer};
+use crate::disk::DiskBug;
 use crate::footage::Scene;
-use crate::link::{Link, LinkSpec};
 use crate::random::Random;
-use crate::time::{HostClock, Moment, ms};
+use crate::time::{HostClock, Moment, ms, secs};
+
+pub(super) use self::outputs::Effect;
 
 /// How long it takes until a counter is on the disk.
 const PERSIST_MS_MAX: u64 = 20;
@@ -54,6 +70,8 @@ pub struct CameraCounts {
 }
 
 pub(super) struct CameraHost {
+    /// Its place among the cameras.
+    pub(super) index: usize,
     pub(super) name: CameraName,
     pub(super) identity: String,
     pub(super) spec: CameraSpec,
@@ -95,9 +113,125 @@ impl CameraHost {
     pub(super) fn is_doubtful(&self) -> bool {
         self.lost_counter || self.rivals
     }
+
+    /// A host whose process does not run yet.
+    pub(super) fn new(
+        index: usize,
+        name: CameraName,
+        spec: CameraSpec,
+        (link, clock): (usize, HostClock),
+        mut random: Random,
+        (disk_bug, now): (Option<DiskBug>, Moment),
+    ) -> Self {
+        let identity = spec.identity.clone().unwrap_or_else(|| format!("spiffe://world/camera/{name}"));
+        let scene = Scene::new(&spec.footage, random.split());
+        let kept = spec.disk.clone();
+        let kept = kept.map(|disk| KeptLog::new(&name, disk, random.split(), disk_bug));
+        Self {
+            index,
+            name,
+            identity,
+            spec,
+            link,
+            clock,
+            publishing: true,
+            disturbed: now,
+            misstamped: Moment::START,
+            refused: None,
+            rivals: false,
+            is_rival: false,
+            robs: None,
+            robbed_until: Moment::START,
+            counter_lost: None,
+            timer: Timer::new(),
+            process: None,
+            random,
+            scene,
+            kept,
+            counts: CameraCounts::default(),
+            // It has been started a few times before.
+            persisted: 3,
+            lost_counter: false,
+        }
+    }
+
+    /// What it has done so far.
+    pub(super) const fn counts(&self) -> CameraCounts {
+        self.counts
+    }
+
+    /// When its broker's timer is due.
+    pub(super) fn due(&self) -> Moment {
+        let process = self.process.as_ref();
+        process.map_or(Moment::NEVER, |process| self.clock.moment_of(process.broker.poll_timeout()))
+    }
+
+    /// The broker's timer is due.
+    pub(super) fn handle_timeout(&mut self, stage: &Stage<'_>) {
+        if stage.bug == Some(Bug::TimerIgnored) {
+            return;
+        }
+        if let Some(process) = &mut self.process {
+            process.broker.handle_timeout(self.clock.monotonic(stage.now));
+        }
+    }
+
+    /// Starts a process, with what its disk gave back and what it remembers of its counter.
+    pub(super) fn start(
+        &mut self,
+        run: u64,
+        counter: Counter,
+        recovery: Option<Recovery>,
+        stage: &mut Stage<'_>,
+    ) {
+        let now = stage.now;
+        let newest = recovery.as_ref().and_then(|recovery| recovery.resume.newest_epoch);
+        let epoch = self.count_start(counter, newest, now);
+        let anchor = self.clock.anchor(now);
+        let log_bytes_max = self.spec.log_bytes_max * if stage.bug == Some(Bug::LogTooLarge) { 4 } else { 1 };
+        let (mut writer, reader) = log(LogConfig::with_bytes_max(log_bytes_max));
+        if let Some(recovery) = recovery {
+            for record in recovery.records {
+                // What does not fit stays on disk.
+                let _ = writer.append(record.frame, record.skipped, record.arrived);
+            }
+            let clocks = (self.clock.monotonic(now), self.clock.wall(now));
+            if let Some(kept) = &mut self.kept {
+                kept.write(recovery.resume, reader.cursor_at_end(), (epoch, anchor), clocks);
+            }
+        }
+        let config = CameraConfig {
+            camera: self.name.clone(),
+            epoch,
+            anchor,
+            software: "world".into(),
+            policy: PolicyName::default(),
+            edges: 1,
+        };
+        let broker = CameraBroker::new(config, &reader, self.clock.monotonic(now));
+        let intake = Intake::new(writer, IntakeConfig::new(epoch, anchor));
+        self.process = Some(CameraProcess::new(run, broker, intake, anchor, reader));
+        let first = self.random.duration(ms(0)..=self.spec.interval);
+        stage.events.push(now + first, Event::Publish { camera: self.index, run });
+    }
+
+    /// Counts a start, as far as the counter is remembered. `newest` is the newest epoch that its log on disk knows.
+    fn count_start(&mut self, counter: Counter, newest: Option<Epoch>, now: Moment) -> Epoch {
+        self.lost_counter |= counter != Counter::Kept;
+        match counter {
+            Counter::Kept => self.persisted += 1,
+            Counter::LastWriteLost => self.counter_lost = Some(now),
+            Counter::Lost => (self.persisted, self.counter_lost) = (1, Some(now)),
+        }
+        if let Some(newest) = newest.filter(|newest| newest.0 >= self.persisted) {
+            // The log on disk knows a later start.
+            self.persisted = newest.0 + 1;
+        }
+        Epoch(self.persisted)
+    }
 }
 
-pub(super) struct CameraProcess {
+pub(in crate::world) struct CameraProcess {
     pub(super) run: u64,
     pub(super) broker: CameraBroker,
     pub(super) intake: Intake,
@@ -107,8 +241,6 @@ pub(super) struct CameraProcess {
     pub(super) sent: Option<FrameId>,
     /// So many frames after it are left out by its rung.
     left_out: u64,
-    /// Since when there is something to send and nothing is sent.
-    pub(super) idle_since: Option<Moment>,
     /// When it was last told that the path of a connection was never full.
     pub(super) opening_until: Option<Moment>,
     /// Until when its codec hangs.
@@ -146,6 +278,38 @@ struct Connection {
 }
 
 impl CameraProcess {
+    fn new(run: u64, broker: CameraBroker, intake: Intake, anchor: ClockAnchor, reader: LogReader) -> Self {
+        Self {
+            run,
+            broker,
+            intake,
+            told: None,
+            sent: None,
+            left_out: 0,
+            opening_until: None,
+            stuck_until: Moment::START,
+            held_back: None,
+            held_back_until: Moment::START,
+            anchor,
+            reader,
+            connections: BTreeMap::new(),
+            up: false,
+            accepted: false,
+            doubted: BTreeSet::new(),
+            dialled: false,
+            captured: None,
+            encoder: Encoder::default(),
+            says_infeasible: false,
+            unwanted: None,
+            capped: None,
+        }
+    }
+
+    /// Whether a connection is open.
+    pub(super) fn knows(&self, connection: LinkId) -> bool {
+        self.connections.contains_key(&connection)
+    }
+
     /// How many connections it has open.
     pub(super) fn connections(&self) -> usize {
         self.connections.len()
@@ -156,9 +320,9 @@ impl CameraProcess {
         past_of(&self.reader, kept, query)
     }
 
-    /// The frame of the past that a question admits, as its log in memory answers.
-    pub(super) fn past(&self, query: &PastQuery) -> Option<Record> {
-        query.find_in(&self.reader)
+    /// Its log in memory.
+    pub(super) fn log(&self) -> LogReader {
+        self.reader.clone()
     }
 
     /// Whether it leaves frames out because of what it has of a channel.
@@ -183,209 +347,6 @@ impl CameraProcess {
 
     pub(super) fn open_connections(&self) -> impl Iterator<Item = LinkId> {
         self.connections.keys().copied()
-    }
-}
-
-impl World {
-    /// A camera on a host and a link of its own, whose broker runs.
-    ///
-    /// # Panics
-    /// The medium that it is to share has no place left.
-    pub fn camera(&mut self, name: &str, mut spec: CameraSpec) -> CameraId {
-        let random = self.random.split();
-        let link = self.links.len();
-        let medium = spec.medium.map(|medium| self.join(medium, link));
-        if let Some((medium, _)) = medium {
-            spec.link.bits_per_second = self.media[medium].share();
-            spec.link.queue_bytes_max = self.media[medium].queue_share().unwrap_or(spec.link.queue_bytes_max);
-        }
-        let carries = match self.bug {
-            Some(Bug::LongQueue) => {
-                LinkSpec { queue_bytes_max: spec.link.queue_bytes_max * 100, bounded: false, ..spec.link }
-            }
-            _ => spec.link,
-        };
-        let make = if medium.is_some() { Link::shared } else { Link::new };
-        self.links.push(LinkNode {
-            link: make(carries, random, (link as u64 + 1) << 32),
-            medium,
-            timer: Timer::new(),
-            frozen: None,
-        });
-        let clock = spec.clock.unwrap_or_else(|| self.draw_clock());
-        self.camera_on(name, spec, link, clock)
-    }
-
-    /// A second process on the host of `beside`, under the same name; with another identity, if one is given.
-    /// It does not run yet, and its counter of starts is one of its own.
-    pub fn rival(&mut self, beside: CameraId, identity: Option<&str>) -> CameraId {
-        let host = &self.cameras[beside.0];
-        let identity = identity.map_or_else(|| host.identity.clone(), str::to_owned);
-        let (name, link, clock) = (host.name.to_string(), host.link, host.clock);
-        let spec = CameraSpec { identity: Some(identity), ..host.spec.clone() };
-        let rival = self.camera_on(&name, spec, link, clock);
-        self.kill_camera(rival.0);
-        self.cameras[rival.0].persisted = 0;
-        self.cameras[rival.0].is_rival = true;
-        for camera in [beside, rival] {
-            self.cameras[camera.0].rivals = true;
-        }
-        rival
-    }
-
-    /// What a camera's host has done so far.
-    pub fn camera_counts(&self, camera: CameraId) -> CameraCounts {
-        self.cameras[camera.0].counts
-    }
-
-    /// The epoch of a camera's process, if it runs.
-    pub fn epoch(&self, camera: CameraId) -> Option<u64> {
-        self.cameras[camera.0].process.as_ref().map(|process| process.broker.epoch().0)
-    }
-
-    /// Whether a camera's process has a connection on which the edge has welcomed it.
-    pub fn is_up(&self, camera: CameraId) -> bool {
-        self.cameras[camera.0].process.as_ref().is_some_and(|process| process.broker.is_up())
-    }
-
-    /// What a camera's edge knows of it.
-    pub fn camera_info(&self, camera: CameraId) -> Option<CameraInfo> {
-        let camera = &self.cameras[camera.0];
-        let edge = &self.edges[camera.spec.edge.0];
-        let known = edge.process.as_ref()?.broker.cameras(edge.clock.monotonic(self.now));
-        known.into_iter().find(|known| known.camera == camera.name)
-    }
-
-    /// Where a camera's counter of starts stands, on the disk.
-    pub fn persisted_epoch(&self, camera: CameraId) -> u64 {
-        self.cameras[camera.0].persisted
-    }
-
-    /// Sets a camera's counter of starts, on the disk; its next start has the next number.
-    pub fn set_persisted_epoch(&mut self, camera: CameraId, epoch: u64) -> &mut Self {
-        self.cameras[camera.0].persisted = epoch;
-        self
-    }
-
-    fn camera_on(&mut self, name: &str, spec: CameraSpec, link: usize, clock: HostClock) -> CameraId {
-        let index = self.cameras.len();
-        let identity = spec.identity.clone().unwrap_or_else(|| format!("spiffe://world/camera/{name}"));
-        let mut random = self.random.split();
-        let scene = Scene::new(&spec.footage, random.split());
-        let name: CameraName = name.parse().expect("scenarios give cameras valid names");
-        let kept = spec.disk.clone();
-        let kept = kept.map(|disk| KeptLog::new(&name, disk, random.split(), self.disk_bug));
-        self.cameras.push(CameraHost {
-            name,
-            identity,
-            spec,
-            link,
-            clock,
-            publishing: true,
-            disturbed: self.now,
-            misstamped: Moment::START,
-            refused: None,
-            rivals: false,
-            is_rival: false,
-            robs: None,
-            robbed_until: Moment::START,
-            counter_lost: None,
-            timer: Timer::new(),
-            process: None,
-            random,
-            scene,
-            kept,
-            counts: CameraCounts::default(),
-            // It has been started a few times before.
-            persisted: 3,
-            lost_counter: false,
-        });
-        self.start_camera(index, Counter::Kept);
-        self.settle();
-        CameraId(index)
-    }
-
-    pub(super) fn start_camera(&mut self, index: usize, counter: Counter) {
-        self.kill_camera(index);
-        let run = self.next_run();
-        let now = self.now;
-        let recovery = self.recover_camera(index);
-        let host = &mut self.cameras[index];
-        host.lost_counter |= counter != Counter::Kept;
-        match counter {
-            Counter::Kept => host.persisted += 1,
-            Counter::LastWriteLost => host.counter_lost = Some(now),
-            Counter::Lost => (host.persisted, host.counter_lost) = (1, Some(now)),
-        }
-        let newest = recovery.as_ref().and_then(|recovery| recovery.resume.newest_epoch);
-        if let Some(newest) = newest.filter(|newest| newest.0 >= host.persisted) {
-            // The log on disk knows a later start.
-            host.persisted = newest.0 + 1;
-        }
-        let epoch = Epoch(host.persisted);
-        let anchor = host.clock.anchor(now);
-        let log_bytes_max = host.spec.log_bytes_max * if self.bug == Some(Bug::LogTooLarge) { 4 } else { 1 };
-        let (mut writer, reader) = log(LogConfig::with_bytes_max(log_bytes_max));
-        if let Some(recovery) = recovery {
-            for record in recovery.records {
-                // What does not fit stays on disk.
-                let _ = writer.append(record.frame, record.skipped, record.arrived);
-            }
-            let clocks = (host.clock.monotonic(now), host.clock.wall(now));
-            if let Some(kept) = &mut host.kept {
-                kept.write(recovery.resume, reader.cursor_at_end(), (epoch, anchor), clocks);
-            }
-        }
-        let config = CameraConfig {
-            camera: host.name.clone(),
-            epoch,
-            anchor,
-            software: "world".into(),
-            policy: PolicyName::default(),
-            edges: 1,
-        };
-        host.process = Some(CameraProcess {
-            run,
-            broker: CameraBroker::new(config, &reader, host.clock.monotonic(now)),
-            intake: Intake::new(writer, IntakeConfig::new(epoch, anchor)),
-            told: None,
-            sent: None,
-            left_out: 0,
-            idle_since: None,
-            opening_until: None,
-            stuck_until: Moment::START,
-            held_back: None,
-            held_back_until: Moment::START,
-            anchor,
-            reader,
-            connections: BTreeMap::new(),
-            up: false,
-            accepted: false,
-            doubted: BTreeSet::new(),
-            dialled: false,
-            captured: None,
-            encoder: Encoder::default(),
-            says_infeasible: false,
-            unwanted: None,
-            capped: None,
-        });
-        let first = host.random.duration(ms(0)..=host.spec.interval);
-        self.events.push(now + first, Event::Publish { camera: index, run });
-        self.owners.insert(run, index);
-        self.arm_log(Owner::Camera(index), run, now);
-        self.disturb(index);
-        self.touch(Node::Camera(index));
-    }
-
-    pub(super) fn kill_camera(&mut self, index: usize) {
-        if let Some(process) = self.cameras[index].process.take() {
-            let link = self.cameras[index].link;
-            self.links[link].link.lose_owner(process.run);
-            self.end_log(&Owner::Camera(index));
-            self.thaw_camera_host(link);
-            self.disturb(index);
-            self.touch(Node::Link(link));
-        }
     }
 }
 

@@ -1,182 +1,207 @@
 //! What a camera broker wants done.
 
-use std::time::Duration;
-
+use bytes::Bytes;
+use mez_core::broker::LinkId;
 use mez_core::broker::camera::CameraOutput;
-use mez_core::wire::Message;
+use mez_core::frame::FrameId;
+use mez_core::profile::ProfileHash;
+use mez_core::wire::{FrameHeader, Message};
 
-use super::{PERSIST_MS_MAX, PROFILE_BYTES, encoded};
-use crate::link::Side;
+use super::{CameraHost, PERSIST_MS_MAX, PROFILE_BYTES, encoded};
+use crate::check::Cancelled;
+use crate::link::{Link, Side};
 use crate::time::{Moment, ms};
 use crate::trace::What;
+use crate::world::Bug;
 use crate::world::events::Event;
-use crate::world::{Bug, Node, World};
+use crate::world::stage::Stage;
 
-/// Frames are not given up as stalled while something has got through within the latency bound, or this where there is none.
-const STALL_BOUND_DEFAULT: Duration = ms(1_000);
+/// What the world has to see to after a camera has carried something out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::world) enum Effect {
+    /// Nothing.
+    Nothing,
+    /// The link has something to do.
+    Link,
+    /// The same, and the edge has refused the camera.
+    Refused,
+}
 
-impl World {
-    pub(in crate::world) fn camera_due(&self, index: usize) -> Moment {
-        let host = &self.cameras[index];
-        host.process
-            .as_ref()
-            .map_or(Moment::NEVER, |process| host.clock.moment_of(process.broker.poll_timeout()))
+impl CameraHost {
+    /// What the broker wants done next.
+    pub(in crate::world) fn poll_output(&mut self) -> Option<CameraOutput> {
+        self.process.as_mut()?.broker.poll_output()
     }
 
-    pub(in crate::world) fn camera_timeout(&mut self, index: usize) {
-        let host = &mut self.cameras[index];
-        if self.bug == Some(Bug::TimerIgnored) {
-            return;
-        }
-        if let Some(process) = &mut host.process {
-            process.broker.handle_timeout(host.clock.monotonic(self.now));
-        }
-    }
-
-    pub(in crate::world) fn drain_camera(&mut self, index: usize) {
-        while let Some(process) = &mut self.cameras[index].process {
-            let Some(output) = process.broker.poll_output() else { break };
-            self.on_camera(index, output);
-        }
-        if let Some(process) = &self.cameras[index].process {
-            let (said, thinks) = (process.up, process.broker.is_up());
-            self.checks.expect(said == thinks, "state", || {
-                format!("camera {index} said that its link is up: {said}; but it thinks: {thinks}")
-            });
-        }
-    }
-
-    fn on_camera(&mut self, index: usize, output: CameraOutput) {
-        let now = self.now;
-        let host = &mut self.cameras[index];
-        let Some(process) = &mut host.process else { return };
-        let link = &mut self.links[host.link].link;
+    /// Does what the broker wants done, on the camera's link.
+    pub(in crate::world) fn carry_out(
+        &mut self,
+        output: CameraOutput,
+        link: &mut Link,
+        stage: &mut Stage<'_>,
+    ) -> Effect {
         match output {
-            CameraOutput::Dial { .. } => {
-                self.trace.record(now, What::Dial { camera: index });
-                host.counts.dials += 1;
-                if self.bug == Some(Bug::NoRedial) && std::mem::replace(&mut process.dialled, true) {
-                    return;
-                }
-                link.dial(now, process.run);
-            }
-            CameraOutput::Send { link: connection, message } => {
-                if let Message::Outlook(outlook) = &message {
-                    process.says_infeasible = outlook.infeasible;
-                }
-                if process.connections.contains_key(&connection) {
-                    host.counts.greetings += u64::from(matches!(message, Message::Hello(_)));
-                    link.send(now, Side::Camera, connection, encoded(&message));
-                }
-            }
-            CameraOutput::Transform(transform) => return self.make(index, &transform),
-            CameraOutput::TransformPast { ticket, transform } => {
-                return self.make_past(index, ticket, &transform);
-            }
+            CameraOutput::Dial { .. } => return self.dial(link, stage),
+            CameraOutput::Send { link: connection, message } => self.send(connection, &message, link, stage),
             CameraOutput::SendFrame { link: connection, header, payload } if header.history > 0 => {
-                self.send_past(index, connection, &header, payload);
-            }
-            CameraOutput::ReadProfile { hash, bytes } => {
-                let whole = bytes.len() == PROFILE_BYTES && bytes.iter().all(|byte| *byte == hash[0]);
-                let profile = self.profiles.get(&hash).filter(|_| whole).cloned();
-                self.checks.expect(whole, "bytes", || format!("a profile came as {} bytes", bytes.len()));
-                process.broker.handle_profile(host.clock.monotonic(now), hash, profile);
+                self.send_past(connection, &header, payload, link, stage);
             }
             CameraOutput::SendFrame { link: connection, header, payload } => {
-                let id = header.meta.id;
-                self.checks.sends(
-                    &host.name,
-                    process.run,
-                    connection,
-                    &header,
-                    link.unsent_frames(connection),
-                );
-                let skipped = header.skipped.iter().map(|range| range.count).sum();
-                self.trace.record(now, What::Sends { camera: index, link: connection, frame: id, skipped });
-                process.sent = Some(id);
-                process.left_out = u64::from(header.meta.rung.one_in() - 1);
-                process.idle_since = None;
-                if let Some(known) = process.connections.get_mut(&connection) {
-                    if known.under_way.is_empty() {
-                        known.progress = now;
-                    }
-                    known.under_way.insert(id);
-                }
-                host.counts.sent += 1;
-                let mut bytes = Vec::with_capacity(256);
-                header.encode(&mut bytes);
-                if self.bug == Some(Bug::SentTwice) && id.sequence.0 % 20 == 19 {
-                    self.checks.sends(&host.name, process.run, connection, &header, 0);
-                }
-                link.send_frame(now, connection, id, bytes.into(), payload);
-                if self.bug == Some(Bug::SentTooSoon) {
-                    process.broker.handle_sent(host.clock.monotonic(now), connection, id);
-                }
+                self.send_frame(connection, &header, payload, link, stage);
             }
             CameraOutput::Reset { link: connection, frame } => {
-                self.trace.record(now, What::Resets { camera: index, link: connection, frame });
-                self.checks.gives_up(&host.name, process.run, frame);
-                let unsent = link.unsent_bytes(connection, frame);
-                let gives_way = unsent > 0 && process.told > Some(frame);
-                let progress =
-                    process.connections.get(&connection).map_or(Moment::START, |known| known.progress);
-                // What makes no progress may be cancelled at any time, and what nobody wants: also where the same packet brought the news that
-                // somebody wants it again.
-                let demand = process.broker.demand();
-                let bounds = demand.iter().flat_map(|demand| &demand.contracts);
-                let bound = bounds.filter_map(|contract| contract.latency_bound).min();
-                let unwanted = demand.is_none() || process.unwanted == Some(now);
-                let stalled = now.since(progress) >= bound.unwrap_or(STALL_BOUND_DEFAULT) || unwanted;
-                self.checks.expect(gives_way || stalled, "cancels", || {
-                    format!(
-                        "camera {index} cancels {frame}, of which {unsent} bytes are unsent, for no newer one"
-                    )
-                });
-                host.counts.cancelled += u64::from(gives_way && !stalled);
-                if self.bug == Some(Bug::CancelIgnored) && unsent > 0 {
-                    return;
-                }
-                if let Some(known) = process.connections.get_mut(&connection) {
-                    known.under_way.remove(&frame);
-                }
-                link.reset(now, connection, frame);
+                return self.reset(connection, frame, link, stage);
             }
             CameraOutput::Close { link: connection } => {
-                for frame in
-                    process.connections.remove(&connection).into_iter().flat_map(|known| known.under_way)
-                {
-                    self.checks.gives_up(&host.name, process.run, frame);
-                }
-                link.close(now, Side::Camera, connection);
+                self.forget(connection, stage);
+                link.close(stage.now, Side::Camera, connection);
             }
+            CameraOutput::Transform(transform) => {
+                self.make(&transform, stage);
+                return Effect::Nothing;
+            }
+            CameraOutput::TransformPast { ticket, transform } => {
+                self.make_past(ticket, &transform, stage);
+                return Effect::Nothing;
+            }
+            CameraOutput::ReadHistory { ticket, query } => {
+                self.look_for(ticket, query, stage);
+                return Effect::Nothing;
+            }
+            CameraOutput::ReadProfile { hash, bytes } => self.read_profile(hash, &bytes, stage),
             CameraOutput::RaiseEpoch { above } => {
+                let Some(process) = &mut self.process else { return Effect::Nothing };
                 process.accepted &= above != process.broker.epoch();
-                let run = process.run;
-                let persisted = now + ms(host.random.within(1..=PERSIST_MS_MAX));
-                self.events.push(persisted, Event::EpochPersisted { camera: index, run, above });
+                let (camera, run) = (self.index, process.run);
+                let persisted = stage.now + ms(self.random.within(1..=PERSIST_MS_MAX));
+                stage.events.push(persisted, Event::EpochPersisted { camera, run, above });
             }
             CameraOutput::Refused { code, .. } => {
-                if self.may_be_refused(index) {
-                    self.cameras[index].refused = Some(now);
-                }
-                self.trace.record(now, What::RefusedBy { camera: index, code: code as u16 });
+                stage.trace.record(stage.now, What::RefusedBy { camera: self.index, code: code as u16 });
+                return Effect::Refused;
             }
-            CameraOutput::ReadHistory { ticket, query } => return self.look_for(index, ticket, query),
-            CameraOutput::LinkChanged { up } => {
-                // What was told before was told on another connection.
-                process.capped = None;
-                let before = std::mem::replace(&mut process.up, up);
-                process.accepted |= up;
-                self.checks
-                    .expect(before != up, "state", || format!("camera {index} said twice: link up {up}"));
-                self.trace.record(now, What::LinkChanged { camera: index, up });
-            }
+            CameraOutput::LinkChanged { up } => self.link_changed(up, stage),
             CameraOutput::Reply { frame, application, payload } => {
-                host.counts.replies += 1;
-                self.trace.record(now, What::Replied { camera: index, frame });
-                self.checks.replied(&host.name, frame, &application, &payload);
+                self.counts.replies += 1;
+                stage.trace.record(stage.now, What::Replied { camera: self.index, frame });
+                stage.checks.replied(&self.name, frame, &application, &payload);
             }
         }
-        self.touch(Node::Link(self.cameras[index].link));
+        Effect::Link
+    }
+
+    /// The broker wants nothing more: what it said of its link is what it thinks.
+    pub(in crate::world) fn drained(&self, stage: &mut Stage<'_>) {
+        if let Some(process) = &self.process {
+            stage.checks.thinks_of_link(self.index, process.up, process.broker.is_up());
+        }
+    }
+
+    fn dial(&mut self, link: &mut Link, stage: &mut Stage<'_>) -> Effect {
+        let Some(process) = &mut self.process else { return Effect::Nothing };
+        stage.trace.record(stage.now, What::Dial { camera: self.index });
+        self.counts.dials += 1;
+        if stage.bug == Some(Bug::NoRedial) && std::mem::replace(&mut process.dialled, true) {
+            return Effect::Nothing;
+        }
+        link.dial(stage.now, process.run);
+        Effect::Link
+    }
+
+    fn send(&mut self, connection: LinkId, message: &Message, link: &mut Link, stage: &Stage<'_>) {
+        let Some(process) = &mut self.process else { return };
+        if let Message::Outlook(outlook) = message {
+            process.says_infeasible = outlook.infeasible;
+        }
+        if process.connections.contains_key(&connection) {
+            self.counts.greetings += u64::from(matches!(message, Message::Hello(_)));
+            link.send(stage.now, Side::Camera, connection, encoded(message));
+        }
+    }
+
+    fn send_frame(
+        &mut self,
+        connection: LinkId,
+        header: &FrameHeader,
+        payload: Bytes,
+        link: &mut Link,
+        stage: &mut Stage<'_>,
+    ) {
+        let (now, id, camera) = (stage.now, header.meta.id, self.index);
+        let Some(process) = &mut self.process else { return };
+        stage.checks.sends(&self.name, process.run, connection, header, link.unsent_frames(connection));
+        let skipped = header.skipped.iter().map(|range| range.count).sum();
+        stage.trace.record(now, What::Sends { camera, link: connection, frame: id, skipped });
+        process.sent = Some(id);
+        process.left_out = u64::from(header.meta.rung.one_in() - 1);
+        stage.checks.breaks_silence(process.run);
+        if let Some(known) = process.connections.get_mut(&connection) {
+            if known.under_way.is_empty() {
+                known.progress = now;
+            }
+            known.under_way.insert(id);
+        }
+        self.counts.sent += 1;
+        let mut bytes = Vec::with_capacity(256);
+        header.encode(&mut bytes);
+        if stage.bug == Some(Bug::SentTwice) && id.sequence.0 % 20 == 19 {
+            stage.checks.sends(&self.name, process.run, connection, header, 0);
+        }
+        link.send_frame(now, connection, id, bytes.into(), payload);
+        if stage.bug == Some(Bug::SentTooSoon) {
+            process.broker.handle_sent(self.clock.monotonic(now), connection, id);
+        }
+    }
+
+    /// Calls back a frame that is being sent.
+    fn reset(
+        &mut self,
+        connection: LinkId,
+        frame: FrameId,
+        link: &mut Link,
+        stage: &mut Stage<'_>,
+    ) -> Effect {
+        let (now, camera) = (stage.now, self.index);
+        let Some(process) = &mut self.process else { return Effect::Nothing };
+        stage.trace.record(now, What::Resets { camera, link: connection, frame });
+        stage.checks.gives_up(&self.name, process.run, frame);
+        let unsent = link.unsent_bytes(connection, frame);
+        let demand = process.broker.demand();
+        let bounds = demand.iter().flat_map(|demand| &demand.contracts);
+        let cancelled = Cancelled {
+            frame,
+            unsent,
+            has_newer: process.told > Some(frame),
+            progress: process.connections.get(&connection).map_or(Moment::START, |known| known.progress),
+            bound: bounds.filter_map(|contract| contract.latency_bound).min(),
+            is_unwanted: demand.is_none() || process.unwanted == Some(now),
+        };
+        self.counts.cancelled += u64::from(stage.checks.cancels(camera, &cancelled));
+        if stage.bug == Some(Bug::CancelIgnored) && unsent > 0 {
+            return Effect::Nothing;
+        }
+        if let Some(known) = process.connections.get_mut(&connection) {
+            known.under_way.remove(&frame);
+        }
+        link.reset(now, connection, frame);
+        Effect::Link
+    }
+
+    fn read_profile(&mut self, hash: ProfileHash, bytes: &Bytes, stage: &mut Stage<'_>) {
+        let Some(process) = &mut self.process else { return };
+        let whole = bytes.len() == PROFILE_BYTES && bytes.iter().all(|byte| *byte == hash[0]);
+        let profile = stage.profiles.get(&hash).filter(|_| whole).cloned();
+        stage.checks.profile_came(whole, bytes.len());
+        process.broker.handle_profile(self.clock.monotonic(stage.now), hash, profile);
+    }
+
+    fn link_changed(&mut self, up: bool, stage: &mut Stage<'_>) {
+        let Some(process) = &mut self.process else { return };
+        // What was told before was told on another connection.
+        process.capped = None;
+        let before = std::mem::replace(&mut process.up, up);
+        process.accepted |= up;
+        stage.checks.says_link(self.index, before, up);
+        stage.trace.record(stage.now, What::LinkChanged { camera: self.index, up });
     }
 }

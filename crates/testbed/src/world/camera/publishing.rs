@@ -2,133 +2,130 @@
 
 use std::time::Duration;
 
-use mez_core::broker::{PublishError, Published};
-use mez_core::frame::{Encoding, Epoch};
-use mez_core::log::AppendError;
+use bytes::Bytes;
+use mez_core::broker::Published;
+use mez_core::frame::{Encoding, Epoch, FrameId};
+use mez_core::units::Timestamp;
 
-use super::PERSIST_MS_MAX;
+use super::CameraHost;
 use crate::footage::Footage;
 use crate::payload::payload;
 use crate::time::ms;
 use crate::trace::What;
 use crate::world::events::Event;
-use crate::world::storage::Owner;
-use crate::world::{Bug, CaptureTimes, Node, World};
+use crate::world::stage::Stage;
+use crate::world::{Bug, CaptureTimes};
 
 /// How long it takes until the broker's thread learns that the log has grown, in nanoseconds.
 const TELL_NANOS_MAX: u64 = 100_000;
 /// How long before its publishing a frame was exposed, as publishers say who give capture times.
 const EXPOSED_BEFORE: Duration = ms(7);
 
-impl World {
-    pub(in crate::world) fn publish(&mut self, index: usize, run: u64) {
-        let host = &mut self.cameras[index];
-        let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
-        let jitter = host.spec.jitter.min(host.spec.interval);
-        let pause = host.spec.interval + host.random.duration(ms(0)..=2 * jitter);
-        self.events.push(self.now + pause - jitter, Event::Publish { camera: index, run });
-        if !host.publishing || self.links[host.link].frozen.is_some() {
-            return;
-        }
-        host.scene.pass(host.spec.interval);
-        let within = (*host.spec.frame_bytes.start(), *host.spec.frame_bytes.end());
-        let bytes = Footage::published_bytes(within, &mut host.scene);
-        let (captured, wrong) = match host.spec.capture_times {
-            CaptureTimes::Broker => (None, false),
-            CaptureTimes::Publisher { wrong_once_in } => {
-                let wrong = process.captured.is_some() && host.random.one_in(wrong_once_in);
-                // A driver that stamps frames knows when they were exposed, a little before they are published.
-                let time = process.anchor.wall_at(host.clock.monotonic(self.now)) - EXPOSED_BEFORE;
-                (if wrong { process.captured } else { Some(time) }, wrong)
-            }
-        };
-        self.payloads += 1;
-        let payload = payload(self.payloads, bytes);
-        let (width, height) = host.spec.pixels;
+impl CameraHost {
+    /// Plans when the next frame is published. Returns whether this one is: its process still runs.
+    pub(in crate::world) fn plan_next(&mut self, run: u64, stage: &mut Stage<'_>) -> bool {
+        let Some(process) = self.process.as_mut().filter(|process| process.run == run) else { return false };
+        let jitter = self.spec.jitter.min(self.spec.interval);
+        let pause = self.spec.interval + self.random.duration(ms(0)..=2 * jitter);
+        stage.events.push(stage.now + pause - jitter, Event::Publish { camera: self.index, run });
+        self.publishing
+    }
+
+    /// Publishes a frame, of a payload with this number. Returns what has entered the log.
+    pub(in crate::world) fn publish(
+        &mut self,
+        number: u64,
+        stage: &mut Stage<'_>,
+    ) -> Option<(FrameId, Bytes)> {
+        self.scene.pass(self.spec.interval);
+        let within = (*self.spec.frame_bytes.start(), *self.spec.frame_bytes.end());
+        let bytes = Footage::published_bytes(within, &mut self.scene);
+        let (captured, wrong) = self.capture_time(stage);
+        let payload = payload(number, bytes);
+        let (width, height) = self.spec.pixels;
         let frame = Published { payload: payload.clone(), encoding: Encoding::Jpeg, width, height, captured };
-        match process.intake.publish(host.clock.monotonic(self.now), frame) {
+        let (now, camera) = (stage.now, self.index);
+        let process = self.process.as_mut()?;
+        match process.intake.publish(self.clock.monotonic(now), frame) {
             Ok(id) => {
                 let record = process.reader.newest().expect("a frame was just appended");
                 let captured = record.frame.meta.captured;
                 process.captured = Some(captured);
-                host.counts.published += 1;
-                let entered = payload.clone();
-                self.checks.published(&host.name, run, id, (payload, host.spec.pixels), captured);
-                self.checks
-                    .expect(!wrong, "order", || format!("{id} was taken with the capture time of the last"));
-                self.trace.record(self.now, What::Published { camera: index, frame: id, bytes });
-                let told = self.now + Duration::from_nanos(host.random.within(0..=TELL_NANOS_MAX));
-                self.events.push(told, Event::Told { camera: index, run });
-                self.enter_log(&Owner::Camera(index), id, &entered);
+                self.counts.published += 1;
+                let entered = (payload.clone(), self.spec.pixels);
+                stage.checks.published(&self.name, process.run, id, entered, captured);
+                stage.checks.took(id, wrong);
+                stage.trace.record(now, What::Published { camera, frame: id, bytes });
+                let told = now + Duration::from_nanos(self.random.within(0..=TELL_NANOS_MAX));
+                stage.events.push(told, Event::Told { camera, run: process.run });
+                Some((id, payload))
             }
             Err(error) => {
-                let expected = match error {
-                    PublishError::Log(AppendError::CaptureTime { .. }) => wrong,
-                    // The link holds payloads until they have left; a small log may be full of them.
-                    PublishError::Log(AppendError::Held { .. }) => true,
-                    _ => false,
-                };
-                host.counts.refused += 1;
+                self.counts.refused += 1;
                 if wrong {
-                    host.misstamped = self.now;
+                    self.misstamped = now;
                 }
-                self.checks.expect(expected, "order", || format!("a frame was refused: {error}"));
-                self.trace.record(self.now, What::Refused { camera: index });
+                stage.checks.refused(&error, wrong);
+                stage.trace.record(now, What::Refused { camera });
+                None
             }
         }
     }
 
-    pub(in crate::world) fn tell(&mut self, index: usize, run: u64) {
-        if self.is_frozen(Node::Camera(index)) {
-            // It will be told when it goes on.
-            return;
+    /// What the publisher says of the capture time, and whether it is that of the last frame.
+    fn capture_time(&mut self, stage: &Stage<'_>) -> (Option<Timestamp>, bool) {
+        let Some(process) = &self.process else { return (None, false) };
+        match self.spec.capture_times {
+            CaptureTimes::Broker => (None, false),
+            CaptureTimes::Publisher { wrong_once_in } => {
+                let wrong = process.captured.is_some() && self.random.one_in(wrong_once_in);
+                // A driver that stamps frames knows when they were exposed, a little before they are published.
+                let time = process.anchor.wall_at(self.clock.monotonic(stage.now)) - EXPOSED_BEFORE;
+                (if wrong { process.captured } else { Some(time) }, wrong)
+            }
         }
-        let host = &mut self.cameras[index];
-        let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
+    }
+
+    /// The broker's thread learns that the log has grown. Returns whether the broker was told.
+    pub(in crate::world) fn tell(&mut self, run: u64, frame_bytes_max: usize, stage: &Stage<'_>) -> bool {
+        let Some(process) = self.process.as_mut().filter(|process| process.run == run) else { return false };
         // A frame that is too large for the edge need not be sent.
-        let bytes_max = self.edges[host.spec.edge.0].spec.frame_bytes_max as usize;
         let epoch = process.broker.epoch();
-        let newest = process
-            .reader
-            .newest()
-            .filter(|record| record.frame.meta.id.epoch == epoch && record.frame.payload.len() <= bytes_max);
+        let newest = process.reader.newest().filter(|record| {
+            record.frame.meta.id.epoch == epoch && record.frame.payload.len() <= frame_bytes_max
+        });
         process.told = newest.map(|record| record.frame.meta.id).or(process.told);
-        if self.bug == Some(Bug::FramesKeptBack) && process.told.is_some_and(|id| id.sequence.0 % 50 > 40) {
-            return;
+        if stage.bug == Some(Bug::FramesKeptBack) && process.told.is_some_and(|id| id.sequence.0 % 50 > 40) {
+            return false;
         }
         process.broker.handle_intake(process.intake.refused(), process.intake.log_bytes());
-        let now = host.clock.monotonic(self.now);
+        let now = self.clock.monotonic(stage.now);
         process.broker.handle_published(now);
         if process.broker.holds_back(now) {
             // It may have left the frame out, for which there was no room then.
             process.sent = process.sent.max(process.told);
         }
-        self.touch(Node::Camera(index));
+        true
     }
 
-    pub(in crate::world) fn raise_epoch(&mut self, index: usize, run: u64, above: Epoch) {
-        if self.is_frozen(Node::Camera(index)) {
-            let later = self.now + ms(PERSIST_MS_MAX);
-            return self.events.push(later, Event::EpochPersisted { camera: index, run, above });
-        }
-        let host = &mut self.cameras[index];
-        let Some(process) = host.process.as_mut().filter(|process| process.run == run) else { return };
+    /// A counter above `above` is on the disk: the process begins another epoch. Returns whether it still runs.
+    pub(in crate::world) fn raise_epoch(&mut self, run: u64, above: Epoch, stage: &mut Stage<'_>) -> bool {
+        let Some(process) = self.process.as_mut().filter(|process| process.run == run) else { return false };
         let before = process.broker.epoch();
         if !std::mem::take(&mut process.accepted) {
             // No edge has taken it in with this epoch: somebody else may have used its numbers.
             process.doubted.insert(before);
-            self.checks.gives_up_epoch(&host.name, run, before);
+            stage.checks.gives_up_epoch(&self.name, run, before);
         }
         let epoch = Epoch(before.max(above).0 + 1);
-        host.persisted = epoch.0;
+        self.persisted = epoch.0;
         process.intake.raise_epoch(epoch);
         process.captured = None;
-        if let Some(kept) = &mut host.kept {
+        if let Some(kept) = &mut self.kept {
             kept.set_start(epoch, process.anchor);
         }
-        process.broker.handle_epoch(host.clock.monotonic(self.now), epoch);
-        self.trace.record(self.now, What::EpochRaised { camera: index, epoch: epoch.0 });
-        self.disturb(index);
-        self.touch(Node::Camera(index));
+        process.broker.handle_epoch(self.clock.monotonic(stage.now), epoch);
+        stage.trace.record(stage.now, What::EpochRaised { camera: self.index, epoch: epoch.0 });
+        true
     }
 }

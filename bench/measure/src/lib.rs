@@ -1,0 +1,61 @@
+//! `mez measure`: the parts of the experiments that have to be compiled. Hidden, and only in builds of the command with the feature
+//! `bench`; `mez bench` calls it.
+
+mod ablation;
+mod awstream;
+mod channel;
+mod knobs;
+mod link;
+mod log;
+mod policies;
+mod programs;
+mod stamp;
+mod store;
+mod world;
+
+use std::error::Error;
+
+use clap::Subcommand;
+use mez_emulator::pace;
+
+/// Why a part of an experiment failed: an error, or a sentence for people.
+pub type Failure = Box<dyn Error>;
+
+/// A part of an experiment, with its arguments.
+#[derive(Debug, Subcommand)]
+#[expect(missing_docs, reason = "clap would show them instead of the parts' own descriptions")]
+pub enum Part {
+    Ablation(ablation::AblationArgs),
+    Awstream(awstream::AwstreamArgs),
+    Channel(channel::ChannelArgs),
+    Log(log::LogArgs),
+    Store(store::StoreArgs),
+    Policies(policies::PoliciesArgs),
+    Knobs(knobs::KnobsArgs),
+    Publish(programs::PublishArgs),
+    PublishWithin(programs::PublishWithinArgs),
+    Subscribe(programs::SubscribeArgs),
+    Link(link::LinkArgs),
+    World(world::WorldArgs),
+}
+
+/// Runs it: its results go to the standard output, as lines of JSON.
+///
+/// # Errors
+/// It could not be run.
+pub fn run(part: Part) -> Result<(), Failure> {
+    match part {
+        Part::Ablation(args) => ablation::run(args),
+        Part::Awstream(args) => awstream::run(args),
+        Part::Channel(args) => channel::run(args),
+        Part::Log(args) => log::run(args),
+        Part::Store(args) => store::run(args),
+        Part::Policies(args) => policies::run(args),
+        Part::Knobs(args) => knobs::run(args),
+        Part::Publish(args) => programs::publish(args),
+        Part::PublishWithin(args) => programs::publish_within(args),
+        Part::Subscribe(args) => programs::subscribe(args),
+        Part::Link(args) => link::run(args),
+        Part::World(args) => world::run(args),
+    }
+}

@@ -1,0 +1,228 @@
+//! What every measured program has in common: how it is driven, how frames are stamped, what is counted.
+//!
+//! The peers in `bench/peers` compile this very file, so that Mez and they are measured by the same code.
+//!
+//! A program prints `ready` once it serves. From then on it reads commands on its standard input, one a line, and answers each
+//! with one line of JSON on its standard output; it ends with its input.
+//!
+//! | command | to | answer |
+//! | --- | --- | --- |
+//! | `subscriptions N` | subscribers | `{"subscriptions":N}`, once there are as many |
+//! | `burst NUMBER FIRST_NS INTERVAL_NS FRAMES PAYLOAD` | publishers | how late each call was made |
+//! | the same | subscribers | when every frame was received |
+//!
+//! Frame `i` of a burst is due at `FIRST_NS + i * INTERVAL_NS` of `CLOCK_MONOTONIC`, which all processes of a machine
+//! share, whether or not the one before has left: arrivals are open-loop, so a stall counts in full. A latency runs from the
+//! time when the frame was due until the program has it. Every byte of it is then compared, outside the timed part.
+
+// A program either publishes or subscribes.
+#![allow(dead_code)]
+
+use std::io::{BufRead, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use super::pace::{now_ns, sleep_until, wake_on_time};
+
+/// Where the stamp lies in a payload: within a JPEG's comment segment that follows its start marker.
+const STAMP_OFFSET: usize = 6;
+/// Burst, frame, and when it was due, each as 64 bits, little-endian.
+const STAMP_BYTES: usize = 24;
+/// Half of this, or of the interval, before a frame is due its payload is made.
+const PREPARATION_NS_MAX: u64 = 20_000_000;
+/// How long a subscriber waits for a frame after the last one was due; what comes later counts as lost.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Some frames at a steady rate.
+pub struct Burst {
+    number: u64,
+    first_ns: u64,
+    interval_ns: u64,
+    frames: u64,
+    payload: Vec<u8>,
+}
+
+impl Burst {
+    fn parse(words: &[&str]) -> Result<Self, String> {
+        let [number, first_ns, interval_ns, frames, payload] = words else {
+            return Err("write: burst NUMBER FIRST_NS INTERVAL_NS FRAMES PAYLOAD".into());
+        };
+        let count = |text: &str| text.parse::<u64>().map_err(|error| format!("{text:?}: {error}"));
+        let content = std::fs::read(payload).map_err(|error| format!("{payload}: {error}"))?;
+        if content.len() < STAMP_OFFSET + STAMP_BYTES {
+            return Err(format!("{payload} is too small for a stamp"));
+        }
+        Ok(Self {
+            number: count(number)?,
+            first_ns: count(first_ns)?,
+            interval_ns: count(interval_ns)?,
+            frames: count(frames)?,
+            payload: content,
+        })
+    }
+
+    fn due_ns(&self, frame: u64) -> u64 {
+        self.first_ns + frame * self.interval_ns
+    }
+
+    fn stamped(&self, frame: u64) -> Vec<u8> {
+        let mut payload = self.payload.clone();
+        for (index, value) in [self.number, frame, self.due_ns(frame)].into_iter().enumerate() {
+            let at = STAMP_OFFSET + 8 * index;
+            payload[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        payload
+    }
+
+    /// Whether `payload` is what was sent, but for the stamp.
+    fn is_intact(&self, payload: &[u8]) -> bool {
+        let end = STAMP_OFFSET + STAMP_BYTES;
+        payload.len() == self.payload.len()
+            && payload[..STAMP_OFFSET] == self.payload[..STAMP_OFFSET]
+            && payload[end..] == self.payload[end..]
+    }
+}
+
+/// Burst, frame, and when it was due.
+fn read_stamp(payload: &[u8]) -> Option<(u64, u64, u64)> {
+    let field = |index: usize| {
+        let at = STAMP_OFFSET + 8 * index;
+        Some(u64::from_le_bytes(payload.get(at..at + 8)?.try_into().ok()?))
+    };
+    Some((field(0)?, field(1)?, field(2)?))
+}
+
+fn answer(line: &str) -> Result<(), String> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|error| error.to_string())
+}
+
+/// Publishes bursts until the standard input ends. `send` takes a frame when it is due.
+pub fn publish(mut send: impl FnMut(Vec<u8>) -> Result<(), String>) -> Result<(), String> {
+    wake_on_time();
+    answer("ready")?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|error| error.to_string())?;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let burst = match words.split_first() {
+            Some((&"burst", rest)) => Burst::parse(rest)?,
+            _ => return Err(format!("a publisher does not know {line:?}")),
+        };
+        let mut late_ns = Vec::new();
+        for frame in 0..burst.frames {
+            // Making a frame is the camera's work and not the broker's: it is done before the frame is due, and not
+            // while the one before is still on its way.
+            sleep_until(burst.due_ns(frame) - burst.interval_ns.min(PREPARATION_NS_MAX) / 2);
+            let payload = burst.stamped(frame);
+            sleep_until(burst.due_ns(frame));
+            late_ns.push((now_ns() - burst.due_ns(frame)).to_string());
+            send(payload)?;
+        }
+        answer(&format!(r#"{{"burst":{},"late_ns":[{}]}}"#, burst.number, late_ns.join(",")))?;
+    }
+    Ok(())
+}
+
+/// A frame that a subscription received.
+pub struct Receipt<B> {
+    /// Which subscription, from 0.
+    pub subscription: usize,
+    /// When the program had it.
+    pub received_ns: u64,
+    /// All of it.
+    pub payload: B,
+}
+
+/// Takes part in bursts until the standard input ends. `subscribe` sees to it that there are as many subscriptions.
+pub fn subscribe<B: AsRef<[u8]>>(
+    receipts: &Receiver<Receipt<B>>,
+    mut subscribe: impl FnMut(usize) -> Result<(), String>,
+) -> Result<(), String> {
+    answer("ready")?;
+    let mut subscriptions = 0;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|error| error.to_string())?;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.split_first() {
+            Some((&"subscriptions", [count])) => {
+                subscriptions = count.parse().map_err(|error| format!("{count:?}: {error}"))?;
+                subscribe(subscriptions)?;
+                answer(&format!(r#"{{"subscriptions":{subscriptions}}}"#))?;
+            }
+            Some((&"burst", rest)) => {
+                answer(&Collected::of(&Burst::parse(rest)?, subscriptions, receipts)?.json())?;
+            }
+            _ => return Err(format!("a subscriber does not know {line:?}")),
+        }
+    }
+    Ok(())
+}
+
+/// What a subscriber saw of a burst.
+struct Collected {
+    number: u64,
+    /// For each subscription and frame: the latency, or nothing where it was lost.
+    latency_ns: Vec<Vec<Option<u64>>>,
+    /// Frames that came with other bytes.
+    corrupt: u64,
+    /// Frames that came again.
+    duplicate: u64,
+    /// Frames of earlier bursts.
+    stray: u64,
+}
+
+impl Collected {
+    fn of<B: AsRef<[u8]>>(
+        burst: &Burst,
+        subscriptions: usize,
+        receipts: &Receiver<Receipt<B>>,
+    ) -> Result<Self, String> {
+        let mut collected = Self {
+            number: burst.number,
+            latency_ns: vec![vec![None; burst.frames as usize]; subscriptions],
+            corrupt: 0,
+            duplicate: 0,
+            stray: 0,
+        };
+        let mut missing = burst.frames * subscriptions as u64;
+        let end_ns = burst.due_ns(burst.frames) + PATIENCE.as_nanos() as u64;
+        while missing > 0 {
+            let left = Duration::from_nanos(end_ns.saturating_sub(now_ns()));
+            let receipt = match receipts.recv_timeout(left) {
+                Ok(receipt) => receipt,
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return Err("the subscriptions ended".into()),
+            };
+            let payload = receipt.payload.as_ref();
+            let Some((number, frame, due_ns)) = read_stamp(payload) else {
+                collected.corrupt += 1;
+                continue;
+            };
+            let place = collected
+                .latency_ns
+                .get_mut(receipt.subscription)
+                .and_then(|row| row.get_mut(frame as usize));
+            match place {
+                _ if number != burst.number => collected.stray += 1,
+                None => collected.corrupt += 1,
+                Some(Some(_)) => collected.duplicate += 1,
+                Some(place) => {
+                    *place = Some(receipt.received_ns.saturating_sub(due_ns));
+                    missing -= 1;
+                    collected.corrupt += u64::from(!burst.is_intact(payload));
+                }
+            }
+        }
+        Ok(collected)
+    }
+
+    fn json(&self) -> String {
+        let Self { number, corrupt, duplicate, stray, .. } = self;
+        let cell = |latency: &Option<u64>| latency.map_or("null".into(), |ns| ns.to_string());
+        let row = |row: &Vec<Option<u64>>| row.iter().map(cell).collect::<Vec<String>>().join(",");
+        let rows = self.latency_ns.iter().map(row).collect::<Vec<_>>().join("],[");
+        format!(
+            r#"{{"burst":{number},"corrupt":{corrupt},"duplicate":{duplicate},"stray":{stray},"latency_ns":[[{rows}]]}}"#
+        )
+    }
+}

@@ -1,0 +1,64 @@
+"""How much of what the detector finds is left in the frames of a scenario: scored for `mez demo --scenario`.
+
+It is done after the run: while frames flow it would take the processor from what is being measured.
+"""
+
+from collections.abc import Callable, Sequence
+
+import cv2
+
+import mez
+from mez.apps.boxes import Box
+from mez.demo.accuracy import Accuracy, Pair
+from mez.profile.app import load
+from mez.profile.score import Counts, FrameScore, f1, score_frame
+
+
+def score(
+    pairs: Sequence[Pair],
+    seen: Callable[[mez.Frame, Sequence[Box]], None],
+    give_up: Callable[[], bool],
+) -> Accuracy:
+    """Search every pair, and compare what is found.
+
+    Args:
+        pairs: Frames as published and as delivered.
+        seen: Called with each delivered frame and what was found on it, in pixels of the frame as published.
+        give_up: Tells whether to end early, with what there is.
+    """
+    app = load("pedestrian-hog")
+    cv2.setNumThreads(1)
+    scores: dict[str, list[FrameScore]] = {}
+    by_frame: list[tuple[str, float, float | None]] = []
+    expected: list[float | None] = []
+    for pair in pairs:
+        if give_up():
+            break
+        published, delivered = pair.published, pair.delivered
+        size, what = (published.width, published.height), f"frame {published.id} of {published.camera}"
+        reference = app.find(published.image, size, what)
+        found = app.find(delivered.image, size, what)
+        scored = score_frame(reference, found, app.thresholds)
+        scores.setdefault(published.camera, []).append(scored)
+        expected.append(delivered.expected_accuracy)
+        by_frame.append((published.camera, pair.at_s, f1(scored.hysteresis)))
+        seen(delivered, [box for box in found if box.score >= app.thresholds.strong])
+    nothing = Counts(0, 0, 0)
+    together = [scored for of_camera in scores.values() for scored in of_camera]
+    return Accuracy(
+        normalised=f1(sum((scored.hysteresis for scored in together), nothing)),
+        strict=f1(sum((scored.strict for scored in together), nothing)),
+        expected=_mean(expected),
+        frames=len(together),
+        by_camera={
+            camera: f1(sum((scored.hysteresis for scored in of_camera), nothing))
+            for camera, of_camera in scores.items()
+        },
+        by_frame=by_frame,
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean of what is known completely."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -1,0 +1,16 @@
+//! Emulated links: the links of a scenario file in real time, for the brokers of this machine. No root is needed.
+//!
+//! `mez demo --scenario` runs its brokers over them, and so do experiments. This crate is the part of the testbed's surroundings that a
+//! product may contain: it needs the testbed to read scenario files, and none of the experiments.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `scenario` | a relay for each camera of a scenario, driven over standard input and output |
+//! | [`relay`] | a link in user space, for UDP |
+//! | [`pace`] | real time to the nanosecond |
+
+pub mod pace;
+pub mod relay;
+mod scenario;
+
+pub use self::scenario::{EmulateError, emulate};

@@ -1,0 +1,31 @@
+//! Real time to the nanosecond: what o'clock it is, and sleeping until a moment.
+//!
+//! The peers in `bench/peers` compile this very file, so that Mez and they are driven by the same code.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+pub fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Sleeps until an instant of `CLOCK_MONOTONIC`.
+pub fn sleep_until(due_ns: u64) {
+    loop {
+        let now = now_ns();
+        if now >= due_ns {
+            return;
+        }
+        std::thread::sleep(Duration::from_nanos(due_ns - now));
+    }
+}
+
+/// Asks the kernel to wake the main thread on time rather than within its usual 50 µs. Threads that are made later do the
+/// same, so call this when the measured program has made its own.
+pub fn wake_on_time() {
+    // Without it frames leave a little late, which is measured.
+    let _ = std::fs::write("/proc/self/timerslack_ns", "1");
+}

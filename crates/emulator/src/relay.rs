@@ -1,0 +1,295 @@
+//! A link in user space: passes UDP datagrams on by a timetable, through bounded queues, and counts them.
+//!
+//! The testbed's [`Link`](mez_testbed::link::Link) is told what time it is; this one sleeps until a datagram is due, on threads of its own.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use mez_testbed::channel::timetable::Timetable;
+use rustix::net::sockopt;
+use serde_json::{Value, json};
+
+use crate::pace::{now_ns, sleep_until};
+
+/// What an IPv4 and a UDP header take on the link.
+const HEADER_BYTES: u64 = 28;
+/// The largest datagram.
+const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+/// What an Ethernet frame holds after those headers. Larger datagrams do not get through, as on most paths: brokers try them,
+/// since loopback would take them.
+const PATH_BYTES_MAX: usize = 1500 - HEADER_BYTES as usize;
+/// What lies in the kernel has not reached the link yet: a burst of a whole frame must fit.
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+
+/// How long a transmitter that is cut off sleeps before it looks again.
+const CUT_LOOK_NS: u64 = 20_000_000;
+
+/// Datagrams behind a transmitter: a tenth of a second at 400 Mbit/s. When there are more the transmitter waits.
+const ON_WAY_MAX: usize = 4096;
+
+/// What a link can do.
+#[derive(Clone, Debug)]
+pub struct RelaySpec {
+    /// What it carries each way.
+    pub timetable: Timetable,
+    /// The delay of each direction behind the transmitter, in nanoseconds.
+    pub delay_ns: [u64; 2],
+    /// What may wait in each direction; beyond that datagrams are dropped.
+    pub queue_bytes_max: u64,
+    /// One datagram in so many is lost; 0: none.
+    pub lost_once_in: u64,
+}
+
+/// The time of a timetable. Until it begins it stands at 0.
+#[derive(Debug, Default)]
+pub struct Conductor {
+    began_ns: AtomicU64,
+    is_open: AtomicBool,
+}
+
+impl Conductor {
+    /// Begins, unless it has begun.
+    pub fn begin(&self) {
+        let _ = self.began_ns.compare_exchange(0, now_ns(), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// From now on links carry whatever comes.
+    pub fn open(&self) {
+        self.is_open.store(true, Ordering::Relaxed);
+    }
+
+    /// When `bits` are through that begin at `from_ns`, by the machine's clock; `None`: not as far as is known.
+    fn end(&self, timetable: &Timetable, from_ns: u64, bits: u64) -> Option<u64> {
+        if self.is_open.load(Ordering::Relaxed) {
+            return Some(from_ns);
+        }
+        match self.began_ns.load(Ordering::Relaxed) {
+            0 => Some(from_ns + bits * 1_000_000_000 / timetable.rate_at(0).max(1)),
+            began => Some(timetable.end(from_ns.saturating_sub(began), bits)? + began),
+        }
+    }
+}
+
+/// A datagram, whence it goes, and to whom.
+struct Parcel {
+    socket: Arc<UdpSocket>,
+    to: SocketAddr,
+    datagram: Vec<u8>,
+}
+
+/// One direction: a queue and a transmitter; behind it, the way.
+struct Direction {
+    conductor: Arc<Conductor>,
+    spec: RelaySpec,
+    delay_ns: u64,
+    queue: Mutex<Queue>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    parcels: VecDeque<Parcel>,
+    bytes: u64,
+    counts: Counts,
+}
+
+/// What a direction has done so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    passed_bytes: u64,
+    passed: u64,
+    dropped: u64,
+    lost: u64,
+    /// The longest that the machine was late with a datagram, in nanoseconds.
+    late_ns_max: u64,
+}
+
+impl Counts {
+    fn json(&self) -> Value {
+        json!({
+            "bytes": self.passed_bytes,
+            "datagrams": self.passed,
+            "dropped": self.dropped,
+            "lost": self.lost,
+            "late_ms_max": self.late_ns_max as f64 / 1e6,
+        })
+    }
+}
+
+impl Direction {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Every statement leaves it whole.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, socket: &Arc<UdpSocket>, to: SocketAddr, datagram: &[u8]) {
+        if datagram.len() > PATH_BYTES_MAX {
+            return;
+        }
+        let bytes = datagram.len() as u64 + HEADER_BYTES;
+        let mut queue = self.lock();
+        if queue.bytes + bytes > self.spec.queue_bytes_max {
+            queue.counts.dropped += 1;
+            return;
+        }
+        queue.bytes += bytes;
+        queue.parcels.push_back(Parcel { socket: Arc::clone(socket), to, datagram: datagram.to_vec() });
+        self.filled.notify_one();
+    }
+
+    /// Transmits what is in the queue, each datagram when the one before is through.
+    fn transmit(&self, on_way: &SyncSender<(u64, Parcel)>) {
+        let mut free_ns = 0;
+        loop {
+            let parcel = {
+                let mut queue = self.lock();
+                loop {
+                    if let Some(first) = queue.parcels.pop_front() {
+                        break first;
+                    }
+                    queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                }
+            };
+            let bytes = parcel.datagram.len() as u64 + HEADER_BYTES;
+            // A late wake-up is made up for, because the link's time goes on from where it was.
+            let from_ns = now_ns().max(free_ns);
+            free_ns = loop {
+                // A link that is cut may be opened from outside, so it does not sleep until it is restored.
+                let end_ns = self.conductor.end(&self.spec.timetable, from_ns, bytes * 8);
+                let look_ns = now_ns() + CUT_LOOK_NS;
+                match end_ns {
+                    Some(end_ns) if end_ns <= look_ns => break end_ns,
+                    _ => sleep_until(look_ns),
+                }
+            };
+            sleep_until(free_ns);
+            let is_lost = {
+                let mut queue = self.lock();
+                queue.bytes -= bytes;
+                queue.counts.passed_bytes += bytes;
+                queue.counts.passed += 1;
+                let once_in = self.spec.lost_once_in;
+                let is_lost = once_in > 0 && queue.counts.passed.is_multiple_of(once_in);
+                queue.counts.lost += u64::from(is_lost);
+                is_lost
+            };
+            if !is_lost && on_way.send((free_ns + self.delay_ns, parcel)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn deliver(&self, on_way: &Receiver<(u64, Parcel)>) {
+        while let Ok((due_ns, parcel)) = on_way.recv() {
+            sleep_until(due_ns);
+            let late_ns = now_ns() - due_ns;
+            // A datagram that the kernel does not take is lost, as on any link.
+            let _ = parcel.socket.send_to(&parcel.datagram, parcel.to);
+            let mut queue = self.lock();
+            queue.counts.late_ns_max = queue.counts.late_ns_max.max(late_ns);
+        }
+    }
+}
+
+/// A link to one address. It goes on until the process ends.
+pub struct Relay {
+    address: SocketAddr,
+    directions: [Arc<Direction>; 2],
+}
+
+impl Relay {
+    /// Begins to pass datagrams on to `to`.
+    pub fn start(spec: &RelaySpec, to: SocketAddr, conductor: &Arc<Conductor>) -> io::Result<Self> {
+        let directions = spec.delay_ns.map(|delay_ns| {
+            let direction = Arc::new(Direction {
+                conductor: Arc::clone(conductor),
+                spec: spec.clone(),
+                delay_ns,
+                queue: Mutex::default(),
+                filled: Condvar::new(),
+            });
+            let (sender, receiver) = mpsc::sync_channel(ON_WAY_MAX);
+            let (transmitter, way) = (Arc::clone(&direction), Arc::clone(&direction));
+            thread::spawn(move || transmitter.transmit(&sender));
+            thread::spawn(move || way.deliver(&receiver));
+            direction
+        });
+        Self::with(directions, to)
+    }
+
+    /// Another way onto the same link: what comes there shares its queues.
+    pub fn beside(&self, to: SocketAddr) -> io::Result<Self> {
+        Self::with(self.directions.clone(), to)
+    }
+
+    fn with(directions: [Arc<Direction>; 2], to: SocketAddr) -> io::Result<Self> {
+        let front = Arc::new(socket()?);
+        let address = front.local_addr()?;
+        let [up, down] = directions.clone();
+        thread::spawn(move || {
+            if let Err(error) = receive(&front, to, &up, &down) {
+                eprintln!("mez: the link failed: {error}");
+            }
+        });
+        Ok(Self { address, directions })
+    }
+
+    /// Where it takes datagrams.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What has passed so far, on all ways onto the link.
+    pub fn json(&self) -> Value {
+        let [up, down] = self.directions.each_ref().map(|direction| direction.lock().counts.json());
+        json!({ "up": up, "down": down })
+    }
+}
+
+fn socket() -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    for set in [sockopt::set_socket_recv_buffer_size_force, sockopt::set_socket_recv_buffer_size] {
+        if set(&socket, SOCKET_BUFFER_BYTES).is_ok() {
+            break;
+        }
+    }
+    Ok(socket)
+}
+
+/// Takes datagrams of any number of clients, each of which gets a socket of its own towards `to`.
+fn receive(
+    front: &Arc<UdpSocket>,
+    to: SocketAddr,
+    up: &Arc<Direction>,
+    down: &Arc<Direction>,
+) -> io::Result<()> {
+    let mut clients: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    loop {
+        let (bytes, client) = front.recv_from(&mut buffer)?;
+        let onward = match clients.get(&client) {
+            Some(onward) => Arc::clone(onward),
+            None => {
+                let onward = Arc::new(socket()?);
+                clients.insert(client, Arc::clone(&onward));
+                let (front, back, down) = (Arc::clone(front), Arc::clone(&onward), Arc::clone(down));
+                thread::spawn(move || {
+                    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+                    // An error is an answer that could not be delivered; the next one may be.
+                    loop {
+                        if let Ok((bytes, _)) = back.recv_from(&mut buffer) {
+                            down.put(&front, client, &buffer[..bytes]);
+                        }
+                    }
+                });
+                onward
+            }
+        };
+        up.put(&onward, to, &buffer[..bytes]);
+    }
+}

@@ -1,0 +1,251 @@
+//! What has to happen in time: frames flow, demand arrives, and brokers say of links how they are. The world looks at these rules again and
+//! again, and at `backlog` with every frame that an application gets.
+
+use std::time::Duration;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::contract::{Contract, ContractState, OnInfeasible};
+use mez_core::frame::FrameId;
+use mez_core::units::Timestamp;
+use mez_core::wire::CONTRACTS_MAX;
+
+use super::Checks;
+use super::path::{Path, RESUME_MAX, WINDOW_GROWS_FOR, WINDOW_OPENS_FOR, queue_time};
+use crate::link::LinkSpec;
+use crate::time::{Moment, ms, secs};
+
+/// An idle link with something to send is silent for no longer than this.
+const SILENCE_MAX: Duration = ms(250);
+/// A change of what is wanted is known at the camera within this, besides the time in queues.
+const DEMAND_MAX: Duration = secs(1);
+/// Steps within one moment, before the world is taken to turn in a circle.
+const STEPS_MAX: u32 = 100_000;
+/// A timer may be due again at once this often, if there was something to do each time.
+const SPINS_MAX: u32 = 2;
+
+/// What subscriptions at an edge want of a camera, and what the camera knows of it.
+pub(crate) struct DemandSeen {
+    /// How many live subscriptions want it, and of how many it knows.
+    pub(crate) wanted: usize,
+    pub(crate) told: usize,
+    /// When subscriptions of its edge last came or went.
+    pub(crate) changed: Moment,
+    /// The edge's wall clock, and when spans of subscriptions there end.
+    pub(crate) wall: Timestamp,
+    pub(crate) ends: Vec<Timestamp>,
+}
+
+impl DemandSeen {
+    /// Whether somebody's span ends about now: whether it is still wanted is then a matter of a moment.
+    fn an_end_is_near(&self) -> bool {
+        self.ends.iter().any(|end| {
+            let over = *end + secs(2);
+            let apart = over.saturating_since(self.wall).max(self.wall.saturating_since(over));
+            apart < DEMAND_MAX + ms(500)
+        })
+    }
+}
+
+/// What an edge says of a camera.
+pub(crate) struct PresenceSeen {
+    /// The edge's host is not frozen.
+    pub(crate) edge_runs: bool,
+    /// The edge says that it is connected; and so does the camera.
+    pub(crate) edge_says: bool,
+    pub(crate) is_up: bool,
+}
+
+/// What a camera's process has to send.
+pub(crate) struct SilenceSeen {
+    pub(crate) run: u64,
+    /// The newest frame, where it waits to be sent.
+    pub(crate) waits: Option<FrameId>,
+    /// Somebody wants it, no codec hangs, and nothing of a frame lies in the link.
+    pub(crate) is_idle: bool,
+}
+
+/// What an application does, so far as frames of one camera depend on it.
+pub(crate) struct ReaderSeen {
+    /// Its place among the applications, for people.
+    pub(crate) application: usize,
+    pub(crate) subscription: Option<SubscriptionId>,
+    /// It takes live frames of the camera, without end, and asks nothing of the past.
+    pub(crate) is_live: bool,
+    /// It leads no one else below what it wants, and the camera has said that nothing keeps that.
+    pub(crate) is_silenced: bool,
+    /// When the last frame of the camera came.
+    pub(crate) last: Option<Moment>,
+    /// Since when it takes frames, and when its reading was last busy with the past.
+    pub(crate) ready_since: Moment,
+    pub(crate) past_until: Moment,
+    /// When the camera's share of a channel last held it back.
+    pub(crate) held_back_until: Option<Moment>,
+    /// The camera's process runs, and the edge has welcomed it.
+    pub(crate) is_up: bool,
+    /// How long it works on one frame of each camera.
+    pub(crate) turns: Duration,
+}
+
+/// A frame that an application just got.
+pub(crate) struct GotSeen {
+    pub(crate) application: usize,
+    pub(crate) frame: FrameId,
+    pub(crate) published: Moment,
+    pub(crate) age: Duration,
+    /// It wants every frame, or decodes chains, and so is as far behind as it is slow.
+    pub(crate) takes_all: bool,
+    /// Since when it takes frames, and when its reading was last busy with the past.
+    pub(crate) ready_since: Moment,
+    pub(crate) past_until: Moment,
+    pub(crate) turns: Duration,
+    /// Frames of the camera are made smaller for somebody.
+    pub(crate) is_adapted: bool,
+    /// When the camera was last told that the path of a connection was never full.
+    pub(crate) opening_until: Option<Moment>,
+}
+
+impl Checks {
+    /// A camera knows what is wanted.
+    pub(crate) fn watch_demand(&mut self, path: &Path, seen: &DemandSeen) {
+        if !path.is_well || seen.an_end_is_near() {
+            return;
+        }
+        let settled = path.recovered().max(seen.changed + DEMAND_MAX);
+        if self.now < settled + path.queue_time() * 2 {
+            return;
+        }
+        let DemandSeen { wanted, told, .. } = seen;
+        self.expect(*wanted.min(&CONTRACTS_MAX) == *told, "demand", || {
+            format!("{wanted} subscriptions want camera {}, which knows of {told}", path.camera)
+        });
+    }
+
+    /// The edge says of a camera that it is connected when it is, and not for long when it is not.
+    pub(crate) fn watch_presence(&mut self, path: &Path, seen: &PresenceSeen) {
+        let gone = path.is_cut && seen.edge_runs;
+        // Later than `resumes`, which says more of a camera that does not come back.
+        if path.rivals || self.now < path.quiet_since() + RESUME_MAX + secs(1) + path.queue_time() * 2 {
+            return;
+        }
+        let (well, says) = (path.is_well, seen.edge_says);
+        let right = if gone { !says } else { !well || !path.is_brisk() || (says && seen.is_up) };
+        self.expect(right, "state", || {
+            format!(
+                "the edge says of camera {} that it is connected: {says}; cut: {gone}, well: {well}",
+                path.camera
+            )
+        });
+    }
+
+    /// A camera's process has sent something, or has a reason not to: its silence begins anew.
+    pub(crate) fn breaks_silence(&mut self, run: u64) {
+        self.silent_since.remove(&run);
+    }
+
+    /// A link that could carry the newest frame has to.
+    pub(crate) fn watch_silence(&mut self, path: &Path, seen: &SilenceSeen) {
+        let now = self.now;
+        let settled = now >= path.recovered() + path.queue_time() * 2;
+        let Some(newest) = seen.waits.filter(|_| path.is_well && settled && seen.is_idle) else {
+            return self.breaks_silence(seen.run);
+        };
+        let since = *self.silent_since.entry(seen.run).or_insert(now);
+        self.expect(now.since(since) <= SILENCE_MAX, "silence", || {
+            format!(
+                "camera {} has {newest:?} to send and an idle link since {since}, and sends nothing",
+                path.camera
+            )
+        });
+    }
+
+    /// Newest wins: the frame that an application just got is hardly older than it takes to carry the one that was on
+    /// its way when it was published, and itself.
+    pub(crate) fn watch_age(&mut self, path: &Path, got: &GotSeen) {
+        let spec = LinkSpec { bits_per_second: path.link.bits_per_second, ..path.made };
+        let (queue_time, service_time) = (queue_time(&spec), path.service_time());
+        let settled = path.recovered() + path.window_time() + (queue_time + service_time) * 2;
+        let exempt = got.takes_all
+            || spec.lost_once_in > 0
+            || path.rivals
+            || got.published < settled.max(got.ready_since).max(got.past_until);
+        let carried = service_time * 2 + queue_time + spec.delay_up;
+        // Where frames are made smaller, one waits for its turn at the codec until the next is published, and is decoded at the edge.
+        let making = match got.is_adapted {
+            true => path.interval + path.jitter + path.making_time_max * 2,
+            false => ms(0),
+        };
+        // On a path that was never full, one that is larger than any before waits for the window to open.
+        let opens = got.opening_until.is_some_and(|until| got.published <= until);
+        let opening = match got.is_adapted && opens {
+            true => path.made.round_trip_time() * WINDOW_OPENS_FOR,
+            false => ms(0),
+        };
+        let age_max = carried * 21 / 20 + got.turns + making + opening + path.bad_luck + ms(30);
+        let GotSeen { application, frame, age, .. } = got;
+        self.expect(exempt || *age <= age_max, "backlog", || {
+            let camera = path.camera;
+            format!("application {application} got {frame} of camera {camera} {age:?} old; {age_max:?} were allowed")
+        });
+    }
+
+    /// Two seconds after the last fault, an application that is ready gets frames.
+    pub(crate) fn watch_resuming(&mut self, path: &Path, reader: &ReaderSeen, contract: &Contract) {
+        let told = reader.subscription.and_then(|id| self.told_state(id, &path.name));
+        // Who wants nothing below its bounds, and was told that they do not hold, may get nothing.
+        let withheld = reader.is_silenced
+            || contract.on_infeasible != OnInfeasible::Degrade
+                && matches!(told, Some(ContractState::Infeasible | ContractState::LatencyMiss));
+        let live = reader.is_live && !withheld && path.publishing && path.is_well;
+        let claimed = path.rivals && !reader.is_up;
+        if !live || claimed {
+            return;
+        }
+        let last = reader.last.unwrap_or(Moment::START);
+        let held_back_until = match contract.on_infeasible {
+            OnInfeasible::Degrade => None,
+            _ => reader.held_back_until,
+        };
+        let since = path.quiet_since().max(path.misstamped);
+        let since = since.max(reader.ready_since).max(reader.past_until).max(last);
+        let since = since.max(held_back_until.unwrap_or(since));
+        // One frame may be on its way when the next is published, and each camera has its turn at the application.
+        let allowed = RESUME_MAX
+            + path.interval * 2
+            + path.link.round_trip_time() * WINDOW_GROWS_FOR
+            + (path.service_time() + path.queue_time()) * 3
+            + path.bad_luck
+            + reader.turns;
+        self.expect(self.now.since(since) <= allowed, "resumes", || {
+            format!(
+                "application {} got nothing of camera {} since {last}, though nothing has disturbed \
+                 them since {since}; {allowed:?} were allowed; it was told {told:?}, and asks {contract:?}",
+                reader.application, path.camera
+            )
+        });
+    }
+
+    /// Every moment ends: so many steps were made within this one. Returns whether it may go on.
+    pub(crate) fn moment_goes_on(&mut self, steps: u32) -> bool {
+        self.expect(steps <= STEPS_MAX, "progress", || "this moment does not end".into());
+        self.violation.is_none()
+    }
+
+    /// A timer that has been served is not due again at the same moment: it was so often now.
+    pub(crate) fn timer_spins(&mut self, spins: u32, of: impl FnOnce() -> String) {
+        self.expect(spins <= SPINS_MAX, "progress", || {
+            format!("the timer of {} is due at once again and again", of())
+        });
+    }
+
+    /// A camera's broker says what its link is.
+    pub(crate) fn says_link(&mut self, camera: usize, before: bool, up: bool) {
+        self.expect(before != up, "state", || format!("camera {camera} said twice: link up {up}"));
+    }
+
+    /// What a camera's broker said of its link is what it thinks.
+    pub(crate) fn thinks_of_link(&mut self, camera: usize, said: bool, thinks: bool) {
+        self.expect(said == thinks, "state", || {
+            format!("camera {camera} said that its link is up: {said}; but it thinks: {thinks}")
+        });
+    }
+}

@@ -1,0 +1,242 @@
+//! What a log on disk has promised, and whether it keeps it: held against every recovery, and against the bytes that lie there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mez_core::frame::{FrameId, Sequence, SkipReason};
+use mez_core::log::Record;
+use mez_core::name::CameraName;
+use mez_core::store::{
+    DamageKind, HeaderError, KeyRing, RecordHead, Recovery, Scanned, SegmentHeader, SegmentNumber,
+    SegmentScan, Storage, checksum,
+};
+
+use super::Checks;
+use crate::disk::{SimulatedDisk, records};
+
+/// The account of one log.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    camera: CameraName,
+    keys: KeyRing,
+    /// All that ever entered the log.
+    published: BTreeSet<FrameId>,
+    /// Frames that were said to be durable: the newest, and all before it.
+    acknowledged: Option<FrameId>,
+    /// The frames that the disk had when the last life ended, in segments that had not expired, with their sizes.
+    held: Vec<(FrameId, u64)>,
+    /// Frames that a start has not brought back though older ones came, and those that expired: never to be seen again.
+    gone: BTreeSet<FrameId>,
+    /// The salts that were seen, and the segments that they belong to.
+    salts: BTreeMap<[u8; 32], SegmentNumber>,
+    /// Bytes have changed, so that what is found amiss may well be.
+    has_rotted: bool,
+    /// What was sealed with which salt and nonce.
+    sealed: BTreeMap<([u8; 32], u64), u32>,
+}
+
+impl Ledger {
+    pub(crate) const fn new(camera: CameraName, keys: KeyRing) -> Self {
+        Self {
+            camera,
+            keys,
+            published: BTreeSet::new(),
+            acknowledged: None,
+            held: Vec::new(),
+            gone: BTreeSet::new(),
+            salts: BTreeMap::new(),
+            has_rotted: false,
+            sealed: BTreeMap::new(),
+        }
+    }
+
+    /// A frame enters the log.
+    pub(crate) fn published(&mut self, id: FrameId) {
+        self.published.insert(id);
+        // A camera that has lost its counter, and whose frames nobody has any more, gives names a second time.
+        self.gone.remove(&id);
+    }
+
+    /// The writer says that everything up to a frame is durable.
+    pub(crate) fn acknowledged(&mut self, durable: Option<FrameId>) {
+        self.acknowledged = self.acknowledged.max(durable);
+    }
+
+    /// A life ends, and leaves this. What is older than all of it is gone.
+    pub(crate) fn ended(&mut self, disk: &mut SimulatedDisk) {
+        self.held = self.read(disk);
+        if let Some((oldest, _)) = self.held.first() {
+            self.gone.extend(self.published.range(..*oldest));
+        }
+    }
+
+    /// Bytes have changed while nobody wrote. What can be read all the same has to come back.
+    pub(crate) fn rotted(&mut self, disk: &mut SimulatedDisk) {
+        self.held = self.read(disk);
+        self.has_rotted = true;
+    }
+
+    /// Holds what came back, of which there was memory for `bytes_max`, against what was promised.
+    pub(crate) fn recovered(&mut self, recovery: &Recovery, bytes_max: u64) -> Result<(), String> {
+        if !self.has_rotted {
+            check_report(recovery, self.acknowledged.is_some())?;
+        }
+        self.check_gaps(&recovery.records)?;
+        self.check_promised(&recovery.records, bytes_max)?;
+        self.check_gone(&recovery.records)
+    }
+
+    /// I3: one piece, in order, and what is missing in it is stated.
+    fn check_gaps(&self, records: &[Record]) -> Result<(), String> {
+        for pair in records.windows(2) {
+            let (a, b) = (pair[0].frame.meta.id, pair[1].frame.meta.id);
+            if a >= b {
+                return Err(format!("frame {b} comes after frame {a}"));
+            }
+            // A replica goes on in the same epoch after a start at which its tail was lost.
+            let between = self.published.range(a..b).skip(1).filter(|id| !self.gone.contains(id));
+            let stated = |id: &FrameId| {
+                let next = Sequence(id.sequence.0 + 1);
+                pair[1].skipped.iter().any(|range| {
+                    [SkipReason::Evicted, SkipReason::Damaged].contains(&range.reason)
+                        && range.clipped(id.sequence, next).is_some()
+                })
+            };
+            if a.epoch == b.epoch
+                && let Some(hole) = between.clone().find(|id| !stated(id))
+            {
+                return Err(format!("between {a} and {b}, frame {hole} is missing without a word"));
+            }
+        }
+        Ok(())
+    }
+
+    /// I3: everything that was said to be durable and has not expired.
+    fn check_promised(&self, records: &[Record], bytes_max: u64) -> Result<(), String> {
+        let back: BTreeSet<FrameId> = records.iter().map(|record| record.frame.meta.id).collect();
+        let oldest = records.first().map(|record| record.frame.meta.id);
+        let bytes: u64 = records.iter().map(|record| record.frame.payload.len() as u64).sum();
+        // Only as many as there was room for in memory.
+        let before = self.held.iter().rev().find(|(id, _)| oldest.is_none_or(|oldest| *id < oldest));
+        let full = before.is_some_and(|(_, next)| bytes + next > bytes_max);
+        for (id, _) in self.held.iter().filter(|(id, _)| Some(*id) <= self.acknowledged) {
+            let excused = full && oldest.is_none_or(|oldest| *id < oldest);
+            if !excused && !back.contains(id) {
+                return Err(format!("frame {id} was said to be durable, and is gone"));
+            }
+        }
+        Ok(())
+    }
+
+    /// I4: nothing comes back that had expired, or that an earlier start had given up.
+    fn check_gone(&mut self, records: &[Record]) -> Result<(), String> {
+        if let Some(back) = records.iter().find(|record| self.gone.contains(&record.frame.meta.id)) {
+            return Err(format!("frame {} had gone, and is back", back.frame.meta.id));
+        }
+        let Some(oldest) = records.first().map(|record| record.frame.meta.id) else {
+            self.gone.extend(&self.published);
+            return Ok(());
+        };
+        let back: BTreeSet<FrameId> = records.iter().map(|record| record.frame.meta.id).collect();
+        self.gone.extend(self.published.range(oldest..).filter(|id| !back.contains(id)));
+        Ok(())
+    }
+
+    /// The frames on the disk as it stands, and their sizes, oldest first.
+    fn read(&self, disk: &mut SimulatedDisk) -> Vec<(FrameId, u64)> {
+        let oldest = disk.bounds().unwrap_or_default().oldest;
+        let mut held = Vec::new();
+        let mut limits: Vec<(SegmentNumber, u64)> = Vec::new();
+        for (segment, bytes) in disk.list().unwrap_or_default() {
+            if let Ok(scan) = SegmentScan::open(disk, &self.camera, &self.keys, segment, bytes) {
+                limits.push((segment, scan.index()));
+            }
+        }
+        for (segment, bytes) in disk.list().unwrap_or_default() {
+            let scan = SegmentScan::open(disk, &self.camera, &self.keys, segment, bytes);
+            let Ok(mut scan) = scan else { continue };
+            let limit = limits.iter().filter(|(other, _)| *other > segment).map(|(_, first)| *first).min();
+            while let Some(scanned) = scan.next(disk, true) {
+                let Scanned::Record(record) = scanned else { continue };
+                if limit.is_some_and(|limit| record.index >= limit) {
+                    break;
+                }
+                if segment >= oldest {
+                    held.push((record.meta.id, record.payload.map_or(0, |payload| payload.len() as u64)));
+                }
+            }
+        }
+        held.sort_unstable();
+        held
+    }
+
+    /// I11, and the rule of nonces: nothing readable, such as any of these, and no key and nonce for two things.
+    pub(crate) fn look_at(&mut self, disk: &mut SimulatedDisk, plain: &[&[u8]]) -> Result<(), String> {
+        for segment in disk.segments() {
+            let bytes = disk.bytes(segment).cloned().unwrap_or_default();
+            if plain.iter().any(|plain| memchr::memmem::find(&bytes, plain).is_some()) {
+                return Err(format!("segment {} holds pixels in the clear", segment.0));
+            }
+            let Ok((header, _, length)) = SegmentHeader::decode(&bytes, &self.keys) else { continue };
+            if *self.salts.entry(header.salt).or_insert(segment) != segment {
+                return Err(format!("segment {} has the salt of another", segment.0));
+            }
+            for (head, stored) in records(&bytes[length..]) {
+                if RecordHead::decode(stored).is_none()
+                    || checksum(&stored[head.payload_range()]) != head.payload_checksum
+                {
+                    continue;
+                }
+                let content = checksum(stored);
+                if *self.sealed.entry((header.salt, head.index)).or_insert(content) != content {
+                    return Err(format!("segment {}: nonce {} was used twice", segment.0, head.index));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Checks {
+    /// A log that was read from a disk at a start: it has to be what was promised, and what was published.
+    pub(crate) fn recovered(
+        &mut self,
+        camera: &CameraName,
+        recovered: Result<Recovery, String>,
+    ) -> Option<Recovery> {
+        let recovery = match recovered {
+            Ok(recovery) => recovery,
+            Err(broken) => {
+                self.fail("recovery", format!("the log of {camera} on disk: {broken}"));
+                return None;
+            }
+        };
+        for record in &recovery.records {
+            self.matching_runs(camera, &record.frame.meta, &record.frame.payload, "a disk gives back");
+        }
+        Some(recovery)
+    }
+
+    /// A log's writer is gone: what was found amiss in the bytes that it left.
+    pub(crate) fn disk_left(&mut self, looked: Result<(), String>) {
+        if let Err(broken) = looked {
+            self.fail("sealed", broken);
+        }
+    }
+}
+
+fn check_report(recovery: &Recovery, promises: bool) -> Result<(), String> {
+    let report = &recovery.report;
+    let torn = [DamageKind::Torn, DamageKind::Cut];
+    if let Some(forged) = report.damages.iter().find(|damage| !torn.contains(&damage.kind)) {
+        return Err(format!("what a power cut tears passes its checksum: {forged}"));
+    }
+    if let Some(strange) = report.strange.iter().find(|s| s.why != HeaderError::Torn) {
+        return Err(format!("a segment of our own is taken for a strange one: {strange}"));
+    }
+    // Where nothing is ever said to be durable, a power cut may take any segment.
+    let lost_oldest = if promises { report.lost_oldest } else { 0 };
+    if report.missing + report.lost_newest + lost_oldest > 0 {
+        return Err(format!("a log that nobody touched is taken for an older copy: {report:?}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! What readings pass over: whatever lies between two frames of an application was delivered, counted or told, and one that asks the camera is
+//! given what the camera holds.
+
+use std::collections::BTreeSet;
+
+use mez_core::frame::{Epoch, FrameId};
+use mez_core::history::{PastQuery, Reach};
+use mez_core::log::{LogReader, Record};
+use mez_core::name::CameraName;
+use mez_core::subscription::{Deliver, NotHeld, NotHeldReason, Span};
+use mez_core::units::Timestamp;
+
+use super::Checks;
+use super::path::{Path, RESUME_MAX};
+use crate::time::{Moment, ms};
+
+/// A frame that was published this long before an application subscribed had arrived by then.
+const ON_ITS_WAY_MAX: std::time::Duration = ms(100);
+
+/// The part of one camera's frames between two that an application got.
+#[derive(Clone, Copy)]
+pub(crate) struct Passage {
+    /// The frame before it, of this subscription or of an earlier one behind which it goes on.
+    pub(crate) last: Option<FrameId>,
+    /// The frame behind it; `None` at the end of the reading.
+    pub(crate) next: Option<FrameId>,
+}
+
+/// How an application reads.
+pub(crate) struct PassageReader {
+    /// Its place among the applications, for people.
+    pub(crate) application: usize,
+    pub(crate) span: Span,
+    pub(crate) reach: Reach,
+    /// It asks for what lies between frames of the present as well.
+    pub(crate) fills: bool,
+    pub(crate) subscribed: Moment,
+    /// A question for the past was not answered in time or in full, so that there may be holes.
+    pub(crate) excused: bool,
+    /// A thief has answered a question about the camera since its last frame.
+    pub(crate) misled: bool,
+    /// The largest frame that its edge takes.
+    pub(crate) frame_bytes_max: usize,
+}
+
+/// Whose frames they are.
+pub(crate) struct PassageCamera {
+    pub(crate) path: Path,
+    /// Two frames may have the same name, or another process claims the camera's own: then nobody may believe what it holds.
+    pub(crate) is_doubtful: bool,
+    pub(crate) process: Option<PassageProcess>,
+}
+
+/// The camera's process.
+pub(crate) struct PassageProcess {
+    pub(crate) run: u64,
+    pub(crate) log: LogReader,
+    /// Its edge has welcomed it.
+    pub(crate) is_up: bool,
+    /// Epochs that it went through in which no edge took it in: another start may have the same, so it gives none of their frames.
+    pub(crate) doubted: BTreeSet<Epoch>,
+}
+
+/// A frame of which an application should have been told.
+struct Owed {
+    id: FrameId,
+    captured: Timestamp,
+    why: &'static str,
+}
+
+impl PassageProcess {
+    /// The frames of its log that lie in a passage, oldest first.
+    fn held(&self, passage: &Passage, begin: Timestamp, end: Timestamp) -> impl Iterator<Item = Record> {
+        let mut query = question(passage, begin, end);
+        std::iter::from_fn(move || {
+            let record = self.log.find(&query)?;
+            query.after = Some(record.frame.meta.id);
+            Some(record)
+        })
+    }
+}
+
+fn question(passage: &Passage, begin: Timestamp, end: Timestamp) -> PastQuery {
+    let Passage { last: after, next: before } = *passage;
+    PastQuery { after, before, begin, end, newest: false, reach: Reach::Memory, quality: None }
+}
+
+impl Checks {
+    /// A frame that the camera still holds was passed over by a reading that asks the camera: that is a hole that nobody had to make.
+    pub(crate) fn watch_holes(&mut self, reader: &PassageReader, camera: &PassageCamera, passage: &Passage) {
+        let (Some(begin), since) = (reader.span.begin, reader.subscribed) else { return };
+        let asks = reader.span.deliver == Deliver::Every && reader.reach == Reach::Camera;
+        let Some(process) = camera.process.as_ref().filter(|_| asks && !reader.excused) else { return };
+        let path = &camera.path;
+        let settled = path.quiet_since() + RESUME_MAX * 2;
+        if path.rivals || settled > since || !process.is_up || !path.is_brisk() {
+            return;
+        }
+        let end = reader.span.end.unwrap_or(Timestamp::MAX);
+        // What it knows to have the names of another start's frames it keeps back.
+        let kept_back = |id: FrameId| self.has_given_up(&path.name, process.run, id.epoch);
+        let mut held = process.held(passage, begin, end);
+        let Some(passed) = held.find(|passed| !kept_back(passed.frame.meta.id)) else { return };
+        let id = passed.frame.meta.id;
+        let published = self.published_at(&path.name, id);
+        let fits = passed.frame.payload.len() <= reader.frame_bytes_max;
+        let was_past = published.is_some_and(|published| published + ON_ITS_WAY_MAX < since);
+        self.expect(!fits || !was_past, "holes", || {
+            let (application, Passage { last, next }) = (reader.application, passage);
+            format!(
+                "application {application} got {next:?} of camera {} after {last:?}, but the camera holds {id}",
+                path.camera
+            )
+        });
+    }
+
+    /// What lies in a passage was delivered, is counted, or is told; a reader that fills was given all that the camera holds of it.
+    pub(crate) fn watch_told(
+        &mut self,
+        reader: &PassageReader,
+        camera: &PassageCamera,
+        passage: &Passage,
+        not_held: Option<NotHeld>,
+    ) {
+        let Passage { last, next } = *passage;
+        if camera.is_doubtful || next.is_some_and(|next| last.is_some_and(|last| next <= last)) {
+            return;
+        }
+        self.expect_end_told(reader, &camera.path, passage, not_held);
+        let (span, fills) = (reader.span, reader.fills);
+        // Counts tell the others.
+        let counted = !fills && last.is_some() && next.is_some();
+        let asks = fills || span.begin.is_some() && span.deliver == Deliver::Every;
+        let began = span.begin.is_some() || last.is_some();
+        if counted || !asks || !began || reader.reach < Reach::Camera {
+            return;
+        }
+        // A thief holds none of the camera's frames, and says so: the edge cannot know that another start would have known better.
+        if fills && reader.misled {
+            return;
+        }
+        for owed in self.owed(reader, camera, passage) {
+            self.expect_owed_told(reader, &camera.path, passage, &owed, not_held);
+        }
+    }
+
+    /// The end of an epoch between two frames is told.
+    fn expect_end_told(
+        &mut self,
+        reader: &PassageReader,
+        path: &Path,
+        passage: &Passage,
+        not_held: Option<NotHeld>,
+    ) {
+        let (Some(last), Some(next)) = (passage.last, passage.next) else { return };
+        if last.epoch >= next.epoch {
+            return;
+        }
+        let newest = self.last_published(&path.name, last.epoch);
+        let told = not_held.is_some_and(|told| newest.is_none_or(|newest| told.begin <= newest));
+        self.expect(told, "untold", || {
+            format!(
+                "application {} got {:?} of camera {} after {last:?}, and of the end of that epoch, {newest:?}, \
+                 was told {not_held:?}",
+                reader.application, passage.next, path.camera
+            )
+        });
+    }
+
+    /// The frames of a passage of which an application has to be told.
+    fn owed(&self, reader: &PassageReader, camera: &PassageCamera, passage: &Passage) -> Vec<Owed> {
+        let name = &camera.path.name;
+        let begin = reader.span.begin.filter(|_| passage.last.is_none()).unwrap_or(Timestamp::MIN);
+        let end = reader.span.end.unwrap_or(Timestamp::MAX);
+        let mut owed = Vec::new();
+        if let Some(process) = &camera.process {
+            for passed in process.held(passage, begin, end) {
+                let meta = &passed.frame.meta;
+                // Of one that may have another's name nothing is given.
+                let is_given = !reader.fills || !process.doubted.contains(&meta.id.epoch);
+                if is_given && passed.frame.payload.len() <= reader.frame_bytes_max {
+                    owed.push(Owed { id: meta.id, captured: meta.captured, why: "the camera holds it" });
+                }
+            }
+        }
+        // All that an edge has ever seen, before the first frame; later ones are counted.
+        if passage.last.is_none() && passage.next.is_some() {
+            let seen = self.seen(name, &question(passage, begin, end));
+            let why = "an edge has seen it";
+            owed.extend(seen.into_iter().map(|(id, captured)| Owed { id, captured, why }));
+        }
+        owed
+    }
+
+    fn expect_owed_told(
+        &mut self,
+        reader: &PassageReader,
+        path: &Path,
+        passage: &Passage,
+        owed: &Owed,
+        not_held: Option<NotHeld>,
+    ) {
+        let (Owed { id, captured, why }, Passage { last, next }) = (owed, *passage);
+        // A frame that was published while the end came may be on its way.
+        let published = self.published_at(&path.name, *id);
+        let on_its_way = |published: Moment| published + ON_ITS_WAY_MAX >= reader.subscribed;
+        if next.is_none() && published.is_none_or(on_its_way) {
+            return;
+        }
+        // Of a start whose clock was set back nothing lies before the frame in time.
+        let covers =
+            |told: &NotHeld| told.begin <= *captured && (*captured < told.end || told.end <= told.begin);
+        let heard = |told: &NotHeld| {
+            use NotHeldReason::{Busy, CameraAbsent, NotAnswered};
+            !reader.fills || matches!(told.reason, CameraAbsent | NotAnswered | Busy)
+        };
+        let is_told = not_held.as_ref().is_some_and(|told| covers(told) && heard(told));
+        let next_at = next.filter(|next| next.epoch != id.epoch);
+        let next_at = next_at.and_then(|next| self.captured_at(&path.name, next));
+        let set_back = next_at.is_some_and(|next_at| next_at <= *captured);
+        self.expect(is_told || set_back, if reader.fills { "filled" } else { "untold" }, || {
+            format!(
+                "application {} got {next:?} of camera {} after {last:?}, and nothing of {id}, captured {captured}: \
+                 {why}; it was told {not_held:?}",
+                reader.application, path.camera
+            )
+        });
+    }
+
+    /// The frames that some run of an edge has had in its replica and that a question admits.
+    fn seen(&self, camera: &CameraName, query: &PastQuery) -> Vec<(FrameId, Timestamp)> {
+        let ids = self.appended.iter().filter(|((_, of), _)| of == camera).flat_map(|(_, ids)| ids);
+        let seen = ids.filter(|id| query.spans(**id)).filter_map(|id| {
+            let runs = self.published.get(&(camera.clone(), id.epoch))?;
+            let frame = runs.iter().find_map(|run| run.frames.get(id.sequence.0 as usize))?;
+            Some((*id, frame.captured))
+        });
+        seen.filter(|(_, captured)| (query.begin..=query.end).contains(captured)).collect()
+    }
+}

@@ -1,0 +1,99 @@
+//! What rules take into account of a camera's path to its edge: faults from which it may have to recover, and what its link carries.
+
+use std::time::Duration;
+
+use mez_core::name::CameraName;
+
+use crate::link::LinkSpec;
+use crate::time::{Moment, ms, secs};
+
+/// I12: after faults stop, delivery resumes within this. A frame that its publisher stamped wrongly, so that the camera's log refused it, is a fault.
+pub(crate) const RESUME_MAX: Duration = secs(2);
+/// So many round trips until a frame of a hundred packets may be on its way over a new connection, which begins with ten.
+pub(super) const WINDOW_OPENS_FOR: u32 = 3;
+/// What may be on its way grows for so many round trips and frames, until it is what the link carries.
+pub(super) const WINDOW_GROWS_FOR: u32 = 10;
+const WINDOW_GROWS_WITH: u32 = 4;
+/// What a refused camera may wait before it tries again.
+const REFUSED_MAX: Duration = secs(6);
+/// What is left of a process that is gone without a word is gone after this: the edge gives the connection up, and
+/// the refused camera tries again.
+pub(crate) const RIVAL_MAX: Duration = secs(16);
+
+/// A camera and its path to its edge, at one moment.
+pub(crate) struct Path {
+    /// Its place among the cameras, for people.
+    pub(crate) camera: usize,
+    pub(crate) name: CameraName,
+    /// Its link as it was made, and as it is now.
+    pub(crate) made: LinkSpec,
+    pub(crate) link: LinkSpec,
+    /// How long its link may take beside what its rate says: where stations contend for a medium, some have bad luck.
+    pub(crate) bad_luck: Duration,
+    /// Nothing passes on the link.
+    pub(crate) is_cut: bool,
+    /// Everything on the path works; the camera itself may not publish.
+    pub(crate) is_well: bool,
+    /// When a fault last touched the camera or its path.
+    pub(crate) disturbed: Moment,
+    /// When the edge last refused it: it may then wait.
+    pub(crate) refused: Option<Moment>,
+    /// Another process claims, or has claimed, the same name.
+    pub(crate) rivals: bool,
+    /// Until when its name may be with somebody else.
+    pub(crate) robbed_until: Moment,
+    /// The time between two frames, and by how much that varies.
+    pub(crate) interval: Duration,
+    pub(crate) jitter: Duration,
+    /// The largest frame that it publishes.
+    pub(crate) frame_bytes_max: u32,
+    /// The longest that its codec takes.
+    pub(crate) making_time_max: Duration,
+    pub(crate) publishing: bool,
+    /// When its publisher last gave a frame a capture time that its log had to refuse: nobody gets that frame.
+    pub(crate) misstamped: Moment,
+}
+
+impl Path {
+    /// When it has last been touched by anything that it may have to recover from.
+    pub(super) fn quiet_since(&self) -> Moment {
+        let refused = self.refused.map_or(Moment::START, |refused| refused + REFUSED_MAX);
+        let rivals = if self.rivals { self.disturbed + RIVAL_MAX } else { Moment::START };
+        self.disturbed.max(refused).max(rivals).max(self.robbed_until)
+    }
+
+    /// When it has recovered from that.
+    pub(super) fn recovered(&self) -> Moment {
+        self.quiet_since() + RESUME_MAX + self.bad_luck
+    }
+
+    /// Whether a camera that works is never silent for so long that the edge takes it for gone: where what is lost waits in a full queue
+    /// again, both sides may well be.
+    pub(super) fn is_brisk(&self) -> bool {
+        queue_time(&self.link) * 2 + self.link.round_trip_time() * 2 + self.bad_luck < ms(400)
+    }
+
+    /// How long the largest frame takes on the link as it is now, with what else crosses.
+    pub(crate) fn service_time(&self) -> Duration {
+        time_for(&self.link, u64::from(self.frame_bytes_max) * 21 / 20 + 2_000)
+    }
+
+    /// How long the link's queue takes to drain, if it is full.
+    pub(crate) fn queue_time(&self) -> Duration {
+        queue_time(&self.link)
+    }
+
+    /// How long it takes until as much may be on a new connection as the link carries.
+    pub(super) fn window_time(&self) -> Duration {
+        self.made.round_trip_time() * WINDOW_GROWS_FOR + self.interval * WINDOW_GROWS_WITH
+    }
+}
+
+/// How long a full queue takes to drain.
+pub(super) fn queue_time(spec: &LinkSpec) -> Duration {
+    time_for(spec, spec.queue_bytes_max)
+}
+
+fn time_for(spec: &LinkSpec, bytes: u64) -> Duration {
+    Duration::from_nanos(bytes * 8 * 1_000_000_000 / spec.bits_per_second.max(1))
+}

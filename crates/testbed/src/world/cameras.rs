@@ -1,0 +1,215 @@
+//! The cameras of a world: making them, and what happens to them.
+
+use mez_core::broker::LinkId;
+use mez_core::broker::camera::Transformed;
+use mez_core::broker::edge::CameraInfo;
+use mez_core::frame::{Epoch, FrameId};
+use mez_core::history::PastQuery;
+
+use super::camera::{CameraCounts, CameraHost, Effect};
+use super::stage::{Stage, stage};
+use super::storage::Owner;
+use super::{Bug, CameraId, CameraSpec, Counter, LinkNode, Node, Timer, World};
+use crate::link::{Link, LinkSpec};
+use crate::time::HostClock;
+
+impl World {
+    /// A camera on a host and a link of its own, whose broker runs.
+    ///
+    /// # Panics
+    /// The medium that it is to share has no place left.
+    pub fn camera(&mut self, name: &str, mut spec: CameraSpec) -> CameraId {
+        let random = self.random.split();
+        let link = self.links.len();
+        let medium = spec.medium.map(|medium| self.join(medium, link));
+        if let Some((medium, _)) = medium {
+            spec.link.bits_per_second = self.media[medium].share();
+            spec.link.queue_bytes_max = self.media[medium].queue_share().unwrap_or(spec.link.queue_bytes_max);
+        }
+        let carries = match self.bug {
+            Some(Bug::LongQueue) => {
+                LinkSpec { queue_bytes_max: spec.link.queue_bytes_max * 100, bounded: false, ..spec.link }
+            }
+            _ => spec.link,
+        };
+        let make = if medium.is_some() { Link::shared } else { Link::new };
+        self.links.push(LinkNode {
+            link: make(carries, random, (link as u64 + 1) << 32),
+            medium,
+            timer: Timer::new(),
+            frozen: None,
+        });
+        let clock = spec.clock.unwrap_or_else(|| self.draw_clock());
+        self.camera_on(name, spec, link, clock)
+    }
+
+    /// A second process on the host of `beside`, under the same name; with another identity, if one is given.
+    /// It does not run yet, and its counter of starts is one of its own.
+    pub fn rival(&mut self, beside: CameraId, identity: Option<&str>) -> CameraId {
+        let host = &self.cameras[beside.0];
+        let identity = identity.map_or_else(|| host.identity.clone(), str::to_owned);
+        let (name, link, clock) = (host.name.to_string(), host.link, host.clock);
+        let spec = CameraSpec { identity: Some(identity), ..host.spec.clone() };
+        let rival = self.camera_on(&name, spec, link, clock);
+        self.kill_camera(rival.0);
+        self.cameras[rival.0].persisted = 0;
+        self.cameras[rival.0].is_rival = true;
+        for camera in [beside, rival] {
+            self.cameras[camera.0].rivals = true;
+        }
+        rival
+    }
+
+    /// What a camera's host has done so far.
+    pub fn camera_counts(&self, camera: CameraId) -> CameraCounts {
+        self.cameras[camera.0].counts()
+    }
+
+    /// The epoch of a camera's process, if it runs.
+    pub fn epoch(&self, camera: CameraId) -> Option<u64> {
+        self.cameras[camera.0].process.as_ref().map(|process| process.broker.epoch().0)
+    }
+
+    /// Whether a camera's process has a connection on which the edge has welcomed it.
+    pub fn is_up(&self, camera: CameraId) -> bool {
+        self.cameras[camera.0].process.as_ref().is_some_and(|process| process.broker.is_up())
+    }
+
+    /// What a camera's edge knows of it.
+    pub fn camera_info(&self, camera: CameraId) -> Option<CameraInfo> {
+        let camera = &self.cameras[camera.0];
+        let edge = &self.edges[camera.spec.edge.0];
+        let known = edge.process.as_ref()?.broker.cameras(edge.clock.monotonic(self.now));
+        known.into_iter().find(|known| known.camera == camera.name)
+    }
+
+    /// Where a camera's counter of starts stands, on the disk.
+    pub fn persisted_epoch(&self, camera: CameraId) -> u64 {
+        self.cameras[camera.0].persisted
+    }
+
+    /// Sets a camera's counter of starts, on the disk; its next start has the next number.
+    pub fn set_persisted_epoch(&mut self, camera: CameraId, epoch: u64) -> &mut Self {
+        self.cameras[camera.0].persisted = epoch;
+        self
+    }
+
+    fn camera_on(&mut self, name: &str, spec: CameraSpec, link: usize, clock: HostClock) -> CameraId {
+        let index = self.cameras.len();
+        let random = self.random.split();
+        let name = name.parse().expect("scenarios give cameras valid names");
+        let host = CameraHost::new(index, name, spec, (link, clock), random, (self.disk_bug, self.now));
+        self.cameras.push(host);
+        self.start_camera(index, Counter::Kept);
+        self.settle();
+        CameraId(index)
+    }
+
+    pub(super) fn start_camera(&mut self, index: usize, counter: Counter) {
+        self.kill_camera(index);
+        let run = self.next_run();
+        let recovery = self.recover_camera(index);
+        let (camera, _, mut stage) = self.camera_at(index);
+        camera.start(run, counter, recovery, &mut stage);
+        self.owners.insert(run, index);
+        self.arm_log(Owner::Camera(index), run, self.now);
+        self.disturb(index);
+        self.touch(Node::Camera(index));
+    }
+
+    pub(super) fn kill_camera(&mut self, index: usize) {
+        if let Some(process) = self.cameras[index].process.take() {
+            let link = self.cameras[index].link;
+            self.links[link].link.lose_owner(process.run);
+            self.end_log(&Owner::Camera(index));
+            self.thaw_camera_host(link);
+            self.disturb(index);
+            self.touch(Node::Link(link));
+        }
+    }
+
+    /// A camera, its link, and the stage.
+    pub(super) fn camera_at(&mut self, index: usize) -> (&mut CameraHost, &mut Link, Stage<'_>) {
+        let camera = &mut self.cameras[index];
+        let link = &mut self.links[camera.link].link;
+        (camera, link, stage!(self))
+    }
+
+    /// Does something with a camera that may give its broker something to say; it does if `f` says so.
+    pub(super) fn with_camera(
+        &mut self,
+        index: usize,
+        f: impl FnOnce(&mut CameraHost, &mut Stage<'_>) -> bool,
+    ) {
+        let (camera, _, mut stage) = self.camera_at(index);
+        if f(camera, &mut stage) {
+            self.touch(Node::Camera(index));
+        }
+    }
+
+    /// Carries out what a camera's broker wants done.
+    pub(super) fn drain_camera(&mut self, index: usize) {
+        loop {
+            let (camera, link, mut stage) = self.camera_at(index);
+            let Some(output) = camera.poll_output() else { break camera.drained(&mut stage) };
+            let effect = camera.carry_out(output, link, &mut stage);
+            if effect == Effect::Refused && self.may_be_refused(index) {
+                self.cameras[index].refused = Some(self.now);
+            }
+            if effect != Effect::Nothing {
+                self.touch(Node::Link(self.cameras[index].link));
+            }
+        }
+    }
+
+    // ---- what happens to a camera -------------------------------------------------------------------------
+
+    pub(super) fn publish(&mut self, index: usize, run: u64) {
+        let (camera, _, mut stage) = self.camera_at(index);
+        if !camera.plan_next(run, &mut stage) || self.is_frozen(Node::Camera(index)) {
+            return;
+        }
+        self.payloads += 1;
+        let number = self.payloads;
+        let (camera, _, mut stage) = self.camera_at(index);
+        if let Some((id, payload)) = camera.publish(number, &mut stage) {
+            self.enter_log(&Owner::Camera(index), id, &payload);
+        }
+    }
+
+    /// A broker's thread learns that the log has grown; a frozen one will be told when it goes on.
+    pub(super) fn tell(&mut self, index: usize, run: u64) {
+        if self.is_frozen(Node::Camera(index)) {
+            return;
+        }
+        let frame_bytes_max = self.edges[self.cameras[index].spec.edge.0].spec.frame_bytes_max as usize;
+        self.with_camera(index, |camera, stage| camera.tell(run, frame_bytes_max, stage));
+    }
+
+    pub(super) fn raise_epoch(&mut self, index: usize, run: u64, above: Epoch) {
+        let (camera, _, mut stage) = self.camera_at(index);
+        if camera.raise_epoch(run, above, &mut stage) {
+            self.disturb(index);
+            self.touch(Node::Camera(index));
+        }
+    }
+
+    pub(super) fn left_told(&mut self, index: usize, connection: LinkId, frame: FrameId) {
+        self.with_camera(index, |camera, stage| {
+            camera.tell_left(connection, frame, stage);
+            true
+        });
+    }
+
+    pub(super) fn made(&mut self, index: usize, run: u64, frame: FrameId, made: Transformed) {
+        self.with_camera(index, |camera, stage| camera.handle_made(run, frame, made, stage));
+    }
+
+    pub(super) fn found(&mut self, index: usize, run: u64, ticket: u64, query: PastQuery) {
+        self.with_camera(index, |camera, stage| camera.handle_found(run, ticket, query, stage));
+    }
+
+    pub(super) fn past_made(&mut self, index: usize, run: u64, ticket: u64, made: Transformed) {
+        self.with_camera(index, |camera, stage| camera.handle_past_made(run, ticket, made, stage));
+    }
+}

@@ -1,0 +1,169 @@
+//! What comes to an edge over cameras' links.
+
+use bytes::Bytes;
+use mez_core::broker::LinkId;
+use mez_core::broker::edge::Peer;
+use mez_core::frame::FrameId;
+use mez_core::name::CameraName;
+use mez_core::wire::{FrameHeader, Message, MessageBuffer};
+
+use super::EdgeHost;
+use crate::link::past_stream;
+use crate::payload::received;
+use crate::time::ms;
+use crate::trace::What;
+use crate::world::Bug;
+use crate::world::past::request_of;
+use crate::world::stage::Stage;
+use crate::world::thief::believe;
+
+/// What becomes of a frame of which the header has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::world) enum Opened {
+    /// Its header makes no sense.
+    Garbled,
+    /// It is taken.
+    Taken,
+    /// This stream is to be stopped.
+    Stopped(FrameId),
+}
+
+impl EdgeHost {
+    /// A connection has come, on this link, and has proved whose it is.
+    pub(in crate::world) fn handle_accepted(
+        &mut self,
+        connection: LinkId,
+        link: usize,
+        peer: Peer,
+        stage: &mut Stage<'_>,
+    ) {
+        stage.trace.record(stage.now, What::Accepted { edge: self.index, link: connection });
+        let Some(process) = &mut self.process else { return };
+        process.connections.insert(connection, (link, MessageBuffer::default()));
+        process.broker.handle_connected(self.clock.monotonic(stage.now), connection, peer);
+    }
+
+    /// A connection is gone.
+    pub(in crate::world) fn handle_closed(&mut self, connection: LinkId, stage: &Stage<'_>) {
+        let Some(process) = &mut self.process else { return };
+        process.close(self.clock.monotonic(stage.now), connection);
+    }
+
+    /// Bytes of a camera's messages have come.
+    pub(in crate::world) fn handle_bytes(
+        &mut self,
+        connection: LinkId,
+        bytes: &Bytes,
+        stage: &mut Stage<'_>,
+    ) {
+        let now = self.clock.monotonic(stage.now);
+        let Some(process) = &mut self.process else { return };
+        let Some((_, buffer)) = process.connections.get_mut(&connection) else { return };
+        buffer.push(bytes);
+        loop {
+            match buffer.next() {
+                Ok(Some(Message::Hello(hello))) if stage.bug == Some(Bug::EpochUnbounded) => {
+                    believe(&mut process.broker, now, connection, hello);
+                }
+                Ok(Some(Message::Pong { t1, t2, t3 })) if stage.bug == Some(Bug::ClockWrong) => {
+                    let message = Message::Pong { t1, t2: t2 + ms(30), t3: t3 + ms(30) };
+                    process.broker.handle_message(now, connection, message);
+                }
+                Ok(Some(message)) => process.broker.handle_message(now, connection, message),
+                Ok(None) => break,
+                Err(error) => return stage.checks.garbled("a camera's message", &error),
+            }
+        }
+        stage.trace.record(stage.now, What::ToEdge { edge: self.index, link: connection, kind: bytes[4] });
+    }
+
+    /// The header of a frame has come.
+    pub(in crate::world) fn handle_opened(
+        &mut self,
+        connection: LinkId,
+        header: &Bytes,
+        stage: &mut Stage<'_>,
+    ) -> Opened {
+        let mut header = match FrameHeader::decode(header) {
+            Ok(header) => header,
+            Err(error) => {
+                stage.checks.garbled("a header", &error);
+                return Opened::Garbled;
+            }
+        };
+        if stage.bug == Some(Bug::LostSkipRanges) {
+            header.skipped.clear();
+        }
+        let (frame, past) = (header.meta.id, header.history);
+        let now = self.clock.monotonic(stage.now);
+        let taken = self.process.as_mut().is_some_and(|process| {
+            process.knows(connection) && process.broker.handle_frame_header(now, connection, header).is_ok()
+        });
+        stage.trace.record(stage.now, What::Opened { edge: self.index, link: connection, frame, taken });
+        match taken {
+            true => Opened::Taken,
+            false => Opened::Stopped(if past > 0 { past_stream(past) } else { frame }),
+        }
+    }
+
+    /// So many bytes of a frame have come.
+    pub(in crate::world) fn handle_progress(
+        &mut self,
+        connection: LinkId,
+        frame: FrameId,
+        bytes: u32,
+        stage: &Stage<'_>,
+    ) {
+        let Some(process) = &mut self.process else { return };
+        process.broker.handle_frame_progress(self.clock.monotonic(stage.now), connection, frame, bytes);
+    }
+
+    /// All of a frame has come, from this camera.
+    pub(in crate::world) fn handle_finished(
+        &mut self,
+        camera: &CameraName,
+        connection: LinkId,
+        frame: FrameId,
+        payload: &Bytes,
+        stage: &mut Stage<'_>,
+    ) {
+        let (edge, now) = (self.index, self.clock.monotonic(stage.now));
+        if let Some(request) = request_of(frame) {
+            let Some(process) = &mut self.process else { return };
+            return process.broker.handle_history_complete(now, connection, request, received(payload));
+        }
+        stage.trace.record(stage.now, What::Arrived { edge, link: connection, frame });
+        let Some(process) = &mut self.process else { return };
+        let payload = match stage.bug {
+            Some(Bug::AlteredBytes) if frame.sequence.0 % 7 == 6 => altered(payload),
+            _ => received(payload),
+        };
+        stage.checks.whole(process.run, camera, frame);
+        process.broker.handle_frame_complete(now, connection, frame, payload);
+    }
+
+    /// The rest of a frame will not come.
+    pub(in crate::world) fn handle_cancelled(
+        &mut self,
+        connection: LinkId,
+        frame: FrameId,
+        stage: &mut Stage<'_>,
+    ) {
+        let (edge, now) = (self.index, self.clock.monotonic(stage.now));
+        let request = request_of(frame);
+        if request.is_none() {
+            stage.trace.record(stage.now, What::Cancelled { edge, link: connection, frame });
+        }
+        let Some(process) = &mut self.process else { return };
+        match request {
+            Some(request) => process.broker.handle_history_cancelled(now, connection, request),
+            None => process.broker.handle_frame_cancelled(now, connection, frame),
+        }
+    }
+}
+
+fn altered(payload: &Bytes) -> Bytes {
+    let mut bytes = payload.to_vec();
+    bytes[0] ^= 1;
+    bytes.into()
+}

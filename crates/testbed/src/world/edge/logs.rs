@@ -1,0 +1,68 @@
+//! An edge's replica logs on its disk.
+
+use mez_core::log::Record;
+use mez_core::name::CameraName;
+use mez_core::store::Resume;
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
+
+use super::EdgeHost;
+use crate::world::stage::Stage;
+use crate::world::storage::{KeptLog, Owner};
+
+impl EdgeHost {
+    /// Gives a broker that starts what its disk holds, and begins to write all of it.
+    pub(in crate::world) fn take_up_logs(&mut self, run: u64, stage: &mut Stage<'_>) {
+        let now = self.clock.monotonic(stage.now);
+        let bytes_max = self.spec.log_bytes_max / self.kept.len().max(1) as u64;
+        let (mut found, mut resumes) = (Vec::new(), Vec::new());
+        for (camera, kept) in &mut self.kept {
+            let recovered = kept.recover(now, bytes_max);
+            let Some(recovery) = stage.checks.recovered(camera, recovered) else { return };
+            let Some(newest) = recovery.resume.newest_epoch else { continue };
+            // Of a start whose anchor nobody knows, the camera is asked to begin another epoch.
+            let anchor = ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO };
+            let start = recovery.start.filter(|(epoch, _)| *epoch >= newest).unwrap_or((newest, anchor));
+            found.push((camera.clone(), start, recovery.records));
+            resumes.push((camera.clone(), recovery.resume));
+        }
+        let Some(process) = &mut self.process else { return };
+        process.broker.restore(found);
+        for (camera, resume) in resumes {
+            self.write_log(run, &camera, resume, stage);
+        }
+    }
+
+    /// Begins to write a camera's log from what its replica in memory holds now on.
+    fn write_log(&mut self, run: u64, camera: &CameraName, resume: Resume, stage: &mut Stage<'_>) {
+        let clocks = (self.clock.monotonic(stage.now), self.clock.wall(stage.now));
+        let Some(process) = &mut self.process else { return };
+        let Some((reader, epoch, anchor)) = process.broker.log(camera) else { return };
+        let held = reader.held();
+        let restored: Vec<Record> = held.clone().filter_map(|place| reader.get(place)).collect();
+        process.appended.insert(camera.clone(), held.end);
+        stage.checks.restored(run, camera, &restored);
+        if let Some(kept) = self.kept.get_mut(camera) {
+            kept.write(resume, reader.cursor_at_end(), (epoch, anchor), clocks);
+            kept.arm(stage.now, (Owner::Edge(self.index, camera.clone()), run), stage);
+        }
+    }
+
+    /// A camera has connected: its log is written from now on.
+    pub(in crate::world) fn keep_log(&mut self, camera: &CameraName, stage: &mut Stage<'_>) {
+        let Some(disk) = self.spec.disk.clone() else { return };
+        let Some(process) = &self.process else { return };
+        let (run, now) = (process.run, self.clock.monotonic(stage.now));
+        let Some((_, epoch, anchor)) = process.broker.log(camera) else { return };
+        if let Some(kept) = self.kept.get_mut(camera).filter(|kept| kept.is_written()) {
+            return kept.set_start(epoch, anchor);
+        }
+        if !self.kept.contains_key(camera) {
+            let random = stage.random.split();
+            self.kept.insert(camera.clone(), KeptLog::new(camera, disk, random, stage.disk_bug));
+        }
+        let Some(kept) = self.kept.get_mut(camera) else { return };
+        let recovered = kept.recover(now, 0);
+        let Some(recovery) = stage.checks.recovered(camera, recovered) else { return };
+        self.write_log(run, camera, recovery.resume, stage);
+    }
+}

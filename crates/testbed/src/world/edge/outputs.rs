@@ -1,0 +1,113 @@
+//! What an edge broker wants done.
+
+use bytes::Bytes;
+use mez_core::broker::LinkId;
+use mez_core::broker::edge::{EdgeOutput, SubscriptionId};
+use mez_core::frame::{ChainKinds, FrameId};
+use mez_core::history::PastAnswer;
+use mez_core::log::LogReader;
+use mez_core::name::CameraName;
+
+use super::EdgeHost;
+use crate::trace::What;
+use crate::world::camera::encoded;
+use crate::world::stage::Stage;
+
+/// What the world has to see to after an edge has carried something out.
+pub(in crate::world) enum Effect {
+    /// Nothing.
+    Nothing,
+    /// A message goes over a link.
+    Send { link: usize, connection: LinkId, message: Bytes },
+    /// A connection of a link ends.
+    Close { link: usize, connection: LinkId },
+    /// A subscription reads a camera's log from now on.
+    Attach { subscription: SubscriptionId, camera: CameraName, log: LogReader },
+    /// The same, of frames as they came.
+    AttachChains { subscription: SubscriptionId, camera: CameraName, chains: (LogReader, ChainKinds) },
+    /// A frame has entered a camera's replica log.
+    Entered { camera: CameraName, frame: FrameId, payload: Bytes },
+    /// Some applications that read a camera may have something to do.
+    Wake { camera: CameraName, of: Readers },
+    /// The edge itself may have something to do.
+    Again,
+    /// A subscription is over.
+    Ended { subscription: SubscriptionId },
+    /// A question for the past is answered.
+    Answered { request: u64, answer: PastAnswer },
+}
+
+/// Which applications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::world) enum Readers {
+    /// Those that decode chains themselves.
+    OfChains,
+    /// Those that ask something of the camera.
+    WithContract,
+}
+
+impl EdgeHost {
+    /// What the broker wants done next.
+    pub(in crate::world) fn poll_output(&mut self) -> Option<EdgeOutput> {
+        self.process.as_mut()?.broker.poll_output()
+    }
+
+    /// Does what the broker wants done, as far as it concerns this host alone.
+    pub(in crate::world) fn carry_out(&mut self, output: EdgeOutput, stage: &mut Stage<'_>) -> Effect {
+        let Some(process) = &mut self.process else { return Effect::Nothing };
+        match output {
+            EdgeOutput::Send { link: connection, message } => match process.connections.get(&connection) {
+                Some((link, _)) => Effect::Send { link: *link, connection, message: encoded(&message) },
+                None => Effect::Nothing,
+            },
+            EdgeOutput::Close { link: connection } => match process.connections.remove(&connection) {
+                Some((link, _)) => Effect::Close { link, connection },
+                None => Effect::Nothing,
+            },
+            EdgeOutput::Attach { subscription, camera, log } => {
+                process.logs.insert(camera.clone(), log.clone());
+                Effect::Attach { subscription, camera, log }
+            }
+            EdgeOutput::AttachChains { subscription, camera, log, kinds } => {
+                Effect::AttachChains { subscription, camera, chains: (log, kinds) }
+            }
+            EdgeOutput::Came { camera } => Effect::Wake { camera, of: Readers::OfChains },
+            EdgeOutput::ViewChanged { camera } => Effect::Wake { camera, of: Readers::WithContract },
+            EdgeOutput::Decode { camera, link, frame } => {
+                self.decode(camera, link, *frame, stage);
+                Effect::Nothing
+            }
+            EdgeOutput::Appended { camera } => self.appended(camera, stage),
+            EdgeOutput::Started { camera, link, .. } => {
+                process.holders.insert(camera, link);
+                Effect::Again
+            }
+            EdgeOutput::Ended { subscription, .. } => Effect::Ended { subscription },
+            EdgeOutput::History { request, answer } => Effect::Answered { request, answer },
+            EdgeOutput::CameraChanged { camera, up, .. } => {
+                stage.trace.record(stage.now, What::CameraChanged { edge: self.index, up });
+                if up {
+                    self.keep_log(&camera, stage);
+                }
+                Effect::Nothing
+            }
+        }
+    }
+
+    /// A frame has entered a camera's replica log.
+    fn appended(&mut self, camera: CameraName, stage: &mut Stage<'_>) -> Effect {
+        let Some(process) = &mut self.process else { return Effect::Nothing };
+        // Several frames may have entered at once; each is told of.
+        let place = process.appended.entry(camera.clone()).or_default();
+        let record = process.logs.get(&camera).and_then(|log| log.get(*place));
+        *place += 1;
+        let Some(record) = record else {
+            stage.checks.unasked(&camera);
+            return Effect::Nothing;
+        };
+        let frame = record.frame.meta.id;
+        stage.trace.record(stage.now, What::Appended { edge: self.index, frame });
+        stage.checks.appended(process.run, &camera, &record);
+        Effect::Entered { camera, frame, payload: record.frame.payload }
+    }
+}

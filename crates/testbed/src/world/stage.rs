@@ -1,0 +1,50 @@
+//! What the world lends to its parts: a part owns its state, and changes nothing of the world but through this and what it returns.
+
+use std::collections::BTreeMap;
+
+use mez_core::profile::{ProfileHash, SizedProfile};
+
+use super::Bug;
+use super::events::EventQueue;
+use crate::check::Checks;
+use crate::disk::DiskBug;
+use crate::random::Random;
+use crate::time::Moment;
+use crate::trace::Trace;
+
+/// The moment, and what all parts see and tell.
+pub(super) struct Stage<'a> {
+    pub(super) now: Moment,
+    /// What goes wrong on purpose.
+    pub(super) bug: Option<Bug>,
+    /// Codecs fail and hang now and then.
+    pub(super) codecs_fail: bool,
+    /// Profiles that contracts may name.
+    pub(super) profiles: &'a BTreeMap<ProfileHash, SizedProfile>,
+    /// Bugs of whoever writes and reads logs on disks.
+    pub(super) disk_bug: Option<DiskBug>,
+    /// The world's own source of chance.
+    pub(super) random: &'a mut Random,
+    /// What will happen.
+    pub(super) events: &'a mut EventQueue,
+    pub(super) checks: &'a mut Checks,
+    pub(super) trace: &'a mut Trace,
+}
+
+/// The stage, of fields of the world that its parts are not in: so a part may be lent beside it.
+macro_rules! stage {
+    ($world:expr) => {
+        $crate::world::stage::Stage {
+            now: $world.now,
+            bug: $world.bug,
+            codecs_fail: $world.codecs_fail,
+            profiles: &$world.profiles,
+            disk_bug: $world.disk_bug,
+            random: &mut $world.random,
+            events: &mut $world.events,
+            checks: &mut $world.checks,
+            trace: &mut $world.trace,
+        }
+    };
+}
+pub(super) use stage;
