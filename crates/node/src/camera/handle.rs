@@ -1,0 +1,139 @@
+//! The handle of a running camera broker: publishes frames, reads its log, takes replies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::{PublishError, Published};
+use mez_core::frame::FrameId;
+use mez_core::log::LogReader;
+use mez_core::name::CameraName;
+use mez_core::store::StoreStatus;
+use mez_core::units::Instant;
+use tokio::sync::watch;
+
+use super::{Shared, lock};
+use crate::clock::monotonic_now;
+use crate::ports::EdgeAddress;
+use crate::reading::PastPlaces;
+
+/// An application's result for a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The frame.
+    pub frame: FrameId,
+    /// The application.
+    pub application: String,
+    /// The result, opaque to Mez.
+    pub payload: Bytes,
+}
+
+/// A camera broker that runs. Cheap to clone; the broker stops with the last clone.
+#[derive(Clone)]
+pub struct CameraHandle {
+    shared: Arc<Shared>,
+    _stop: Arc<watch::Sender<()>>,
+}
+
+impl CameraHandle {
+    /// A handle to the broker that stops once `stop` is dropped.
+    pub(super) fn new(shared: Arc<Shared>, stop: watch::Sender<()>) -> Self {
+        Self { shared, _stop: Arc::new(stop) }
+    }
+
+    /// The camera's name.
+    pub fn name(&self) -> &CameraName {
+        &self.shared.camera
+    }
+
+    /// The largest payload that is taken.
+    pub fn frame_bytes_max(&self) -> u32 {
+        self.shared.frame_bytes_max
+    }
+
+    /// Stamps a frame and puts it into the log. For any thread; waits for nothing but another publisher's copy
+    /// of a few words.
+    pub fn publish(&self, frame: Published) -> Result<FrameId, PublishError> {
+        self.publish_at(monotonic_now(), frame)
+    }
+
+    /// Like [`CameraHandle::publish`], for a frame that another process of this machine stamped when it had it, so
+    /// that the way here counts in the frame's age. A stamp of the future, or of more than a minute ago, is taken
+    /// for the present.
+    pub fn publish_at(&self, captured: Instant, frame: Published) -> Result<FrameId, PublishError> {
+        let now = monotonic_now();
+        let plausible = captured <= now && now.saturating_since(captured) < Duration::from_secs(60);
+        let id = lock(&self.shared.intake).publish(if plausible { captured } else { now }, frame)?;
+        self.shared.appended.send_modify(|count| *count += 1);
+        if let Some(keeper) = &self.shared.keeper {
+            keeper.wake();
+        }
+        Ok(id)
+    }
+
+    /// The camera's log.
+    pub fn log(&self) -> LogReader {
+        self.shared.reader.clone()
+    }
+
+    /// Where frames of the past are, besides the log in memory.
+    pub(crate) fn past(&self) -> Option<Arc<PastPlaces>> {
+        self.shared.places.clone()
+    }
+
+    /// Counts appended frames, for waiting.
+    pub fn appended(&self) -> watch::Receiver<u64> {
+        self.shared.appended.subscribe()
+    }
+
+    /// Whether an edge has the camera connected.
+    pub fn is_up(&self) -> bool {
+        self.shared.edge.borrow().is_some()
+    }
+
+    /// The edge that has the camera connected, and when it comes and goes.
+    pub fn edge(&self) -> watch::Receiver<Option<EdgeAddress>> {
+        self.shared.edge.subscribe()
+    }
+
+    /// How much later than they do frames should begin, less than the time between two of them, so that the cameras of a channel take turns
+    /// (`mez edge --channel`); zero: as they do. For publishers that decide when they capture. Whoever moves its frames waits a few
+    /// seconds before it moves them again: what came of it is known only then.
+    pub fn later(&self) -> watch::Receiver<Duration> {
+        self.shared.later.subscribe()
+    }
+
+    /// Frames refused so far.
+    pub fn refused(&self) -> u64 {
+        lock(&self.shared.intake).refused()
+    }
+
+    /// Bytes in the log and in the hands of its readers.
+    pub fn log_bytes(&self) -> u64 {
+        lock(&self.shared.intake).log_bytes()
+    }
+
+    /// How the log on disk is doing; `None` if there is none.
+    pub fn log_on_disk(&self) -> Option<StoreStatus> {
+        self.shared.keeper.as_ref()?.status(&self.shared.camera)
+    }
+
+    /// Writes what is in the log to disk, and writes no more after that: for the end of the process. Blocks for at most two
+    /// seconds.
+    pub fn finish_log(&self) {
+        if let Some(keeper) = &self.shared.keeper {
+            keeper.stop();
+        }
+    }
+
+    /// The next reply of an application. Replies that nobody takes are dropped, oldest first, beyond 64.
+    pub async fn next_reply(&self) -> Reply {
+        loop {
+            let replied = self.shared.replied.notified();
+            if let Some(reply) = lock(&self.shared.replies).pop_front() {
+                return reply;
+            }
+            replied.await;
+        }
+    }
+}
