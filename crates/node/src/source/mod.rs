@@ -18,6 +18,9 @@
 //! | `probe` | what the source is, and what is wrong with it |
 //! | `child` | that no child process outlives its owner |
 //! | `stream` | how bytes become pictures |
+//! | `reader` | which frames of a child are handed over |
+//! | `deliver` | when the caller gets a frame |
+//! | `encoder` | how a raw picture becomes JPEG |
 //! | `pace` | when a frame is due, and how long to wait before trying again |
 //! | `queue` | what waits for the caller |
 //! | `run` | the loop that joins them |
@@ -25,9 +28,12 @@
 pub(crate) mod child;
 mod command;
 mod credentials;
+mod deliver;
+mod encoder;
 mod pace;
 mod probe;
 mod queue;
+mod reader;
 mod run;
 mod spec;
 mod stream;
