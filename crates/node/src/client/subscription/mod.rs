@@ -1,0 +1,227 @@
+//! Frames as they come.
+
+mod decoded;
+mod options;
+mod reading;
+mod terms;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mez_core::contract::ContractState;
+use mez_core::frame::SkipCounts;
+use mez_core::name::CameraName;
+use mez_core::subscription::{Deliver, NotHeld};
+use mez_core::trace::Stage;
+use tokio::sync::Notify;
+
+use self::decoded::Handing;
+pub use self::options::{Profile, Resume, SubscribeOptions};
+use self::reading::Reading;
+pub use self::terms::Terms;
+use super::OwnedTask;
+use super::chains::ChainDecoders;
+use super::dial::Dialler;
+use super::edges::Edges;
+use super::error::ClientError;
+use super::frame::ReceivedFrame;
+use super::mailbox::Mailbox;
+use crate::api::pb;
+use crate::clock::wall_now;
+
+/// What happens on a subscription.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A frame.
+    Frame(Box<ReceivedFrame>),
+    /// A camera that matches came or went.
+    Camera {
+        /// The camera.
+        camera: CameraName,
+        /// Whether it is connected.
+        up: bool,
+        /// Why it went, for people.
+        reason: Option<String>,
+    },
+    /// The contract stands otherwise than before on a camera. Also told where no frames come.
+    Contract {
+        /// The camera.
+        camera: CameraName,
+        /// The state.
+        state: ContractState,
+        /// A sentence that says why.
+        reason: String,
+    },
+    /// Nothing that matches is connected; frames come as soon as it is.
+    Waiting {
+        /// How many cameras match that the edge knows.
+        matching: usize,
+    },
+    /// The broker was lost, and is being dialled.
+    Disconnected {
+        /// Why.
+        reason: ClientError,
+    },
+    /// The broker is back. Frames missed meanwhile come, with [`Resume::Fill`], or are counted as `link_down` with the next of each camera.
+    Reconnected,
+    /// The end that was asked for has passed. The last event.
+    Ended {
+        /// What is left to account for of each camera.
+        rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
+    },
+    /// The subscription cannot go on. The last event.
+    Failed {
+        /// Why.
+        reason: ClientError,
+    },
+}
+
+/// A subscription of a program. Dropping it unsubscribes.
+///
+/// A task reads all that comes without waiting for the program. With [`Deliver::Newest`] it keeps the newest frame of
+/// each camera, so that what [`Subscription::next`] returns is the newest however long the program took, and counts the
+/// ones in between as `application_busy`; cameras take turns. With [`Deliver::Every`] it keeps a few, and then lets the broker wait.
+///
+/// Per camera, frames come at most once and in order, also when the connection was lost in between.
+#[derive(Debug)]
+pub struct Subscription {
+    shared: Arc<Shared>,
+    deliver: Deliver,
+    cameras: Vec<CameraName>,
+    _task: OwnedTask,
+}
+
+#[derive(Debug)]
+struct Shared {
+    mailbox: Mutex<Mailbox>,
+    /// Something was put into the mailbox.
+    came: Notify,
+    /// Something was taken out of it.
+    went: Notify,
+    asked: Mutex<Asked>,
+}
+
+/// What was asked, and of whom; all may change.
+#[derive(Debug)]
+struct Asked {
+    edge: Dialler,
+    /// The edge's number for the subscription.
+    id: u64,
+    request: pb::SubscribeRequest,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Mailbox> {
+        // Every call leaves it whole.
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        // Every statement leaves it whole.
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, put: impl FnOnce(&mut Mailbox)) {
+        put(&mut self.lock());
+        self.came.notify_one();
+    }
+
+    async fn has_room(&self) {
+        while !self.lock().has_room() {
+            self.went.notified().await;
+        }
+    }
+}
+
+impl Subscription {
+    pub(super) async fn open(
+        edges: Edges,
+        options: SubscribeOptions,
+        application: &str,
+        compare: Arc<Notify>,
+    ) -> Result<Self, ClientError> {
+        let (request, opened) = (options.message(application), wall_now());
+        let (dialler, stream, started) = edges.subscribe(edges.place(), &request).await?;
+        fills(&dialler, &request, &started)?;
+        let deliver = match started.deliver() {
+            pb::Deliver::Every => Deliver::Every,
+            _ => Deliver::Newest,
+        };
+        let shared = Arc::new(Shared {
+            mailbox: Mutex::new(Mailbox::new(deliver, options.waiting_frames_max)),
+            came: Notify::new(),
+            went: Notify::new(),
+            // Asked anew, it has to mean the same also when the beginning has passed meanwhile.
+            asked: Mutex::new(Asked {
+                edge: dialler.clone(),
+                id: started.subscription_id,
+                request: pb::SubscribeRequest { deliver: started.deliver, ..request },
+            }),
+        });
+        let reading = Reading {
+            edges,
+            dialler,
+            deliver,
+            reconnect: options.reconnect,
+            decoders: ChainDecoders::new(deliver == Deliver::Every, Handing::new(&shared)),
+            shared: Arc::clone(&shared),
+            compare,
+            last: options.after,
+            opened,
+            untold: HashMap::new(),
+        };
+        let cameras = started.cameras.iter().filter_map(|camera| camera.parse().ok()).collect();
+        Ok(Self { shared, deliver, cameras, _task: OwnedTask::spawn(reading.run(stream)) })
+    }
+
+    /// The cameras that matched at the start, connected or not.
+    pub fn cameras(&self) -> &[CameraName] {
+        &self.cameras
+    }
+
+    /// Newest or every: what was asked for, or what the broker chose.
+    pub fn deliver(&self) -> Deliver {
+        self.deliver
+    }
+
+    /// Changes what it asks for, also while something waits for its next event.
+    pub fn terms(&self) -> Terms {
+        Terms { shared: Arc::clone(&self.shared) }
+    }
+
+    /// See [`Terms::update`].
+    pub async fn update(&self, options: &SubscribeOptions) -> Result<(), ClientError> {
+        self.terms().update(options).await
+    }
+
+    /// What comes next; nothing after [`Event::Ended`] or [`Event::Failed`]. Cancelling this loses nothing.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.try_next() {
+                return Some(event);
+            }
+            if self.shared.lock().is_over() {
+                return None;
+            }
+            self.shared.came.notified().await;
+        }
+    }
+
+    /// What is there now.
+    pub fn try_next(&mut self) -> Option<Event> {
+        let mut event = self.shared.lock().take();
+        self.shared.went.notify_one();
+        if let Some(Event::Frame(frame)) = &mut event {
+            frame.stamp(Stage::Taken);
+        }
+        event
+    }
+}
+
+/// An edge of an earlier version passes over what it does not know.
+fn fills(edge: &Dialler, asked: &pb::SubscribeRequest, started: &pb::Started) -> Result<(), ClientError> {
+    if asked.resume() == pb::Resume::Fill && started.resume() != pb::Resume::Fill {
+        return Err(edge.protocol("a request to fill what is missing, which it has passed over"));
+    }
+    Ok(())
+}
