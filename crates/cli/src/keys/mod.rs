@@ -1,5 +1,9 @@
 //! `mez keys`: who belongs to a site.
 
+mod show;
+#[cfg(test)]
+mod tests;
+
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,20 +11,16 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use mez_node::identity::authority::AuthorityError;
-use mez_node::identity::credentials::IdentityFile;
 use mez_node::identity::enrol::{EnrolError, ServeError, enrol_blocking};
 use mez_node::identity::folder::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, KeyFolderError};
 use mez_node::identity::name::IdentityError;
 use mez_node::identity::token::{TokenError, TokenTextError};
 use mez_node::identity::{
-    EDGE_SERVER_NAME, EnrolmentServer, FileError, Fingerprint, Identity, KeyFolder, Moment, Role,
-    SiteAuthority, SiteName, Token, TokenStore, Validity, host_name,
+    EnrolmentServer, FileError, Fingerprint, Identity, KeyFolder, Moment, Role, SiteAuthority, SiteName,
+    Token, TokenStore, host_name,
 };
 use mez_node::persist::keys::{LOG_KEY_FILE, LogKeyError, create_log_key, rotate_log_key};
 use mez_node::ports;
-
-/// From this many days before its end on, a certificate is shown as one to renew.
-const RENEW_DAYS: u64 = 14;
 
 /// Create a site, let hosts and applications join it, and see who this host is.
 #[derive(Debug, Args)]
@@ -326,143 +326,6 @@ Brokers keep logs with `mez camera … --log-dir DIR` and `mez edge --log-dir DI
         }
         Ok(())
     }
-
-    fn list(&mut self, keys: &KeyFolder, now: SystemTime) -> Result<(), KeysError> {
-        writeln!(self.out, "Site {}, in {}.", keys.site(), keys.path().display())?;
-        if keys.holds_authority_key() {
-            let state = state(keys.validity(), now);
-            writeln!(
-                self.out,
-                "Its authority is this host ({state}), so programs here need no identity of their own."
-            )?;
-        }
-        let files = keys.identity_files()?;
-        if files.is_empty() && !keys.holds_authority_key() {
-            writeln!(
-                self.out,
-                "This host has no identity in it yet; join with `mez keys enrol TOKEN --edge HOST`."
-            )?;
-        }
-        let rows: Vec<[String; 3]> = files.iter().map(|file| row(file, now)).collect();
-        if !rows.is_empty() {
-            writeln!(self.out)?;
-            self.table(["IDENTITY", "VALID UNTIL", "STATE"], &rows)?;
-        }
-        let waiting = TokenStore::of(keys).list(now)?;
-        if !waiting.is_empty() {
-            let rows: Vec<_> =
-                waiting.iter().map(|(who, until)| [who.short(), Moment(*until).to_string()]).collect();
-            writeln!(self.out)?;
-            self.table(["TOKEN FOR", "USABLE UNTIL"], &rows)?;
-        }
-        Ok(())
-    }
-
-    fn table<const N: usize>(&mut self, head: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
-        let width = |column: usize| {
-            let cells = rows.iter().map(|row| row[column].chars().count());
-            cells.chain([head[column].len()]).max().unwrap_or(0)
-        };
-        let widths: [usize; N] = std::array::from_fn(width);
-        for row in std::iter::once(&head.map(str::to_owned)).chain(rows) {
-            let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-            writeln!(self.out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-        }
-        Ok(())
-    }
-
-    fn show(&mut self, keys: &KeyFolder, identity: Option<&str>) -> Result<(), KeysError> {
-        let now = SystemTime::now();
-        let authority = keys.path().join(AUTHORITY_CERTIFICATE);
-        let Some(identity) = identity else {
-            let here = if keys.holds_authority_key() { "on this host" } else { "on another host" };
-            self.fields(&[
-                ("site", keys.site().to_string()),
-                ("fingerprint", keys.fingerprint().to_string()),
-                ("valid", keys.validity().to_string()),
-                ("state", state(keys.validity(), now)),
-                ("certificate", authority.display().to_string()),
-                ("authority's key", here.into()),
-            ])?;
-            return Ok(());
-        };
-        let identity = Identity::parse_within(keys.site(), identity)?;
-        let files = keys.identity_files()?;
-        let Some(file) = files.iter().find(|file| file.identity.as_ref() == Some(&identity)) else {
-            let held: Vec<_> = files.iter().flat_map(|file| &file.identity).map(Identity::short).collect();
-            return Err(KeysError::NotHeld {
-                wanted: identity.short(),
-                folder: keys.path().into(),
-                held: if held.is_empty() { "no identity".into() } else { held.join(", ") },
-            });
-        };
-        let path = file.path.display().to_string();
-        let mut fields = vec![("identity", identity.to_string())];
-        match &file.content {
-            Ok(credentials) => {
-                let facts = credentials.facts();
-                fields.extend([
-                    ("serial", facts.serial.clone()),
-                    ("fingerprint", Fingerprint::of(&credentials.chain()[0]).to_string()),
-                    ("valid", facts.validity.to_string()),
-                    ("state", state(facts.validity, now)),
-                ]);
-                if !facts.hosts.is_empty() {
-                    fields.push(("serves as", facts.hosts.join(", ")));
-                }
-            }
-            Err(error) => fields.push(("state", error.to_string())),
-        }
-        fields.push(("key, certificate", path.clone()));
-        self.fields(&fields)?;
-        if file.content.is_ok() && identity.role == Role::App {
-            writeln!(
-                self.out,
-                "
-A gRPC client in another language needs: root certificates {}, private key and certificate chain {path} (both in one \
-file), server name {EDGE_SERVER_NAME}.",
-                authority.display()
-            )?;
-        }
-        Ok(())
-    }
-
-    fn fields(&mut self, fields: &[(&str, String)]) -> io::Result<()> {
-        let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        fields.iter().try_for_each(|(name, value)| writeln!(self.out, "{name:<width$}  {value}"))
-    }
-}
-
-fn row(file: &IdentityFile, now: SystemTime) -> [String; 3] {
-    let name = match &file.identity {
-        Some(identity) => identity.short(),
-        None => file.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-    };
-    match &file.content {
-        Ok(credentials) => {
-            let validity = credentials.validity();
-            [name, Moment(validity.not_after).to_string(), state(validity, now)]
-        }
-        Err(error) => [name, "-".into(), error.to_string()],
-    }
-}
-
-fn state(validity: Validity, now: SystemTime) -> String {
-    let days = |duration: Duration| match duration.as_secs() / (24 * 3600) {
-        0 => "less than a day".into(),
-        1 => "1 day".into(),
-        days => format!("{days} days"),
-    };
-    if now < validity.not_before {
-        return format!("not valid before {}; is the clock right?", Moment(validity.not_before));
-    }
-    match validity.not_after.duration_since(now) {
-        Ok(left) if left.as_secs() < RENEW_DAYS * 24 * 3600 => {
-            format!("{} left: enrol anew soon", days(left))
-        }
-        Ok(left) => format!("{} left", days(left)),
-        Err(over) => format!("expired {} ago: enrol anew", days(over.duration())),
-    }
 }
 
 fn every_address() -> SocketAddr {
@@ -490,144 +353,4 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     };
     let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
     number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-    use mez_node::identity::TemporarySite;
-    use std::net::Ipv4Addr;
-
-    #[derive(Debug, Parser)]
-    struct Mez {
-        #[command(subcommand)]
-        command: Top,
-    }
-
-    #[derive(Debug, Subcommand)]
-    enum Top {
-        Keys(KeysArgs),
-    }
-
-    /// What `mez keys …` prints on the standard output, and beside it.
-    fn mez_keys(folder: &Path, arguments: &[&str]) -> Result<(String, String), String> {
-        let folder = folder.to_str().unwrap();
-        let at = ["--keys", folder];
-        let line = ["mez", "keys"].iter().chain(arguments).chain(&at);
-        let Top::Keys(args) = Mez::try_parse_from(line).map_err(|error| error.to_string())?.command;
-        let (mut out, mut notes) = (Vec::new(), Vec::new());
-        let done = Terminal { out: &mut out, notes: &mut notes }.run(args);
-        done.map_err(|error| error.to_string())?;
-        Ok((String::from_utf8(out).unwrap(), String::from_utf8(notes).unwrap()))
-    }
-
-    /// Folders for one test; removed with it.
-    fn scratch() -> TemporarySite {
-        TemporarySite::create(&"scratch".parse().unwrap()).unwrap()
-    }
-
-    #[test]
-    fn a_site_is_made_a_token_handed_over_and_a_camera_joins() {
-        let scratch = scratch();
-        let (here, there) = (scratch.keys().path().join("here"), scratch.keys().path().join("there"));
-        let (made, _) = mez_keys(&here, &["init", "--site", "harbour"]).unwrap();
-        assert!(made.contains("site harbour") && made.contains("authority.key"), "{made}");
-        assert!(mez_keys(&here, &["init"]).unwrap_err().contains("nothing was changed"));
-
-        let (token, notes) = mez_keys(&here, &["token", "camera/dock/cam1", "--valid", "30m"]).unwrap();
-        assert_eq!(token.lines().count(), 1, "{token}");
-        assert!(notes.contains("mez keys enrol TOKEN --edge") && !notes.contains(token.trim()), "{notes}");
-        let (listed, _) = mez_keys(&here, &["list"]).unwrap();
-        assert!(listed.contains("TOKEN FOR") && listed.contains("camera/dock/cam1"), "{listed}");
-
-        let keys = KeyFolder::open(&here).unwrap();
-        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let server = EnrolmentServer::new(&keys).unwrap().start(loopback).unwrap();
-        let edge = server.address().to_string();
-        let (joined, _) = mez_keys(&there, &["enrol", token.trim(), "--edge", &edge]).unwrap();
-        assert!(joined.contains("camera/dock/cam1 of site harbour"), "{joined}");
-        let again = mez_keys(&there, &["enrol", token.trim(), "--edge", &edge]).unwrap_err();
-        assert!(again.contains("used already"), "{again}");
-
-        let (listed, _) = mez_keys(&there, &["list"]).unwrap();
-        let row = listed.lines().find(|line| line.starts_with("camera/dock/cam1 ")).expect(&listed);
-        assert!(row.contains("UTC") && row.contains("89 days left"), "{row}");
-        let (shown, _) = mez_keys(&there, &["show", "camera/dock/cam1"]).unwrap();
-        assert!(shown.contains("spiffe://harbour/camera/dock/cam1") && shown.contains("serial"), "{shown}");
-        let missing = mez_keys(&there, &["show", "app/counter"]).unwrap_err();
-        assert!(missing.contains("holds camera/dock/cam1"), "{missing}");
-        let fingerprint = |folder: &Path| {
-            let (shown, _) = mez_keys(folder, &["show"]).unwrap();
-            shown.lines().find(|line| line.starts_with("fingerprint")).unwrap().to_owned()
-        };
-        assert_eq!(fingerprint(&here), fingerprint(&there));
-        let (listed, _) = mez_keys(&here, &["list"]).unwrap();
-        assert!(!listed.contains("TOKEN FOR"), "{listed}");
-    }
-
-    #[test]
-    fn an_application_is_shown_what_a_foreign_client_needs() {
-        let scratch = scratch();
-        let here = scratch.keys().path();
-        let there = here.join("there");
-        let (token, _) = mez_keys(here, &["token", "app/counter"]).unwrap();
-        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let server = EnrolmentServer::new(scratch.keys()).unwrap().start(loopback).unwrap();
-        mez_keys(&there, &["enrol", token.trim(), "--edge", &server.address().to_string()]).unwrap();
-        let (shown, _) = mez_keys(&there, &["show", "app/counter"]).unwrap();
-        for part in ["authority.pem", "app+counter.pem", "mez-edge"] {
-            assert!(shown.contains(part), "{part:?} is not in: {shown}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_done_is_said_with_the_remedy() {
-        let scratch = scratch();
-        let (site, nowhere) = (scratch.keys().path(), scratch.keys().path().join("nowhere"));
-        for (folder, arguments, says) in [
-            (nowhere.as_path(), &["list"][..], "mez keys init"),
-            (&nowhere, &["token", "app/x"], "mez keys init"),
-            (&nowhere, &["serve"], "mez keys init"),
-            (&nowhere, &["enrol", "nonsense", "--edge", "edge.local"], "mez keys token"),
-            (&nowhere, &["init", "--site", "Not A Site"], "lower-case"),
-            (site, &["token", "dock/cam1"], "camera/, edge/ or app/"),
-            (site, &["token", "app/x", "--dns", "a.example"], "leave out --dns"),
-            (site, &["token", "app/x", "--valid", "soon"], "90s, 30m, 1h or 7d"),
-            (site, &["token", "app/x", "--valid", "31d"], "30 days"),
-        ] {
-            let error = mez_keys(folder, arguments).unwrap_err();
-            assert!(error.contains(says), "{arguments:?}: {says:?} is not in: {error}");
-        }
-        assert!(!nowhere.exists(), "a failed command left a folder behind");
-    }
-
-    #[test]
-    fn lengths_of_time_are_read_as_people_write_them() {
-        for (text, seconds) in [("90s", 90), ("30m", 1800), ("1h", 3600), ("7d", 604_800)] {
-            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)));
-        }
-        for bad in
-            ["", "1", "h", "-1h", "1.5h", "1 h", "1w", "99999999999999999999d", "213503982334602d", "5µ"]
-        {
-            assert!(parse_duration(bad).is_err(), "{bad:?} was read");
-        }
-    }
-
-    #[test]
-    fn the_state_of_a_certificate_is_told_in_days() {
-        let day = Duration::from_secs(24 * 3600);
-        let now = SystemTime::now();
-        let at = |after: SystemTime| state(validity(now, after), now);
-        assert_eq!(at(now + 80 * day), "80 days left");
-        assert_eq!(at(now + 3 * day), "3 days left: enrol anew soon");
-        assert_eq!(at(now + day / 2), "less than a day left: enrol anew soon");
-        assert_eq!(at(now - day), "expired 1 day ago: enrol anew");
-        let early = state(Validity { not_before: now + day, not_after: now + 2 * day }, now);
-        assert!(early.contains("is the clock right?"), "{early}");
-    }
-
-    fn validity(now: SystemTime, not_after: SystemTime) -> Validity {
-        Validity { not_before: now - Duration::from_secs(30 * 24 * 3600), not_after }
-    }
 }
