@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use bytes::Bytes;
 use mez_core::setting::{Quantiser, h264_takes};
 use thiserror::Error;
 
+use super::coder::{Coder, H264Frame, Wanted};
 use super::{H264Error, openh264};
 use crate::image::Yuv420View;
 
@@ -71,47 +71,6 @@ impl FromStr for Library {
             None => Err(LibraryError::Unknown),
         }
     }
-}
-
-/// What a picture is to be predicted from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// Nothing.
-    Independent,
-    /// The frame sent before, or what comes nearest to it.
-    Previous,
-    /// A frame that has been acknowledged; this one or any other.
-    Acknowledged(u64),
-}
-
-/// A coded picture.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct H264Frame {
-    /// The bytes to send (annex B).
-    pub payload: Bytes,
-    /// The quantiser that it was coded with.
-    pub quantiser: Quantiser,
-    /// The frame that it is predicted from: the one sent before it, or one that has been acknowledged. `None`: it begins a chain.
-    pub refers: Option<u64>,
-    /// Whether it is within its budget. If not, nothing smaller can be had at this size.
-    pub fits: bool,
-    /// How often it was coded.
-    pub attempts: u32,
-}
-
-/// What the encoder of each library does; [`H264Encoder`] says what is meant.
-pub(super) trait Coder: fmt::Debug + Send {
-    fn encode(
-        &mut self,
-        picture: &Yuv420View<'_>,
-        number: u64,
-        wanted: Wanted,
-        finest: Quantiser,
-        bytes_max: Option<usize>,
-    ) -> Result<H264Frame, H264Error>;
-    fn acknowledge(&mut self, number: u64);
-    fn lost(&mut self, number: u64);
-    fn can_recover(&self) -> bool;
 }
 
 /// Encodes the pictures of one stream.

@@ -18,6 +18,7 @@
 //! The decoder checks, for every picture, that what it holds at the place referred to is the frame that is meant.
 
 mod bits;
+mod coder;
 mod decode;
 mod encode;
 mod native;
@@ -30,8 +31,9 @@ mod tests;
 #[cfg(feature = "x264")]
 mod x264;
 
+pub use coder::{H264Frame, Wanted};
 pub use decode::H264Decoder;
-pub use encode::{H264Encoder, H264Frame, Library, LibraryError, Wanted};
+pub use encode::{H264Encoder, Library, LibraryError};
 
 use thiserror::Error;
 

@@ -17,8 +17,9 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
 use super::codecs::LazyCodec;
-use super::{H264Library, Reply, Shared, lock};
+use super::shared::{Reply, Shared, lock};
 use crate::clock::{monotonic_now, sleep_until};
+use crate::codec::H264Library;
 use crate::link::{CameraEvent, Command, CommandSender, Dialler};
 use crate::ports::EdgeAddress;
 use crate::profile::NamedProfile;

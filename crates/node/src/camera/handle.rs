@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use mez_core::broker::{PublishError, Published};
 use mez_core::frame::FrameId;
 use mez_core::log::LogReader;
@@ -12,21 +11,10 @@ use mez_core::store::StoreStatus;
 use mez_core::units::Instant;
 use tokio::sync::watch;
 
-use super::{Shared, lock};
+use super::shared::{Reply, Shared, lock};
 use crate::clock::monotonic_now;
 use crate::ports::EdgeAddress;
 use crate::reading::PastPlaces;
-
-/// An application's result for a frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
-    /// The frame.
-    pub frame: FrameId,
-    /// The application.
-    pub application: String,
-    /// The result, opaque to Mez.
-    pub payload: Bytes,
-}
 
 /// A camera broker that runs. Cheap to clone; the broker stops with the last clone.
 #[derive(Clone)]

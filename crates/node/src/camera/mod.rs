@@ -1,29 +1,32 @@
 //! Runs a camera broker: drives the state machine of `mez-core` with a publisher's frames, a link, a codec and a disk.
 //!
 //! [`CameraBroker::start`] returns a [`CameraHandle`]. `handle.rs` is what publishers call, on threads of their own. `driver.rs` is the
-//! loop that owns the state machine. The two share only the fields of [`Shared`].
+//! loop that owns the state machine. The two share only what is in
+//! `shared.rs`.
 
 mod codecs;
 mod driver;
 mod handle;
+mod shared;
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mez_core::broker::camera::{CameraBroker as Broker, CameraConfig, HISTORY_SHARE};
 use mez_core::broker::{Intake, IntakeConfig};
 use mez_core::controller::named::PolicyName;
 use mez_core::frame::FRAME_BYTES_MAX;
-use mez_core::log::{LogConfig, LogReader, LogWriter, log};
+use mez_core::log::{LogConfig, LogWriter, log};
 use mez_core::name::CameraName;
 use mez_core::units::ClockAnchor;
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::warn;
 
 use self::driver::Driver;
-pub use self::handle::{CameraHandle, Reply};
+pub use self::handle::CameraHandle;
+pub use self::shared::Reply;
+use self::shared::Shared;
 use crate::clock::{anchor, monotonic_now};
 pub use crate::codec::H264Library;
 use crate::identity::Credentials;
@@ -34,9 +37,6 @@ use crate::persist::{LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions,
 use crate::ports::EdgeAddress;
 use crate::reading::PastPlaces;
 use crate::state::{self, CameraState, StateError};
-
-/// Replies that wait for the publisher. Beyond that the oldest is dropped.
-const REPLIES_MAX: usize = 64;
 
 /// How a camera broker is set up.
 #[derive(Clone, Debug)]
@@ -230,40 +230,4 @@ fn recover_log(
     keeper.keep(camera, store);
     tokio::spawn(keeper.clone().watch());
     Ok(keeper)
-}
-
-/// What the handles and the driver share.
-struct Shared {
-    camera: CameraName,
-    frame_bytes_max: u32,
-    intake: Mutex<Intake>,
-    reader: LogReader,
-    /// Counts appended frames.
-    appended: watch::Sender<u64>,
-    /// The edge that has the camera connected.
-    edge: watch::Sender<Option<EdgeAddress>>,
-    /// How much later frames should begin.
-    later: watch::Sender<Duration>,
-    replies: Mutex<VecDeque<Reply>>,
-    replied: Notify,
-    /// Writes the log to disk, if it is to be.
-    keeper: Option<LogKeeper<LogFiles>>,
-    /// Where frames of the past are.
-    places: Option<Arc<PastPlaces>>,
-}
-
-impl Shared {
-    fn add_reply(&self, reply: Reply) {
-        let mut replies = lock(&self.replies);
-        if replies.len() == REPLIES_MAX {
-            replies.pop_front();
-        }
-        replies.push_back(reply);
-        self.replied.notify_one();
-    }
-}
-
-/// A publisher that panicked has left the intake as it was before or after its frame.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

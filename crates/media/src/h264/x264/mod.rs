@@ -17,12 +17,12 @@ use bytes::Bytes;
 use mez_core::setting::Quantiser;
 
 use self::native::Native;
+use super::H264Error;
 use super::bits::units;
-use super::encode::Coder;
+use super::coder::{Coder, H264Frame, Wanted};
 use super::rate::{ATTEMPTS_MAX, Model, QUANTISER_MAX};
 use super::receiver::Receiver;
 use super::slice::{self, Kind, Place, Refers};
-use super::{H264Error, H264Frame, Wanted};
 use crate::image::Yuv420View;
 
 /// Pictures that x264 keeps: the most that the standard has. News of them may come seven pictures late without a loss ever costing

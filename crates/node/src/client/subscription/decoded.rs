@@ -7,7 +7,7 @@ use std::time::Duration;
 use mez_core::name::CameraName;
 use mez_core::units::Instant;
 
-use super::Shared;
+use super::shared::Shared;
 use crate::api::pb;
 use crate::client::chains::Sink;
 use crate::client::frame::ReceivedFrame;

@@ -1,80 +1,34 @@
 //! Frames as they come.
 
 mod decoded;
+mod event;
 mod options;
 mod reading;
+mod shared;
 mod terms;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use mez_core::contract::ContractState;
-use mez_core::frame::SkipCounts;
 use mez_core::name::CameraName;
-use mez_core::subscription::{Deliver, NotHeld};
+use mez_core::subscription::Deliver;
 use mez_core::trace::Stage;
 use tokio::sync::Notify;
 
 use self::decoded::Handing;
+pub use self::event::Event;
 pub use self::options::{Profile, Resume, SubscribeOptions};
 use self::reading::Reading;
+use self::shared::{Asked, Shared};
 pub use self::terms::Terms;
 use super::OwnedTask;
 use super::chains::ChainDecoders;
 use super::dial::Dialler;
 use super::edges::Edges;
 use super::error::ClientError;
-use super::frame::ReceivedFrame;
 use super::mailbox::Mailbox;
 use crate::api::pb;
 use crate::clock::wall_now;
-
-/// What happens on a subscription.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// A frame.
-    Frame(Box<ReceivedFrame>),
-    /// A camera that matches came or went.
-    Camera {
-        /// The camera.
-        camera: CameraName,
-        /// Whether it is connected.
-        up: bool,
-        /// Why it went, for people.
-        reason: Option<String>,
-    },
-    /// The contract stands otherwise than before on a camera. Also told where no frames come.
-    Contract {
-        /// The camera.
-        camera: CameraName,
-        /// The state.
-        state: ContractState,
-        /// A sentence that says why.
-        reason: String,
-    },
-    /// Nothing that matches is connected; frames come as soon as it is.
-    Waiting {
-        /// How many cameras match that the edge knows.
-        matching: usize,
-    },
-    /// The broker was lost, and is being dialled.
-    Disconnected {
-        /// Why.
-        reason: ClientError,
-    },
-    /// The broker is back. Frames missed meanwhile come, with [`Resume::Fill`], or are counted as `link_down` with the next of each camera.
-    Reconnected,
-    /// The end that was asked for has passed. The last event.
-    Ended {
-        /// What is left to account for of each camera.
-        rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
-    },
-    /// The subscription cannot go on. The last event.
-    Failed {
-        /// Why.
-        reason: ClientError,
-    },
-}
 
 /// A subscription of a program. Dropping it unsubscribes.
 ///
@@ -89,48 +43,6 @@ pub struct Subscription {
     deliver: Deliver,
     cameras: Vec<CameraName>,
     _task: OwnedTask,
-}
-
-#[derive(Debug)]
-struct Shared {
-    mailbox: Mutex<Mailbox>,
-    /// Something was put into the mailbox.
-    came: Notify,
-    /// Something was taken out of it.
-    went: Notify,
-    asked: Mutex<Asked>,
-}
-
-/// What was asked, and of whom; all may change.
-#[derive(Debug)]
-struct Asked {
-    edge: Dialler,
-    /// The edge's number for the subscription.
-    id: u64,
-    request: pb::SubscribeRequest,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Mailbox> {
-        // Every call leaves it whole.
-        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn asked(&self) -> MutexGuard<'_, Asked> {
-        // Every statement leaves it whole.
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, put: impl FnOnce(&mut Mailbox)) {
-        put(&mut self.lock());
-        self.came.notify_one();
-    }
-
-    async fn has_room(&self) {
-        while !self.lock().has_room() {
-            self.went.notified().await;
-        }
-    }
 }
 
 impl Subscription {

@@ -11,7 +11,8 @@ use mez_core::units::Timestamp;
 use tokio::sync::Notify;
 
 use super::decoded::Handing;
-use super::{Event, Shared};
+use super::event::Event;
+use super::shared::Shared;
 use crate::api::pb::subscribe_event::Event as Message;
 use crate::api::{convert, pb};
 use crate::client::REDIAL_INTERVAL;

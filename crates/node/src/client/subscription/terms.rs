@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use mez_core::name::CameraName;
 
-use super::{Shared, SubscribeOptions};
+use super::options::SubscribeOptions;
+use super::shared::Shared;
 use crate::api::pb;
 use crate::client::ClientError;
 
