@@ -5,12 +5,14 @@
 
 mod decode;
 mod encode;
+mod error;
 mod scan;
 mod split;
 
-pub use decode::{DecodeError, Decoder, PIXELS_MAX_DEFAULT};
+pub use decode::{Decoder, PIXELS_MAX_DEFAULT};
 pub(crate) use encode::lower_quality;
 pub use encode::{EncodeError, Encoder, Sampling};
+pub use error::DecodeError;
 pub use scan::{Chroma, JpegInfo, Process, check, probe};
 pub use split::{FRAME_BYTES_MAX_DEFAULT, JpegFrame, Splitter, SplitterCounts};
 

@@ -7,7 +7,7 @@
 
 use memchr::memchr;
 
-use super::DecodeError;
+use super::error::DecodeError;
 use crate::encoding::sniff;
 
 /// What the header of a JPEG says.

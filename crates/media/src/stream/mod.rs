@@ -9,6 +9,7 @@
 
 mod decode;
 mod encode;
+mod error;
 mod show;
 mod source;
 mod transcode;
@@ -16,7 +17,8 @@ mod transcode;
 use std::time::Duration;
 
 pub use decode::{Picture, StreamDecodeError, StreamDecoder};
-pub use encode::{Encoded, Outcome, Predict, Request, StreamEncodeError, StreamEncoder};
+pub use encode::{Encoded, Outcome, Predict, Request, StreamEncoder};
+pub use error::StreamEncodeError;
 pub use show::show;
 pub use source::Source;
 pub use transcode::{Still, TRANSCODED_QUALITY, TranscodeError, Transcoder, jpeg_of};

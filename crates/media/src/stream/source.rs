@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::StreamEncodeError;
+use super::error::StreamEncodeError;
 use crate::image::{Image, ImageView, PixelFormat};
 use crate::jpeg::{Decoder, probe};
 use crate::resize::{Filter, Resizer};

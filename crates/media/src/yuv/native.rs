@@ -7,7 +7,7 @@
 
 use turbojpeg::raw;
 
-use super::Planes;
+use super::planes::Planes;
 use crate::image::{ImageView, PixelFormat};
 
 /// A handle of the library for one call; making one costs microseconds.
