@@ -10,7 +10,7 @@ use mez_node::clock::wall_now;
 use mez_node::export::{ExportFormat, ExportOptions, ExportProgress, ExportSummary, VideoCodec, export};
 use mez_node::runtime::{block_on, until_stopped};
 
-use super::Folder;
+use super::folder::Folder;
 use crate::failure::Failure;
 use crate::text::{bytes, milliseconds, parse_time};
 

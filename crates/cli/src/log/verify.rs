@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use mez_node::persist::{LogCheck, check_log, repair_log};
 
-use super::Place;
+use super::folder::Logs;
 use crate::failure::Failure;
 use crate::text::bytes;
 
@@ -23,7 +23,7 @@ frames that nobody was told to be on disk. Both are told and change no status.
 missing is told to readers as damaged. The log itself is never changed. The status is that of the log that was read.")]
 pub(super) struct VerifyArgs {
     #[command(flatten)]
-    place: Place,
+    logs: Logs,
     /// Copy all that can be read into this folder, which must hold no log of these cameras yet
     #[arg(long, value_name = "DIR")]
     repair: Option<PathBuf>,
@@ -33,11 +33,11 @@ pub(super) struct VerifyArgs {
 }
 
 pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
-    let (place, log_dir) = (&args.place, &args.place.folder.log_dir);
-    let (cameras, keys) = place.cameras()?;
+    let (logs, log_dir) = (&args.logs, &args.logs.folder.log_dir);
+    let (cameras, keys) = logs.cameras()?;
     let (mut wrong, mut lost, mut more) = (0, 0, false);
     for camera in &cameras {
-        let remembered = place.folder.remembered(camera);
+        let remembered = logs.folder.remembered(camera);
         let check = check_log(log_dir, camera, &keys, remembered.as_deref(), true)?;
         if args.json {
             println!("{}", check.to_json());
