@@ -112,7 +112,7 @@ impl Subscription {
             return Err(error::closed(py, "subscription"));
         }
         let before = lock(&self.asked).clone();
-        let terms = crate::client::Terms {
+        let terms = crate::options::Terms {
             latency_ms,
             accuracy,
             on_time_share,
