@@ -1,13 +1,13 @@
 //! A running edge broker, for those who use it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
-use mez_core::contract::{Contract, ContractState};
+use mez_core::contract::Contract;
 use mez_core::frame::{ChainKinds, FrameId};
 use mez_core::history::PastWish;
 use mez_core::keeping::Keeping;
@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::request::{Asked, Request};
 use super::reset::{ResetFailure, ResetReport};
+use super::standing::{Standing, Standings};
 use super::starts::{CameraRecord, Starts};
 use super::subscribers::Mailbox;
 use super::subscription::EdgeSubscription;
@@ -66,20 +67,6 @@ impl Wish {
         let (chains, application) = (ChainKinds::NONE, String::new());
         Self { span, past: PastWish::ALL, after: Vec::new(), chains, application, profile: None }
     }
-}
-
-/// How contracts stand, by camera: as many entries as subscriptions have cameras.
-pub(super) type Standings = HashMap<CameraName, BTreeMap<SubscriptionId, Standing>>;
-
-/// How one subscription's contract stands on a camera.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Standing {
-    /// The application's name, for people; may be empty.
-    pub application: String,
-    /// The state.
-    pub state: ContractState,
-    /// A sentence that says why.
-    pub reason: String,
 }
 
 impl EdgeHandle {

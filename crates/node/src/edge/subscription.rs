@@ -15,8 +15,8 @@ use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use super::handle::{Standing, Standings};
 use super::request::Request;
+use super::standing::{Standing, Standings};
 use super::subscribers::{Attached, Mailbox, SharedCamera};
 use super::{Stopped, lock};
 use crate::clock::monotonic_now;

@@ -45,8 +45,8 @@ pub(crate) mod server;
 pub(crate) mod shared;
 
 pub use client::LocalConnection;
-pub use packet::{Kind, Packet, PacketError, PacketReader, PacketWriter, Place};
-pub use shared::DescriptorReader;
+pub use packet::{Kind, Packet, PacketError, PacketReader, PacketWriter};
+pub use shared::{DescriptorReader, Place};
 
 /// What a client begins with. gRPC clients begin with `PRI * HTTP/2.0`. The digit is the version of the local protocol.
 pub const MAGIC: &[u8; 8] = b"MEZLOCL3";

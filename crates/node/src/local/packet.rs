@@ -9,7 +9,7 @@ use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::shared::{self, DescriptorReader, Layout, NotThere};
+use super::shared::{self, DescriptorReader, Layout, NotThere, Place};
 use crate::api::lent::Payload;
 use crate::api::{ApiError, MESSAGE_BYTES_MAX, pb};
 use crate::memory::buffer;
@@ -134,17 +134,6 @@ pub struct Packet {
     pub payload: Bytes,
     /// Where its payload lies, if it does so in shared memory.
     pub shared: Option<Place>,
-}
-
-/// A payload in shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The number of the memory.
-    pub memory: u8,
-    /// The slot in it.
-    pub slot: u8,
-    /// The size of the payload.
-    pub bytes: u32,
 }
 
 impl Packet {

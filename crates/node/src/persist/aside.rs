@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use mez_core::name::CameraName;
 use mez_core::units::Timestamp;
 
-use super::files::folder;
+use super::layout::log_folder;
 use crate::lock::FileLock;
 
 /// The folder of what was put aside, in the folder of logs.
@@ -58,7 +58,7 @@ pub(super) fn put_aside(
     };
     // It is told to people, who may be elsewhere.
     let root = &std::path::absolute(root).map_err(failed(root))?;
-    let from = folder(root, camera);
+    let from = log_folder(root, camera);
     if !from.is_dir() {
         return Ok(None);
     }
@@ -69,7 +69,7 @@ pub(super) fn put_aside(
     for number in 1..=SAME_SECOND_MAX {
         let name = if number == 1 { format!("{time}Z") } else { format!("{time}Z-{number}") };
         let aside = root.join(ASIDE).join(name);
-        let to = folder(&aside, camera);
+        let to = log_folder(&aside, camera);
         if to.exists() {
             continue;
         }

@@ -15,6 +15,7 @@ pub mod check;
 pub mod files;
 pub mod keeper;
 pub mod keys;
+mod layout;
 pub mod remembered;
 pub(crate) mod replicas;
 

@@ -11,8 +11,8 @@ use tracing::warn;
 use super::SHARED_BYTES_MAX_OF_SLOT;
 use super::SHARED_BYTES_MIN;
 use super::budget::Share;
+use super::place::Place;
 use super::slots::{Filler, Layout, NotThere, Reserved, SLOTS, Taker};
-use crate::local::Place;
 
 /// A memory is numbered from 1; the number of none.
 const NONE: u8 = 0;

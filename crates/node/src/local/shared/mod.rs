@@ -6,12 +6,14 @@ mod broker;
 mod budget;
 mod descriptor;
 mod memory;
+mod place;
 mod progress;
 mod slots;
 
 pub(crate) use broker::{Incoming, MappedByClient, Outgoing, cannot};
 pub use descriptor::DescriptorReader;
 pub(crate) use descriptor::send;
+pub use place::Place;
 pub(crate) use slots::{Filler, Layout, NotThere, Reserved, Taker};
 
 /// Payloads smaller than this go through the socket: the kernel copies them about as fast.

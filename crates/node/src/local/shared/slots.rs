@@ -12,8 +12,8 @@ use bytes::{Buf, Bytes};
 
 use super::budget::Share;
 use super::memory::{Access, Memory, WORDS, create};
+use super::place::Place;
 use super::progress;
-use crate::local::Place;
 use crate::memory::buffer;
 
 /// Places in one memory: one in the hands of the program, one that waits for it, one that is being filled. More would let a
