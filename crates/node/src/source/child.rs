@@ -20,7 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::SourceError;
+use super::error::SourceError;
 use super::spec::without_credentials;
 
 /// Lines of a child's complaints that are kept.

@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use super::SourceSpec;
 use super::probe::{FfmpegVersion, Stream};
+use super::spec::SourceSpec;
 
 /// How a source is to be opened, beyond what its name says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

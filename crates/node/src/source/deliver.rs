@@ -10,7 +10,7 @@ use super::pace::{Schedule, Thinning};
 use super::queue::EventQueue;
 use super::reader::{Arrived, Picture, Spare, give_back};
 use super::stream::HandOver;
-use super::{Shared, SourceFrame};
+use super::types::{Shared, SourceFrame};
 
 /// Frames of a recording are put off for those of other cameras no more often than this: what came of the last time has to be known first.
 const TURN_INTERVAL: Duration = Duration::from_secs(3);

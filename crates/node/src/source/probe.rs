@@ -9,8 +9,10 @@ use tokio::io::AsyncReadExt;
 
 use super::child::spawn_child;
 use super::command::{InputOptions, probe_args, script};
+use super::error::SourceError;
+use super::spec::SourceSpec;
 use super::spec::without_credentials;
-use super::{SourceError, SourceOptions, SourceSpec};
+use super::types::SourceOptions;
 
 /// A source that has not been described by then counts as not answering.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(20);

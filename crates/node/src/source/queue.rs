@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{SourceError, SourceEvent, SourceFrame};
+use super::error::SourceError;
+use super::types::{SourceEvent, SourceFrame};
 
 /// Frames that may wait for the caller. When one more comes, the oldest is dropped and counted as skipped.
 const FRAMES_WAITING_MAX: usize = 3;

@@ -13,12 +13,14 @@ use super::child::{LastLines, spawn_child};
 use super::command::{InputOptions, Output, read_args, script};
 use super::deliver::Progress;
 use super::encoder::JpegWorker;
+use super::error::SourceError;
 use super::pace::{BackOff, Thinning};
 use super::probe::{FRAMES_PER_SECOND_UNSTATED, FfmpegVersion, Stream, ffmpeg_version, last_lines, probe};
 use super::queue::EventQueue;
 use super::reader::{ReadEnd, Reader};
+use super::spec::SourceSpec;
 use super::stream::HandOver;
-use super::{Shared, SourceError, SourceInfo, SourceOptions, SourceSpec};
+use super::types::{Shared, SourceInfo, SourceOptions};
 
 /// Frames of a recording that are read before they are due. Two, so that decoding goes on while one is encoded.
 const READ_AHEAD_MAX: usize = 2;
