@@ -1,4 +1,4 @@
-//! Where an application found something.
+//! A region of a picture in which an application found an object.
 
 /// A rectangle of a picture, in pixels of the picture that is coded. A hint: what lies in it should keep its quality.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
-//! Planar images: between what JPEG files and video codecs hold, and what applications see.
+//! Planar 4:2:0 images and their conversion: between JPEG files or video codecs and the BGR that applications see.
 //!
-//! Full-range Y′CbCr by BT.601, as in JFIF, with chroma at half the resolution both ways. Integer arithmetic throughout: the
-//! same input gives the same output on every machine.
+//! Full-range Y′CbCr by BT.601, as in JFIF, with chroma at half the resolution in both directions. All arithmetic uses integers, so the same
+//! input gives the same output on every machine.
 
 mod native;
 mod planes;

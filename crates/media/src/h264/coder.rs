@@ -1,4 +1,4 @@
-//! What the encoder of a library does: the trait that openh264 and x264 implement, and its arguments and results.
+//! Defines what an H.264 encoder does, whichever library is behind it: the trait [`Coder`], its arguments and its result.
 
 use std::fmt;
 
@@ -13,9 +13,9 @@ use crate::image::Yuv420View;
 pub enum Wanted {
     /// Nothing.
     Independent,
-    /// The frame sent before, or what comes nearest to it.
+    /// The frame sent before, or the nearest one that can be referred to.
     Previous,
-    /// A frame that has been acknowledged; this one or any other.
+    /// An acknowledged frame: this one if possible, else any.
     Acknowledged(u64),
 }
 
@@ -28,13 +28,13 @@ pub struct H264Frame {
     pub quantiser: Quantiser,
     /// The frame that it is predicted from: the one sent before it, or one that has been acknowledged. `None`: it begins a chain.
     pub refers: Option<u64>,
-    /// Whether it is within its budget. If not, nothing smaller can be had at this size.
+    /// Whether it is within its budget. If not, no quantiser makes it smaller at this size.
     pub fits: bool,
     /// How often it was coded.
     pub attempts: u32,
 }
 
-/// What the encoder of each library does; [`H264Encoder`] says what is meant.
+/// The encoder of one library. [`H264Encoder`](super::H264Encoder) documents the methods.
 pub(super) trait Coder: fmt::Debug + Send {
     fn encode(
         &mut self,

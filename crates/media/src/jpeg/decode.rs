@@ -1,4 +1,4 @@
-//! Decode JPEG to pixels.
+//! Decodes JPEG to pixels.
 
 use turbojpeg::{Decompressor, ScalingFactor, Subsamp, YuvImage};
 
@@ -11,12 +11,12 @@ use crate::yuv::Yuv420;
 /// Pixels that an image may have unless the caller says otherwise: 2²⁶ (67 megapixels, 201 MB as BGR).
 pub const PIXELS_MAX_DEFAULT: u64 = 1 << 26;
 
-/// Scans that a progressive JPEG may have. Encoders make about ten; a file of a few kilobytes with thousands of
-/// them keeps a decoder busy for minutes.
+/// Scans that a progressive JPEG may have. Encoders make about ten. A file of a few kilobytes with thousands of scans would keep a decoder
+/// busy for minutes.
 const SCANS_MAX: u32 = 100;
 
-/// Bytes before a marker that a camera may leave over in an image that is otherwise whole. Many USB cameras pad
-/// the coded data by a few bytes; more of them mean that decoding lost its place.
+/// Bytes that may be left over before a marker in an otherwise whole image. Many USB cameras pad the coded data by a few bytes. More bytes
+/// mean that the decoder lost its place.
 const BYTES_LEFT_OVER_MAX: u32 = 16;
 
 /// Decodes JPEG images, with a bound on the memory that an image from outside can make it take.

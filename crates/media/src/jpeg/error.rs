@@ -1,4 +1,4 @@
-//! Why bytes are not a JPEG that Mez can decode.
+//! Errors of decoding JPEG.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! JPEG: encode, decode, look at the header, find damage, cut a byte stream into frames.
+//! Encodes and decodes JPEG, reads headers, finds damage, and cuts a byte stream into frames.
 //!
 //! Pixels go through libjpeg-turbo ([`Encoder`], [`Decoder`]). Everything that only needs the structure of the
 //! file ([`probe`], [`check`], [`Splitter`]) reads the markers itself, without native code and without a copy.

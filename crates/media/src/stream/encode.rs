@@ -1,4 +1,4 @@
-//! Makes of a frame what a rung says.
+//! Encodes the frames of one stream at the rung that is asked for.
 
 use bytes::Bytes;
 use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
@@ -18,7 +18,7 @@ use crate::tiles::{Base, TileEncoder};
 
 /// The lowest JPEG quality that a byte budget may force.
 const QUALITY_FLOOR: u8 = 10;
-/// How often a still is coded to fit its budget.
+/// How often a still is coded to fit its budget. The last attempt uses [`QUALITY_FLOOR`].
 const ATTEMPTS_MAX: u32 = 5;
 
 /// What a frame may be predicted from.

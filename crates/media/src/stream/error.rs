@@ -1,4 +1,4 @@
-//! Why a frame could not be encoded.
+//! Errors of encoding a frame.
 
 use thiserror::Error;
 
@@ -8,7 +8,7 @@ use crate::jpeg::{DecodeError, EncodeError};
 use crate::png::PngError;
 use crate::resize::ResizeError;
 
-/// A frame could not be encoded.
+/// Why a frame could not be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum StreamEncodeError {
@@ -17,7 +17,7 @@ pub enum StreamEncodeError {
     Source(#[from] DecodeError),
     /// The rung does not exist for this frame.
     #[error(
-        "a frame of these pixels is not published under the rung original; publish JPEG, or take another rung"
+        "raw pixels have no rung \"original\"; publish JPEG, or choose another rung"
     )]
     NoOriginal,
     /// It has no pixels.

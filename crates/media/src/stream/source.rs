@@ -1,4 +1,4 @@
-//! A frame as its publisher had it, brought to the size and the form that an encoder takes.
+//! Brings a published frame to the size and pixel format that an encoder takes.
 
 use bytes::Bytes;
 

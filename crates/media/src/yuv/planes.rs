@@ -1,4 +1,4 @@
-//! Planes that a decoder lends.
+//! Planes of a picture, borrowed from a decoder.
 
 /// Planes of a decoded picture, each with the distance between its rows.
 #[derive(Debug, Clone, Copy)]
