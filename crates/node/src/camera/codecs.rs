@@ -1,4 +1,4 @@
-//! The codecs of one camera: one for live frames, one for frames of the past.
+//! Starts the codec threads of a camera when they are first needed: one for live frames, one for frames of the past.
 
 use mez_core::broker::camera::Transform;
 use mez_core::name::CameraName;

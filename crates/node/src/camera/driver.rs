@@ -1,4 +1,6 @@
-//! The loop that owns a camera broker's state machine: does what it wants, and tells it what happened.
+//! Drives the state machine of a camera broker: carries out its outputs, and reports what happened.
+//!
+//! One task owns the state machine. Codecs, disks and connections have tasks or threads of their own, so this loop never waits for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,19 +35,19 @@ pub(super) struct Driver {
     state: CameraState,
     anchor: ClockAnchor,
     dialler: Dialler,
-    /// In order of preference.
+    /// The edges, in order of preference.
     edges: Box<[EdgeAddress]>,
     links: HashMap<LinkId, CommandSender>,
     next_link: u64,
     /// The last failure to connect, so that the same one is not logged four times a second.
     last_failure: String,
-    /// Who looks for frames of the past, while nobody is looking.
+    /// The reader of frames of the past, while it is idle.
     past: Option<LocalPast>,
-    /// One at a time, unless the connection changed meanwhile.
+    /// Reads of the past: one at a time, unless the connection changed meanwhile.
     reads: JoinSet<(LocalPast, u64, PastAnswer)>,
-    /// Profiles that are being read; one at a time, unless the contracts change meanwhile.
+    /// Profiles that are being parsed: one at a time, unless the contracts change meanwhile.
     profiles: JoinSet<(ProfileHash, Option<SizedProfile>)>,
-    /// When the codec's frame was where: there is one at a time.
+    /// The stages of the frame that the codec works on. It has one at a time.
     trace: CameraTrace,
     /// For live frames.
     codec: LazyCodec,
@@ -84,7 +86,7 @@ impl Driver {
         }
     }
 
-    /// The whole loop: do what the broker wants, wait for what happens, tell the broker.
+    /// The loop: carries out what the broker wants, waits for the next event, and reports it to the broker.
     pub(super) async fn run(
         mut self,
         mut events: mpsc::Receiver<CameraEvent>,
@@ -147,9 +149,9 @@ impl Driver {
             CameraEvent::HistorySent(link, request) => self.broker.handle_history_sent(now, link, request),
             CameraEvent::Closed(link, reason) => {
                 debug!(camera = %self.shared.camera, ?link, reason, "a connection ended");
-                // One that worked is told of when it no longer does. Of others nobody would hear.
+                // A connection that had worked is reported by `LinkChanged`. This one never worked.
                 if !self.broker.is_up() && self.links.contains_key(&link) && reason != self.last_failure {
-                    warn!(camera = %self.shared.camera, "the edge did not take the camera in: {reason}; trying again every 250 ms");
+                    warn!(camera = %self.shared.camera, "the edge did not accept the camera: {reason}; trying again every 250 ms");
                     self.last_failure = reason;
                 }
                 self.links.remove(&link);
@@ -173,7 +175,7 @@ impl Driver {
         self.broker.handle_timeout(monotonic_now());
     }
 
-    /// Does what the broker wants.
+    /// Carries out one output of the broker.
     fn perform(&mut self, output: CameraOutput) {
         match output {
             CameraOutput::Dial { edge } => self.dial(edge),
@@ -266,7 +268,7 @@ impl Driver {
         self.shared.edge.send_replace(edge);
     }
 
-    /// What the broker cannot know, which has no clock: when it was done with choosing, and what the codec took.
+    /// Adds the stages that the broker cannot stamp, because it has no clock: when the rung was chosen, and when the codec worked.
     fn add_stamps(&mut self, header: &mut FrameHeader) {
         let now = monotonic_now();
         if header.meta.rung.as_str() != Rung::ORIGINAL {
@@ -287,19 +289,19 @@ impl Driver {
     }
 }
 
-/// Reads a profile that came over the link.
+/// Parses a profile that the edge sent.
 fn read_profile(camera: &CameraName, hash: ProfileHash, bytes: &[u8]) -> Option<SizedProfile> {
     match NamedProfile::read(bytes) {
         Ok(read) if read.sha256 == hash => {
-            info!(%camera, app = read.app, "frames are made by the profile of this application");
+            info!(%camera, app = read.app, "frames are now encoded by the profile of this application");
             Some(SizedProfile { size: read.camera_size, profile: read.profile })
         }
         Ok(_) => {
-            warn!(%camera, "the edge sent another profile than it was asked for");
+            warn!(%camera, "the edge sent another profile than the camera asked for");
             None
         }
         Err(error) => {
-            warn!(%camera, "a profile cannot be used: {error}");
+            warn!(%camera, "the profile from the edge cannot be used: {error}");
             None
         }
     }

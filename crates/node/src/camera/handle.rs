@@ -39,15 +39,13 @@ impl CameraHandle {
         self.shared.frame_bytes_max
     }
 
-    /// Stamps a frame and puts it into the log. For any thread; waits for nothing but another publisher's copy
-    /// of a few words.
+    /// Stamps a frame and appends it to the log. Any thread may call it. It waits at most until another publisher has copied a few words.
     pub fn publish(&self, frame: Published) -> Result<FrameId, PublishError> {
         self.publish_at(monotonic_now(), frame)
     }
 
-    /// Like [`CameraHandle::publish`], for a frame that another process of this machine stamped when it had it, so
-    /// that the way here counts in the frame's age. A stamp of the future, or of more than a minute ago, is taken
-    /// for the present.
+    /// Like [`CameraHandle::publish`], for a frame that another process of this machine has stamped. So the way from there counts in the
+    /// frame's age. A stamp that lies in the future, or more than a minute ago, is replaced by the present.
     pub fn publish_at(&self, captured: Instant, frame: Published) -> Result<FrameId, PublishError> {
         let now = monotonic_now();
         let plausible = captured <= now && now.saturating_since(captured) < Duration::from_secs(60);
@@ -74,19 +72,19 @@ impl CameraHandle {
         self.shared.appended.subscribe()
     }
 
-    /// Whether an edge has the camera connected.
+    /// Whether the camera is connected to an edge.
     pub fn is_up(&self) -> bool {
         self.shared.edge.borrow().is_some()
     }
 
-    /// The edge that has the camera connected, and when it comes and goes.
+    /// The edge that the camera is connected to, and its changes.
     pub fn edge(&self) -> watch::Receiver<Option<EdgeAddress>> {
         self.shared.edge.subscribe()
     }
 
-    /// How much later than they do frames should begin, less than the time between two of them, so that the cameras of a channel take turns
-    /// (`mez edge --channel`); zero: as they do. For publishers that decide when they capture. Whoever moves its frames waits a few
-    /// seconds before it moves them again: what came of it is known only then.
+    /// How much later frames should begin, so that the cameras of a channel take turns (`mez edge --channel`). It is less than the time between
+    /// two frames; zero means no change. It is for publishers that decide when they capture. After a shift, a publisher waits a few seconds
+    /// before the next one, because the effect is known only then.
     pub fn later(&self) -> watch::Receiver<Duration> {
         self.shared.later.subscribe()
     }
@@ -101,20 +99,19 @@ impl CameraHandle {
         lock(&self.shared.intake).log_bytes()
     }
 
-    /// How the log on disk is doing; `None` if there is none.
+    /// The state of the log on disk; `None` if there is none.
     pub fn log_on_disk(&self) -> Option<StoreStatus> {
         self.shared.keeper.as_ref()?.status(&self.shared.camera)
     }
 
-    /// Writes what is in the log to disk, and writes no more after that: for the end of the process. Blocks for at most two
-    /// seconds.
+    /// Writes the rest of the log to disk and stops the writer, at the end of the process. Blocks for at most two seconds.
     pub fn finish_log(&self) {
         if let Some(keeper) = &self.shared.keeper {
             keeper.stop();
         }
     }
 
-    /// The next reply of an application. Replies that nobody takes are dropped, oldest first, beyond 64.
+    /// The next reply of an application. At most 64 replies wait; beyond that the oldest is dropped.
     pub async fn next_reply(&self) -> Reply {
         loop {
             let replied = self.shared.replied.notified();

@@ -1,8 +1,11 @@
-//! Runs a camera broker: drives the state machine of `mez-core` with a publisher's frames, a link, a codec and a disk.
+//! Runs a camera broker: drives the state machine of `mez-core` with published frames, a link, codecs and a disk.
 //!
-//! [`CameraBroker::start`] returns a [`CameraHandle`]. `handle.rs` is what publishers call, on threads of their own. `driver.rs` is the
-//! loop that owns the state machine. The two share only what is in
-//! `shared.rs`.
+//! | file | what it does |
+//! | --- | --- |
+//! | `mod.rs` | starts a broker ([`CameraBroker::start`]) and recovers its log |
+//! | `handle.rs` | what publishers call, on their own threads ([`CameraHandle`]) |
+//! | `driver.rs` | the loop that owns the state machine |
+//! | `shared.rs` | the only state that handle and loop share |
 
 mod codecs;
 mod driver;
@@ -38,31 +41,31 @@ use crate::ports::EdgeAddress;
 use crate::reading::PastPlaces;
 use crate::state::{self, CameraState, StateError};
 
-/// How a camera broker is set up.
+/// The options of a camera broker.
 #[derive(Clone, Debug)]
 pub struct CameraOptions {
     /// The camera's name.
     pub camera: CameraName,
-    /// The edges, in order of preference: the camera is connected to one at a time, moves to the next when that one is gone, and
-    /// returns when a better one is back. At least one, at most [`EDGES_MAX`]; all of one site.
+    /// The edges, in order of preference, all of one site. At least one, at most [`EDGES_MAX`]. The camera is connected to one at a time. If
+    /// that one is gone, the camera moves to the next; when a preferred one is back, the camera returns.
     pub edges: Vec<EdgeAddress>,
     /// Who the camera host is.
     pub credentials: Credentials,
     /// What carries the link. Default [`Transport::Auto`].
     pub transport: Transport,
-    /// What chooses the rungs of live frames. Default [`PolicyName::Quantile`].
+    /// The policy that chooses the rungs of live frames. Default [`PolicyName::Quantile`].
     pub policy: PolicyName,
-    /// What makes H.264 of live frames. Default openh264; a build with the feature `x264` has that as well.
+    /// The library that encodes H.264. Default openh264. A build with the feature `x264` also has x264.
     pub h264: H264Library,
     /// The log's budget. Default 256 MiB.
     pub log: LogConfig,
-    /// The largest payload that is taken, in bytes. Default 32 MiB.
+    /// The largest payload that a publisher may send, in bytes. Default 32 MiB.
     pub frame_bytes_max: u32,
     /// The folder for state. Default as in [`crate::state`].
     pub state: Option<PathBuf>,
-    /// How the log is kept on disk as well. Default: not at all.
+    /// How the log is also kept on disk. Default: in memory only.
     pub persist: Option<PersistOptions>,
-    /// The part of the time for which frames of the past may use the link beside live ones, 0.01 to 1. Default a quarter.
+    /// The share of the link's time that frames of the past may take beside live ones, 0.01 to 1. Default a quarter.
     pub history_share: f64,
 }
 
@@ -85,7 +88,7 @@ impl CameraOptions {
     }
 }
 
-/// The most edges that a camera may choose from.
+/// The most edges that a camera may be given.
 pub const EDGES_MAX: usize = 8;
 
 /// Why a camera broker did not start.
@@ -104,17 +107,17 @@ pub enum StartError {
         /// The camera.
         camera: CameraName,
     },
-    /// The epoch could not be had.
+    /// The camera's state, such as its epoch, cannot be read or written.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The certificate cannot dial.
+    /// TLS does not take the camera's certificate.
     #[error(transparent)]
     Tls(#[from] TlsConfigError),
-    /// The log on disk.
+    /// The log on disk cannot be opened.
     #[error(transparent)]
     Persist(#[from] PersistError),
     /// The log on disk ends with an epoch that is not one of this camera's.
-    #[error("the log of {camera} in {} is not of this camera: {source}; move it away, and `mez log` still reads it there", folder.display())]
+    #[error("the log of {camera} in {} does not belong to this camera: {source}; move it away (`mez log` still reads it there)", folder.display())]
     LogEpoch {
         /// The camera.
         camera: CameraName,
@@ -125,7 +128,7 @@ pub enum StartError {
     },
 }
 
-/// Starts camera brokers.
+/// Starts camera brokers. [`CameraHandle`] is a running one.
 pub struct CameraBroker;
 
 impl CameraBroker {

@@ -1,4 +1,4 @@
-//! What a camera broker's handles and its loop share.
+//! Holds what the handles of a camera broker share with its loop: the log's intake, replies, and the state of the link.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,13 +39,13 @@ pub(super) struct Shared {
     pub(super) appended: watch::Sender<u64>,
     /// The edge that has the camera connected.
     pub(super) edge: watch::Sender<Option<EdgeAddress>>,
-    /// How much later frames should begin.
+    /// How much later frames should begin, so that cameras of a channel take turns.
     pub(super) later: watch::Sender<Duration>,
     pub(super) replies: Mutex<VecDeque<Reply>>,
     pub(super) replied: Notify,
-    /// Writes the log to disk, if it is to be.
+    /// Writes the log to disk. `None` if the log is in memory only.
     pub(super) keeper: Option<LogKeeper<LogFiles>>,
-    /// Where frames of the past are.
+    /// Where frames of the past lie besides memory. `None` if there is no log on disk.
     pub(super) places: Option<Arc<PastPlaces>>,
 }
 
@@ -61,7 +61,7 @@ impl Shared {
     }
 }
 
-/// A publisher that panicked has left the intake as it was before or after its frame.
+/// Locks a mutex even if a publisher panicked: the intake is then as it was before or after that publisher's frame.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A running edge broker, for those who use it.
+//! The handle of a running edge broker: subscribes applications, and answers questions about cameras.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! How contracts stand: what an edge says of its subscriptions to those who ask about a camera.
+//! Records the contract state of each subscription, for those who ask about a camera.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! An application's subscription: it reads the replica logs by itself, and is told of the rest by the driver.
+//! One application's subscription at an edge. It reads the replica logs itself, and hears of everything else from the loop.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

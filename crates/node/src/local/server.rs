@@ -1,4 +1,4 @@
-//! A broker's side of the local protocol.
+//! The broker's side of the local protocol.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::api::principal::Principal;
 use crate::api::{ApiError, Broker, pb};
 use crate::clock::monotonic_now;
 
-/// How long a client that is refused may take to say what it speaks.
+/// How long a refused client may take to send the first bytes of its protocol. Without them it cannot be told why it is refused.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Reader = PacketReader<OwnedReadHalf>;
 type Writer = PacketWriter<OwnedWriteHalf>;
 
-/// Memory that a publisher has not been told of yet.
+/// Offers of shared memory that may wait to be sent to a publisher. Without the offer it sends payloads inline.
 const OFFERS_MAX: usize = 1;
 
 /// Serves one connection, from the magic to its end. Errors end the connection, and are told to the client where it still listens.

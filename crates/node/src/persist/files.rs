@@ -1,4 +1,4 @@
-//! A camera's log as files: one folder, one file for each segment, one program that writes.
+//! Keeps a camera's log as files: one folder for the camera, one file for each segment, one program that writes.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use super::layout::{EDGE_LOCK, FOLDER, log_folder};
 use super::remembered::{self, ProgressFile, Remembered};
 use crate::lock::FileLock;
 
-/// A camera's folder within the folder of logs, below the camera's name. No segment of a name holds an `@`.
+/// The ending of a segment's file.
 const EXTENSION: &str = "segment";
 
 /// Why a camera's log could not be opened.
@@ -48,7 +48,7 @@ pub enum OpenLogError {
 
 /// A folder of logs that others may write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} may be changed by others (mode {mode:03o}), who could take frames out of the logs in it; run `chmod go-w {}`", .folder.display(), .folder.display())]
+#[error("others may change {} (mode {mode:03o}) and so remove frames from its logs; run `chmod go-w {}`", .folder.display(), .folder.display())]
 pub struct Exposed {
     /// The folder.
     pub folder: PathBuf,

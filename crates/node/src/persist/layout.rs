@@ -1,4 +1,4 @@
-//! Where things lie in a folder of logs.
+//! Names of files and folders within a folder of logs.
 
 use std::path::{Path, PathBuf};
 

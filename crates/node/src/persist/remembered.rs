@@ -1,7 +1,7 @@
-//! What is remembered of a log in the folder for state, where a copy of the log does not reach (`docs/log-format.md`).
+//! Remembers facts about a log in the folder for state, so that a missing or outdated part of the log is noticed (`docs/log-format.md`).
 //!
-//! `@log` says which segments there are, and of which folder: it is replaced as a whole, durably, and seldom. `@log.progress` beside it says how
-//! far the writer has come: it is written over after every batch, and costs no sync.
+//! A copy of the log does not carry these files along. `@log` says which segments exist and of which folder; it is replaced as a whole,
+//! durably, and seldom. `@log.progress` says how far the writer has come; it is overwritten after every batch, without a sync.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ use super::BOUNDS;
 use super::layout::log_folder;
 use crate::state::{camera_folder, edge_folder, write_durably};
 
-/// Bytes of the name of a run of the system, a UUID.
+/// Bytes of the identifier of the system's current boot, a UUID.
 const RUN_BYTES: usize = 36;
 
 /// What a file of bounds says.

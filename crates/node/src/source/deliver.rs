@@ -12,7 +12,7 @@ use super::reader::{Arrived, Picture, Spare, give_back};
 use super::stream::HandOver;
 use super::types::{Shared, SourceFrame};
 
-/// Frames of a recording are put off for those of other cameras no more often than this: what came of the last time has to be known first.
+/// The least time between two shifts of a recording's frames. The effect of the last shift has to be known first.
 const TURN_INTERVAL: Duration = Duration::from_secs(3);
 
 /// What goes on over all children of one source.

@@ -19,14 +19,14 @@ pub enum SourceError {
         program: PathBuf,
     },
     /// A program of that name exists, but is something else.
-    #[error("{} is not ffmpeg: install ffmpeg, or name the right program", program.display())]
+    #[error("{} is not ffmpeg: install ffmpeg, or give the right program", program.display())]
     NotFfmpeg {
         /// The program that was started.
         program: PathBuf,
     },
-    /// It cannot be told a password without everybody seeing it.
+    /// The installed ffmpeg is too old to be given a password that other users cannot see.
     #[error(
-        "the address of {source_name} holds a password or a query, which ffmpeg takes unseen from version 5.0 on; update it"
+        "the address of {source_name} holds a password or a query, which only ffmpeg 5.0 or newer can hide from other users; update ffmpeg"
     )]
     OldFfmpeg {
         /// The source.
@@ -68,7 +68,7 @@ pub enum SourceError {
         /// The device.
         source_name: String,
     },
-    /// There is nothing to see in it.
+    /// It has no video stream.
     #[error("{source_name} has no video{}: choose another source", if *audio_only { ", only sound" } else { "" })]
     NoVideo {
         /// The source, without credentials.
@@ -76,7 +76,7 @@ pub enum SourceError {
         /// True if there is sound.
         audio_only: bool,
     },
-    /// It looked like a video, but not one frame came out of it.
+    /// It has a video stream, but no frame could be read.
     #[error("not one frame of {source_name} could be read: it is damaged or empty ({detail})")]
     NoFrames {
         /// The source, without credentials.
@@ -92,7 +92,7 @@ pub enum SourceError {
         /// What was found, or what ffmpeg said.
         detail: String,
     },
-    /// It did not say what it is in time.
+    /// It did not answer in time.
     #[error("{source_name} gave no answer within {} s: check that the camera is on and sends", after.as_secs())]
     NoAnswer {
         /// The source, without credentials.
@@ -100,9 +100,9 @@ pub enum SourceError {
         /// How long was waited.
         after: Duration,
     },
-    /// Its pictures are larger than can be handled.
+    /// Its pictures are larger than Mez handles.
     #[error(
-        "{source_name} has pictures of {width}x{height}: at most {} pixels, and {} along a side, can be handled; \
+        "{source_name} has pictures of {width}x{height}, and Mez takes at most {} pixels, and {} along a side; \
          scale the video down",
         mez_media::jpeg::PIXELS_MAX_DEFAULT,
         mez_media::jpeg::SIDE_MAX
@@ -121,16 +121,16 @@ pub enum SourceError {
         /// The source, without credentials.
         source_name: String,
     },
-    /// A rate that makes no sense.
+    /// The frame rate is out of range.
     #[error("a rate of {fps} frames per second is not possible: give 0.001 to 1000")]
     Rate {
         /// The rate as given.
         fps: f64,
     },
-    /// A quality that does not exist, or an encoder that did not start.
+    /// The JPEG quality is out of range, or the encoder did not start.
     #[error(transparent)]
     Encoder(#[from] mez_media::jpeg::EncodeError),
-    /// The task that reads ended without a word; the log says why.
+    /// The task that reads ended unexpectedly. The log says why.
     #[error("reading stopped because of an internal error, which the log names; open the source again")]
     Stopped,
 }

@@ -1,14 +1,14 @@
-//! Camera sources: frames out of a file, a device or a network camera, through an `ffmpeg` child process.
+//! Reads frames from a file, a device or a network camera, through an `ffmpeg` child process.
 //!
-//! Everything becomes JPEG. Motion JPEG goes through byte for byte; other codecs are decoded by the child to
-//! full-range planar pictures and encoded here, at quality 95, off the runtime's threads.
+//! Every frame becomes JPEG. Motion JPEG passes through byte for byte. The child decodes other codecs to full-range planar pictures,
+//! which are encoded here, at quality 95, off the runtime's threads.
 //!
 //! | kind | frames come | when the child dies |
 //! | --- | --- | --- |
 //! | recording (a file, or a URL with a length) | when they are due, on an open-loop schedule | the recording goes on where it was |
 //! | live (a device, any other URL) | as they arrive, the newest first of all | it is opened again |
 //!
-//! Nothing queues: a frame that nobody took in time is dropped for a newer one, and counted.
+//! No queue builds up: a frame that the caller does not take in time is dropped for a newer one, and counted.
 //!
 //! | file | what it decides |
 //! | --- | --- |

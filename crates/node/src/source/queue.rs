@@ -1,4 +1,4 @@
-//! What the reading task hands to the caller: the newest frames, and what happened between them.
+//! The queue between the task that reads a source and its caller: the newest frames, and what happened between them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

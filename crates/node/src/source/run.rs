@@ -1,5 +1,6 @@
-//! The loop that joins the parts: start a child, read it, pace or thin its frames, encode, hand over; and do it
-//! again when the child dies.
+//! Reads a source from start to end: starts a child, reads it, delivers its frames, and starts the next child when one dies.
+//!
+//! It decides which failures end the source, and after which ones it is opened again.
 
 use std::io;
 use std::path::Path;
@@ -22,16 +23,15 @@ use super::spec::SourceSpec;
 use super::stream::HandOver;
 use super::types::{Shared, SourceInfo, SourceOptions};
 
-/// Frames of a recording that are read before they are due. Two, so that decoding goes on while one is encoded.
+/// Frames of a recording that are read before they are due. With two, decoding goes on while one is encoded.
 const READ_AHEAD_MAX: usize = 2;
-/// Frames of a live source that wait to be encoded: the newest.
+/// Frames of a live source that wait to be encoded. Only the newest one waits.
 const LIVE_WAITING_MAX: usize = 1;
-/// Children of a recording that may die without a frame in a row before the recording is given up.
+/// Children in a row that may die without a frame before a recording is given up.
 const FRUITLESS_RUNS_MAX: u32 = 5;
 /// How long a child that has closed its output may take to end.
 const EXIT_TIME_MAX: Duration = Duration::from_secs(2);
-/// Bytes that the kernel buffers between child and reader: one wake-up for many reads, and never a whole raw frame
-/// of a live source.
+/// Bytes that the kernel may buffer between child and reader. It saves wake-ups, and holds less than one raw frame of 1080p.
 const PIPE_BYTES: usize = 1 << 20;
 
 /// A source that is ready to be read.
@@ -44,15 +44,15 @@ pub(super) struct Reading {
     encoder: JpegWorker,
 }
 
-/// How the reading of one child went.
+/// What came of one child.
 #[derive(Debug)]
 struct Run {
-    /// Frames that came which had not come before.
+    /// New frames. Those that an earlier child had delivered already do not count.
     frames: u64,
     /// Time from the first frame to the last.
     worked_for: Duration,
     end: RunEnd,
-    /// What the child complained about.
+    /// The last lines of the child's standard error.
     complaints: String,
 }
 
@@ -62,12 +62,12 @@ enum RunEnd {
     Exited(ExitStatus),
     /// The child gave nothing for too long, and was killed.
     Stalled(Duration),
-    /// What it sent could not be understood.
+    /// Its output could not be parsed.
     Broken(String),
 }
 
 impl RunEnd {
-    /// True if the child came to its own end, good or bad: trying again would give the same.
+    /// True if the child ended by itself, well or not. Another run of the same recording would end the same way.
     fn is_own(&self) -> bool {
         matches!(self, Self::Exited(status) if status.code().is_some())
     }

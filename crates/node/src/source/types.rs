@@ -1,4 +1,4 @@
-//! What a source is asked, and what it answers.
+//! Types of a source's interface: options, frames, events.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

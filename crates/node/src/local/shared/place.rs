@@ -1,4 +1,4 @@
-//! Where a payload lies.
+//! The address of a payload in shared memory.
 
 /// A payload in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
