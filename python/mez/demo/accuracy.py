@@ -1,7 +1,7 @@
-"""How much of what the detector finds is left in the delivered frames, scored on frames kept from both ends.
+"""Scores the accuracy of delivered frames after a run, on frames that were kept at both ends.
 
-The reference is the frame as it was published, taken at the camera's own broker. It is done after the run:
-while frames flow it would take the processor from what is being measured.
+The reference is the published frame, taken at the camera's own broker. Scoring waits for the end of the run,
+because it would take the processor from what is being measured.
 """
 
 import threading
@@ -20,10 +20,10 @@ from mez.profile.score import Counts, FrameScore, f1, score_frame
 T = TypeVar("T")
 
 KEPT_ONE_IN: Final = 5
-"""Of so many frames of a camera one is kept, at both ends."""
+"""One in this many frames of a camera is kept, at both ends."""
 
 KEPT_MAX: Final = 400
-"""Frames of one camera that are kept at most, at each end."""
+"""The most frames of one camera that are kept at each end. It bounds memory."""
 
 Key = tuple[str, int, int]
 """A camera, an epoch, a sequence."""
