@@ -1,4 +1,4 @@
-//! `mez keys`: who belongs to a site.
+//! `mez keys`: makes a site, lets hosts and applications join it, and makes keys for logs on disk.
 
 mod show;
 #[cfg(test)]
@@ -22,23 +22,23 @@ use mez_node::identity::{
 use mez_node::persist::keys::{LOG_KEY_FILE, LogKeyError, create_log_key, rotate_log_key};
 use mez_node::ports;
 
-/// Create a site, let hosts and applications join it, and see who this host is.
+/// Make a site, let hosts and applications join it, and list the identities of this host.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A site is everything that trusts one authority: cameras, edges and applications, each with a certificate and a key \
-that never leaves its host. Nothing runs without one.
+A site is everything that trusts one authority: cameras, edges and applications. Each has a certificate, and a private key \
+that never leaves its host. Every broker needs a site.
 
 Examples:
-  Make a site, which every program on this host may use at once:
+  Make a site; programs on this host can use it at once:
     mez keys init
-  Let a camera on another host join: here, for a token that is good once,
+  Let a camera on another host join. First make a one-time token on this host:
     mez keys token camera/dock/cam1
-  and there, while `mez edge` runs here,
+  Then, while `mez edge` runs here, use the token on the camera's host:
     mez keys enrol TOKEN --edge HOST
 
-Keys are looked for in --keys, then in MEZ_KEYS, then in $XDG_CONFIG_HOME/mez/keys or ~/.config/mez/keys.")]
+Mez looks for keys in --keys, then in MEZ_KEYS, then in $XDG_CONFIG_HOME/mez/keys or ~/.config/mez/keys.")]
 pub struct KeysArgs {
-    /// Folder of keys [default: $MEZ_KEYS, else ~/.config/mez/keys]
+    /// Folder with the keys of this host [default: $MEZ_KEYS, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR", global = true)]
     keys: Option<PathBuf>,
     #[command(subcommand)]
@@ -53,7 +53,7 @@ Examples:
   mez keys init
   mez keys init --site harbour --keys /etc/mez/keys
 
-Writes authority.key (keep it private, and a copy in a safe place) and authority.pem. Nothing is overwritten.")]
+The command writes authority.key (keep it private, and a copy in a safe place) and authority.pem. It overwrites nothing.")]
     Init {
         /// Name of the site, in lower case [default: the name of this host]
         #[arg(long, value_name = "NAME")]
@@ -71,73 +71,74 @@ Examples:
   An edge that clients in other languages reach as edge.example:
     mez keys token edge/main --dns edge.example
 
-Run it where the site was made. Only the token goes to the standard output, so that a script can take it.")]
+Run it on the host where the site was made. Only the token goes to the standard output, so that a script can read it.")]
     Token {
         /// Who will join: camera/NAME, edge/NAME or app/NAME
         #[arg(value_name = "IDENTITY")]
         identity: String,
-        /// How long the token can be used: 90s, 30m, 1h, 7d
+        /// How long the token is valid: 90s, 30m, 1h, 7d
         #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
         valid: Duration,
-        /// A further host name or address of an edge, for clients that are not Mez's own; may be repeated
+        /// Host name or address that gRPC clients in other languages dial; for edges only; may be repeated
         #[arg(long, value_name = "NAME")]
         dns: Vec<String>,
     },
-    /// Join a site with a token; the key is made here and stays here
+    /// Join a site with a token; the private key is made here and stays here
     #[command(after_help = "\
 Examples:
   With a token that was made on edge.local:
     mez keys enrol mez1.AbC… --edge edge.local
-  Both at once, for whoever may log in there:
+  Make and use a token in one step, if you can log in there:
     ssh edge.local mez keys token camera/dock | mez keys enrol - --edge edge.local
 
-The edge proves with the token that it is the right one. A host may join as several: run it once for each. To renew \
-a certificate, enrol as the same again.")]
+The token also proves that the edge is the right one. A host may have several identities: run the command once for each. To renew \
+a certificate, enrol again with the same identity.")]
     Enrol {
         /// The token, or - to read it from the standard input
         #[arg(value_name = "TOKEN")]
         token: String,
-        /// Where the site was made, while `mez edge` or `mez keys serve` runs there
+        /// The host where the site was made, on which `mez edge` or `mez keys serve` runs
         #[arg(long, value_name = "HOST[:PORT]")]
         edge: String,
     },
-    /// Let hosts join without running an edge
+    /// Serve enrolment without an edge
     #[command(after_help = "\
 Example:
   mez keys serve --listen 10.0.0.7:7652
 
-`mez edge` does the same beside its other work. Ends with Ctrl-C.")]
+`mez edge` also serves enrolment. The command ends with Ctrl-C.")]
     Serve {
         /// Address and port to listen on
         #[arg(long, value_name = "ADDRESS:PORT", default_value_t = every_address())]
         listen: SocketAddr,
     },
-    /// Make the key for logs on this host's disk, or a newer one beside it
+    /// Make the key for logs on this host's disk, or add a newer one
     #[command(after_help = "\
 Examples:
   mez keys log                  once, before a broker is started with --log-dir
-  mez keys log --rotate         from the next start on, new frames are written with a new key; old ones stay readable
+  mez keys log --rotate         from its next start, a broker writes with a new key; old frames stay readable
 
-Whoever has the file can read the logs; without it they are lost. Keep a copy in a safe place.")]
+Whoever has the file can read the logs. Without it the logs are lost. Keep a copy in a safe place.")]
     Log {
-        /// The file [default: log.key in the folder of keys]
+        /// File for the keys [default: log.key in the folder of keys]
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
         /// Add a newer key to the file
         #[arg(long)]
         rotate: bool,
     },
-    /// List the identities of this host and how long they last
+    /// List the identities of this host and how long they are valid
+    #[command(after_help = "Example:\n  mez keys list")]
     List,
     /// Show the site, or one identity of this host, in full
     #[command(after_help = "\
 Examples:
-  The site's authority, whose fingerprint is the same on every host of the site:
+  The site's authority; its fingerprint is the same on every host of the site:
     mez keys show
   An identity, with the files that a client in another language needs:
     mez keys show app/counter")]
     Show {
-        /// Which identity of this host
+        /// Identity of this host, such as app/counter [default: the site's authority]
         #[arg(value_name = "IDENTITY")]
         identity: Option<String>,
     },
@@ -177,7 +178,7 @@ pub enum KeysError {
     #[error(transparent)]
     File(#[from] FileError),
     /// This host does not have the identity.
-    #[error("this host is not {wanted}: {folder} holds {held}", folder = folder.display())]
+    #[error("this host has no identity {wanted}: {folder} holds {held}", folder = folder.display())]
     NotHeld {
         /// The identity that was asked for.
         wanted: String,
@@ -194,7 +195,7 @@ pub enum KeysError {
     Terminal(#[from] io::Error),
 }
 
-/// Where answers and remarks go: answers are for programs as well, remarks for people only.
+/// Where output goes: `out` is also for programs, `notes` are for people only.
 struct Terminal<'a> {
     out: &'a mut dyn Write,
     notes: &'a mut dyn Write,
@@ -224,11 +225,11 @@ impl Terminal<'_> {
             "Made the site {site}. Its authority is this host, until {until}.
 
   {key}
-      its key: whoever has it decides who belongs to the site; keep a copy in a safe place
+      its private key: whoever has it decides who belongs to the site; keep a copy in a safe place
   {certificate}
       its certificate, which every member gets
   {fingerprint}
-      its fingerprint, by which to compare two hosts
+      its fingerprint, which is the same on every host of the site
 
 Programs on this host can use the site at once: start an edge with `mez edge`.
 For another host, make a token here: `mez keys token camera/dock/cam1`.",
@@ -274,7 +275,7 @@ Run there, while `mez edge` or `mez keys serve` runs here (port {port}):
         writeln!(
             self.out,
             "This host is now {role}/{name} of site {site}, until {until}.
-The key was made here and is in {file}; it never has to leave this host.",
+Its private key is in {file}, and never has to leave this host.",
             until = Moment(enrolled.validity.not_after),
             file = enrolled.file.display(),
         )?;
@@ -299,7 +300,7 @@ The key was made here and is in {file}; it never has to leave this host.",
         )?;
         self.out.flush()?;
         server.run_until_interrupted()?;
-        writeln!(self.out, "Enrolment has ended; tokens that were not used stay good until they expire.")?;
+        writeln!(self.out, "Enrolment has ended. Unused tokens stay valid until they expire.")?;
         Ok(())
     }
 
@@ -313,14 +314,14 @@ The key was made here and is in {file}; it never has to leave this host.",
         if rotate {
             writeln!(
                 self.out,
-                "Added the key {made} to {file}. Brokers write with it from their next start on; what they wrote before stays \
+                "Added the key {made} to {file}. Brokers write with it from their next start. Older frames stay \
                  readable for as long as the older keys are in the file."
             )?;
         } else {
             writeln!(
                 self.out,
                 "Made the key {made} for logs on this host's disk, in {file}.
-Whoever has the file can read the logs; without it they are lost. Keep a copy in a safe place.
+Whoever has the file can read the logs. Without it the logs are lost. Keep a copy in a safe place.
 Brokers keep logs with `mez camera … --log-dir DIR` and `mez edge --log-dir DIR`."
             )?;
         }

@@ -1,4 +1,4 @@
-//! `mez keys list` and `mez keys show`: what this host holds, and for how long.
+//! `mez keys list` and `mez keys show`: print the identities of this host, and how long they are valid.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use mez_node::identity::{
 
 use super::{KeysError, Terminal};
 
-/// From this many days before its end on, a certificate is shown as one to renew.
+/// How many days before its end `mez keys list` asks to renew a certificate. Two weeks leave time for an operator.
 const RENEW_DAYS: u64 = 14;
 
 impl Terminal<'_> {

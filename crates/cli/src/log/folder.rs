@@ -1,4 +1,4 @@
-//! Which logs a command of `mez log` is about, and where their keys are.
+//! Options that say which logs a command of `mez log` reads, and where their keys are.
 
 use std::path::PathBuf;
 
@@ -13,27 +13,27 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(super) struct Logs {
-    /// Which cameras [default: all]
+    /// Which cameras, such as dock/cam1 or 'dock/*' [default: all]
     #[arg(value_name = "PATTERN")]
     pub(super) pattern: Option<CameraPattern>,
     #[command(flatten)]
     pub(super) folder: Folder,
 }
 
-/// Where logs are, and their keys.
+/// Where the logs and their keys are.
 #[derive(Debug, Args)]
 pub(super) struct Folder {
-    /// The folder of logs
+    /// Folder of logs
     #[arg(long, value_name = "DIR", env = "MEZ_LOG_DIR")]
     pub(super) log_dir: PathBuf,
-    /// File of keys [default: $MEZ_LOG_KEY, a systemd credential, else log.key in the folder of keys]
+    /// File with the log's keys [default: the keys that MEZ_LOG_KEY itself holds, the systemd credential mez-log-key, else log.key in the folder of keys]
     #[arg(long, value_name = "FILE")]
     pub(super) log_key: Option<PathBuf>,
-    /// Folder of keys [default: $MEZ_KEYS, else ~/.config/mez/keys]
+    /// Folder with the keys of this host [default: $MEZ_KEYS, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR")]
     pub(super) keys: Option<PathBuf>,
-    /// Folder in which the broker remembers which segments there are [default: $MEZ_STATE, /var/lib/mez for root, else
-    /// ~/.local/state/mez, if it speaks of this folder of logs]
+    /// The broker's folder for state, which lists the segments of its logs [default: $MEZ_STATE, /var/lib/mez for root, else
+    /// ~/.local/state/mez, if it belongs to this folder of logs]
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
 }
@@ -52,7 +52,7 @@ impl Logs {
 impl Folder {
     /// The cameras that have a log there, and the keys.
     pub(super) fn open(&self) -> Result<(Vec<CameraName>, KeyRing), Failure> {
-        // First, since a folder that is not there needs no key.
+        // Before the keys: a folder that does not exist needs none.
         if let Err(error) = std::fs::metadata(&self.log_dir) {
             return Err(Failure::text(format!(
                 "cannot read {}: {error}; give the folder of logs with --log-dir",

@@ -1,4 +1,4 @@
-//! `mez log`: what is in logs on disk, whether it is whole, and how to get it out.
+//! `mez log`: lists, checks and exports logs on disk.
 
 mod export;
 mod folder;
@@ -13,18 +13,18 @@ use self::folder::Logs;
 use crate::failure::Failure;
 use crate::text::{bytes, table};
 
-/// See what is in logs on disk, check that it is whole, and make videos of it
+/// List logs on disk, check them, and export them as video
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mez log ls --log-dir /var/lib/mez/log               what is there, camera by camera
+  mez log ls --log-dir /var/lib/mez/log               a line for each camera
   mez log ls --log-dir /var/lib/mez/log 'dock/*' --segments
-  mez log verify --log-dir /var/lib/mez/log           reads and checks every byte
+  mez log verify --log-dir /var/lib/mez/log           read and check every byte
   mez log verify --log-dir /var/lib/mez/log --repair /mnt/copy
-                                                      and copies all that can be read
+                                                      and copy all that can be read
   mez log export dock/cam1 cam1.mp4 --log-dir /var/lib/mez/log --since -10m
 
-All work while a broker writes, and change nothing. `verify` ends with status 1 if anything is wrong.")]
+All of them may run while a broker writes, and never change a log. `verify` ends with status 1 if anything is wrong.")]
 pub(crate) struct LogArgs {
     #[command(subcommand)]
     command: Command,
@@ -33,10 +33,11 @@ pub(crate) struct LogArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the logs of cameras: frames, times, sizes
+    #[command(after_help = "Example:\n  mez log ls 'dock/*' --log-dir /var/lib/mez/log --segments")]
     Ls {
         #[command(flatten)]
         logs: Logs,
-        /// Every segment by itself
+        /// Also list each segment
         #[arg(long)]
         segments: bool,
     },
