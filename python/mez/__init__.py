@@ -14,10 +14,10 @@ for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="peo
     frame.reply(detect(frame.image))
 ```
 
-Look back with `read`, look around with `cameras`, and try it all in one process with `edge`. What can go
-wrong stands in `mez.errors`; what brokers log goes to the logger `mez` of `logging`.
+`read` returns frames of the past, `cameras` lists cameras, and `edge` runs an edge broker in this process.
+`mez.errors` holds all exceptions. Brokers log to the logger `mez` of `logging`.
 
-Objects do not survive `os.fork`: they raise `ForkedError` there, and new ones can be made.
+Objects do not survive `os.fork`: in the child they raise `ForkedError`. Make new ones there.
 """
 
 from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge

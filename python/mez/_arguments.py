@@ -1,4 +1,4 @@
-"""Arguments: checked, and turned into what the native module takes."""
+"""Checks the arguments of the public functions, and converts them for the native module."""
 
 import datetime
 import json
@@ -25,7 +25,7 @@ StrPath: TypeAlias = str | os.PathLike[str]
 NS_MAX = 2**64 - 1
 
 FRAME_BYTES_CEILING = 256 << 20
-"""The most that may be allowed for one frame. A raw 8K BGR frame is 99.5 MB."""
+"""The largest `frame_bytes_max` that can be asked for. A raw 8K BGR frame takes 99.5 MB."""
 
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 _FROM_NOW = re.compile(r"([+-])(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -172,7 +172,7 @@ def utc_ns(field: str, value: Time, now_ns: Callable[[], int] = time.time_ns) ->
         if value.tzinfo is None:
             raise invalid(
                 field,
-                f"{field} is {_shown(value)}, which does not say in which time zone; give an aware datetime, "
+                f"{field} is {_shown(value)}, which has no time zone; give an aware datetime, "
                 "such as datetime.now(timezone.utc), or value.astimezone() if it is local time",
             )
         ns = _duration_ns(value - _EPOCH)
@@ -200,7 +200,7 @@ def optional_utc_ns(field: str, value: Time | None) -> int | None:
 def either(first: str, a: Time | None, second: str, b: Time | None) -> tuple[str, Time | None]:
     """The one of two names for the same thing that was used."""
     if a is not None and b is not None:
-        raise invalid(second, f"{first} and {second} mean the same; give one of them")
+        raise invalid(second, f"{first} and {second} mean the same; give only one of them")
     return (first, a) if b is None else (second, b)
 
 
@@ -260,16 +260,16 @@ def _text_ns(field: str, value: str, now_ns: Callable[[], int]) -> int:
     if when.tzinfo is None:
         raise invalid(
             field,
-            f"{field} is {_shown(value)}, which does not say in which time zone; add Z for UTC, or +02:00",
+            f"{field} is {_shown(value)}, which has no time zone; add Z for UTC, or +02:00",
         )
     return _duration_ns(when - _EPOCH)
 
 
 EDGES_MAX: Final = 8
-"""The most edges that can be given, in order of preference."""
+"""The most edges that a publisher or subscription may be given."""
 
 LOG_DISK_BYTES: Final = 4 << 30
-"""How much disk the frames of a camera may take by default."""
+"""Default disk space for the log of one camera, in bytes: 4 GiB."""
 
 DURABILITIES: Final = ("async", "group", "sync")
 
@@ -292,6 +292,6 @@ def log_on_disk(
         raise invalid("durability", f'durability is {durability!r}; write "async", "group" or "sync"')
     if folder is None:
         if key is not None:
-            raise invalid("log_key", "a log_key was given, and no log_dir to use it for; give both")
+            raise invalid("log_key", "log_key has no effect without log_dir; give both")
         return None
     return folder, key, size, age, durability

@@ -1,4 +1,4 @@
-"""Edge brokers: what they know of their cameras, and one inside this process."""
+"""Edge brokers: what an edge knows of its cameras, and an edge inside this process."""
 
 import datetime
 import os

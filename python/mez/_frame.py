@@ -1,4 +1,4 @@
-"""Frames as an application gets them."""
+"""Frames as applications receive them."""
 
 import datetime
 import json

@@ -1,4 +1,4 @@
-"""Publishing frames."""
+"""Publishes frames."""
 
 import json
 import os
@@ -265,7 +265,7 @@ def publisher(
     if broker is not None and edge is not None:
         raise arguments.invalid(
             "broker",
-            "both edge and broker were given; a separate broker has its own edge, so give broker alone",
+            "both edge and broker were given; a separate broker has its own edge, so give only broker",
         )
     if broker is not None and (log_dir is not None or link != "auto" or h264_encoder != "openh264"):
         raise arguments.invalid(
@@ -302,7 +302,7 @@ def _share(value: float) -> float:
     share = arguments.number("history_share", value)
     if not 0.01 <= share <= 1.0:
         raise arguments.invalid(
-            "history_share", f"a share of the link's time lies between 0.01 and 1, not {share}"
+            "history_share", f"history_share is {share}; give a share of the link's time, 0.01 to 1"
         )
     return share
 

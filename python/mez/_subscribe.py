@@ -1,4 +1,4 @@
-"""Opening subscriptions, and reading the past."""
+"""Opens subscriptions, and reads frames of the past."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Subscribing to frames."""
+"""A running subscription: delivers frames to threads and event loops."""
 
 import logging
 import time
@@ -377,7 +377,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                     self._not_held[camera] = NotHeld(*not_held)
             self.close()
             raise EndedError(
-                f"the subscription to {self._pattern} has ended; what was asked for has been delivered"
+                f"the subscription to {self._pattern} has ended, and everything was delivered; open another"
             )
         self._note(event)
         return None

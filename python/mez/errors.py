@@ -1,9 +1,9 @@
-"""What can go wrong, as one tree of exceptions.
+"""All exceptions of Mez, as one tree.
 
 ```text
 Error
-├── ArgumentError               (ValueError)       an argument makes no sense; `field` names it
-├── ArgumentTypeError           (TypeError)        an argument has a type that means nothing there
+├── ArgumentError               (ValueError)       an argument has a bad value; `field` names it
+├── ArgumentTypeError           (TypeError)        an argument has the wrong type
 ├── ImageError                  (ValueError)       pixels or bytes that are no image, or a damaged one
 ├── PublishError                                   a frame was refused; nothing of it was kept
 │   ├── FrameTooLargeError      (ValueError)       more bytes than the limit
@@ -14,7 +14,7 @@ Error
 ├── StateError                                     the folder for state cannot be used
 │   └── CameraInUseError                           a broker of this camera runs on this machine already
 ├── ListenError                 (OSError)          a port or a socket cannot be listened on
-├── BrokerError                                    a broker said no; `reason` is its stable name for why
+├── BrokerError                                    a broker refused; `reason` is a stable name for why
 │   ├── NotFoundError           (LookupError)      no such camera, profile or subscription
 │   ├── InfeasibleError                            bounds that cannot be held, with on_infeasible="stop"
 │   ├── BusyError                                  as many subscriptions as the broker allows
@@ -25,7 +25,7 @@ Error
 └── ForkedError                 (RuntimeError)     used in a forked process, made in its parent
 ```
 
-Every message names the thing and, after a semicolon, what to do about it.
+Every message says what happened, and after a semicolon what to do.
 """
 
 __all__ = [

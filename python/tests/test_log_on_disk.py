@@ -84,7 +84,7 @@ def test_a_quality_that_frames_of_the_past_cannot_have_is_refused(
 @pytest.mark.parametrize("share", [0.0, 1.5, float("nan")])
 def test_a_share_of_the_link_that_makes_no_sense_is_refused(edge: mez.Edge, share: float) -> None:
     """By its name, with what it may be."""
-    with pytest.raises(mez.ArgumentError, match=r"0\.01 and 1") as refused:
+    with pytest.raises(mez.ArgumentError, match=r"0\.01 to 1") as refused:
         mez.publisher("cam", edge, history_share=share)
     assert refused.value.field == "history_share"
 

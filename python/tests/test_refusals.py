@@ -101,7 +101,7 @@ ARGUMENTS: list[tuple[str, Callable[[mez.Edge], object], str, str]] = [
     ("log_bytes", lambda e: mez.publisher("cam", e, log_bytes=-1), "log_bytes", "whole number"),
     ("edge", lambda _: mez.publisher("cam", "http://edge"), "edge", "write HOST or HOST:PORT"),
     ("edge port", lambda _: mez.publisher("cam", "edge:99999"), "edge", "write HOST or HOST:PORT"),
-    ("both", lambda e: mez.publisher("cam", e, broker="unix:"), "broker", "give broker alone"),
+    ("both", lambda e: mez.publisher("cam", e, broker="unix:"), "broker", "give only broker"),
     ("broker", lambda _: mez.publisher("cam", broker="a b"), "broker", "not a broker's address"),
     ("pattern", lambda e: e.subscribe("dock/cam*"), "pattern", "mixes '\\*' with other characters"),
     ("pattern type", lambda e: e.subscribe(None), "pattern", "give a text"),  # type: ignore[arg-type]
@@ -250,7 +250,7 @@ def test_a_camera_that_is_there_already(edge: mez.Edge, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
     (damaged / "cameras" / "cam").mkdir(parents=True)
     (damaged / "cameras" / "cam" / "epoch").write_text("many")
-    with pytest.raises(mez.StateError, match="does not hold the number of a start; remove it"):
+    with pytest.raises(mez.StateError, match="does not hold an epoch; remove it"):
         mez.publisher("cam", edge, state=damaged)
 
 

@@ -43,15 +43,15 @@ pub fn run(args: AblationArgs) -> Result<(), Failure> {
     let names = |all: Vec<&str>| all.join(", ");
     let traffic = Traffic::named(&args.traffic).ok_or_else(|| {
         let known = names(Traffic::ALL.map(|(name, _)| name).to_vec());
-        Failure::text(format!("there is no traffic {}; there are {known}", args.traffic))
+        Failure::from(format!("there is no traffic {}; there are {known}", args.traffic))
     })?;
     let all: Vec<&str> = Kind::ALL.iter().map(|(name, _)| *name).collect();
     if let Some(unknown) = args.links.iter().find(|link| !all.contains(&link.as_str())) {
-        return Err(Failure::text(format!("there is no link {unknown}; there are {}", names(all))));
+        return Err(format!("there is no link {unknown}; there are {}", names(all)).into());
     }
     if let Some(unknown) = args.only.iter().find(|name| Ablation::named(name).is_none()) {
         let known = names(ABLATIONS.iter().map(|ablation| ablation.name).collect());
-        return Err(Failure::text(format!("there is no mechanism {unknown}; there are {known}")));
+        return Err(format!("there is no mechanism {unknown}; there are {known}").into());
     }
     let duration = Duration::from_secs(args.seconds);
     let ms = args.seconds as usize * 1_000 + TAIL_MS;

@@ -1,4 +1,4 @@
-//! `mez camera`: a camera broker, with or without a source.
+//! `mez camera`: runs a camera broker, which publishes a source or the frames of other programs.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::persist::PersistArgs;
 use crate::text::{parse_bytes, parse_frame_bytes};
 
-/// Run a camera broker: keeps a camera's frames and sends them to the edge on demand
+/// Run a camera broker: keep a camera's frames, and send them to the edge on demand
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -31,59 +31,59 @@ Examples:
   mez camera dock/cam1 --edge edge.local         frames come from other programs, through the Unix socket
   mez camera dock/cam1 --edge edge.local --log-dir /var/lib/mez/log --log-disk-age 72h
 
-A camera's user name and password stay off the command line, which everybody on this machine can read with `ps`:
-  (umask 077; cat > dock.credentials)             then type USER:PASSWORD, Enter and Ctrl-D
-  MEZ_SOURCE_CREDENTIALS=USER:PASSWORD            or in the environment, from a service manager
+Do not put a camera's user name and password on the command line, which everybody on this machine can read with `ps`. Instead:
+  (umask 077; cat > dock.credentials)             make a file: type USER:PASSWORD, Enter and Ctrl-D
+  MEZ_SOURCE_CREDENTIALS=USER:PASSWORD            or set this variable, for example in a service manager
   secret-tool … | mez camera … --source-credentials -
-An address with a secret in its query, such as ?token=…, belongs in MEZ_SOURCE.
+If the address has a secret in its query, such as ?token=…, put the address into MEZ_SOURCE.
 
-Motion JPEG goes through untouched; everything else becomes JPEG of quality 95. Needs ffmpeg.
-Prints one line `ready …` when frames can be published, or with --source when the first one has been.
-Ends with Ctrl-C or SIGTERM, or with the recording.")]
+A source needs ffmpeg. Motion JPEG passes through unchanged; all else becomes JPEG of quality 95.
+The line `ready …` says that frames can be published; with --source, that the first one has been.
+The command ends with Ctrl-C, with SIGTERM, or when a recording ends.")]
 pub(crate) struct CameraArgs {
     /// The camera's name, such as dock/cam1
     #[arg(value_name = "NAME")]
     camera: CameraName,
-    /// The edge; several, also separated by commas, in order of preference: while one is gone the next takes its place
+    /// The edge. Give several (repeated, or separated by commas) in order of preference: the camera uses the first that it can reach
     #[arg(long, value_name = "HOST[:PORT]", env = "MEZ_EDGE", required = true, value_delimiter = ',', value_parser = parse_edge)]
     edge: Vec<EdgeAddress>,
-    /// What carries the frames: QUIC, TLS over TCP, or QUIC and TCP where UDP does not get through
+    /// The transport: QUIC, TLS over TCP, or automatic (QUIC, and TCP if UDP is blocked)
     #[arg(long, value_name = "WAY", value_enum, default_value_t = LinkWay::Auto)]
     link: LinkWay,
-    /// The rule that chooses how far frames are compressed, where applications set an accuracy floor; pi, awstream and none are for comparison
+    /// The policy that chooses a rung for each frame if applications set an accuracy floor; pi, awstream and none are for comparison
     #[arg(long, value_name = "POLICY", default_value_t = PolicyName::Quantile)]
     policy: PolicyName,
-    /// What makes H.264: openh264; or x264, in builds that have it
+    /// The H.264 encoder: openh264, or x264 in builds that have it
     #[arg(long, value_name = "ENCODER", default_value_t = H264Library::Openh264)]
     h264_encoder: H264Library,
-    /// Folder of keys [default: $MEZ_KEYS, else ~/.config/mez/keys]
+    /// Folder with the keys of this host [default: $MEZ_KEYS, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
-    /// A video file, /dev/videoN, or an rtsp:// or http:// address
+    /// The source of frames: a video file, /dev/videoN, or an rtsp:// or http:// address [default: programs publish through --socket]
     #[arg(long, value_name = "SOURCE", env = "MEZ_SOURCE", hide_env_values = true)]
     source: Option<String>,
-    /// The source's USER:PASSWORD: a file that only its owner may read (mode 0600), or - for standard input [env: MEZ_SOURCE_CREDENTIALS=USER:PASSWORD]
+    /// File with the source's USER:PASSWORD, which only its owner may read (mode 0600), or - for standard input [env: MEZ_SOURCE_CREDENTIALS=USER:PASSWORD]
     #[arg(long, value_name = "FILE|-", requires = "source")]
     source_credentials: Option<PathBuf>,
-    /// Start a file again when it ends
+    /// Play a file again when it ends
     #[arg(long = "loop", requires = "source")]
     looped: bool,
-    /// Frames per second: plays a file at this rate, thins a live source out to it
+    /// Frames per second: the rate at which a file is played, or to which a live source is reduced
     #[arg(long, value_name = "F", requires = "source")]
     fps: Option<f64>,
-    /// Where programs on this host publish (Unix socket); `off` for nowhere [default: off with --source]
+    /// Unix socket through which programs on this host publish and subscribe, or `off` [default: off with --source]
     #[arg(long, value_name = "PATH|off", env = "MEZ_CAMERA_SOCKET")]
     socket: Option<PathBuf>,
-    /// How much memory the frames may take
+    /// Memory for the camera's log; beyond that the oldest frames are dropped
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes, env = "MEZ_CAMERA_LOG_BYTES")]
     log_bytes: u64,
-    /// The largest frame that is taken
+    /// Largest frame that is accepted
     #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes)]
     frame_bytes_max: u32,
-    /// Folder for what is remembered between starts [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
+    /// Folder for state, which the broker needs again at its next start [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// How much of the link's time frames of the past may take beside live ones, 0.01 to 1
+    /// Share of the link's time that frames of the past may take beside live ones, 0.01 to 1
     #[arg(long, value_name = "SHARE", default_value_t = HISTORY_SHARE, value_parser = parse_history_share)]
     history_share: f64,
     #[command(flatten)]
@@ -114,17 +114,17 @@ fn parse_edge(text: &str) -> Result<EdgeAddress, String> {
 
 fn parse_history_share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (HISTORY_SHARE_MIN..=1.0).contains(share));
-    share.ok_or_else(|| format!("a share of the link's time lies between {HISTORY_SHARE_MIN} and 1"))
+    share.ok_or_else(|| format!("write a share between {HISTORY_SHARE_MIN} and 1"))
 }
 
-/// The variable that holds a source's credentials where no file is named.
+/// The environment variable that holds a source's credentials if no file is given.
 const SOURCE_CREDENTIALS: &str = "MEZ_SOURCE_CREDENTIALS";
 
-/// The source with its credentials, wherever they come from but from the command line.
+/// Adds the credentials to a source. They come from a file, standard input or the environment, never from the command line.
 fn with_credentials(source: SourceSpec, file: Option<&Path>) -> Result<SourceSpec, Failure> {
     if source.holds_credentials() && is_on_command_line() {
         return Err(Failure::text(format!(
-            "the address of {source} holds a password, and everybody on this machine can read command lines (ps); take it out, \
+            "the address of {source} holds a password, and everybody on this machine can read command lines (ps); remove it, \
              and give USER:PASSWORD with --source-credentials FILE (or - for standard input), or in {SOURCE_CREDENTIALS}"
         )));
     }

@@ -1,4 +1,4 @@
-//! `mez cameras`: what an edge broker knows of its cameras, and how it is made to forget one.
+//! `mez cameras`: lists the cameras of an edge, shows their starts, and resets one.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -16,24 +16,24 @@ use crate::connect::ConnectArgs;
 use crate::failure::Failure;
 use crate::text::{bytes, milliseconds, table};
 
-/// List the cameras of an edge: connected or not, rate, size, what became of their frames
+/// List the cameras of an edge: connected or not, frame rate, size, and what became of their frames
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
   mez cameras                      at the edge on this host
-  mez cameras 'dock/*'             only these
+  mez cameras 'dock/*'             only cameras of the dock
   mez cameras --edge edge.local    at another edge, with the keys of an application
   mez cameras show dock/cam1       which certificate it started with, from where and when
-  mez cameras reset dock/cam1      take its next start in whatever was known of it
+  mez cameras reset dock/cam1      forget its earlier starts, so that it can connect again
 
-A camera publishes whether or not somebody subscribes; frames cross the link only if somebody does."
+A camera publishes all the time. Its frames cross the link only while somebody subscribes."
 )]
 pub(crate) struct CamerasArgs {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Which cameras [default: all]
+    /// Which cameras, such as dock/cam1 or 'dock/*' [default: all]
     #[arg(value_name = "PATTERN")]
     pattern: Option<CameraPattern>,
     #[command(flatten)]
@@ -44,8 +44,11 @@ pub(crate) struct CamerasArgs {
 enum Command {
     /// Show which certificate a camera started with, from where and when, and when it was reset
     #[command(after_help = "\
-Frames of a start have its epoch, also in logs: so they are told apart where two had the same identity. The newest 64 starts are
-kept; of each certificate and address one stays, however often another starts.")]
+Example:
+  mez cameras show dock/cam1
+
+Each frame, also in logs, has the epoch of its start. So frames of two hosts with the same identity can be told apart. The edge keeps the
+newest 64 starts, and at least one of each certificate and address.")]
     Show {
         /// The camera, such as dock/cam1
         #[arg(value_name = "CAMERA")]
@@ -53,21 +56,21 @@ kept; of each certificate and address one stays, however often another starts.")
         #[command(flatten)]
         connect: ConnectArgs,
     },
-    /// Forget what the edge knows of a camera, and put its log aside: for a camera that is refused because somebody else used its keys
+    /// Reset a camera that the edge refuses because somebody else used its keys: forget its starts, and put its log aside
     #[command(after_help = "\
 Example:
   mez cameras reset dock/cam1      on the edge's host
 
-First see to it that whoever has the camera's keys is gone: until then he may come back as the camera. The camera's connection is closed, what the edge knows
-of its starts is forgotten, and its log on the edge's disk is put aside: `mez log` reads it in the folder that is named. Subscriptions that read the camera
-end, and clients subscribe again by themselves. The camera then connects with its own numbers; nothing is to be done there.
+First make sure that nobody else can use the camera's keys any more, because whoever has them can connect as the camera again. The edge then
+closes the camera's connection, forgets its starts, and puts its log on disk aside. The command prints the folder, which `mez log` reads.
+Subscriptions to the camera end, and clients subscribe again by themselves. The camera connects by itself; nothing is to be done there.
 
-Works on the edge's own host only, through its Unix socket. When, by whom and of what is recorded; see `mez cameras show`.")]
+The command works only on the edge's own host, through its Unix socket. The edge records every reset: see `mez cameras show`.")]
     Reset {
         /// The camera, such as dock/cam1
         #[arg(value_name = "CAMERA")]
         camera: CameraName,
-        /// Do not ask
+        /// Reset without asking
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -120,7 +123,7 @@ fn show(camera: &CameraName, connect: &ConnectArgs) -> Result<(), Failure> {
         let CameraStarts { starts, resets } = edge.camera_starts(camera).await?;
         if starts.is_empty() && resets.is_empty() {
             return Err(Failure::text(format!(
-                "the edge has never taken in a camera {camera}; see mez cameras"
+                "this edge has never seen a camera {camera}; mez cameras lists those that it knows"
             )));
         }
         let rows: Vec<_> = starts.iter().map(start_cells).collect();
@@ -184,7 +187,9 @@ fn reset(camera: &CameraName, yes: bool, connect: &ConnectArgs) -> Result<(), Fa
 /// Asks on a terminal whether a camera is to be reset.
 fn confirm(camera: &CameraName) -> Result<(), Failure> {
     if !io::stdin().is_terminal() {
-        return Err(Failure::text(format!("nobody can be asked here: to reset camera {camera}, add --yes")));
+        return Err(Failure::text(format!(
+            "cannot ask for confirmation without a terminal; to reset camera {camera}, add --yes"
+        )));
     }
     eprint!(
         "Reset camera {camera}? Its connection is closed, what the edge knows of its starts is forgotten, and its log is put aside. [y/N] "

@@ -1,4 +1,4 @@
-//! How commands of applications reach an edge broker.
+//! Options by which commands reach an edge broker.
 
 use std::path::PathBuf;
 
@@ -8,14 +8,14 @@ use mez_node::identity::{KeyFolder, Role};
 
 use crate::failure::Failure;
 
-/// Where the edge is, and who asks.
+/// Where the edge is, and which keys to use.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// The edge, by host name or address, or unix:///PATH; several, also separated by commas, in order of preference [default: the
+    /// The edge: a host name, an address, or unix:///PATH. Give several (repeated, or separated by commas) in order of preference [default: the
     /// Unix socket of the edge on this host]
     #[arg(long, value_name = "EDGE", env = "MEZ_EDGE", value_delimiter = ',')]
     edge: Vec<String>,
-    /// Folder of keys, for an edge on another host [default: $MEZ_KEYS, else ~/.config/mez/keys]
+    /// Folder with the keys of this host, which an edge on another host asks for [default: $MEZ_KEYS, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `mez edge`: an edge broker.
+//! `mez edge`: runs an edge broker.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -17,62 +17,61 @@ use crate::failure::Failure;
 use crate::persist::PersistArgs;
 use crate::text::{parse_bytes, parse_frame_bytes};
 
-/// Run an edge broker: cameras connect to it, applications subscribe at it
+/// Run an edge broker: cameras connect to it, and applications subscribe to their frames
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mez edge                                       all defaults: cameras at UDP 7650, applications on this host
-  mez edge --dns edge.example --log-bytes 4GiB   foreign clients call it edge.example; four gigabytes of frames
+  mez edge                                       all defaults: cameras at UDP 7650, gRPC at TCP 7651
+  mez edge --dns edge.example --log-bytes 4GiB   gRPC clients dial edge.example; 4 GiB of memory for frames
   mez edge --grpc off --enrol off                no applications on other hosts, no new devices
-  mez edge --channel 'hall=dock/*,yard/cam1'     these cameras have one radio cell between them: share it fairly
+  mez edge --channel 'hall=dock/*,yard/cam1'     these cameras share one radio cell: divide it fairly
 
-Prints one line `ready …` on the standard output when it serves. Ends with Ctrl-C or SIGTERM.")]
+The line `ready …` on the standard output says that the broker serves. The command ends with Ctrl-C or SIGTERM.")]
 pub(crate) struct EdgeArgs {
-    /// Folder of keys [default: $MEZ_KEYS, else ~/.config/mez/keys]
+    /// Folder with the keys of this host [default: $MEZ_KEYS, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
-    /// Name of this edge within the site [default: any edge identity in the folder, else the host's name]
+    /// Name of this edge within the site [default: an edge identity in the folder of keys, else the host's name]
     #[arg(long, value_name = "NAME")]
     name: Option<Name>,
-    /// A further host name or address for foreign gRPC clients; may be repeated
+    /// Host name or address that gRPC clients in other languages dial; may be repeated
     #[arg(long, value_name = "NAME")]
     dns: Vec<String>,
-    /// Where cameras connect (UDP)
+    /// Address and port where cameras connect (UDP, and TCP on the same number)
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = every_address(ports::LINK), env = "MEZ_EDGE_LISTEN")]
     listen: SocketAddr,
-    /// Where applications on other hosts connect (TCP, TLS); `off` for none
+    /// Address and port where applications on other hosts connect (gRPC over TLS), or `off`
     #[arg(long, value_name = "ADDRESS:PORT|off", default_value_t = Port::On(every_address(ports::GRPC)), env = "MEZ_EDGE_GRPC")]
     grpc: Port,
-    /// Where new devices are enrolled (TCP, TLS), if this host made the site; `off` for nowhere
+    /// Address and port where new devices enrol (TLS), if this host made the site, or `off`
     #[arg(long, value_name = "ADDRESS:PORT|off", default_value_t = Port::On(every_address(ports::ENROL)), env = "MEZ_EDGE_ENROL")]
     enrol: Port,
-    /// Where applications on this host connect (Unix socket)
+    /// Unix socket where applications on this host connect
     #[arg(long, value_name = "PATH", default_value_os_t = default_path(Which::Edge), env = "MEZ_EDGE_SOCKET")]
     socket: PathBuf,
-    /// How much memory the frames of all cameras may take together
+    /// Memory for the logs of all cameras together; beyond that the oldest frames are dropped
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes, env = "MEZ_EDGE_LOG_BYTES")]
     log_bytes: u64,
-    /// The most cameras
+    /// Most cameras that may connect
     #[arg(long, value_name = "N", default_value_t = 64)]
     cameras_max: usize,
-    /// The largest frame that is accepted
+    /// Largest frame that is accepted
     #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes)]
     frame_bytes_max: u32,
-    /// Folder for what is remembered between starts [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
+    /// Folder for state, which the broker needs again at its next start [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Folder of profiles that applications may name [default: profiles in the folder of --state]
+    /// Folder with profiles that applications may choose by name [default: profiles in the folder of --state]
     #[arg(long, value_name = "DIR", env = "MEZ_EDGE_PROFILES")]
     profiles: Option<PathBuf>,
-    /// Cameras that share a channel, such as a radio cell, which is then divided between them: the worst off first, or with `NAME:sum=…` where it
-    /// gains most; may be repeated
+    /// Cameras that share a channel, such as a radio cell. Mez divides it so that the worst-off camera fares best, or with `NAME:sum=…` so that the sum of accuracies is highest; may be repeated
     #[arg(long = "channel", value_name = "NAME=PATTERN,…", env = "MEZ_EDGE_CHANNELS", value_delimiter = ';')]
     channels: Vec<DeclaredChannel>,
     #[command(flatten)]
     persist: PersistArgs,
 }
 
-/// An address to listen on, or none.
+/// An address to listen on, or `off`.
 #[derive(Clone, Copy, Debug)]
 enum Port {
     On(SocketAddr),

@@ -1,4 +1,4 @@
-//! A command that could not do what was asked.
+//! The error of a command: prints what went wrong, and gives the exit status.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The command `mez`, as a library: the binary and the Python entry point both call [`run`].
+//! The command `mez` as a library. The binary and the Python entry point both call [`run`].
 
 mod camera;
 mod cameras;
@@ -22,26 +22,26 @@ use tracing_subscriber::EnvFilter;
 
 use self::failure::Failure;
 
-/// Camera frames for vision applications, on time.
+/// Deliver camera frames to vision applications, on time.
 #[derive(Debug, Parser)]
 #[command(
     name = "mez",
     version,
     propagate_version = true,
     after_help = "\
-A first try, on one host, in three terminals:
-  mez keys init                                            make a site; done once
+To try it on one host, run these in three terminals:
+  mez keys init                                            make a site, once
   mez edge                                                 the edge broker
   mez camera dock/cam1 --edge localhost --source video.mp4 --loop
   mez subscribe 'dock/*'                                   a live line for each camera
 
-Or all of it at once, on a real video with a people detector: mez demo"
+Or run all of it at once, on a real video with a people detector: mez demo"
 )]
 struct Cli {
-    /// Log lines for people or for programs
+    /// Format of log lines: text for people, JSON for programs
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "MEZ_LOG_FORMAT")]
     log_format: LogFormat,
-    /// What to log: error, warn, info, debug, or a filter such as mez_node=debug
+    /// Level of log lines: error, warn, info, debug, or a filter such as mez_node=debug
     #[arg(long, global = true, value_name = "FILTER", default_value = "info", env = "MEZ_LOG")]
     log: String,
     #[command(subcommand)]
@@ -115,10 +115,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// What to do about a command that only the Python package has.
+/// The error for a command that only the Python package has.
 fn in_python(command: &str) -> Failure {
     Failure::text(format!(
-        "`mez {command}` belongs to the Python package, and this is the bare binary; build the package with `make build` \
+        "`mez {command}` needs the Python package, and this is the bare binary; build the package with `make build` \
          and run .venv/bin/mez {command}"
     ))
 }

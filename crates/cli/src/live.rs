@@ -1,4 +1,4 @@
-//! Lines that stay in place on a terminal, and what they show of a camera.
+//! Draws lines that stay in place on a terminal: one for each camera.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -9,12 +9,12 @@ use mez_core::contract::ContractState;
 
 use crate::text::{bytes, milliseconds};
 
-/// How much of the past the rates and percentiles speak of.
+/// The time over which rates and percentiles are computed.
 const WINDOW: Duration = Duration::from_secs(5);
-/// Frames remembered for that, at most.
+/// The most frames of [`WINDOW`] that are remembered: 400 a second.
 const FRAMES_MAX: usize = 2_000;
 
-/// Draws lines over the lines that it drew before; on anything but a terminal, one block after the other.
+/// Redraws lines in place on a terminal. Elsewhere it prints one block after the other.
 pub(crate) struct Screen {
     lines: usize,
     terminal: bool,
@@ -25,7 +25,7 @@ impl Screen {
         Self { lines: 0, terminal: io::stdout().is_terminal() }
     }
 
-    /// How often it is worth drawing.
+    /// How often to redraw.
     pub(crate) fn interval(&self) -> Duration {
         Duration::from_millis(if self.terminal { 250 } else { 2_000 })
     }
@@ -52,7 +52,7 @@ pub(crate) struct CameraLine {
     pub(crate) skipped: BTreeMap<&'static str, u64>,
     pub(crate) rung: String,
     pub(crate) size: (u32, u32),
-    /// How the contract stands, where something was asked.
+    /// The state of the contract, if one was asked for.
     pub(crate) contract: Option<(ContractState, String)>,
     /// Set while the camera is gone: why.
     pub(crate) down: Option<String>,

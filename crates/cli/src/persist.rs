@@ -1,4 +1,4 @@
-//! What `mez camera` and `mez edge` are told about logs on disk.
+//! Options of `mez camera` and `mez edge` for logs on disk.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use crate::text::{parse_bytes, parse_duration};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logs on disk")]
 pub(crate) struct PersistArgs {
-    /// Folder in which frames outlive the broker, encrypted [default: frames are kept in memory only]
+    /// Folder for an encrypted log on disk, which outlives the broker [default: frames are kept in memory only]
     #[arg(long, value_name = "DIR", env = "MEZ_LOG_DIR")]
     log_dir: Option<PathBuf>,
-    /// File of keys, made by `mez keys log` [default: $MEZ_LOG_KEY, a systemd credential, else log.key in the folder of keys]
+    /// File with the log's keys, made by `mez keys log` [default: the keys that MEZ_LOG_KEY itself holds, the systemd credential mez-log-key, else log.key in the folder of keys]
     #[arg(long, value_name = "FILE", requires = "log_dir")]
     log_key: Option<PathBuf>,
-    /// How much disk the frames of a camera may take
+    /// Disk space for each camera's log; beyond that the oldest frames are dropped
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = parse_disk_bytes, env = "MEZ_LOG_DISK_BYTES")]
     log_disk_bytes: u64,
-    /// How long frames are kept on disk, such as 72h [default: until room is needed]
+    /// How long frames stay on disk, such as 72h [default: until the space is needed]
     #[arg(long, value_name = "TIME", value_parser = parse_age)]
     log_disk_age: Option<Duration>,
-    /// What a power cut may cost: half a minute, a second, or a fifth of it
+    /// How much a power cut may lose: half a minute (async), a second (group), or a fifth of a second (sync)
     #[arg(long, value_enum, default_value_t = DurabilityArg::Group)]
     durability: DurabilityArg,
 }
@@ -56,7 +56,7 @@ impl PersistArgs {
     }
 }
 
-/// A log keeps at least a few segments.
+/// Parses the disk space of a log. A log needs room for a few segments at least.
 fn parse_disk_bytes(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
         bytes if bytes < 16 << 20 => Err("a log on disk takes at least 16MiB".into()),

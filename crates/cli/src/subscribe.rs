@@ -1,4 +1,4 @@
-//! `mez subscribe`: watches cameras, and keeps their frames if asked to.
+//! `mez subscribe`: shows a live line for each camera, and saves frames on demand.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,84 +21,84 @@ use crate::failure::Failure;
 use crate::live::{CameraLine, Screen};
 use crate::text::{parse_duration, parse_time};
 
-/// Watch cameras: a live line for each with rate, age, size and what was skipped and why
+/// Watch cameras: a live line for each, with frame rate, age, size, skipped frames and why
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mez subscribe 'dock/*'                              every camera of the dock, newest frames
-  mez subscribe dock/cam1 --save frames               write every frame that came as a file
+  mez subscribe 'dock/*'                              newest frames of every camera of the dock
+  mez subscribe dock/cam1 --save frames               write each delivered frame to a file
   mez subscribe '**' --since -10m --until now --save frames
-  mez subscribe dock/cam1 --resume fill --save frames every frame that its camera holds, whoever is restarted
+  mez subscribe dock/cam1 --resume fill --save frames every frame that the camera holds, also after restarts
   mez subscribe dock/cam1 --since -10m --until now --quality jpeg/w640/q70/420 --save frames
   mez subscribe 'dock/*' --edge edge.local --latency-ms 100 --accuracy 0.95 --profile people.json
 
-Patterns: * is one segment of a name, ** any number. Quote them, or the shell takes them for file names.
-Frames cross the link only while somebody subscribes. Ends with Ctrl-C, SIGTERM, or the end that was asked for.")]
+In patterns, * is one segment of a name, ** is any number of them. Quote patterns, or the shell expands them to file names.
+Frames cross the link only while somebody subscribes. The command ends with Ctrl-C, with SIGTERM, or at --until or --seconds.")]
 pub(crate) struct SubscribeArgs {
     /// Which cameras, such as dock/cam1, 'dock/*' or '**'
     #[arg(value_name = "PATTERN")]
     pattern: CameraPattern,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// The most time from capture until the edge hands a frame on, in milliseconds
+    /// Latency bound: the most time from capture until the edge hands a frame on, in milliseconds
     #[arg(long, value_name = "MS")]
     latency_ms: Option<f64>,
-    /// The least accuracy that is acceptable, from 0 to 1
+    /// Accuracy floor: the lowest accuracy that is acceptable, from 0 to 1
     #[arg(long, value_name = "SHARE")]
     accuracy: Option<f64>,
-    /// A file with a profile, or the name of one in the edge's profile folder
+    /// Profile of the application's detector: a file, or a name in the edge's profile folder
     #[arg(long, value_name = "FILE|NAME")]
     profile: Option<String>,
-    /// What to do when both bounds cannot be held
+    /// What to do while no rung keeps both the latency bound and the accuracy floor
     #[arg(long, value_enum, default_value_t = Infeasible::Degrade)]
     on_infeasible: Infeasible,
-    /// The lowest frame rate that is of use
+    /// Lowest useful frame rate, in frames per second
     #[arg(long, value_name = "F", default_value_t = 0.0)]
     min_fps: f64,
-    /// Higher goes first where subscriptions conflict
+    /// Priority of the contract: higher ones are kept first if not all can be
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i32,
-    /// Take every frame that crosses, in order, instead of the newest
+    /// Deliver every frame that crosses the link, in order, instead of the newest
     #[arg(long)]
     every: bool,
-    /// What becomes of frames that were missed: because newer ones won, the link was down, or a broker was restarted
+    /// What to do about frames that were missed because newer ones came, the link was down, or a broker was restarted
     #[arg(long, value_enum, default_value_t = ResumeArg::Newest, conflicts_with = "held_only")]
     resume: ResumeArg,
-    /// Begin in the past: -10m, 2026-11-20T21:38:46Z, or nanoseconds since 1970
+    /// Capture time to begin at: -10m, 2026-11-20T21:38:46Z, or nanoseconds since 1970 [default: now]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     since: Option<String>,
-    /// End at this time: now, +30s, …
+    /// Capture time to end at: now, +30s, or as for --since [default: no end]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: Option<String>,
-    /// Of the past: the rung at which frames come, such as original or jpeg/w640/q70/420; else as the edge holds them
+    /// Rung of frames of the past, such as original or jpeg/w640/q70/420 [default: as the edge holds them]
     #[arg(long, value_name = "RUNG", requires = "since", conflicts_with = "held_only", value_parser = parse_quality)]
     quality: Option<Rung>,
-    /// Of the past: only frames that the edge holds; cameras are left alone
+    /// Deliver only those frames of the past that the edge holds, without asking cameras
     #[arg(long, requires = "since")]
     held_only: bool,
-    /// End after so long
+    /// End after this time, such as 30 or 10m
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     seconds: Option<Duration>,
-    /// Write frames to DIR/CAMERA/EPOCH-SEQUENCE.jpg
+    /// Write each frame to DIR/CAMERA/EPOCH-SEQUENCE.jpg
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Infeasible {
-    /// Take the best that fits, marked
+    /// Deliver the best that fits, marked
     Degrade,
-    /// Take nothing until both can be held
+    /// Deliver nothing until a rung keeps both
     Skip,
-    /// End
+    /// End the subscription
     Stop,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ResumeArg {
-    /// They are counted, or told as a time that is not held
+    /// Count them, or report a stretch of time that is not held
     Newest,
-    /// They are fetched from the camera, and come in order: every frame that it still has
+    /// Fetch them from the camera and deliver every frame that it still has, in order
     Fill,
 }
 
@@ -167,7 +167,7 @@ fn options(args: &SubscribeArgs) -> Result<SubscribeOptions, Failure> {
     })
 }
 
-/// How many cameras are named where none matches.
+/// How many existing cameras a note names if no camera matches. More would not fit on a line.
 const NAMED_MAX: usize = 5;
 
 struct Watch<'a> {

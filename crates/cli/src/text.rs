@@ -1,4 +1,4 @@
-//! Sizes, durations and times as people write and read them.
+//! Parses and prints sizes, durations and times.
 
 use std::time::Duration;
 

@@ -262,34 +262,59 @@ fn damaged(log: &str, more: &[&str], folder: &Path) -> String {
     said
 }
 
-#[test]
-fn what_is_wrong_with_a_log_is_named_and_the_rest_can_be_copied() {
-    let folder = site();
-    let folder = folder.path();
-    // Three starts, each of which is killed: three segments.
-    let running = edge(folder);
-    for _ in 0..3 {
-        let kept = camera(folder, &running);
-        sleep(Duration::from_millis(500));
-        kept.kill();
+/// A log of three segments (three starts of a camera, each of which was killed), and a copy of it that tests damage.
+struct Spoilt {
+    folder: tempfile::TempDir,
+    /// How many frames the log holds.
+    whole: u64,
+}
+
+/// A copy of the log is not what the state speaks of, unless somebody says so.
+const STATE: [&str; 2] = ["--state", "state"];
+
+impl Spoilt {
+    fn new() -> Self {
+        let folder = site();
+        let running = edge(folder.path());
+        for _ in 0..3 {
+            let kept = camera(folder.path(), &running);
+            sleep(Duration::from_millis(500));
+            kept.kill();
+        }
+        running.kill();
+        let whole = frames("camera", folder.path());
+        assert_eq!(segments(&folder.path().join("camera")).len(), 3);
+        Self { folder, whole }
     }
-    running.kill();
-    let (whole, log) = (frames("camera", folder), folder.join("camera"));
-    assert_eq!(segments(&log).len(), 3);
-    let spoilt = folder.join("spoilt");
-    let spoil = |what: &dyn Fn(&[PathBuf])| {
+
+    /// Copies the log anew and damages the copy.
+    fn spoil(&self, what: impl FnOnce(&[PathBuf])) {
+        let spoilt = self.folder.path().join("spoilt");
         let _ = fs::remove_dir_all(&spoilt);
-        copy_folder(&log, &spoilt);
+        copy_folder(&self.folder.path().join("camera"), &spoilt);
         what(&segments(&spoilt));
-    };
-    let change = |path: &Path, what: &dyn Fn(&mut Vec<u8>)| {
-        let mut bytes = fs::read(path).unwrap();
-        what(&mut bytes);
-        fs::write(path, bytes).unwrap();
-    };
-    // A copy of the log is not what the state speaks of, unless somebody says so.
-    let state = ["--state", "state"];
-    spoil(&|_| {});
+    }
+
+    /// Copies the log anew and changes the bytes of one segment.
+    fn change(&self, segment: usize, what: impl FnOnce(&mut Vec<u8>)) {
+        self.spoil(|paths| {
+            let mut bytes = fs::read(&paths[segment]).unwrap();
+            what(&mut bytes);
+            fs::write(&paths[segment], bytes).unwrap();
+        });
+    }
+
+    /// What `mez log verify` says of the copy.
+    fn verify(&self) -> String {
+        damaged("spoilt", &STATE, self.folder.path())
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_log_is_named() {
+    let log = Spoilt::new();
+    let (folder, whole) = (log.folder.path(), log.whole);
+    log.spoil(|_| {});
     assert!(
         done(&["log", "verify", "--log-dir", "spoilt"], folder)
             .contains("give the broker's folder for state")
@@ -299,33 +324,31 @@ fn what_is_wrong_with_a_log_is_named_and_the_rest_can_be_copied() {
 
     for place in 0..3 {
         // One byte of a header costs nothing, and is told.
-        spoil(&|paths| change(&paths[place], &|bytes| bytes[60] ^= 1));
-        let said = damaged("spoilt", &state, folder);
+        log.change(place, |bytes| bytes[60] ^= 1);
+        let said = log.verify();
         assert!(
             said.contains("byte 60 of its header") && said.contains(&format!("{whole} frames")),
             "{said}"
         );
         // A header that is gone costs its segment.
-        spoil(&|paths| change(&paths[place], &|bytes| bytes[10..90].fill(0)));
-        let said = damaged("spoilt", &state, folder);
+        log.change(place, |bytes| bytes[10..90].fill(0));
+        let said = log.verify();
         assert!(said.contains("header is torn or rotten") && said.contains("frames are lost"), "{said}");
         // So does one that is deleted.
-        spoil(&|paths| fs::remove_file(&paths[place]).unwrap());
-        let said = damaged("spoilt", &state, folder);
+        log.spoil(|paths| fs::remove_file(&paths[place]).unwrap());
+        let said = log.verify();
         assert!(said.contains("not there") && said.contains("frames are lost"), "{said}");
-        spoil(&|paths| {
-            change(&paths[place], &|bytes| {
-                let middle = bytes.len() / 2;
-                bytes[middle..].fill(0);
-            });
+        log.change(place, |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle..].fill(0);
         });
-        damaged("spoilt", &state, folder);
-        spoil(&|paths| change(&paths[place], &|bytes| bytes.truncate(bytes.len() - 100)));
-        let said = damaged("spoilt", &state, folder);
+        log.verify();
+        log.change(place, |bytes| bytes.truncate(bytes.len() - 100));
+        let said = log.verify();
         assert!(said.contains("1 frame is lost") || said.contains("2 frames are lost"), "{said}");
         // A byte of a record costs its frame, also in the newest segment, and not those behind it.
-        spoil(&|paths| change(&paths[place], &|bytes| bytes[140] ^= 1));
-        let said = damaged("spoilt", &state, folder);
+        log.change(place, |bytes| bytes[140] ^= 1);
+        let said = log.verify();
         assert!(
             said.contains("1 frame is lost") && said.contains(&format!("{} frames", whole - 1)),
             "{said}"
@@ -338,8 +361,14 @@ fn what_is_wrong_with_a_log_is_named_and_the_rest_can_be_copied() {
     assert_eq!((&found["frames"], &found["frames_lost"]), (&(whole - 1).into(), &1.into()), "{found}");
     assert_eq!((&found["whole"], &found["state_known"]), (&false.into(), &true.into()), "{found}");
     assert!(found["findings"][0]["captured_after"].is_string(), "{found}");
+}
 
-    // What can be read is copied, and the copy is a log like any other.
+/// What can be read is copied, and the copy is a log like any other.
+#[test]
+fn what_can_be_read_of_a_damaged_log_is_copied() {
+    let log = Spoilt::new();
+    let (folder, whole) = (log.folder.path(), log.whole);
+    log.change(2, |bytes| bytes[140] ^= 1);
     let said = damaged("spoilt", &["--state", "state", "--repair", "copy"], folder);
     assert!(said.contains(&format!("{} frames copied to copy", whole - 1)), "{said}");
     let said = done(&["log", "verify", "--log-dir", "copy"], folder);
@@ -360,7 +389,7 @@ fn what_is_wrong_with_a_log_is_named_and_the_rest_can_be_copied() {
     for out in ["spoilt", "spoilt/within", "copy", "."] {
         let refused = run(&["log", "verify", "--log-dir", "spoilt", "--repair", out], folder);
         assert!(text(&refused).contains("folder"), "{}", text(&refused));
-        assert_eq!(segments(&spoilt).len(), 3, "{out}");
+        assert_eq!(segments(&folder.join("spoilt")).len(), 3, "{out}");
     }
     // A broker goes on behind the copy.
     let running = edge(folder);
@@ -533,7 +562,11 @@ fn a_camera_is_reset_on_the_edges_host() {
     assert!(shown.contains("EPOCH") && shown.contains("127.0.0.1"), "{shown}");
     assert!(shown.contains("spiffe://test/camera/"), "{shown}");
     let nobody = run(&["cameras", "show", "dock/cam9", "--edge", &socket], folder);
-    assert!(!nobody.status.success() && text(&nobody).contains("never taken in"), "{}", text(&nobody));
+    assert!(
+        !nobody.status.success() && text(&nobody).contains("has never seen a camera"),
+        "{}",
+        text(&nobody)
+    );
 
     let unasked = run(&["cameras", "reset", "dock/cam1", "--edge", &socket], folder);
     assert!(!unasked.status.success() && text(&unasked).contains("--yes"), "{}", text(&unasked));

@@ -1,4 +1,4 @@
-//! Tell by its first bytes how an image is encoded.
+//! Recognises an image's encoding by its first bytes.
 
 use std::fmt;
 

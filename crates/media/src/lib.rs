@@ -1,21 +1,21 @@
-//! Pixels: what Mez does to the inside of a frame.
+//! Encodes, decodes and transforms frames.
 //!
-//! This is the only crate with native code (libjpeg-turbo and openh264, built from source and linked statically; with the feature `x264`
-//! the system's libx264). It knows nothing of brokers, sockets or clocks, and does no I/O.
+//! This is the only crate with native code: libjpeg-turbo and openh264, built from source and linked statically, and with the feature
+//! `x264` the system's libx264. It does no I/O and has no clock.
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`stream`] | one stream's frames in and out: what a rung makes of a frame, and what of it is shown |
-//! | [`image`] | views of pixels that somebody else owns, checked once at the border; an owned, reusable image |
-//! | [`jpeg`] | encode, decode, look at the header, find damage, cut a byte stream into frames |
+//! | [`stream`] | encodes one stream at a rung, and decodes it |
+//! | [`image`] | checked views of borrowed pixels; an owned, reusable image |
+//! | [`jpeg`] | encodes and decodes JPEG, reads headers, finds damage, cuts a byte stream into frames |
 //! | [`png`] | lossless stills |
-//! | [`resize`] | scale an image down |
+//! | [`resize`] | scales an image down |
 //! | [`knobs`] | the five knobs of the Mez paper |
-//! | [`yuv`] | planar images, and their conversion |
+//! | [`yuv`] | planar images and their conversion |
 //! | [`h264`] | video with a byte budget for every frame |
 //! | [`tiles`] | JPEG of the tiles that changed |
-//! | [`worker`] | native code under a deadline |
-//! | [`encoding`] | tell by its first bytes how an image is encoded |
+//! | [`worker`] | runs native code under a deadline |
+//! | [`encoding`] | recognises an image's encoding by its first bytes |
 //!
 //! Invariants:
 //! - Bytes from outside become errors, never panics, and never an allocation larger than the limit that the

@@ -1,4 +1,4 @@
-//! PNG: lossless stills, for what the five knobs of the Mez paper leave over.
+//! Encodes and decodes PNG, for rungs of the five knobs that are lossless.
 
 use std::io::Cursor;
 

@@ -1,4 +1,4 @@
-//! Scale an image down.
+//! Scales an image down.
 
 use fast_image_resize as fir;
 use thiserror::Error;

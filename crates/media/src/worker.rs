@@ -1,8 +1,8 @@
-//! Native code under a deadline.
+//! Runs native code under a deadline.
 //!
-//! A codec that panics or hangs must cost a frame and not the broker. A [`Worker`] does its work on a thread of its own, and its
-//! owner waits for a result no longer than it has time. A thread that is late is left to itself and replaced by a new one with new
-//! state; if it ever ends, its result is thrown away. (A crash of native code ends the process all the same: no thread survives that.)
+//! A codec that panics or hangs may cost a frame, but never the broker. A [`Worker`] works on a thread of its own. Its owner waits for the
+//! result until a deadline. A thread that misses the deadline is abandoned and replaced by a new one with new state; its result, if it ever
+//! comes, is dropped. A crash of native code still ends the process, because no thread survives that.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Threads of one worker that may be late at once. One more, and the worker refuses work until one of them ends: a codec
-/// that hangs on every frame must not take the machine's memory.
+/// Threads of one worker that may have missed their deadline at once. At this number the worker refuses work until one of them ends. So a
+/// codec that hangs on every frame does not exhaust the machine's memory.
 pub const LATE_THREADS_MAX: usize = 4;
 
 /// Work was not done.
@@ -28,10 +28,12 @@ pub enum WorkerError {
     #[error("the work took longer than {} ms; its thread was replaced", .0.as_millis())]
     Late(Duration),
     /// Too many threads are late already.
-    #[error("{LATE_THREADS_MAX} threads of this worker have not come back; the codec hangs on this stream")]
+    #[error(
+        "{LATE_THREADS_MAX} threads of this worker have missed their deadline and not ended; the codec hangs on this stream"
+    )]
     TooManyLate,
     /// The system gave no thread.
-    #[error("the system gave no thread to work on")]
+    #[error("cannot start a thread for the codec; raise the limit of processes (ulimit -u)")]
     NoThread,
 }
 

@@ -1,10 +1,12 @@
-//! Planar images: between what JPEG files and video codecs hold, and what applications see.
+//! Planar 4:2:0 images and their conversion: between JPEG files or video codecs and the BGR that applications see.
 //!
-//! Full-range Y′CbCr by BT.601, as in JFIF, with chroma at half the resolution both ways. Integer arithmetic throughout: the
-//! same input gives the same output on every machine.
+//! Full-range Y′CbCr by BT.601, as in JFIF, with chroma at half the resolution in both directions. All arithmetic uses integers, so the same
+//! input gives the same output on every machine.
 
 mod native;
+mod planes;
 
+pub(crate) use self::planes::Planes;
 use crate::image::{Image, ImageError, ImageView, PixelFormat, Yuv420View};
 use crate::knobs::colour::luma;
 
@@ -142,16 +144,6 @@ fn chroma(b: i32, g: i32, r: i32) -> (u8, u8) {
     let blue = (-11_059 * r - 21_709 * g + 32_768 * b + HALF) >> 18;
     let red = (32_768 * r - 27_439 * g - 5_329 * b + HALF) >> 18;
     (blue.clamp(0, 255) as u8, red.clamp(0, 255) as u8)
-}
-
-/// Planes of a decoded picture, each with the distance between its rows.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Planes<'a> {
-    pub(crate) luma: &'a [u8],
-    pub(crate) luma_stride: usize,
-    pub(crate) blue: &'a [u8],
-    pub(crate) red: &'a [u8],
-    pub(crate) chroma_stride: usize,
 }
 
 /// Converts planes to BGR. Every chroma sample serves its four pixels as it is.

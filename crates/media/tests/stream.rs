@@ -183,102 +183,157 @@ fn hands_on(
     }
 }
 
+/// One sender, and everybody who receives from it.
+struct Play {
+    encoder: StreamEncoder,
+    declared: Declared,
+    /// Loses nothing.
+    witness: StreamDecoder,
+    /// Loses what the steps say.
+    receiver: StreamDecoder,
+    /// Joins late, again and again.
+    late: StreamDecoder,
+    /// Gets each pair of frames in the wrong order.
+    reordered: StreamDecoder,
+    held_back: Option<(Sequence, Encoded, Image)>,
+    edge: Transcoder,
+    /// What the sender learns, and from which step on: whether a frame was shown.
+    news: VecDeque<(usize, Sequence, bool)>,
+    /// The newest frame that the sender knows to have arrived.
+    arrived: Option<Sequence>,
+    now: u64,
+    chain_started: u64,
+}
+
+/// What one step sent.
+struct Sent {
+    frame: Encoded,
+    /// What it looks like to a receiver that lost nothing.
+    expected: Image,
+}
+
 fn play(steps: &[Step], h264: Library) -> Result<(), String> {
-    let (width, height) = (64, 48);
-    let mut encoder = StreamEncoder::new(PIXELS_MAX).unwrap().with_h264(h264);
     let new = || StreamDecoder::new(PIXELS_MAX);
-    let (mut witness, mut receiver, mut late, mut reordered) = (new(), new(), None, new());
-    let (mut declared, mut edge) = (Declared::default(), Transcoder::new(PIXELS_MAX).unwrap());
-    let mut held_back: Option<(Sequence, Encoded, Image)> = None;
-    let mut news: VecDeque<(usize, Sequence, bool)> = VecDeque::new();
-    let mut arrived = None;
-    let (mut now, mut chain_started) = (0u64, 0u64);
+    let mut play = Play {
+        encoder: StreamEncoder::new(PIXELS_MAX).unwrap().with_h264(h264),
+        declared: Declared::default(),
+        witness: new(),
+        receiver: new(),
+        late: new(),
+        reordered: new(),
+        held_back: None,
+        edge: Transcoder::new(PIXELS_MAX).unwrap(),
+        news: VecDeque::new(),
+        arrived: None,
+        now: 0,
+        chain_started: 0,
+    };
     for (at, step) in steps.iter().enumerate() {
-        now += 66_000_000 + step.pause * 1_000_000_000;
+        play.now += 66_000_000 + step.pause * 1_000_000_000;
         let sequence = Sequence(3 * at as u64 + 5);
-        while let Some(place) = news.iter().position(|(when, ..)| *when <= at) {
-            let (_, about, shown) = news.remove(place).unwrap();
-            if shown {
-                encoder.acknowledge(about);
-                arrived = arrived.max(Some(about));
-            } else {
-                encoder.lost(about);
-                declared.not_sent();
-            }
-        }
+        play.learn(at);
         if step.skipped {
             continue;
         }
+        if let Some(sent) = play.send(at, sequence, step)? {
+            let shown = play.receive(at, sequence, step, sent)?;
+            play.news.push_back((at + 1 + step.delay, sequence, shown));
+        }
+    }
+    Ok(())
+}
+
+impl Play {
+    /// The sender learns what became of frames.
+    fn learn(&mut self, at: usize) {
+        while let Some(place) = self.news.iter().position(|(when, ..)| *when <= at) {
+            let (_, about, shown) = self.news.remove(place).unwrap();
+            if shown {
+                self.encoder.acknowledge(about);
+                self.arrived = self.arrived.max(Some(about));
+            } else {
+                self.encoder.lost(about);
+                self.declared.not_sent();
+            }
+        }
+    }
+
+    /// Encodes a frame, and checks it before anybody receives it. None if nothing is to be sent.
+    fn send(&mut self, at: usize, sequence: Sequence, step: &Step) -> Result<Option<Sent>, String> {
+        let (width, height) = (64, 48);
         let setting: Setting = step.rung.parse().unwrap();
-        let reference = match (step.predict, arrived) {
+        let reference = match (step.predict, self.arrived) {
             (0, _) => Reference::Independent,
             (1..=3, Some(arrived)) => Reference::Acknowledged(arrived),
             _ => Reference::Previous,
         };
-        let captured = Instant::from_nanos(now);
+        let captured = Instant::from_nanos(self.now);
         let request = Request { sequence, captured, setting: &setting, bytes_max: step.bytes_max, reference };
         let (bytes, raw) = (jpeg(width, height, at as u32), pixels(width, height, at as u32));
         let view = ImageView::packed(&raw, width, height, PixelFormat::Bgr8).unwrap();
         // Pixels are not published under the rung original.
         let compressed = step.compressed || setting == Setting::ORIGINAL;
         let source = if compressed { Source::Jpeg(&bytes) } else { Source::Pixels(view) };
-        let mut outcome = encoder.encode(&source, &request).map_err(|error| error.to_string())?;
+        let mut outcome = self.encoder.encode(&source, &request).map_err(|error| error.to_string())?;
         let (mut step, roomier) = (step, Step { bytes_max: None, ..step.clone() });
         if matches!(outcome, Outcome::DoesNotFit { .. }) && setting.is_chained() && at % 2 == 0 {
             // A broker that has nothing newer has the same frame made again.
-            encoder.lost(sequence);
+            self.encoder.lost(sequence);
             let request = Request { bytes_max: None, ..request };
-            outcome = encoder.encode(&source, &request).map_err(|error| error.to_string())?;
+            outcome = self.encoder.encode(&source, &request).map_err(|error| error.to_string())?;
             step = &roomier;
         }
         let frame = match &outcome {
             Outcome::Frame(frame) => frame.clone(),
             Outcome::LeftOut { .. } => {
-                declared.check(&source, &setting, &outcome, None)?;
-                continue;
+                self.declared.check(&source, &setting, &outcome, None)?;
+                return Ok(None);
             }
             Outcome::DoesNotFit { bytes } => {
-                declared.check(&source, &setting, &outcome, None)?;
-                if *bytes <= step.bytes_max.unwrap_or(usize::MAX) {
-                    return Err(format!("frame {} fits", sequence.0));
-                }
-                continue;
+                self.declared.check(&source, &setting, &outcome, None)?;
+                let fits = *bytes <= step.bytes_max.unwrap_or(usize::MAX);
+                return if fits { Err(format!("frame {} fits", sequence.0)) } else { Ok(None) };
             }
         };
         check(&frame, step, &setting, reference, sequence)?;
         if frame.chain.index == 0 {
-            chain_started = now;
-        } else if now - chain_started >= CHAIN_DURATION_MAX.as_nanos() as u64 {
+            self.chain_started = self.now;
+        } else if self.now - self.chain_started >= CHAIN_DURATION_MAX.as_nanos() as u64 {
             return Err(format!("the chain of frame {} is too old", sequence.0));
         }
-        let expected = decode(&mut witness, sequence, &frame)
+        let expected = decode(&mut self.witness, sequence, &frame)
             .map_err(|error| format!("frame {} of {}: {error}", sequence.0, frame.setting))?;
         if (expected.width(), expected.height()) != (frame.width, frame.height) {
             return Err(format!("frame {} has another size than it says", sequence.0));
         }
-        declared.check(&source, &setting, &outcome, Some(&expected))?;
-        let shown = !step.lost && agrees(&mut receiver, sequence, &frame, &expected)?;
-        if !step.lost {
-            let wanted = at % 3 != 2;
-            if hands_on(&mut edge, sequence, &frame, &expected, wanted)? != shown {
-                return Err(format!("frame {}: the edge holds something else than a decoder", sequence.0));
-            }
-            let late = late.get_or_insert_with(new);
-            if at % 4 == 3 {
-                *late = new();
-            }
-            agrees(late, sequence, &frame, &expected)?;
-            match held_back.take() {
-                Some((earlier, its_frame, its_image)) => {
-                    agrees(&mut reordered, sequence, &frame, &expected)?;
-                    agrees(&mut reordered, earlier, &its_frame, &its_image)?;
-                }
-                None => held_back = Some((sequence, frame, expected)),
-            }
-        }
-        news.push_back((at + 1 + step.delay, sequence, shown));
+        self.declared.check(&source, &setting, &outcome, Some(&expected))?;
+        Ok(Some(Sent { frame, expected }))
     }
-    Ok(())
+
+    /// Everybody gets the frame whose turn it is. Returns whether the receiver shows it.
+    fn receive(&mut self, at: usize, sequence: Sequence, step: &Step, sent: Sent) -> Result<bool, String> {
+        let Sent { frame, expected } = sent;
+        if step.lost {
+            return Ok(false);
+        }
+        let shown = agrees(&mut self.receiver, sequence, &frame, &expected)?;
+        let wanted = at % 3 != 2;
+        if hands_on(&mut self.edge, sequence, &frame, &expected, wanted)? != shown {
+            return Err(format!("frame {}: the edge holds something else than a decoder", sequence.0));
+        }
+        if at % 4 == 3 {
+            self.late = StreamDecoder::new(PIXELS_MAX);
+        }
+        agrees(&mut self.late, sequence, &frame, &expected)?;
+        match self.held_back.take() {
+            Some((earlier, its_frame, its_image)) => {
+                agrees(&mut self.reordered, sequence, &frame, &expected)?;
+                agrees(&mut self.reordered, earlier, &its_frame, &its_image)?;
+            }
+            None => self.held_back = Some((sequence, frame, expected)),
+        }
+        Ok(shown)
+    }
 }
 
 fn check(

@@ -1,8 +1,8 @@
-//! A runtime in the background of a program that is not asynchronous itself: the Python module.
+//! A tokio runtime in the background of a program that is not asynchronous itself, such as Python.
 //!
-//! [`crate::runtime::block_on`] suits a command, which does one thing until it ends. A library in somebody else's
-//! process has many objects that work at once, and callers that wait for one of them at a time, look up now and then
-//! (a signal may have come), and go on waiting where they were.
+//! [`crate::runtime::block_on`] suits a command, which does one thing until it ends. A library inside another process has many objects that
+//! work at the same time. Its callers wait for one object at a time, and must be able to interrupt that wait, for example to look at
+//! signals, and continue it later.
 
 use std::future::Future;
 use std::io;

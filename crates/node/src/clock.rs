@@ -1,4 +1,4 @@
-//! The clocks of this machine, in the units of the core.
+//! Reads the clocks of this machine, in the units of `mez-core`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,5 +1,6 @@
-//! A camera's codec: makes of frames what their rung says, on threads of its own, so that neither the broker nor the link waits for
-//! it; one that panics or hangs costs its frame ([`mez_media::worker`]).
+//! Encodes a camera's frames at their rungs, on threads of its own.
+//!
+//! So neither the broker nor the link waits for a codec. A codec that panics or hangs costs one frame ([`mez_media::worker`]).
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -19,9 +20,9 @@ use tracing::warn;
 
 use crate::clock::monotonic_now;
 
-/// Frames that may wait for the codec; the broker gives it one at a time.
+/// Frames that may wait for the codec. One is enough, because the broker gives it one at a time.
 const WAITING_MAX: usize = 1;
-/// The same failure is logged again only after so many others.
+/// A repeated failure is logged once in this many, so that a broken codec does not fill the log.
 const LOGGED_ONCE_IN: u64 = 100;
 
 /// Why a frame was not made.
@@ -35,7 +36,7 @@ enum MakeError {
     Image(String),
     #[error("it does not fit into {bytes_max} bytes; the smallest that was tried has {bytes}")]
     DoesNotFit { bytes: usize, bytes_max: u32 },
-    #[error("the rung leaves frames out")]
+    #[error("the rung leaves this frame out")]
     LeftOut,
     #[error("there was no time left for it")]
     NoTime,

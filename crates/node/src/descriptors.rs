@@ -1,8 +1,8 @@
-//! How many files and connections this process may have open.
+//! Raises the limit of open files and connections of this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// With so many, every port can have all its places; more are asked for nowhere.
+/// File descriptors that Mez asks the system for. With this many, every port can have as many connections as it allows.
 const WANTED: u64 = 4096;
 
 /// How many there may be.
@@ -20,7 +20,7 @@ pub fn raise() {
     if max() < WANTED {
         tracing::info!(
             descriptors = max(),
-            "this process may open few files, so fewer clients may connect at once; raise it: ulimit -n {WANTED}"
+            "the limit of open files is low, so fewer clients can connect at once; raise it: ulimit -n {WANTED}"
         );
     }
 }

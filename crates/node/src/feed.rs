@@ -1,4 +1,4 @@
-//! Publishes what a source gives.
+//! Publishes the frames of a source.
 
 use mez_core::broker::{PublishError, Published};
 use mez_core::frame::Encoding;

@@ -1,4 +1,4 @@
-//! Everything of Mez that touches the world: sockets, files, clocks, processes.
+//! Connects Mez to the outside world: sockets, files, clocks and processes.
 
 pub mod api;
 pub mod background;

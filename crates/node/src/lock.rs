@@ -1,4 +1,4 @@
-//! Locks on files, by which two programs do not write the same thing.
+//! Locks files, so that two programs never write to the same thing.
 
 use std::fs::File;
 use std::io;

@@ -1,10 +1,10 @@
-//! The memory that payloads arrive in: one pool for the process.
+//! The pool of memory that payloads are received in, one for the process.
 
 use std::sync::LazyLock;
 
 use mez_core::buffer::{Buffer, BufferPool};
 
-/// What the process keeps for the next payloads, at most. It comes on top of the logs' budgets.
+/// The most free memory that the process keeps for the next payloads, beyond the budgets of the logs.
 pub const KEPT_BYTES_MAX: u64 = 12 << 20;
 
 static POOL: LazyLock<BufferPool> = LazyLock::new(|| BufferPool::new(KEPT_BYTES_MAX));
@@ -14,15 +14,15 @@ pub(crate) fn buffer(bytes: usize) -> Buffer {
     POOL.take(bytes)
 }
 
-/// Memory blocks from this size on are given back to the system when they are let go of.
+/// Memory blocks of this size or more are returned to the system when they are freed.
 const LARGE_BYTES: i32 = 256 << 10;
 
-/// Free memory that the allocator keeps at the end of a heap. By default it is 128 KiB, less than the datagrams of one frame: the
-/// pages of every frame would be given back, and cleared by the kernel for the next.
+/// Free memory that the allocator keeps at the end of a heap. The default is 128 KiB, less than the datagrams of one frame. With it, the
+/// pages of every frame would be returned to the kernel, which would clear them for the next frame.
 const KEPT_AT_END_BYTES: i32 = 2 << 20;
 
-/// Heaps of the allocator. Each keeps free memory at its end, and by default there are eight for each processor. Small blocks come from
-/// what each thread keeps for itself.
+/// Heaps of the allocator. Each keeps free memory at its end, and the default is eight for each processor. Two are enough, because each
+/// thread serves small blocks from its own cache.
 const HEAPS_MAX: i32 = 2;
 
 /// Has the allocator give large blocks back to the system as soon as they are let go of, in the whole process: for programs that

@@ -1,5 +1,7 @@
-//! The ports that Mez listens on unless told otherwise: a block of four that no usual video or messaging
-//! server claims (1935, 1984, 4222, 5000, 7447, 7880, 8554, 8888 and 9997 are taken by those).
+//! The default ports of Mez.
+//!
+//! They are a block of four that no usual video or messaging server claims (1935, 1984, 4222, 5000, 7447, 7880, 8554, 8888 and 9997 are
+//! taken).
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Whole brokers, with all that listens: what `mez edge` and `mez camera` run.
+//! Runs a whole broker with all its ports, as `mez edge` and `mez camera` do.
 
 use std::fmt;
 use std::net::SocketAddr;

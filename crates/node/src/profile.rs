@@ -1,7 +1,7 @@
-//! Reads a profile: JSON, described in `docs/profile-format.md`. What it means is [`mez_core::profile`]'s.
+//! Reads profiles from JSON (`docs/profile-format.md`). [`mez_core::profile`] gives them meaning.
 //!
-//! A broker knows a profile by its name, the SHA-256 of its bytes. Only what brokers need is looked at; `mez.profile.document`
-//! writes profiles and reads all of them.
+//! A broker identifies a profile by the SHA-256 of its bytes. It reads only the fields that brokers need. `mez.profile.document` in Python
+//! writes profiles and reads all fields.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use mez_core::profile::{ByteSizes, Profile, ProfileError, RungProfile};
 use serde::Deserialize;
 use thiserror::Error;
 
-/// The word that says that a file is a profile.
+/// The value of the field `format` that marks a file as a profile.
 pub const FORMAT: &str = "mez-profile";
 /// The version of the format that is read.
 pub const VERSION: u32 = 1;
-/// The most bytes of a profile: what a subscription may carry.
+/// The most bytes of a profile. A subscription may carry no more.
 pub const BYTES_MAX: usize = 1 << 20;
 
 /// Why bytes are no profile that can be used.

@@ -1,5 +1,6 @@
-//! The profiles of an edge: sent by applications, or by name out of a folder. Held while subscriptions use them, and as long
-//! after that as there is room.
+//! Holds the profiles of an edge. Applications send them, or name one in the edge's profile folder.
+//!
+//! A profile is held while subscriptions use it, and after that for as long as there is room.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,9 +12,9 @@ use mez_core::profile::SizedProfile;
 
 use crate::profile::{BYTES_MAX, NamedProfile, ReadProfileError};
 
-/// The most profiles that an edge holds.
+/// The most profiles that an edge holds in memory.
 pub const PROFILES_MAX: usize = 64;
-/// The most bytes that they have together.
+/// The most bytes that all of them have together.
 pub const PROFILES_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of a profile's name.
 const NAME_BYTES_MAX: usize = 128;
@@ -51,7 +52,7 @@ pub enum ProfileStoreError {
     },
     /// Subscriptions use as many as there is room for.
     #[error(
-        "subscriptions use {PROFILES_MAX} profiles or {PROFILES_BYTES_MAX} bytes of them, as many as the edge holds; end some"
+        "subscriptions use {PROFILES_MAX} profiles or {PROFILES_BYTES_MAX} bytes of them, the most that the edge holds; end some subscriptions"
     )]
     Full,
 }

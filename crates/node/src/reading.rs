@@ -1,7 +1,7 @@
-//! How one application reads: frames of memory at once, frames of the past from wherever they are, without holding up anybody.
+//! Reads frames for one application: from memory at once, and from the past without delaying anybody.
 //!
-//! A [`Reading`] drives a [`Session`]. Its questions for the past ([`mez_core::history`]) are answered by tasks of their own; the
-//! disk is read by threads for blocking work, one frame at a time.
+//! A [`Reading`] drives a [`Session`]. Tasks of their own answer its questions about the past ([`mez_core::history`]). Threads for
+//! blocking work read the disk, one frame at a time.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -24,8 +24,7 @@ use crate::clock::monotonic_now;
 use crate::edge::Cameras;
 use crate::persist::{BOUNDS, LogFiles, PersistOptions};
 
-/// Frames that may be read from disk at once by all readings of a broker. More would only wait for the same disk, and hold
-/// threads and frames meanwhile.
+/// Frames that all readings of a broker may read from disk at once. More would wait for the same disk, and hold threads and memory meanwhile.
 const DISK_READS_MAX: usize = 4;
 
 /// Finds a camera's folder of state.
@@ -83,7 +82,7 @@ impl Disk {
                 let folder = files.folder().display();
                 warn!(
                     camera = %reader.camera(), %folder,
-                    "frames of the log on disk cannot be read, and are told to the reader as damaged; `mez log verify` names them"
+                    "frames of the log on disk cannot be read; the reader is told that they are damaged; `mez log verify` names them"
                 );
             }
             (log, answer)

@@ -1,4 +1,4 @@
-//! Running asynchronous work from a plain program: for the command line and other callers that are not.
+//! Runs async work to its end from a program that is not async, such as the command line.
 
 use std::future::Future;
 use std::io;

@@ -1,8 +1,8 @@
-//! What a broker remembers between two starts: a camera's epoch, and which segments of its log on disk there are.
+//! Keeps what a broker remembers between two starts: a camera's epoch, and which segments of its log exist.
 //!
-//! The folder is the one given, else `MEZ_STATE`, else `/var/lib/mez` for root, else `$XDG_STATE_HOME/mez` or
-//! `~/.local/state/mez`. A camera's state stands in `cameras/NAME/`, where `epoch` holds a decimal number,
-//! `lock` is held by the broker that runs, and `@log` says which segments there should be (`docs/log-format.md`); at an edge, `@log` stands in `edge/NAME/`.
+//! The folder is the one that is given, else `MEZ_STATE`, else `/var/lib/mez` for root, else `$XDG_STATE_HOME/mez` or `~/.local/state/mez`. In
+//! `cameras/NAME/` of a camera, `epoch` holds a decimal number, the running broker holds `lock`, and `@log` lists the segments
+//! (`docs/log-format.md`). At an edge, `@log` is in `edge/NAME/`.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -37,7 +37,7 @@ pub enum StateError {
         path: PathBuf,
     },
     /// The epoch's file holds something else.
-    #[error("{} does not hold the number of a start; remove it to begin anew", path.display())]
+    #[error("{} does not hold an epoch; remove it to begin with a new one", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,

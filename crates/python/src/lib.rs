@@ -27,6 +27,7 @@ mod error;
 mod frame;
 mod keys;
 mod log;
+mod options;
 mod persist;
 mod pixels;
 mod publisher;

@@ -14,8 +14,8 @@ use mez_node::background::Background;
 use mez_node::client::{self, Event};
 use pyo3::prelude::*;
 
-use crate::client::ContractArguments;
 use crate::frame::Arrival;
+use crate::options::ContractArguments;
 use crate::runtime::{Deadline, Owned, Waited, finish, lock, wait};
 use crate::{error, log};
 

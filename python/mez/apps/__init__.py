@@ -1,4 +1,4 @@
-"""Applications that come with Mez: what an application is made of, and something to measure Mez with.
+"""Detectors that come with Mez: examples of applications, and something to measure Mez with.
 
-They need more than the library does: `pip install 'mez[apps]'`.
+They need OpenCV (`pip install opencv-python-headless`), which the package itself does not.
 """

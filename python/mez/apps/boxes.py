@@ -1,4 +1,4 @@
-"""Boxes around what a detector found, and what one does with them whatever the detector."""
+"""Boxes around detected objects: their overlap, and the suppression of doubles."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

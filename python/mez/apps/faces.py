@@ -16,14 +16,15 @@ import numpy.typing as npt
 from mez.apps.boxes import Box
 
 STRONG: Final = 4.0
-"""Score (sum of the last stage's votes) from which on a box counts as a face. Chosen for few false faces;
-measure your own."""
+"""The score (sum of the last stage's votes) from which a box counts as a face.
+
+It was chosen for few false faces; measure your own."""
 
 WEAK: Final = 1.0
-"""Score from which on a box is kept."""
+"""The score from which a box is kept."""
 
 PYRAMID_STEP: Final = 1.1
-"""Ratio of the sizes searched; OpenCV's default."""
+"""Ratio of two sizes that are searched one after the other; OpenCV's default."""
 
 NEIGHBOURS_MIN: Final = 3
 """Windows that must agree on a face; OpenCV's default."""

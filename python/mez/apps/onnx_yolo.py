@@ -1,6 +1,6 @@
-"""Runs detectors of the YOLO family through ONNX Runtime: `pip install 'mez[onnx]'`.
+"""Runs detectors of the YOLO family with ONNX Runtime (`pip install onnxruntime`).
 
-What the numbers that come out mean is told by their shape:
+The shape of a model's output says what its numbers mean:
 
 | output, for a square input of S pixels | family | a row |
 | --- | --- | --- |
@@ -23,13 +23,13 @@ import numpy.typing as npt
 from mez.apps.boxes import Box, suppress
 
 STRONG: Final = 0.5
-"""Score from which on a box counts; what most users of these models take."""
+"""The score from which a box counts: the usual one for these models."""
 
 WEAK: Final = 0.3
-"""Score from which on a box is kept."""
+"""The score from which a box is kept."""
 
 IOU_MAX: Final = 0.5
-"""Boxes of one class that overlap more are one thing."""
+"""Boxes of one class that overlap by more than this are one object."""
 
 SIDE_DEFAULT: Final = 640
 """Side of the input of models that leave it open."""
@@ -39,7 +39,7 @@ _GREY: Final = 114
 """Fills what the shape of a frame leaves of the square input, as in training."""
 
 _CANDIDATES_MAX: Final = 1000
-"""Boxes that are looked at further, the surest; a frame with more things than this is not expected."""
+"""The most boxes that are considered: those with the highest scores."""
 
 
 class OnnxError(Exception):
@@ -62,7 +62,7 @@ class Detector:
             onnxruntime: Any = importlib.import_module("onnxruntime")
         except ImportError as error:
             raise OnnxError(
-                "ONNX Runtime is not installed; install it with: pip install 'mez[onnx]'"
+                "ONNX Runtime is not installed; install it with: pip install onnxruntime"
             ) from error
         if not path.is_file():
             raise OnnxError(f"there is no model {path}; give an .onnx file")
@@ -74,9 +74,7 @@ class Detector:
                 str(path), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:
-            raise OnnxError(
-                f"{path} is no model that ONNX Runtime can load ({error}); export it again"
-            ) from error
+            raise OnnxError(f"{path} cannot be loaded by ONNX Runtime ({error}); export it again") from error
         inputs = self._session.get_inputs()
         shape = inputs[0].shape if len(inputs) == 1 else []
         if len(shape) != 4 or shape[1] != 3 or inputs[0].type != "tensor(float)":
@@ -156,7 +154,7 @@ class Detector:
                 centred = rows[:, :4] if rows.shape[0] != self._anchors else self._from_cells(rows[:, :4])
                 return _corners(centred), rows[:, 4] * rows[:, 5:].max(axis=1), _best(rows[:, 5:])
         raise OnnxError(
-            f"{self._path} puts out {table.shape}, which is no shape that YOLO models have "
+            f"{self._path} returns an array of shape {table.shape}, which no YOLO model has "
             f"({self._anchors} anchors at {self._width}x{self._height}); wrap it in a function, "
             "--app MODULE:FUNCTION"
         )

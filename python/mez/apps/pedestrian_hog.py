@@ -7,7 +7,7 @@ about 70 pixels in a small frame.
 
 The settings were chosen on OpenCV's `vtest.avi` (768 x 576, people 70 to 130 pixels high), for detections
 that stay the same when the image hardly changes, because Mez compares detections between a frame and
-cheaper versions of it: one grey level of noise keeps 97 % of the boxes (strict F1). A frame takes 90 to
+smaller versions of it: one grey level of noise keeps 97 % of the boxes (strict F1). A frame takes 90 to
 115 ms of one core.
 """
 
@@ -21,12 +21,12 @@ import numpy.typing as npt
 from mez.apps.boxes import Box, suppress
 
 STRONG: Final = 0.7
-"""Score (distance from the support vector machine's plane) from which on a box counts as a person.
+"""The score (distance from the support vector machine's plane) from which a box counts as a person.
 
 On `vtest.avi` 97 of 100 such boxes are; the others are far too large, over several people."""
 
 WEAK: Final = 0.3
-"""Score from which on a box is kept: one that falls below `STRONG` in a cheaper frame is still here."""
+"""The score from which a box is kept. A box that falls below `STRONG` in a smaller frame is still there."""
 
 ANALYSIS_WIDTH_MAX: Final = 960
 ANALYSIS_HEIGHT_MAX: Final = 720

@@ -1,18 +1,19 @@
-"""`mez demo`: cameras, an edge and a people detector on this machine, on a real video.
+"""`mez demo`: runs cameras, an edge and a people detector on this machine, on a real video.
 
 | module | idea |
 | --- | --- |
-| `options` | what can be asked for |
-| `processes`, `leash` | one broker as a child process that cannot outlive the demo |
-| `supervise` | start a broker again when it dies, and measure how long frames stayed away |
-| `account` | every frame published is delivered or explained |
+| `options` | reads the command line |
+| `processes`, `leash` | run a broker as a child process that cannot outlive the demo |
+| `supervise` | starts a broker again when it dies, and measures how long frames stayed away |
+| `account` | checks that every published frame is delivered or explained |
 | `application`, `detector` | what a user of Mez would write: take frames, check them, find people, reply |
-| `channel` | an emulated radio channel between cameras and edge, by a scenario file |
-| `contract`, `accuracy` | whether what a scenario asks for was kept: on time, accurate enough, told in time |
-| `usage` | processor time and memory of a process |
-| `table`, `report`, `pictures`, `course` | what a person sees: while it runs, and afterwards |
-| `interrupt`, `tell` | how it ends: early when somebody wishes so, with a summary |
-| `run` | all of it together |
+| `channel` | emulates the links of a scenario between cameras and edge |
+| `contract`, `accuracy` | check whether the contract of a scenario was kept |
+| `usage` | reads processor time and memory of a process |
+| `table` | the live table |
+| `report`, `pictures`, `course` | the summary, pictures of people, and a plot of a scenario over time |
+| `interrupt`, `tell` | end the demo, early on Ctrl-C, with a summary |
+| `run` | puts all of it together |
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missing = [name for name in ("cv2", "rich") if importlib.util.find_spec(name) is None]
     if missing:
         print(
-            f"mez demo: {' and '.join(missing)} not installed. Install them with: pip install 'mez[apps]'",
+            f"mez demo: {' and '.join(missing)} not installed. Install them with: "
+            "pip install opencv-python-headless matplotlib rich",
             file=sys.stderr,
         )
         return 1

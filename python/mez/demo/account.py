@@ -1,9 +1,8 @@
-"""The books: every frame that a camera published is delivered or explained.
+"""Checks that every published frame was delivered or explained.
 
-A camera numbers its frames without holes, anew in each epoch (each start of its broker). So the sequence
-numbers of two deliveries say how many frames were published between them, and the second delivery says what
-became of those. The two must agree, frame by frame; what does not agree is kept as a `Discrepancy` and
-reported.
+A camera numbers its frames without holes, from 0 in each epoch (each start of its broker). The sequence
+numbers of two deliveries therefore say how many frames were published between them. The second delivery says
+what became of those. Both must agree. If they do not, a `Discrepancy` is kept and reported.
 """
 
 import threading
@@ -16,10 +15,10 @@ from typing import Final
 import numpy as np
 
 RECENT_FRAMES_MAX: Final = 256
-"""Deliveries per camera that the live table looks back on."""
+"""Deliveries of each camera from which the live table computes rates and ages."""
 
 DISCREPANCIES_MAX: Final = 20
-"""Discrepancies kept with their details; more are only counted."""
+"""Discrepancies that are kept with their details. Further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)

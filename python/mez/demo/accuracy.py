@@ -16,10 +16,10 @@ import mez
 T = TypeVar("T")
 
 KEPT_ONE_IN: Final = 5
-"""Of so many frames of a camera one is kept, at both ends."""
+"""One in this many frames of a camera is kept, at both ends."""
 
 KEPT_MAX: Final = 400
-"""Frames of one camera that are kept at most, at each end."""
+"""The most frames of one camera that are kept at each end. It bounds memory."""
 
 Key = tuple[str, int, int]
 """A camera, an epoch, a sequence."""

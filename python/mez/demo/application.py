@@ -1,4 +1,4 @@
-"""The application of the demo: takes the newest frame of every camera and checks that it is whole."""
+"""The demo's application: takes the newest frame of every camera, and checks that it is whole."""
 
 import threading
 import time

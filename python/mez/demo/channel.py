@@ -1,7 +1,7 @@
-"""An emulated radio channel between the demo's cameras and its edge: a relay for each, or one for all.
+"""Emulates the links of a scenario between the demo's cameras and its edge.
 
-The links are those of a scenario file (docs/scenarios.md), which also runs in the deterministic world. No
-root is needed.
+Each camera has a relay of its own, or all share one. Scenario files (docs/scenarios.md) also run in the
+deterministic simulation. Root rights are not needed.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from mez.demo.processes import LEASH, ProcessError, mez_command
 ANSWER_SECONDS_MAX: Final = 10.0
 
 LINKS_MAX: Final = 16
-"""Cameras of one demo: each is a process with a video decoder of its own."""
+"""The most cameras of one demo. Each is a process with a video decoder of its own."""
 
 
 @dataclass(frozen=True, slots=True)

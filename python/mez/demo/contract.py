@@ -1,4 +1,4 @@
-"""What became of a contract: on time, how often not feasible, how fast a change was met and told."""
+"""Checks a contract after a run: frames on time, infeasible times, and how fast changes were met and told."""
 
 import threading
 from bisect import bisect_left
@@ -9,15 +9,15 @@ from typing import Final
 import mez
 
 SETTLES_WITHIN_S: Final = 2.0
-"""How long after a change late frames are looked for."""
+"""The time after a change of the link in which late frames are searched for."""
 
 HOLDS_AFTER_S: Final = 0.5
-"""A contract that nothing broke for this long holds again."""
+"""A contract counts as kept again after this time without a violation."""
 
 INFEASIBLE: Final = "infeasible"
 
 TELLS_OF_LATENESS: Final = frozenset({INFEASIBLE, "latency_miss"})
-"""States that say that a latency bound is not kept."""
+"""Contract states that say that the latency bound is not kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A picture of a scenario over time: what links carried, latency, size as delivered, and accuracy."""
+"""Plots a scenario over time: link rates, latency, delivered sizes, and accuracy."""
 
 import textwrap
 from pathlib import Path
@@ -16,7 +16,7 @@ _TITLE_COLUMNS: Final = 110
 
 
 def draw(results: "ScenarioResults", path: Path) -> None:
-    """Draw it into a PNG file.
+    """Draw the plot into a PNG file.
 
     Raises:
         mez.Error: matplotlib is not installed.
@@ -25,7 +25,7 @@ def draw(results: "ScenarioResults", path: Path) -> None:
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise mez.Error("pictures need matplotlib; install it with: pip install 'mez[apps]'") from error
+        raise mez.Error("pictures need matplotlib; install it with: pip install matplotlib") from error
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogFormatter
 
@@ -72,7 +72,7 @@ def draw(results: "ScenarioResults", path: Path) -> None:
         carried.set_ylim(bottom=0)
         latency.set_ylim(bottom=0)
         sizes.set_yscale("log")
-        # Plain numbers: of a part of a decade, powers of ten say little.
+        # Plain numbers: within one decade, powers of ten say little.
         sizes.yaxis.set_major_formatter(LogFormatter())
         sizes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
         carried.set_ylabel("link, Mbit/s")

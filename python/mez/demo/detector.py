@@ -1,4 +1,4 @@
-"""Finds people in the newest frames, on one thread that takes only processor time that nobody else wants."""
+"""Finds people in the newest frames, on one thread of the lowest priority."""
 
 import os
 import threading
@@ -18,7 +18,7 @@ from mez.apps import pedestrian_hog
 from mez.apps.boxes import Box
 
 NICE: Final = 19
-"""Priority of the detector's thread: the lowest. Frames must not be late because somebody looks at others."""
+"""Priority of the detector's thread: the lowest. Detection must not delay frames."""
 
 
 @dataclass(frozen=True, slots=True)

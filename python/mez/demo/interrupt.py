@@ -1,4 +1,4 @@
-"""Ctrl-C and its like: a wish to end early first, the end at once when repeated."""
+"""Handles Ctrl-C and SIGTERM: the first asks for an early end, the second ends the demo at once."""
 
 import signal
 from types import FrameType

@@ -1,4 +1,4 @@
-"""What can be asked of the demo."""
+"""Reads the command line of `mez demo`."""
 
 import argparse
 import math
@@ -12,45 +12,53 @@ from mez.demo.channel import LINKS_MAX, Scenario
 from mez.profile import document, shipped
 
 CAMERAS_MAX: Final = LINKS_MAX
+"""The most cameras that can be asked for."""
 
 FPS_MAX: Final = 120.0
+"""The highest frame rate that can be asked for."""
 
 POLICIES: Final = ("quantile", "pi", "awstream", "none")
-"""Mez's own, that of the Mez paper, that of AWStream, and none."""
+"""Policies: Mez's own, those of the Mez paper and of AWStream, and no adaptation."""
 
 SECONDS: Final = 30.0
+"""Default of `--seconds`."""
+
 CAMERAS: Final = 3
+"""Default of `--cameras`."""
+
 FPS: Final = 10.0
-"""What a demo has that asks for nothing."""
+"""Default of `--fps`."""
 
 EDGE_LOG_MIB: Final = 256
+"""Memory for the frames of all cameras at the edge, in MiB."""
+
 CAMERA_LOG_MIB: Final = 64
-"""Memory that the frames of all cameras may take at the edge, and those of one at its own broker, in MiB."""
+"""Memory for the frames of one camera at its own broker, in MiB."""
 
 APP: Final = "pedestrian-hog"
 """The detector of the demo, as profiles name it."""
 
 LATENCY_MS: Final = 100.0
-"""The latency bound that the demo asks for where no scenario does. Frames then go as they are."""
+"""The latency bound without a scenario. There is no accuracy floor then, so frames stay unchanged."""
 
 VIDEO: Final = Path(".cache/video/vtest.avi")
 """Where `make demo-video` leaves the video, below the checkout."""
 
 _DESCRIPTION: Final = """\
-Shows Mez at work on this machine. Starts one edge broker and several camera
-brokers as processes of their own, connected over QUIC with mutual TLS (with keys
-made for the occasion), and an application that takes the newest frame of every
-camera, checks that it is whole, and finds people in as many as the processor
-allows (OpenCV's HOG detector, one thread at the lowest priority). It asks for frames
-within 100 ms. A table shows what happens; at the end come a summary, which accounts for every frame that was
-published, and pictures of the people found.
+Shows Mez at work on this machine. It starts one edge broker and several camera
+brokers as processes of their own, which talk QUIC with mutual TLS (with temporary
+keys). An application takes the newest frame of each camera, checks that it is whole,
+and finds people in as many frames as the processor allows (OpenCV's HOG detector, on
+one thread of the lowest priority). Its latency bound is 100 ms. A table shows what
+happens. At the end come a summary, which accounts for every published frame, and
+pictures of the people found.
 
-With --scenario the cameras' links are an emulated radio channel, and the application
-asks for what the scenario says: a latency bound and an accuracy floor, which the
-profile of the demo's video tells that comes with Mez (--profile). The table then
-shows what each link carries, what was done to the frames, and whether the contract is
-kept, and why; people are searched for afterwards, on frames kept from both ends, which
-tells what was left of the accuracy.
+With --scenario the links between cameras and edge are emulated, and the application
+asks for the latency bound and the accuracy floor of the scenario. The profile of the
+demo's video comes with Mez (--profile). The table then shows the rate of each link,
+the rung of each frame, and the state of the contract. People are searched for after
+the run, on frames kept at both ends; the summary then says how accurate the delivered
+frames were.
 """
 
 _EPILOG: Final = """\
@@ -58,12 +66,12 @@ examples:
   mez demo                              3 cameras at 10 frames/s for 30 seconds
   mez demo --cameras 6 --fps 15         more of everything
   mez demo --headless --json out.json   no table; figures for a program
-  mez demo --seconds 120                time to break it: kill -9 any broker (the
-                                        table shows their numbers), and watch it
-                                        come back and the frames flow again
-  mez demo --scenario interference      others switch on and take nine tenths of
-                                        the channel; any file of docs/scenarios.md
-  mez demo --scenario shared_queue      three cameras on one link, which the edge
+  mez demo --seconds 120                kill -9 any broker meanwhile (the table
+                                        shows process ids), and watch it come back
+                                        and the frames flow again
+  mez demo --scenario interference      other senders take nine tenths of a radio
+                                        channel; or any file of docs/scenarios.md
+  mez demo --scenario shared_queue      three cameras share one link, which the edge
                                         divides between them
   mez demo --scenario interference --beside none,pi
                                         the same without adaptation, and with the
@@ -71,11 +79,11 @@ examples:
 
 exit code:
   0  every frame is accounted for, none was corrupt, no broker failed by itself
-  1  otherwise; the summary says what. A broker that somebody killed is no
-     failure if its frames came back
+  1  otherwise; the summary says what failed. A broker that somebody killed is
+     no failure if its frames came back
 
-Ctrl-C ends the demo early, with a summary of what there is. A second one does
-not wait for the brokers.
+Ctrl-C ends the demo early, with a summary. A second Ctrl-C does not wait for the
+brokers.
 """
 
 
@@ -130,55 +138,14 @@ class Options:
 
 def parse(arguments: Sequence[str]) -> Options:
     """Read the words after `mez demo`; on a mistake, say what it is and exit with 2."""
-    parser = argparse.ArgumentParser(
-        prog="mez demo",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("--seconds", type=_number(1, 86400), help="how long frames flow [30, or as long as the scenario]")
-    add("--cameras", type=_whole(1, CAMERAS_MAX), metavar="N", help=f"1 to {CAMERAS_MAX} [3]")
-    add("--fps", type=_number(0.5, FPS_MAX), help="frames per second of each camera [10]")
-    add(
-        "--scenario",
-        metavar="FILE|NAME",
-        help="links between cameras and edge, and what the application asks for [none]",
-    )
-    add(
-        "--score",
-        type=_whole(0, 400),
-        default=40,
-        metavar="N",
-        help="frames of each camera on which accuracy is scored after a scenario; 0: none [40]",
-    )
-    add("--policy", default=POLICIES[0], help=f"what chooses how frames are made smaller [{POLICIES[0]}]")
-    add(
-        "--beside",
-        metavar="POLICY,…",
-        help=f"run the scenario under these as well, and compare ({', '.join(POLICIES[1:])})",
-    )
-    add("--video", type=Path, metavar="FILE", help=f"what the cameras show, in a loop [{VIDEO}]")
-    add(
-        "--profile",
-        metavar="FILE|none",
-        help="what the detector loses of each form that frames may take [of the demo's own video, the one "
-        "that comes with Mez]",
-    )
-    add(
-        "--headless", action="store_true", help="no table, a line now and then [if the output is no terminal]"
-    )
-    add("--json", type=Path, metavar="FILE", help="write the figures there")
-    add("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="where pictures go [out/demo]")
-    add("--keep", action="store_true", help="leave keys and logs of the brokers behind")
+    parser = _parser()
     words = parser.parse_args(arguments)
     beside = tuple(words.beside.split(",")) if words.beside else ()
     for policy in (words.policy, *beside):
         if policy not in POLICIES:
-            parser.error(f"there is no policy {policy!r}; there are {', '.join(POLICIES)}")
+            parser.error(f"there is no policy {policy!r}; choose one of {', '.join(POLICIES)}")
     if beside and words.scenario is None:
-        parser.error("--beside compares policies on a scenario; give --scenario")
+        parser.error("--beside compares policies on a scenario; give --scenario as well")
     video: Path | None = words.video if words.video is not None else find_video()
     if video is None:
         parser.error(
@@ -193,7 +160,7 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error(f"--profile: {error}")
     for name in ("cameras", "fps"):
         if words.scenario is not None and getattr(words, name) is not None:
-            parser.error(f"--{name} does not go with --scenario, which says it itself")
+            parser.error(f"--{name} has no effect with --scenario, which sets it itself; leave it out")
     return Options(
         seconds=words.seconds or (math.inf if words.scenario else SECONDS),
         camera_names=tuple(f"dock/cam{number}" for number in range(1, (words.cameras or CAMERAS) + 1)),
@@ -209,6 +176,59 @@ def parse(arguments: Sequence[str]) -> Options:
         out=words.out,
         keep=words.keep,
     )
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with a sentence for each option."""
+    parser = argparse.ArgumentParser(
+        prog="mez demo",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--seconds", type=_number(1, 86400), help="how long frames flow [30, or as long as the scenario]")
+    add(
+        "--cameras",
+        type=_whole(1, CAMERAS_MAX),
+        metavar="N",
+        help=f"number of cameras, 1 to {CAMERAS_MAX} [3]",
+    )
+    add("--fps", type=_number(0.5, FPS_MAX), help="frames per second of each camera [10]")
+    add(
+        "--scenario",
+        metavar="FILE|NAME",
+        help="scenario: the links between cameras and edge, and the contract of the application [none]",
+    )
+    add(
+        "--score",
+        type=_whole(0, 400),
+        default=40,
+        metavar="N",
+        help="frames of each camera on which accuracy is scored after a scenario; 0 for none [40]",
+    )
+    add("--policy", default=POLICIES[0], help=f"policy that chooses the rung of each frame [{POLICIES[0]}]")
+    add(
+        "--beside",
+        metavar="POLICY,…",
+        help=f"further policies to run the scenario with, for comparison ({', '.join(POLICIES[1:])})",
+    )
+    add("--video", type=Path, metavar="FILE", help=f"video that the cameras show, in a loop [{VIDEO}]")
+    add(
+        "--profile",
+        metavar="FILE|none",
+        help="profile of the detector [for the demo's own video, the one that comes with Mez]",
+    )
+    add(
+        "--headless",
+        action="store_true",
+        help="print lines instead of a table [if the output is no terminal]",
+    )
+    add("--json", type=Path, metavar="FILE", help="file for the figures of the summary [none]")
+    add("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="folder for pictures [out/demo]")
+    add("--keep", action="store_true", help="keep the keys and logs of the brokers, and say where they are")
+    return parser
 
 
 def _profile(word: str | None, video: Path) -> Path | None:

@@ -1,4 +1,4 @@
-"""Annotated pictures of the frames in which most was found."""
+"""Draws the detected people into the frames with the most of them."""
 
 import threading
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from mez.apps.boxes import Box
 from mez.demo.detector import Finding
 
 PICTURES_PER_CAMERA: Final = 2
-"""Pictures kept of each camera: the best of each part of the demo, so that they show different moments."""
+"""Pictures of each camera. Each is the best of one part of the demo, so that they show different moments."""
 
 SHEET_COLUMNS_MAX: Final = 3
 SHEET_TILE_WIDTH: Final = 640

@@ -1,4 +1,4 @@
-"""One broker as a child process that cannot outlive the demo."""
+"""Runs a broker as a child process that cannot outlive the demo."""
 
 import contextlib
 import os
@@ -16,13 +16,13 @@ from typing import IO, Final
 LEASH: Final = Path(__file__).with_name("leash.py")
 
 READY_WORD: Final = "ready"
-"""What a broker's first line on standard output begins with, once it serves."""
+"""The first word of the line that a broker prints once it serves."""
 
 READY_SECONDS_MAX: Final = 20.0
-"""A broker that is not ready by then is given up: it takes tenths of a second."""
+"""How long a broker may take to become ready. It takes tenths of a second."""
 
 STOP_SECONDS_MAX: Final = 5.0
-"""A broker that was asked to stop is killed after this."""
+"""How long a broker may take to stop before it is killed."""
 
 LOG_LINES_SHOWN: Final = 6
 LOG_BYTES_SHOWN_MAX: Final = 4096

@@ -1,4 +1,4 @@
-"""What the demo says when it is over: figures for programs, sentences for people, and the verdict."""
+"""Reports on a demo when it is over: figures for programs, sentences for people, and the verdict."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from mez.demo.table import reasons
 INCIDENTS_DETAILED_MAX: Final = 10
 
 LATE_MS_MAX: Final = 5.0
-"""An emulated channel that was later than this of its own is said to have been."""
+"""If the emulator itself delayed bytes by more than this, the report says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""All of it together: start, watch, stop, say how it went."""
+"""Runs the demo: starts the brokers, watches, stops them and reports."""
 
 import contextlib
 import logging
@@ -39,16 +39,16 @@ from mez.demo.usage import UsageMeter
 REFRESH_S: Final = 0.25
 LINE_EVERY_S: Final = 3.0
 WINDOW_S: Final = 5.0
-"""How far back rates and ages in the table look."""
+"""The time over which the table computes rates and ages."""
 
 FIRST_FRAMES_SECONDS_MAX: Final = 10.0
-"""After this the clock starts although not every camera has delivered a frame."""
+"""How long to wait for a first frame of every camera before the clock starts anyway."""
 
 RESUME_SECONDS_MAX: Final = 10.0
-"""The demo waits so long past its end for frames to come back after a broker's death."""
+"""How long the demo waits past its end for the frames of a broker that had died."""
 
 PLAIN_COLUMNS: Final = 120
-"""Width of what is printed where there is no terminal."""
+"""Width of the output if it is no terminal."""
 
 THIS_APPLICATION: Final = "this application"
 

@@ -1,6 +1,6 @@
-"""Keeps brokers running: starts one again when it dies, and measures how long frames stayed away.
+"""Restarts a broker when it dies, and measures how long its frames stayed away.
 
-A service manager would do the first part (`Restart=on-failure`). The rest of the system resumes by itself.
+In production a service manager does the restart (`Restart=on-failure`). Mez resumes by itself.
 """
 
 import select
@@ -13,10 +13,10 @@ from typing import Final
 from mez.demo.processes import Broker, Exit, ProcessError
 
 RESTART_AFTER_S: Final = 1.0
-"""Pause before a broker is started again, as a service manager would make it."""
+"""Pause before a broker is started again, as a service manager makes it."""
 
 FAILED_STARTS_MAX: Final = 5
-"""A broker that dies so often without ever becoming ready is left alone."""
+"""Starts in a row without ever becoming ready after which a broker is given up."""
 
 
 @dataclass(slots=True)

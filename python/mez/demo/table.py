@@ -1,4 +1,4 @@
-"""What a person watches while the demo runs: a table on a terminal, lines elsewhere."""
+"""Shows a running demo: a table on a terminal, lines elsewhere."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ INCIDENTS_SHOWN: Final = 4
 BAR_COLUMNS: Final = 12
 
 CAMERA_PROCESSES_SHOWN: Final = 6
-"""More camera brokers share a row, except those that do not serve."""
+"""The most camera brokers with a row of their own. Others share one, except those that do not serve."""
 
 SILENT_AFTER_S: Final = 1.0
-"""A camera without frames for so long is shown as silent, unless its rate makes that usual."""
+"""The time without frames after which a camera is shown as silent, unless its frame rate explains it."""
 
 
 @dataclass(frozen=True, slots=True)

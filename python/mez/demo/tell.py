@@ -1,4 +1,4 @@
-"""The end of a demo: what is printed and written, and the exit code."""
+"""Ends a demo: prints the summary, writes files, and returns the exit code."""
 
 from collections.abc import Mapping
 

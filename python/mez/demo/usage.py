@@ -1,4 +1,4 @@
-"""Processor time and memory of a process, as the kernel counts them."""
+"""Reads the processor time and memory of a process from the kernel."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from typing import Final
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 WINDOW_S: Final = 2.0
-"""The kernel counts in ticks of 10 ms: over less time than this, percentages jump."""
+"""The time over which percentages are computed. The kernel counts ticks of 10 ms, so they jump below that."""
 
 SAMPLES_MAX: Final = 64
 

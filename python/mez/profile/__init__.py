@@ -1,4 +1,4 @@
-"""`mez profile`: what each rung costs and keeps, for an application of yours.
+"""`mez profile`: measures how many bytes each rung takes, and how accurate a detector stays on it.
 
 | module | the question it answers |
 | --- | --- |
@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missing = [name for name in ("cv2", "rich") if importlib.util.find_spec(name) is None]
     if missing:
         print(
-            f"mez profile: {' and '.join(missing)} not installed. Install them with: pip install 'mez[apps]'",
+            f"mez profile: {' and '.join(missing)} not installed. Install them with: "
+            "pip install opencv-python-headless matplotlib rich",
             file=sys.stderr,
         )
         return 1

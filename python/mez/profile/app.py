@@ -1,4 +1,4 @@
-"""Applications to be profiled: image in, boxes with scores out."""
+"""Loads the application that is profiled, and runs it: image in, boxes with scores out."""
 
 import hashlib
 import importlib
@@ -21,7 +21,7 @@ from mez.profile.footage import Image
 from mez.profile.score import Thresholds
 
 BOXES_MAX: Final = 10_000
-"""Most boxes of one frame that are taken for an answer."""
+"""The most boxes of one frame that are accepted. More are a mistake in the application."""
 
 BUILT_IN: Final = ("pedestrian-hog", "faces", "onnx:FILE")
 """What `--app` takes besides `module:function`."""
@@ -30,7 +30,7 @@ _FIELDS: Final = ("x", "y", "width", "height", "score")
 
 _STRONG_DEFAULT: Final = 0.5
 _WEAK_OF_STRONG: Final = 0.6
-"""Of an unknown application's scores, as with probabilities: 0.5, and 0.3 for an echo."""
+"""Default of `--weak`, as a share of `--strong`, for an unknown application: 0.3 where `--strong` is 0.5."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Makes of published frames what a rung makes of them on a live link, and what an application sees of it.
+"""Encodes published frames at a rung and decodes them, exactly as on a live link.
 
-It is the same compiled code: the camera's encoder; the edge's decoder, and its JPEG where frames need others;
-the application's decoder. Every frame is taken to arrive. What a rung leaves out (frame differencing, frame
-skip) an application does not get: it then still has the frame before.
+It runs the same compiled code: the camera's encoder, the edge's decoder (which turns chained frames into
+JPEG), and the application's decoder. Every frame is assumed to arrive. If a rung leaves a frame out (frame
+differencing, frame skip), the application still has the frame before.
 """
 
 import importlib
@@ -43,11 +43,11 @@ class Shown:
 
 
 Coder = Callable[[str, Footage, Sequence[int]], Iterator[Shown]]
-"""Makes frames at a rung: its name, the footage, and which frames somebody wants to see."""
+"""Encodes frames at a rung. Arguments: the rung's name, the footage, and the frames that are wanted."""
 
 
 H264_ENCODER: Final = "openh264"
-"""Makes H.264 where nothing else is asked for."""
+"""The default H.264 encoder."""
 
 
 def require_encoder(h264_encoder: str) -> None:

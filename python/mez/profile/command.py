@@ -1,6 +1,7 @@
-"""The command `mez profile`."""
+"""The command `mez profile`: reads its command line, and runs it."""
 
 import argparse
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from mez.profile.report import page, plot
 from mez.profile.report.examples import examples
 
 _COLUMNS: Final = 120
-"""Of a terminal that is not there."""
+"""Width of the output if it is no terminal."""
 
 _WORKERS_MAX: Final = 256
 
@@ -212,93 +213,116 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     actions = parser.add_subparsers(metavar="run | show | compare | import", required=True)
-    _run_parser(actions.add_parser("run", help="profile an application on a video", allow_abbrev=False))
-    show = actions.add_parser("show", help="show a profile", allow_abbrev=False)
-    show.add_argument("profile", type=Path, metavar="FILE")
-    show.add_argument("--report", type=Path, metavar="DIR", help="write a report there, without frames")
+    add = functools.partial(
+        actions.add_parser, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    _run_parser(
+        add(
+            "run",
+            help="profile an application on a video",
+            epilog="example:\n  mez profile run --app pedestrian-hog --video street.avi --report report",
+        )
+    )
+    show = add("show", help="show a profile", epilog="example:\n  mez profile show people.json")
+    show.add_argument("profile", type=Path, metavar="FILE", help="profile to show")
+    show.add_argument("--report", type=Path, metavar="DIR", help="folder for a report without frames [none]")
     show.set_defaults(action=_show)
-    compare = actions.add_parser("compare", help="compare profiles, floor by floor", allow_abbrev=False)
-    compare.add_argument("profiles", type=Path, nargs="+", metavar="FILE")
-    compare.add_argument("--picture", type=Path, metavar="FILE", help="draw them into this .svg or .png")
+    compare = add(
+        "compare",
+        help="compare profiles at several accuracy floors",
+        epilog="example:\n  mez profile compare day.json night.json --floors 0.9,0.95",
+    )
+    compare.add_argument("profiles", type=Path, nargs="+", metavar="FILE", help="profiles to compare")
+    compare.add_argument(
+        "--picture", type=Path, metavar="FILE", help="draw the profiles into this .svg or .png [none]"
+    )
     compare.add_argument(
         "--floors",
         type=_floors,
         default=[0.9, 0.95, 0.96, 0.98],
         metavar="N,N",
-        help="accuracies [0.9,0.95,0.96,0.98]",
+        help="accuracy floors to compare at [0.9,0.95,0.96,0.98]",
     )
     compare.set_defaults(action=_compare)
-    take = actions.add_parser(
-        "import", help="make a profile of a table that others published", allow_abbrev=False
+    take = add(
+        "import",
+        help="convert a published knob table to a profile",
+        epilog="example:\n  mez profile import tables/scene1.csv",
     )
     take.add_argument(
-        "table", type=Path, metavar="FILE.csv", help="one of the knob tables of the authors of Mez"
+        "table", type=Path, metavar="FILE.csv", help="knob table that the authors of Mez published"
     )
-    take.add_argument("--out", type=Path, metavar="FILE", help="the profile [the table's name, .json]")
+    take.add_argument(
+        "--out", type=Path, metavar="FILE", help="file for the profile [the table's name, .json]"
+    )
     take.set_defaults(action=_import)
     return parser
 
 
 def _run_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--app", required=True, metavar="APP", help="pedestrian-hog, faces, onnx:FILE or MODULE:FUNCTION")
-    add("--video", required=True, type=Path, metavar="FILE", help="a video, or a folder of pictures")
+    add(
+        "--app",
+        required=True,
+        metavar="APP",
+        help="application: pedestrian-hog, faces, onnx:FILE or MODULE:FUNCTION",
+    )
+    add("--video", required=True, type=Path, metavar="FILE", help="video, or folder of pictures")
     add(
         "--families",
         type=lambda text: [name for name in text.split(",") if name],
         default=list(families.DEFAULT),
         metavar="A,B",
-        help=f"of {', '.join(families.NAMES)} [{','.join(families.DEFAULT)}]",
+        help=f"families to search, of {', '.join(families.NAMES)} [{','.join(families.DEFAULT)}]",
     )
     add(
         "--rungs",
         type=lambda text: [name for name in text.split(",") if name],
         default=[],
         metavar="A,B",
-        help="rungs to measure in any case",
+        help="further rungs to measure, whatever the search finds [none]",
     )
     add(
         "--frames",
         type=int,
         default=FRAMES_DEFAULT,
         metavar="N",
-        help=f"frames that are scored, at least {interval.FRAMES_MIN}; a hundredth of F1 takes about "
-        f"120 [{FRAMES_DEFAULT}]",
+        help=f"frames that are scored, at least {interval.FRAMES_MIN}; a hundredth of F1 "
+        f"takes about 120 [{FRAMES_DEFAULT}]",
     )
     add(
         "--workers",
         type=_workers,
         default=os.cpu_count() or 1,
         metavar="N",
-        help=f"processes [as many as processors: {os.cpu_count()}]",
+        help=f"number of worker processes [as many as processors: {os.cpu_count()}]",
     )
     add(
         "--strong",
         type=float,
         metavar="SCORE",
-        help="from here on a box is a detection [the application's own, or 0.5]",
+        help="score from which a box is a detection [the application's own, or 0.5]",
     )
     add(
         "--weak",
         type=float,
         metavar="SCORE",
-        help="from here on it may be an echo of one [its own, or 0.6 of --strong]",
+        help="score from which a box still counts as found [the application's own, or 0.6 of --strong]",
     )
     add(
         "--h264-encoder",
         default=H264_ENCODER,
         metavar="ENCODER",
-        help="what makes H.264, as in mez camera --h264-encoder: openh264, or x264 in builds that have it "
-        f"[{H264_ENCODER}]",
+        help=f"H.264 encoder, as for mez camera: openh264, or x264 in builds that have it [{H264_ENCODER}]",
     )
-    add("--out", type=Path, metavar="FILE", help="the profile [APP-VIDEO.json]")
-    add("--report", type=Path, metavar="DIR", help="the report [the profile's name, -report]")
+    add("--out", type=Path, metavar="FILE", help="file for the profile [APP-VIDEO.json]")
+    add("--report", type=Path, metavar="DIR", help="folder for the report [the profile's name, -report]")
     add(
         "--cache",
         type=Path,
         default=store.folder(),
         metavar="DIR",
-        help=f"what can be computed again, or {store.CACHE} [{store.folder()}]",
+        help=f"folder for measurements, so that a run can continue; also {store.CACHE} [{store.folder()}]",
     )
     parser.set_defaults(action=_run)
 
@@ -319,5 +343,5 @@ def _workers(text: str) -> int:
 def _floors(text: str) -> list[float]:
     values = [float(item) for item in text.split(",")]
     if not all(0 <= value <= 1 for value in values):
-        raise argparse.ArgumentTypeError(f"{text}: accuracies are between 0 and 1")
+        raise argparse.ArgumentTypeError(f"{text}: give accuracies between 0 and 1")
     return values

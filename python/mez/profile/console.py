@@ -1,4 +1,4 @@
-"""What a person sees while a profile is made."""
+"""Shows progress while a profile is made."""
 
 import time
 from types import TracebackType
@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 LINE_INTERVAL_S: Final = 15.0
-"""How often progress is told where there is no terminal."""
+"""How often progress is printed if the output is no terminal."""
 
 
 class Bar:

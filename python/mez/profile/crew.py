@@ -1,4 +1,4 @@
-"""Measures many rungs, in several processes."""
+"""Measures many rungs in several worker processes."""
 
 import multiprocessing
 import signal
@@ -21,7 +21,7 @@ from mez.profile.measure import NOISE, Measurement
 from mez.profile.store import Store
 
 REFERENCE = "original"
-"""The name under which the reference is kept."""
+"""The name under which the reference is stored: the rung of published frames."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Crew:
                     yield future.result()
         except BrokenProcessPool as error:
             raise ProfileError(
-                "a worker process died, perhaps for lack of memory; run it again (it goes on "
+                "a worker process died, perhaps for lack of memory; run the command again (it goes on "
                 "where it was) with fewer "
                 "--workers"
             ) from error

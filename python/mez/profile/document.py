@@ -1,6 +1,6 @@
-"""A profile as a file: JSON, described in `docs/profile-format.md`. Its name is the SHA-256 of its bytes.
+"""Reads and writes profiles as JSON (`docs/profile-format.md`). A profile's name is the SHA-256 of its bytes.
 
-This is the one place in Python that writes or reads the format; in Rust it is `mez_node::profile`.
+No other Python module knows the format. In Rust, `mez_node::profile` reads it.
 """
 
 import hashlib
@@ -16,11 +16,12 @@ from mez.profile.pareto import undominated
 
 FORMAT: Final = "mez-profile"
 VERSION: Final = 1
-"""Of the format. A reader refuses any other: fields may be added without a new version, never change their
-meaning."""
+"""The version of the format. A reader refuses any other.
+
+Fields may be added without a new version, but never change their meaning."""
 
 BYTES_MAX: Final = 1 << 20
-"""Largest file; what a subscription may carry inline."""
+"""The largest profile, in bytes. A subscription can carry no more."""
 
 RUNGS_MAX: Final = 4096
 
@@ -221,7 +222,9 @@ def parse(data: bytes) -> Profile:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"this is no JSON ({error}); make a profile with: mez profile run") from error
+        raise FormatError(
+            f"the profile is no valid JSON ({error}); make a profile with: mez profile run"
+        ) from error
     root = _Object(document, "the profile")
     if root.get("format", str) != FORMAT:
         raise FormatError(f'"format" is not "{FORMAT}"; make a profile with: mez profile run')

@@ -1,4 +1,4 @@
-"""What can go wrong while profiling; every message names the thing and what to do about it."""
+"""Errors of profiling. Every message says what happened and what to do."""
 
 from mez.errors import Error
 

@@ -1,4 +1,4 @@
-"""Families of rungs, as grids that can be searched: which settings there are, and which are neighbours."""
+"""Families of rungs as grids that can be searched: their settings, and the neighbours of each."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Final
 from mez.profile.errors import RungError
 
 Point = tuple[int, ...]
-"""A setting: the place on each axis of its family."""
+"""A rung, as its position on each axis of its family."""
 
 WIDTHS: Final = (
     Fraction(1),
@@ -20,10 +20,10 @@ WIDTHS: Final = (
     Fraction(1, 3),
     Fraction(1, 4),
 )
-"""Shares of the camera's width that frames are scaled to."""
+"""Widths that frames are scaled to, as shares of the camera's width."""
 
 WIDTH_PIXELS_MIN: Final = 32
-"""Narrower frames are not tried."""
+"""The smallest width that is tried, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ NAMES: Final = tuple(_FAMILIES)
 """Families that can be profiled."""
 
 DEFAULT: Final = ("h264", "tiles", "jpeg")
-"""Those that live links use."""
+"""Families that are profiled by default: those that live links use."""
 
 
 def family(name: str, width: int) -> Family:

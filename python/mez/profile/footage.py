@@ -1,8 +1,8 @@
-"""The frames that rungs are measured on: a video or a folder of pictures, as its camera would publish it.
+"""Reads the frames that rungs are measured on, from a video or a folder of pictures.
 
-Frames are published as JPEG, as `mez camera` and `Publisher.send` do; the reference is what the application
-finds on those. Of a long video, pieces are taken that are spread over it: codecs that predict frames from
-earlier ones need frames that follow each other.
+Frames are encoded as JPEG first, as `mez camera` and `Publisher.send` do. The reference is what the
+application finds on those. Of a long video, pieces spread over its length are taken. They are pieces, and not
+single frames, because codecs predict frames from earlier ones.
 """
 
 import hashlib
@@ -27,16 +27,16 @@ PUBLISHED_QUALITY: Final = 95
 """JPEG quality at which frames are published, as everywhere in Mez."""
 
 PIECE_S: Final = 10.0
-"""Length of a piece of a long video: the longest that frames depend on each other on a live link."""
+"""Length of a piece of a long video: the longest chain of frames on a live link."""
 
 FRAMES_MAX: Final = 1200
-"""Most frames that are encoded; they are kept in memory, as JPEG."""
+"""The most frames that are encoded. They are kept in memory, as JPEG."""
 
 SIDE_MAX: Final = 16_384
-"""Most pixels of a side."""
+"""The most pixels along a side."""
 
 FRAMES_PER_SECOND_DEFAULT: Final = 10.0
-"""Of videos that do not say, and of folders of pictures."""
+"""The frame rate of folders of pictures, and of videos that state none."""
 
 _PICTURES: Final = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 

@@ -1,4 +1,4 @@
-"""95 % intervals of accuracies: what they could have been, had other minutes been filmed.
+"""Computes 95 % intervals of accuracies: the range if other minutes of the scene had been filmed.
 
 Frames that follow each other show the same people in nearly the same places, so they are drawn in blocks (a
 circular block bootstrap, Politis and Romano 1992). Every rung is resampled with the same blocks, so
@@ -15,13 +15,13 @@ from mez.profile.score import Counts
 
 RESAMPLES: Final = 1000
 SEED: Final = 1
-"""Of the bootstrap, so that the same measurements give the same interval."""
+"""Seed of the bootstrap, so that the same measurements give the same interval."""
 
 BLOCK_S: Final = 5.0
 """Length of a block: people in a street scene stay in view for some seconds."""
 
 BLOCKS_MIN: Final = 5
-"""Blocks are shortened where there would be fewer."""
+"""The fewest blocks. If there would be fewer, blocks are shortened."""
 
 FRAMES_MIN: Final = 30
 """Fewest scored frames that get an interval. A hundredth of F1 takes about 120."""

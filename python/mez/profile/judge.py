@@ -1,4 +1,4 @@
-"""From measurements to accuracies."""
+"""Turns measurements into accuracies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

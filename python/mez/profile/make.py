@@ -1,4 +1,4 @@
-"""Makes a profile: reference, ceiling, search, and the best rungs of each family on all frames."""
+"""Makes a profile: reference and ceiling first, then the search, then the best rungs on all frames."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,16 @@ from mez.profile.measure import NOISE, Measurement
 from mez.profile.search import SCREENING_SHARE, Plan, Screened, Search
 
 FRAMES_DEFAULT: Final = 120
-"""Frames that are scored. A hundredth of F1 takes about as many; a forecast for fewer is worth little."""
+"""Default number of frames that are scored. To resolve a hundredth of F1 takes about as many."""
 
 SCREENING_FRAMES_MIN: Final = 16
+"""The fewest frames that rungs are screened on."""
+
 PIECES_STEP: Final = 3
-"""Rungs are screened on one in so many pieces of the video."""
+"""Rungs are screened on one in this many pieces of the video."""
 
 CEILING_JPEG: Final = "jpeg/q95/420"
-"""The rung that, with noise, says what no target should be set above."""
+"""A rung that changes almost nothing. With `NOISE` it gives the ceiling, above which no floor can be kept."""
 
 
 class Progress(Protocol):
@@ -110,6 +112,36 @@ def make(
     began = time.monotonic()
     footage, app = crew.lead.footage, crew.lead.app
     places = footage.sampled(frames)
+    _check_length(footage, places)
+    _estimate(crew, families, places, progress, len(rungs))
+    reference = crew.spread(
+        REFERENCE, places, lambda done: progress.done(len(places) // 12, "frames as published")
+    )
+    judge = Judge(reference, app.thresholds, footage.frames_per_second, len(footage.jpegs))
+    ceiling = crew.measure([NOISE, CEILING_JPEG], places, lambda rung: progress.done(len(places), rung))
+
+    few = _few(footage, places)
+    searches = [Search(family, (plans or {}).get(family.name, Plan())) for family in families]
+    _screen(crew, searches, judge, few, progress)
+    chosen, measured = _measure(crew, searches, judge, rungs, (places, few), progress)
+
+    screened = sum(len(search.screened) for search in searches)
+    cost = Cost(
+        rungs=sum(len(family) for family in families),
+        rungs_screened=screened,
+        rungs_measured=len(chosen),
+        frames_searched=screened * len(few) + len(chosen) * (len(places) - len(few)),
+        frames_exhaustive=sum(len(family) for family in families) * len(places),
+        seconds=time.monotonic() - began,
+    )
+    profiles = [judge.rung(measured[name], family) for name, family in chosen.items()]
+    profiles.sort(key=lambda rung: (rung.bytes_per_published_frame, rung.rung))
+    about = _about(crew, judge, ceiling, len(places))
+    return Made(Profile(about, tuple(profiles)), judge, reference, measured, cost)
+
+
+def _check_length(footage: Footage, places: Sequence[int]) -> None:
+    """Refuse footage that is too short for an interval."""
     if len(places) < interval.FRAMES_MIN:
         raise ProfileError(
             f"{len(places)} frames are too few for a 95 % interval, which takes at least "
@@ -120,21 +152,42 @@ def make(
                 else f"{footage.name} is too short: take a longer video"
             )
         )
-    _estimate(crew, families, places, progress, len(rungs))
-    reference = crew.spread(
-        REFERENCE, places, lambda done: progress.done(len(places) // 12, "frames as published")
-    )
-    judge = Judge(reference, app.thresholds, footage.frames_per_second, len(footage.jpegs))
-    ceiling = crew.measure([NOISE, CEILING_JPEG], places, lambda rung: progress.done(len(places), rung))
 
-    few = _few(footage, places)
-    searches = [Search(family, (plans or {}).get(family.name, Plan())) for family in families]
+
+def _screen(
+    crew: Crew, searches: Sequence[Search], judge: Judge, few: Sequence[int], progress: Progress
+) -> None:
+    """Measure on few frames what the searches ask for, until none asks for more."""
     while due := [(search, point) for search in searches for point in search.due()]:
         names = {search.family.rung(point): (search, point) for search, point in due}
         found = crew.measure(list(names), few, lambda rung: progress.done(len(few), rung))
         for name, measurement in found.items():
             search, point = names[name]
             search.tell(point, _seen(judge, measurement, few))
+
+
+def _measure(
+    crew: Crew,
+    searches: Sequence[Search],
+    judge: Judge,
+    rungs: Sequence[str],
+    frames: tuple[Sequence[int], Sequence[int]],
+    progress: Progress,
+) -> tuple[dict[str, str | None], dict[str, Measurement]]:
+    """Measure the best rungs on all frames, and `rungs` in any case.
+
+    Args:
+        crew: Measures.
+        searches: The families, screened.
+        judge: Scores measurements.
+        rungs: Rungs that are measured in any case.
+        frames: All frames, and the few that rungs were screened on.
+        progress: Hears how it goes.
+
+    Returns:
+        The family of each rung that was measured, and the measurements.
+    """
+    places, few = frames
     # The ceiling's rung only where it was found or asked for: it says what a floor may be, not what to send.
     chosen: dict[str, str | None] = dict.fromkeys(rungs)
     for search in searches:
@@ -148,20 +201,14 @@ def make(
             own = [rung for rung, family in chosen.items() if family == name]
             more = search.between({rung: _seen(judge, measured[rung], places) for rung in own})
             chosen |= dict.fromkeys(more, name)
+    return chosen, measured
 
-    screened = sum(len(search.screened) for search in searches)
-    cost = Cost(
-        rungs=sum(len(family) for family in families),
-        rungs_screened=screened,
-        rungs_measured=len(chosen),
-        frames_searched=screened * len(few) + len(chosen) * (len(places) - len(few)),
-        frames_exhaustive=sum(len(family) for family in families) * len(places),
-        seconds=time.monotonic() - began,
-    )
-    profiles = [judge.rung(measured[name], family) for name, family in chosen.items()]
-    profiles.sort(key=lambda rung: (rung.bytes_per_published_frame, rung.rung))
+
+def _about(crew: Crew, judge: Judge, ceiling: Mapping[str, Measurement], frames_scored: int) -> About:
+    """Say what was profiled, on which video, and how."""
+    footage, app = crew.lead.footage, crew.lead.app
     noise, jpeg = (judge.verdict(ceiling[name]) for name in (NOISE, CEILING_JPEG))
-    about = About(
+    return About(
         app=app.name,
         app_sha256=app.sha256,
         strong=app.thresholds.strong,
@@ -171,7 +218,7 @@ def make(
         width=footage.width,
         height=footage.height,
         frames_per_second=footage.frames_per_second,
-        frames_scored=len(places),
+        frames_scored=frames_scored,
         reference_boxes=judge.boxes,
         ceiling_noise=noise.score(judge.drawn),
         ceiling_noise_strict=noise.score(judge.drawn, strict=True),
@@ -179,7 +226,6 @@ def make(
         ceiling_jpeg_strict=jpeg.score(judge.drawn, strict=True),
         made_by=f"mez {_native.__version__}, H.264 by {crew.lead.h264_encoder}",
     )
-    return Made(Profile(about, tuple(profiles)), judge, reference, measured, cost)
 
 
 def _seen(judge: Judge, measurement: Measurement, places: Sequence[int]) -> Screened:

@@ -1,4 +1,4 @@
-"""One rung, measured: what its frames weigh and cost, and what the application finds on them."""
+"""Measures one rung: the bytes and times of its frames, and what the application finds on them."""
 
 import json
 import time
@@ -16,12 +16,12 @@ from mez.profile.errors import FormatError
 from mez.profile.footage import Footage, Image
 
 NOISE: Final = "ceiling/noise"
-"""No rung: frames as published with one grey level of noise, which bounds what any rung can reach."""
+"""Not a rung: published frames with one grey level of noise. They bound the accuracy of any rung."""
 
 NOISE_SEED: Final = 1
 
 WAY: Final = "decoded at the edge, JPEG of quality 95"
-"""How frames that need others come to applications; another way makes what was measured worthless."""
+"""How chained frames reach applications. A cached measurement is void if this changes."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What nothing else beats in both bytes and accuracy."""
+"""Finds the rungs that no other rung beats in both bytes and accuracy (the Pareto frontier)."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar

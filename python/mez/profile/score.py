@@ -1,6 +1,7 @@
-"""Accuracy: how well what is found on delivered frames agrees with what is found on those as published.
+"""Scores accuracy: how well the boxes found on delivered frames agree with those on published frames.
 
-It is micro-F1 over frames, boxes paired greedily by overlap, at least `IOU_MIN`. Two scores, always both:
+Accuracy is micro-F1 over frames. Boxes are paired greedily by overlap, at least `IOU_MIN`. There are always
+two scores:
 
 - with hysteresis (`accuracy_normalised`, what targets and contracts use): a strong reference box has to be
   found at least weakly, and what is found counts as false only if it is strong and has no reference box that
@@ -18,7 +19,7 @@ from mez.apps.boxes import Box, iou
 from mez.errors import Error
 
 IOU_MIN: Final = 0.5
-"""Overlap from which on two boxes are the same thing."""
+"""The overlap from which two boxes are the same object."""
 
 
 class UndefinedAccuracyError(Error):

@@ -1,4 +1,4 @@
-"""Finds the best rungs of a family without measuring all of them: coarse to fine, few frames first.
+"""Finds the best rungs of a family without measuring all of them: coarse to fine, on few frames first.
 
 1. A coarse grid is screened: measured on a sixth of the frames.
 2. The neighbours of every rung that is near the best for its bytes are screened, nearest first, until there
@@ -25,40 +25,42 @@ SCREENING_SHARE: Final = 1 / 6
 """Share of the frames that rungs are screened on."""
 
 SLACK: Final = 0.02
-"""Accuracy by which a rung may fall short of the best of its bytes and still be followed up: what screening
-cannot tell."""
+"""Accuracy by which a rung may fall short of the best at its bytes and still be followed up.
+
+Screening cannot tell smaller differences."""
 
 CLEARLY_FEWER: Final = 0.7
-"""Share of a rung's bytes below which another that keeps as much makes it useless, whatever screening could
-not tell."""
+"""If another rung keeps as much with less than this share of a rung's bytes, the rung is dropped."""
 
 ACCURACY_MIN: Final = 0.8
-"""Rungs that keep less are not followed up: nobody sets a floor down there."""
+"""Rungs below this accuracy are not followed up, because nobody sets so low a floor."""
 
 COARSE_MAX: Final = 48
-"""Largest coarse grid; of families with more corners, single knobs are tried first, from where nothing is
-done."""
+"""The largest coarse grid.
+
+In families with more corners, single knobs are tried first, starting from the rung that changes nothing."""
 
 FINALISTS_MAX: Final = 10
-"""Most rungs of a family that are measured on all frames because screening found them the best."""
+"""The most rungs of a family that are measured on all frames because screening found them the best."""
 
 STEP_MAX: Final = 0.01
 STEP_ENDS_MIN: Final = 0.9
-"""Accuracies farther apart get a rung in between; not where both are below what floors usually are."""
+"""A wide step between two accuracies gets a rung in between only if one of them is above this usual floor."""
 
 STEPS_AT_ONCE: Final = 2
-"""So many steps get one before what they look like is judged anew."""
+"""Steps that get a rung in between before the steps are computed again."""
 
 SEARCHED_SHARE_MAX: Final = 0.19
-"""Rungs in between are measured as long as the search takes less than this share of measuring everything."""
+"""Rungs in between are measured while the search takes less than this share of measuring everything."""
 
 ROUNDS_MAX: Final = 12
-"""Most rounds of neighbours."""
+"""The most rounds of screening neighbours."""
 
 ROUNDS_AHEAD: Final = 3
 ROUND_MIN: Final = 6
-"""A round leaves as many of the rungs that may still be screened to each of the next two, which know more; it
-takes so many at least."""
+"""The fewest rungs of a round.
+
+Each round leaves as many of the rungs that may still be screened to each of the next two, which know more."""
 
 SCREENED_SHARE_MAX: Final = 0.5
 SCREENED_MIN: Final = 24

@@ -1,4 +1,4 @@
-"""The profiles that come with Mez."""
+"""Finds the profiles that come with Mez."""
 
 import hashlib
 from pathlib import Path
@@ -8,7 +8,7 @@ from mez.profile import document
 from mez.profile.document import Profile
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "profiles"
-"""Where they are."""
+"""The folder of these profiles."""
 
 
 def find(app: str, video: Path) -> Path | None:

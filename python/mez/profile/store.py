@@ -1,4 +1,4 @@
-"""Measurements on disk, so that a profile that was interrupted goes on where it was.
+"""Keeps measurements on disk, so that an interrupted profile continues where it was.
 
 One folder for each video, application, version and encoder of H.264; one file for each rung, which appears
 whole or not at all.
@@ -17,7 +17,7 @@ from mez.profile.footage import Footage
 from mez.profile.measure import Measurement, version
 
 CACHE: Final = "MEZ_PROFILE_CACHE"
-"""Names the folder for all that can be computed again."""
+"""The environment variable that names the folder of the cache."""
 
 
 def folder() -> Path:

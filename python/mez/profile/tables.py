@@ -1,4 +1,4 @@
-"""Imports the knob tables that the authors of Mez published, as profiles that can be drawn beside others.
+"""Imports the knob tables that the authors of Mez published, as profiles to be drawn beside others.
 
 A table is two files: `NAME.csv` without a header (combination, mean bytes, F1, precision, recall, frames
 sent) and `NAME-knobs.txt`, which says of each combination how its knobs stand: `comb1623=['R4', 'C2', 'K2',
@@ -27,7 +27,7 @@ SOURCE: Final = (
 
 WIDTH: Final = 1920
 HEIGHT: Final = 1080
-"""Of their frames."""
+"""Height of their frames, in pixels."""
 
 _COLUMNS: Final = 6
 _KNOBS: Final = re.compile(r"comb(\d+)=\['(R\d)', '(C\d)', '(K\d)', '(D\d)', '(F\d)'\]")

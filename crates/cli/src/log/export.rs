@@ -1,4 +1,4 @@
-//! `mez log export`: frames of a log as a video, or as messages of Foxglove.
+//! `mez log export`: exports frames of a log as a video (MP4), or as messages for Foxglove (MCAP).
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use mez_node::clock::wall_now;
 use mez_node::export::{ExportFormat, ExportOptions, ExportProgress, ExportSummary, VideoCodec, export};
 use mez_node::runtime::{block_on, until_stopped};
 
-use super::Folder;
+use super::folder::Folder;
 use crate::failure::Failure;
 use crate::text::{bytes, milliseconds, parse_time};
 
-/// Make a video (MP4) or a recording for Foxglove (MCAP) of a camera's log
+/// Export a camera's log as a video (MP4), or as a recording for Foxglove (MCAP)
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,36 +22,36 @@ Examples:
   mez log export dock/cam1 cam1.mp4 --log-dir /var/lib/mez/log --since -10m --until -5m
   mez log export dock/cam1 cam1.mcap --log-dir /var/lib/mez/log --json
 
-MP4 needs ffmpeg. Every frame stands at the time at which it was captured, so pauses are as long as they were. Frames are coded as
-H.264; with --codec jpeg they are taken as they are, which is exact, larger, and not played by every program.
+MP4 needs ffmpeg. The video shows each frame at its capture time, so pauses keep their length. Frames are encoded as H.264. With
+--codec jpeg they are copied unchanged; the file is then larger, and fewer programs play it.
 
-MCAP has every frame as foxglove.CompressedImage on the topic /CAMERA, and every gap on /CAMERA/gaps. JPEG and PNG are taken as they
-are, raw pixels become PNG, and what needs other frames to be decoded (H.264, tiles) becomes JPEG.
+MCAP has each frame as foxglove.CompressedImage on the topic /CAMERA, and each gap on /CAMERA/gaps. JPEG and PNG are copied
+unchanged. Raw pixels become PNG. Frames that need others to be decoded (H.264, tiles) become JPEG.
 
-What is missing or damaged is counted in the summary. The file appears when it is whole; Ctrl-C leaves nothing. A broker may write
-the log meanwhile: what it holds when the export begins is exported.")]
+The summary counts frames that are missing or damaged. The file gets its name when it is complete; Ctrl-C leaves nothing behind. A broker
+may write to the log meanwhile: the export covers what the log holds when it begins.")]
 pub(super) struct ExportArgs {
     /// The camera, such as dock/cam1
     #[arg(value_name = "CAMERA")]
     camera: CameraName,
-    /// The file to make
+    /// Output file, ending in .mp4 or .mcap
     #[arg(value_name = "FILE")]
     output: PathBuf,
     #[command(flatten)]
     folder: Folder,
-    /// Begin at this time: -10m, 2026-11-20T21:38:46Z, or nanoseconds since 1970 [default: the oldest frame]
+    /// Capture time to begin at: -10m, 2026-11-20T21:38:46Z, or nanoseconds since 1970 [default: the oldest frame]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     since: Option<String>,
-    /// End at this time [default: now]
+    /// Capture time to end at, written like --since [default: now]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: Option<String>,
-    /// What to make [default: by the ending of FILE]
+    /// Format of the file [default: by the ending of FILE]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// How frames stand in an MP4
+    /// Encoding of the frames in an MP4
     #[arg(long, value_enum, default_value_t = Codec::H264)]
     codec: Codec,
-    /// Replace FILE if it is there
+    /// Replace FILE if it exists
     #[arg(long)]
     force: bool,
     /// Print the summary as JSON
@@ -67,9 +67,9 @@ enum Format {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Codec {
-    /// Coded anew: small, plays everywhere
+    /// Encoded again: small, and every program plays it
     H264,
-    /// The images of the log, to the last byte
+    /// Copied unchanged from the log
     Jpeg,
 }
 
@@ -104,7 +104,7 @@ fn options(args: ExportArgs) -> Result<ExportOptions, Failure> {
     };
     let format = format.ok_or_else(|| {
         let name = args.output.display();
-        Failure::text(format!("{name} ends neither in .mp4 nor in .mcap; say what to make with --format"))
+        Failure::text(format!("{name} ends neither in .mp4 nor in .mcap; choose the format with --format"))
     })?;
     let (begin, end) = (time("--since", args.since)?, time("--until", args.until)?.unwrap_or(now));
     if begin.is_some_and(|begin| begin > end) {
@@ -149,9 +149,12 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
     }
     let counts = [
         (summary.damaged, "frames of the log are damaged or missing; mez log verify names them"),
-        (summary.undecodable, "frames are left out: what they need to be decoded is not held"),
-        (summary.recoded, "frames had to be coded anew"),
-        (summary.moved, "frames stand later than their clock says: it had been set back"),
+        (summary.undecodable, "frames are left out: the log does not hold what they need to be decoded"),
+        (summary.recoded, "frames were encoded again"),
+        (
+            summary.moved,
+            "frames are shown later than their capture time, because the clock had been set back",
+        ),
     ];
     lines.extend(
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("  {count} {what}")),
@@ -159,7 +162,7 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
     lines.join("\n")
 }
 
-/// How far it has come, on a terminal.
+/// A progress bar on a terminal.
 struct Bar {
     terminal: bool,
     drawn: Option<Instant>,
@@ -180,7 +183,7 @@ impl Bar {
             return;
         }
         self.drawn = Some(now);
-        // Past a terminal that has gone nobody needs a bar.
+        // If the terminal has gone, nobody needs a bar.
         let _ = write!(io::stderr(), "\r\x1b[K{}", line(progress, now - self.began));
     }
 

@@ -1,34 +1,30 @@
-//! `mez log`: what is in logs on disk, whether it is whole, and how to get it out.
+//! `mez log`: lists, checks and exports logs on disk.
 
 mod export;
+mod folder;
 mod verify;
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
-use mez_core::name::{CameraName, CameraPattern};
-use mez_core::store::KeyRing;
 use mez_core::units::Timestamp;
 use mez_node::persist::aside::put_aside_in;
-use mez_node::persist::keys::find_log_keys;
-use mez_node::persist::{cameras_in, check_log, find_remembered};
-use mez_node::state;
+use mez_node::persist::check_log;
 
+use self::folder::Logs;
 use crate::failure::Failure;
 use crate::text::{bytes, table};
 
-/// See what is in logs on disk, check that it is whole, and make videos of it
+/// List logs on disk, check them, and export them as video
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mez log ls --log-dir /var/lib/mez/log               what is there, camera by camera
+  mez log ls --log-dir /var/lib/mez/log               a line for each camera
   mez log ls --log-dir /var/lib/mez/log 'dock/*' --segments
-  mez log verify --log-dir /var/lib/mez/log           reads and checks every byte
+  mez log verify --log-dir /var/lib/mez/log           read and check every byte
   mez log verify --log-dir /var/lib/mez/log --repair /mnt/copy
-                                                      and copies all that can be read
+                                                      and copy all that can be read
   mez log export dock/cam1 cam1.mp4 --log-dir /var/lib/mez/log --since -10m
 
-All work while a broker writes, and change nothing. `verify` ends with status 1 if anything is wrong.")]
+All of them may run while a broker writes, and never change a log. `verify` ends with status 1 if anything is wrong.")]
 pub(crate) struct LogArgs {
     #[command(subcommand)]
     command: Command,
@@ -37,10 +33,11 @@ pub(crate) struct LogArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the logs of cameras: frames, times, sizes
+    #[command(after_help = "Example:\n  mez log ls 'dock/*' --log-dir /var/lib/mez/log --segments")]
     Ls {
         #[command(flatten)]
-        place: Place,
-        /// Every segment by itself
+        logs: Logs,
+        /// Also list each segment
         #[arg(long)]
         segments: bool,
     },
@@ -48,69 +45,9 @@ enum Command {
     Export(export::ExportArgs),
 }
 
-#[derive(Debug, Args)]
-struct Place {
-    /// Which cameras [default: all]
-    #[arg(value_name = "PATTERN")]
-    pattern: Option<CameraPattern>,
-    #[command(flatten)]
-    folder: Folder,
-}
-
-/// Where logs are, and their keys.
-#[derive(Debug, Args)]
-struct Folder {
-    /// The folder of logs
-    #[arg(long, value_name = "DIR", env = "MEZ_LOG_DIR")]
-    log_dir: PathBuf,
-    /// File of keys [default: $MEZ_LOG_KEY, a systemd credential, else log.key in the folder of keys]
-    #[arg(long, value_name = "FILE")]
-    log_key: Option<PathBuf>,
-    /// Folder of keys [default: $MEZ_KEYS, else ~/.config/mez/keys]
-    #[arg(long, value_name = "DIR")]
-    keys: Option<PathBuf>,
-    /// Folder in which the broker remembers which segments there are [default: $MEZ_STATE, /var/lib/mez for root, else
-    /// ~/.local/state/mez, if it speaks of this folder of logs]
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
-}
-
-impl Place {
-    fn cameras(&self) -> Result<(Vec<CameraName>, KeyRing), Failure> {
-        let (mut cameras, keys) = self.folder.open()?;
-        cameras.retain(|camera| self.pattern.as_ref().is_none_or(|pattern| pattern.matches(camera)));
-        if cameras.is_empty() {
-            return Err(Failure::text(format!("no log of a camera in {}", self.folder.log_dir.display())));
-        }
-        Ok((cameras, keys))
-    }
-}
-
-impl Folder {
-    /// The cameras that have a log there, and the keys.
-    fn open(&self) -> Result<(Vec<CameraName>, KeyRing), Failure> {
-        // First, since a folder that is not there needs no key.
-        if let Err(error) = std::fs::metadata(&self.log_dir) {
-            return Err(Failure::text(format!(
-                "cannot read {}: {error}; give the folder of logs with --log-dir",
-                self.log_dir.display()
-            )));
-        }
-        let keys = find_log_keys(self.log_key.as_deref(), self.keys.as_deref())?;
-        let unreadable = |error| Failure::text(format!("cannot read {}: {error}", self.log_dir.display()));
-        Ok((cameras_in(&self.log_dir).map_err(unreadable)?, keys))
-    }
-
-    /// The file that remembers a camera's log, if there is one.
-    fn remembered(&self, camera: &CameraName) -> Option<PathBuf> {
-        let state = state::folder(self.state.as_deref()).ok()?;
-        find_remembered(&state, self.state.is_some(), &self.log_dir, camera)
-    }
-}
-
 pub(crate) fn run(args: LogArgs) -> Result<(), Failure> {
     match args.command {
-        Command::Ls { place, segments } => list(&place, segments),
+        Command::Ls { logs, segments } => list(&logs, segments),
         Command::Verify(args) => verify::run(&args),
         Command::Export(args) => export::run(args),
     }
@@ -118,12 +55,12 @@ pub(crate) fn run(args: LogArgs) -> Result<(), Failure> {
 
 const HEAD: [&str; 5] = ["LOG", "FRAMES", "SIZE", "FROM (UTC)", "TO (UTC)"];
 
-fn list(place: &Place, by_segment: bool) -> Result<(), Failure> {
-    let (cameras, keys) = place.cameras()?;
+fn list(logs: &Logs, by_segment: bool) -> Result<(), Failure> {
+    let (cameras, keys) = logs.cameras()?;
     let mut rows = Vec::new();
     for camera in &cameras {
-        let remembered = place.folder.remembered(camera);
-        let check = check_log(&place.folder.log_dir, camera, &keys, remembered.as_deref(), false)?;
+        let remembered = logs.folder.remembered(camera);
+        let check = check_log(&logs.folder.log_dir, camera, &keys, remembered.as_deref(), false)?;
         let report = &check.report;
         rows.push(cells(camera.to_string(), report.records(), report.bytes(), report.captured()));
         if by_segment {
@@ -136,7 +73,7 @@ fn list(place: &Place, by_segment: bool) -> Result<(), Failure> {
         }
     }
     print!("{}", table(HEAD, &rows));
-    for folder in put_aside_in(&place.folder.log_dir).unwrap_or_default() {
+    for folder in put_aside_in(&logs.folder.log_dir).unwrap_or_default() {
         println!("put aside by a reset: mez log ls --log-dir {}", folder.display());
     }
     Ok(())

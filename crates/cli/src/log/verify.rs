@@ -1,43 +1,47 @@
-//! `mez log verify`: is a log as its broker left it, and if not, what is lost, and what can be saved?
+//! `mez log verify`: checks every byte of a log, and copies what can be read of a damaged one.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use mez_node::persist::{LogCheck, check_log, repair_log};
 
-use super::Place;
+use super::folder::Logs;
 use crate::failure::Failure;
 use crate::text::bytes;
 
-/// Read and check every byte of logs; status 1 if anything is wrong
+/// Read and check every byte of logs; the exit status is 1 if anything is wrong
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What is in a log is compared with what should be there: each segment begins where the one before it ends, and the broker remembers in its
-folder for state which segments there are and how far it had written. Without that folder (--state), what is missing at the beginning
-or the end of a log cannot be noticed, and that is said.
+Examples:
+  mez log verify --log-dir /var/lib/mez/log
+  mez log verify dock/cam1 --log-dir /var/lib/mez/log --repair /mnt/copy
 
-A record at the end that is cut short is no damage: it was being written when the broker was killed. Nor is what a power cut leaves of
-frames that nobody was told to be on disk. Both are told and change no status.
+The command compares a log with what should be there. Each segment begins where the one before it ends. The broker's folder for state
+(--state) lists the segments, and says how far the broker had written. Without that folder, frames that are missing at the beginning or
+the end cannot be noticed; the command then says so.
 
---repair copies every frame that can be read into a new folder, as a log of its own: brokers, readers and `mez log export` take it, and what is
-missing is told to readers as damaged. The log itself is never changed. The status is that of the log that was read.")]
+An incomplete record at the end is no damage: the broker was killed while it wrote. Neither are frames that a power cut took before
+they were reported as durable. The command mentions both, and they do not change its status.
+
+--repair copies every readable frame into a new folder, as a log that brokers, readers and `mez log export` accept. Readers are told that the
+missing frames are damaged. The log itself is never changed. The status is that of the log that was read.")]
 pub(super) struct VerifyArgs {
     #[command(flatten)]
-    place: Place,
-    /// Copy all that can be read into this folder, which must hold no log of these cameras yet
+    logs: Logs,
+    /// Copy all readable frames into this folder, which must hold no log of these cameras yet
     #[arg(long, value_name = "DIR")]
     repair: Option<PathBuf>,
-    /// Print what was found as JSON, a line for each camera
+    /// Print the findings as JSON, a line for each camera
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
-    let (place, log_dir) = (&args.place, &args.place.folder.log_dir);
-    let (cameras, keys) = place.cameras()?;
+    let (logs, log_dir) = (&args.logs, &args.logs.folder.log_dir);
+    let (cameras, keys) = logs.cameras()?;
     let (mut wrong, mut lost, mut more) = (0, 0, false);
     for camera in &cameras {
-        let remembered = place.folder.remembered(camera);
+        let remembered = logs.folder.remembered(camera);
         let check = check_log(log_dir, camera, &keys, remembered.as_deref(), true)?;
         if args.json {
             println!("{}", check.to_json());
@@ -60,10 +64,10 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let things = if wrong == 1 { "one thing is".to_owned() } else { format!("{wrong} things are") };
-    let more = if more { ", and more that nobody can count" } else { "" };
+    let more = if more { ", and more that cannot be counted" } else { "" };
     let copy = if args.repair.is_some() { "" } else { "; --repair DIR copies what can be read" };
     Err(Failure::text(format!(
-        "{things} wrong, and {} lost{more}: readers are told of them, and get all others{copy}",
+        "{things} wrong, and {} lost{more}; readers are told so, and get all other frames{copy}",
         if lost == 1 { "1 frame is".to_owned() } else { format!("{lost} frames are") }
     )))
 }
@@ -94,7 +98,7 @@ fn tell(check: &LogCheck) {
     }
     if !report.bounds_known || !report.progress_known {
         println!(
-            "{camera}: nothing is known of what the broker remembers of this log: what is missing at its beginning or its end cannot be noticed \
+            "{camera}: the broker's state for this log was not found, so frames that are missing at its beginning or end cannot be noticed \
              (give the broker's folder for state with --state)"
         );
     }
@@ -111,7 +115,7 @@ fn tell(check: &LogCheck) {
     }
 }
 
-/// How a copy is put in the place of the log.
+/// Says how to replace the log by the copy.
 fn tell_use(check: &LogCheck, out: &Path, remembered: Option<&Path>) {
     if check.wrong() == 0 {
         return;

@@ -1,4 +1,4 @@
-//! The decoder of one stream.
+//! Decodes the H.264 pictures of one stream.
 
 use super::H264Error;
 use super::bits::units;

@@ -1,17 +1,17 @@
-//! What every encoder of H.264 does, and the choice between them.
+//! Encodes H.264 with the library of choice. [`H264Encoder`] checks sizes; the libraries do the rest (`openh264.rs`, `x264/`).
 
 use std::fmt;
 use std::str::FromStr;
 
-use bytes::Bytes;
 use mez_core::setting::{Quantiser, h264_takes};
 use thiserror::Error;
 
+use super::coder::{Coder, H264Frame, Wanted};
 use super::{H264Error, openh264};
 use crate::image::Yuv420View;
 
-/// The library that makes H.264. A property of a camera and not of a rung: what they make is decoded in the same way, and a
-/// rung means the same quantiser with each.
+/// The library that encodes H.264. It belongs to a camera, not to a rung: one decoder takes the output of both, and a rung means the same
+/// quantiser with each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Library {
     /// openh264: in every build.
@@ -23,7 +23,7 @@ pub enum Library {
 }
 
 impl Library {
-    /// Those of this build.
+    /// The libraries of this build.
     pub const ALL: &[Self] = &[
         Self::Openh264,
         #[cfg(feature = "x264")]
@@ -47,17 +47,17 @@ impl fmt::Display for Library {
     }
 }
 
-/// There is no such library.
+/// Why a library cannot be chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LibraryError {
-    /// There is one, in other builds.
+    /// Other builds have it.
     #[error(
-        "x264 is not in this build of Mez; build one with it, which is then subject to the GPL: install libx264-dev, then make build FEATURES=x264, or cargo build -p mez-cli --features x264"
+        "this build of Mez has no x264. To build one that has it (and is then subject to the GPL), install libx264-dev and run: make build FEATURES=x264"
     )]
     NotBuilt,
-    /// There is none of that name.
-    #[error("H.264 is made by openh264 or x264")]
+    /// There is no library of that name.
+    #[error("there is no such H.264 encoder; choose openh264 or x264")]
     Unknown,
 }
 
@@ -71,47 +71,6 @@ impl FromStr for Library {
             None => Err(LibraryError::Unknown),
         }
     }
-}
-
-/// What a picture is to be predicted from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// Nothing.
-    Independent,
-    /// The frame sent before, or what comes nearest to it.
-    Previous,
-    /// A frame that has been acknowledged; this one or any other.
-    Acknowledged(u64),
-}
-
-/// A coded picture.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct H264Frame {
-    /// The bytes to send (annex B).
-    pub payload: Bytes,
-    /// The quantiser that it was coded with.
-    pub quantiser: Quantiser,
-    /// The frame that it is predicted from: the one sent before it, or one that has been acknowledged. `None`: it begins a chain.
-    pub refers: Option<u64>,
-    /// Whether it is within its budget. If not, nothing smaller can be had at this size.
-    pub fits: bool,
-    /// How often it was coded.
-    pub attempts: u32,
-}
-
-/// What the encoder of each library does; [`H264Encoder`] says what is meant.
-pub(super) trait Coder: fmt::Debug + Send {
-    fn encode(
-        &mut self,
-        picture: &Yuv420View<'_>,
-        number: u64,
-        wanted: Wanted,
-        finest: Quantiser,
-        bytes_max: Option<usize>,
-    ) -> Result<H264Frame, H264Error>;
-    fn acknowledge(&mut self, number: u64);
-    fn lost(&mut self, number: u64);
-    fn can_recover(&self) -> bool;
 }
 
 /// Encodes the pictures of one stream.
@@ -130,7 +89,7 @@ impl H264Encoder {
         Self::by(Library::Openh264, width, height)
     }
 
-    /// The same by a library of choice.
+    /// An encoder of pictures of this size, by the library of choice.
     ///
     /// # Errors
     /// As for [`H264Encoder::new`].
@@ -153,8 +112,8 @@ impl H264Encoder {
         self.size
     }
 
-    /// Codes the next picture as frame `number`, with `finest` or, if `bytes_max` demands it, a coarser quantiser. It counts as
-    /// sent until [`H264Encoder::lost`] says otherwise; a picture that does not fit should be given up by that.
+    /// Codes the next picture as frame `number`, with `finest` or, if `bytes_max` demands it, a coarser quantiser. The
+    /// picture counts as sent until [`H264Encoder::lost`] says otherwise. Call that for a picture that does not fit.
     ///
     /// # Errors
     /// [`H264Error::Size`] for a picture of another size, [`H264Error::Codec`]; the encoder should then be replaced.

@@ -1,23 +1,26 @@
-//! H.264 with a byte budget for every frame, and with references that survive losses. Built on openh264, and where the feature
-//! `x264` is on and a camera asks for it, with x264 as the encoder ([`Library`]); one decoder takes what either makes.
+//! Encodes H.264 with a byte budget for every frame and with references that survive losses, and decodes it.
 //!
-//! **The budget.** The quantiser is chosen by what earlier pictures took (`rate`); a picture that takes more than its budget is
-//! thrown away and coded again, coarser. openh264 cannot undo a picture, but it can predict the next one from a long-term
-//! reference, and it is made to keep the newest picture that arrived as one. So the second attempt is predicted from
-//! the same picture as the first wherever acknowledgements come within a frame's time, and from an older one otherwise.
+//! The encoder is openh264. Builds with the feature `x264` also have x264, for cameras that ask for it ([`Library`]). One decoder takes the
+//! output of both.
 //!
-//! **Headers of our own.** openh264's marks travel in pictures that may be thrown away or lost, and then encoder and decoder
-//! disagree on what is kept, silently. Here each predicted picture gets a header under which what a decoder keeps depends on
-//! the frames that it got and on nothing else (`slice`). The entropy-coded data stay as they are.
+//! **Budget.** The sizes of earlier pictures choose the quantiser (`rate`). A picture that exceeds its budget is thrown away and coded again
+//! with a coarser quantiser. openh264 cannot undo a picture, but it can predict the next one from a long-term reference. Mez makes it keep
+//! the newest acknowledged picture as one. If acknowledgements arrive within one frame interval, the second attempt is predicted from
+//! the same picture as the first; otherwise from an older one.
 //!
-//! **x264** can be told to forget its newest pictures, one or many, and then predicts from the newest that is left. So a second
-//! attempt is always predicted from the same picture as the first, and a loss is recovered from with any of the last
-//! pictures, sixteen or fewer large ones, that was acknowledged and still has its place at the receiver (`x264`).
+//! **Headers.** openh264 marks in each picture which pictures the decoder keeps. If a marked picture is thrown away or lost, encoder and
+//! decoder silently disagree. Mez therefore writes its own slice header for each predicted picture (`slice`). With it, what a decoder keeps
+//! depends only on the frames that it received. The entropy-coded data stay as they are.
 //!
-//! **After a loss** the next picture is predicted from one that arrived, at a fraction of the bytes of an independent one.
-//! The decoder checks, for every picture, that what it holds at the place referred to is the frame that is meant.
+//! **x264** can be told to forget its newest pictures, one or many. It then predicts from the newest that is left. So a second attempt is
+//! always predicted from the same picture as the first. After a loss, the next picture is predicted from any of the last 5 to 16
+//! pictures that was acknowledged and still has a slot at the receiver (`x264`).
+//!
+//! **After a loss** the next picture is predicted from one that arrived. It takes a fraction of the bytes of an independent picture.
+//! For every picture, the decoder checks that the slot referred to holds the frame that is meant.
 
 mod bits;
+mod coder;
 mod decode;
 mod encode;
 mod native;
@@ -30,8 +33,9 @@ mod tests;
 #[cfg(feature = "x264")]
 mod x264;
 
+pub use coder::{H264Frame, Wanted};
 pub use decode::H264Decoder;
-pub use encode::{H264Encoder, H264Frame, Library, LibraryError, Wanted};
+pub use encode::{H264Encoder, Library, LibraryError};
 
 use thiserror::Error;
 
@@ -67,7 +71,7 @@ pub enum H264Error {
     },
     /// The frame refers to one that is not held.
     #[error(
-        "the H.264 frame is predicted from frame {refers}, and {} is held in its place; ask for an independent frame", held.map_or("nothing".into(), |held| format!("frame {held}"))
+        "the H.264 frame is predicted from frame {refers}, but its slot holds {}; ask for an independent frame", held.map_or("nothing".into(), |held| format!("frame {held}"))
     )]
     NotHeld {
         /// The frame that it is predicted from.

@@ -1,4 +1,4 @@
-//! openh264, with as little on top as makes it safe to call.
+//! Wraps openh264 in a safe interface, and does nothing else.
 #![allow(unsafe_code, reason = "the codec is C++; every call says why it is sound")]
 
 use std::ptr;
@@ -10,7 +10,8 @@ use super::H264Error;
 use crate::image::Yuv420View;
 use crate::yuv::Planes;
 
-/// Pictures that the encoder may predict from: the last, two long-term references, and one more for the decoder's places.
+/// Pictures that the encoder may predict from: the last one, two long-term references, and one more, so that the stream's parameters
+/// allow as many as the decoder has slots.
 const REFERENCES: i32 = super::slice::SLOTS as i32;
 
 fn check(call: &'static str, status: i64) -> Result<(), H264Error> {

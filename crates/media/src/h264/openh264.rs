@@ -1,17 +1,17 @@
-//! The encoder of one stream of pictures of one size, on openh264.
+//! Encodes one stream of pictures of one size with openh264.
 
 use mez_core::setting::Quantiser;
 
+use super::H264Error;
 use super::bits::units;
-use super::encode::Coder;
+use super::coder::{Coder, H264Frame, Wanted};
 use super::native::NativeEncoder;
 use super::rate::{ATTEMPTS_MAX, Model, QUANTISER_MAX};
 use super::receiver::Receiver;
 use super::slice::{self, Kind, Mark, Place, SLOTS};
-use super::{H264Error, H264Frame, Wanted};
 use crate::image::Yuv420View;
 
-/// A header of ours may be longer than openh264's by this.
+/// How many bytes longer our slice header may be than openh264's.
 const HEADER_BYTES_MORE: usize = 4;
 
 /// A picture that openh264 may predict from.

@@ -1,7 +1,7 @@
-//! How many bytes will a picture take at a quantiser? Learned from the pictures before it.
+//! Predicts how many bytes a picture takes at a quantiser, from the pictures before it.
 //!
-//! `ln bytes = level − slope · (quantiser − 32)`. The level follows the scene; the slope, how much a step of the quantiser
-//! saves, changes slowly. Independent and predicted pictures have a model each.
+//! `ln bytes = level − slope · (quantiser − 32)`. The level follows the scene. The slope, which is what one step of
+//! the quantiser saves, changes slowly. Independent and predicted pictures have a model each.
 
 /// The quantiser at which the level is stated.
 const PIVOT: f64 = 32.0;
@@ -9,20 +9,22 @@ const PIVOT: f64 = 32.0;
 const LEVEL_WEIGHT: f64 = 0.6;
 /// Weight of the newest pair of sizes in the slope.
 const SLOPE_WEIGHT: f64 = 0.1;
-/// A pair of sizes says something of the slope if its quantisers differ by at least this.
+/// Two sizes update the slope only if their quantisers differ by at least this. Closer ones measure noise.
 const SLOPE_STEPS_MIN: f64 = 2.0;
-/// Bounds of the slope: between a third and two thirds of a factor of 2 for six steps, which double the step.
+/// The lowest slope that is believed. It makes a picture 1.8 times smaller for six steps, which double the quantiser's step size.
 const SLOPE_MIN: f64 = 0.1;
+/// The highest slope that is believed. It makes a picture 11 times smaller for six steps.
 const SLOPE_MAX: f64 = 0.4;
-/// Share of a budget to aim at. The model is wrong by a quarter at the 95th percentile; what misses is coded again, so that aiming
-/// lower would cost more in bytes left unused than it saves in time (measured: 0.9 to 1.0 code each picture 1.16 to 1.27 times).
+/// Share of a budget to aim at. The model errs by a quarter at the 95th percentile, and a picture that misses is coded again. A lower aim
+/// would waste more bytes than it saves time. Measured: with 0.9 to 1.0, each picture is coded 1.16 to 1.27 times.
 const AIM: f64 = 0.95;
-/// Share of a budget to aim at when coding again: the picture's own size at another quantiser is known.
+/// Share of a budget to aim at in a second attempt. The size of the same picture at another quantiser is known by then, but the slope is
+/// not exact.
 const AIM_AGAIN: f64 = 0.93;
-/// What coding again takes the slope for at most, so that one more attempt is enough.
+/// The highest slope that a second attempt assumes. A higher one would raise the quantiser too little, and need a third attempt.
 const SLOPE_AGAIN_MAX: f64 = 0.2;
 
-/// How often a picture is coded to fit its budget before it is coded once more at the coarsest quantiser.
+/// How often a picture is coded to fit its budget. After that it is coded once more, at the coarsest quantiser.
 pub(super) const ATTEMPTS_MAX: u32 = 5;
 /// The coarsest quantiser of the standard.
 pub(super) const QUANTISER_MAX: u8 = 51;

@@ -1,4 +1,4 @@
-//! What a receiver holds, by the frames that were sent, as far as the sender can know.
+//! Tracks which frames a receiver holds, as far as the sender can know.
 
 use super::slice::{Place, SLOTS};
 

@@ -1,14 +1,14 @@
-//! Slice headers: what a picture refers to and what becomes of it, read and written anew.
+//! Reads and rewrites slice headers: which picture a picture refers to, and where it is kept.
 //!
-//! openh264 decides by itself which pictures a decoder keeps, and its marks travel in frames that may never be sent. So every
-//! predicted picture gets a header of our own, under which the decoder keeps [`SLOTS`] pictures at numbered places (long-term
-//! references): a picture says at which place the picture lies that it is predicted from, and at which place it is kept
-//! itself. What a decoder holds is then a function of the frames that it got, whatever was tried and thrown away in between.
+//! openh264 decides by itself which pictures a decoder keeps. Its marks travel in frames that may never be sent. Mez therefore writes its own
+//! header for every predicted picture. Under these headers the decoder keeps [`SLOTS`] pictures in numbered slots (long-term references).
+//! Each picture names the slot that it is predicted from and the slot in which it is kept. What a decoder holds is then a function of the
+//! frames that it received, whatever was tried and thrown away in between.
 
 use super::bits::{BitReader, BitWriter, escape, unescape};
 
-/// Places at which a decoder keeps pictures: for two that the encoder may come back to, the one before, and the one being
-/// decoded. The stream's parameters allow as many reference frames.
+/// Slots in which a decoder keeps pictures: two that the encoder may come back to, the previous picture, and the one being decoded. The
+/// stream's parameters allow as many reference frames.
 pub(super) const SLOTS: usize = 4;
 
 const IDR: u8 = 5;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use mez_core::setting::Quantiser;
 use proptest::prelude::*;
 
-use super::encode::Coder;
+use super::coder::Coder;
 use super::native::NativeDecoder;
 use super::*;
 use crate::image::{Image, ImageView, PixelFormat};

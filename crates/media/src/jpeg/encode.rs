@@ -1,4 +1,4 @@
-//! Encode pixels to JPEG.
+//! Encodes pixels as JPEG.
 
 use std::fmt;
 

@@ -1,16 +1,18 @@
-//! JPEG: encode, decode, look at the header, find damage, cut a byte stream into frames.
+//! Encodes and decodes JPEG, reads headers, finds damage, and cuts a byte stream into frames.
 //!
 //! Pixels go through libjpeg-turbo ([`Encoder`], [`Decoder`]). Everything that only needs the structure of the
 //! file ([`probe`], [`check`], [`Splitter`]) reads the markers itself, without native code and without a copy.
 
 mod decode;
 mod encode;
+mod error;
 mod scan;
 mod split;
 
-pub use decode::{DecodeError, Decoder, PIXELS_MAX_DEFAULT};
+pub use decode::{Decoder, PIXELS_MAX_DEFAULT};
 pub(crate) use encode::lower_quality;
 pub use encode::{EncodeError, Encoder, Sampling};
+pub use error::DecodeError;
 pub use scan::{Chroma, JpegInfo, Process, check, probe};
 pub use split::{FRAME_BYTES_MAX_DEFAULT, JpegFrame, Splitter, SplitterCounts};
 

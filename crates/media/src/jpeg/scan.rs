@@ -1,13 +1,13 @@
-//! The structure of a JPEG file, read marker by marker.
+//! Reads the structure of a JPEG file marker by marker.
 //!
 //! A JPEG is a start marker, segments that say their own length, then entropy-coded data, in which `FF` is always
-//! followed by `00`, a restart marker, or the marker that ends the data. So the end of an image is found by
-//! walking: a search for `FF D9` would stop inside an EXIF thumbnail or a comment.
+//! followed by `00`, a restart marker, or the marker that ends the data. So this module walks from
+//! segment to segment to find the end of an image. A search for `FF D9` would stop inside an EXIF thumbnail or a comment.
 //! (ITU-T T.81, annex B.)
 
 use memchr::memchr;
 
-use super::DecodeError;
+use super::error::DecodeError;
 use crate::encoding::sniff;
 
 /// What the header of a JPEG says.

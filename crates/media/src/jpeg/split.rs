@@ -1,4 +1,4 @@
-//! Cut a byte stream into JPEG frames.
+//! Cuts a byte stream into JPEG frames.
 
 use std::fmt;
 

@@ -1,10 +1,10 @@
-//! Knob 4: keep only what moves, or only its outlines.
+//! Knob 4: keeps only moving regions, or only their outlines.
 //!
-//! As in the paper (`absdiff`, `threshold`, `dilate`, `findContours`): where two consecutive frames differ by more than 20 in
-//! any channel, something moves; the spots are widened by three pixels each way, which joins those of one object. Background
-//! subtraction keeps the pixels of these regions and blackens the rest; contours keep the regions' rims, white on black.
+//! As in the paper (`absdiff`, `threshold`, `dilate`, `findContours`), a pixel moves if two consecutive frames differ there by more than 20
+//! in any channel. Moving spots are widened by three pixels in each direction, which joins the spots of one object. Background subtraction
+//! keeps these regions and blackens the rest. Contours keep only the rims of the regions, white on black.
 //!
-//! A person who stands still for a frame vanishes. That is the knob's nature, and a profile shows what it costs.
+//! A person who stands still for one frame disappears. The knob is defined that way; a profile shows what it costs.
 
 use mez_core::setting::Artefacts;
 
@@ -12,7 +12,7 @@ use crate::image::{Image, PixelFormat};
 
 /// A difference of more than this between two frames is motion.
 const THRESHOLD: u8 = 20;
-/// How far spots of motion are widened, in pixels: three dilations with a box of 3×3.
+/// How far moving spots are widened, in pixels: as far as three dilations with a box of 3×3.
 const WIDEN: usize = 3;
 
 /// What has to be known of the past to see motion: the last frame.

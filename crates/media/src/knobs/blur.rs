@@ -1,5 +1,6 @@
-//! Knob 3: normalised box filter, as `cv2.blur` with its default border. The mean is rounded exactly, a half to the even
-//! number; OpenCV's shortcut for small boxes is one step off now and then.
+//! Knob 3: blurs with a normalised box filter, as `cv2.blur` does with its default border.
+//!
+//! The mean is rounded exactly, halves to the even number. OpenCV's shortcut for small boxes is sometimes one step off.
 
 use crate::image::Image;
 

@@ -1,7 +1,7 @@
-//! Knob 2: colour spaces, in OpenCV's 8-bit ranges.
+//! Knob 2: converts between colour spaces, in OpenCV's 8-bit ranges.
 //!
-//! Everything is computed in integers from tables, so that no machine's mathematics library has a say. Grey and HSV equal
-//! OpenCV's bit for bit, L*a*b* and L*u*v* within one step. sRGB primaries and curve, D65 white (IEC 61966-2-1; CIE 15).
+//! All arithmetic uses integers and tables, so results do not depend on a machine's mathematics library. Grey and HSV equal OpenCV's bit for
+//! bit, L*a*b* and L*u*v* within one step. sRGB primaries and transfer curve, D65 white (IEC 61966-2-1; CIE 15).
 
 use std::sync::OnceLock;
 
@@ -53,9 +53,9 @@ pub(crate) fn luma(b: u8, g: u8, r: u8) -> u8 {
 /// Fractional bits of a share of white's X, Y and Z, and of its cube root.
 const BITS: u32 = 15;
 const ONE: i64 = 1 << BITS;
-/// Entries of the cube root's table, which is read between the nearest two.
+/// Entries of the cube root's table. Values between two entries are interpolated.
 const ROOTS: usize = 4096;
-/// Fractional bits between two entries of it.
+/// Fractional bits that interpolate between two entries of the cube root's table.
 const ROOT_BITS: u32 = 3;
 
 struct Tables {

@@ -1,8 +1,8 @@
-//! Knob 5: leave out frames that hardly differ.
+//! Knob 5: leaves out frames that hardly differ from the last one.
 //!
-//! The paper gives the scale (0: identical pixel by pixel, 1: completely dissimilar) and not the formula; here it is the share of
-//! pixels that differ in any channel. The paper compares consecutive frames; comparing with the last frame that was
-//! *sent* lets slow changes add up instead of vanish.
+//! The paper gives the scale (0: identical pixel by pixel, 1: completely dissimilar), but not the formula. Mez uses the share of pixels that
+//! differ in any channel. The paper compares consecutive frames. Mez compares with the last frame that was *sent*, so slow changes add up
+//! and are not missed.
 
 use crate::image::Image;
 

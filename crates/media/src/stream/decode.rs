@@ -1,4 +1,4 @@
-//! Shows what can be shown.
+//! Decodes the frames of one stream to BGR, and says what a frame lacks if it cannot be decoded.
 
 use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
 use thiserror::Error;
@@ -15,7 +15,7 @@ use crate::yuv::Yuv420;
 #[non_exhaustive]
 pub enum StreamDecodeError {
     /// It needs a frame that is not held: it was lost, or this decoder joined the chain too late.
-    #[error("frame {} needs frames of chain {} that are not held; the next independent frame ends this", sequence.0, chain.0)]
+    #[error("frame {} needs frames of chain {} that are not held; wait for the next independent frame", sequence.0, chain.0)]
     NotHeld {
         /// The frame.
         sequence: Sequence,
@@ -23,7 +23,7 @@ pub enum StreamDecodeError {
         chain: Sequence,
     },
     /// A later frame of its chain has been decoded already.
-    #[error("frame {} of chain {} comes after a later one", sequence.0, chain.0)]
+    #[error("frame {} of chain {} came after a later frame; drop it", sequence.0, chain.0)]
     TooLate {
         /// The frame.
         sequence: Sequence,

@@ -1,24 +1,23 @@
-//! Makes of a frame what a rung says.
+//! Encodes the frames of one stream at the rung that is asked for.
 
 use bytes::Bytes;
 use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
 use mez_core::setting::{Form, H264, Jpeg, Knobs as KnobSettings, Quality, Sampling, Setting, StillCoding};
 use mez_core::units::Instant;
-use thiserror::Error;
 
 use super::CHAIN_DURATION_MAX;
+use super::error::StreamEncodeError;
 use super::source::{Reader, Source};
-use crate::h264::{H264Encoder, H264Error, Library, Wanted};
-use crate::image::{ImageError, ImageView, PixelFormat};
-use crate::jpeg::{DecodeError, EncodeError, Encoder};
+use crate::h264::{H264Encoder, Library, Wanted};
+use crate::image::{ImageView, PixelFormat};
+use crate::jpeg::{EncodeError, Encoder};
 use crate::knobs::{Knobs, Turned};
-use crate::png::{self, PngError};
-use crate::resize::ResizeError;
+use crate::png;
 use crate::tiles::{Base, TileEncoder};
 
 /// The lowest JPEG quality that a byte budget may force.
 const QUALITY_FLOOR: u8 = 10;
-/// How often a still is coded to fit its budget.
+/// How often a still is coded to fit its budget. The last attempt uses [`QUALITY_FLOOR`].
 const ATTEMPTS_MAX: u32 = 5;
 
 /// What is asked for.
@@ -70,38 +69,6 @@ pub struct Encoded {
     pub setting: Setting,
     /// Its place in a chain.
     pub chain: ChainLink,
-}
-
-/// A frame could not be encoded.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum StreamEncodeError {
-    /// The frame cannot be decoded.
-    #[error("the published frame cannot be used: {0}")]
-    Source(#[from] DecodeError),
-    /// The rung does not exist for this frame.
-    #[error(
-        "a frame of these pixels is not published under the rung original; publish JPEG, or take another rung"
-    )]
-    NoOriginal,
-    /// It has no pixels.
-    #[error("the published frame has no pixels")]
-    Empty,
-    /// It cannot be scaled.
-    #[error(transparent)]
-    Resize(#[from] ResizeError),
-    /// Its buffer does not hold it.
-    #[error(transparent)]
-    Image(#[from] ImageError),
-    /// JPEG.
-    #[error(transparent)]
-    Jpeg(#[from] EncodeError),
-    /// PNG.
-    #[error(transparent)]
-    Png(#[from] PngError),
-    /// H.264.
-    #[error(transparent)]
-    H264(#[from] H264Error),
 }
 
 /// The codec of the chain that is being made.

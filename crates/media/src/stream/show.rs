@@ -1,4 +1,4 @@
-//! What an application sees of a frame that decodes by itself.
+//! Decodes a still to the pixels that an application sees.
 
 use mez_core::frame::Encoding;
 

@@ -1,8 +1,8 @@
-//! A frame as its publisher had it, brought to the size and the form that an encoder takes.
+//! Brings a published frame to the size and pixel format that an encoder takes.
 
 use bytes::Bytes;
 
-use super::StreamEncodeError;
+use super::error::StreamEncodeError;
 use crate::image::{Image, ImageView, PixelFormat};
 use crate::jpeg::{Decoder, probe};
 use crate::resize::{Filter, Resizer};

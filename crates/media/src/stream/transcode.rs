@@ -1,4 +1,4 @@
-//! Frames that need others, as frames that do not.
+//! Turns chained frames into stills.
 
 use bytes::Bytes;
 use mez_core::frame::{ChainLink, Encoding, Sequence};
@@ -11,7 +11,7 @@ use crate::image::{Image, ImageError, PixelFormat};
 use crate::jpeg::{EncodeError, Encoder, PIXELS_MAX_DEFAULT};
 use crate::png;
 
-/// The JPEG quality of what is made: what it adds to the loss of the frame itself is below what a detector notices
+/// The JPEG quality of stills made of chained frames. The loss that it adds is too small for a detector to notice
 /// (`docs/decisions/0009-chains-end-at-the-edge.md`).
 pub const TRANSCODED_QUALITY: u8 = 95;
 

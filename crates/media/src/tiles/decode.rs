@@ -1,4 +1,4 @@
-//! Puts changed tiles into the picture that the receiver holds.
+//! Decodes changed tiles into the picture that the receiver holds.
 
 use thiserror::Error;
 
@@ -34,7 +34,7 @@ pub enum TileError {
     },
     /// It builds on a picture that is not held: of another size, of another format, or none at all.
     #[error(
-        "the frame has {tiles} of {tiles_of} tiles, and the picture that they belong to is not held; ask for an independent frame"
+        "the frame has {tiles} of {tiles_of} tiles, and the picture that they change is not held; ask for an independent frame"
     )]
     NothingHeld {
         /// How many tiles there are.

@@ -1,4 +1,4 @@
-//! Finds the tiles that changed and codes them.
+//! Finds the tiles that changed, and encodes them.
 
 use bytes::Bytes;
 use mez_core::setting::{Jpeg, Quality};
@@ -8,17 +8,17 @@ use super::payload::{Grid, TILE_SIDE, head_bytes_max, sheet, write};
 use crate::image::{Image, ImageView, PixelFormat};
 use crate::jpeg::{EncodeError, Encoder, Sampling, lower_quality};
 
-/// A block of 8×8 pixels has changed if its bytes differ by more than this on average from those that were last sent. Above the
-/// noise of cameras (a standard deviation of three grey levels differs by 3.4 from itself), below what a detector sees.
+/// A block of 8×8 pixels has changed if its bytes differ from the last sent ones by more than this on average. It is above the noise of
+/// cameras (two pictures with noise of three grey levels differ by 3.4), and below what a detector sees.
 const CHANGE: u32 = 6;
-/// The lowest quality that a byte budget may force.
+/// The lowest JPEG quality that a byte budget may force.
 const QUALITY_FLOOR: u8 = 10;
 /// How often a frame is coded again to fit its budget.
 const ATTEMPTS_MAX: u32 = 6;
-/// Of all tiles, one in so many may be sent again in a frame because it was sent coarser than is asked for now: all of them within a second or
-/// two, for a few percent of a whole picture's bytes in each frame.
+/// In each frame, at most one tile in this many is sent again because it was coarser than the rung. All tiles are refined within one or two
+/// seconds, for a few percent of a whole picture's bytes in each frame.
 const REFINED_ONE_IN: usize = 16;
-/// A tile is coarse if its quality is this far below what is asked for.
+/// A tile is coarse if its JPEG quality is this far below the rung's.
 const COARSE: u8 = 5;
 
 /// A frame of tiles.

@@ -1,8 +1,8 @@
-//! JPEG of the tiles that changed: for still cameras where there is no time or no codec for video.
+//! Encodes only the changed tiles of a picture, as one JPEG. It suits cameras that stand still, where a video codec is missing or too slow.
 //!
-//! A picture is cut into tiles of 32×32 pixels. Those that differ from what the receiver holds are laid side by side in one
-//! JPEG; `docs/tiles.md` has every byte of the payload. A frame of all tiles is independent; any other builds on the frames
-//! before it in its chain.
+//! A picture is cut into tiles of 32×32 pixels. Tiles that differ from what the receiver holds are laid side by side in one JPEG;
+//! `docs/tiles.md` has every byte of the payload. A frame with all tiles is independent. Any other frame needs the frames before it in its
+//! chain.
 
 mod decode;
 mod encode;

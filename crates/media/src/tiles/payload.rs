@@ -1,8 +1,8 @@
-//! The bytes of a payload around its JPEG (`docs/tiles.md`).
+//! Reads and writes the payload of a tile frame: everything around its JPEG (`docs/tiles.md`).
 
 use thiserror::Error;
 
-/// Pixels along a side of a tile: two JPEG blocks of chroma at half resolution, so that tiles share no coefficients.
+/// Pixels along a side of a tile. With chroma at half resolution that is two JPEG blocks, so tiles share no coefficients.
 pub const TILE_SIDE: u32 = 32;
 /// The version of the format.
 pub const VERSION: u8 = 1;
@@ -55,7 +55,7 @@ pub(super) fn sheet(count: usize, grid: Grid) -> (usize, usize) {
 #[non_exhaustive]
 pub enum GridError {
     /// It ends within its header or runs.
-    #[error("it ends after {len_bytes} bytes, before its tiles are named")]
+    #[error("it ends after {len_bytes} bytes, inside its header")]
     Truncated {
         /// How many bytes there are.
         len_bytes: usize,

@@ -1,5 +1,6 @@
-//! Conversions by libjpeg-turbo's vector code, where sides are even: several times as fast, and bit for bit the same with every
-//! instruction set. Towards BGR they equal the plain code beside them.
+//! Converts images with even sides through libjpeg-turbo's vector code.
+//!
+//! It is several times as fast as the plain code, and gives the same bits with every instruction set. Towards BGR it equals the plain code.
 #![allow(
     unsafe_code,
     reason = "these calls of libjpeg-turbo have no safe wrapper; each says why it is sound"
@@ -7,7 +8,7 @@
 
 use turbojpeg::raw;
 
-use super::Planes;
+use super::planes::Planes;
 use crate::image::{ImageView, PixelFormat};
 
 /// A handle of the library for one call; making one costs microseconds.

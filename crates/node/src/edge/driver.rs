@@ -1,4 +1,4 @@
-//! The loop that serves the link.
+//! Drives the state machine of an edge broker: carries out its outputs, and reports what happened.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,13 +1,12 @@
-//! A running edge broker, for those who use it.
+//! The handle of a running edge broker: subscribes applications, and answers questions about cameras.
 
-use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
-use mez_core::contract::{Contract, ContractState};
+use mez_core::contract::Contract;
 use mez_core::frame::FrameId;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::session::Session;
@@ -17,6 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::request::{Opening, Request};
 use super::reset::{ResetFailure, ResetReport};
+use super::standing::{Standing, Standings};
 use super::starts::{CameraRecord, Starts};
 use super::subscribers::Mailbox;
 use super::subscription::{EdgeSubscription, SharedCameras};
@@ -40,22 +40,6 @@ pub struct EdgeHandle {
     pub(super) places: Arc<PastPlaces>,
     pub(super) profiles: Arc<ProfileStore>,
     pub(super) standings: Arc<Mutex<Standings>>,
-}
-
-/// How contracts stand, by camera: as many entries as subscriptions have cameras.
-pub(super) type Standings = HashMap<CameraName, BTreeMap<SubscriptionId, Standing>>;
-
-/// How one subscription's contract stands on a camera.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Standing {
-    /// The application's name, for people; may be empty.
-    pub application: String,
-    /// What it asks.
-    pub contract: Contract,
-    /// The state.
-    pub state: ContractState,
-    /// A sentence that says why.
-    pub reason: String,
 }
 
 impl EdgeHandle {

@@ -1,12 +1,13 @@
-//! An edge broker at work: the core's state machine between the link and the applications.
+//! Runs an edge broker: drives the state machine of `mez-core` between the link and the applications.
 //!
-//! [`EdgeBroker::start`] gives an [`EdgeHandle`]. The loop in `Driver::run` serves the link; every application
-//! reads the replica logs on a task of its own, through an [`EdgeSubscription`], and so holds up nobody.
+//! [`EdgeBroker::start`] returns an [`EdgeHandle`]. The loop in `Driver::run` serves the link. Each application reads the replica logs on a
+//! task of its own, through an [`EdgeSubscription`], so no application delays another.
 
 mod driver;
 mod handle;
 mod request;
 mod reset;
+mod standing;
 mod starts;
 mod subscribers;
 mod subscription;
@@ -21,9 +22,10 @@ use mez_core::name::CameraName;
 use tokio::sync::{mpsc, watch};
 
 use self::driver::Driver;
-pub use self::handle::{EdgeHandle, Standing};
+pub use self::handle::EdgeHandle;
 pub(crate) use self::request::Cameras;
 pub use self::reset::{ResetFailure, ResetReport};
+pub use self::standing::Standing;
 use self::starts::Starts;
 pub use self::starts::{CameraRecord, CameraReset, CameraStart, RESETS_MAX, STARTS_MAX};
 pub use self::subscription::{EdgeSubscription, Served};
@@ -38,7 +40,7 @@ use crate::profiles::ProfileStore;
 use crate::reading::PastPlaces;
 use crate::state::{self, StateError, edge_folder};
 
-/// Requests of applications that may wait for the driver.
+/// Requests of applications that may wait for the loop. Senders wait beyond that; the loop never takes long.
 const REQUESTS_MAX: usize = 64;
 
 /// How an edge broker is set up.

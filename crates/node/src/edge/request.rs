@@ -1,4 +1,4 @@
-//! What applications ask of the driver.
+//! Requests that the edge's loop gets from applications.
 
 use std::sync::Arc;
 

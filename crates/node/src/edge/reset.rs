@@ -1,4 +1,6 @@
-//! A camera that is reset: what an edge does about a thief of its identity, once the thief is gone.
+//! Resets a camera: makes an edge forget its epochs and puts its log aside.
+//!
+//! An operator resets a camera after somebody else used its keys, once that is over.
 
 use std::path::PathBuf;
 

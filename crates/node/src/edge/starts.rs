@@ -1,7 +1,7 @@
-//! Which starts of a camera were whose, and when the camera was reset: what remains of a thief of its identity.
+//! Records which certificate made which start of a camera, and when the camera was reset. So an operator can tell a thief's starts apart.
 //!
-//! One file for each camera, `edge/NAME/@starts` in the folder for state: a line of JSON for each, the oldest first. It is read and written
-//! by a thread of its own, since nobody else waits for a disk.
+//! Each camera has a file, `edge/NAME/@starts`, in the folder for state: a line of JSON for each start or reset, the oldest first. A thread of
+//! its own reads and writes the files, because nobody else may wait for a disk.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,16 +19,16 @@ use tracing::{error, info, warn};
 
 use crate::state::{edge_folder, write_durably};
 
-/// Starts that are remembered of each camera. Of more, the oldest makes room whose certificate and address have another; so a thief that
-/// starts again and again does not push out the camera, nor the camera the thief.
+/// Starts that are remembered of each camera. Beyond that the oldest start goes whose certificate and address have another start on
+/// record. So a thief that starts again and again cannot push out the camera's own starts, nor the camera the thief's.
 pub const STARTS_MAX: usize = 64;
-/// Resets that are remembered of each camera; of more, the newest.
+/// Resets that are remembered of each camera. Beyond that the oldest goes.
 pub const RESETS_MAX: usize = 64;
-/// The file below a camera's folder.
+/// The file in a camera's folder for state.
 const FILE: &str = "@starts";
-/// What may wait to be written; of more, the last is not recorded, and that is said.
+/// Records that may wait for the disk. Beyond that a new one is dropped, and the log says so.
 const WAITING_MAX: usize = 1024;
-/// Cameras that are remembered where there is no folder for state.
+/// Cameras that are remembered in memory if there is no folder for state.
 const CAMERAS_MAX: usize = 256;
 
 /// A start of a camera broker, as an edge took it in.
@@ -173,7 +173,7 @@ impl Starts {
     /// A camera was taken in. Waits for nothing.
     pub(super) fn started(&self, camera: &CameraName, start: CameraStart) {
         if self.0.try_send(Order::Start(camera.clone(), Box::new(start))).is_err() {
-            error!(%camera, "a start of the camera is not recorded: the disk of the folder for state does not answer");
+            error!(%camera, "a start of the camera was not recorded: the disk of the folder for state does not keep up");
         }
     }
 
@@ -239,7 +239,7 @@ impl Keeper {
             Ok(text) => {
                 let (record, damaged) = CameraRecord::from_text(&text);
                 if damaged > 0 {
-                    warn!(%camera, damaged, "lines of {} make no sense, and are passed over", path.display());
+                    warn!(%camera, damaged, "damaged lines of {} are ignored", path.display());
                 }
                 record
             }

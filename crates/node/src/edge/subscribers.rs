@@ -1,4 +1,4 @@
-//! Who reads at the edge, and what the driver tells them: which logs there are, which cameras come and go, that there is something new.
+//! Tells the readers at an edge what changes: which logs exist, which cameras come and go, and that there are new frames.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::lock;
 use crate::profiles::HeldProfile;
 
-/// Camera changes that an application has not looked at; beyond that the oldest is dropped.
+/// Camera changes that wait for an application. Beyond that the oldest is dropped.
 const CHANGES_MAX: usize = 256;
 
 /// What the driver knows of a camera and subscribers need: the one is updated with every frame, the other when something

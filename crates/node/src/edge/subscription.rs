@@ -1,4 +1,4 @@
-//! An application's subscription: it reads the replica logs by itself, and is told of the rest by the driver.
+//! One application's subscription at an edge. It reads the replica logs itself, and hears of everything else from the loop.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,8 +14,8 @@ use mez_core::units::Instant;
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use super::handle::{Standing, Standings};
 use super::request::Request;
+use super::standing::{Standing, Standings};
 use super::subscribers::{Attached, Mailbox, SharedCamera};
 use super::{Stopped, lock};
 use crate::clock::monotonic_now;

@@ -1,5 +1,7 @@
-//! Decoders of chains at the edge: one for each camera whose frames need others, on threads of its own, so that neither the broker nor other cameras
-//! wait for it; it goes with the camera's connection. One that panics or hangs costs its frame and its chain ([`mez_media::worker`]).
+//! Decodes chained frames to stills at the edge, with one decoder for each camera that sends chains.
+//!
+//! Decoders run on threads of their own, so neither the broker nor other cameras wait for them. A decoder ends with its camera's connection.
+//! One that panics or hangs costs one frame and its chain ([`mez_media::worker`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,11 +20,11 @@ use mez_media::worker::Worker;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-/// How long the decoder and the encoder may take together for a frame. They take about 10 ms at 1080p.
+/// The deadline for decoding and encoding one frame. At 1080p both together take about 10 ms.
 const TIME_MAX: Duration = Duration::from_millis(250);
-/// Answers that may wait for the broker; beyond that decoders wait with theirs.
+/// Decoded frames that may wait for the broker. Beyond that the decoders wait.
 const ANSWERS_MAX: usize = 64;
-/// The same failure of one camera is logged again only after so many others.
+/// A repeated failure of one camera is logged once in this many.
 const LOGGED_ONCE_IN: u64 = 100;
 
 /// What became of a frame.

@@ -1,4 +1,4 @@
-//! Reads a log from its oldest frame of a span to its newest, and makes of each frame an image that stands by itself.
+//! Reads a span of a log, oldest frame first, and turns each frame into a still.
 
 use bytes::Bytes;
 use mez_core::frame::{Encoding, Frame, FrameId, FrameMeta, SkipCounts};
@@ -17,9 +17,9 @@ use tracing::warn;
 use super::{ExportError, ExportOptions, missing_between};
 use crate::persist::LogFiles;
 
-/// Images that may wait for whoever writes them.
+/// Stills that may wait for the writer of the file. Beyond that the reader waits.
 const WAITING_MAX: usize = 4;
-/// Quality of a JPEG that is made of a frame which is none: what is lost cannot be seen.
+/// JPEG quality of frames that the log does not hold as JPEG. The loss cannot be seen.
 const QUALITY: u8 = 95;
 
 /// Which images are wanted.
@@ -121,7 +121,7 @@ fn check_keys(files: &mut LogFiles, camera: &CameraName, keys: &KeyRing) -> Resu
             }
             // What a crash leaves of a segment that was just begun.
             Err(HeaderError::Torn | HeaderError::Gone) | Ok(_) => {}
-            Err(why) => warn!(%camera, %segment, "a segment is passed over: {why}"),
+            Err(why) => warn!(%camera, %segment, "a segment of the log is left out: {why}"),
         }
     }
     Ok(())

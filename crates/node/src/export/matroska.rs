@@ -1,12 +1,13 @@
-//! Just enough of Matroska (RFC 9559) to hand JPEG images with their times to ffmpeg through a pipe: Motion JPEG alone has no times.
+//! Writes just enough Matroska (RFC 9559) to hand JPEG images with their capture times to ffmpeg through a pipe.
 //!
-//! One element of each kind, every image in a cluster of its own, and sizes that nobody knows beforehand left open.
+//! Plain Motion JPEG carries no times. The stream has one element of each kind and one cluster for each image. Sizes that are not known
+//! in advance stay open.
 
 use std::time::Duration;
 
-/// Nanoseconds in a unit of the stream's times: microseconds.
+/// Nanoseconds in one unit of the stream's times. One microsecond is finer than any player shows.
 const TICK_NANOS: u64 = 1_000;
-/// "It ends where the file ends."
+/// The size of an element that ends with the file.
 const SIZE_UNKNOWN: [u8; 8] = [0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
 
 /// Elements' identities, as the specification lists them.

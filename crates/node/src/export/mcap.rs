@@ -1,11 +1,11 @@
-//! MCAP: every image as it is, with its time and its camera, and every gap where it is.
+//! Writes an MCAP file: each image with its time and camera, and each gap at its place.
 //!
 //! | topic | schema | what |
 //! | --- | --- | --- |
 //! | `/CAMERA` | `foxglove.CompressedImage`, protobuf | a frame. The message's sequence is the frame's, and the channel says its epoch |
 //! | `/CAMERA/gaps` | `mez.Gap`, JSON | frames that are missing before the frame of the same time, by reason |
 //!
-//! A metadata record `mez` says at the end what was exported.
+//! The metadata record `mez` at the end summarises the export.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ use serde_json::json;
 
 use super::ExportSummary;
 
-/// What a reader of the file is told of the messages in it.
+/// The protobuf descriptor of the messages, which the file carries for its readers.
 const IMAGE_SCHEMA: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/foxglove.CompressedImage.bin"));
 const IMAGE_SCHEMA_NAME: &str = "foxglove.CompressedImage";
 const GAP_SCHEMA_NAME: &str = "mez.Gap";

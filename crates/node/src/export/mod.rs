@@ -1,12 +1,12 @@
-//! A camera's log on disk as a file for other programs: MP4 (by ffmpeg) or MCAP.
+//! Exports a camera's log on disk to a file for other programs: MP4 (through ffmpeg) or MCAP.
 //!
-//! | file | what |
+//! | file | what it does |
 //! | --- | --- |
-//! | `frames` | reads the log and makes stills of what is in it, on a thread of its own |
-//! | `mp4`, `matroska` | video in which every frame stands at its capture time |
-//! | `mcap` | `foxglove.CompressedImage`, with the gaps beside it |
+//! | `frames` | reads the log on a thread of its own, and turns its frames into stills |
+//! | `mp4`, `matroska` | a video that shows each frame at its capture time |
+//! | `mcap` | `foxglove.CompressedImage` messages, with the gaps beside them |
 //!
-//! The log is read as it is, also while a broker writes it, and never changed. The file appears under its name when it is whole.
+//! An export never changes the log, and a broker may write to it meanwhile. The file gets its name only when it is complete.
 
 mod frames;
 mod matroska;
@@ -113,11 +113,11 @@ impl ExportOptions {
     }
 }
 
-/// Why nothing was exported. No file of the name that was asked for has been made or changed.
+/// Why nothing was exported. The output file was neither made nor changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// It is there already.
-    #[error("{} exists; give another name, or --force to replace it", .0.display())]
+    /// The output file exists.
+    #[error("{} exists already; choose another name, or replace it with --force", .0.display())]
     Exists(PathBuf),
     /// The file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
@@ -132,7 +132,7 @@ pub enum ExportError {
     Read(#[from] StorageError),
     /// A segment of the log cannot be opened with the keys given.
     #[error(
-        "segment {segment} of the log of {camera}: {source}; give all keys it was written with (--log-key)"
+        "cannot open segment {segment} of the log of {camera}: {source}; give all keys that the log was written with (--log-key)"
     )]
     Key {
         /// The camera.
@@ -142,15 +142,15 @@ pub enum ExportError {
         /// Which key is missing.
         source: HeaderError,
     },
-    /// There is nothing in the span.
-    #[error("no frame of {camera} in that span: {}", held_text(*held))]
+    /// The span holds no frame.
+    #[error("the log has no frame of {camera} in that span: {}; change --since or --until", held_text(*held))]
     Nothing {
         /// The camera.
         camera: CameraName,
         /// The oldest and the newest capture time in the log, if it holds any.
         held: Option<(Timestamp, Timestamp)>,
     },
-    /// Every frame of the span needs frames that are not held to be decoded.
+    /// Every frame of the span needs frames that the log does not hold.
     #[error(
         "none of the {0} frames in that span can be decoded; export from the camera's own log, which holds originals"
     )]
@@ -174,8 +174,8 @@ pub enum ExportError {
         /// What is wrong.
         source: McapError,
     },
-    /// The thread that reads the log is gone: a codec panicked.
-    #[error("reading the log of {0} ended without a reason; see the log lines above")]
+    /// The thread that reads the log ended, because a codec panicked.
+    #[error("reading the log of {0} failed because of an internal error; see the log lines above")]
     Reader(CameraName),
 }
 

@@ -1,4 +1,4 @@
-//! MP4, by ffmpeg: each image at the time at which it was captured.
+//! Makes an MP4 with ffmpeg: shows each image at its capture time.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use tokio::task::JoinHandle;
 use super::{ExportError, VideoCodec, matroska};
 use crate::source::child::{LastLines, spawn_fed_child};
 
-/// Units of time in a second of the file: what players and broadcasters use, exact to 6 µs.
+/// Units of time in a second of the file: the usual 90 kHz, exact to 6 µs.
 const TICKS_PER_SECOND: &str = "90000";
-/// The least time between two images: one that the clock puts at or before its predecessor is shown so much after it.
+/// The least time between two images. If the clock was set back, an image is shown this long after its predecessor.
 const STEP_MIN: Duration = Duration::from_millis(1);
-/// How long the last image is shown: as long as the one before it, and no longer than this.
+/// The longest that the last image is shown. Up to that it is shown for as long as the image before it.
 const SHOWN_MAX: Duration = Duration::from_secs(1);
-/// How long an image is shown that is the only one.
+/// How long a single image is shown.
 const SHOWN_ALONE: Duration = Duration::from_millis(40);
 
 /// A video that is being made.

@@ -1,4 +1,4 @@
-//! Accepts TLS connections over TCP, each with a pass (`door.rs`).
+//! Accepts TLS connections over TCP, each with a pass from the door (`door.rs`).
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,11 +19,11 @@ use super::explain::explain_io;
 use super::gate::HANDSHAKES;
 use super::refusals::Refusals;
 
-/// Connections that have proved who they are and wait for whoever serves them, which takes them at once.
+/// Authenticated connections that wait to be served. They are taken at once, so few ever wait.
 const ACCEPTED_MAX: usize = 32;
-/// The pause after a failure to accept: without one this would spin on one core.
+/// The pause after a failed accept. Without it the loop would spin on one core.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The same where another connection was closed to make room, which takes its task a moment.
+/// The pause after another connection was closed to make room. Its task needs a moment to end.
 const PAUSE_FOR_ROOM: Duration = Duration::from_millis(2);
 
 /// A connection whose client the configuration admits.

@@ -1,4 +1,4 @@
-//! The authority of a site: the one key that says who belongs to it.
+//! The authority of a site: holds the private key that signs the certificates of all members.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,11 +22,11 @@ use super::files::{self, FileError, Present, Readers};
 use super::folder::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY};
 use super::name::{Identity, IdentityError, Role, SiteName};
 
-/// The server name in every edge's certificate, and in no other. Our clients always verify against it, so that
-/// the name or address that was dialled does not matter and only an edge can answer for an edge.
+/// The server name in every edge's certificate, and in no other. Mez's clients always verify it, so the dialled name or address does not
+/// matter, and only an edge can pass for an edge.
 pub const EDGE_SERVER_NAME: &str = "mez-edge";
 
-/// The most host names that one edge's certificate may carry beside the fixed ones.
+/// The most host names that an edge's certificate may carry besides the fixed ones.
 pub const EDGE_HOSTS_MAX: usize = 16;
 
 /// Signs the certificates of a site's members. Whoever holds its key decides who belongs to the site.

@@ -1,4 +1,4 @@
-//! Reading certificates: whose one is, how long it lasts, who signed it.
+//! Reads certificates: whose they are, how long they last, and who signed them.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -11,7 +11,7 @@ use x509_parser::prelude::FromDer;
 
 use super::name::{Identity, IdentityError, SiteName};
 
-/// How far back a new certificate is dated, so that a device whose clock is behind accepts it. 1 h.
+/// How far back a new certificate is dated: 1 h. So a device whose clock is behind accepts it.
 pub const BACKDATED: Duration = Duration::from_secs(3600);
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -26,9 +26,9 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// How long a member's certificate holds unless asked otherwise. 90 days.
+    /// How long a member's certificate is valid by default: 90 days.
     pub const MEMBER: Duration = Duration::from_secs(90 * DAY.as_secs());
-    /// How long a site's authority holds. 10 years.
+    /// How long the certificate of a site's authority is valid: 10 years.
     pub const AUTHORITY: Duration = Duration::from_secs(3652 * DAY.as_secs());
 
     /// From [`BACKDATED`] before `now` until `lasting` after it.

@@ -1,4 +1,4 @@
-//! What one member of a site proves itself with.
+//! The credentials of one member: its private key and certificate.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

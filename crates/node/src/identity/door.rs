@@ -1,6 +1,6 @@
-//! A port's door: everybody who connects gets a [`Pass`], which is taken back if it takes too long or there are too many.
+//! Gives a [`Pass`] to every connection at a port, and takes it back if the client takes too long or there are too many.
 //!
-//! [`Admission`] decides; this tells the tasks that serve the connections. Every port has a door of its own.
+//! [`Admission`] decides. This module tells the tasks that serve the connections. Each port has its own door.
 
 use std::collections::HashMap;
 use std::future::pending;

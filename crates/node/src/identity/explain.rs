@@ -1,7 +1,7 @@
-//! What a failed TLS handshake means and what to do about it, in words.
+//! Explains failed TLS handshakes: what happened, and what to do.
 //!
-//! A refused certificate reaches the refused side only as a number in an alert. These functions turn that number,
-//! or the error on the refusing side, into a sentence that names the remedy.
+//! The side whose certificate is refused learns only a number, from a TLS alert. These functions turn that number, or the error on the
+//! refusing side, into a sentence that names the remedy.
 
 use std::io;
 

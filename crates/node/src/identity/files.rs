@@ -1,14 +1,16 @@
-//! Files that must be whole or absent, and private: written beside their place, flushed, then renamed into it.
+//! Writes private files so that they are either complete or absent.
+//!
+//! A file is written under a temporary name in the same folder, flushed to disk, and then renamed.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Prefix of files that are being written. One that is left over, after a power cut, may be deleted.
+/// Prefix of files that are being written. A power cut may leave one over, which may be deleted.
 const UNFINISHED: &str = ".mez-unfinished-";
 
-/// Key files are a few kilobytes; a larger file in a key folder is something else.
+/// The largest file that is read as a key file. Key files take a few kilobytes; a larger file is something else.
 const KEY_FILE_BYTES_MAX: u64 = 64 * 1024;
 
 /// A file or folder that could not be used.

@@ -1,4 +1,4 @@
-//! The folder in which a host keeps its keys: where it is found, what is in it, which of it fits.
+//! Finds and opens the folder in which a host keeps its keys, and chooses an identity from it.
 
 mod error;
 mod places;
@@ -19,11 +19,11 @@ use super::credentials::{Credentials, IdentityFile};
 use super::files::{self, FileError};
 use super::name::{Identity, Name, Role, SiteName};
 
-/// The certificate of the site's authority: public, on every host of the site.
+/// The file with the certificate of the site's authority. It is public, and every host of the site has it.
 pub const AUTHORITY_CERTIFICATE: &str = "authority.pem";
-/// The authority's private key: on the authority's host only.
+/// The file with the authority's private key. Only the authority's host has it.
 pub const AUTHORITY_KEY: &str = "authority.key";
-/// The folder of tokens that have been made and not yet used: on the authority's host only.
+/// The folder of tokens that are not used yet. Only the authority's host has it.
 pub const TOKENS: &str = "tokens";
 
 /// A folder of keys. See [`super`] for what is in it.

@@ -1,8 +1,8 @@
-//! Turns at the signatures of handshakes, which cost a stranger less than they cost us.
+//! Limits how many TLS handshakes are computed at once, because a signature costs the server more than it costs a stranger.
 //!
-//! A handshake is worked on for about a millisecond at a time, and waits for the network in between. Only one is worked on at a time in
-//! the whole process, so that however many come, the other cores carry frames; and addresses take turns, so that a thousand handshakes of
-//! one address delay those of another by little.
+//! A handshake computes for about a millisecond at a time, and waits for the network in between. Only one computes at a time in the whole
+//! process, so the other cores stay free for frames, however many clients connect. Addresses take turns, so a thousand handshakes from one
+//! address hardly delay the others.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -12,10 +12,10 @@ use std::task::{Context, Poll, Waker};
 
 use mez_core::admission::{Address, Turns};
 
-/// Handshakes of one process that are worked on at the same time.
+/// Handshakes that one process computes at the same time. One leaves the other cores free for frames.
 pub const HANDSHAKES_AT_ONCE_MAX: usize = 1;
 
-/// For the handshakes of every port of this process: it is one processor that they share.
+/// The gate of all ports of this process, which share its processors.
 pub(crate) static HANDSHAKES: Gate = Gate::new(HANDSHAKES_AT_ONCE_MAX);
 
 /// Lets futures be polled in turn.

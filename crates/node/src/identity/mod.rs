@@ -1,4 +1,4 @@
-//! Who belongs to a site, and how they prove it.
+//! Proves who belongs to a site, and what a member may do.
 //!
 //! A **site** is everything that trusts one authority. Its members are camera hosts, edges and applications; each
 //! has an [`Identity`], `spiffe://SITE/ROLE/NAME`, in a certificate that the authority signed, and a key that
@@ -7,18 +7,18 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`name`] | identities: site, role, name; which cameras one may publish |
-//! | [`certificate`] | what a certificate says: whose, how long, by whom |
+//! | [`certificate`] | reads certificates: whose, how long, by whom |
 //! | [`authority`] | the site's authority: created, loaded, issuing |
-//! | [`folder`] | the folder of keys: where it is found, which identity in it fits |
-//! | [`credentials`] | what one member proves itself with, and the files it is kept in |
+//! | [`folder`] | finds the folder of keys, and chooses an identity from it |
+//! | [`credentials`] | a member's private key and certificate, and their file |
 //! | [`token`] | one-time tokens |
-//! | [`mod@enrol`] | a device with a token gets its certificate |
+//! | [`mod@enrol`] | gives a certificate to a device that has a token |
 //! | [`tls`] | the TLS configurations of every port |
 //! | [`accept`] | TLS over TCP |
 //! | `door` | who may wait at a port, and for how long |
-//! | `gate` | turns at the work of handshakes |
-//! | [`refusals`] | what is logged of clients that are refused |
-//! | [`explain`] | what a failed handshake means, in words |
+//! | `gate` | limits how many handshakes are computed at once |
+//! | [`refusals`] | logs refused clients, without repeating itself |
+//! | [`explain`] | explains failed handshakes |
 //!
 //! # The folder of keys
 //!

@@ -1,4 +1,4 @@
-//! Who somebody is: `spiffe://SITE/ROLE/NAME`, the URI that every certificate of a site carries.
+//! Parses and prints identities: `spiffe://SITE/ROLE/NAME`, the URI in every certificate of a site.
 
 use std::fmt;
 use std::str::FromStr;

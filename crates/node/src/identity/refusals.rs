@@ -1,4 +1,6 @@
-//! What is logged of clients that are refused. They try again a few times a second, which would fill any log.
+//! Logs clients that are refused, each reason once in a while.
+//!
+//! A refused client tries again a few times a second, which would fill any log.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,11 +8,11 @@ use std::time::Duration;
 
 use mez_core::units::Instant;
 
-/// The same of a client is logged once in this time. 60 s.
+/// How often the same refusal of a client is logged: once in 60 s.
 pub const REPEATED_AFTER: Duration = Duration::from_secs(60);
-/// Clients that are told apart; all others count as one.
+/// Clients that are told apart. All others count as one, so that strangers cannot fill memory.
 pub const CLIENTS_MAX: usize = 256;
-/// Reasons that are logged of a client within [`REPEATED_AFTER`]; some say the time, and are never the same.
+/// Different reasons that are logged for one client within [`REPEATED_AFTER`]. Some reasons contain the time, so they are never equal.
 pub const REASONS_MAX: usize = 4;
 
 /// Which refusals were logged, and when. Cheap to have one for each port.

@@ -1,10 +1,10 @@
-//! TLS for every port of Mez: version 1.3 only, ring's ciphers, and the site's authority as the only root.
+//! Configures TLS for every port of Mez: version 1.3 only, ring's ciphers, and the site's authority as the only root.
 //!
 //! Both sides present a certificate; only enrolment, whose client has none yet, is different (see
 //! [`mod@super::enrol`]). Clients verify the server name [`EDGE_SERVER_NAME`], whatever address they dialled. Servers
 //! check the role inside the handshake, so that nothing is read from somebody who has no business there.
-//! Sessions are never resumed and no early data is taken: a resumed session would skip the check of the
-//! certificate, so that one that has expired meanwhile would go on being used, and early data can be replayed.
+//! Sessions are never resumed: a resumed session skips the check of the certificate, which may have expired meanwhile. Early data is
+//! refused, because it can be replayed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use super::certificate::peer_identity;
 use super::credentials::Credentials;
 use super::name::{Identity, Role, SiteName};
 
-/// The link between camera and edge, over QUIC or TCP. The number is the protocol's version.
+/// The protocol name of the link between camera and edge, over QUIC or TCP. The number is its version.
 pub const ALPN_LINK: &[u8] = b"mez/1";
-/// gRPC.
+/// The protocol name of gRPC.
 pub const ALPN_GRPC: &[u8] = b"h2";
-/// Enrolment.
+/// The protocol name of enrolment. The number is its version.
 pub const ALPN_ENROL: &[u8] = b"mez-enrol/1";
 
 /// TLS for an edge that accepts the link: only cameras of the site get in.

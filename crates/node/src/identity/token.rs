@@ -1,4 +1,4 @@
-//! One-time tokens: how a device that has nothing yet joins a site.
+//! Makes and checks one-time tokens, with which a device without a certificate joins a site.
 //!
 //! A token is one line of text, carried to the device by hand. It says who the device will be, proves to the
 //! authority that somebody there wanted this (the secret), and proves to the device that it talks to the right
@@ -32,11 +32,11 @@ use super::files::{self, FileError, Present, Readers};
 use super::folder::{KeyFolder, TOKENS};
 use super::name::Identity;
 
-/// How long a token can be used unless asked otherwise. 1 h.
+/// How long a token is valid by default: 1 h.
 pub const TOKEN_VALID: Duration = Duration::from_secs(3600);
 /// The longest that a token may be valid: 30 days.
 pub const TOKEN_VALID_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The most tokens that may wait to be used.
+/// The most unused tokens of a site. It bounds the folder of tokens.
 pub const TOKENS_MAX: usize = 1024;
 
 const PREFIX: &str = "mez1.";
@@ -44,7 +44,7 @@ const SECRET: usize = 16;
 const FINGERPRINT: usize = 32;
 const EXPIRY: usize = 8;
 const CHECKSUM: usize = 4;
-/// The longest identity has 599 characters, so a longer token was not made by us.
+/// The longest text that is read as a token. The longest identity has 599 characters, so a longer text is not a token.
 const TOKEN_BYTES_MAX: usize = 1024;
 
 /// A one-time token. Printed with `{}` it is the line to carry to the device; `{:?}` leaves the secret out.

@@ -1,4 +1,4 @@
-//! The edge's side of the link: takes connections in, and receives frames over QUIC.
+//! The edge's side of the link: accepts connections, and receives frames over QUIC.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,14 +36,14 @@ use crate::identity::{Credentials, Fingerprint, peer_identity};
 use crate::memory::buffer;
 use crate::ports::bind_remedy;
 
-/// Clients over UDP that may be in their handshake before a new one has to show that it receives what is sent to its address. Anybody
-/// can claim any address before, which costs memory here and would count against whoever really has it.
+/// UDP clients that may be in their handshake before a new one must prove that it receives packets at its address. Until it has proved that,
+/// it may claim any address, which costs memory here and counts against the real owner of the address.
 const UNPROVED_ADDRESSES_MAX: usize = 16;
-/// First packets of connections that nobody has looked at; more are refused by QUIC itself.
+/// New connections whose first packet waits to be handled. QUIC itself refuses more.
 const FIRST_PACKETS_MAX: usize = 1024;
-/// Bytes that connections may have sent before they are looked at.
+/// Bytes that such connections may send before they are handled. It bounds memory.
 const FIRST_BYTES_MAX: u64 = 4 << 20;
-/// How often a port is looked for that is free for UDP and TCP.
+/// Attempts to find a port that is free for both UDP and TCP.
 const FREE_PORT_ATTEMPTS: u32 = 16;
 /// The least time between two progress events of a frame.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);

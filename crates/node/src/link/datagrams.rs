@@ -1,4 +1,4 @@
-//! The UDP socket of a link, as QUIC uses it: how large datagrams are, and how many leave at once.
+//! Sets up the UDP socket of a link: how large datagrams may be, and how many are sent or received at once.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -10,14 +10,14 @@ use std::task::{Context, Poll};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 
-/// Larger datagrams are not tried. Loopback takes 65,507 bytes, other routes at most about 9,000.
+/// The largest datagram that is tried. Loopback takes 65,507 bytes, other routes at most about 9,000.
 pub(super) const DATAGRAM_BYTES_MAX: u16 = 65_000;
-/// Larger ones are not received: all that QUIC allows (RFC 9000, section 18.2).
+/// The largest datagram that is received: the most that QUIC allows (RFC 9000, section 18.2).
 pub(super) const RECEIVED_BYTES_MAX: u16 = 65_527;
-/// What the kernel takes in one call. Of what is beyond that it lets go without a word.
+/// The most bytes for one send call. The kernel silently drops what exceeds it.
 const SENT_AT_ONCE_BYTES_MAX: usize = 65_507;
-/// What the kernel gives in one call fits into a buffer of [`RECEIVED_BYTES_MAX`], whether it is one datagram or many. quinn would
-/// make room for as many as can be, each as large as can be: 130 MB.
+/// Buffers for one receive call. What the kernel returns in one call fits into [`RECEIVED_BYTES_MAX`], whether it is one datagram or many.
+/// quinn would reserve the largest size for the largest number: 130 MB.
 const RECEIVED_AT_ONCE_MAX: usize = 1;
 
 /// A socket that is handed no more datagrams at once than the kernel takes. quinn by itself hands over up to ten, whatever their

@@ -1,4 +1,4 @@
-//! The camera's side of the link: dials the edge over QUIC or TCP, and serves a connection over QUIC.
+//! The camera's side of the link: dials the edge over QUIC or TCP, and sends frames over QUIC.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -31,10 +31,10 @@ use crate::identity::tls::{TlsConfigError, link_client_config, quic_client_confi
 use crate::identity::{Credentials, EDGE_SERVER_NAME};
 use crate::ports::EdgeAddress;
 
-/// How long QUIC may try alone before TCP is tried beside it.
+/// How long QUIC is tried alone. After that TCP is tried beside it.
 const QUIC_ALONE_TIME: Duration = Duration::from_secs(1);
-/// How long QUIC may try once more, from the beginning, after TCP has got through: an edge that has just started never saw the first attempt's
-/// packets, which are sent again after seconds only. Without it a restart of the edge would leave cameras on TCP.
+/// How long a second QUIC attempt may take once TCP has connected. An edge that has just started never saw the packets of the first attempt,
+/// and QUIC repeats them only after seconds. Without the second attempt, a restart of the edge would leave cameras on TCP.
 const QUIC_AGAIN_TIME: Duration = Duration::from_millis(400);
 
 /// What carries the link.
@@ -88,8 +88,8 @@ impl Dialler {
                 Ok(Ok(Connected::Tcp(stream))) => {
                     if dialler.transport == Transport::Auto {
                         warn!(
-                            "UDP does not get through to {place}, so the link uses TCP: frames that have become stale are \
-                             given up later"
+                            "UDP does not get through to {place}, so the link uses TCP, which gives up stale frames \
+                             later; open UDP in the firewall"
                         );
                     }
                     tcp::serve_camera((link, edge), *stream, dialler.events).await;

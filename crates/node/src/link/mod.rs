@@ -1,4 +1,4 @@
-//! The link between camera broker and edge broker: connections, streams, and nothing that decides.
+//! Carries messages and frames between a camera broker and an edge broker. It decides nothing; the brokers decide.
 //!
 //! `quic.rs` holds what both sides share: settings, the control stream, sending and receiving of frames.
 //! `dial.rs` is the camera's side, `accept.rs` the edge's. What happens on a connection reaches the broker's
@@ -28,14 +28,14 @@ pub(crate) use self::accept::{Listener, listen};
 pub(crate) use self::dial::Dialler;
 pub use self::dial::Transport;
 
-/// Commands that may wait for a connection. Reports come at most every 10 ms for each frame, so a connection that
-/// has this many waiting has been dead for seconds.
+/// Commands that may wait for a connection. Reports come at most every 10 ms for each frame, so a connection with this many waiting commands
+/// has been dead for seconds.
 const COMMANDS_MAX: usize = 1024;
-/// The least time between two events that tell how much of a frame has not left.
+/// The least time between two events that report how much of a frame is unsent.
 const UNSENT_INTERVAL: Duration = Duration::from_millis(4);
-/// How long saying goodbye may take.
+/// How long closing a connection in order may take.
 const CLOSE_TIME_MAX: Duration = Duration::from_millis(500);
-/// Events that may wait for a broker's driver. Senders wait beyond that, which holds back their streams.
+/// Events that may wait for a broker's driver. Senders wait beyond that, which slows their streams down.
 pub(crate) const EVENTS_MAX: usize = 256;
 
 /// What a broker wants of a connection.

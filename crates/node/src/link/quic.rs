@@ -1,6 +1,6 @@
-//! What both ends of a link share: QUIC's settings, the control stream, and a frame's way onto its stream.
+//! What both ends of a QUIC link share: settings, the control stream, and writing a frame to its stream.
 //!
-//! Where a figure is given without a source, it is from `docs/decisions/0001-delivery-path.md`.
+//! Figures without a source come from `docs/decisions/0001-delivery-path.md`.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,27 +20,26 @@ use tracing::warn;
 use super::datagrams::{DATAGRAM_BYTES_MAX, RECEIVED_BYTES_MAX, Socket};
 use super::sent::{CountingCubic, FrameSent, SentBytes};
 
-/// Why a frame's stream was reset: it is stale.
+/// The code of a reset stream: its frame is stale.
 pub(super) const RESET_STALE: VarInt = VarInt::from_u32(1);
-/// Why a frame's stream was stopped: the frame was refused.
+/// The code of a stopped stream: its frame was refused.
 pub(super) const STOP_REFUSED: VarInt = VarInt::from_u32(2);
-/// Why a connection was closed: its broker has no more use for it.
+/// The code of a closed connection: its broker no longer needs it.
 pub(super) const CLOSE_DONE: VarInt = VarInt::from_u32(0);
-/// Why a connection was closed: it broke the protocol.
+/// The code of a closed connection: the other side violated the protocol.
 pub(super) const CLOSE_PROTOCOL: VarInt = VarInt::from_u32(1);
 
-/// Bytes that one stream may have under way: several frames of the usual size, so that flow control never
-/// holds back what the congestion window would let through.
+/// Bytes that one stream may have in flight: several frames of usual size. So flow control never limits what the congestion window allows.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
-/// Bytes that a connection may have under way.
+/// Bytes that a connection may have in flight: as many as two streams.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-/// Buffers asked of the kernel for the UDP socket; it may grant less.
+/// The buffer size that Mez asks the kernel for, for the UDP socket. The kernel may grant less.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// Bytes that may be buffered or unacknowledged; a bound on memory, not a rate.
+/// Bytes that may be buffered or unacknowledged. It bounds memory, not the rate.
 const SEND_WINDOW_BYTES: u64 = 8 << 20;
-/// The least that QUIC requires of a path.
+/// The datagram size that QUIC requires of every path (RFC 9000, section 14).
 const DATAGRAM_BYTES_MIN: u16 = 1200;
-/// What fits into an Ethernet frame of the usual size, over IPv6.
+/// The datagram size that fits into a usual Ethernet frame, over IPv6.
 pub(super) const DATAGRAM_BYTES_ETHERNET: u16 = 1452;
 const IPV4_UDP_HEADER_BYTES: u32 = 20 + 8;
 const IPV6_UDP_HEADER_BYTES: u32 = 40 + 8;
@@ -85,7 +84,7 @@ pub(super) fn udp_socket(address: SocketAddr) -> io::Result<std::net::UdpSocket>
         SMALL_BUFFER.call_once(|| {
             warn!(
                 "the system grants UDP sockets less than {SOCKET_BUFFER_BYTES} bytes of buffer, so large frames may \
-                 lose packets; raise it: sysctl -w net.core.rmem_max={SOCKET_BUFFER_BYTES}"
+                 lose packets; raise the limit: sysctl -w net.core.rmem_max={SOCKET_BUFFER_BYTES}"
             );
         });
     }
@@ -150,7 +149,7 @@ pub(super) struct MessageReader {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadMessageError {
     /// The other side broke the protocol.
-    #[error("the control stream made no sense: {0}")]
+    #[error("the control stream cannot be read: {0}")]
     Wire(#[from] WireError),
     /// The stream or the connection is gone.
     #[error(transparent)]

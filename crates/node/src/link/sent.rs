@@ -1,9 +1,8 @@
-//! Knows how many bytes have left, which QUIC does not tell: a congestion controller that counts.
+//! Counts the bytes that have left, which QUIC does not report, with a congestion controller that counts.
 //!
-//! QUIC takes bytes into a buffer long before it sends them, and a frame that is buffered can no longer be
-//! replaced by a newer one. [`SentBytes`] counts what the congestion controller sees leaving, less what it sees
-//! lost, so that a frame is written in pieces just ahead of the sending. Measured in
-//! `docs/decisions/0001-delivery-path.md`, against the alternatives.
+//! QUIC buffers bytes long before it sends them, and a buffered frame can no longer be replaced by a newer one. [`SentBytes`] counts the
+//! bytes that the congestion controller sees leave, less those that it sees lost. So a frame is written in pieces, each just before it is
+//! sent. `docs/decisions/0001-delivery-path.md` measures this against the alternatives.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,23 +15,25 @@ use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics, CubicC
 use quinn_proto::RttEstimator;
 use tokio::sync::Notify;
 
-/// The least and the most that may be written ahead of the sending by the window; in between, a quarter of it.
+/// The least that may be written ahead of the sending. Up to [`AHEAD_BYTES_MAX`] it is a quarter of the congestion window.
 const AHEAD_BYTES_MIN: u64 = 16 << 10;
+/// The most that may be written ahead of the sending because of the congestion window.
 const AHEAD_BYTES_MAX: u64 = 256 << 10;
-/// What leaves within this may be written ahead in any case: a newer frame gains nothing by it, and on the fastest links
-/// the pieces of a frame would cost more time than their sending.
+/// What leaves within this time may always be written ahead. Holding it back would not help a newer frame, and on the fastest links
+/// smaller pieces would take longer than their sending.
 const AHEAD_TIME: Duration = Duration::from_millis(1);
-/// Pieces are no smaller than this, whatever may be written ahead.
+/// The smallest piece, however little may be written ahead.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
-/// Bytes of a packet that carry no payload: the packet's header, its tag, and the head of the stream's piece in it, which
-/// differ by a few bytes.
+/// Bytes of a packet that carry no payload: its header, its tag, and the header of the stream frame in it. The number is right within a few
+/// bytes.
 const PACKET_OVERHEAD_BYTES: u64 = 40;
-/// Packets of one transmission. Numbers are left out now and then (RFC 9000, section 21.4), so their difference may be more.
+/// The most packets that one transmission counts as. Packets are counted by the difference of their numbers, and QUIC skips numbers now and
+/// then (RFC 9000, section 21.4).
 const PACKETS_AT_ONCE_MAX: u64 = 64;
-/// A frame counts as sent when at most this much of it seems unsent: the overhead above is not exact.
+/// A frame counts as sent when at most this much of it seems unsent, because [`PACKET_OVERHEAD_BYTES`] is not exact.
 const UNSENT_BYTES_MIN: u64 = 3 << 10;
 
-/// The path of a connection was full once.
+/// The path of a connection has been full before.
 const OPEN: u64 = u64::MAX;
 
 /// How many bytes of a connection have left. Cheap to clone.

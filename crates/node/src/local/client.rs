@@ -1,4 +1,4 @@
-//! A program's side of the local protocol.
+//! The client's side of the local protocol.
 
 use std::io;
 use std::path::Path;

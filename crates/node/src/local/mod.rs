@@ -1,5 +1,6 @@
-//! The fast path for programs on the broker's own host: the interface of [`crate::api`] over the broker's Unix
-//! socket without HTTP/2; large payloads of frames in memory that both map, all others inline. The figures behind it are in
+//! The fast path for programs on the broker's own host: the interface of [`crate::api`] over the broker's Unix socket, without HTTP/2.
+//!
+//! Large payloads of frames lie in memory that both sides map; all others follow their message. The figures behind this are in
 //! `docs/decisions/0001-delivery-path.md` and `0008-shared-memory.md`.
 //!
 //! It is private to Mez: a client and a broker of different versions may fail to speak it, with an error that says so.
@@ -31,13 +32,14 @@
 //! `Memory`, with a descriptor beside it, may come between any two events of a subscription or of a stream of frames. A subscriber that
 //! maps it answers `Mapped`; a publisher may use it. Its payload is the memory's number, three zeros, and the bytes of a slot,
 //! little-endian. The file has a head of 64 KiB and then three slots. The head's first three words say of each slot whether it is taken
-//! (0: free, 1: taken), the next three how many of its bytes are filled. Who fills takes a slot that is free, and may send the packet
-//! that tells of it before the bytes are there; who reads waits for them, five seconds at most for any more of them, and frees it. Whoever ignores a memory gets and gives payloads inline.
+//! (0: free, 1: taken). The next three say how many of its bytes are filled. The writer takes a free slot, and may send the packet that
+//! names it before the bytes are there. The reader waits for them, and frees the slot; it gives up if no more bytes come for five
+//! seconds. A client that ignores a memory gets and sends payloads inline.
 //!
 //! A subscription and a stream of frames have a connection of their own, and closing it ends them. Nothing needs to be
-//! acknowledged: a side that cannot write waits, and the broker then holds one frame for that reader, at most, within its share
-//! (`docs/limits.md`); one whose frame has gone meanwhile is closed on in the middle of it. What lies in the
-//! socket is bounded by the kernel's default buffers, which are left as they are for that reason.
+//! acknowledged. A side that cannot write waits. The broker then holds at most one frame for that reader, within its share of memory
+//! (`docs/limits.md`). If the reader loses its share in the middle of that frame, the broker closes the connection. The kernel's default
+//! buffers bound what lies in the socket, so they are left as they are.
 
 mod client;
 mod packet;
@@ -45,8 +47,8 @@ pub(crate) mod server;
 pub(crate) mod shared;
 
 pub use client::LocalConnection;
-pub use packet::{Kind, Packet, PacketError, PacketReader, PacketWriter, Place};
-pub use shared::DescriptorReader;
+pub use packet::{Kind, Packet, PacketError, PacketReader, PacketWriter};
+pub use shared::{DescriptorReader, Place};
 
-/// What a client begins with. gRPC clients begin with `PRI * HTTP/2.0`. The digit is the version of the local protocol.
+/// The first bytes of a client of the local protocol. gRPC clients begin with `PRI * HTTP/2.0`. The digit is the protocol's version.
 pub const MAGIC: &[u8; 8] = b"MEZLOCL3";

@@ -1,4 +1,4 @@
-//! Packets: a header, a message, a payload.
+//! Reads and writes packets of the local protocol: a header, a message, a payload.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -9,16 +9,17 @@ use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::shared::{self, DescriptorReader, Layout, NotThere};
+use super::shared::{self, DescriptorReader, Layout, NotThere, Place};
 use crate::api::lent::Payload;
 use crate::api::{ApiError, MESSAGE_BYTES_MAX, pb};
 use crate::memory::buffer;
 
 const HEADER_BYTES: usize = 12;
-/// What is read at once where no payload is being received.
+/// Bytes that are read at once while no payload is being received.
 pub(crate) const READ_BYTES: usize = 4 << 10;
-/// Where a payload is: behind the message, or in shared memory.
+/// The payload follows the message.
 const INLINE: u8 = 0;
+/// The payload lies in shared memory.
 const SHARED: u8 = 1;
 
 /// What a packet is.
@@ -94,13 +95,15 @@ pub enum PacketError {
     #[error("the other side ended the connection in the middle of a message")]
     Cut,
     /// What came is not a packet.
-    #[error("what came is not Mez's local protocol ({what}); is the other side another version?")]
+    #[error(
+        "the other side does not speak this version of Mez's local protocol ({what}); use the same version of Mez on both sides"
+    )]
     Malformed {
         /// What is wrong with it.
         what: &'static str,
     },
     /// A length above the limit.
-    #[error("a {what} of {bytes} bytes was announced; the limit is {bytes_max}")]
+    #[error("the other side announced a {what} of {bytes} bytes, but the limit is {bytes_max}")]
     TooLarge {
         /// Message or payload.
         what: &'static str,
@@ -134,17 +137,6 @@ pub struct Packet {
     pub payload: Bytes,
     /// Where its payload lies, if it does so in shared memory.
     pub shared: Option<Place>,
-}
-
-/// A payload in shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The number of the memory.
-    pub memory: u8,
-    /// The slot in it.
-    pub slot: u8,
-    /// The size of the payload.
-    pub bytes: u32,
 }
 
 impl Packet {

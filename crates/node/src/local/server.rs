@@ -1,9 +1,10 @@
-//! A broker's side of the local protocol.
+//! The broker's side of the local protocol.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use bytes::Bytes;
+use mez_core::units::Instant;
 use prost::Message;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -22,13 +23,13 @@ use crate::api::principal::Principal;
 use crate::api::{ApiError, Broker, pb};
 use crate::clock::monotonic_now;
 
-/// How long a client that is refused may take to say what it speaks.
+/// How long a refused client may take to send the first bytes of its protocol. Without them it cannot be told why it is refused.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Reader = PacketReader<OwnedReadHalf>;
 type Writer = PacketWriter<OwnedWriteHalf>;
 
-/// Memory that a publisher has not been told of yet.
+/// Offers of shared memory that may wait to be sent to a publisher. Without the offer it sends payloads inline.
 const OFFERS_MAX: usize = 1;
 
 /// Serves one connection, from the magic to its end. Errors end the connection, and are told to the client where it still listens.
@@ -82,99 +83,109 @@ async fn converse(
             _ = stopping.wait_for(|stop| *stop) => return Err(ApiError::stopping().into()),
         };
         let Some(packet) = packet else { return Ok(()) };
-        let received = monotonic_now();
         match packet.kind {
-            Kind::Connect => {
-                let request = packet.decode(Kind::Connect)?;
-                let response = match broker {
-                    Broker::Edge(api) => api.connect(&request, received),
-                    Broker::Camera(api) => api.connect(&request, received),
-                };
-                answer(writer, Kind::Connect, response).await?;
-            }
-            Kind::Unsubscribe => {
-                let request = packet.decode(Kind::Unsubscribe)?;
-                let response = match broker {
-                    Broker::Edge(api) => api.unsubscribe(principal, &request),
-                    Broker::Camera(api) => api.unsubscribe(principal, &request),
-                };
-                answer(writer, Kind::Unsubscribe, response).await?;
-            }
-            Kind::UpdateContract => {
-                let response = match broker {
-                    Broker::Edge(api) => {
-                        api.update_contract(principal, packet.decode(Kind::UpdateContract)?).await
-                    }
-                    Broker::Camera(_) => Err(not_here("a camera broker keeps no contracts")),
-                };
-                answer(writer, Kind::UpdateContract, response).await?;
-            }
-            Kind::ReportAccuracy => {
-                let response = match broker {
-                    Broker::Edge(api) => {
-                        api.report_accuracy(principal, &packet.decode(Kind::ReportAccuracy)?)
-                    }
-                    Broker::Camera(_) => Err(not_here("a camera broker keeps no contracts")),
-                };
-                answer(writer, Kind::ReportAccuracy, response).await?;
-            }
-            Kind::RestartChain => {
-                let response = match broker {
-                    Broker::Edge(api) => api.restart_chain(principal, &packet.decode(Kind::RestartChain)?),
-                    Broker::Camera(_) => Err(not_here("a camera broker hands on what was published")),
-                };
-                answer(writer, Kind::RestartChain, response).await?;
-            }
-            Kind::GetCameraInfo => {
-                let response = match broker {
-                    Broker::Edge(api) => api.camera_info(packet.decode(Kind::GetCameraInfo)?).await,
-                    Broker::Camera(_) => Err(not_here("a camera broker knows no other cameras")),
-                };
-                answer(writer, Kind::GetCameraInfo, response).await?;
-            }
-            Kind::GetCameraStarts => {
-                let response = match broker {
-                    Broker::Edge(api) => api.camera_starts(packet.decode(Kind::GetCameraStarts)?).await,
-                    Broker::Camera(_) => Err(not_here("a camera broker takes in no cameras")),
-                };
-                answer(writer, Kind::GetCameraStarts, response).await?;
-            }
-            Kind::ResetCamera => {
-                let response = match broker {
-                    Broker::Edge(api) => api.reset_camera(principal, packet.decode(Kind::ResetCamera)?).await,
-                    Broker::Camera(_) => Err(not_here("a camera broker takes in no cameras")),
-                };
-                answer(writer, Kind::ResetCamera, response).await?;
-            }
-            Kind::Reply => {
-                let mut request: pb::ReplyRequest = packet.decode(Kind::Reply)?;
-                request.payload = packet.payload;
-                let response = match broker {
-                    Broker::Edge(api) => api.reply(principal, request).await,
-                    Broker::Camera(_) => Err(not_here("a camera broker takes no replies")),
-                };
-                answer(writer, Kind::Reply, response).await?;
-            }
-            Kind::Subscribe => {
-                let request = packet.decode(Kind::Subscribe)?;
-                let feed = match broker {
-                    Broker::Edge(api) => api.subscribe(principal, request).await?,
-                    Broker::Camera(api) => api.subscribe(principal, request)?,
-                };
-                return send_events(reader, writer, feed).await;
-            }
-            Kind::Publish => {
-                return match broker {
-                    Broker::Edge(_) => {
-                        Err(not_here("an edge broker takes frames only from camera brokers").into())
-                    }
-                    Broker::Camera(api) => take_frames(reader, writer, api, packet).await,
-                };
-            }
-            Kind::SubscribeEvent | Kind::PublishEvent | Kind::Error | Kind::Memory | Kind::Mapped => {
-                return Err(PacketError::Malformed { what: "a client does not send this" });
-            }
+            Kind::Subscribe => return subscribe(reader, writer, broker, principal, &packet).await,
+            Kind::Publish => return publish(reader, writer, broker, packet).await,
+            _ => call(writer, broker, principal, packet, monotonic_now()).await?,
         }
+    }
+}
+
+/// The calls: one packet, one answer.
+async fn call(
+    writer: &mut Writer,
+    broker: &Broker,
+    principal: &Principal,
+    packet: Packet,
+    received: Instant,
+) -> Result<(), PacketError> {
+    use Broker::{Camera, Edge};
+    let kind = packet.kind;
+    match (kind, broker) {
+        (Kind::Connect, Edge(api)) => {
+            answer(writer, kind, api.connect(&packet.decode(kind)?, received)).await
+        }
+        (Kind::Connect, Camera(api)) => {
+            answer(writer, kind, api.connect(&packet.decode(kind)?, received)).await
+        }
+        (Kind::Unsubscribe, Edge(api)) => {
+            answer(writer, kind, api.unsubscribe(principal, &packet.decode(kind)?)).await
+        }
+        (Kind::Unsubscribe, Camera(api)) => {
+            answer(writer, kind, api.unsubscribe(principal, &packet.decode(kind)?)).await
+        }
+        (Kind::UpdateContract, Edge(api)) => {
+            answer(writer, kind, api.update_contract(principal, packet.decode(kind)?).await).await
+        }
+        (Kind::ReportAccuracy, Edge(api)) => {
+            answer(writer, kind, api.report_accuracy(principal, &packet.decode(kind)?)).await
+        }
+        (Kind::RestartChain, Edge(api)) => {
+            answer(writer, kind, api.restart_chain(principal, &packet.decode(kind)?)).await
+        }
+        (Kind::GetCameraInfo, Edge(api)) => {
+            answer(writer, kind, api.camera_info(packet.decode(kind)?).await).await
+        }
+        (Kind::GetCameraStarts, Edge(api)) => {
+            answer(writer, kind, api.camera_starts(packet.decode(kind)?).await).await
+        }
+        (Kind::ResetCamera, Edge(api)) => {
+            answer(writer, kind, api.reset_camera(principal, packet.decode(kind)?).await).await
+        }
+        (Kind::Reply, Edge(api)) => {
+            let request = pb::ReplyRequest { payload: packet.payload.clone(), ..packet.decode(kind)? };
+            answer(writer, kind, api.reply(principal, request).await).await
+        }
+        (_, Camera(_)) => match not_of_a_camera(kind) {
+            Some(why) => Ok(writer.write_error(not_here(why)).await?),
+            None => Err(not_of_a_client()),
+        },
+        _ => Err(not_of_a_client()),
+    }
+}
+
+/// Why a camera broker does not answer a call that an edge broker does.
+fn not_of_a_camera(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::UpdateContract | Kind::ReportAccuracy => Some("a camera broker keeps no contracts"),
+        Kind::RestartChain => Some("a camera broker hands on what was published"),
+        Kind::GetCameraInfo => Some("a camera broker knows no other cameras"),
+        Kind::GetCameraStarts | Kind::ResetCamera => Some("a camera broker takes in no cameras"),
+        Kind::Reply => Some("a camera broker takes no replies"),
+        _ => None,
+    }
+}
+
+fn not_of_a_client() -> PacketError {
+    PacketError::Malformed { what: "a client does not send this" }
+}
+
+/// Serves the subscription that the rest of the connection is for.
+async fn subscribe(
+    reader: Reader,
+    writer: &mut Writer,
+    broker: &Broker,
+    principal: &Principal,
+    packet: &Packet,
+) -> Result<(), PacketError> {
+    let request = packet.decode(Kind::Subscribe)?;
+    let feed = match broker {
+        Broker::Edge(api) => api.subscribe(principal, request).await?,
+        Broker::Camera(api) => api.subscribe(principal, request)?,
+    };
+    send_events(reader, writer, feed).await
+}
+
+/// Takes in the frames that the rest of the connection is for.
+async fn publish(
+    reader: Reader,
+    writer: &mut Writer,
+    broker: &Broker,
+    packet: Packet,
+) -> Result<(), PacketError> {
+    match broker {
+        Broker::Edge(_) => Err(not_here("an edge broker takes frames only from camera brokers").into()),
+        Broker::Camera(api) => take_frames(reader, writer, api, packet).await,
     }
 }
 

@@ -1,7 +1,7 @@
-//! Logs that were put aside by a reset of their camera: nobody writes them any more, and `mez log` reads them as any other.
+//! Puts the log of a camera aside when the camera is reset. Nobody writes to it any more, and `mez log` reads it as any other.
 //!
-//! Each reset has a folder of logs of its own, `LOG_DIR/@aside/TIME`, below which the log stands as it did below `LOG_DIR`. No name of a camera holds an
-//! `@`, so that nobody takes it for one of a camera that is kept. They count in no budget: whoever wants the room removes them.
+//! Each reset has a folder of logs of its own, `LOG_DIR/@aside/TIME`. Below it the log has the same path as it had below `LOG_DIR`. No name
+//! of a camera contains `@`, so the folder is never mistaken for a camera's. Put-aside logs count in no budget; the operator removes them.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use mez_core::name::CameraName;
 use mez_core::units::Timestamp;
 
-use super::files::folder;
+use super::layout::log_folder;
 use crate::lock::FileLock;
 
-/// The folder of what was put aside, in the folder of logs.
+/// The folder of put-aside logs, in the folder of logs.
 const ASIDE: &str = "@aside";
-/// Logs that may be put aside within the same second.
+/// Logs that may be put aside within the same second. Their folders are named by the second and a number.
 const SAME_SECOND_MAX: u32 = 100;
 
 /// Why a log was not put aside.
@@ -58,7 +58,7 @@ pub(super) fn put_aside(
     };
     // It is told to people, who may be elsewhere.
     let root = &std::path::absolute(root).map_err(failed(root))?;
-    let from = folder(root, camera);
+    let from = log_folder(root, camera);
     if !from.is_dir() {
         return Ok(None);
     }
@@ -69,7 +69,7 @@ pub(super) fn put_aside(
     for number in 1..=SAME_SECOND_MAX {
         let name = if number == 1 { format!("{time}Z") } else { format!("{time}Z-{number}") };
         let aside = root.join(ASIDE).join(name);
-        let to = folder(&aside, camera);
+        let to = log_folder(&aside, camera);
         if to.exists() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Looks at logs as a whole, and makes copies of what can be read of them. What is looked for is `mez_core::store::verify`'s affair.
+//! Checks whole logs, and copies what can be read of them. `mez_core::store::verify` decides what is damage.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! A camera's log as files: one folder, one file for each segment, one program that writes.
+//! Keeps a camera's log as files: one folder for the camera, one file for each segment, one program that writes.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -12,14 +12,12 @@ use mez_core::store::{Bounds, Progress, SegmentNumber, Storage, StorageError, St
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use rustix::io::Errno;
 
+use super::layout::{EDGE_LOCK, FOLDER, log_folder};
 use super::remembered::{self, ProgressFile, Remembered};
 use crate::lock::FileLock;
 
-/// A camera's folder within the folder of logs, below the camera's name. No segment of a name holds an `@`.
-const FOLDER: &str = "@log";
+/// The ending of a segment's file.
 const EXTENSION: &str = "segment";
-/// What an edge holds in the folder of logs.
-pub(super) const EDGE_LOCK: &str = "@edge";
 
 /// Why a camera's log could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +48,7 @@ pub enum OpenLogError {
 
 /// A folder of logs that others may write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} may be changed by others (mode {mode:03o}), who could take frames out of the logs in it; run `chmod go-w {}`", .folder.display(), .folder.display())]
+#[error("others may change {} (mode {mode:03o}) and so remove frames from its logs; run `chmod go-w {}`", .folder.display(), .folder.display())]
 pub struct Exposed {
     /// The folder.
     pub folder: PathBuf,
@@ -89,7 +87,7 @@ pub struct LogFiles {
 impl LogFiles {
     /// Opens a camera's log to write it, and makes it if there is none. `bounds` is a file outside of the log.
     pub fn open(root: &Path, camera: &CameraName, bounds: PathBuf) -> Result<Self, OpenLogError> {
-        let folder = folder(root, camera);
+        let folder = log_folder(root, camera);
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| OpenLogError::Io { path, source }
@@ -118,13 +116,13 @@ impl LogFiles {
 
     /// Opens a camera's log to read it, also while a broker writes it. What is remembered of it is not known here.
     pub fn read_only(root: &Path, camera: &CameraName) -> Self {
-        let folder = folder(root, camera);
+        let folder = log_folder(root, camera);
         Self { folder, bounds: None, progress: None, writing: None, reading: None, syncer: None, _lock: None }
     }
 
     /// Makes the place for a copy of a camera's log, of which nothing is remembered. There must be no log of the camera yet.
     pub fn create_copy(root: &Path, camera: &CameraName) -> Result<Self, OpenLogError> {
-        let folder = folder(root, camera);
+        let folder = log_folder(root, camera);
         let io = |source| OpenLogError::Io { path: folder.clone(), source };
         if let Some(parent) = folder.parent() {
             DirBuilder::new().mode(0o700).recursive(true).create(parent).map_err(io)?;
@@ -228,11 +226,6 @@ fn find_cameras(folder: &Path, name: &str, depth: usize, found: &mut Vec<CameraN
         }
     }
     Ok(())
-}
-
-/// Where a camera's segments are in a folder of logs.
-pub(crate) fn folder(root: &Path, camera: &CameraName) -> PathBuf {
-    root.join(camera.as_str()).join(FOLDER)
 }
 
 /// Opens a segment to read it. What is no file is refused at once, and not waited for: a pipe has no end until somebody writes into it.

@@ -1,4 +1,4 @@
-//! The thread that writes logs to disk. Nobody else ever waits for a disk.
+//! The thread that writes logs to disk, so that nobody else waits for a disk.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -17,18 +17,18 @@ use tracing::{error, info, warn};
 use crate::clock::{monotonic_now, wall_now};
 use crate::lock::FileLock;
 
-/// Orders that may wait for the thread.
+/// Orders that may wait for the thread. Senders never wait.
 const ORDERS_MAX: usize = 1024;
-/// How long a broker that stops waits for its log.
+/// How long a stopping broker waits for its log. A disk that hangs must not keep a process alive.
 const STOP_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long whoever has a log released waits for the thread.
+/// How long the thread may take to release a log.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(3);
-/// What the thread gives to completing one log that is released, while others wait.
+/// How long the thread may work on completing a released log while the others wait.
 const COMPLETE_TIME_MAX: Duration = Duration::from_millis(500);
-/// So long after records came the thread still looks by itself whether there are more: whoever appends them would else have to call it after
-/// every batch, which takes longer than all else that a log on disk costs a publisher.
+/// How long after the last record the thread keeps looking for more by itself. Otherwise a publisher would have to wake it after every
+/// batch, which takes longer than everything else that a log on disk costs a publisher.
 const AWAKE_TIME: Duration = Duration::from_secs(2);
-/// How often is looked whether a log has become degraded, or is no longer.
+/// How often the state of the logs (degraded or not) is checked.
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
 
 enum Order<S> {
@@ -171,12 +171,12 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
                 let Some(status) = shared.status(&camera, monotonic_now()) else { continue };
                 match (&status.degraded, degraded.contains_key(&camera)) {
                     (Some(reason), false) => {
-                        warn!(%camera, "the log on disk is degraded, and goes on in memory: {reason}");
+                        warn!(%camera, "the log on disk is degraded, and the log goes on in memory: {reason}");
                         degraded.insert(camera, status.lost);
                     }
                     (None, true) => {
                         let lost = status.lost - degraded.remove(&camera).unwrap_or(status.lost);
-                        info!(%camera, lost, "the log on disk is as it should be again");
+                        info!(%camera, lost, "the log on disk works again");
                     }
                     _ => {}
                 }

@@ -1,4 +1,4 @@
-//! Where the keys of the log on disk come from: a file, an environment variable or a systemd credential.
+//! Finds the keys of the log on disk: in a file, an environment variable or a systemd credential.
 
 use std::env;
 use std::fmt::Write;
@@ -13,9 +13,9 @@ use crate::identity::KeyFolder;
 use crate::identity::files::{self, FileError, Present, Readers};
 use crate::identity::folder::KeyFolderError;
 
-/// The file in the folder of keys.
+/// The file with the log's keys, in the folder of keys.
 pub const LOG_KEY_FILE: &str = "log.key";
-/// The environment variable that holds keys.
+/// The environment variable that holds the log's keys themselves, not the name of a file.
 pub const LOG_KEY_VARIABLE: &str = "MEZ_LOG_KEY";
 /// The name of the systemd credential (`LoadCredential=mez-log-key:…`, or `LoadCredentialEncrypted=`).
 pub const LOG_KEY_CREDENTIAL: &str = "mez-log-key";
@@ -38,7 +38,7 @@ pub enum LogKeyError {
         file: PathBuf,
     },
     /// Others may read the file.
-    #[error("{} may be read or written by others (mode {mode:04o}); protect it with: chmod 600 {0}", .file.display())]
+    #[error("others may read or change {} (mode {mode:04o}); run: chmod 600 {0}", .file.display())]
     Exposed {
         /// The file.
         file: PathBuf,

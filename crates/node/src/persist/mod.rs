@@ -1,13 +1,14 @@
-//! Logs that outlive their broker: files, keys, and the thread that writes. What is written is `mez_core::store`'s affair.
+//! Keeps logs on disk: files, keys, and the thread that writes. `mez_core::store` decides what is written.
 //!
-//! | file | what it holds |
+//! | file | what it does |
 //! | --- | --- |
-//! | [`aside`] | logs that were put aside, which nobody writes any more |
-//! | [`files`] | a camera's segments as files |
-//! | [`keys`] | where the keys come from |
-//! | [`remembered`] | what is remembered of a log outside of it |
-//! | [`check`] | a whole log: what is wrong with it, and a copy of the rest |
-//! | [`keeper`] | the thread that writes, behind everybody's back |
+//! | [`aside`] | puts a log aside when its camera is reset |
+//! | [`files`] | keeps a camera's segments as files |
+//! | `layout` | names files and folders |
+//! | [`keys`] | finds the keys |
+//! | [`remembered`] | remembers facts about a log outside of it |
+//! | [`check`] | checks a whole log, and copies what can be read |
+//! | [`keeper`] | the thread that writes |
 //! | `replicas` | the logs of all cameras of an edge |
 
 pub mod aside;
@@ -15,6 +16,7 @@ pub mod check;
 pub mod files;
 pub mod keeper;
 pub mod keys;
+mod layout;
 pub mod remembered;
 pub(crate) mod replicas;
 
@@ -36,11 +38,11 @@ pub use self::keeper::LogKeeper;
 pub use self::remembered::find_remembered;
 use crate::clock::{monotonic_now, wall_now};
 
-/// What a broker gives to reading its logs before it serves.
+/// How long a broker reads its logs before it serves. What it has not read by then stays on disk.
 pub const RECOVERY_TIME_MAX: Duration = Duration::from_secs(1);
-/// By how much the clocks of hosts may differ before it is spoken of.
+/// How far the log's newest frame may be ahead of this host's clock before a warning is logged.
 const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(10);
-/// Names the file in the state folder that remembers which segments there are. No name of a camera holds an `@`.
+/// The file in the folder for state that lists a log's segments. No name of a camera contains `@`.
 pub(crate) const BOUNDS: &str = "@log";
 
 /// How logs are kept on disk.
@@ -155,10 +157,10 @@ fn report(camera: &CameraName, folder: &Path, report: &RecoveryReport, took: Dur
         warn!(%camera, "damage in the log on disk, not served: {damage}");
     }
     for strange in &report.strange {
-        warn!(%camera, "a segment of the log on disk is passed over, and left where it is: {strange}");
+        warn!(%camera, "a segment of the log on disk is ignored, and left where it is: {strange}");
     }
     if report.mended > 0 {
-        warn!(%camera, segments = report.mended, "headers of segments had a damaged byte, and were put right in reading them");
+        warn!(%camera, segments = report.mended, "a byte was damaged in headers of segments, and was corrected while reading");
     }
     let named = report.damages.len() + report.strange.len();
     let lost = report.records_lost();
@@ -167,41 +169,41 @@ fn report(camera: &CameraName, folder: &Path, report: &RecoveryReport, took: Dur
         let more = (report.damaged + report.strange_segments).saturating_sub(named as u64);
         warn!(
             %camera, %folder, more, lost,
-            "so many frames of the log on disk are lost, of those that were looked at; readers are told of them as damaged, and get all that \
-             can be read; `mez log verify` names everything that is wrong, and with --repair makes a copy of the rest"
+            "frames of the log on disk are lost; readers get all others, and are told that these are damaged; \
+             `mez log verify` names everything that is wrong, and copies the rest with --repair"
         );
     }
     if report.torn_bytes > 0 {
         let bytes = report.torn_bytes;
-        info!(%camera, bytes, "the last thing that was being written when the broker or the power ended is not whole: no damage");
+        info!(%camera, bytes, "the last record is incomplete, because the broker or the power stopped while it was written; this is no damage");
     }
     if let Some(ahead) = ahead_of_clock(report.newest_captured, wall_now()) {
         warn!(
             %camera, ?ahead,
             "the newest frame of the log is ahead of this host's clock: the clock was set back, or the camera's is wrong; frames keep \
-             their order and their times, of which some come twice"
+             their order, and some capture times occur twice"
         );
     }
     if report.expired > 0 {
-        warn!(%camera, segments = report.expired, "expired segments were there again, and were removed");
+        warn!(%camera, segments = report.expired, "expired segments had come back, and were removed");
     }
     if report.missing > 0 {
         warn!(
             %camera,
             segments = report.missing, frames = report.lost_newest,
-            "the newest segments of the log are not there: it is an older copy, or somebody removed them"
+            "the newest segments of the log are missing: it is an older copy, or somebody removed them"
         );
     }
     if report.missing == 0 && report.lost_newest > 0 {
         let frames = report.lost_newest;
-        warn!(%camera, frames, "the end of the log is not there: somebody cut it off, or it is damaged");
+        warn!(%camera, frames, "the end of the log is missing: somebody cut it off, or it is damaged");
     }
     if report.lost_oldest > 0 {
         let frames = report.lost_oldest;
-        warn!(%camera, frames, "the beginning of the log is not there, and it had not expired: somebody removed it, or it is damaged");
+        warn!(%camera, frames, "the beginning of the log is missing although it had not expired: somebody removed it, or it is damaged");
     }
     if report.bounds_lost {
-        warn!(%camera, "nothing is remembered of this log: the folder for state is new; the log is taken as it is");
+        warn!(%camera, "the folder for state is new and knows nothing of this log; the log is taken as it is");
     }
 }
 

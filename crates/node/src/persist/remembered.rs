@@ -1,7 +1,7 @@
-//! What is remembered of a log in the folder for state, where a copy of the log does not reach (`docs/log-format.md`).
+//! Remembers facts about a log in the folder for state, so that a missing or outdated part of the log is noticed (`docs/log-format.md`).
 //!
-//! `@log` says which segments there are, and of which folder: it is replaced as a whole, durably, and seldom. `@log.progress` beside it says how
-//! far the writer has come: it is written over after every batch, and costs no sync.
+//! A copy of the log does not carry these files along. `@log` says which segments exist and of which folder; it is replaced as a whole,
+//! durably, and seldom. `@log.progress` says how far the writer has come; it is overwritten after every batch, without a sync.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,10 +13,10 @@ use mez_core::name::CameraName;
 use mez_core::store::{Bounds, Progress, SegmentNumber, checksum};
 
 use super::BOUNDS;
-use super::files::folder;
+use super::layout::log_folder;
 use crate::state::{camera_folder, edge_folder, write_durably};
 
-/// Bytes of the name of a run of the system, a UUID.
+/// Bytes of the identifier of the system's current boot, a UUID.
 const RUN_BYTES: usize = 36;
 
 /// What a file of bounds says.
@@ -67,7 +67,7 @@ pub(super) fn write(path: &Path, remembered: &Remembered) -> io::Result<()> {
 /// The file that remembers the log of a camera in the folder of logs `root`, looked for in the folder for state: the one that says so itself. If
 /// `explicit`, somebody has said that it is in there, and one that speaks of another place will do: the log was moved.
 pub fn find_remembered(state: &Path, explicit: bool, root: &Path, camera: &CameraName) -> Option<PathBuf> {
-    let place = fs::canonicalize(folder(root, camera)).ok();
+    let place = fs::canonicalize(log_folder(root, camera)).ok();
     let files = [camera_folder(state, camera).join(BOUNDS), edge_folder(state, camera).join(BOUNDS)];
     let found: Vec<_> = files.into_iter().filter_map(|path| Some((read(&path).ok()??, path))).collect();
     let speaks_of_it = found.iter().find(|(remembered, _)| place.is_some() && remembered.folder == place);
@@ -81,7 +81,7 @@ pub fn find_remembered(state: &Path, explicit: bool, root: &Path, camera: &Camer
         [(_, path)] => Some(path.clone()),
         // Both brokers have kept a log of this camera: an edge leaves its lock.
         [(_, of_camera), (_, of_edge)] => {
-            let edge = root.join(super::files::EDGE_LOCK).exists();
+            let edge = root.join(super::layout::EDGE_LOCK).exists();
             Some(if edge { of_edge.clone() } else { of_camera.clone() })
         }
         _ => None,
@@ -208,8 +208,8 @@ mod tests {
         let (state, camera) = (folder.path().join("state"), "dock/cam1".parse::<CameraName>().unwrap());
         let (one, other) = (folder.path().join("one"), folder.path().join("other"));
         let place = |root: &Path| {
-            fs::create_dir_all(super::folder(root, &camera)).unwrap();
-            fs::canonicalize(super::folder(root, &camera)).ok()
+            fs::create_dir_all(super::log_folder(root, &camera)).unwrap();
+            fs::canonicalize(super::log_folder(root, &camera)).ok()
         };
         let find = |explicit, root: &Path| find_remembered(&state, explicit, root, &camera);
         let (of_camera, of_edge) = (camera_folder(&state, &camera), edge_folder(&state, &camera));

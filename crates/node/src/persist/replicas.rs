@@ -1,4 +1,4 @@
-//! The replica logs of an edge on disk: all that are there are taken up at its start, new ones as cameras come.
+//! Keeps the replica logs of an edge on disk: recovers all existing ones at its start, and adds new ones as cameras come.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,10 +24,10 @@ use super::{
 use crate::clock::wall_now;
 use crate::state::edge_folder;
 
-/// Threads that read logs at the start.
+/// Threads that read logs at the start. More would only wait for the same disk.
 const READERS_MAX: usize = 4;
 
-/// How long after a camera's log could not be opened that is tried again.
+/// How long to wait before opening a camera's log is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The logs on disk of the cameras of an edge.
@@ -72,7 +72,7 @@ impl Replicas {
         }
         let left_out = broker.restore(found);
         if left_out > 0 {
-            info!(frames = left_out, "frames of the logs on disk find no room in memory and stay there");
+            info!(frames = left_out, "frames of the logs on disk do not fit into memory, and stay on disk");
         }
         let mut kept = BTreeMap::new();
         for log in logs {

@@ -1,8 +1,7 @@
-//! Child processes that cannot be left behind.
+//! Starts child processes that cannot outlive their owner.
 //!
-//! A child dies with its owner in three ways: dropping it kills it, the runtime reaps it, and if this process is
-//! itself killed, the kernel kills the child (`PR_SET_PDEATHSIG`). The last matters for a camera: a reader that is
-//! left behind keeps the device busy for whoever comes next.
+//! Dropping the owner kills the child, and the runtime reaps it. If this process itself is killed, the kernel kills the child
+//! (`PR_SET_PDEATHSIG`). That matters for cameras: a child that is left behind keeps the device busy.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -20,26 +19,26 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::SourceError;
+use super::error::SourceError;
 use super::spec::without_credentials;
 
-/// Lines of a child's complaints that are kept.
+/// Lines of a child's standard error that are kept for error texts: the last ones.
 const LINES_MAX: usize = 12;
-/// Bytes that are kept of one such line.
+/// Bytes that are kept of one such line, so that a child cannot fill memory.
 const LINE_BYTES_MAX: usize = 400;
-/// Children that may wait to be started; the next caller waits for its turn.
+/// Children that may wait to be started. Further callers wait.
 const SPAWNS_WAITING_MAX: usize = 16;
 
-/// What a child may be given to read: less than the least that a pipe holds.
+/// Bytes that a child may be given on its standard input: fewer than every pipe holds, so that writing never waits.
 const SCRIPT_BYTES_MAX: usize = 4000;
 
-/// Variables that may hold a password.
+/// Environment variables that may hold a password. Children do not inherit them.
 const SECRET_VARIABLES: [&str; 2] = ["MEZ_SOURCE", "MEZ_SOURCE_CREDENTIALS"];
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The thread that starts all children. The kernel ties a child's death signal to the *thread* that started it, and
-/// threads of a runtime come and go; this one stays for as long as the process does.
+/// The thread that starts all children. The kernel ties a child's death signal to the *thread* that started it. Threads of a runtime come
+/// and go; this one lives as long as the process.
 static SPAWNER: LazyLock<io::Result<SyncSender<Job>>> = LazyLock::new(|| {
     let (jobs, queue) = sync_channel::<Job>(SPAWNS_WAITING_MAX);
     thread::Builder::new().name("mez-spawn".into()).spawn(move || queue.into_iter().for_each(|job| job()))?;

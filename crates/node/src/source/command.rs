@@ -1,9 +1,9 @@
-//! Command lines for `ffmpeg` and `ffprobe`. Pure, so that those for devices that a test machine lacks are tested.
+//! Builds command lines for `ffmpeg` and `ffprobe`. It is pure, so it can be tested without the devices that the lines are for.
 
 use std::ffi::OsString;
 
-use super::SourceSpec;
 use super::probe::{FfmpegVersion, Stream};
+use super::spec::SourceSpec;
 
 /// How a source is to be opened, beyond what its name says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(super) fn read_args(
     args
 }
 
-/// What a play list may be made of that is read from a pipe: all that ffmpeg uses for the schemes of sources.
+/// Protocols that a play list from a pipe may use: all that ffmpeg needs for the schemes of sources.
 const PROTOCOLS: &str =
     "pipe,tcp,udp,udplite,tls,rtp,srtp,rtmp,rtmps,ffrtmphttp,http,https,httpproxy,crypto,data,srt";
 

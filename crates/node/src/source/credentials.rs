@@ -1,4 +1,4 @@
-//! User names and passwords of network cameras: where they come from, and how they stay out of everybody's sight.
+//! Reads user names and passwords of network cameras, and keeps them off command lines and out of logs.
 
 use std::fmt;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// The longest line that is read.
+/// The longest line of credentials that is read.
 const LINE_BYTES_MAX: u64 = 1024;
 
 /// A user name and a password. Never shown.
@@ -36,7 +36,7 @@ pub enum SourceCredentialsError {
         source: io::Error,
     },
     /// Others may read the file.
-    #[error("{path} holds a password and others may read it (mode {mode:o}); run: chmod 600 {path}")]
+    #[error("others may read {path} (mode {mode:o}), which holds a password; run: chmod 600 {path}")]
     Exposed {
         /// The file.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum SourceCredentialsError {
     },
     /// They were given twice.
     #[error(
-        "credentials were given, and the address of {source_name} holds some as well; take them out of the address"
+        "the address of {source_name} holds credentials, and others were given beside it; take them out of the address"
     )]
     Twice {
         /// The source.

@@ -1,5 +1,6 @@
-//! When a frame is due, which frames to leave out, and how long to wait before trying again. Pure: time comes in
-//! as an argument.
+//! Decides when a frame is due, which frames are left out, and how long to wait before a retry.
+//!
+//! It is pure: time is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -111,7 +112,7 @@ pub(super) struct BackOff {
 impl BackOff {
     const FIRST: Duration = Duration::from_millis(250);
     const LONGEST: Duration = Duration::from_secs(8);
-    /// Having given frames for so long, a source counts as working.
+    /// A source that has delivered frames for this long counts as working, so the next pause is short again.
     const WORKED_FOR: Duration = Duration::from_secs(10);
 
     pub(super) fn new() -> Self {

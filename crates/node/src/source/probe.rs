@@ -1,4 +1,4 @@
-//! What a source is, as `ffprobe` sees it, and what is wrong with it, in words that help.
+//! Finds out with `ffprobe` what a source is, and explains what is wrong with it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output as ProcessOutput, Stdio};
@@ -9,16 +9,18 @@ use tokio::io::AsyncReadExt;
 
 use super::child::spawn_child;
 use super::command::{InputOptions, probe_args, script};
+use super::error::SourceError;
+use super::spec::SourceSpec;
 use super::spec::without_credentials;
-use super::{SourceError, SourceOptions, SourceSpec};
+use super::types::SourceOptions;
 
-/// A source that has not been described by then counts as not answering.
+/// How long `ffprobe` may take. A source that needs longer counts as not answering.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(20);
-/// Bytes that are read of what `ffprobe` says.
+/// The most bytes that are read of `ffprobe`'s output.
 const PROBE_BYTES_MAX: u64 = 1 << 20;
-/// Rate of a recording that states none: a still image, or raw frames without a container.
+/// The frame rate of a recording that states none, such as a still image or raw frames without a container.
 pub(super) const FRAMES_PER_SECOND_UNSTATED: f64 = 25.0;
-/// Rates above it are time bases that a container gives in place of a rate.
+/// The highest stated rate that is believed. Higher ones are time bases that a container gives in place of a rate.
 const FRAMES_PER_SECOND_BELIEVED_MAX: f64 = 1000.0;
 
 /// Version of the installed `ffmpeg`, as far as its command line depends on it.
@@ -26,7 +28,7 @@ const FRAMES_PER_SECOND_BELIEVED_MAX: f64 = 1000.0;
 pub(super) struct FfmpegVersion(u32, u32);
 
 impl FfmpegVersion {
-    /// Builds between releases have no number; they are newer than any release that matters here.
+    /// The version of a build between releases, which states no number. It is newer than any release that matters here.
     pub(super) const NEWEST: Self = Self(u32::MAX, 0);
 
     /// Reads the first line of `ffmpeg -version`.

@@ -1,4 +1,4 @@
-//! What the reading task hands to the caller: the newest frames, and what happened between them.
+//! The queue between the task that reads a source and its caller: the newest frames, and what happened between them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{SourceError, SourceEvent, SourceFrame};
+use super::error::SourceError;
+use super::types::{SourceEvent, SourceFrame};
 
 /// Frames that may wait for the caller. When one more comes, the oldest is dropped and counted as skipped.
 const FRAMES_WAITING_MAX: usize = 3;

@@ -1,37 +1,37 @@
-//! The loop that joins the parts: start a child, read it, pace or thin its frames, encode, hand over; and do it
-//! again when the child dies.
+//! Reads a source from start to end: starts a child, reads it, delivers its frames, and starts the next child when one dies.
+//!
+//! It decides which failures end the source, and after which ones it is opened again.
 
 use std::io;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use bytes::Bytes;
-use mez_media::Yuv420View;
-use mez_media::jpeg::{EncodeError, Encoder, JpegFrame, Sampling};
-use tokio::process::{Child, ChildStdout};
+use tokio::process::Child;
 
 use super::child::{LastLines, spawn_child};
 use super::command::{InputOptions, Output, read_args, script};
-use super::pace::{BackOff, Schedule, Thinning};
+use super::deliver::Progress;
+use super::encoder::JpegWorker;
+use super::error::SourceError;
+use super::pace::{BackOff, Thinning};
 use super::probe::{FRAMES_PER_SECOND_UNSTATED, FfmpegVersion, Stream, ffmpeg_version, last_lines, probe};
 use super::queue::EventQueue;
-use super::stream::{HandOver, JpegStream, PictureStream, PictureStreamError, RawPicture};
-use super::{Shared, SourceError, SourceFrame, SourceInfo, SourceOptions, SourceSpec};
+use super::reader::{ReadEnd, Reader};
+use super::spec::SourceSpec;
+use super::stream::HandOver;
+use super::types::{Shared, SourceInfo, SourceOptions};
 
-/// Frames of a recording that are read before they are due. Two, so that decoding goes on while one is encoded.
+/// Frames of a recording that are read before they are due. With two, decoding goes on while one is encoded.
 const READ_AHEAD_MAX: usize = 2;
-/// Frames of a live source that wait to be encoded: the newest.
+/// Frames of a live source that wait to be encoded. Only the newest one waits.
 const LIVE_WAITING_MAX: usize = 1;
-/// At its start a source gets this many times [`SourceOptions::stalled_after`]: it may have to wait for a keyframe.
-const START_FACTOR: u32 = 2;
-/// Children of a recording that may die without a frame in a row before the recording is given up.
+/// Children in a row that may die without a frame before a recording is given up.
 const FRUITLESS_RUNS_MAX: u32 = 5;
 /// How long a child that has closed its output may take to end.
 const EXIT_TIME_MAX: Duration = Duration::from_secs(2);
-/// Bytes that the kernel buffers between child and reader: one wake-up for many reads, and never a whole raw frame
-/// of a live source.
+/// Bytes that the kernel may buffer between child and reader. It saves wake-ups, and holds less than one raw frame of 1080p.
 const PIPE_BYTES: usize = 1 << 20;
 
 /// A source that is ready to be read.
@@ -44,27 +44,15 @@ pub(super) struct Reading {
     encoder: JpegWorker,
 }
 
-/// What goes on over all children of one source.
-struct Progress {
-    events: Arc<EventQueue>,
-    shared: Arc<Mutex<Shared>>,
-    schedule: Option<Schedule>,
-    thinning: Option<Thinning>,
-    last_captured: Option<Instant>,
-    /// Frames of the recording that were taken so far, in this pass over it.
-    position: u64,
-    encoder: JpegWorker,
-}
-
-/// How the reading of one child went.
+/// What came of one child.
 #[derive(Debug)]
 struct Run {
-    /// Frames that came which had not come before.
+    /// New frames. Those that an earlier child had delivered already do not count.
     frames: u64,
     /// Time from the first frame to the last.
     worked_for: Duration,
     end: RunEnd,
-    /// What the child complained about.
+    /// The last lines of the child's standard error.
     complaints: String,
 }
 
@@ -74,12 +62,12 @@ enum RunEnd {
     Exited(ExitStatus),
     /// The child gave nothing for too long, and was killed.
     Stalled(Duration),
-    /// What it sent could not be understood.
+    /// Its output could not be parsed.
     Broken(String),
 }
 
 impl RunEnd {
-    /// True if the child came to its own end, good or bad: trying again would give the same.
+    /// True if the child ended by itself, well or not. Another run of the same recording would end the same way.
     fn is_own(&self) -> bool {
         matches!(self, Self::Exited(status) if status.code().is_some())
     }
@@ -136,15 +124,7 @@ impl Reading {
     pub(super) async fn run(self, events: Arc<EventQueue>, shared: Arc<Mutex<Shared>>) {
         let _end = EndWithTheTask(Arc::clone(&events));
         let Self { spec, options, version, plan, encoder } = self;
-        let progress = Progress {
-            events: Arc::clone(&events),
-            shared,
-            schedule: None,
-            thinning: None,
-            last_captured: None,
-            position: 0,
-            encoder,
-        };
+        let progress = Progress::new(Arc::clone(&events), shared, encoder);
         events.finish(read_all(&spec, &options, version, plan, progress).await);
     }
 }
@@ -343,242 +323,6 @@ async fn exit_of(child: &mut Child, program: &Path) -> Result<ExitStatus, Source
         Err(_) => {
             child.start_kill().map_err(failed)?;
             child.wait().await.map_err(failed)
-        }
-    }
-}
-
-/// A frame as it came from the child.
-#[derive(Debug)]
-enum Picture {
-    Jpeg(JpegFrame),
-    Raw(RawPicture),
-}
-
-#[derive(Debug)]
-struct Arrived {
-    picture: Picture,
-    /// When its first bytes arrived.
-    began: Instant,
-}
-
-/// Buffers of raw pictures, to be used again. Never more than are under way at once.
-type Spare = Mutex<Vec<Vec<u8>>>;
-
-fn take_spare(spare: &Spare) -> Vec<u8> {
-    spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
-}
-
-fn give_back(spare: &Spare, picture: Picture) {
-    if let Picture::Raw(raw) = picture {
-        spare.lock().unwrap_or_else(PoisonError::into_inner).push(raw.planes);
-    }
-}
-
-#[derive(Debug)]
-enum ReadEnd {
-    /// The child closed its output.
-    End,
-    Stalled(Duration),
-    Broken(String),
-    TooLarge {
-        width: u32,
-        height: u32,
-    },
-}
-
-impl From<PictureStreamError> for ReadEnd {
-    fn from(error: PictureStreamError) -> Self {
-        match error {
-            PictureStreamError::Io(error) => error.into(),
-            PictureStreamError::Format(detail) => Self::Broken(detail),
-            PictureStreamError::TooLarge { width, height } => Self::TooLarge { width, height },
-        }
-    }
-}
-
-impl From<io::Error> for ReadEnd {
-    fn from(error: io::Error) -> Self {
-        Self::Broken(format!("its output could not be read: {error}"))
-    }
-}
-
-/// Takes frames out of a child's output and passes them on: all of a recording, the newest of a live source.
-struct Reader<'a> {
-    hand_over: &'a HandOver<Arrived>,
-    spare: &'a Spare,
-    events: &'a EventQueue,
-    live: bool,
-    thinning: Option<Thinning>,
-    /// Frames at the start that were delivered before the last child died.
-    leave_out: u64,
-    stalled_after: Duration,
-    frames: u64,
-    broken_told: u64,
-    first_and_last: Option<(Instant, Instant)>,
-}
-
-impl Reader<'_> {
-    async fn read(&mut self, stdout: ChildStdout, output: Output) -> ReadEnd {
-        let end = match output {
-            Output::Jpeg => self.read_jpeg(stdout).await,
-            Output::Pictures => self.read_pictures(stdout).await,
-        };
-        end.unwrap_or_else(|end| end)
-    }
-
-    async fn read_jpeg(&mut self, stdout: ChildStdout) -> Result<ReadEnd, ReadEnd> {
-        let mut stream = JpegStream::new(stdout);
-        loop {
-            let next = self.in_time(stream.next()).await??;
-            self.tell_broken(stream.broken());
-            let Some((frame, began)) = next else { return Ok(ReadEnd::End) };
-            self.pass_on(Arrived { picture: Picture::Jpeg(frame), began }).await;
-        }
-    }
-
-    async fn read_pictures(&mut self, stdout: ChildStdout) -> Result<ReadEnd, ReadEnd> {
-        let Some(mut stream) = self.in_time(PictureStream::open(stdout)).await?? else {
-            return Ok(ReadEnd::End);
-        };
-        loop {
-            let next = self.in_time(stream.next(take_spare(self.spare))).await??;
-            self.tell_broken(stream.broken());
-            let Some((raw, began)) = next else { return Ok(ReadEnd::End) };
-            self.pass_on(Arrived { picture: Picture::Raw(raw), began }).await;
-        }
-    }
-
-    async fn in_time<T>(&self, step: impl Future<Output = T>) -> Result<T, ReadEnd> {
-        let limit = if self.frames == 0 {
-            self.stalled_after.saturating_mul(START_FACTOR)
-        } else {
-            self.stalled_after
-        };
-        tokio::time::timeout(limit, step).await.map_err(|_| ReadEnd::Stalled(limit))
-    }
-
-    fn tell_broken(&mut self, broken: u64) {
-        self.events.add_skipped(broken - self.broken_told);
-        self.broken_told = broken;
-    }
-
-    async fn pass_on(&mut self, arrived: Arrived) {
-        if self.leave_out > 0 {
-            self.leave_out -= 1;
-            return give_back(self.spare, arrived.picture);
-        }
-        self.frames += 1;
-        let first = self.first_and_last.map_or(arrived.began, |(first, _)| first);
-        self.first_and_last = Some((first, arrived.began));
-        if self.thinning.as_mut().is_some_and(|thinning| !thinning.keep(arrived.began)) {
-            give_back(self.spare, arrived.picture);
-        } else if !self.live {
-            self.hand_over.push(arrived).await;
-        } else if let Some(displaced) = self.hand_over.push_newest(arrived) {
-            self.events.add_skipped(1);
-            give_back(self.spare, displaced.picture);
-        }
-    }
-}
-
-impl Progress {
-    fn lock_shared(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Delivers the frames of a recording, each when it is due.
-    async fn deliver_paced(&mut self, hand_over: &HandOver<Arrived>, spare: &Spare, frames_per_second: f64) {
-        while let Some(Arrived { picture, .. }) = hand_over.pop().await {
-            let now = Instant::now();
-            if self.schedule.as_mut().is_some_and(|schedule| schedule.leave_out(now, hand_over.has_item())) {
-                self.events.add_skipped(1);
-                give_back(spare, picture);
-                continue;
-            }
-            // Encoded before it is due, as a camera would: what is measured from then on is the way, not the encoder.
-            let Some(mut frame) = self.encoded(picture, spare).await else { continue };
-            let now = Instant::now();
-            let schedule = self.schedule.get_or_insert_with(|| Schedule::new(now, frames_per_second));
-            let slot = schedule.take(now);
-            self.events.add_skipped(slot.skipped);
-            tokio::time::sleep_until(slot.due.into()).await;
-            frame.captured = slot.due;
-            self.events.push_frame(frame);
-        }
-    }
-
-    /// Delivers the frames of a live source as they come.
-    async fn deliver_live(&mut self, hand_over: &HandOver<Arrived>, spare: &Spare) {
-        while let Some(Arrived { picture, began }) = hand_over.pop().await {
-            let Some(mut frame) = self.encoded(picture, spare).await else { continue };
-            // Two frames that arrive in one read are still two moments.
-            let earliest = self.last_captured.map(|last| last + Duration::from_micros(1));
-            frame.captured = earliest.map_or(began, |earliest| began.max(earliest));
-            self.last_captured = Some(frame.captured);
-            self.events.push_frame(frame);
-        }
-    }
-
-    /// The frame as JPEG; `None`, counted, where it cannot be encoded.
-    async fn encoded(&mut self, picture: Picture, spare: &Spare) -> Option<SourceFrame> {
-        let captured = Instant::now();
-        match picture {
-            Picture::Jpeg(JpegFrame { jpeg, info }) => {
-                Some(SourceFrame { jpeg, width: info.width, height: info.height, captured })
-            }
-            Picture::Raw(raw) => {
-                let (width, height) = (raw.width, raw.height);
-                let (jpeg, raw) = self.encoder.encode(raw).await;
-                if let Some(raw) = raw {
-                    give_back(spare, Picture::Raw(raw));
-                }
-                match jpeg {
-                    Ok(jpeg) => Some(SourceFrame { jpeg, width, height, captured }),
-                    Err(detail) => {
-                        tracing::warn!("a frame was lost: {detail}");
-                        self.events.add_skipped(1);
-                        None
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// An encoder that works on the runtime's threads for blocking work, so that no other task waits for it.
-struct JpegWorker {
-    quality: u8,
-    /// Absent while it works, and after it was lost to a panic.
-    encoder: Option<Encoder>,
-}
-
-impl JpegWorker {
-    fn new(quality: u8) -> Result<Self, EncodeError> {
-        Ok(Self { quality, encoder: Some(Encoder::new(quality, Sampling::Yuv420)?) })
-    }
-
-    /// Encodes a picture and gives its buffer back, unless that was lost.
-    async fn encode(&mut self, raw: RawPicture) -> (Result<Bytes, String>, Option<RawPicture>) {
-        let encoder = match self.encoder.take() {
-            Some(encoder) => encoder,
-            None => match Encoder::new(self.quality, Sampling::Yuv420) {
-                Ok(encoder) => encoder,
-                Err(error) => return (Err(error.to_string()), Some(raw)),
-            },
-        };
-        let work = move || {
-            let mut encoder = encoder;
-            let jpeg = Yuv420View::packed(&raw.planes, raw.width, raw.height)
-                .map_err(EncodeError::from)
-                .and_then(|view| encoder.encode_yuv420(&view));
-            (jpeg, raw, encoder)
-        };
-        match tokio::task::spawn_blocking(work).await {
-            Ok((jpeg, raw, encoder)) => {
-                self.encoder = Some(encoder);
-                (jpeg.map_err(|error| error.to_string()), Some(raw))
-            }
-            Err(error) => (Err(format!("the encoder failed: {error}")), None),
         }
     }
 }

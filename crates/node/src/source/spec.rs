@@ -1,4 +1,4 @@
-//! What the user typed after `--source`, parsed once.
+//! Parses what the user gave as `--source`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::credentials::{SourceCredentials, SourceCredentialsError};
 
-/// Schemes that can be read through `ffmpeg` and that a camera may speak.
+/// Schemes of network cameras that `ffmpeg` reads.
 const SCHEMES: [&str; 12] =
     ["rtsp", "rtsps", "http", "https", "tcp", "udp", "rtp", "rtmp", "rtmps", "srt", "rtspt", "rtspu"];
 

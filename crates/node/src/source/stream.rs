@@ -1,4 +1,4 @@
-//! How the bytes of a child's standard output become pictures.
+//! Cuts the bytes of a child's standard output into pictures.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -10,9 +10,9 @@ use mez_media::jpeg::{JpegFrame, PIXELS_MAX_DEFAULT, SIDE_MAX, Splitter};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::Notify;
 
-/// Bytes that are asked for at once.
+/// Bytes that one read asks for.
 const READ_BYTES: usize = 256 << 10;
-/// Bytes that a header line of YUV4MPEG2 may take.
+/// The longest header line of YUV4MPEG2 that is read.
 const LINE_BYTES_MAX: usize = 1024;
 
 /// Cuts a child's output into JPEG images and notes when each began to arrive.

@@ -427,82 +427,14 @@ impl Onlooker {
 /// One RTSP session (RFC 2326, interleaved): ffmpeg makes the RTP packets, this wraps them.
 async fn serve_rtsp(stream: TcpStream, sdp_path: &Path, guard: Option<Guard>) {
     let rtp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let target = format!("rtp://{}", rtp.local_addr().unwrap());
-    let _ = std::fs::remove_file(sdp_path);
-    let args = [
-        "-re",
-        "-f",
-        "lavfi",
-        "-i",
-        "testsrc2=size=66x50:rate=25",
-        "-c:v",
-        "libx264",
-        "-preset",
-        "ultrafast",
-        "-tune",
-        "zerolatency",
-        "-g",
-        "10",
-        "-pix_fmt",
-        "yuv420p",
-        "-bsf:v",
-        "dump_extra",
-        "-f",
-        "rtp",
-        "-sdp_file",
-        sdp_path.to_str().unwrap(),
-        &target,
-    ];
-    let _child = ffmpeg_child(&args).spawn().unwrap();
+    let _child = send_rtp(&rtp, sdp_path);
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     loop {
-        let mut request = String::new();
-        loop {
-            let start = request.len();
-            match read.read_line(&mut request).await {
-                Ok(count) if count > 0 => {}
-                _ => return,
-            }
-            if request[start..].trim().is_empty() {
-                break;
-            }
-        }
-        let field = |name: &str| {
-            let line = request.lines().find(|line| line.to_ascii_lowercase().starts_with(name));
-            line.and_then(|line| line.split_once(": ")).map(|(_, value)| value.to_owned()).unwrap_or_default()
-        };
-        let sequence = field("cseq:");
-        let method = request.split(' ').next().unwrap_or_default();
-        let refusal = guard.filter(|guard| !guard.lets_in(method, field("authorization:").trim()));
-        if let Some(guard) = refusal {
-            let answer =
-                format!("RTSP/1.0 401 Unauthorized\r\nCSeq: {}\r\n{}\r\n", sequence.trim(), guard.question());
-            write.write_all(answer.as_bytes()).await.unwrap();
-            continue;
-        }
-        let (extra, body) = match method {
-            "OPTIONS" => ("Public: DESCRIBE, SETUP, PLAY, TEARDOWN\r\n".to_owned(), String::new()),
-            "DESCRIBE" => {
-                let mut sdp = String::new();
-                while !sdp.contains("a=fmtp") {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                    sdp = std::fs::read_to_string(sdp_path).unwrap_or_default();
-                }
-                // ffmpeg writes its own log line first.
-                let start = sdp.find("v=0").unwrap();
-                ("Content-Type: application/sdp\r\n".to_owned(), sdp[start..].to_owned())
-            }
-            "SETUP" => (format!("Session: 1\r\nTransport: {}\r\n", field("transport:")), String::new()),
-            "PLAY" => ("Session: 1\r\n".to_owned(), String::new()),
-            _ => return,
-        };
-        let answer = format!(
-            "RTSP/1.0 200 OK\r\nCSeq: {sequence}\r\n{extra}Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
+        let Some(request) = read_request(&mut read).await else { return };
+        let Some(answer) = rtsp_answer(&request, sdp_path, guard).await else { return };
         write.write_all(answer.as_bytes()).await.unwrap();
-        if method == "PLAY" {
+        if request.starts_with("PLAY") && answer.starts_with("RTSP/1.0 200") {
             break;
         }
     }
@@ -518,4 +450,67 @@ async fn serve_rtsp(stream: TcpStream, sdp_path: &Path, guard: Option<Guard>) {
     };
     let gone = async { while read.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0) {} };
     tokio::select! { () = send => {}, () = gone => {} }
+}
+
+/// Starts ffmpeg, which sends a test picture's RTP packets to `rtp` and describes them in `sdp_path`.
+fn send_rtp(rtp: &UdpSocket, sdp_path: &Path) -> tokio::process::Child {
+    let target = format!("rtp://{}", rtp.local_addr().unwrap());
+    let _ = std::fs::remove_file(sdp_path);
+    let mut args = vec!["-re", "-f", "lavfi", "-i", "testsrc2=size=66x50:rate=25", "-c:v", "libx264"];
+    args.extend(["-preset", "ultrafast", "-tune", "zerolatency", "-g", "10", "-pix_fmt", "yuv420p"]);
+    args.extend(["-bsf:v", "dump_extra", "-f", "rtp", "-sdp_file", sdp_path.to_str().unwrap(), &target]);
+    ffmpeg_child(&args).spawn().unwrap()
+}
+
+/// The next request; none once the client is gone.
+async fn read_request(read: &mut BufReader<tokio::net::tcp::OwnedReadHalf>) -> Option<String> {
+    let mut request = String::new();
+    loop {
+        let start = request.len();
+        let count = read.read_line(&mut request).await.ok()?;
+        if count == 0 {
+            return None;
+        }
+        if request[start..].trim().is_empty() {
+            return Some(request);
+        }
+    }
+}
+
+/// The answer to a request; none to what ends the session.
+async fn rtsp_answer(request: &str, sdp_path: &Path, guard: Option<Guard>) -> Option<String> {
+    let field = |name: &str| {
+        let line = request.lines().find(|line| line.to_ascii_lowercase().starts_with(name));
+        line.and_then(|line| line.split_once(": ")).map(|(_, value)| value.to_owned()).unwrap_or_default()
+    };
+    let sequence = field("cseq:");
+    let method = request.split(' ').next().unwrap_or_default();
+    let refusal = guard.filter(|guard| !guard.lets_in(method, field("authorization:").trim()));
+    if let Some(guard) = refusal {
+        return Some(format!(
+            "RTSP/1.0 401 Unauthorized\r\nCSeq: {}\r\n{}\r\n",
+            sequence.trim(),
+            guard.question()
+        ));
+    }
+    let (extra, body) = match method {
+        "OPTIONS" => ("Public: DESCRIBE, SETUP, PLAY, TEARDOWN\r\n".to_owned(), String::new()),
+        "DESCRIBE" => {
+            let mut sdp = String::new();
+            while !sdp.contains("a=fmtp") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                sdp = std::fs::read_to_string(sdp_path).unwrap_or_default();
+            }
+            // ffmpeg writes its own log line first.
+            let start = sdp.find("v=0").unwrap();
+            ("Content-Type: application/sdp\r\n".to_owned(), sdp[start..].to_owned())
+        }
+        "SETUP" => (format!("Session: 1\r\nTransport: {}\r\n", field("transport:")), String::new()),
+        "PLAY" => ("Session: 1\r\n".to_owned(), String::new()),
+        _ => return None,
+    };
+    Some(format!(
+        "RTSP/1.0 200 OK\r\nCSeq: {sequence}\r\n{extra}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    ))
 }

@@ -73,7 +73,7 @@ impl PassageProcess {
     fn held(&self, passage: &Passage, begin: Timestamp, end: Timestamp) -> impl Iterator<Item = Record> {
         let mut query = question(passage, begin, end);
         std::iter::from_fn(move || {
-            let record = self.log.find(&query)?;
+            let record = query.find_in(&self.log)?;
             query.after = Some(record.frame.meta.id);
             Some(record)
         })

@@ -1,4 +1,4 @@
-"""What people look at: bytes against accuracy, and frames of the best rungs with what was found on them.
+"""Draws the report: bytes against accuracy, and frames of the best rungs with the boxes found on them.
 
 | module | what it makes |
 | --- | --- |

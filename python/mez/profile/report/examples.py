@@ -1,4 +1,4 @@
-"""Frames of the frontier, with what was found on them."""
+"""Draws frames of the Pareto frontier, with the boxes found on them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,10 +14,10 @@ from mez.profile.make import Made
 from mez.profile.score import Thresholds, match
 
 EXAMPLES_MAX: Final = 5
-"""Rungs of which a frame is shown."""
+"""The most rungs of which a frame is shown."""
 
 WIDTH: Final = 768
-"""Of the pictures, in pixels, whatever the rung: as an application shows them to a person."""
+"""Width of the pictures in pixels, whatever the rung: as an application shows them to a person."""
 
 FLOORS: Final = (0.80, 0.90, 0.95, 0.96)
 

@@ -1,4 +1,4 @@
-"""The report as one HTML file: no other file, no address outside, no network."""
+"""Writes the report as one HTML file, which needs no other file and no network."""
 
 import base64
 import html
@@ -16,7 +16,7 @@ from mez.profile.report.examples import Example
 from mez.profile.report.plot import ACCURACY_SHOWN_MIN, colour_of
 
 JPEG_QUALITY: Final = 85
-"""Of the example frames. The boxes are drawn before; what a rung did to the picture stays plain."""
+"""JPEG quality of the example frames. It is high enough to show what a rung did to the picture."""
 
 
 def write(path: Path, profile: Profile, examples: Sequence[Example] = (), cost: Cost | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Bytes against accuracy, one line for each family."""
+"""Plots bytes against accuracy, with one line for each family."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,12 +20,12 @@ COLOURS: Final[Mapping[str, str]] = {
     "five-knobs-jpeg": "#cc79a7",
     "x264": "#56565a",
 }
-"""Of families, told apart also by people who see few colours (Okabe and Ito)."""
+"""Colours of families, which colour-blind people can tell apart (Okabe and Ito)."""
 
 COLOURS_OTHERS: Final = ("#785ef0", "#8c6d31", "#17becf", "#b15928", "#6a3d9a", "#333333")
 
 ACCURACY_SHOWN_MIN: Final = 0.7
-"""Rungs below do not stretch the plot."""
+"""The lowest accuracy that the plot's axis is stretched to."""
 
 
 def colour_of(family: str, known: Sequence[str]) -> str:
@@ -50,7 +50,7 @@ def draw(profiles: Mapping[str, Profile], paths: Sequence[Path], strict: bool = 
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise ProfileError("pictures need matplotlib; install it with: pip install 'mez[apps]'") from error
+        raise ProfileError("pictures need matplotlib; install it with: pip install matplotlib") from error
     mpl.use("Agg")
     from matplotlib.figure import Figure
 

@@ -3,8 +3,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::contract::{Contract, OnInfeasible};
 use crate::contract::settle::Verdict;
+use crate::contract::{Contract, OnInfeasible};
 use crate::controller::share::Step;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Reference, Rung, Sequence, SkipRange, SkipReason,

@@ -1,5 +1,6 @@
-//! What x264 writes before the pictures, as a decoder of ours needs it: with as many places as `slice` uses, and not as many as
-//! x264 keeps pictures.
+//! Rewrites the parameter sets of x264 for our decoder.
+//!
+//! They must allow as many reference frames as `slice` has slots, not as many as x264 keeps.
 
 use crate::h264::bits::{BitReader, BitWriter, escape, unescape};
 use crate::h264::slice::SLOTS;

@@ -1,12 +1,12 @@
-//! The encoder of one stream of pictures of one size, on x264.
+//! Encodes one stream of pictures of one size with x264.
 //!
-//! x264 keeps its last pictures, sixteen of them or fewer large ones, in the order in which they were coded, and predicts each
-//! from the newest that it has not been told to forget; what is forgotten stays so. Forgetting all that are newer than the one
-//! wanted is therefore how a picture is thrown away, and how a loss is recovered from. What the receiver keeps is another
-//! matter: it has four places, and the headers say what goes where (`slice`).
+//! x264 keeps its last 5 to 16 pictures in the order in which they were coded. It predicts each picture from the newest one that it has not
+//! been told to forget, and it never remembers a forgotten picture again. So there is one way to throw a picture away and to recover from a
+//! loss: forget every picture that is newer than the one wanted. The receiver keeps other pictures: it has four slots, and the headers
+//! say what goes where (`slice`).
 //!
-//! The quantiser is ours, and one for the whole picture (`rate`), as rungs are named by it. x264's own control of rates keeps to
-//! a budget as well, but by a quantiser that changes from row to row, and in steps of 125 bytes.
+//! Mez sets one quantiser for the whole picture (`rate`), because the quantiser is part of a rung's name. x264's own rate control also
+//! keeps to a budget, but it changes the quantiser from row to row, and its steps are 125 bytes.
 
 mod headers;
 mod native;
@@ -17,20 +17,21 @@ use bytes::Bytes;
 use mez_core::setting::Quantiser;
 
 use self::native::Native;
+use super::H264Error;
 use super::bits::units;
-use super::encode::Coder;
+use super::coder::{Coder, H264Frame, Wanted};
 use super::rate::{ATTEMPTS_MAX, Model, QUANTISER_MAX};
 use super::receiver::Receiver;
 use super::slice::{self, Kind, Place, Refers};
-use super::{H264Error, H264Frame, Wanted};
 use crate::image::Yuv420View;
 
-/// Pictures that x264 keeps: the most that the standard has. News of them may come seven pictures late without a loss ever costing
-/// an independent one; three, where there are eight.
+/// Pictures that x264 keeps: the most that the standard allows. With 16, acknowledgements may come seven pictures late and no loss costs an
+/// independent picture. With 8, they may come three pictures late.
 const PICTURES_MAX: u32 = 16;
-/// As many as level 5.1 allows of the largest (ITU-T H.264, table A-1).
+/// Pictures that x264 keeps at the largest size: as many as level 5.1 allows (ITU-T H.264, table A-1).
 const PICTURES_MIN: u32 = 5;
-/// Blocks of 16 by 16 pixels of all of them, unless that is fewer pictures: eight of 1080p. x264 takes about a kilobyte for each.
+/// Macroblocks (16×16 pixels) of all kept pictures together, which bounds memory: x264 takes about a kilobyte for each. This is eight
+/// pictures of 1080p. [`PICTURES_MIN`] comes first.
 const BLOCKS_MAX: u32 = 65_536;
 
 /// A picture that x264 keeps.

@@ -1,4 +1,4 @@
-//! libx264, by way of a bridge in C that knows its structures (`bridge.c`).
+//! Calls libx264 through a bridge in C that knows its structures (`bridge.c`).
 #![allow(unsafe_code, reason = "the codec is C; every call says why it is sound")]
 
 use std::ffi::c_int;

@@ -1,4 +1,4 @@
-//! Enrolment for programs without an asynchronous runtime.
+//! Enrolment for programs without an async runtime.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! The device's side of enrolment.
+//! The client of enrolment, on the device that joins a site.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,11 +34,11 @@ use crate::ports;
 
 /// How long to wait for one address to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the exchange may take; the server's own limit is 10 s.
+/// How long the exchange may take. It is longer than the server's own limit of 10 s, so that the server's answer comes first.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Attempts to get through to a server that closes connections because it has too many.
+/// Attempts to reach a server that closes connections because it has too many.
 const ATTEMPTS_MAX: u32 = 5;
-/// The pause after the first of them; every further one is twice as long.
+/// The pause after the first attempt. Each later pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What an enrolment brought.
@@ -312,8 +312,8 @@ pub enum EnrolError {
     },
     /// The connection ended before the token was sent, several times.
     #[error(
-        "{edge} closed the connection before the token was sent, {ATTEMPTS_MAX} times; the token is still good. Either it has too many \
-         connections, and then its log names the addresses that hold them; or what listens there is no enrolment. Try again in a minute, \
+        "{edge} closed the connection {ATTEMPTS_MAX} times before the token was sent; the token is still good. Either the server has too \
+         many connections (its log names their addresses), or it does not serve enrolment. Try again in a minute, \
          or from another address"
     )]
     Busy {

@@ -1,12 +1,12 @@
-//! Enrolment: a device with a one-time token gets its certificate.
+//! Enrols a device: a one-time token gets it a certificate.
 //!
-//! The device makes its key itself and never shows it. Over TLS on a port of its own, where only the server has a
-//! certificate, it sends a signing request and the token's secret; the server looks the token up, signs, uses the
-//! token up and answers. The device knows the server by the authority's fingerprint in the token, so nobody in
-//! between can take part, and the server knows the device by the secret.
+//! The device makes its own private key and never sends it. It connects with TLS to a port of its own, where only the server has a
+//! certificate, and sends a signing request and the token's secret. The server looks the token up, signs the request, marks the token as
+//! used, and answers. The token holds the fingerprint of the authority, so the device knows the right server; the secret tells the
+//! server that it is the right device. Therefore nobody between them can take part.
 //!
-//! One exchange is one request and one answer, each a length of four bytes (big-endian) and that many bytes of
-//! JSON. The version is in the TLS protocol name, `mez-enrol/1`.
+//! One exchange is one request and one answer. Each is a length of four bytes (big-endian) and that many bytes of JSON. The version is in
+//! the TLS protocol name, `mez-enrol/1`.
 
 mod blocking;
 mod client;
@@ -21,7 +21,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// The largest request that a server reads, and the largest answer that a client reads. 16 KiB.
+/// The largest request or answer that is read: 16 KiB. It bounds the memory that a stranger can take.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
 /// What the device asks for.

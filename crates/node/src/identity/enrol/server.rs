@@ -1,4 +1,4 @@
-//! The authority's side of enrolment.
+//! The server of enrolment, on the host of the site's authority.
 
 use std::future::Future;
 use std::io;
@@ -32,13 +32,13 @@ use crate::identity::name::{Identity, Name, Role};
 use crate::identity::tls::{ALPN_ENROL, enrolment_server_config};
 use crate::identity::token::{Secret, TokenRefusal, TokenStore};
 
-/// How long one connection may last, from its arrival to the end of its request. Until then it is a stranger.
+/// How long a connection may take from its arrival to the end of its request. Until then the client is a stranger.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long the answer may take to leave.
+/// How long the client may take to receive the answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Requests that are decided about at the same time; addresses take turns.
+/// Requests that are worked on at the same time. Addresses take turns beyond that.
 const ANSWERS_AT_ONCE_MAX: usize = 2;
-/// The server's certificate is made anew after this, and valid for twice as long. 12 h.
+/// How old the server's certificate may get before a new one is made: 12 h. It is valid for twice as long.
 const CERTIFICATE_RENEWED_AFTER: Duration = Duration::from_secs(12 * 3600);
 
 /// How many may wait at the port, and for how long.

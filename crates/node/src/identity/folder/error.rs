@@ -1,4 +1,4 @@
-//! What can go wrong with a folder of keys, each with the remedy.
+//! Errors of a folder of keys. Each names the remedy.
 
 use std::path::PathBuf;
 

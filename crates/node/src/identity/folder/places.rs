@@ -1,4 +1,4 @@
-//! Where a folder of keys is looked for.
+//! Lists where the folder of keys is looked for.
 
 use std::env;
 use std::ffi::OsString;

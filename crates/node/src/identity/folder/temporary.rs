@@ -1,4 +1,4 @@
-//! A site for a test, a notebook or the demo, which leaves nothing behind.
+//! Makes a temporary site, for a test, a notebook or the demo. It is removed when it is dropped.
 
 use std::env;
 

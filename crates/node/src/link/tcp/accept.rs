@@ -1,4 +1,4 @@
-//! The edge's side.
+//! The edge's side of a link over TCP.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The camera's side.
+//! The camera's side of a link over TCP.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -20,11 +20,11 @@ use super::{ReadRecordError, put_head, put_records, read_head};
 use crate::clock::monotonic_now;
 use crate::link::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender, UNSENT_INTERVAL, sent_event};
 
-/// Records written at once while the connection takes them without waiting: fewer system calls.
+/// Records written with one system call while the connection takes them without waiting.
 const RECORDS_AT_ONCE_MAX: usize = 4;
-/// Commands that may wait for a write; beyond that they wait in their channel.
+/// Commands that may wait for a write to finish. Beyond that they wait in their channel.
 const WAITING_MAX: usize = 64;
-/// Streams that the edge has stopped and that are still to be dropped.
+/// Streams that the edge has stopped and that are not dropped yet.
 const STOPPED_MAX: usize = 64;
 
 /// Serves a connection until it ends.

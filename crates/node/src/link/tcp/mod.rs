@@ -1,9 +1,8 @@
-//! The link over TLS over TCP, for networks that UDP does not get through.
+//! Carries the link over TLS over TCP, for networks that block UDP.
 //!
-//! What QUIC does for streams is done here by records of at most 16 KiB (`docs/wire.md`): control messages go between any
-//! two of them, and a newer frame before the rest of an older one. What is written stays with this process until the
-//! kernel has next to nothing unsent (`TCP_NOTSENT_LOWAT`), so that a stale frame can still be given up; what the kernel
-//! has taken cannot be called back, which QUIC can.
+//! Records of at most 16 KiB do what streams do in QUIC (`docs/wire.md`). A control message may go between any two records, and a newer
+//! frame before the rest of an older one. Bytes stay in this process until the kernel has almost nothing unsent (`TCP_NOTSENT_LOWAT`), so a
+//! stale frame can still be given up. What the kernel has taken cannot be called back. QUIC can do that.
 
 mod accept;
 mod dial;
@@ -17,7 +16,7 @@ use tokio::net::TcpStream;
 pub(super) use self::accept::serve as serve_edge;
 pub(super) use self::dial::serve as serve_camera;
 
-/// Bytes that may wait in the kernel before any of them has been sent.
+/// Unsent bytes that may wait in the kernel (`TCP_NOTSENT_LOWAT`). Fewer would leave fast links idle; more could not be called back.
 const UNSENT_BYTES_MAX: u32 = 16 << 10;
 
 /// Sets a socket up for a link.
@@ -30,7 +29,7 @@ pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
 #[derive(Debug, thiserror::Error)]
 enum ReadRecordError {
     /// The other side broke the protocol.
-    #[error("the connection made no sense: {0}")]
+    #[error("the connection cannot be read: {0}")]
     Wire(#[from] WireError),
     /// The connection is gone.
     #[error(transparent)]

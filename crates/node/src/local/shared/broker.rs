@@ -1,4 +1,4 @@
-//! A broker's side: memory for what it sends, and memory that it grants for what it is sent.
+//! The broker's side of shared memory: memory for frames that it sends, and memory that it grants to publishers.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,10 +11,10 @@ use tracing::warn;
 use super::SHARED_BYTES_MAX_OF_SLOT;
 use super::SHARED_BYTES_MIN;
 use super::budget::Share;
+use super::place::Place;
 use super::slots::{Filler, Layout, NotThere, Reserved, SLOTS, Taker};
-use crate::local::Place;
 
-/// A memory is numbered from 1; the number of none.
+/// The number that stands for no memory. Memories are numbered from 1.
 const NONE: u8 = 0;
 
 /// Which memory of a subscriber's connection its client has mapped: written by who reads from the client.
@@ -133,6 +133,6 @@ fn next_layout(before: Option<Layout>, number: u8, bytes: usize) -> Option<Layou
 pub(crate) fn cannot(error: &io::Error) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
-        warn!(%error, "no memory can be shared with programs on this host; frames go through the socket, which takes longer");
+        warn!(%error, "cannot share memory with programs on this host; frames go through the socket, which is slower");
     });
 }

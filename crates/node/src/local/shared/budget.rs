@@ -1,9 +1,9 @@
-//! How much memory a broker shares with its clients.
+//! Bounds how much memory a broker shares with its clients.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that all connections of a process may share with their clients at once. Beyond that payloads go through the sockets.
-/// They come on top of the logs' budgets.
+/// Bytes of memory that all connections of a process may share with their clients at once, beyond the budgets of the logs. Beyond that,
+/// payloads go through the sockets.
 const SHARED_BYTES_MAX: u64 = 8 << 20;
 
 static PROCESS: Budget = Budget { shared_bytes: AtomicU64::new(0), shared_bytes_max: SHARED_BYTES_MAX };

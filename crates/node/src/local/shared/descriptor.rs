@@ -1,4 +1,4 @@
-//! Descriptors across a Unix socket.
+//! Sends and receives file descriptors over a Unix socket.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 
-/// Descriptors that were received and wait to be taken; one that comes beyond that is closed.
+/// Received file descriptors that may wait to be taken. A further one is closed.
 const WAITING_MAX: usize = 2;
 
 /// Sends `bytes` with a descriptor; gives how many of them were sent, at least one.

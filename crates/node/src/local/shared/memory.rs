@@ -1,4 +1,4 @@
-//! Memory that two processes map: the only unsafe code of the local protocol.
+//! Maps memory that two processes share. It is the only unsafe code of the local protocol.
 
 use std::ffi::c_void;
 use std::io;
@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicU32;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// What lies before the data: one page of words, and the most that any Linux takes for a page.
+/// Bytes before the data: one page with the words of the slots. 64 KiB is the largest page of any Linux.
 const HEAD_BYTES: usize = 64 << 10;
-/// Words in the head.
+/// Words that the head may hold.
 pub(super) const WORDS: usize = 16;
-/// Nobody can make the memory smaller, so that touching it kills nobody, nor larger, nor take the seals off.
+/// Nobody can shrink the memory, so touching it never kills a process. Nobody can grow it or remove these seals.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// What this process may do with the data. Both may alter the words.

@@ -1,20 +1,21 @@
-//! Waiting for another process that is at work in shared memory.
+//! Waits for another process that works in shared memory.
 //!
-//! What is waited for takes microseconds, less than a wake-up; so this looks again and again for as long as that, lets others
-//! have the processor for a while after it, since it may be the very one that the other process needs, and only then sleeps.
+//! What it waits for usually takes microseconds, less than a wake-up. So it spins for that long first. After that it yields the processor for
+//! a while, because the other process may need it. Only then does it sleep.
 
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
-/// How long to look without a pause: 64 kB are copied in a tenth of it.
+/// How long to spin. Copying 64 kB takes a tenth of it.
 const LOOK: Duration = Duration::from_micros(50);
-/// How long to look whenever the others have had the processor.
+/// How long to look without sleeping: spinning until [`LOOK`], then yielding between two looks.
 const YIELD: Duration = Duration::from_micros(500);
-/// Between two looks after that, and how many of them there are before the other process is taken to have gone.
+/// How long to sleep between two looks, after yielding.
 const SLEEP: Duration = Duration::from_millis(1);
+/// Sleeps without progress after which the other process counts as gone: five seconds.
 const SLEEPS_MAX: usize = 5_000;
 
-/// What `look` finds; nothing where it finds nothing for five seconds.
+/// Waits until `look` finds something. `None` if it finds nothing for five seconds.
 pub(super) async fn wait<T>(look: impl Fn() -> Option<T>) -> Option<T> {
     if let Some(found) = look() {
         return Some(found);

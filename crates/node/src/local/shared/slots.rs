@@ -1,7 +1,7 @@
-//! Places for payloads in memory that two processes map.
+//! Slots for payloads in memory that two processes map.
 //!
-//! Who fills a slot may tell the other side of it first: while that wakes up, and copies what is there already, the rest is
-//! filled. How much is there, says a word beside the slot's own.
+//! The writer may announce a slot before it has filled it. While the reader wakes up and copies the first bytes, the writer fills the rest. A
+//! word beside the slot's own says how many bytes are filled.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,18 +12,18 @@ use bytes::{Buf, Bytes};
 
 use super::budget::Share;
 use super::memory::{Access, Memory, WORDS, create};
+use super::place::Place;
 use super::progress;
-use crate::local::Place;
 use crate::memory::buffer;
 
-/// Places in one memory: one in the hands of the program, one that waits for it, one that is being filled. More would let a
-/// program that has stopped reading fall behind by more frames before the broker notices.
+/// Slots of one memory: one that the program uses, one that waits for it, one that is being filled. With more, a program that stops reading
+/// would fall further behind before the broker notices.
 pub(super) const SLOTS: u8 = 3;
 const _: () = assert!(2 * SLOTS as usize <= WORDS);
-/// A slot's size is a multiple of this.
+/// The size of a slot is a multiple of this, the largest page of any Linux.
 const ALIGN_BYTES: usize = 64 << 10;
 
-/// What is filled between two words about it.
+/// Bytes that the writer fills before it updates the slot's count of filled bytes.
 const PART_BYTES: usize = 64 << 10;
 
 const FREE: u32 = 0;

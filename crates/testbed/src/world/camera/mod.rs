@@ -18,7 +18,6 @@ mod past;
 mod publishing;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker, CameraConfig};
@@ -40,7 +39,7 @@ use super::{Bug, CameraSpec, Counter, Timer};
 use crate::disk::DiskBug;
 use crate::footage::Scene;
 use crate::random::Random;
-use crate::time::{HostClock, Moment, ms, secs};
+use crate::time::{HostClock, Moment, ms};
 
 pub(super) use self::outputs::Effect;
 

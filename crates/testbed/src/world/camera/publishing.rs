@@ -24,7 +24,9 @@ const EXPOSED_BEFORE: Duration = ms(7);
 impl CameraHost {
     /// Plans when the next frame is published. Returns whether this one is: its process still runs.
     pub(in crate::world) fn plan_next(&mut self, run: u64, stage: &mut Stage<'_>) -> bool {
-        let Some(process) = self.process.as_mut().filter(|process| process.run == run) else { return false };
+        if self.process.as_ref().is_none_or(|process| process.run != run) {
+            return false;
+        }
         let jitter = self.spec.jitter.min(self.spec.interval);
         let pause = self.spec.interval + self.random.duration(ms(0)..=2 * jitter);
         stage.events.push(stage.now + pause - jitter, Event::Publish { camera: self.index, run });

@@ -1,0 +1,357 @@
+//! `mez keys`: makes a site, lets hosts and applications join it, and makes keys for logs on disk.
+
+mod show;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, Subcommand};
+use mez_node::identity::authority::AuthorityError;
+use mez_node::identity::enrol::{EnrolError, ServeError, enrol_blocking};
+use mez_node::identity::folder::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, KeyFolderError};
+use mez_node::identity::name::IdentityError;
+use mez_node::identity::token::{TokenError, TokenTextError};
+use mez_node::identity::{
+    EnrolmentServer, FileError, Fingerprint, Identity, KeyFolder, Moment, Role, SiteAuthority, SiteName,
+    Token, TokenStore, host_name,
+};
+use mez_node::persist::keys::{LOG_KEY_FILE, LogKeyError, create_log_key, rotate_log_key};
+use mez_node::ports;
+
+/// Make a site, let hosts and applications join it, and list the identities of this host.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A site is everything that trusts one authority: cameras, edges and applications. Each has a certificate, and a private key \
+that never leaves its host. Every broker needs a site.
+
+Examples:
+  Make a site; programs on this host can use it at once:
+    mez keys init
+  Let a camera on another host join. First make a one-time token on this host:
+    mez keys token camera/dock/cam1
+  Then, while `mez edge` runs here, use the token on the camera's host:
+    mez keys enrol TOKEN --edge HOST
+
+Mez looks for keys in --keys, then in MEZ_KEYS, then in $XDG_CONFIG_HOME/mez/keys or ~/.config/mez/keys.")]
+pub struct KeysArgs {
+    /// Folder with the keys of this host [default: $MEZ_KEYS, else ~/.config/mez/keys]
+    #[arg(long, value_name = "DIR", global = true)]
+    keys: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a new site, with this host as its authority
+    #[command(after_help = "\
+Examples:
+  mez keys init
+  mez keys init --site harbour --keys /etc/mez/keys
+
+The command writes authority.key (keep it private, and a copy in a safe place) and authority.pem. It overwrites nothing.")]
+    Init {
+        /// Name of the site, in lower case [default: the name of this host]
+        #[arg(long, value_name = "NAME")]
+        site: Option<SiteName>,
+    },
+    /// Make a one-time token with which one host or application can join
+    #[command(after_help = "\
+Examples:
+  One camera:
+    mez keys token camera/dock/cam1
+  A host that may publish dock/cam1, dock/cam2 and so on:
+    mez keys token camera/dock
+  An application that has a day to join:
+    mez keys token app/counter --valid 1d
+  An edge that clients in other languages reach as edge.example:
+    mez keys token edge/main --dns edge.example
+
+Run it on the host where the site was made. Only the token goes to the standard output, so that a script can read it.")]
+    Token {
+        /// Who will join: camera/NAME, edge/NAME or app/NAME
+        #[arg(value_name = "IDENTITY")]
+        identity: String,
+        /// How long the token is valid: 90s, 30m, 1h, 7d
+        #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
+        valid: Duration,
+        /// Host name or address that gRPC clients in other languages dial; for edges only; may be repeated
+        #[arg(long, value_name = "NAME")]
+        dns: Vec<String>,
+    },
+    /// Join a site with a token; the private key is made here and stays here
+    #[command(after_help = "\
+Examples:
+  With a token that was made on edge.local:
+    mez keys enrol mez1.AbC… --edge edge.local
+  Make and use a token in one step, if you can log in there:
+    ssh edge.local mez keys token camera/dock | mez keys enrol - --edge edge.local
+
+The token also proves that the edge is the right one. A host may have several identities: run the command once for each. To renew \
+a certificate, enrol again with the same identity.")]
+    Enrol {
+        /// The token, or - to read it from the standard input
+        #[arg(value_name = "TOKEN")]
+        token: String,
+        /// The host where the site was made, on which `mez edge` or `mez keys serve` runs
+        #[arg(long, value_name = "HOST[:PORT]")]
+        edge: String,
+    },
+    /// Serve enrolment without an edge
+    #[command(after_help = "\
+Example:
+  mez keys serve --listen 10.0.0.7:7652
+
+`mez edge` also serves enrolment. The command ends with Ctrl-C.")]
+    Serve {
+        /// Address and port to listen on
+        #[arg(long, value_name = "ADDRESS:PORT", default_value_t = every_address())]
+        listen: SocketAddr,
+    },
+    /// Make the key for logs on this host's disk, or add a newer one
+    #[command(after_help = "\
+Examples:
+  mez keys log                  once, before a broker is started with --log-dir
+  mez keys log --rotate         from its next start, a broker writes with a new key; old frames stay readable
+
+Whoever has the file can read the logs. Without it the logs are lost. Keep a copy in a safe place.")]
+    Log {
+        /// File for the keys [default: log.key in the folder of keys]
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Add a newer key to the file
+        #[arg(long)]
+        rotate: bool,
+    },
+    /// List the identities of this host and how long they are valid
+    #[command(after_help = "Example:\n  mez keys list")]
+    List,
+    /// Show the site, or one identity of this host, in full
+    #[command(after_help = "\
+Examples:
+  The site's authority; its fingerprint is the same on every host of the site:
+    mez keys show
+  An identity, with the files that a client in another language needs:
+    mez keys show app/counter")]
+    Show {
+        /// Identity of this host, such as app/counter [default: the site's authority]
+        #[arg(value_name = "IDENTITY")]
+        identity: Option<String>,
+    },
+}
+
+/// Runs `mez keys`. Blocks until it is done; not to be called inside an asynchronous runtime.
+pub fn run(args: KeysArgs) -> Result<(), KeysError> {
+    // Not locked: while it serves, other threads have log lines to write.
+    Terminal { out: &mut io::stdout(), notes: &mut io::stderr() }.run(args)
+}
+
+/// Why a command of `mez keys` failed. Every text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    /// The folder of keys cannot be found or opened.
+    #[error(transparent)]
+    Folder(#[from] KeyFolderError),
+    /// The authority cannot be made or loaded.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// What was given is not an identity of this site.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// No token was made.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// What was given is not a token.
+    #[error(transparent)]
+    TokenText(#[from] TokenTextError),
+    /// This host was not enrolled.
+    #[error(transparent)]
+    Enrol(#[from] EnrolError),
+    /// Enrolment could not be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// A file could not be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// This host does not have the identity.
+    #[error("this host has no identity {wanted}: {folder} holds {held}", folder = folder.display())]
+    NotHeld {
+        /// The identity that was asked for.
+        wanted: String,
+        /// Where it is not.
+        folder: PathBuf,
+        /// What is there.
+        held: String,
+    },
+    /// The key for logs on disk.
+    #[error(transparent)]
+    LogKey(#[from] LogKeyError),
+    /// The terminal or a pipe broke.
+    #[error("cannot read or write the terminal: {0}")]
+    Terminal(#[from] io::Error),
+}
+
+/// Where output goes: `out` is also for programs, `notes` are for people only.
+struct Terminal<'a> {
+    out: &'a mut dyn Write,
+    notes: &'a mut dyn Write,
+}
+
+impl Terminal<'_> {
+    fn run(&mut self, args: KeysArgs) -> Result<(), KeysError> {
+        let keys = args.keys.as_deref();
+        match args.command {
+            Command::Init { site } => self.init(keys, site),
+            Command::Token { identity, valid, dns } => self.token(keys, &identity, valid, &dns),
+            Command::Enrol { token, edge } => self.enrol(keys, &token, &edge),
+            Command::Serve { listen } => self.serve(keys, listen),
+            Command::Log { file, rotate } => self.log(keys, file, rotate),
+            Command::List => self.list(&KeyFolder::find(keys)?, SystemTime::now()),
+            Command::Show { identity } => self.show(&KeyFolder::find(keys)?, identity.as_deref()),
+        }
+    }
+
+    fn init(&mut self, keys: Option<&Path>, site: Option<SiteName>) -> Result<(), KeysError> {
+        let folder = KeyFolder::location(keys)?;
+        let site = site.unwrap_or_else(|| SiteName::from_host_name(&host_name()));
+        let authority = SiteAuthority::create(&folder, &site)?;
+        let fingerprint = Fingerprint::of(authority.certificate());
+        writeln!(
+            self.out,
+            "Made the site {site}. Its authority is this host, until {until}.
+
+  {key}
+      its private key: whoever has it decides who belongs to the site; keep a copy in a safe place
+  {certificate}
+      its certificate, which every member gets
+  {fingerprint}
+      its fingerprint, which is the same on every host of the site
+
+Programs on this host can use the site at once: start an edge with `mez edge`.
+For another host, make a token here: `mez keys token camera/dock/cam1`.",
+            until = Moment(authority.validity().not_after),
+            key = folder.join(AUTHORITY_KEY).display(),
+            certificate = folder.join(AUTHORITY_CERTIFICATE).display(),
+        )?;
+        Ok(())
+    }
+
+    fn token(
+        &mut self,
+        keys: Option<&Path>,
+        identity: &str,
+        valid: Duration,
+        dns: &[String],
+    ) -> Result<(), KeysError> {
+        let keys = KeyFolder::find(keys)?;
+        let identity = Identity::parse_within(keys.site(), identity)?;
+        let token = TokenStore::create(&keys, &identity, dns, valid)?;
+        writeln!(self.out, "{token}")?;
+        writeln!(
+            self.notes,
+            "
+This token makes one host {short} of site {site}, once, until {until}. Hand it over like a password.
+Run there, while `mez edge` or `mez keys serve` runs here (port {port}):
+
+  mez keys enrol TOKEN --edge {host}",
+            short = identity.short(),
+            site = identity.site,
+            until = Moment(token.expires()),
+            port = ports::ENROL,
+            host = host_name(),
+        )?;
+        Ok(())
+    }
+
+    fn enrol(&mut self, keys: Option<&Path>, token: &str, edge: &str) -> Result<(), KeysError> {
+        let folder = KeyFolder::location(keys)?;
+        let token: Token = if token == "-" { from_standard_input()? } else { token.parse()? };
+        let enrolled = enrol_blocking(&token, edge, &folder)?;
+        let Identity { site, role, name } = &enrolled.identity;
+        writeln!(
+            self.out,
+            "This host is now {role}/{name} of site {site}, until {until}.
+Its private key is in {file}, and never has to leave this host.",
+            until = Moment(enrolled.validity.not_after),
+            file = enrolled.file.display(),
+        )?;
+        match role {
+            Role::Camera => {
+                writeln!(self.out, "Publish with `mez camera` or, in Python, mez.publisher(\"{name}\", …).")
+            }
+            Role::Edge => writeln!(self.out, "Start it with `mez edge`."),
+            Role::App => writeln!(self.out, "Receive with `mez subscribe` or, in Python, mez.subscribe(…)."),
+        }?;
+        Ok(())
+    }
+
+    fn serve(&mut self, keys: Option<&Path>, listen: SocketAddr) -> Result<(), KeysError> {
+        let keys = KeyFolder::find(keys)?;
+        let server = EnrolmentServer::new(&keys)?.start(listen)?;
+        let (site, address) = (keys.site(), server.address());
+        writeln!(
+            self.out,
+            "Hosts with a token can join site {site} at {address}. Make tokens in another terminal with \
+             `mez keys token`; end with Ctrl-C."
+        )?;
+        self.out.flush()?;
+        server.run_until_interrupted()?;
+        writeln!(self.out, "Enrolment has ended. Unused tokens stay valid until they expire.")?;
+        Ok(())
+    }
+
+    fn log(&mut self, keys: Option<&Path>, file: Option<PathBuf>, rotate: bool) -> Result<(), KeysError> {
+        let file = match file {
+            Some(file) => file,
+            None => KeyFolder::location(keys)?.join(LOG_KEY_FILE),
+        };
+        let made = if rotate { rotate_log_key(&file)? } else { create_log_key(&file)? };
+        let file = file.display();
+        if rotate {
+            writeln!(
+                self.out,
+                "Added the key {made} to {file}. Brokers write with it from their next start. Older frames stay \
+                 readable for as long as the older keys are in the file."
+            )?;
+        } else {
+            writeln!(
+                self.out,
+                "Made the key {made} for logs on this host's disk, in {file}.
+Whoever has the file can read the logs. Without it the logs are lost. Keep a copy in a safe place.
+Brokers keep logs with `mez camera … --log-dir DIR` and `mez edge --log-dir DIR`."
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn every_address() -> SocketAddr {
+    SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, ports::ENROL))
+}
+
+fn from_standard_input() -> Result<Token, KeysError> {
+    // A token is a few hundred characters; more is something else.
+    let mut text = String::new();
+    io::stdin().lock().take(4096).read_to_string(&mut text)?;
+    Ok(text.parse()?)
+}
+
+/// Reads `90s`, `30m`, `1h` or `7d`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong =
+        || format!("{text:?} is not a length of time; write a whole number and a unit: 90s, 30m, 1h or 7d");
+    let unit = text.chars().next_back().ok_or_else(wrong)?;
+    let seconds: u64 = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 24 * 3600,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+}

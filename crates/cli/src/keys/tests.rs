@@ -1,0 +1,142 @@
+//! What `mez keys` prints, asked as a user does.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use clap::{Parser, Subcommand};
+use mez_node::identity::{EnrolmentServer, KeyFolder, TemporarySite, Validity};
+
+use super::show::state;
+use super::{KeysArgs, Terminal, parse_duration};
+
+#[derive(Debug, Parser)]
+struct Mez {
+    #[command(subcommand)]
+    command: Top,
+}
+
+#[derive(Debug, Subcommand)]
+enum Top {
+    Keys(KeysArgs),
+}
+
+/// What `mez keys …` prints on the standard output, and beside it.
+fn mez_keys(folder: &Path, arguments: &[&str]) -> Result<(String, String), String> {
+    let folder = folder.to_str().unwrap();
+    let at = ["--keys", folder];
+    let line = ["mez", "keys"].iter().chain(arguments).chain(&at);
+    let Top::Keys(args) = Mez::try_parse_from(line).map_err(|error| error.to_string())?.command;
+    let (mut out, mut notes) = (Vec::new(), Vec::new());
+    let done = Terminal { out: &mut out, notes: &mut notes }.run(args);
+    done.map_err(|error| error.to_string())?;
+    Ok((String::from_utf8(out).unwrap(), String::from_utf8(notes).unwrap()))
+}
+
+/// Folders for one test; removed with it.
+fn scratch() -> TemporarySite {
+    TemporarySite::create(&"scratch".parse().unwrap()).unwrap()
+}
+
+#[test]
+fn a_site_is_made_a_token_handed_over_and_a_camera_joins() {
+    let scratch = scratch();
+    let (here, there) = (scratch.keys().path().join("here"), scratch.keys().path().join("there"));
+    let (made, _) = mez_keys(&here, &["init", "--site", "harbour"]).unwrap();
+    assert!(made.contains("site harbour") && made.contains("authority.key"), "{made}");
+    assert!(mez_keys(&here, &["init"]).unwrap_err().contains("nothing was changed"));
+
+    let (token, notes) = mez_keys(&here, &["token", "camera/dock/cam1", "--valid", "30m"]).unwrap();
+    assert_eq!(token.lines().count(), 1, "{token}");
+    assert!(notes.contains("mez keys enrol TOKEN --edge") && !notes.contains(token.trim()), "{notes}");
+    let (listed, _) = mez_keys(&here, &["list"]).unwrap();
+    assert!(listed.contains("TOKEN FOR") && listed.contains("camera/dock/cam1"), "{listed}");
+
+    let keys = KeyFolder::open(&here).unwrap();
+    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let server = EnrolmentServer::new(&keys).unwrap().start(loopback).unwrap();
+    let edge = server.address().to_string();
+    let (joined, _) = mez_keys(&there, &["enrol", token.trim(), "--edge", &edge]).unwrap();
+    assert!(joined.contains("camera/dock/cam1 of site harbour"), "{joined}");
+    let again = mez_keys(&there, &["enrol", token.trim(), "--edge", &edge]).unwrap_err();
+    assert!(again.contains("used already"), "{again}");
+
+    let (listed, _) = mez_keys(&there, &["list"]).unwrap();
+    let row = listed.lines().find(|line| line.starts_with("camera/dock/cam1 ")).expect(&listed);
+    assert!(row.contains("UTC") && row.contains("89 days left"), "{row}");
+    let (shown, _) = mez_keys(&there, &["show", "camera/dock/cam1"]).unwrap();
+    assert!(shown.contains("spiffe://harbour/camera/dock/cam1") && shown.contains("serial"), "{shown}");
+    let missing = mez_keys(&there, &["show", "app/counter"]).unwrap_err();
+    assert!(missing.contains("holds camera/dock/cam1"), "{missing}");
+    let fingerprint = |folder: &Path| {
+        let (shown, _) = mez_keys(folder, &["show"]).unwrap();
+        shown.lines().find(|line| line.starts_with("fingerprint")).unwrap().to_owned()
+    };
+    assert_eq!(fingerprint(&here), fingerprint(&there));
+    let (listed, _) = mez_keys(&here, &["list"]).unwrap();
+    assert!(!listed.contains("TOKEN FOR"), "{listed}");
+}
+
+#[test]
+fn an_application_is_shown_what_a_foreign_client_needs() {
+    let scratch = scratch();
+    let here = scratch.keys().path();
+    let there = here.join("there");
+    let (token, _) = mez_keys(here, &["token", "app/counter"]).unwrap();
+    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let server = EnrolmentServer::new(scratch.keys()).unwrap().start(loopback).unwrap();
+    mez_keys(&there, &["enrol", token.trim(), "--edge", &server.address().to_string()]).unwrap();
+    let (shown, _) = mez_keys(&there, &["show", "app/counter"]).unwrap();
+    for part in ["authority.pem", "app+counter.pem", "mez-edge"] {
+        assert!(shown.contains(part), "{part:?} is not in: {shown}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_the_remedy() {
+    let scratch = scratch();
+    let (site, nowhere) = (scratch.keys().path(), scratch.keys().path().join("nowhere"));
+    for (folder, arguments, says) in [
+        (nowhere.as_path(), &["list"][..], "mez keys init"),
+        (&nowhere, &["token", "app/x"], "mez keys init"),
+        (&nowhere, &["serve"], "mez keys init"),
+        (&nowhere, &["enrol", "nonsense", "--edge", "edge.local"], "mez keys token"),
+        (&nowhere, &["init", "--site", "Not A Site"], "lower-case"),
+        (site, &["token", "dock/cam1"], "camera/, edge/ or app/"),
+        (site, &["token", "app/x", "--dns", "a.example"], "leave out --dns"),
+        (site, &["token", "app/x", "--valid", "soon"], "90s, 30m, 1h or 7d"),
+        (site, &["token", "app/x", "--valid", "31d"], "30 days"),
+    ] {
+        let error = mez_keys(folder, arguments).unwrap_err();
+        assert!(error.contains(says), "{arguments:?}: {says:?} is not in: {error}");
+    }
+    assert!(!nowhere.exists(), "a failed command left a folder behind");
+}
+
+#[test]
+fn lengths_of_time_are_read_as_people_write_them() {
+    for (text, seconds) in [("90s", 90), ("30m", 1800), ("1h", 3600), ("7d", 604_800)] {
+        assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)));
+    }
+    for bad in ["", "1", "h", "-1h", "1.5h", "1 h", "1w", "99999999999999999999d", "213503982334602d", "5µ"]
+    {
+        assert!(parse_duration(bad).is_err(), "{bad:?} was read");
+    }
+}
+
+#[test]
+fn the_state_of_a_certificate_is_told_in_days() {
+    let day = Duration::from_secs(24 * 3600);
+    let now = SystemTime::now();
+    let at = |after: SystemTime| state(validity(now, after), now);
+    assert_eq!(at(now + 80 * day), "80 days left");
+    assert_eq!(at(now + 3 * day), "3 days left: enrol anew soon");
+    assert_eq!(at(now + day / 2), "less than a day left: enrol anew soon");
+    assert_eq!(at(now - day), "expired 1 day ago: enrol anew");
+    let early = state(Validity { not_before: now + day, not_after: now + 2 * day }, now);
+    assert!(early.contains("is the clock right?"), "{early}");
+}
+
+fn validity(now: SystemTime, not_after: SystemTime) -> Validity {
+    Validity { not_before: now - Duration::from_secs(30 * 24 * 3600), not_after }
+}

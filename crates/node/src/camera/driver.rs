@@ -1,0 +1,306 @@
+//! Drives the state machine of a camera broker: carries out its outputs, and reports what happened.
+//!
+//! One task owns the state machine. Codecs, disks and connections have tasks or threads of their own, so this loop never waits for them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mez_core::broker::camera::{CameraBroker as Broker, CameraOutput, Transform, Transformed};
+use mez_core::broker::{EdgeIndex, LinkId};
+use mez_core::frame::{Epoch, Rung};
+use mez_core::history::{PastAnswer, PastQuery};
+use mez_core::name::CameraName;
+use mez_core::profile::{ProfileHash, SizedProfile};
+use mez_core::trace::{CameraTrace, Stage};
+use mez_core::units::ClockAnchor;
+use mez_core::wire::{DiskStatus, FrameHeader, RefuseCode};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tracing::{debug, error, info, warn};
+
+use super::codecs::LazyCodec;
+use super::shared::{Reply, Shared, lock};
+use crate::clock::{monotonic_now, sleep_until};
+use crate::codec::H264Library;
+use crate::link::{CameraEvent, Command, CommandSender, Dialler};
+use crate::ports::EdgeAddress;
+use crate::profile::NamedProfile;
+use crate::reading::LocalPast;
+use crate::state::CameraState;
+
+/// The loop that owns the state machine, and all that the state machine may not have: sockets, threads, clocks.
+pub(super) struct Driver {
+    broker: Broker,
+    shared: Arc<Shared>,
+    state: CameraState,
+    anchor: ClockAnchor,
+    dialler: Dialler,
+    /// The edges, in order of preference.
+    edges: Box<[EdgeAddress]>,
+    links: HashMap<LinkId, CommandSender>,
+    next_link: u64,
+    /// The last failure to connect, so that the same one is not logged four times a second.
+    last_failure: String,
+    /// The reader of frames of the past, while it is idle.
+    past: Option<LocalPast>,
+    /// Reads of the past: one at a time, unless the connection changed meanwhile.
+    reads: JoinSet<(LocalPast, u64, PastAnswer)>,
+    /// Profiles that are being parsed: one at a time, unless the contracts change meanwhile.
+    profiles: JoinSet<(ProfileHash, Option<SizedProfile>)>,
+    /// The stages of the frame that the codec works on. It has one at a time.
+    trace: CameraTrace,
+    /// For live frames.
+    codec: LazyCodec,
+    /// For frames of the past.
+    past_codec: LazyCodec,
+    /// The question that `past_codec` works for.
+    past_ticket: u64,
+}
+
+impl Driver {
+    pub(super) fn new(
+        broker: Broker,
+        shared: Arc<Shared>,
+        h264: H264Library,
+        (state, anchor): (CameraState, ClockAnchor),
+        dialler: Dialler,
+        edges: Vec<EdgeAddress>,
+    ) -> Self {
+        Self {
+            broker,
+            shared,
+            state,
+            anchor,
+            dialler,
+            edges: edges.into(),
+            links: HashMap::new(),
+            next_link: 0,
+            last_failure: String::new(),
+            past: None,
+            reads: JoinSet::new(),
+            profiles: JoinSet::new(),
+            trace: CameraTrace::default(),
+            codec: LazyCodec::new(h264),
+            past_codec: LazyCodec::new(h264),
+            past_ticket: 0,
+        }
+    }
+
+    /// The loop: carries out what the broker wants, waits for the next event, and reports it to the broker.
+    pub(super) async fn run(
+        mut self,
+        mut events: mpsc::Receiver<CameraEvent>,
+        mut appended: watch::Receiver<u64>,
+        mut stopped: watch::Receiver<()>,
+    ) {
+        loop {
+            while let Some(output) = self.broker.poll_output() {
+                self.perform(output);
+            }
+            tokio::select! {
+                biased;
+                Err(_) = stopped.changed() => break,
+                // Before events: a frame is judged by what was known when it was published.
+                Ok(()) = appended.changed() => self.broker.handle_published(monotonic_now()),
+                Some(event) = events.recv() => self.handle(event),
+                Some(Ok((past, ticket, answer))) = self.reads.join_next() => {
+                    self.past = Some(past);
+                    self.broker.handle_history(monotonic_now(), ticket, answer);
+                }
+                Some(Ok((hash, profile))) = self.profiles.join_next() => {
+                    self.broker.handle_profile(monotonic_now(), hash, profile);
+                }
+                Some((frame, transformed, [begun, done])) = self.codec.next() => {
+                    self.trace.stamp(Stage::Encoding, begun);
+                    self.trace.stamp(Stage::Encoded, done);
+                    self.broker.handle_transformed(monotonic_now(), frame, transformed);
+                }
+                Some((_, transformed, _)) = self.past_codec.next() => {
+                    self.broker.handle_past_transformed(monotonic_now(), self.past_ticket, transformed);
+                }
+                () = sleep_until(self.broker.poll_timeout()) => self.handle_timeout(),
+            }
+        }
+        debug!(camera = %self.shared.camera, "the camera broker stopped");
+    }
+
+    fn handle(&mut self, event: CameraEvent) {
+        let now = monotonic_now();
+        match event {
+            CameraEvent::Dialled(link, edge, commands) => {
+                self.links.insert(link, commands);
+                self.broker.handle_dialled(now, link, edge);
+            }
+            CameraEvent::DialFailed(edge, reason) => {
+                if reason != self.last_failure {
+                    warn!(camera = %self.shared.camera, "{reason}; trying again every 250 ms");
+                    self.last_failure = reason;
+                } else {
+                    debug!(camera = %self.shared.camera, "another attempt failed: {reason}");
+                }
+                self.broker.handle_dial_failed(now, edge);
+            }
+            CameraEvent::Message(link, message) => self.broker.handle_message(now, link, message),
+            CameraEvent::Window(link, window) => self.broker.handle_window(link, window),
+            CameraEvent::Sent(link, frame) => self.broker.handle_sent(now, link, frame),
+            CameraEvent::Unsent(link, frame, bytes) => self.broker.handle_unsent(now, link, frame, bytes),
+            CameraEvent::HistorySent(link, request) => self.broker.handle_history_sent(now, link, request),
+            CameraEvent::Closed(link, reason) => {
+                debug!(camera = %self.shared.camera, ?link, reason, "a connection ended");
+                // A connection that had worked is reported by `LinkChanged`. This one never worked.
+                if !self.broker.is_up() && self.links.contains_key(&link) && reason != self.last_failure {
+                    warn!(camera = %self.shared.camera, "the edge did not accept the camera: {reason}; trying again every 250 ms");
+                    self.last_failure = reason;
+                }
+                self.links.remove(&link);
+                self.broker.handle_closed(now, link);
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self) {
+        let (refused, log_bytes) = {
+            let intake = lock(&self.shared.intake);
+            (intake.refused(), intake.log_bytes())
+        };
+        self.broker.handle_intake(refused, log_bytes);
+        let disk = self.shared.keeper.as_ref().and_then(|keeper| keeper.status(&self.shared.camera));
+        self.broker.handle_disk(disk.map(|status| DiskStatus {
+            bytes: status.disk_bytes,
+            lost: status.lost,
+            degraded: status.degraded.map(|why| why.to_string()).unwrap_or_default(),
+        }));
+        self.broker.handle_timeout(monotonic_now());
+    }
+
+    /// Carries out one output of the broker.
+    fn perform(&mut self, output: CameraOutput) {
+        match output {
+            CameraOutput::Dial { edge } => self.dial(edge),
+            CameraOutput::Send { link, message } => self.command(link, Command::Send(message)),
+            CameraOutput::Transform(transform) => self.encode(transform),
+            CameraOutput::TransformPast { ticket, transform } => self.encode_past(ticket, transform),
+            CameraOutput::SendFrame { link, mut header, payload } => {
+                if header.history == 0 {
+                    self.add_stamps(&mut header);
+                }
+                self.command(link, Command::SendFrame(header, payload));
+            }
+            CameraOutput::ReadProfile { hash, bytes } => {
+                let camera = self.shared.camera.clone();
+                self.profiles.spawn_blocking(move || (hash, read_profile(&camera, hash, &bytes)));
+            }
+            CameraOutput::ReadHistory { ticket, query } => self.read_past(ticket, query),
+            CameraOutput::Reset { link, frame } => self.command(link, Command::Reset(frame)),
+            CameraOutput::Close { link } => {
+                self.command(link, Command::Close);
+                self.links.remove(&link);
+            }
+            CameraOutput::RaiseEpoch { above } => self.raise_epoch(above),
+            CameraOutput::Refused { code, text } => self.report_refusal(code, text),
+            CameraOutput::LinkChanged { up } => self.report_link(up),
+            CameraOutput::Reply { frame, application, payload } => {
+                self.shared.add_reply(Reply { frame, application, payload });
+            }
+        }
+    }
+
+    fn dial(&mut self, edge: EdgeIndex) {
+        self.next_link += 1;
+        self.dialler.dial(LinkId(self.next_link), edge, self.edges[edge.0].clone());
+    }
+
+    fn encode(&mut self, transform: Box<Transform>) {
+        let frame = transform.frame.meta.id;
+        self.trace = CameraTrace::default();
+        self.trace.stamp(Stage::Chosen, monotonic_now());
+        if !self.codec.begin(&self.shared.camera, transform) {
+            self.broker.handle_transformed(monotonic_now(), frame, Transformed::Failed);
+        }
+    }
+
+    fn encode_past(&mut self, ticket: u64, transform: Box<Transform>) {
+        self.past_ticket = ticket;
+        if !self.past_codec.begin(&self.shared.camera, transform) {
+            self.broker.handle_past_transformed(monotonic_now(), ticket, Transformed::Failed);
+        }
+    }
+
+    fn read_past(&mut self, ticket: u64, query: PastQuery) {
+        let Shared { camera, reader, places, .. } = &*self.shared;
+        let past = self.past.take();
+        let past = past.unwrap_or_else(|| LocalPast::new(camera, reader.clone(), places.as_deref()));
+        self.reads.spawn(past.read(ticket, query));
+    }
+
+    fn raise_epoch(&mut self, above: Epoch) {
+        match self.state.raise_above(above) {
+            Ok(epoch) => {
+                info!(camera = %self.shared.camera, epoch = epoch.0, "the edge knows a later start of this camera");
+                if let Some(keeper) = &self.shared.keeper {
+                    keeper.set_start(self.shared.camera.clone(), epoch, self.anchor);
+                }
+                lock(&self.shared.intake).raise_epoch(epoch);
+                self.broker.handle_epoch(monotonic_now(), epoch);
+            }
+            Err(error) => error!(camera = %self.shared.camera, %error, "cannot begin a later epoch"),
+        }
+    }
+
+    fn report_refusal(&mut self, code: RefuseCode, text: String) {
+        // Some refusals are tried again four times a second.
+        if text == self.last_failure {
+            return debug!(camera = %self.shared.camera, ?code, "the edge refused the camera again: {text}");
+        }
+        error!(camera = %self.shared.camera, ?code, "the edge refused the camera: {text}");
+        self.last_failure = text;
+    }
+
+    fn report_link(&mut self, up: bool) {
+        self.last_failure.clear();
+        let edge = self.broker.edge().filter(|_| up).map(|edge| self.edges[edge.0].clone());
+        match &edge {
+            Some(edge) => info!(camera = %self.shared.camera, %edge, "connected to the edge"),
+            None => info!(camera = %self.shared.camera, "lost the edge"),
+        }
+        self.shared.edge.send_replace(edge);
+    }
+
+    /// Adds the stages that the broker cannot stamp, because it has no clock: when the rung was chosen, and when the codec worked.
+    fn add_stamps(&mut self, header: &mut FrameHeader) {
+        let now = monotonic_now();
+        if header.meta.rung.as_str() != Rung::ORIGINAL {
+            self.trace.iter().for_each(|(stage, at)| header.trace.stamp(stage, at));
+        } else if header.trace.get(Stage::Considered).is_some() {
+            header.trace.stamp(Stage::Chosen, now);
+        }
+        header.trace.stamp(Stage::Queued, now);
+    }
+
+    fn command(&mut self, link: LinkId, command: Command) {
+        if let Some(commands) = self.links.get(&link)
+            && !commands.send(command)
+        {
+            self.links.remove(&link);
+            self.broker.handle_closed(monotonic_now(), link);
+        }
+    }
+}
+
+/// Parses a profile that the edge sent.
+fn read_profile(camera: &CameraName, hash: ProfileHash, bytes: &[u8]) -> Option<SizedProfile> {
+    match NamedProfile::read(bytes) {
+        Ok(read) if read.sha256 == hash => {
+            info!(%camera, app = read.app, "frames are now encoded by the profile of this application");
+            Some(SizedProfile { size: read.camera_size, profile: read.profile })
+        }
+        Ok(_) => {
+            warn!(%camera, "the edge sent another profile than the camera asked for");
+            None
+        }
+        Err(error) => {
+            warn!(%camera, "the profile from the edge cannot be used: {error}");
+            None
+        }
+    }
+}

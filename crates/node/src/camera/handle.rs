@@ -1,0 +1,117 @@
+//! The handle of a running camera broker: publishes frames, reads its log, takes replies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mez_core::broker::{PublishError, Published};
+use mez_core::frame::FrameId;
+use mez_core::log::LogReader;
+use mez_core::name::CameraName;
+use mez_core::store::StoreStatus;
+use mez_core::units::Instant;
+use tokio::sync::watch;
+
+use super::shared::{Reply, Shared, lock};
+use crate::clock::monotonic_now;
+use crate::ports::EdgeAddress;
+use crate::reading::PastPlaces;
+
+/// A camera broker that runs. Cheap to clone; the broker stops with the last clone.
+#[derive(Clone)]
+pub struct CameraHandle {
+    shared: Arc<Shared>,
+    _stop: Arc<watch::Sender<()>>,
+}
+
+impl CameraHandle {
+    /// A handle to the broker that stops once `stop` is dropped.
+    pub(super) fn new(shared: Arc<Shared>, stop: watch::Sender<()>) -> Self {
+        Self { shared, _stop: Arc::new(stop) }
+    }
+
+    /// The camera's name.
+    pub fn name(&self) -> &CameraName {
+        &self.shared.camera
+    }
+
+    /// The largest payload that is taken.
+    pub fn frame_bytes_max(&self) -> u32 {
+        self.shared.frame_bytes_max
+    }
+
+    /// Stamps a frame and appends it to the log. Any thread may call it. It waits at most until another publisher has copied a few words.
+    pub fn publish(&self, frame: Published) -> Result<FrameId, PublishError> {
+        self.publish_at(monotonic_now(), frame)
+    }
+
+    /// Like [`CameraHandle::publish`], for a frame that another process of this machine has stamped. So the way from there counts in the
+    /// frame's age. A stamp that lies in the future, or more than a minute ago, is replaced by the present.
+    pub fn publish_at(&self, captured: Instant, frame: Published) -> Result<FrameId, PublishError> {
+        let now = monotonic_now();
+        let plausible = captured <= now && now.saturating_since(captured) < Duration::from_secs(60);
+        let id = lock(&self.shared.intake).publish(if plausible { captured } else { now }, frame)?;
+        self.shared.appended.send_modify(|count| *count += 1);
+        if let Some(keeper) = &self.shared.keeper {
+            keeper.wake();
+        }
+        Ok(id)
+    }
+
+    /// The camera's log.
+    pub fn log(&self) -> LogReader {
+        self.shared.reader.clone()
+    }
+
+    /// Where frames of the past are, besides the log in memory.
+    pub(crate) fn past(&self) -> Option<Arc<PastPlaces>> {
+        self.shared.places.clone()
+    }
+
+    /// Counts appended frames, for waiting.
+    pub fn appended(&self) -> watch::Receiver<u64> {
+        self.shared.appended.subscribe()
+    }
+
+    /// Whether the camera is connected to an edge.
+    pub fn is_up(&self) -> bool {
+        self.shared.edge.borrow().is_some()
+    }
+
+    /// The edge that the camera is connected to, and its changes.
+    pub fn edge(&self) -> watch::Receiver<Option<EdgeAddress>> {
+        self.shared.edge.subscribe()
+    }
+
+    /// Frames refused so far.
+    pub fn refused(&self) -> u64 {
+        lock(&self.shared.intake).refused()
+    }
+
+    /// Bytes in the log and in the hands of its readers.
+    pub fn log_bytes(&self) -> u64 {
+        lock(&self.shared.intake).log_bytes()
+    }
+
+    /// The state of the log on disk; `None` if there is none.
+    pub fn log_on_disk(&self) -> Option<StoreStatus> {
+        self.shared.keeper.as_ref()?.status(&self.shared.camera)
+    }
+
+    /// Writes the rest of the log to disk and stops the writer, at the end of the process. Blocks for at most two seconds.
+    pub fn finish_log(&self) {
+        if let Some(keeper) = &self.shared.keeper {
+            keeper.stop();
+        }
+    }
+
+    /// The next reply of an application. At most 64 replies wait; beyond that the oldest is dropped.
+    pub async fn next_reply(&self) -> Reply {
+        loop {
+            let replied = self.shared.replied.notified();
+            if let Some(reply) = lock(&self.shared.replies).pop_front() {
+                return reply;
+            }
+            replied.await;
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Runs a camera broker: drives the state machine of `mez-core` with published frames, a link, codecs and a disk.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `mod.rs` | starts a broker ([`CameraBroker::start`]) and recovers its log |
+//! | `handle.rs` | what publishers call, on their own threads ([`CameraHandle`]) |
+//! | `driver.rs` | the loop that owns the state machine |
+//! | `shared.rs` | the only state that handle and loop share |
+
+mod codecs;
+mod driver;
+mod handle;
+mod shared;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use mez_core::broker::camera::{CameraBroker as Broker, CameraConfig, HISTORY_SHARE};
+use mez_core::broker::{Intake, IntakeConfig};
+use mez_core::controller::named::PolicyName;
+use mez_core::frame::FRAME_BYTES_MAX;
+use mez_core::log::{LogConfig, LogWriter, log};
+use mez_core::name::CameraName;
+use mez_core::units::ClockAnchor;
+use tokio::sync::{Notify, mpsc, watch};
+use tracing::warn;
+
+use self::driver::Driver;
+pub use self::handle::CameraHandle;
+pub use self::shared::Reply;
+use self::shared::Shared;
+use crate::clock::{anchor, monotonic_now};
+pub use crate::codec::H264Library;
+use crate::identity::Credentials;
+use crate::identity::tls::TlsConfigError;
+pub use crate::link::Transport;
+use crate::link::{Dialler, EVENTS_MAX};
+use crate::persist::{LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX};
+use crate::ports::EdgeAddress;
+use crate::reading::PastPlaces;
+use crate::state::{self, CameraState, StateError};
+
+/// The options of a camera broker.
+#[derive(Clone, Debug)]
+pub struct CameraOptions {
+    /// The camera's name.
+    pub camera: CameraName,
+    /// The edges, in order of preference, all of one site. At least one, at most [`EDGES_MAX`]. The camera is connected to one at a time. If
+    /// that one is gone, the camera moves to the next; when a preferred one is back, the camera returns.
+    pub edges: Vec<EdgeAddress>,
+    /// Who the camera host is.
+    pub credentials: Credentials,
+    /// What carries the link. Default [`Transport::Auto`].
+    pub transport: Transport,
+    /// The policy that chooses the rungs of live frames. Default [`PolicyName::Quantile`].
+    pub policy: PolicyName,
+    /// The library that encodes H.264. Default openh264. A build with the feature `x264` also has x264.
+    pub h264: H264Library,
+    /// The log's budget. Default 256 MiB.
+    pub log: LogConfig,
+    /// The largest payload that a publisher may send, in bytes. Default 32 MiB.
+    pub frame_bytes_max: u32,
+    /// The folder for state. Default as in [`crate::state`].
+    pub state: Option<PathBuf>,
+    /// How the log is also kept on disk. Default: in memory only.
+    pub persist: Option<PersistOptions>,
+    /// The share of the link's time that frames of the past may take beside live ones, 0.01 to 1. Default a quarter.
+    pub history_share: f64,
+}
+
+impl CameraOptions {
+    /// The defaults, for these edges, in order of preference.
+    pub fn new(camera: CameraName, edges: Vec<EdgeAddress>, credentials: Credentials) -> Self {
+        Self {
+            camera,
+            edges,
+            credentials,
+            transport: Transport::default(),
+            policy: PolicyName::default(),
+            h264: H264Library::default(),
+            log: LogConfig::default(),
+            frame_bytes_max: FRAME_BYTES_MAX,
+            state: None,
+            persist: None,
+            history_share: HISTORY_SHARE,
+        }
+    }
+}
+
+/// The most edges that a camera may be given.
+pub const EDGES_MAX: usize = 8;
+
+/// Why a camera broker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No edge, or too many.
+    #[error("a camera broker needs one to {EDGES_MAX} edges, not {0}")]
+    Edges(usize),
+    /// The identity may not publish this camera.
+    #[error(
+        "the identity {identity} may not publish camera {camera}; enrol one that may: mez keys token camera/{camera}"
+    )]
+    NotPermitted {
+        /// Who the camera host is.
+        identity: String,
+        /// The camera.
+        camera: CameraName,
+    },
+    /// The camera's state, such as its epoch, cannot be read or written.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// TLS does not take the camera's certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsConfigError),
+    /// The log on disk cannot be opened.
+    #[error(transparent)]
+    Persist(#[from] PersistError),
+    /// The log on disk ends with an epoch that is not one of this camera's.
+    #[error("the log of {camera} in {} does not belong to this camera: {source}; move it away (`mez log` still reads it there)", folder.display())]
+    LogEpoch {
+        /// The camera.
+        camera: CameraName,
+        /// The folder of logs.
+        folder: PathBuf,
+        /// What is wrong with the epoch.
+        source: StateError,
+    },
+}
+
+/// Starts camera brokers. [`CameraHandle`] is a running one.
+pub struct CameraBroker;
+
+impl CameraBroker {
+    /// Starts a broker on the current tokio runtime. It stops when the last handle is dropped.
+    pub fn start(options: CameraOptions) -> Result<CameraHandle, StartError> {
+        let CameraOptions { camera, edges, credentials, .. } = &options;
+        check(camera, edges, credentials)?;
+        let (events, receiver) = mpsc::channel(EVENTS_MAX);
+        let dialler = Dialler::new(options.transport, credentials, events)?;
+        let folder = state::folder(options.state.as_deref())?;
+        let mut state = CameraState::open(&folder, camera)?;
+
+        let anchor = anchor();
+        let (mut writer, reader) = log(options.log);
+        let keeper = match &options.persist {
+            Some(persist) => {
+                let place = (state::camera_folder(&folder, camera), options.log.bytes_max);
+                Some(recover_log(persist, camera, place, &mut state, &mut writer, anchor)?)
+            }
+            None => None,
+        };
+        let epoch = state.epoch();
+        let intake = Intake::new(
+            writer,
+            IntakeConfig { frame_bytes_max: options.frame_bytes_max, ..IntakeConfig::new(epoch, anchor) },
+        );
+        let config = CameraConfig {
+            camera: camera.clone(),
+            epoch,
+            anchor,
+            software: concat!("mez ", env!("CARGO_PKG_VERSION")).into(),
+            policy: options.policy,
+            edges: edges.len(),
+        };
+        let mut broker = Broker::new(config, &reader, monotonic_now());
+        broker.set_history_share(options.history_share);
+        let shared = Arc::new(Shared {
+            camera: camera.clone(),
+            frame_bytes_max: options.frame_bytes_max,
+            intake: Mutex::new(intake),
+            reader,
+            appended: watch::Sender::new(0),
+            edge: watch::Sender::new(None),
+            replies: Mutex::default(),
+            replied: Notify::new(),
+            keeper,
+            places: options.persist.map(|persist| {
+                let state_of = move |camera: &CameraName| state::camera_folder(&folder, camera);
+                PastPlaces::new(Some((persist, Box::new(state_of))), None)
+            }),
+        });
+        let (stop, stopped) = watch::channel(());
+        let driver =
+            Driver::new(broker, Arc::clone(&shared), options.h264, (state, anchor), dialler, options.edges);
+        tokio::spawn(driver.run(receiver, shared.appended.subscribe(), stopped));
+        Ok(CameraHandle::new(shared, stop))
+    }
+}
+
+/// Refuses options that no broker can run with.
+fn check(camera: &CameraName, edges: &[EdgeAddress], credentials: &Credentials) -> Result<(), StartError> {
+    if !(1..=EDGES_MAX).contains(&edges.len()) {
+        return Err(StartError::Edges(edges.len()));
+    }
+    if !credentials.identity().permits_camera(camera) {
+        return Err(StartError::NotPermitted {
+            identity: credentials.identity().to_string(),
+            camera: camera.clone(),
+        });
+    }
+    Ok(())
+}
+
+/// Reads frames of earlier starts from the log on disk into memory, then starts to write the log.
+fn recover_log(
+    options: &PersistOptions,
+    camera: &CameraName,
+    (folder, bytes_max): (PathBuf, u64),
+    state: &mut CameraState,
+    writer: &mut LogWriter,
+    anchor: ClockAnchor,
+) -> Result<LogKeeper<LogFiles>, StartError> {
+    let (log, recovery) = OpenLog::open(options, camera, &folder, (bytes_max, RECOVERY_TIME_MAX))?;
+    if let Some(newest) = recovery.resume.newest_epoch.filter(|newest| *newest >= state.epoch()) {
+        let epoch = state.raise_above(newest).map_err(|source| match source {
+            StateError::TooFar { .. } => {
+                StartError::LogEpoch { camera: camera.clone(), folder: options.folder.clone(), source }
+            }
+            other => other.into(),
+        })?;
+        warn!(%camera, epoch = epoch.0, "the log on disk knows a later start of this camera");
+    }
+    for record in recovery.records {
+        if let Err(error) = writer.append(record.frame, record.skipped, record.arrived) {
+            warn!(%camera, "a frame of the log on disk stays there: {error}");
+        }
+    }
+    let (camera, mut store) = log.writer(writer.reader().cursor_at_end());
+    store.set_start(state.epoch(), anchor);
+    let keeper = LogKeeper::start().map_err(PersistError::Thread)?;
+    keeper.keep(camera, store);
+    tokio::spawn(keeper.clone().watch());
+    Ok(keeper)
+}

@@ -1,0 +1,64 @@
+//! Holds what the handles of a camera broker share with its loop: the log's intake, replies, and the state of the link.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use mez_core::broker::Intake;
+use mez_core::frame::FrameId;
+use mez_core::log::LogReader;
+use mez_core::name::CameraName;
+use tokio::sync::{Notify, watch};
+
+use crate::persist::{LogFiles, LogKeeper};
+use crate::ports::EdgeAddress;
+use crate::reading::PastPlaces;
+
+/// Replies that wait for the publisher. Beyond that the oldest is dropped.
+const REPLIES_MAX: usize = 64;
+
+/// An application's result for a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The frame.
+    pub frame: FrameId,
+    /// The application.
+    pub application: String,
+    /// The result, opaque to Mez.
+    pub payload: Bytes,
+}
+
+/// What the handles and the driver share.
+pub(super) struct Shared {
+    pub(super) camera: CameraName,
+    pub(super) frame_bytes_max: u32,
+    pub(super) intake: Mutex<Intake>,
+    pub(super) reader: LogReader,
+    /// Counts appended frames.
+    pub(super) appended: watch::Sender<u64>,
+    /// The edge that has the camera connected.
+    pub(super) edge: watch::Sender<Option<EdgeAddress>>,
+    pub(super) replies: Mutex<VecDeque<Reply>>,
+    pub(super) replied: Notify,
+    /// Writes the log to disk. `None` if the log is in memory only.
+    pub(super) keeper: Option<LogKeeper<LogFiles>>,
+    /// Where frames of the past lie besides memory. `None` if there is no log on disk.
+    pub(super) places: Option<Arc<PastPlaces>>,
+}
+
+impl Shared {
+    /// Leaves a reply for the publisher.
+    pub(super) fn add_reply(&self, reply: Reply) {
+        let mut replies = lock(&self.replies);
+        if replies.len() == REPLIES_MAX {
+            replies.pop_front();
+        }
+        replies.push_back(reply);
+        self.replied.notify_one();
+    }
+}
+
+/// Locks a mutex even if a publisher panicked: the intake is then as it was before or after that publisher's frame.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,41 @@
+//! Changes what a running subscription asks for, and informs it.
+
+use std::sync::Arc;
+
+use mez_core::contract::Contract;
+use mez_core::name::CameraName;
+
+use super::shared::Shared;
+use crate::api::contract::Profile;
+use crate::api::{contract, pb};
+use crate::client::ClientError;
+
+/// Changes and informs a subscription. Does not keep it open.
+#[derive(Clone, Debug)]
+pub struct SubscriptionControl {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl SubscriptionControl {
+    /// Asks for something else from now on; cameras, span and encodings stay as they were. Also holds after the connection was lost.
+    pub async fn update(&self, contract: &Contract, profile: Option<&Profile>) -> Result<(), ClientError> {
+        let contract = Some(contract::message(contract, profile));
+        let (edge, subscription_id) = {
+            let mut opened = self.shared.opened();
+            opened.request.contract.clone_from(&contract);
+            (opened.edge.clone(), opened.id)
+        };
+        edge.update_contract(pb::UpdateContractRequest { subscription_id, contract }).await.map(|_| ())
+    }
+
+    /// Says how accurate the application's own result on a frame of `camera` was, from 0 to 1.
+    pub async fn report_accuracy(&self, camera: &CameraName, accuracy: f64) -> Result<(), ClientError> {
+        let (edge, subscription_id) = {
+            let opened = self.shared.opened();
+            (opened.edge.clone(), opened.id)
+        };
+        let camera = camera.as_str().to_owned();
+        let request = pb::ReportAccuracyRequest { subscription_id, camera, accuracy };
+        edge.report_accuracy(request).await.map(|_| ())
+    }
+}

@@ -1,0 +1,56 @@
+//! What happens on a subscription.
+
+use mez_core::contract::ContractState;
+use mez_core::frame::SkipCounts;
+use mez_core::name::CameraName;
+use mez_core::subscription::NotHeld;
+
+use crate::client::error::ClientError;
+use crate::client::frame::ReceivedFrame;
+
+/// What happens on a subscription.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A frame.
+    Frame(Box<ReceivedFrame>),
+    /// A camera that matches came or went.
+    Camera {
+        /// The camera.
+        camera: CameraName,
+        /// Whether it is connected.
+        up: bool,
+        /// Why it went, for people.
+        reason: Option<String>,
+    },
+    /// The contract stands otherwise than before on a camera. Also told where no frames come.
+    Contract {
+        /// The camera.
+        camera: CameraName,
+        /// The state.
+        state: ContractState,
+        /// A sentence that says why.
+        reason: String,
+    },
+    /// Nothing that matches is connected; frames come as soon as it is.
+    Waiting {
+        /// How many cameras match that the edge knows.
+        matching: usize,
+    },
+    /// The broker was lost, and is being dialled.
+    Disconnected {
+        /// Why.
+        reason: ClientError,
+    },
+    /// The broker is back. Frames missed meanwhile come, with [`Resume::Fill`](super::Resume::Fill), or are counted as `link_down` with the next of each camera.
+    Reconnected,
+    /// The end that was asked for has passed. The last event.
+    Ended {
+        /// What is left to account for of each camera.
+        rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
+    },
+    /// The subscription cannot go on. The last event.
+    Failed {
+        /// Why.
+        reason: ClientError,
+    },
+}

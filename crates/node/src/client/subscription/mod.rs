@@ -1,0 +1,131 @@
+//! Frames as they come.
+
+mod control;
+mod decoded;
+mod event;
+mod options;
+mod reading;
+mod shared;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use mez_core::contract::Contract;
+use mez_core::name::CameraName;
+use mez_core::subscription::Deliver;
+use mez_core::trace::Stage;
+use tokio::sync::Notify;
+
+pub use self::control::SubscriptionControl;
+use self::decoded::Handing;
+pub use self::event::Event;
+pub use self::options::{Resume, SubscribeOptions};
+use self::reading::Reading;
+use self::shared::{Opened, Shared};
+use super::OwnedTask;
+use super::chains::ChainDecoders;
+use super::edges::Edges;
+use super::error::ClientError;
+use super::mailbox::Mailbox;
+use crate::api::contract::Profile;
+use crate::api::pb;
+use crate::clock::wall_now;
+
+/// A subscription of a program. Dropping it unsubscribes.
+///
+/// A task reads all that comes without waiting for the program. With [`Deliver::Newest`] it keeps the newest frame of
+/// each camera, so that what [`Subscription::next`] returns is the newest however long the program took, and counts the
+/// ones in between as `application_busy`; cameras take turns. With [`Deliver::Every`] it keeps a few, and then lets the broker wait.
+///
+/// Per camera, frames come at most once and in order, also when the connection was lost in between.
+#[derive(Debug)]
+pub struct Subscription {
+    shared: Arc<Shared>,
+    deliver: Deliver,
+    cameras: Vec<CameraName>,
+    _task: OwnedTask,
+}
+
+impl Subscription {
+    pub(super) async fn open(
+        edges: Edges,
+        options: SubscribeOptions,
+        application: &str,
+        compare: Arc<Notify>,
+    ) -> Result<Self, ClientError> {
+        let (request, opened) = (options.message(application), wall_now());
+        let (dialler, stream, started) = edges.subscribe(edges.place(), &request).await?;
+        let deliver = match started.deliver() {
+            pb::Deliver::Every => Deliver::Every,
+            _ => Deliver::Newest,
+        };
+        let shared = Arc::new(Shared {
+            mailbox: Mutex::new(Mailbox::new(deliver, options.waiting_frames_max)),
+            came: Notify::new(),
+            went: Notify::new(),
+            // Asked anew, it has to mean the same also when the beginning has passed meanwhile.
+            opened: Mutex::new(Opened {
+                edge: dialler.clone(),
+                id: started.subscription_id,
+                request: pb::SubscribeRequest { deliver: started.deliver, ..request },
+            }),
+        });
+        let reading = Reading {
+            edges,
+            dialler,
+            deliver,
+            reconnect: options.reconnect,
+            decoders: ChainDecoders::new(deliver == Deliver::Every, Handing::new(&shared)),
+            shared: Arc::clone(&shared),
+            compare,
+            last: options.after,
+            opened,
+            untold: HashMap::new(),
+        };
+        let cameras = started.cameras.iter().filter_map(|camera| camera.parse().ok()).collect();
+        Ok(Self { shared, deliver, cameras, _task: OwnedTask::spawn(reading.run(stream)) })
+    }
+
+    /// The cameras that matched at the start, connected or not.
+    pub fn cameras(&self) -> &[CameraName] {
+        &self.cameras
+    }
+
+    /// Newest or every: what was asked for, or what the broker chose.
+    pub fn deliver(&self) -> Deliver {
+        self.deliver
+    }
+
+    /// What changes and informs it, also while something waits for its next event.
+    pub fn control(&self) -> SubscriptionControl {
+        SubscriptionControl { shared: Arc::clone(&self.shared) }
+    }
+
+    /// See [`SubscriptionControl::update`].
+    pub async fn update(&self, contract: &Contract, profile: Option<&Profile>) -> Result<(), ClientError> {
+        self.control().update(contract, profile).await
+    }
+
+    /// What comes next; nothing after [`Event::Ended`] or [`Event::Failed`]. Cancelling this loses nothing.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.try_next() {
+                return Some(event);
+            }
+            if self.shared.lock().is_over() {
+                return None;
+            }
+            self.shared.came.notified().await;
+        }
+    }
+
+    /// What is there now.
+    pub fn try_next(&mut self) -> Option<Event> {
+        let mut event = self.shared.lock().take();
+        self.shared.went.notify_one();
+        if let Some(Event::Frame(frame)) = &mut event {
+            frame.stamp(Stage::Taken);
+        }
+        event
+    }
+}

@@ -1,0 +1,214 @@
+//! The task behind a subscription: reads what comes, and opens the subscription anew when the broker is lost.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mez_core::frame::SkipCounts;
+use mez_core::name::CameraName;
+use mez_core::subscription::{Deliver, LastFrame, NotHeld, merged};
+use mez_core::units::Timestamp;
+use tokio::sync::Notify;
+
+use super::decoded::Handing;
+use super::event::Event;
+use super::shared::Shared;
+use crate::api::pb::subscribe_event::Event as Message;
+use crate::api::{convert, pb};
+use crate::client::REDIAL_INTERVAL;
+use crate::client::chains::ChainDecoders;
+use crate::client::dial::{Dialler, EventStream};
+use crate::client::edges::Edges;
+use crate::client::error::ClientError;
+use crate::client::frame::{ReceivedFrame, contract_state};
+use crate::clock::monotonic_now;
+
+/// How long no frame has to come before a program that knows several edges looks whether its cameras are at another one, and how
+/// often it looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Why a subscription has to be opened anew, and where first; nowhere: where it was.
+struct Lost {
+    reason: ClientError,
+    preferred: Option<usize>,
+}
+
+impl From<ClientError> for Lost {
+    fn from(reason: ClientError) -> Self {
+        Self { reason, preferred: None }
+    }
+}
+
+/// The task behind a subscription.
+pub(super) struct Reading {
+    pub(super) edges: Edges,
+    /// The edge that the stream is of.
+    pub(super) dialler: Dialler,
+    pub(super) deliver: Deliver,
+    pub(super) reconnect: bool,
+    pub(super) decoders: ChainDecoders<Handing>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) compare: Arc<Notify>,
+    /// The last frame that came of each camera.
+    pub(super) last: Vec<(CameraName, LastFrame)>,
+    /// When the program subscribed, by its own clock.
+    pub(super) opened: Timestamp,
+    /// Stretches that are not held and were to be told with frames that could not be shown, until the next frame of their camera.
+    pub(super) untold: HashMap<CameraName, NotHeld>,
+}
+
+impl Reading {
+    pub(super) async fn run(mut self, mut stream: EventStream) {
+        loop {
+            let read = self.read(&mut stream).await;
+            let owed = self.decoders.finish().await;
+            let (reason, preferred) = match read {
+                Ok(mut rest) => {
+                    for (camera, skipped, not_held) in &mut rest {
+                        owed.get(camera).copied().unwrap_or_default().tell(skipped, not_held);
+                    }
+                    return self.shared.put(|mailbox| mailbox.finish(Event::Ended { rest }));
+                }
+                // What is owed then counts with what is missed meanwhile; stretches are told with the next frame.
+                Err(Lost { reason, preferred }) => {
+                    let untold = owed.into_iter().filter_map(|(camera, owed)| Some((camera, owed.not_held?)));
+                    self.untold.extend(untold);
+                    (reason, preferred)
+                }
+            };
+            if !self.reconnect || !reason.is_passing() {
+                return self.shared.put(|mailbox| mailbox.finish(Event::Failed { reason }));
+            }
+            self.shared.put(|mailbox| {
+                mailbox.put_notice(Event::Disconnected { reason });
+                mailbox.resume();
+            });
+            stream = match self.redial(preferred).await {
+                Ok(stream) => stream,
+                Err(reason) => return self.shared.put(|mailbox| mailbox.finish(Event::Failed { reason })),
+            };
+            self.compare.notify_one();
+            self.shared.put(|mailbox| mailbox.put_notice(Event::Reconnected));
+        }
+    }
+
+    /// Reads until the subscription has ended or the connection is lost.
+    async fn read(
+        &mut self,
+        stream: &mut EventStream,
+    ) -> Result<Vec<(CameraName, SkipCounts, Option<NotHeld>)>, Lost> {
+        let mut look = tokio::time::Instant::now() + LOOK_INTERVAL;
+        loop {
+            let lost = || ClientError::Unreachable {
+                address: self.dialler.address().clone(),
+                reason: "the broker closed the connection".into(),
+            };
+            match self.next(stream, &mut look).await?.ok_or_else(lost)? {
+                Message::Started(_) => {}
+                Message::Frame(frame) => {
+                    look = tokio::time::Instant::now() + LOOK_INTERVAL;
+                    let clock = self.dialler.clock();
+                    let frame = ReceivedFrame::from_message(*frame, monotonic_now(), clock);
+                    let mut frame = Box::new(frame.map_err(|what| self.dialler.protocol(what))?);
+                    self.note(&frame);
+                    frame.not_held = merged(self.untold.remove(&frame.camera), frame.not_held);
+                    self.shared.has_room().await;
+                    self.decoders.take(frame).await;
+                }
+                Message::CameraChange(change) => {
+                    let camera = self.camera(&change.camera)?;
+                    let reason = (!change.reason.is_empty()).then_some(change.reason);
+                    let notice = Event::Camera { camera, up: change.up, reason };
+                    self.shared.put(|mailbox| mailbox.put_notice(notice));
+                }
+                Message::ContractChange(change) => {
+                    let camera = self.camera(&change.camera)?;
+                    let state = contract_state(change.state);
+                    let notice = Event::Contract { camera, state, reason: change.reason };
+                    self.shared.put(|mailbox| mailbox.put_notice(notice));
+                }
+                Message::Waiting(waiting) => {
+                    let notice = Event::Waiting { matching: waiting.matching as usize };
+                    self.shared.put(|mailbox| mailbox.put_notice(notice));
+                }
+                Message::Ended(ended) => {
+                    let rest = ended.rest.into_iter().map(|rest| {
+                        let skipped = convert::skips_back(&rest.skipped);
+                        Ok((self.camera(&rest.camera)?, skipped, rest.not_held.map(convert::not_held_back)))
+                    });
+                    return rest.collect::<Result<_, ClientError>>().map_err(Lost::from);
+                }
+            }
+        }
+    }
+
+    /// What comes next. While no frame does, it looks whether a camera has moved to another edge.
+    async fn next(
+        &self,
+        stream: &mut EventStream,
+        look: &mut tokio::time::Instant,
+    ) -> Result<Option<Message>, Lost> {
+        let next = stream.next();
+        if !self.reconnect || !self.edges.are_several() {
+            return Ok(next.await?);
+        }
+        tokio::pin!(next);
+        loop {
+            tokio::select! {
+                message = &mut next => return Ok(message?),
+                () = tokio::time::sleep_until(*look) => {
+                    let pattern = self.shared.opened().request.pattern.clone();
+                    if let Some((place, to)) = self.edges.elsewhere(&self.dialler, &pattern).await {
+                        let (from, to) = (self.dialler.address().clone(), to.clone());
+                        return Err(Lost { reason: ClientError::Elsewhere { from, to }, preferred: Some(place) });
+                    }
+                    *look = tokio::time::Instant::now() + LOOK_INTERVAL;
+                }
+            }
+        }
+    }
+
+    fn camera(&self, name: &str) -> Result<CameraName, ClientError> {
+        name.parse().map_err(|_| self.dialler.protocol("a camera's name"))
+    }
+
+    fn note(&mut self, frame: &ReceivedFrame) {
+        let last = LastFrame { id: frame.meta.id, captured: Some(frame.meta.captured) };
+        match self.last.iter_mut().find(|(camera, _)| *camera == frame.camera) {
+            Some((_, known)) => *known = last,
+            None => self.last.push((frame.camera.clone(), last)),
+        }
+    }
+
+    /// Dials until the broker is back, or another one is there, or one says something that will not pass.
+    async fn redial(&mut self, preferred: Option<usize>) -> Result<EventStream, ClientError> {
+        let mut request = self.shared.opened().request.clone();
+        // Go on where we were.
+        request.after = self.last.iter().map(convert::last_frame).collect();
+        if request.resume() == pb::Resume::Fill {
+            // Of cameras that have sent nothing so far, from when we began.
+            request.begin_utc_ns = request.begin_utc_ns.or(Some(self.opened.as_nanos()));
+        } else if self.deliver == Deliver::Every {
+            let captured = self.last.iter().filter_map(|(_, last)| Some(last.captured?.as_nanos()));
+            request.begin_utc_ns = captured.min().or(request.begin_utc_ns);
+        }
+        let mut preferred = preferred;
+        loop {
+            if preferred.is_none() {
+                tokio::time::sleep(REDIAL_INTERVAL).await;
+            }
+            match self.edges.subscribe(preferred.take().unwrap_or_else(|| self.edges.place()), &request).await
+            {
+                Ok((edge, stream, started)) => {
+                    let mut opened = self.shared.opened();
+                    (opened.edge, opened.id) = (edge.clone(), started.subscription_id);
+                    drop(opened);
+                    self.dialler = edge;
+                    return Ok(stream);
+                }
+                Err(error) if error.is_passing() => tracing::trace!(%error, "the broker is still away"),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

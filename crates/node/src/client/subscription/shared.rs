@@ -1,0 +1,51 @@
+//! What a subscription's program and its task share.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::api::pb;
+use crate::client::dial::Dialler;
+use crate::client::mailbox::Mailbox;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) mailbox: Mutex<Mailbox>,
+    /// Something was put into the mailbox.
+    pub(super) came: Notify,
+    /// Something was taken out of it.
+    pub(super) went: Notify,
+    pub(super) opened: Mutex<Opened>,
+}
+
+/// What is asked, and of whom; all may change.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) edge: Dialler,
+    /// The edge's number for the subscription.
+    pub(super) id: u64,
+    pub(super) request: pb::SubscribeRequest,
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Mailbox> {
+        // Every call leaves it whole.
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn opened(&self) -> MutexGuard<'_, Opened> {
+        // Every statement leaves it whole.
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn put(&self, put: impl FnOnce(&mut Mailbox)) {
+        put(&mut self.lock());
+        self.came.notify_one();
+    }
+
+    pub(super) async fn has_room(&self) {
+        while !self.lock().has_room() {
+            self.went.notified().await;
+        }
+    }
+}

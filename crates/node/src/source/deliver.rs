@@ -1,0 +1,99 @@
+//! Delivers the frames of a source: a recording's when they are due, a live source's as they arrive.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use mez_media::jpeg::JpegFrame;
+
+use super::encoder::JpegWorker;
+use super::pace::{Schedule, Thinning};
+use super::queue::EventQueue;
+use super::reader::{Arrived, Picture, Spare, give_back};
+use super::stream::HandOver;
+use super::types::{Shared, SourceFrame};
+
+/// What goes on over all children of one source.
+pub(super) struct Progress {
+    pub(super) events: Arc<EventQueue>,
+    shared: Arc<Mutex<Shared>>,
+    schedule: Option<Schedule>,
+    pub(super) thinning: Option<Thinning>,
+    last_captured: Option<Instant>,
+    /// Frames of the recording that were taken so far, in this pass over it.
+    pub(super) position: u64,
+    encoder: JpegWorker,
+}
+
+impl Progress {
+    /// Nothing has been read yet.
+    pub(super) fn new(events: Arc<EventQueue>, shared: Arc<Mutex<Shared>>, encoder: JpegWorker) -> Self {
+        Self { events, shared, schedule: None, thinning: None, last_captured: None, position: 0, encoder }
+    }
+
+    pub(super) fn lock_shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Delivers the frames of a recording, each when it is due.
+    pub(super) async fn deliver_paced(
+        &mut self,
+        hand_over: &HandOver<Arrived>,
+        spare: &Spare,
+        frames_per_second: f64,
+    ) {
+        while let Some(Arrived { picture, .. }) = hand_over.pop().await {
+            let now = Instant::now();
+            if self.schedule.as_mut().is_some_and(|schedule| schedule.leave_out(now, hand_over.has_item())) {
+                self.events.add_skipped(1);
+                give_back(spare, picture);
+                continue;
+            }
+            // Encoded before it is due, as a camera would: what is measured from then on is the way, not the encoder.
+            let Some(mut frame) = self.encoded(picture, spare).await else { continue };
+            let now = Instant::now();
+            let schedule = self.schedule.get_or_insert_with(|| Schedule::new(now, frames_per_second));
+            let slot = schedule.take(now);
+            self.events.add_skipped(slot.skipped);
+            tokio::time::sleep_until(slot.due.into()).await;
+            frame.captured = slot.due;
+            self.events.push_frame(frame);
+        }
+    }
+
+    /// Delivers the frames of a live source as they come.
+    pub(super) async fn deliver_live(&mut self, hand_over: &HandOver<Arrived>, spare: &Spare) {
+        while let Some(Arrived { picture, began }) = hand_over.pop().await {
+            let Some(mut frame) = self.encoded(picture, spare).await else { continue };
+            // Two frames that arrive in one read are still two moments.
+            let earliest = self.last_captured.map(|last| last + Duration::from_micros(1));
+            frame.captured = earliest.map_or(began, |earliest| began.max(earliest));
+            self.last_captured = Some(frame.captured);
+            self.events.push_frame(frame);
+        }
+    }
+
+    /// The frame as JPEG; `None`, counted, where it cannot be encoded.
+    async fn encoded(&mut self, picture: Picture, spare: &Spare) -> Option<SourceFrame> {
+        let captured = Instant::now();
+        match picture {
+            Picture::Jpeg(JpegFrame { jpeg, info }) => {
+                Some(SourceFrame { jpeg, width: info.width, height: info.height, captured })
+            }
+            Picture::Raw(raw) => {
+                let (width, height) = (raw.width, raw.height);
+                let (jpeg, raw) = self.encoder.encode(raw).await;
+                if let Some(raw) = raw {
+                    give_back(spare, Picture::Raw(raw));
+                }
+                match jpeg {
+                    Ok(jpeg) => Some(SourceFrame { jpeg, width, height, captured }),
+                    Err(detail) => {
+                        tracing::warn!("a frame was lost: {detail}");
+                        self.events.add_skipped(1);
+                        None
+                    }
+                }
+            }
+        }
+    }
+}

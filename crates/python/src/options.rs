@@ -1,0 +1,106 @@
+//! Reads the options of a subscription as Python gives them: numbers and words become types, and errors name the argument.
+
+use std::time::Duration;
+
+use mez_core::contract::{Contract, ContractError, OnInfeasible};
+use mez_core::frame::{Epoch, FrameId, Rung, Sequence};
+use mez_core::history;
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::subscription::LastFrame;
+use mez_core::units::Timestamp;
+use mez_node::client::Profile;
+use pyo3::prelude::*;
+
+use crate::error;
+
+/// The last frame that a program has of a camera: its name, epoch, sequence and capture time.
+pub(crate) fn last_frame(
+    py: Python<'_>,
+    (camera, epoch, sequence, captured_ns): (String, u64, u64, Option<u64>),
+) -> PyResult<(CameraName, LastFrame)> {
+    let camera = camera.parse().map_err(|failure| error::argument(py, "after", failure))?;
+    let id = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+    Ok((camera, LastFrame { id, captured: captured_ns.map(Timestamp::from_nanos) }))
+}
+
+/// What a subscription demands of frames, as Python gives it.
+pub(crate) struct ContractArguments<'a> {
+    pub(crate) latency_ms: Option<f64>,
+    pub(crate) accuracy: Option<f64>,
+    pub(crate) on_time_share: f64,
+    pub(crate) profile: Option<Vec<u8>>,
+    pub(crate) profile_name: Option<String>,
+    pub(crate) min_fps: f64,
+    pub(crate) on_infeasible: &'a str,
+    pub(crate) priority: i32,
+}
+
+impl ContractArguments<'_> {
+    /// The contract and its profile. What makes no sense is refused here, whether or not there is a broker to refuse it.
+    pub(crate) fn parse(self, py: Python<'_>) -> PyResult<(Contract, Option<Profile>)> {
+        let contract = Contract {
+            latency_bound: latency_bound(py, self.latency_ms)?,
+            accuracy_floor: self.accuracy,
+            on_time_share: self.on_time_share,
+            profile: None,
+            min_fps: self.min_fps,
+            on_infeasible: match self.on_infeasible {
+                "degrade" => OnInfeasible::Degrade,
+                "skip" => OnInfeasible::Skip,
+                "stop" => OnInfeasible::Stop,
+                other => return Err(choice(py, "on_infeasible", other, r#""degrade", "skip" or "stop""#)),
+            },
+            priority: self.priority,
+        };
+        contract.validate().map_err(|failure| {
+            let field = match failure {
+                ContractError::LatencyBound => "latency_ms",
+                ContractError::AccuracyFloor { .. } => "accuracy",
+                ContractError::OnTimeShare { .. } => "on_time_share",
+                ContractError::MinFps { .. } => "min_fps",
+            };
+            error::argument(py, field, failure)
+        })?;
+        let profile = match (self.profile, self.profile_name) {
+            (Some(content), _) => Some(Profile::Inline(content.into())),
+            (None, name) => name.map(Profile::Name),
+        };
+        Ok((contract, profile))
+    }
+}
+
+/// Longer than anybody waits, and short enough to be added to the present.
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+pub(crate) fn pattern(py: Python<'_>, text: &str) -> PyResult<CameraPattern> {
+    text.parse().map_err(|failure: mez_core::name::NameError| error::argument(py, "pattern", failure))
+}
+
+pub(crate) fn quality(py: Python<'_>, rung: &str) -> PyResult<Rung> {
+    let setting = history::quality(rung).map_err(|failure| error::argument(py, "quality", failure))?;
+    Ok(setting.rung())
+}
+
+pub(crate) fn choice(py: Python<'_>, field: &str, given: &str, choices: &str) -> PyErr {
+    error::argument(py, field, format!("{field} is {given:?}; give {choices}"))
+}
+
+/// A time limit in seconds; `None` is none.
+pub(crate) fn seconds(py: Python<'_>, field: &str, given: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(seconds) = given else { return Ok(None) };
+    if seconds.is_nan() || seconds < 0.0 {
+        let message = format!("{field} is {seconds}; give seconds, 0 or more, or None to wait for ever");
+        return Err(error::argument(py, field, message));
+    }
+    Ok(Some(Duration::try_from_secs_f64(seconds).unwrap_or(FOR_EVER).min(FOR_EVER)))
+}
+
+pub(crate) fn latency_bound(py: Python<'_>, latency_ms: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(ms) = latency_ms else { return Ok(None) };
+    // Zero is refused by the contract's own check.
+    Duration::try_from_secs_f64(ms / 1e3).map(Some).map_err(|_| {
+        let message =
+            format!("latency_ms is {ms}; give milliseconds above 0, or None for as soon as possible");
+        error::argument(py, "latency_ms", message)
+    })
+}
