@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::controller::Calibration;
 use mez_core::controller::settle::Verdict;
 use mez_core::controller::share::Step;
 use mez_core::frame::{
@@ -185,6 +186,7 @@ fn messages() -> Vec<(&'static str, Message)> {
                 infeasible: true,
                 profile_use: ProfileUse::InUse,
                 profile: Some([7; 32]),
+                calibration: Calibration { frames: 900, expected_late: 0.01, actual_late: 0.02 },
             }),
         ),
         (

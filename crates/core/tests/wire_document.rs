@@ -13,6 +13,7 @@ use mez_core::broker::{
     REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX,
 };
 use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::controller::Calibration;
 use mez_core::controller::settle::Verdict;
 use mez_core::controller::share::Step;
 use mez_core::frame::{
@@ -122,6 +123,7 @@ fn messages() -> Vec<(&'static str, Message)> {
                 infeasible: true,
                 profile_use: ProfileUse::InUse,
                 profile: Some([0xab; 32]),
+                calibration: Calibration { frames: 1_200, expected_late: 0.012, actual_late: 0.015 },
             }),
         ),
         (

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::Decoded;
+use mez_core::controller::Calibration;
 use mez_core::controller::settle::Verdict;
 use mez_core::controller::share::Step;
 use mez_core::frame::{
@@ -236,6 +237,7 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
             infeasible: c & 0x80 != 0,
             profile_use: pick(&ProfileUse::ALL, c),
             profile: pick(&PROFILES, c >> 4),
+            calibration: Calibration::default(),
         }),
         13 | 14 => Message::ProfileRequest(ProfileRequest {
             hash: pick(&PROFILES, c).unwrap_or_default(),

@@ -1,4 +1,6 @@
 //! What was predicted against what happened.
+//!
+//! The camera tells it the edge with its outlook, and the edge publishes it (`mez cameras`).
 
 /// How many frames back the comparison reaches, about.
 const MEMORY_FRAMES: f64 = 500.0;
@@ -28,6 +30,16 @@ impl Calibration {
         if let Some(predicted) = on_time_probability {
             self.record(predicted, false);
         }
+    }
+
+    /// The share of frames that were expected on time; `None` before one was predicted.
+    pub fn predicted_on_time(&self) -> Option<f64> {
+        (self.frames > 0).then_some(1.0 - self.expected_late)
+    }
+
+    /// The share of frames that were on time; `None` before one was predicted.
+    pub fn observed_on_time(&self) -> Option<f64> {
+        (self.frames > 0).then_some(1.0 - self.actual_late)
     }
 
     /// Late frames that were expected, less those that came: above 0 the policy is too careful.
