@@ -62,9 +62,10 @@ class CameraInfo:
         clock_error_ms: The most by which that is wrong, in milliseconds.
         round_trip_time_ms: The round trip that it was measured over, in milliseconds.
         link_bits_per_second: What its link carries, as far as frames have measured it.
-        predicted_on_time_share: The share of frames that its policy expected on time, of about the last 500 that it
-            predicted; `None`: it predicted none, because frames go as they are or the policy does not predict.
-        observed_on_time_share: The share of those that was on time. A difference says how far to trust predictions.
+        predicted_on_time_share: The share of frames that its policy expected on time, of about the last 500
+            that it predicted; `None`: it predicted none, because frames go as they are or the policy does
+            not predict.
+        observed_on_time_share: The share of those that was on time.
         channel: The channel that it shares with others, as the edge was told (`channels` of `mez.edge`, or
             `mez edge --channel`); `None`: it is on none.
         channel_bits_per_second: What that carries, all cameras together, as far as it was measured.
