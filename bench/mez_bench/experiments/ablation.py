@@ -152,7 +152,7 @@ ABLATION: Final = Experiment(
     summary="the policy with one mechanism after the other switched off",
     needs="nothing",
     seconds_quick=20,
-    seconds_full=240,
+    seconds_full=420,
     run=_run,
     is_virtual=True,
 )
