@@ -5,7 +5,7 @@
 /// How many frames back the comparison reaches, about.
 const MEMORY_FRAMES: f64 = 500.0;
 
-/// The late frames that a policy expected, beside those that came. A policy that knows what it does not know has both alike.
+/// The late frames that a policy expected, beside those that came. Of a well calibrated policy both shares are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Calibration {
     /// Frames that were predicted and have arrived or were lost.
