@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::contract::settle::Verdict;
 use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::controller::Calibration;
 use mez_core::controller::share::Step;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
@@ -205,6 +206,7 @@ fn messages() -> Vec<(&'static str, Message)> {
                 infeasible: true,
                 profile_use: ProfileUse::InUse,
                 profile: Some([7; 32]),
+                calibration: Calibration { frames: 900, expected_late: 0.01, actual_late: 0.02 },
             }),
         ),
         (

@@ -62,6 +62,10 @@ class CameraInfo:
         clock_error_ms: The most by which that is wrong, in milliseconds.
         round_trip_time_ms: The round trip that it was measured over, in milliseconds.
         link_bits_per_second: What its link carries, as far as frames have measured it.
+        predicted_on_time_share: The share of frames that its policy expected on time, of about the last 500
+            that it predicted; `None`: it predicted none, because frames go as they are or the policy does
+            not predict.
+        observed_on_time_share: The share of those that was on time.
         channel: The channel that it shares with others, as the edge was told (`channels` of `mez.edge`, or
             `mez edge --channel`); `None`: it is on none.
         channel_bits_per_second: What that carries, all cameras together, as far as it was measured.
@@ -93,6 +97,8 @@ class CameraInfo:
     clock_error_ms: float | None
     round_trip_time_ms: float | None
     link_bits_per_second: float | None
+    predicted_on_time_share: float | None
+    observed_on_time_share: float | None
     channel: str | None
     channel_bits_per_second: float | None
     share_frame_bytes: int | None
@@ -339,6 +345,8 @@ def _info(record: _native.CameraRecord) -> CameraInfo:
         clock_error_ms=record.clock_error_ms,
         round_trip_time_ms=record.round_trip_time_ms,
         link_bits_per_second=record.link_bits_per_second,
+        predicted_on_time_share=record.predicted_on_time_share,
+        observed_on_time_share=record.observed_on_time_share,
         channel=record.channel,
         channel_bits_per_second=record.channel_bits_per_second,
         share_frame_bytes=record.share_frame_bytes,

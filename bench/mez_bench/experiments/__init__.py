@@ -3,6 +3,7 @@
 from typing import Final
 
 from mez_bench.experiment import Experiment
+from mez_bench.experiments.ablation import ABLATION
 from mez_bench.experiments.awstream import AWSTREAM_EXPERIMENT
 from mez_bench.experiments.breakdown import BREAKDOWN
 from mez_bench.experiments.camera import CAMERA_COST
@@ -36,6 +37,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         FLOOD,
         MEMORY,
         POLICIES,
+        ABLATION,
         AWSTREAM_EXPERIMENT,
         WORLD,
         KNOBS,

@@ -214,6 +214,7 @@ fn rows(cameras: &[CameraSummary]) -> String {
         "LATE",
         "LINK",
         "CARRIES",
+        "ON TIME",
         "CHANNEL",
         "LOG",
         "CAMERA'S DISK",
@@ -237,6 +238,7 @@ fn rows(cameras: &[CameraSummary]) -> String {
                 camera.frames_late.to_string(),
                 bytes(camera.link_bytes),
                 camera.link_bits_per_second.map_or("-".into(), |rate| format!("{:.1} Mbit/s", rate / 1e6)),
+                on_time(camera),
                 camera.channel.as_ref().map_or("-".into(), channel),
                 bytes(camera.edge_log_bytes),
                 camera.camera_disk.as_ref().map_or("-".into(), disk),
@@ -248,6 +250,16 @@ fn rows(cameras: &[CameraSummary]) -> String {
         })
         .collect();
     table(head, &rows)
+}
+
+/// The share of frames on time, and the share that the camera's policy had predicted.
+fn on_time(camera: &CameraSummary) -> String {
+    match (camera.observed_on_time_share, camera.predicted_on_time_share) {
+        (Some(observed), Some(predicted)) => {
+            format!("{:.1} % ({:.1} predicted)", observed * 1e2, predicted * 1e2)
+        }
+        _ => "-".into(),
+    }
 }
 
 /// How many contracts there are in each state, the best first.

@@ -14,6 +14,7 @@ use mez_core::broker::{
 };
 use mez_core::contract::settle::Verdict;
 use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::controller::Calibration;
 use mez_core::controller::share::Step;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FRAME_BYTES_MAX, FrameId, FrameMeta, RUNG_BYTES_MAX, Reference,
@@ -122,6 +123,7 @@ fn messages() -> Vec<(&'static str, Message)> {
                 infeasible: true,
                 profile_use: ProfileUse::InUse,
                 profile: Some([0xab; 32]),
+                calibration: Calibration { frames: 1_200, expected_late: 0.012, actual_late: 0.015 },
             }),
         ),
         (

@@ -138,6 +138,30 @@ async fn a_profile_comes_to_the_camera_and_its_rungs_are_used() {
     assert_eq!(until(&rig.camera, &mut subscription, original).await.accuracy_expected, Some(1.0));
 }
 
+/// Who asks the edge learns how well the camera's policy predicts, once it predicts: with a floor, and not before.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_edge_publishes_how_well_the_camera_predicts() {
+    let rig = Served::new().await;
+    let client = rig.client().await;
+    let known = || async {
+        let info = client.cameras(None).await.unwrap().remove(0);
+        (info.predicted_on_time_share, info.observed_on_time_share)
+    };
+    assert_eq!(known().await, (None, None), "nothing was predicted");
+    let options = asked(0.9, profile(SIZE, 0.93, 0.91));
+    let mut subscription = client.subscribe(options).await.unwrap();
+    let (predicted, observed) = within(async {
+        loop {
+            until(&rig.camera, &mut subscription, a_frame(|_| true)).await;
+            if let (Some(predicted), Some(observed)) = known().await {
+                return (predicted, observed);
+            }
+        }
+    })
+    .await;
+    assert!((0.0..=1.0).contains(&predicted) && (0.0..=1.0).contains(&observed), "{predicted}, {observed}");
+}
+
 /// Without a profile nothing is known of what is lost, and that is said.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_profile_a_floor_is_unverified() {

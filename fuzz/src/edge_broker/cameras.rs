@@ -6,6 +6,7 @@ use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::Decoded;
 use mez_core::contract::settle::Verdict;
+use mez_core::controller::Calibration;
 use mez_core::controller::share::Step;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
@@ -236,6 +237,7 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
             infeasible: c & 0x80 != 0,
             profile_use: pick(&ProfileUse::ALL, c),
             profile: pick(&PROFILES, c >> 4),
+            calibration: Calibration::default(),
         }),
         13 | 14 => Message::ProfileRequest(ProfileRequest {
             hash: pick(&PROFILES, c).unwrap_or_default(),

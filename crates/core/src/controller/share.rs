@@ -1,9 +1,9 @@
 //! Shares of one channel between cameras, decided at the edge, which sees all of them.
 //!
-//! The channel is time: a frame of `s` bytes takes `s / r` of it. The edge pools what all cameras measure of `r` (`channel.rs`), and gives
-//! every camera that somebody wants a rung: at first the cheapest that keeps its floor, then upgrades one after the
-//! other while they fit. Each camera is told the size of its rung as a cap, which expires soon: within it, the camera decides by
-//! itself. Where not even the floors fit, cameras are shed, those of the lowest priority first.
+//! The resource is time: a frame of `s` bytes takes `s / r` of it. The edge measures `r` by the frames of all cameras (`channel.rs`).
+//! It gives every camera that somebody wants the cheapest rung that keeps its floor, and then upgrades one camera after the other
+//! while that fits: a greedy choice on the frontier of accuracy and airtime. Each camera is told the size of its rung as a cap, which expires soon. Within the
+//! cap, the camera decides by itself. If not even the floors fit, cameras of the lowest priority are shed first.
 //!
 //! Which cameras share a channel cannot be seen from the edge, where all of them arrive over the same cable: it is declared (`declared.rs`).
 

@@ -1,6 +1,7 @@
 //! What a camera can do for the contracts that lead.
 
 use super::codec::{Reader, WireError, Write};
+use crate::controller::Calibration;
 use crate::profile::ProfileHash;
 use crate::units::BitsPerSecond;
 
@@ -44,10 +45,14 @@ pub struct Outlook {
     pub profile_use: ProfileUse,
     /// The profile.
     pub profile: Option<ProfileHash>,
+    /// How well the policy predicts which frames are on time; shares in millionths. Of no frames: it predicts nothing.
+    pub calibration: Calibration,
 }
 
 const FLAG_INFEASIBLE: u8 = 1;
 const FLAG_PROFILE: u8 = 2;
+/// Shares cross as so many parts.
+const SHARE_PARTS: f64 = 1e6;
 
 impl Outlook {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -58,6 +63,11 @@ impl Outlook {
         out.u8(profile | if self.infeasible { FLAG_INFEASIBLE } else { 0 });
         out.u8(self.profile_use as u8);
         out.extend_from_slice(&self.profile.unwrap_or_default());
+        let Calibration { frames, expected_late, actual_late } = self.calibration;
+        let parts = |share: f64| (share.clamp(0.0, 1.0) * SHARE_PARTS).round() as u32;
+        out.u32(u32::try_from(frames).unwrap_or(u32::MAX));
+        out.u32(parts(expected_late));
+        out.u32(parts(actual_late));
     }
 
     /// What cannot be is taken for what is not known.
@@ -69,6 +79,9 @@ impl Outlook {
         let flags = r.u8("flags")?;
         let code = r.u8("profile_use")?;
         let hash = r.fixed::<32>("profile")?;
+        let frames = u64::from(r.u32("predicted_frames")?);
+        let expected_late = (f64::from(r.u32("expected_late")?) / SHARE_PARTS).min(1.0);
+        let actual_late = (f64::from(r.u32("actual_late")?) / SHARE_PARTS).min(1.0);
         Ok(Self {
             link_rate,
             floor_bytes,
@@ -76,6 +89,7 @@ impl Outlook {
             infeasible: flags & FLAG_INFEASIBLE != 0,
             profile_use: ProfileUse::ALL.into_iter().find(|known| *known as u8 == code).unwrap_or_default(),
             profile: (flags & FLAG_PROFILE != 0).then_some(hash),
+            calibration: Calibration { frames, expected_late, actual_late },
         })
     }
 }

@@ -204,6 +204,10 @@ pub struct CameraSummary {
     pub camera_disk: Option<LogOnDisk>,
     /// What the link carries, in bits per second, as far as frames have measured it.
     pub link_bits_per_second: Option<f64>,
+    /// The share of frames that the camera's policy expected on time, of about the last 500 that it predicted. `None`: it predicted none.
+    pub predicted_on_time_share: Option<f64>,
+    /// The share of those that was on time.
+    pub observed_on_time_share: Option<f64>,
     /// The declared channel that it shares with others, if it is on one.
     pub channel: Option<ChannelStanding>,
     /// How the contracts of its subscriptions stand; those that ask nothing are left out.
@@ -279,6 +283,8 @@ impl CameraSummary {
             edge_disk: info.edge_disk.map(LogOnDisk::from_message),
             camera_disk: info.camera_disk.map(LogOnDisk::from_message),
             link_bits_per_second: info.link_bits_per_second,
+            predicted_on_time_share: info.predicted_on_time_share,
+            observed_on_time_share: info.observed_on_time_share,
             channel: info.channel.map(|name| ChannelStanding {
                 name,
                 bits_per_second: info.channel_bits_per_second,

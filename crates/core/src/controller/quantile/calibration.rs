@@ -1,9 +1,11 @@
 //! What was predicted against what happened.
+//!
+//! The camera tells it the edge with its outlook, and the edge publishes it (`mez cameras`).
 
 /// How many frames back the comparison reaches, about.
 const MEMORY_FRAMES: f64 = 500.0;
 
-/// The late frames that a policy expected, beside those that came. A policy that knows what it does not know has both alike.
+/// The late frames that a policy expected, beside those that came. Of a well calibrated policy both shares are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Calibration {
     /// Frames that were predicted and have arrived or were lost.
@@ -28,6 +30,16 @@ impl Calibration {
         if let Some(predicted) = on_time_probability {
             self.record(predicted, false);
         }
+    }
+
+    /// The share of frames that were expected on time; `None` before one was predicted.
+    pub fn predicted_on_time(&self) -> Option<f64> {
+        (self.frames > 0).then_some(1.0 - self.expected_late)
+    }
+
+    /// The share of frames that were on time; `None` before one was predicted.
+    pub fn observed_on_time(&self) -> Option<f64> {
+        (self.frames > 0).then_some(1.0 - self.actual_late)
     }
 
     /// Late frames that were expected, less those that came: above 0 the policy is too careful.

@@ -44,24 +44,22 @@ pub enum Mechanism {
 pub struct Config {
     /// α, the weight of a sample of the rate. Default 0.3.
     pub gain: f64,
-    /// The weight of a sample that took a short time, in which a few bursts of others or of our own decide. Default 0.18.
+    /// The weight of a short sample: a few bursts decide how long it takes. Default 0.18.
     pub gain_short: f64,
     /// What counts as short, in milliseconds. Default 10.
     pub short_ms: f64,
-    /// The weight of a sample when what was known is old: after an outage, or after two errors in a row of the same sign and above a
-    /// standard deviation each. Default 0.6.
+    /// The weight of a sample after an outage, and after two same-sign errors in a row of more than a standard deviation each. Default 0.6.
     pub gain_renewed: f64,
     /// How many samples have that weight after an outage. Default 5.
     pub renewed_samples: u32,
-    /// An error of more standard deviations than this, where the link is slower than thought, is a surprise: those of the same sign
-    /// that follow it, while the estimate comes down, are of the same one. Default 3.
+    /// An error towards slower of more standard deviations than this begins a step. Same-sign errors after it count as that one step
+    /// until the estimate converges. Default 3.
     pub surprise: f64,
-    /// The weight of what a frame showed that was cancelled because it took too long, or by which the link has become far slower than
-    /// it was. Default 1: it replaces the estimate.
+    /// The weight of what a cancelled frame showed, and of a frame that showed a far slower link. Default 1: it replaces the estimate.
     pub gain_another: f64,
-    /// Samples of fewer bytes, unless they took long, only show what the link carries at least. Default 12,000: ten packets.
+    /// A sample of fewer bytes can only raise the estimate, unless it took long. Default 12,000: ten packets.
     pub sample_bytes_min: f64,
-    /// Samples that took less, in milliseconds, only show what the link carries at least. Default 2.
+    /// A sample that took less, in milliseconds, can only raise the estimate. Default 2.
     pub sample_ms_min: f64,
     /// A frame in service counts once it has taken longer than this, in milliseconds. Default 10.
     pub censor_ms_min: f64,
@@ -77,8 +75,8 @@ pub struct Config {
     pub ramp: f64,
     /// The weight of a frame in the ratio between the sizes of frames and those of the profile. Default 0.1.
     pub size_gain: f64,
-    /// Where frames refer to each other: how far ahead a change of the rung is looked at, which begins with a frame that stands alone.
-    /// Default 5 s, half of the longest chain.
+    /// How far ahead the worth of a rung of a chain is counted: a change of rung begins with a keyframe, and pays off later. Default 5 s,
+    /// half of the longest chain.
     pub chain_horizon: Duration,
     /// While the congestion window limits, how often one frame goes a rung up. Default 1.5 s.
     pub probe_interval: Duration,

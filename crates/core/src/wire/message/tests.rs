@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::contract::settle::Verdict;
 use crate::contract::{Contract, OnInfeasible};
+use crate::controller::Calibration;
 use crate::controller::share::Step;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Reference, Rung, Sequence, SkipRange, SkipReason,
@@ -257,14 +258,21 @@ fn claims_of_contracts_that_do_not_exist_are_clamped() {
 fn any_outlook() -> impl Strategy<Value = Outlook> {
     let positive = || prop::option::of(1e-3..1e12f64);
     let best = prop::option::of(0.0..=1.0f64);
-    (positive(), positive(), best, any::<(bool, Option<[u8; 32]>)>(), 0..ProfileUse::ALL.len()).prop_map(
-        |(rate, floor_bytes, best_accuracy, (infeasible, profile), code)| Outlook {
+    let calibration =
+        (any::<u32>(), 0..=1_000_000u32, 0..=1_000_000u32).prop_map(|(frames, expected, actual)| {
+            let [expected_late, actual_late] = [expected, actual].map(|parts| f64::from(parts) / 1e6);
+            Calibration { frames: frames.into(), expected_late, actual_late }
+        });
+    let flags = any::<(bool, Option<[u8; 32]>)>();
+    (positive(), positive(), best, flags, 0..ProfileUse::ALL.len(), calibration).prop_map(
+        |(rate, floor_bytes, best_accuracy, (infeasible, profile), code, calibration)| Outlook {
             link_rate: rate.map(BitsPerSecond),
             floor_bytes,
             best_accuracy,
             infeasible,
             profile_use: ProfileUse::ALL[code],
             profile,
+            calibration,
         },
     )
 }

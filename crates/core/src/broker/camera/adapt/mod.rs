@@ -28,7 +28,7 @@ use self::rungs::{Rungs, finer, skip_max};
 use crate::contract::Contract;
 use crate::controller::named::PolicyName;
 use crate::controller::share::{SHED_INTERVAL, Step};
-use crate::controller::{Arrival, Cap, Choice, Decision, Offer, Policy, SentFrame};
+use crate::controller::{Arrival, Calibration, Cap, Choice, Decision, Offer, Policy, SentFrame};
 use crate::frame::{ChainLink, FrameId, Rung};
 use crate::units::{BitsPerSecond, Instant};
 use crate::wire::ProfileUse;
@@ -144,6 +144,10 @@ impl Adapter {
 
     pub(super) fn link_rate(&self) -> Option<BitsPerSecond> {
         self.policy.link_rate()
+    }
+
+    pub(super) fn calibration(&self) -> Calibration {
+        self.policy.calibration().unwrap_or_default()
     }
 
     /// What to do with a frame that waits while the link is free.

@@ -72,9 +72,9 @@ impl Feasibility {
 
 /// What the camera can do now.
 fn outlook(now: Instant, link: &Link, negotiation: &Negotiation, adapter: &Adapter) -> Outlook {
-    let link_rate = adapter.link_rate();
+    let (link_rate, calibration) = (adapter.link_rate(), adapter.calibration());
     let Some((joint, seen)) = negotiation.joint(link).zip(adapter.seen()) else {
-        return Outlook { link_rate, ..Outlook::default() };
+        return Outlook { link_rate, calibration, ..Outlook::default() };
     };
     let fresh = now.saturating_since(seen.at) <= SEEN_MAX;
     Outlook {
@@ -84,5 +84,6 @@ fn outlook(now: Instant, link: &Link, negotiation: &Negotiation, adapter: &Adapt
         infeasible: seen.infeasible && fresh,
         profile_use: seen.profile_use,
         profile: joint.profile,
+        calibration,
     }
 }
