@@ -1,7 +1,7 @@
 //! Emulated links: the links of a scenario file in real time, for the brokers of this machine. No root is needed.
 //!
-//! `mez demo --scenario` runs its brokers over them, and so do experiments. This crate is the part of the testbed's surroundings that a
-//! product may contain: it needs the testbed to read scenario files, and none of the experiments.
+//! `mez demo --scenario` runs its brokers over them, and so do experiments. A product may contain this crate. It uses the testbed, which reads
+//! scenario files, and no experiment.
 //!
 //! | module | what it holds |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! Real time to the nanosecond: what o'clock it is, and sleeping until a moment.
+//! Real time to the nanosecond: the monotonic clock, and sleeping until a moment of it.
 //!
 //! The peers in `bench/peers` compile this very file, so that Mez and they are driven by the same code.
 

@@ -1,5 +1,6 @@
-//! What has to happen in time: frames flow, demand arrives, and brokers say of links how they are. The world looks at these rules again and
-//! again, and at `backlog` with every frame that an application gets.
+//! What has to happen in time: frames flow, demand arrives, and brokers say of links how they are.
+//!
+//! The world shows these rules what it sees every 50 ms, as plain values. `backlog` is looked at with every frame that an application gets.
 
 use std::time::Duration;
 
@@ -71,7 +72,7 @@ pub(crate) struct ReaderSeen {
     pub(crate) subscription: Option<SubscriptionId>,
     /// It takes live frames of the camera, without end, and asks nothing of the past.
     pub(crate) is_live: bool,
-    /// It leads no one else below what it wants, and the camera has said that nothing keeps that.
+    /// The camera has said that no rung keeps what the leading applications ask, and those want nothing below it.
     pub(crate) is_silenced: bool,
     /// When the last frame of the camera came.
     pub(crate) last: Option<Moment>,

@@ -2,8 +2,8 @@
 //!
 //! | rule | what it says | where |
 //! | --- | --- | --- |
-//! | `bytes` | what an application gets is what was published under that identity, time and size, and what it gets of an epoch is of one start, unless it asks the camera as well (decision 0018; I1, I4); a camera sends nothing of an epoch that it gave up because another start had it | `frames.rs`, `deliveries.rs`, `past.rs` |
-//! | `order` | per subscription and camera, identities strictly increase (I2) | `deliveries.rs` |
+//! | `bytes` | what an application gets is what was published under that identity, time and size, and what it gets of an epoch is of one start, unless it asks the camera as well (decision 0018; I1, I4); a camera sends nothing of an epoch that it gave up because another start had it | `frames.rs`, `deliveries.rs`, `past.rs`, `camera.rs` |
+//! | `order` | per subscription and camera, identities strictly increase (I2) | `deliveries.rs`, `frames.rs`, `camera.rs` |
 //! | `gaps` | delivered + stated gaps = published (I5) | `deliveries.rs` |
 //! | `reasons` | a frame that was never sent has its own reason, not "late or lost" (I5, I7) | `deliveries.rs` |
 //! | `quality` | a frame says what was done to it, and comes with what its camera said of how good it is (I6) | `deliveries.rs` |
@@ -23,7 +23,7 @@
 //! | `references` | no frame is sent that refers to one that the camera has given up, or that went over another connection | `chains.rs` |
 //! | `decodable` | an application gets nothing but frames that decode by themselves, made of what could be decoded | `chains.rs` |
 //! | `replica` | what a record says is missing before it lies between it and the record before; what a replica has of an epoch is of one start | `frames.rs` |
-//! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `flow.rs` |
+//! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `flow.rs`, `camera.rs` |
 //! | `replies` | a camera gets each reply once, as it was given | `deliveries.rs` |
 //! | `memory` | logs stay within their budgets, what readers that stand still hold of them, connections, dials and those who wait at a door within their bounds (I9) | `memory.rs` |
 //! | `admitted` | an honest client that comes to an edge gets in within two seconds, whatever attackers hold there | `memory.rs` |

@@ -1,4 +1,4 @@
-//! What the world lends to its parts: a part owns its state, and changes nothing of the world but through this and what it returns.
+//! What the world lends to its parts. A part owns its state. It changes the rest of the world only through this and through what it returns.
 
 use std::collections::BTreeMap;
 
