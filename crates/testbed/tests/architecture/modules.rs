@@ -151,6 +151,7 @@ const MODULES: &[(&str, &[&str])] = &[
         "keeping",
         &[
             "broker::edge",
+            "broker::edge::types",
             "contract",
             "controller",
             "frame",
