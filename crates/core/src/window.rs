@@ -425,4 +425,13 @@ mod tests {
         path.run(20_000, 3_000, 6_000, MTU);
         assert!(path.window() >= before * 3 / 4, "{} of {before} bytes", path.window());
     }
+    /// Sendings are found by their times, so these must not go back.
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "time goes back")]
+    fn a_clock_that_goes_back_is_noticed() {
+        let mut bound = Bound::new();
+        bound.on_sent(at(2_000), MTU);
+        bound.on_sent(at(1_000), MTU);
+    }
 }

@@ -39,14 +39,16 @@ fn id(epoch: u64, sequence: u64) -> FrameId {
     FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) }
 }
 
+fn at(millis: u64) -> Instant {
+    Instant::from_nanos(millis * 1_000_000)
+}
+
 /// The messages of the worked examples, one story in order.
 fn messages() -> Vec<(&'static str, Message)> {
-    let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-    let contract = Contract {
-        latency_bound: Some(Duration::from_millis(100)),
-        accuracy_floor: Some(0.95),
-        ..Contract::default()
-    };
+    [greetings(), reports(), contracts(), profiles(), past_and_replies()].concat()
+}
+
+fn greetings() -> Vec<(&'static str, Message)> {
     vec![
         (
             "hello",
@@ -74,6 +76,17 @@ fn messages() -> Vec<(&'static str, Message)> {
         ("refuse", Message::Refuse { code: RefuseCode::Full, text: "64 cameras already".into() }),
         ("ping", Message::Ping { t1: at(6_000) }),
         ("pong", Message::Pong { t1: at(6_000), t2: at(80_002), t3: at(80_003) }),
+    ]
+}
+
+/// What is asked for, and how it arrives.
+fn reports() -> Vec<(&'static str, Message)> {
+    let contract = Contract {
+        latency_bound: Some(Duration::from_millis(100)),
+        accuracy_floor: Some(0.95),
+        ..Contract::default()
+    };
+    vec![
         ("demand", Message::Demand(Demand { revision: 1, contracts: vec![contract] })),
         ("demand-none", Message::Demand(Demand { revision: 2, contracts: Vec::new() })),
         (
@@ -114,6 +127,12 @@ fn messages() -> Vec<(&'static str, Message)> {
                 degraded: "the disk is full".into(),
             }),
         ),
+    ]
+}
+
+/// What a camera can do for contracts, and what it has of a channel.
+fn contracts() -> Vec<(&'static str, Message)> {
+    vec![
         (
             "outlook",
             Message::Outlook(Outlook {
@@ -149,6 +168,11 @@ fn messages() -> Vec<(&'static str, Message)> {
                 ],
             }),
         ),
+    ]
+}
+
+fn profiles() -> Vec<(&'static str, Message)> {
+    vec![
         ("profile-request", Message::ProfileRequest(ProfileRequest { hash: [0xab; 32], offset: 8_192 })),
         (
             "profile-part",
@@ -159,6 +183,11 @@ fn messages() -> Vec<(&'static str, Message)> {
                 bytes: Bytes::from_static(br#"1.0 }]}"#),
             }),
         ),
+    ]
+}
+
+fn past_and_replies() -> Vec<(&'static str, Message)> {
+    vec![
         (
             "history-request",
             Message::HistoryRequest(HistoryRequest {

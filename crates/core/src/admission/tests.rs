@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
 
 use super::*;
 
@@ -162,95 +163,132 @@ fn held(known: &Known, preface: bool) -> BTreeMap<Address, usize> {
     held
 }
 
+const LIMITS: Limits = Limits {
+    strangers_max: 12,
+    strangers_of_address_max: 8,
+    prefaces_max: 6,
+    prefaces_of_address_max: 4,
+    silence_time_max: SILENCE_TIME_MAX,
+    handshake_time_max: HANDSHAKE_TIME_MAX,
+    preface_time_max: PREFACE_TIME_MAX,
+};
+
+/// Rooms, and what a bystander knows of them.
+struct Watched {
+    admission: Admission,
+    known: Known,
+    now: u64,
+}
+
+impl Watched {
+    /// Does a step. Gives the connection that came into a room with it.
+    fn step(&mut self, step: Step) -> Result<Option<Ticket>, TestCaseError> {
+        let Self { admission, known, now } = self;
+        let nth = |index: usize| known.keys().nth(index).copied();
+        match step {
+            Step::Arrive(from) => {
+                let ticket = admission.handle_arrived(at(*now), address(from));
+                known.insert(ticket, (address(from), Stage::Silent, *now, 0));
+                return Ok(Some(ticket));
+            }
+            Step::Hear(index) => {
+                if let Some(ticket) = nth(index) {
+                    admission.handle_heard(ticket);
+                    let stage = &mut known.get_mut(&ticket).unwrap().1;
+                    *stage = (*stage).max(Stage::Handshake);
+                }
+            }
+            Step::Authenticate(index) => {
+                if let Some(ticket) = nth(index) {
+                    admission.handle_authenticated(at(*now), ticket);
+                    let entry = known.get_mut(&ticket).unwrap();
+                    if entry.1 != Stage::Preface {
+                        (entry.1, entry.3) = (Stage::Preface, *now);
+                        return Ok(Some(ticket));
+                    }
+                }
+            }
+            Step::Leave(index) => {
+                if let Some(ticket) = nth(index) {
+                    admission.handle_left(ticket);
+                    known.remove(&ticket);
+                }
+            }
+            Step::NoDescriptor => prop_assert_eq!(admission.handle_no_descriptor(), !known.is_empty()),
+            Step::Wait(millis) => {
+                *now += millis;
+                admission.handle_timeout(at(*now));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A connection goes, while `came` came into a room.
+    fn drops(&mut self, dropped: Dropped, came: Option<Ticket>) -> Result<(), TestCaseError> {
+        let Self { known, now, .. } = self;
+        let (from, stage, arrived, authenticated) = known[&dropped.ticket];
+        prop_assert_eq!((from, stage), (dropped.address, dropped.stage));
+        let preface = stage == Stage::Preface;
+        match dropped.reason {
+            DropReason::TooSlow(limit) => {
+                let since = if preface { authenticated } else { arrived };
+                prop_assert!(*now - since >= limit.as_millis() as u64);
+            }
+            DropReason::Crowded | DropReason::NoDescriptor => {
+                prop_assert!(came != Some(dropped.ticket), "who comes gets a place");
+                let held = held(known, preface);
+                let share =
+                    if preface { LIMITS.prefaces_of_address_max } else { LIMITS.strangers_of_address_max };
+                let own_share_is_full =
+                    came.is_some_and(|ticket| known[&ticket].0 == from) && held[&from] > share;
+                prop_assert!(own_share_is_full || held[&from] == *held.values().max().unwrap());
+                let older = known.iter().find(|(ticket, (address, stage, ..))| {
+                    *address == from && (*stage == Stage::Preface) == preface && Some(**ticket) != came
+                });
+                prop_assert_eq!(*older.unwrap().0, dropped.ticket);
+            }
+        }
+        known.remove(&dropped.ticket);
+        Ok(())
+    }
+
+    /// The rooms are as the bystander knows them, and within their bounds.
+    fn check(&self) -> Result<(), TestCaseError> {
+        let Self { admission, known, .. } = self;
+        let (strangers, prefaces) = (held(known, false), held(known, true));
+        prop_assert_eq!(admission.strangers(), strangers.values().sum::<usize>());
+        prop_assert_eq!(admission.prefaces(), prefaces.values().sum::<usize>());
+        prop_assert!(admission.strangers() <= LIMITS.strangers_max);
+        prop_assert!(admission.prefaces() <= LIMITS.prefaces_max);
+        prop_assert!(strangers.values().all(|held| *held <= LIMITS.strangers_of_address_max));
+        prop_assert!(prefaces.values().all(|held| *held <= LIMITS.prefaces_of_address_max));
+        for (ticket, (_, stage, arrived, authenticated)) in known {
+            prop_assert!(admission.holds(*ticket));
+            let until = match stage {
+                Stage::Silent => arrived + 2000,
+                Stage::Handshake => arrived + 5000,
+                Stage::Preface => authenticated + 5000,
+            };
+            prop_assert_eq!(admission.due(*ticket), Some(at(until)));
+        }
+        let due = known.keys().filter_map(|ticket| admission.due(*ticket)).min();
+        prop_assert_eq!(admission.poll_timeout(), due);
+        Ok(())
+    }
+}
+
 proptest! {
     /// Whatever comes: the rooms keep their bounds; only the oldest of an address that holds the most makes room; everybody
     /// who is too slow goes, nobody else does, and each goes once.
     #[test]
     fn rooms_are_bounded_and_fair(steps in proptest::collection::vec(step(), 1..400)) {
-        let limits = Limits {
-            strangers_max: 12,
-            strangers_of_address_max: 8,
-            prefaces_max: 6,
-            prefaces_of_address_max: 4,
-            ..Limits::default()
-        };
-        let mut admission = Admission::new(limits);
-        let (mut known, mut now) = (Known::new(), 0);
+        let mut watched = Watched { admission: Admission::new(LIMITS), known: Known::new(), now: 0 };
         for step in steps {
-            let nth = |index: usize| known.keys().nth(index).copied();
-            let mut came = None;
-            match step {
-                Step::Arrive(from) => {
-                    let ticket = admission.handle_arrived(at(now), address(from));
-                    came = Some(ticket);
-                    known.insert(ticket, (address(from), Stage::Silent, now, 0));
-                }
-                Step::Hear(index) => if let Some(ticket) = nth(index) {
-                    admission.handle_heard(ticket);
-                    let stage = &mut known.get_mut(&ticket).unwrap().1;
-                    *stage = (*stage).max(Stage::Handshake);
-                },
-                Step::Authenticate(index) => if let Some(ticket) = nth(index) {
-                    admission.handle_authenticated(at(now), ticket);
-                    let entry = known.get_mut(&ticket).unwrap();
-                    if entry.1 != Stage::Preface {
-                        came = Some(ticket);
-                        (entry.1, entry.3) = (Stage::Preface, now);
-                    }
-                },
-                Step::Leave(index) => if let Some(ticket) = nth(index) {
-                    admission.handle_left(ticket);
-                    known.remove(&ticket);
-                },
-                Step::NoDescriptor => {
-                    prop_assert_eq!(admission.handle_no_descriptor(), !known.is_empty());
-                }
-                Step::Wait(millis) => {
-                    now += millis;
-                    admission.handle_timeout(at(now));
-                }
+            let came = watched.step(step)?;
+            for dropped in outputs(&mut watched.admission) {
+                watched.drops(dropped, came)?;
             }
-            for dropped in outputs(&mut admission) {
-                let (from, stage, arrived, authenticated) = known[&dropped.ticket];
-                prop_assert_eq!((from, stage), (dropped.address, dropped.stage));
-                let preface = stage == Stage::Preface;
-                match dropped.reason {
-                    DropReason::TooSlow(limit) => {
-                        let since = if preface { authenticated } else { arrived };
-                        prop_assert!(now - since >= limit.as_millis() as u64);
-                    }
-                    DropReason::Crowded | DropReason::NoDescriptor => {
-                        prop_assert!(came != Some(dropped.ticket), "who comes gets a place");
-                        let held = held(&known, preface);
-                        let share = if preface { limits.prefaces_of_address_max } else { limits.strangers_of_address_max };
-                        let own_share_is_full = came.is_some_and(|ticket| known[&ticket].0 == from) && held[&from] > share;
-                        prop_assert!(own_share_is_full || held[&from] == *held.values().max().unwrap());
-                        let older = known.iter().find(|(ticket, (address, stage, ..))| {
-                            *address == from && (*stage == Stage::Preface) == preface && Some(**ticket) != came
-                        });
-                        prop_assert_eq!(*older.unwrap().0, dropped.ticket);
-                    }
-                }
-                known.remove(&dropped.ticket);
-            }
-            let (strangers, prefaces) = (held(&known, false), held(&known, true));
-            prop_assert_eq!(admission.strangers(), strangers.values().sum::<usize>());
-            prop_assert_eq!(admission.prefaces(), prefaces.values().sum::<usize>());
-            prop_assert!(admission.strangers() <= limits.strangers_max);
-            prop_assert!(admission.prefaces() <= limits.prefaces_max);
-            prop_assert!(strangers.values().all(|held| *held <= limits.strangers_of_address_max));
-            prop_assert!(prefaces.values().all(|held| *held <= limits.prefaces_of_address_max));
-            for (ticket, (_, stage, arrived, authenticated)) in &known {
-                prop_assert!(admission.holds(*ticket));
-                let until = match stage {
-                    Stage::Silent => arrived + 2000,
-                    Stage::Handshake => arrived + 5000,
-                    Stage::Preface => authenticated + 5000,
-                };
-                prop_assert_eq!(admission.due(*ticket), Some(at(until)));
-            }
-            let due = known.keys().filter_map(|ticket| admission.due(*ticket)).min();
-            prop_assert_eq!(admission.poll_timeout(), due);
+            watched.check()?;
         }
     }
 }

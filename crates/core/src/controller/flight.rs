@@ -358,3 +358,19 @@ impl Flights {
         Some(Service { whole, lately: oldest.lately().map(at_least) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::tests::sent;
+
+    /// What was cancelled before a frame is taken for passed once that is reported: the order must be that of the sending.
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "frames are sent out of order")]
+    fn a_frame_that_is_sent_out_of_order_is_noticed() {
+        let mut flights = Flights::new();
+        flights.send(&sent(2, 0, 1e3, Instant::ZERO), None);
+        flights.send(&sent(1, 0, 1e3, Instant::ZERO), None);
+    }
+}

@@ -253,3 +253,13 @@ fn a_reader_of_another_thread_follows_the_writer() {
         (reader.held().end - reader.held().start) * (100 + record::RECORD_OVERHEAD_BYTES)
     );
 }
+
+/// Whoever built a cursor that is ahead of its log would never see what is appended before it.
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "a cursor reads behind the end of its log")]
+fn a_cursor_ahead_of_its_log_is_noticed() {
+    let (mut writer, reader) = log(LogConfig::default());
+    append(&mut writer, frame(1, 0, 1, 100)).unwrap();
+    reader.cursor(2).next();
+}

@@ -71,10 +71,10 @@ impl Tally {
 
     /// A frame that was accounted for is delivered or skipped.
     pub(super) fn read(&mut self, meta: &FrameMeta) {
-        // Whoever looks for a frame looks behind the last one.
+        // A feed never goes back. The newest frame may have been passed over for the present while it was kept back for a newer one.
         debug_assert!(
-            self.last.is_none_or(|last| last < meta.id),
-            "frame {} is delivered behind {:?}",
+            self.last.is_none_or(|last| last <= meta.id),
+            "frame {} is read behind {:?}",
             meta.id,
             self.last
         );

@@ -98,10 +98,6 @@ const MODULES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "broker::edge::session",
-        &["broker::edge::camera", "broker::edge::connection", "broker", "broker::epochs"],
-    ),
-    (
         "broker::edge::roster",
         &[
             "broker::edge::camera",
@@ -111,6 +107,10 @@ const MODULES: &[(&str, &[&str])] = &[
             "broker::edge::types",
             "broker",
         ],
+    ),
+    (
+        "broker::edge::session",
+        &["broker::edge::roster", "broker::edge::connection", "broker", "broker::epochs"],
     ),
     (
         "broker::edge::history",
@@ -151,6 +151,7 @@ const MODULES: &[(&str, &[&str])] = &[
         "keeping",
         &[
             "broker::edge",
+            "broker::edge::types",
             "contract",
             "controller",
             "frame",

@@ -11,6 +11,7 @@ mod settling;
 mod share;
 
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
 
 use super::{CameraBroker, CameraConfig, CameraOutput, Transform, Transformed};
 use crate::broker::{
@@ -554,6 +555,137 @@ fn any_input() -> impl Strategy<Value = Input> {
     ]
 }
 
+/// A camera, and what a bystander knows of it.
+struct Scene {
+    rig: Rig,
+    /// The frame of each connection that has bytes unsent.
+    unsent: BTreeMap<LinkId, FrameId>,
+    sent: std::collections::BTreeSet<FrameId>,
+    under_way: BTreeMap<LinkId, Vec<(FrameId, u32)>>,
+    making: Option<FrameId>,
+}
+
+impl Scene {
+    fn named(&self, sequence: Option<u64>) -> Option<FrameId> {
+        sequence.map(|sequence| FrameId { epoch: self.rig.broker.epoch(), sequence: Sequence(sequence) })
+    }
+
+    fn input(&mut self, input: Input) -> Result<(), TestCaseError> {
+        match input {
+            Input::Publish(bytes) => drop(self.rig.publish(bytes)),
+            Input::Pass(ms) => return self.pass(ms),
+            Input::Dialled(link) => {
+                // Whoever makes connections numbers them anew.
+                self.close(LinkId(link));
+                let edge = EdgeIndex(link as usize % 2);
+                self.rig.broker.handle_dialled(self.rig.now, LinkId(link), edge);
+            }
+            Input::DialFailed => self.rig.broker.handle_dial_failed(self.rig.now, EdgeIndex(0)),
+            Input::Closed(link) => self.close(LinkId(link)),
+            Input::Sent(link, sequence) => {
+                if let Some(frame) = self.leaves(LinkId(link), sequence) {
+                    self.rig.broker.handle_sent(self.rig.now, LinkId(link), frame);
+                }
+            }
+            Input::Stopped(link, sequence) => {
+                if let Some(frame) = self.leaves(LinkId(link), sequence) {
+                    let refused = Message::Report(Report::Refused { frame });
+                    self.rig.broker.handle_message(self.rig.now, LinkId(link), refused);
+                }
+            }
+            Input::Arrived(link) => {
+                for (frame, bytes) in self.under_way.remove(&LinkId(link)).unwrap_or_default() {
+                    self.unsent.retain(|_, being_sent| *being_sent != frame);
+                    self.rig.complete(link, frame, bytes);
+                }
+            }
+            Input::Epoch(epoch) => {
+                if Epoch(epoch) > self.rig.broker.epoch() {
+                    self.rig.intake.raise_epoch(Epoch(epoch));
+                    self.rig.broker.handle_epoch(self.rig.now, Epoch(epoch));
+                }
+            }
+            Input::Transformed(sequence, made) => {
+                if let Some(frame) = self.named(sequence).or(self.making) {
+                    // What is said of a frame that no codec has is passed over.
+                    self.making.take_if(|making| *making == frame);
+                    let made = adapting::transformed(frame, made);
+                    self.rig.broker.handle_transformed(self.rig.now, frame, made);
+                }
+            }
+            Input::Message(link, message) => {
+                if let Message::Report(Report::Complete { frame, .. }) = message
+                    && self.unsent.get(&LinkId(link)) == Some(&frame)
+                {
+                    // The edge cannot have all of a frame that has not left; it is believed all the same.
+                    self.unsent.remove(&LinkId(link));
+                }
+                self.rig.message(link, message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Time passes, and timers go off.
+    fn pass(&mut self, ms: u64) -> Result<(), TestCaseError> {
+        let rig = &mut self.rig;
+        let end = rig.now + Duration::from_millis(ms);
+        let mut rounds = 0;
+        while rig.broker.poll_timeout() <= end {
+            rig.now = rig.now.max(rig.broker.poll_timeout());
+            rig.broker.handle_timeout(rig.now);
+            rig.drain();
+            rounds += 1;
+            prop_assert!(rounds < 20 + ms, "the timer turns in a circle");
+        }
+        rig.now = end;
+        Ok(())
+    }
+
+    fn close(&mut self, link: LinkId) {
+        self.rig.broker.handle_closed(self.rig.now, link);
+        self.unsent.remove(&link);
+    }
+
+    /// A frame has left a connection, or was stopped there: the one that is named, or the one that is being sent.
+    fn leaves(&mut self, link: LinkId, sequence: Option<u64>) -> Option<FrameId> {
+        let frame = self.named(sequence).or(self.unsent.get(&link).copied())?;
+        self.unsent.retain(|known, being_sent| (*known, *being_sent) != (link, frame));
+        Some(frame)
+    }
+
+    /// Looks at what the broker wants.
+    fn check_outputs(&mut self) -> Result<(), TestCaseError> {
+        for output in self.rig.take() {
+            match output {
+                CameraOutput::SendFrame { link, header, .. } => {
+                    let id = header.meta.id;
+                    prop_assert_eq!(self.unsent.insert(link, id), None, "two frames are unsent");
+                    self.under_way.entry(link).or_default().push((id, header.payload_bytes));
+                    prop_assert!(self.sent.insert(id), "{} was sent twice", id);
+                    prop_assert_eq!(id.epoch, self.rig.broker.epoch());
+                    let mut end = 0;
+                    for range in &header.skipped {
+                        prop_assert!(range.first.0 >= end && range.end() <= id.sequence && range.count > 0);
+                        end = range.end().0;
+                    }
+                }
+                CameraOutput::Reset { link, frame } if self.unsent.get(&link) == Some(&frame) => {
+                    self.unsent.remove(&link);
+                }
+                CameraOutput::Close { link } => drop(self.unsent.remove(&link)),
+                CameraOutput::Transform(transform) => {
+                    let id = transform.frame.meta.id;
+                    prop_assert_eq!(self.making.replace(id), None, "two frames are being made");
+                    prop_assert!(!self.sent.contains(&id), "{} was sent before it was made", id);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -561,109 +693,12 @@ proptest! {
     /// connection has bytes unsent, no frame is sent twice, and a header's account is in order.
     #[test]
     fn nothing_that_happens_breaks_the_broker(inputs in prop::collection::vec(any_input(), 1..120)) {
-        let mut rig = Rig::connected_with(2, bound(200 * MS));
-        let mut unsent: BTreeMap<LinkId, FrameId> = BTreeMap::new();
-        let mut sent = std::collections::BTreeSet::new();
-        let mut under_way: BTreeMap<LinkId, Vec<(FrameId, u32)>> = BTreeMap::new();
-        let mut making = None;
+        let rig = Rig::connected_with(2, bound(200 * MS));
+        let (unsent, sent, under_way) = Default::default();
+        let mut scene = Scene { rig, unsent, sent, under_way, making: None };
         for input in inputs {
-            let stopped = matches!(input, Input::Stopped(..));
-            match input {
-                Input::Publish(bytes) => { rig.publish(bytes); }
-                Input::Pass(ms) => {
-                    let end = rig.now + Duration::from_millis(ms);
-                    let mut rounds = 0;
-                    while rig.broker.poll_timeout() <= end {
-                        rig.now = rig.now.max(rig.broker.poll_timeout());
-                        rig.broker.handle_timeout(rig.now);
-                        rig.drain();
-                        rounds += 1;
-                        prop_assert!(rounds < 20 + ms, "the timer turns in a circle");
-                    }
-                    rig.now = end;
-                }
-                Input::Dialled(link) => {
-                    // Whoever makes connections numbers them anew.
-                    rig.broker.handle_closed(rig.now, LinkId(link));
-                    unsent.remove(&LinkId(link));
-                    rig.broker.handle_dialled(rig.now, LinkId(link), EdgeIndex(link as usize % 2));
-                }
-                Input::DialFailed => rig.broker.handle_dial_failed(rig.now, EdgeIndex(0)),
-                Input::Closed(link) => {
-                    rig.broker.handle_closed(rig.now, LinkId(link));
-                    unsent.remove(&LinkId(link));
-                }
-                Input::Sent(link, sequence) | Input::Stopped(link, sequence) => {
-                    let link = LinkId(link);
-                    let being_sent = unsent.get(&link).copied();
-                    let named = sequence.map(|sequence| FrameId { epoch: rig.broker.epoch(), sequence: Sequence(sequence) });
-                    if let Some(frame) = named.or(being_sent) {
-                        unsent.retain(|known, being_sent| (*known, *being_sent) != (link, frame));
-                        match stopped {
-                            true => {
-                                let refused = Message::Report(Report::Refused { frame });
-                                rig.broker.handle_message(rig.now, link, refused);
-                            }
-                            false => rig.broker.handle_sent(rig.now, link, frame),
-                        }
-                    }
-                }
-                Input::Arrived(link) => {
-                    for (frame, bytes) in under_way.remove(&LinkId(link)).unwrap_or_default() {
-                        unsent.retain(|_, being_sent| *being_sent != frame);
-                        rig.complete(link, frame, bytes);
-                    }
-                }
-                Input::Epoch(epoch) => {
-                    if Epoch(epoch) > rig.broker.epoch() {
-                        rig.intake.raise_epoch(Epoch(epoch));
-                        rig.broker.handle_epoch(rig.now, Epoch(epoch));
-                    }
-                }
-                Input::Transformed(sequence, made) => {
-                    let named = sequence.map(|sequence| FrameId { epoch: rig.broker.epoch(), sequence: Sequence(sequence) });
-                    if let Some(frame) = named.or(making) {
-                        // What is said of a frame that no codec has is passed over.
-                        making.take_if(|making| *making == frame);
-                        rig.broker.handle_transformed(rig.now, frame, adapting::transformed(frame, made));
-                    }
-                }
-                Input::Message(link, message) => {
-                    if let Message::Report(Report::Complete { frame, .. }) = message
-                        && unsent.get(&LinkId(link)) == Some(&frame)
-                    {
-                        // The edge cannot have all of a frame that has not left; it is believed all the same.
-                        unsent.remove(&LinkId(link));
-                    }
-                    rig.message(link, message);
-                }
-            }
-            for output in rig.take() {
-                match output {
-                    CameraOutput::SendFrame { link, header, .. } => {
-                        let id = header.meta.id;
-                        prop_assert_eq!(unsent.insert(link, id), None, "two frames are unsent");
-                        under_way.entry(link).or_default().push((id, header.payload_bytes));
-                        prop_assert!(sent.insert(id), "{} was sent twice", id);
-                        prop_assert_eq!(id.epoch, rig.broker.epoch());
-                        let mut end = 0;
-                        for range in &header.skipped {
-                            prop_assert!(range.first.0 >= end && range.end() <= id.sequence && range.count > 0);
-                            end = range.end().0;
-                        }
-                    }
-                    CameraOutput::Reset { link, frame } if unsent.get(&link) == Some(&frame) => {
-                        unsent.remove(&link);
-                    }
-                    CameraOutput::Close { link } => { unsent.remove(&link); }
-                    CameraOutput::Transform(transform) => {
-                        let id = transform.frame.meta.id;
-                        prop_assert_eq!(making.replace(id), None, "two frames are being made");
-                        prop_assert!(!sent.contains(&id), "{} was sent before it was made", id);
-                    }
-                    _ => {}
-                }
-            }
+            scene.input(input)?;
+            scene.check_outputs()?;
         }
     }
 }

@@ -446,10 +446,9 @@ impl EdgeBroker {
 
     /// A connection says which camera it is.
     fn handle_hello(&mut self, now: Instant, id: LinkId, hello: &Hello) {
-        let Roster { cameras, connections } = &self.roster;
-        let Some(link) = connections.get(id) else { return };
+        let Some(link) = self.roster.connections.get(id) else { return };
         let identity = link.peer.identity.clone();
-        let replaces = match judge(link, hello, cameras, connections, &mut self.claims) {
+        let replaces = match judge(&self.roster, link, hello, &mut self.claims) {
             Judgement::Refused { code, text } => return self.refuse(id, code, text),
             Judgement::EpochTaken { newest } => {
                 // It learns that from a frame that no camera ever publishes.

@@ -1,7 +1,7 @@
 //! Decides who may be which camera, and who takes over.
 
-use super::camera::Cameras;
-use super::connection::{Connections, Link, Session};
+use super::connection::{Link, Session};
+use super::roster::Roster;
 use crate::broker::epochs::Claims;
 use crate::broker::{EPOCH_JUMP_MAX, EPOCH_MAX, LinkId, NUMBER_MAX};
 use crate::frame::Epoch;
@@ -29,17 +29,12 @@ pub(super) enum Judgement {
 }
 
 /// Judges what a connection says that it is, by what is known of the camera.
-pub(super) fn judge(
-    link: &Link,
-    hello: &Hello,
-    cameras: &Cameras,
-    connections: &Connections,
-    claims: &mut Claims,
-) -> Judgement {
+pub(super) fn judge(roster: &Roster, link: &Link, hello: &Hello, claims: &mut Claims) -> Judgement {
+    let cameras = &roster.cameras;
     let Hello { camera: name, epoch, anchor, .. } = hello;
     let known = cameras.get(name);
     let newest_start = known.map(|known| known.newest_start);
-    let holder = known.and_then(|known| known.link).and_then(|holder| connections.get(holder));
+    let holder = known.and_then(|known| roster.link_of(known));
     let refused = may_be(link, hello)
         .or_else(|| disbelieves(hello, newest_start.map(|(newest, _)| newest).unwrap_or_default(), claims))
         .or_else(|| holder.and_then(|holder| keeps_name(holder, link, hello)));

@@ -466,3 +466,15 @@ fn a_replica_knows_where_a_frame_was_when() {
     let other = FrameId { epoch: Epoch(2), ..id };
     assert_eq!(clock.trace(other, record.frame.meta.captured, &stamps), None, "another start, another clock");
 }
+
+/// A camera has one connection: whoever held the name is refused before another is taken in.
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "a camera has two connections")]
+fn a_second_connection_of_a_camera_is_noticed() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    let camera = rig.broker.roster.cameras.get_mut(&"dock/cam1".parse().unwrap()).unwrap();
+    let start = camera.newest_start;
+    camera.handle_taken_in(LinkId(2), "a".into(), start);
+}

@@ -337,4 +337,14 @@ mod tests {
         link.unsent(frame, 3_000);
         assert_eq!(link.being_sent(at(2_000) + SAID_WITHIN), Some((frame, 5_000, 3_000)));
     }
+    /// Frames are given only to a link that is free.
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "two frames have bytes not yet sent")]
+    fn a_second_frame_on_a_busy_link_is_noticed() {
+        let mut link = Link::new(LinkId(1), EdgeIndex(0), Instant::ZERO);
+        let frame = |sequence| FrameId { epoch: Epoch(1), sequence: Sequence(sequence) };
+        link.begin(Instant::ZERO, frame(1), 100);
+        link.begin(Instant::ZERO, frame(2), 100);
+    }
 }

@@ -1,6 +1,6 @@
 //! Decides which frames the next one may refer to: which of them arrived, which were lost, and when one has to stand alone.
 //!
-//! A frame that has arrived is of use only if what it refers to has arrived as well: the edge keeps it until then (`edge/frames.rs`). So
+//! A frame that has arrived is of use only if what it refers to has arrived as well: the edge keeps it until then (`edge/arrivals.rs`). So
 //! frames count as arrived in the order of their references. What refers to a frame that was lost is lost with it, also if it arrives;
 //! and what the edge has gone past, because a later frame needed none of it, is not taken any more.
 

@@ -218,206 +218,290 @@ impl Codec {
     }
 }
 
-#[allow(clippy::too_many_lines, reason = "one loop over milliseconds, in the order of the path")]
-fn run(story: &Story) -> Outcome {
-    let mut rig = Rig::new();
-    rig.broker.handle_dialled(rig.now, LinkId(1), EdgeIndex(0));
-    let welcome = Welcome { version: VERSION, newest: None, frame_bytes_max: 8 << 20, software: "".into() };
-    rig.message(1, Message::Welcome(welcome));
-    rig.message(1, Message::Pong { t1: rig.now, t2: rig.now, t3: rig.now });
-    let contract = Contract {
-        accuracy_floor: Some(FLOOR),
-        profile: story.profiled.then_some(HASH),
-        latency_bound: Some(BOUND),
-        ..Contract::default()
-    };
-    rig.demand(1, 1, vec![contract.clone()]);
-    rig.broker.handle_profile(rig.now, HASH, Some(SizedProfile { size: story.scene.0, profile: profile() }));
-    rig.take();
+/// The path in miniature, from the camera's link to the application and back.
+#[derive(Default)]
+struct Path {
+    /// Messages of the camera that wait for room, which tell of an outlook each.
+    messages: u64,
+    outlooks: VecDeque<bool>,
+    queue: VecDeque<Piece>,
+    /// Bytes that the bottleneck may pass on.
+    credit: f64,
+    in_flight: u64,
+    on_way: VecDeque<(Instant, Piece)>,
+    acks: VecDeque<(Instant, u64)>,
+    back: VecDeque<(Instant, Message)>,
+    /// Bytes per millisecond of the last second.
+    rates: VecDeque<f64>,
+}
 
-    let delay = MS * story.delay_ms as u32;
-    let begin = rig.now;
-    let elapsed_ms = |now: Instant| now.saturating_since(begin).as_secs_f64() * 1e3;
-    let rate_at = |ms: f64| {
-        let known = story.rates.iter().rev().find(|(from_s, _)| ms >= from_s * 1e3);
-        known.map_or(story.rates[0].1, |(_, rate)| *rate) * 125.0
-    };
-    let mut chance = Chance(story.seed * 7_919 + 1);
-    let mut codec = Codec::default();
-    let mut monitor = Monitor::new(contract, rig.now);
-    let mut outcome = Outcome { got: vec![], published: 0, cancelled: 0, told_ms: vec![], settle_ms: vec![] };
-    let mut published_due = rig.now;
-    let mut made: VecDeque<(Instant, FrameId, Transformed)> = VecDeque::new();
-    // Frame, payload bytes, those that have left, and what was last told.
-    let mut sending: Option<(FrameId, usize, usize, Instant)> = None;
-    let mut messages = 0u64;
-    let (mut queue, mut credit, mut in_flight): (VecDeque<Piece>, f64, u64) = (VecDeque::new(), 0.0, 0);
-    let mut on_way: VecDeque<(Instant, Piece)> = VecDeque::new();
-    let mut acks: VecDeque<(Instant, u64)> = VecDeque::new();
-    let mut back: VecDeque<(Instant, Message)> = VecDeque::new();
-    let mut arriving: BTreeMap<FrameId, Arriving> = BTreeMap::new();
-    let mut shown: VecDeque<(Instant, FrameId)> = VecDeque::new();
-    let mut outlooks: VecDeque<bool> = VecDeque::new();
-    let mut infeasible_since: Option<Instant> = None;
-    let mut states: Vec<(f64, ContractState)> = Vec::new();
-    let mut captured = BTreeMap::new();
-    let mut greatest = VecDeque::from([rate_at(0.0)]);
-    let end = rig.now + Duration::from_secs_f64(story.seconds);
-    while rig.now < end {
-        rig.now += MS;
-        let now = rig.now;
-        let rate = rate_at(elapsed_ms(now));
-        greatest.push_back(rate);
-        if greatest.len() > 1_000 {
-            greatest.pop_front();
+/// A frame that is being sent.
+struct Sending {
+    frame: FrameId,
+    bytes: usize,
+    /// Those that have left.
+    left: usize,
+    told: Instant,
+}
+
+/// A story while it is run.
+struct Run<'a> {
+    story: &'a Story,
+    rig: Rig,
+    begin: Instant,
+    chance: Chance,
+    codec: Codec,
+    made: VecDeque<(Instant, FrameId, Transformed)>,
+    sending: Option<Sending>,
+    path: Path,
+    captured: BTreeMap<FrameId, Instant>,
+    arriving: BTreeMap<FrameId, Arriving>,
+    shown: VecDeque<(Instant, FrameId)>,
+    monitor: Monitor,
+    infeasible_since: Option<Instant>,
+    states: Vec<(f64, ContractState)>,
+    outcome: Outcome,
+}
+
+fn run(story: &Story) -> Outcome {
+    let mut run = Run::new(story);
+    let end = run.rig.now + Duration::from_secs_f64(story.seconds);
+    let mut published_due = run.rig.now;
+    while run.rig.now < end {
+        run.rig.now += MS;
+        let now = run.rig.now;
+        let rate = run.rate_at(run.elapsed_ms());
+        run.path.rates.push_back(rate);
+        if run.path.rates.len() > 1_000 {
+            run.path.rates.pop_front();
         }
         if now >= published_due {
             published_due += Duration::from_micros(66_667);
-            let id = rig.publish_image(150_000, story.scene.0);
-            captured.insert(id, now);
-            outcome.published += 1;
+            let id = run.rig.publish_image(150_000, story.scene.0);
+            run.captured.insert(id, now);
+            run.outcome.published += 1;
         }
-        if let Some((_, frame, what)) = made.pop_front_if(|(at, ..)| *at <= now) {
-            rig.broker.handle_transformed(now, frame, what);
+        run.hear();
+        run.carry_out();
+        run.send();
+        run.pass_on(rate);
+        run.arrive();
+        run.show();
+    }
+    run.finish()
+}
+
+impl<'a> Run<'a> {
+    fn new(story: &'a Story) -> Self {
+        let mut rig = Rig::new();
+        rig.broker.handle_dialled(rig.now, LinkId(1), EdgeIndex(0));
+        let welcome =
+            Welcome { version: VERSION, newest: None, frame_bytes_max: 8 << 20, software: "".into() };
+        rig.message(1, Message::Welcome(welcome));
+        rig.message(1, Message::Pong { t1: rig.now, t2: rig.now, t3: rig.now });
+        let contract = Contract {
+            accuracy_floor: Some(FLOOR),
+            profile: story.profiled.then_some(HASH),
+            latency_bound: Some(BOUND),
+            ..Contract::default()
+        };
+        rig.demand(1, 1, vec![contract.clone()]);
+        let profile = SizedProfile { size: story.scene.0, profile: profile() };
+        rig.broker.handle_profile(rig.now, HASH, Some(profile));
+        rig.take();
+        let mut run = Self {
+            story,
+            begin: rig.now,
+            chance: Chance(story.seed * 7_919 + 1),
+            codec: Codec::default(),
+            made: VecDeque::new(),
+            sending: None,
+            path: Path::default(),
+            captured: BTreeMap::new(),
+            arriving: BTreeMap::new(),
+            shown: VecDeque::new(),
+            monitor: Monitor::new(contract, rig.now),
+            infeasible_since: None,
+            states: Vec::new(),
+            outcome: Outcome { got: vec![], published: 0, cancelled: 0, told_ms: vec![], settle_ms: vec![] },
+            rig,
+        };
+        run.path.rates.push_back(run.rate_at(0.0));
+        run
+    }
+
+    fn elapsed_ms(&self) -> f64 {
+        self.rig.now.saturating_since(self.begin).as_secs_f64() * 1e3
+    }
+
+    /// Bytes that the link carries in a millisecond.
+    fn rate_at(&self, ms: f64) -> f64 {
+        let known = self.story.rates.iter().rev().find(|(from_s, _)| ms >= from_s * 1e3);
+        known.map_or(self.story.rates[0].1, |(_, rate)| *rate) * 125.0
+    }
+
+    fn delay(&self) -> Duration {
+        MS * self.story.delay_ms as u32
+    }
+
+    /// What comes back to the camera.
+    fn hear(&mut self) {
+        let now = self.rig.now;
+        if let Some((_, frame, what)) = self.made.pop_front_if(|(at, ..)| *at <= now) {
+            self.rig.broker.handle_transformed(now, frame, what);
         }
-        while let Some((_, bytes)) = acks.pop_front_if(|(at, _)| *at <= now) {
-            in_flight -= bytes;
+        while let Some((_, bytes)) = self.path.acks.pop_front_if(|(at, _)| *at <= now) {
+            self.path.in_flight -= bytes;
         }
-        while let Some((_, report)) = back.pop_front_if(|(at, _)| *at <= now) {
-            rig.message(1, report);
+        while let Some((_, report)) = self.path.back.pop_front_if(|(at, _)| *at <= now) {
+            self.rig.message(1, report);
         }
-        rig.message(1, Message::Ping { t1: now });
-        rig.broker.handle_timeout(now);
-        for output in rig.take() {
+        self.rig.message(1, Message::Ping { t1: now });
+        self.rig.broker.handle_timeout(now);
+    }
+
+    /// What the broker wants done.
+    fn carry_out(&mut self) {
+        let now = self.rig.now;
+        for output in self.rig.take() {
             match output {
                 CameraOutput::Transform(transform) => {
-                    let takes = MS * (2 + (chance.uniform() * 4.0) as u32);
-                    let what = codec.make(&transform, story, &mut chance);
-                    made.push_back((now + takes, transform.frame.meta.id, what));
+                    let takes = MS * (2 + (self.chance.uniform() * 4.0) as u32);
+                    let what = self.codec.make(&transform, self.story, &mut self.chance);
+                    self.made.push_back((now + takes, transform.frame.meta.id, what));
                 }
                 CameraOutput::SendFrame { header, payload, .. } => {
-                    assert!(sending.is_none(), "one at a time");
-                    let frame = header.meta.id;
-                    sending = Some((frame, payload.len(), 0, now));
-                    let arrives =
-                        Arriving { header, bytes: payload.len(), first: None, reported: now, got: 0 };
-                    arriving.insert(frame, arrives);
+                    assert!(self.sending.is_none(), "one at a time");
+                    let (frame, bytes) = (header.meta.id, payload.len());
+                    self.sending = Some(Sending { frame, bytes, left: 0, told: now });
+                    let arrives = Arriving { header, bytes, first: None, reported: now, got: 0 };
+                    self.arriving.insert(frame, arrives);
                 }
                 CameraOutput::Reset { frame, .. } => {
-                    outcome.cancelled += 1;
-                    sending.take_if(|(being_sent, ..)| *being_sent == frame);
+                    self.outcome.cancelled += 1;
+                    self.sending.take_if(|sending| sending.frame == frame);
                 }
                 CameraOutput::Send { message: Message::Outlook(outlook), .. } => {
-                    outlooks.push_back(outlook.infeasible);
-                    messages += 1;
+                    self.path.outlooks.push_back(outlook.infeasible);
+                    self.path.messages += 1;
                 }
                 _ => {}
             }
         }
-        // The window, as the transport has it.
-        let greatest = greatest.iter().copied().fold(0.0, f64::max);
-        let window = (1.25 * greatest * (2.0 * story.delay_ms as f64 + 5.0)) as u64;
+    }
+
+    /// What leaves within the window, as the transport has it.
+    fn send(&mut self) {
+        let (now, path) = (self.rig.now, &mut self.path);
+        let greatest = path.rates.iter().copied().fold(0.0, f64::max);
+        let window = (1.25 * greatest * (2.0 * self.story.delay_ms as f64 + 5.0)) as u64;
         let window = window.max(4 * (PACKET + HEADERS));
-        let queued: u64 = queue.iter().map(|piece| piece.bytes).sum();
-        let mut room = story.queue_bytes.saturating_sub(queued);
-        while messages > 0 {
-            messages -= 1;
-            queue.push_back(Piece { frame: None, bytes: 150, end: 0, last: true });
+        let queued: u64 = path.queue.iter().map(|piece| piece.bytes).sum();
+        let mut room = self.story.queue_bytes.saturating_sub(queued);
+        for _ in 0..std::mem::take(&mut path.messages) {
+            path.queue.push_back(Piece { frame: None, bytes: 150, end: 0, last: true });
         }
-        while let Some((frame, bytes, left, told)) = &mut sending {
+        while let Some(Sending { frame, bytes, left, told }) = &mut self.sending {
             let piece = (PACKET as usize).min(*bytes - *left);
             let on_wire = piece as u64 + HEADERS;
-            if in_flight + on_wire > window || room < on_wire {
+            if path.in_flight + on_wire > window || room < on_wire {
                 break;
             }
             *left += piece;
-            in_flight += on_wire;
+            path.in_flight += on_wire;
             room -= on_wire;
             let (frame, unsent) = (*frame, *bytes - *left);
-            queue.push_back(Piece { frame: Some(frame), bytes: on_wire, end: *left, last: unsent == 0 });
+            let piece = Piece { frame: Some(frame), bytes: on_wire, end: *left, last: unsent == 0 };
+            path.queue.push_back(piece);
             if unsent == 0 {
-                sending = None;
-                rig.sent(1, frame);
+                self.sending = None;
+                self.rig.sent(1, frame);
             } else if now >= *told + 4 * MS {
                 *told = now;
-                rig.broker.handle_unsent(now, LinkId(1), frame, unsent as u64);
+                self.rig.broker.handle_unsent(now, LinkId(1), frame, unsent as u64);
             }
         }
-        // The bottleneck, and the way behind it.
-        credit = if queue.is_empty() { 0.0 } else { credit + rate };
-        while let Some(piece) = queue.pop_front_if(|piece| piece.bytes as f64 <= credit) {
-            credit -= piece.bytes as f64;
-            on_way.push_back((now + delay, piece));
+    }
+
+    /// The bottleneck, and the way behind it.
+    fn pass_on(&mut self, rate: f64) {
+        let (at, path) = (self.rig.now + self.delay(), &mut self.path);
+        path.credit = if path.queue.is_empty() { 0.0 } else { path.credit + rate };
+        while let Some(piece) = path.queue.pop_front_if(|piece| piece.bytes as f64 <= path.credit) {
+            path.credit -= piece.bytes as f64;
+            path.on_way.push_back((at, piece));
         }
-        // The edge.
-        while let Some((at, piece)) = on_way.pop_front_if(|(at, _)| *at <= now) {
+    }
+
+    /// What comes to the edge, and what it reports.
+    fn arrive(&mut self) {
+        let (now, delay, path) = (self.rig.now, self.delay(), &mut self.path);
+        while let Some((at, piece)) = path.on_way.pop_front_if(|(at, _)| *at <= now) {
             let Some(frame) = piece.frame else {
-                let said = outlooks.pop_front().expect("one for each message");
-                infeasible_since = said.then(|| infeasible_since.unwrap_or(now));
+                let said = path.outlooks.pop_front().expect("one for each message");
+                self.infeasible_since = said.then(|| self.infeasible_since.unwrap_or(now));
                 continue;
             };
-            acks.push_back((at + delay, piece.bytes));
-            let Some(known) = arriving.get_mut(&frame) else { continue };
+            path.acks.push_back((at + delay, piece.bytes));
+            let Some(known) = self.arriving.get_mut(&frame) else { continue };
             let first = *known.first.get_or_insert(at);
             known.got = piece.end;
             if piece.last {
                 let bytes = known.bytes as u32;
-                back.push_back((
-                    at + delay,
-                    Message::Report(Report::Complete { frame, bytes, first, last: at }),
-                ));
-                shown.push_back((at + EDGE_TIME, frame));
+                let report = Report::Complete { frame, bytes, first, last: at };
+                path.back.push_back((at + delay, Message::Report(report)));
+                self.shown.push_back((at + EDGE_TIME, frame));
             } else if at.saturating_since(known.reported) >= 10 * MS {
                 known.reported = at;
                 let bytes = known.got as u32;
-                back.push_back((
-                    at + delay,
-                    Message::Report(Report::Progress { frame, bytes, first, now: at }),
-                ));
+                let report = Report::Progress { frame, bytes, first, now: at };
+                path.back.push_back((at + delay, Message::Report(report)));
             }
         }
-        let around = Surroundings { infeasible_since, ..Surroundings::default() };
-        while let Some((_, frame)) = shown.pop_front_if(|(at, _)| *at <= now) {
-            let Some(known) = arriving.remove(&frame) else { continue };
-            let age = now.saturating_since(captured[&frame]);
-            let rung = known.header.meta.rung.as_str().to_owned();
-            let expected = known.header.expected_accuracy;
-            let infeasible = known.header.infeasible;
-            let lost = known.header.skipped.iter();
-            let lost =
-                lost.filter(|range| [SkipReason::Stalled, SkipReason::NotMade].contains(&range.reason));
-            for _ in 0..lost.map(|range| range.count).sum::<u64>() {
+    }
+
+    /// What the application gets, and is told of its contract.
+    fn show(&mut self) {
+        let now = self.rig.now;
+        let around = Surroundings { infeasible_since: self.infeasible_since, ..Surroundings::default() };
+        while let Some((_, frame)) = self.shown.pop_front_if(|(at, _)| *at <= now) {
+            let Some(Arriving { header, .. }) = self.arriving.remove(&frame) else { continue };
+            let age = now.saturating_since(self.captured[&frame]);
+            let is_lost = |range: &&crate::frame::SkipRange| {
+                [SkipReason::Stalled, SkipReason::NotMade].contains(&range.reason)
+            };
+            let lost = header.skipped.iter().filter(is_lost).map(|range| range.count).sum::<u64>();
+            for _ in 0..lost {
                 let outcome =
                     FrameOutcome { on_time: false, infeasible: false, expected_accuracy: None, came: false };
-                monitor.handle_frame(now, outcome);
+                self.monitor.handle_frame(now, outcome);
             }
-            let on_time = age <= BOUND;
-            monitor.handle_frame(
-                now,
-                FrameOutcome { on_time, infeasible, expected_accuracy: expected, came: true },
-            );
-            let announced = monitor.describe(now, &around).0 == ContractState::Infeasible;
-            outcome.got.push(Got {
-                at_ms: elapsed_ms(now),
-                age_ms: age.as_secs_f64() * 1e3,
-                announced,
-                rung,
-            });
+            let (infeasible, expected_accuracy) = (header.infeasible, header.expected_accuracy);
+            let outcome = FrameOutcome { on_time: age <= BOUND, infeasible, expected_accuracy, came: true };
+            self.monitor.handle_frame(now, outcome);
+            let announced = self.monitor.describe(now, &around).0 == ContractState::Infeasible;
+            let (at_ms, rung) = (self.elapsed_ms(), header.meta.rung.as_str().to_owned());
+            self.outcome.got.push(Got { at_ms, age_ms: age.as_secs_f64() * 1e3, announced, rung });
         }
-        states.push((elapsed_ms(now), monitor.describe(now, &around).0));
+        self.states.push((self.elapsed_ms(), self.monitor.describe(now, &around).0));
     }
-    for pair in story.rates.windows(2) {
-        let (from_ms, before, after) = (pair[1].0 * 1e3, pair[0].1, pair[1].1);
-        if after >= before * 2.0 / 3.0 {
-            continue;
+
+    /// How long it took after each change for the worse.
+    fn finish(self) -> Outcome {
+        let Self { story, mut outcome, states, .. } = self;
+        for pair in story.rates.windows(2) {
+            let (from_ms, before, after) = (pair[1].0 * 1e3, pair[0].1, pair[1].1);
+            if after >= before * 2.0 / 3.0 {
+                continue;
+            }
+            let spell = |at: f64| (from_ms..from_ms + 2e3).contains(&at);
+            let late = outcome.got.iter().filter(|got| spell(got.at_ms) && got.age_ms > 100.0);
+            outcome.settle_ms.push(late.map(|got| got.at_ms - from_ms).fold(0.0, f64::max));
+            let told = states.iter().find(|(at, state)| spell(*at) && *state == ContractState::Infeasible);
+            outcome.told_ms.push(told.map(|(at, _)| at - from_ms));
         }
-        let spell = |at: f64| (from_ms..from_ms + 2e3).contains(&at);
-        let late = outcome.got.iter().filter(|got| spell(got.at_ms) && got.age_ms > 100.0);
-        outcome.settle_ms.push(late.map(|got| got.at_ms - from_ms).fold(0.0, f64::max));
-        let told = states.iter().find(|(at, state)| spell(*at) && *state == ContractState::Infeasible);
-        outcome.told_ms.push(told.map(|(at, _)| at - from_ms));
+        outcome
     }
-    outcome
 }
 
 fn pedestrians(rates: &[(f64, f64)], delay_ms: u64, seed: u64) -> Story {

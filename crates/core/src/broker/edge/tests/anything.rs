@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
 
 use super::*;
 use crate::history::{PastQuery, Reach};
+use crate::subscription::{Next, Subscription};
 use crate::wire::{HistoryCode, HistoryEnd};
 
 /// What may happen to an edge broker, in any order.
@@ -86,6 +88,128 @@ fn any_input() -> impl Strategy<Value = Input> {
     ]
 }
 
+/// An edge, and what a bystander knows of it.
+struct Scene {
+    rig: Rig,
+    subscriptions: Vec<Subscription>,
+    open: BTreeSet<LinkId>,
+    /// Numbers of the past that were asked for last.
+    numbers: Vec<u64>,
+    asked: BTreeSet<u64>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let config = EdgeConfig { log_bytes_max: 40_000, cameras_max: 2, ..EdgeConfig::default() };
+        let (open, asked) = (BTreeSet::new(), BTreeSet::new());
+        Self { rig: Rig::with(config), subscriptions: Vec::new(), open, numbers: Vec::new(), asked }
+    }
+
+    fn input(&mut self, input: Input) -> Result<(), TestCaseError> {
+        let (rig, epochs) = (&mut self.rig, 0..4);
+        let number = |place: usize| self.numbers.get(place).copied().unwrap_or(place as u64);
+        let in_epoch = |epoch, frame| FrameId { epoch: Epoch(epoch), sequence: Sequence(frame) };
+        match input {
+            Input::Pass(ms) => return self.pass(ms),
+            Input::Connected(link, identity) => {
+                rig.broker.handle_closed(rig.now, LinkId(link));
+                rig.take();
+                rig.connect(link, ["a", "b"][usize::from(identity)]);
+                self.open.insert(LinkId(link));
+            }
+            Input::Closed(link) => {
+                rig.broker.handle_closed(rig.now, LinkId(link));
+                self.open.remove(&LinkId(link));
+            }
+            Input::Message(link, message) => rig.broker.handle_message(rig.now, LinkId(link), message),
+            Input::Header(link, header) => {
+                let _ = rig.broker.handle_frame_header(rig.now, LinkId(link), *header);
+            }
+            Input::Progress(link, frame, bytes) => epochs.for_each(|epoch| {
+                rig.broker.handle_frame_progress(rig.now, LinkId(link), in_epoch(epoch, frame), bytes);
+            }),
+            Input::Complete(link, frame, bytes) => epochs.for_each(|epoch| {
+                let payload = vec![0; bytes].into();
+                rig.broker.handle_frame_complete(rig.now, LinkId(link), in_epoch(epoch, frame), payload);
+            }),
+            Input::Cancelled(link, frame) => {
+                rig.broker.handle_frame_cancelled(rig.now, LinkId(link), in_epoch(1, frame));
+            }
+            Input::Subscribe(id, ms) => {
+                let wall = WALL + rig.now.saturating_since(Instant::ZERO);
+                let span = Span { end: Some(wall + Duration::from_millis(ms)), ..Span::LIVE };
+                let clock = ClockAnchor { wall, monotonic: rig.now };
+                let spec = SubscriptionSpec { span, ..SubscriptionSpec::live("dock/**".parse().unwrap()) };
+                rig.broker.handle_subscribe(clock, SubscriptionId(id), spec);
+                self.subscriptions.push(Subscription::new(span));
+            }
+            Input::Unsubscribe(id) => rig.broker.handle_unsubscribe(SubscriptionId(id)),
+            Input::Ask(after, before) => {
+                let (after, before) = (Some(in_epoch(0, after)), before.map(|before| in_epoch(0, before)));
+                let query = PastQuery { after, before, reach: Reach::Camera, ..PastQuery::EVERY };
+                let camera = "dock/cam1".parse().unwrap();
+                self.asked.insert(rig.broker.handle_history_query(rig.now, &camera, query));
+            }
+            Input::Past(link, place, sequence, bytes) => {
+                let request = number(place);
+                let past = FrameHeader { history: request, ..header(0, sequence, 10, Vec::new()) };
+                if rig.broker.handle_frame_header(rig.now, LinkId(link), past).is_ok() {
+                    let payload = vec![0; bytes].into();
+                    rig.broker.handle_history_complete(rig.now, LinkId(link), request, payload);
+                }
+            }
+            Input::PastEnds(link, place) => {
+                let end = HistoryEnd { request: number(place), code: HistoryCode::None, held_from: None };
+                rig.broker.handle_message(rig.now, LinkId(link), Message::HistoryEnd(end));
+            }
+        }
+        Ok(())
+    }
+
+    /// Time passes, and timers go off.
+    fn pass(&mut self, ms: u64) -> Result<(), TestCaseError> {
+        let rig = &mut self.rig;
+        let end = rig.now + Duration::from_millis(ms);
+        let mut rounds = 0;
+        while let Some(due) = rig.broker.poll_timeout().filter(|due| *due <= end) {
+            rig.now = rig.now.max(due);
+            rig.broker.handle_timeout(rig.now);
+            rounds += 1;
+            prop_assert!(rounds < 20 + ms, "the timer turns in a circle");
+        }
+        rig.now = end;
+        Ok(())
+    }
+
+    /// Carries out what the edge wants, as far as it may.
+    fn carry_out(&mut self) -> Result<(), TestCaseError> {
+        for output in self.rig.take() {
+            if let EdgeOutput::Send { message: Message::HistoryRequest(wanted), .. } = &output {
+                self.numbers = (wanted.request..).take(wanted.count.into()).collect();
+            }
+            match output {
+                EdgeOutput::Send { link, .. } => {
+                    prop_assert!(self.open.contains(&link), "{:?} was closed", link);
+                }
+                EdgeOutput::Close { link } => drop(self.open.remove(&link)),
+                EdgeOutput::History { request, .. } => {
+                    prop_assert!(self.asked.remove(&request), "answered twice");
+                }
+                EdgeOutput::Attach { camera, log, .. } => {
+                    for subscription in &mut self.subscriptions {
+                        subscription.attach(camera.clone(), log.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
+        for subscription in &mut self.subscriptions {
+            while let Next::Frame(_) = subscription.next(WALL) {}
+        }
+        Ok(())
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -93,110 +217,11 @@ proptest! {
     /// has one connection at most, and what was closed is spoken to no more.
     #[test]
     fn nothing_that_happens_breaks_the_broker(inputs in prop::collection::vec(any_input(), 1..150)) {
-        let mut rig = Rig::with(EdgeConfig { log_bytes_max: 40_000, cameras_max: 2, ..EdgeConfig::default() });
-        let mut subscriptions = Vec::new();
-        let (mut open, mut numbers) = (BTreeSet::new(), Vec::new());
-        let mut asked = BTreeSet::new();
+        let mut scene = Scene::new();
         for input in inputs {
-            match input {
-                Input::Pass(ms) => {
-                    let end = rig.now + Duration::from_millis(ms);
-                    let mut rounds = 0;
-                    while let Some(due) = rig.broker.poll_timeout().filter(|due| *due <= end) {
-                        rig.now = rig.now.max(due);
-                        rig.broker.handle_timeout(rig.now);
-                        rounds += 1;
-                        prop_assert!(rounds < 20 + ms, "the timer turns in a circle");
-                    }
-                    rig.now = end;
-                }
-                Input::Connected(link, identity) => {
-                    rig.broker.handle_closed(rig.now, LinkId(link));
-                    rig.take();
-                    rig.connect(link, ["a", "b"][usize::from(identity)]);
-                    open.insert(LinkId(link));
-                }
-                Input::Closed(link) => {
-                    rig.broker.handle_closed(rig.now, LinkId(link));
-                    open.remove(&LinkId(link));
-                }
-                Input::Message(link, message) => rig.broker.handle_message(rig.now, LinkId(link), message),
-                Input::Header(link, header) => {
-                    let _ = rig.broker.handle_frame_header(rig.now, LinkId(link), *header);
-                }
-                Input::Progress(link, frame, bytes) => {
-                    for epoch in 0..4 {
-                        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(frame) };
-                        rig.broker.handle_frame_progress(rig.now, LinkId(link), frame, bytes);
-                    }
-                }
-                Input::Complete(link, frame, bytes) => {
-                    for epoch in 0..4 {
-                        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(frame) };
-                        rig.broker.handle_frame_complete(rig.now, LinkId(link), frame, vec![0; bytes].into());
-                    }
-                }
-                Input::Cancelled(link, frame) => {
-                    let frame = FrameId { epoch: Epoch(1), sequence: Sequence(frame) };
-                    rig.broker.handle_frame_cancelled(rig.now, LinkId(link), frame);
-                }
-                Input::Subscribe(id, ms) => {
-                    let wall = WALL + rig.now.saturating_since(Instant::ZERO);
-                    let span = Span { end: Some(wall + Duration::from_millis(ms)), ..Span::LIVE };
-                    let clock = ClockAnchor { wall, monotonic: rig.now };
-                    let spec = SubscriptionSpec { span, ..SubscriptionSpec::live("dock/**".parse().unwrap()) };
-                    rig.broker.handle_subscribe(clock, SubscriptionId(id), spec);
-                    subscriptions.push(crate::subscription::Subscription::new(span));
-                }
-                Input::Unsubscribe(id) => rig.broker.handle_unsubscribe(SubscriptionId(id)),
-                Input::Ask(after, before) => {
-                    let id = |sequence| FrameId { epoch: Epoch(0), sequence: Sequence(sequence) };
-                    let query = PastQuery {
-                        after: Some(id(after)),
-                        before: before.map(id),
-                        begin: Timestamp::MIN,
-                        end: Timestamp::MAX,
-                        newest: false,
-                        reach: Reach::Camera,
-                        quality: None,
-                    };
-                    let camera = "dock/cam1".parse().unwrap();
-                    asked.insert(rig.broker.handle_history_query(rig.now, &camera, query));
-                }
-                Input::Past(link, number, sequence, bytes) => {
-                    let request = numbers.get(number).copied().unwrap_or(number as u64);
-                    let past = FrameHeader { history: request, ..header(0, sequence, 10, Vec::new()) };
-                    if rig.broker.handle_frame_header(rig.now, LinkId(link), past).is_ok() {
-                        let payload = vec![0; bytes].into();
-                        rig.broker.handle_history_complete(rig.now, LinkId(link), request, payload);
-                    }
-                }
-                Input::PastEnds(link, number) => {
-                    let request = numbers.get(number).copied().unwrap_or(number as u64);
-                    let end = HistoryEnd { request, code: HistoryCode::None, held_from: None };
-                    rig.broker.handle_message(rig.now, LinkId(link), Message::HistoryEnd(end));
-                }
-            }
-            for output in rig.take() {
-                if let EdgeOutput::Send { message: Message::HistoryRequest(wanted), .. } = &output {
-                    numbers = (wanted.request..).take(wanted.count.into()).collect();
-                }
-                match output {
-                    EdgeOutput::Send { link, .. } => prop_assert!(open.contains(&link), "{:?} was closed", link),
-                    EdgeOutput::Close { link } => { open.remove(&link); }
-                    EdgeOutput::History { request, .. } => prop_assert!(asked.remove(&request), "answered twice"),
-                    EdgeOutput::Attach { camera, log, .. } => {
-                        for subscription in &mut subscriptions {
-                            subscription.attach(camera.clone(), log.clone());
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            for subscription in &mut subscriptions {
-                while let crate::subscription::Next::Frame(_) = subscription.next(WALL) {}
-            }
-            let cameras = rig.broker.cameras(rig.now);
+            scene.input(input)?;
+            scene.carry_out()?;
+            let cameras = scene.rig.broker.cameras(scene.rig.now);
             prop_assert!(cameras.len() <= 2);
             prop_assert!(cameras.iter().map(|camera| camera.log_bytes).sum::<u64>() <= 40_000);
         }

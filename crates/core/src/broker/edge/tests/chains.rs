@@ -312,6 +312,117 @@ impl Sender {
     }
 }
 
+/// An edge with a camera, its decoder and three applications.
+struct Scene {
+    rig: Rig,
+    sender: Sender,
+    decoding: VecDeque<u64>,
+    readers: Vec<Reader>,
+    subscriptions: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (rig, sender) = (rig(), Sender::default());
+        let mut scene =
+            Self { rig, sender, decoding: VecDeque::new(), readers: Vec::new(), subscriptions: 0 };
+        for place in 0..READERS {
+            let reader = scene.join(place == 0);
+            scene.readers.push(reader);
+        }
+        scene
+    }
+
+    fn join(&mut self, every: bool) -> Reader {
+        self.subscriptions += 1;
+        let deliver = if every { Deliver::Every } else { Deliver::Newest };
+        let reading = subscribe(&mut self.rig, self.subscriptions, Span { deliver, ..Span::LIVE });
+        Reader { id: self.subscriptions, reading, last: None, given: BTreeMap::new() }
+    }
+
+    fn step(&mut self, step: Step) {
+        let Self { rig, sender, .. } = self;
+        match step {
+            Step::Skip(count) => {
+                let first = Sequence(sender.next);
+                sender.skipped.push(SkipRange { first, count, reason: SkipReason::LinkBusy });
+                sender.next += count;
+            }
+            Step::Send(refers, bytes) => {
+                let header = sender.send(refers, bytes);
+                if rig.broker.handle_frame_header(rig.now, LinkId(1), header.clone()).is_ok() {
+                    sender.on_their_way.push(header);
+                }
+            }
+            Step::Arrive(place, whole) if place < sender.on_their_way.len() => self.arrive(place, whole),
+            Step::Arrive(..) => {}
+            Step::Decode(outcome) => {
+                if let Some(sequence) = self.decoding.pop_front() {
+                    let outcome = match outcome {
+                        0 => Decoded::Passed,
+                        1 => Decoded::NotHeld,
+                        2 => Decoded::Failed,
+                        _ => still(),
+                    };
+                    decoded(rig, sequence, outcome);
+                }
+            }
+            Step::Read(reader, frames) => {
+                for _ in 0..frames {
+                    self.readers[reader].take();
+                }
+            }
+            Step::Join(reader, every) => {
+                rig.broker.handle_unsubscribe(SubscriptionId(self.readers[reader].id));
+                self.readers[reader] = self.join(every);
+            }
+            Step::Fail(reader) => {
+                self.readers[reader].reading.leave_chain(&camera());
+                rig.broker.handle_chain_lost(rig.now, &camera());
+            }
+            Step::Wait(ms) => {
+                rig.now += Duration::from_millis(ms);
+                let pong = Message::Pong { t1: rig.now, t2: rig.now, t3: rig.now };
+                rig.broker.handle_message(rig.now, LinkId(1), pong);
+                rig.broker.handle_timeout(rig.now);
+            }
+        }
+    }
+
+    fn arrive(&mut self, place: usize, whole: bool) {
+        let Self { rig, sender, .. } = self;
+        let header = sender.on_their_way.remove(place);
+        let (id, bytes) = (header.meta.id, header.payload_bytes as usize);
+        if !whole {
+            return rig.broker.handle_frame_cancelled(rig.now, LinkId(1), id);
+        }
+        let same = sender.chain.is_some_and(|(first, _)| first == header.meta.chain.chain.0);
+        if header.meta.encoding.is_chained() && same {
+            sender.arrived.push(id.sequence.0);
+        }
+        rig.broker.handle_frame_complete(rig.now, LinkId(1), id, vec![0; bytes].into());
+    }
+
+    /// Carries out what the edge wants.
+    fn carry_out(&mut self) {
+        for output in self.rig.take() {
+            match output {
+                EdgeOutput::Attach { subscription, camera, log } => {
+                    let reader = self.readers.iter_mut().find(|reader| reader.id == subscription.0);
+                    let _ = reader.map(|reader| reader.reading.attach(camera, log));
+                }
+                EdgeOutput::AttachChains { subscription, camera, log, kinds } => {
+                    let reader = self.readers.iter_mut().find(|reader| reader.id == subscription.0);
+                    let _ = reader.map(|reader| reader.reading.take_chains(&camera, log, kinds));
+                }
+                EdgeOutput::Decode { frame, .. } => self.decoding.push_back(frame.meta.id.sequence.0),
+                EdgeOutput::Send { message: Message::Refresh { .. }, .. } => self.sender.chain = None,
+                _ => {}
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 3_000 }))]
 
@@ -319,99 +430,15 @@ proptest! {
     /// that it refers to, frames come in order, and every frame is delivered or accounted for. What is held stays within its share.
     #[test]
     fn no_frame_is_handed_on_before_what_it_refers_to(steps in proptest::collection::vec(step(), 20..250)) {
-        let mut rig = rig();
-        let mut sender = Sender::default();
-        let mut decoding: VecDeque<u64> = VecDeque::new();
-        let mut readers: Vec<Reader> = Vec::new();
-        let mut subscriptions = 0;
-        let mut join = |rig: &mut Rig, every: bool| {
-            subscriptions += 1;
-            let deliver = if every { Deliver::Every } else { Deliver::Newest };
-            let reading = subscribe(rig, subscriptions, Span { deliver, ..Span::LIVE });
-            Reader { id: subscriptions, reading, last: None, given: BTreeMap::new() }
-        };
-        for place in 0..READERS {
-            let reader = join(&mut rig, place == 0);
-            readers.push(reader);
-        }
+        let mut scene = Scene::new();
         for step in steps {
-            match step {
-                Step::Skip(count) => {
-                    let range = SkipRange { first: Sequence(sender.next), count, reason: SkipReason::LinkBusy };
-                    sender.skipped.push(range);
-                    sender.next += count;
-                }
-                Step::Send(refers, bytes) => {
-                    let header = sender.send(refers, bytes);
-                    if rig.broker.handle_frame_header(rig.now, LinkId(1), header.clone()).is_ok() {
-                        sender.on_their_way.push(header);
-                    }
-                }
-                Step::Arrive(place, whole) if place < sender.on_their_way.len() => {
-                    let header = sender.on_their_way.remove(place);
-                    let (id, bytes) = (header.meta.id, header.payload_bytes as usize);
-                    if whole {
-                        let same = sender.chain.is_some_and(|(first, _)| first == header.meta.chain.chain.0);
-                        if header.meta.encoding.is_chained() && same {
-                            sender.arrived.push(id.sequence.0);
-                        }
-                        rig.broker.handle_frame_complete(rig.now, LinkId(1), id, vec![0; bytes].into());
-                    } else {
-                        rig.broker.handle_frame_cancelled(rig.now, LinkId(1), id);
-                    }
-                }
-                Step::Decode(outcome) => {
-                    if let Some(sequence) = decoding.pop_front() {
-                        let outcome = match outcome {
-                            0 => Decoded::Passed,
-                            1 => Decoded::NotHeld,
-                            2 => Decoded::Failed,
-                            _ => still(),
-                        };
-                        decoded(&mut rig, sequence, outcome);
-                    }
-                }
-                Step::Read(reader, frames) => {
-                    for _ in 0..frames {
-                        readers[reader].take();
-                    }
-                }
-                Step::Join(reader, every) => {
-                    rig.broker.handle_unsubscribe(SubscriptionId(readers[reader].id));
-                    readers[reader] = join(&mut rig, every);
-                }
-                Step::Fail(reader) => {
-                    readers[reader].reading.leave_chain(&camera());
-                    rig.broker.handle_chain_lost(rig.now, &camera());
-                }
-                Step::Wait(ms) => {
-                    rig.now += Duration::from_millis(ms);
-                    let pong = Message::Pong { t1: rig.now, t2: rig.now, t3: rig.now };
-                    rig.broker.handle_message(rig.now, LinkId(1), pong);
-                    rig.broker.handle_timeout(rig.now);
-                }
-                Step::Arrive(..) => {}
-            }
-            for output in rig.take() {
-                match output {
-                    EdgeOutput::Attach { subscription, camera, log } => {
-                        let reader = readers.iter_mut().find(|reader| reader.id == subscription.0);
-                        let _ = reader.map(|reader| reader.reading.attach(camera, log));
-                    }
-                    EdgeOutput::AttachChains { subscription, camera, log, kinds } => {
-                        let reader = readers.iter_mut().find(|reader| reader.id == subscription.0);
-                        let _ = reader.map(|reader| reader.reading.take_chains(&camera, log, kinds));
-                    }
-                    EdgeOutput::Decode { frame, .. } => decoding.push_back(frame.meta.id.sequence.0),
-                    EdgeOutput::Send { message: Message::Refresh { .. }, .. } => sender.chain = None,
-                    _ => {}
-                }
-            }
-            let known = &rig.broker.roster.cameras.get(&camera()).expect("it is known").replica;
+            scene.step(step);
+            scene.carry_out();
+            let known = &scene.rig.broker.roster.cameras.get(&camera()).expect("it is known").replica;
             let of_chains = known.chain_bytes().unwrap_or(0);
             prop_assert!(known.log_bytes() + of_chains <= 1 << 20);
             prop_assert!(of_chains <= 1 << 16);
         }
-        readers.iter_mut().for_each(|reader| while reader.take() {});
+        scene.readers.iter_mut().for_each(|reader| while reader.take() {});
     }
 }
