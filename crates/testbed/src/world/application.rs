@@ -8,7 +8,7 @@ use bytes::Bytes;
 use mez_core::broker::edge::{CameraView, EdgeBroker, SubscriptionId};
 use mez_core::contract::ContractState;
 use mez_core::contract::watch::{Change, FrameVerdict, LOOK_INTERVAL};
-use mez_core::frame::{ChainKinds, FrameId};
+use mez_core::frame::{ChainKinds, FrameId, SkipCounts};
 use mez_core::history::PastWish;
 use mez_core::log::{LogReader, Record};
 use mez_core::name::{CameraName, CameraPattern};
@@ -341,6 +341,10 @@ impl World {
                 }
                 SessionOutput::Contract(change) => self.told(index, id, change),
                 SessionOutput::Ended { rest } => {
+                    let edge = &self.edges[self.applications[index].spec.edge.0];
+                    if let Some(process) = &edge.process {
+                        self.checks.ended(id, &rest, &process.logs);
+                    }
                     self.watch_end(index, &rest);
                     self.applications[index].rest = rest;
                     self.applications[index].ended = true;
@@ -367,6 +371,9 @@ impl World {
                 if application.frames % 20 == 19 =>
             {
                 delivery.skipped.add(mez_core::frame::SkipReason::LinkBusy, 1);
+            }
+            (SessionOutput::Ended { rest }, Some(Bug::RestForgotten)) => {
+                rest.iter_mut().for_each(|(_, skipped, _)| *skipped = SkipCounts::default());
             }
             (SessionOutput::Frame { verdict: Some(verdict), .. }, Some(Bug::AllIsWell)) => {
                 verdict.state = ContractState::Ok;
