@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::broker::edge::{CameraView, CaptureClock, SubscriptionId};
+use crate::broker::edge::{CameraView, CaptureClock, EdgeBroker, SubscriptionId};
 use crate::contract::Contract;
 use crate::contract::watch::{Change, ContractWatch, FrameVerdict, Judged, LOOK_INTERVAL};
 use crate::frame::{ChainKinds, SkipCounts};
@@ -50,6 +50,25 @@ impl FrameTimes {
         let (id, captured) = (record.frame.meta.id, record.frame.meta.captured);
         let trace = record.trace.as_deref().and_then(|stamps| clock.trace(id, captured, stamps));
         Self { captured: clock.captured_at(id, captured), trace: trace.map(Box::new) }
+    }
+}
+
+/// What an edge broker knows at a moment, for whoever drives it and its sessions in one thread.
+pub struct AtEdge<'a> {
+    /// The broker.
+    pub broker: &'a EdgeBroker,
+    /// The moment, by its clock.
+    pub now: Instant,
+}
+
+impl KnownCameras for AtEdge<'_> {
+    fn times(&self, camera: &CameraName, record: &Record) -> FrameTimes {
+        let clock = self.broker.capture_clock(self.now, camera);
+        clock.map(|clock| FrameTimes::by_clock(&clock, record)).unwrap_or_default()
+    }
+
+    fn view(&self, camera: &CameraName) -> Arc<CameraView> {
+        Arc::new(self.broker.view(self.now, camera))
     }
 }
 
