@@ -37,7 +37,7 @@ pub use crate::link::LinkSpec;
 pub use crate::payload::PAYLOAD_BYTES_MAX;
 pub use crate::time::{HostClock, Moment, ms, secs};
 pub use crate::world::{
-    Action, ApplicationId, ApplicationSpec, AttackSpec, Bug, CameraCounts, CameraId, CameraSpec,
+    Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, Bug, CameraCounts, CameraId, CameraSpec,
     CaptureTimes, Conduct, Counter, Delivered, DiskSpec, EdgeId, EdgeSpec, Failure, Host, MediumId,
     MediumSpec, Resumes, Told, VisitorId, VisitorSpec, World,
 };

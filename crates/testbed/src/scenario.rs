@@ -19,8 +19,8 @@ use crate::link::LinkSpec;
 use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{
-    Action, ApplicationId, ApplicationSpec, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct, Counter,
-    DiskSpec, EdgeId, EdgeSpec, Host, MediumSpec, Resumes, VisitorSpec, World,
+    Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct,
+    Counter, DiskSpec, EdgeId, EdgeSpec, Host, MediumSpec, Resumes, VisitorSpec, World,
 };
 
 /// Nothing is disturbed before this.
@@ -41,11 +41,16 @@ pub struct Variety {
     pub wall_steps: bool,
     /// Whether applications may ask for spans of wall-clock time.
     pub spans: bool,
+    /// Whether applications ask something of their running sessions: another contract, note of an accuracy, another chain. It is drawn from a
+    /// stream of its own, so that a seed means the rest of what it does without it.
+    pub asks: bool,
 }
 
 impl Variety {
-    /// Everything.
-    pub const ALL: Self = Self { wall_steps: true, spans: true };
+    /// All that happens to brokers.
+    pub const ALL: Self = Self { wall_steps: true, spans: true, asks: false };
+    /// The same, and what applications ask of their running sessions.
+    pub const ASKING: Self = Self { asks: true, ..Self::ALL };
 }
 
 /// A world drawn from a seed, with its faults planned, and how long it is to run.
@@ -90,6 +95,9 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
         restarts(&mut world, &mut resuming, &cameras, &applications, length);
     }
 
+    if variety.asks {
+        asks(&mut world, seed, &applications, people, length);
+    }
     flood(&mut world, seed, cameras.len(), length);
     let faults = random.within(0..=7);
     for _ in 0..faults {
@@ -140,6 +148,50 @@ fn plan_thefts(world: &mut World, seed: u64, cameras: &[CameraId], length: Durat
         world.at(poisoned + random.duration(ms(5)..=secs(4)), Action::Reset(camera));
     }
     true
+}
+
+/// What applications ask of their running sessions.
+fn asks(
+    world: &mut World,
+    seed: u64,
+    applications: &[ApplicationId],
+    people: Option<ProfileHash>,
+    length: Duration,
+) {
+    let mut random = Random::seeded(seed ^ 0x7365_7373_696f_6e73);
+    for _ in 0..random.within(2..=12) {
+        let application = *random.pick(applications);
+        let at = Moment::START + random.duration(CALM..=length - QUIET);
+        match random.within(0..=5) {
+            0..=2 => {
+                let contract = demands(&mut random, people);
+                world.asks_at(at, application, Ask::Update(contract));
+            }
+            3 | 4 => {
+                let accuracy = *random.pick(&[0.2, 0.85, 0.95, 1.0]);
+                let interval = random.duration(ms(20)..=ms(400));
+                for number in 0..random.within(1..=20) as u32 {
+                    world.asks_at(at + interval * number, application, Ask::Accuracy(accuracy));
+                }
+            }
+            _ => {
+                world.asks_at(at, application, Ask::ChainsLost);
+            }
+        }
+    }
+}
+
+/// What an application may come to demand.
+fn demands(random: &mut Random, people: Option<ProfileHash>) -> Contract {
+    let accuracy_floor = *random.pick(&[None, Some(0.6), Some(0.9)]);
+    Contract {
+        latency_bound: *random.pick(&[None, Some(ms(30)), Some(ms(100)), Some(secs(1))]),
+        accuracy_floor,
+        profile: people.filter(|_| accuracy_floor.is_some() && random.one_in(2)),
+        on_infeasible: *random.pick(&[OnInfeasible::Degrade, OnInfeasible::Degrade, OnInfeasible::Skip]),
+        priority: random.within(0..=2) as i32,
+        ..Contract::default()
+    }
 }
 
 /// What the edge is told of channels, which may or may not be so. Drawn apart, so that a seed means what it did without it.

@@ -76,6 +76,8 @@ pub enum What {
     TurnedAway { edge: usize, visitor: usize },
     /// An application's subscription ended by itself.
     Ended { application: usize },
+    /// An application asked something of its session.
+    Asks { application: usize },
 }
 
 /// The record of a world.

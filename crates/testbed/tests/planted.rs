@@ -2,10 +2,11 @@
 //! it, in a world that is in order without it.
 
 use mez_core::broker::NUMBER_MAX;
-use mez_core::contract::Contract;
+use mez_core::contract::{Contract, OnInfeasible};
+use mez_testbed::footage::Footage;
 use mez_testbed::{
-    Action, ApplicationSpec, Bug, CameraSpec, Counter, EdgeId, EdgeSpec, Failure, HostClock, Moment, World,
-    mbps, ms, secs,
+    Action, ApplicationSpec, Ask, Bug, CameraSpec, Counter, EdgeId, EdgeSpec, Failure, HostClock, Moment,
+    World, mbps, ms, secs,
 };
 
 /// Two cameras, one of them on a slow link; applications that come, go and are slow; a cut and two restarts.
@@ -349,4 +350,96 @@ fn a_broken_contract_that_is_called_kept_is_noticed() {
     }
     let failure = run(Some(Bug::AllIsWell)).expect_err("it went unnoticed");
     assert_eq!(failure.violation.rule, "contract", "{failure}");
+}
+
+/// An application that reads whole chains over a good link, and what it asks meanwhile.
+fn asks(bug: Option<Bug>, asks: &[(u64, Ask)]) -> Result<(), Box<Failure>> {
+    let mut world = World::seeded(5);
+    world.codecs_fail(false);
+    if let Some(bug) = bug {
+        world.plant(bug);
+    }
+    // Frames as they were published take twice what the link carries.
+    world.camera("dock/cam1", CameraSpec::filming(Footage::PEDESTRIANS).at_rate(mbps(2)));
+    let profile = Footage::PEDESTRIANS.profile().map(|profile| world.profile(profile));
+    let contract =
+        Contract { latency_bound: Some(secs(1)), accuracy_floor: Some(0.9), profile, ..Contract::default() };
+    let reader = world.application(ApplicationSpec {
+        contract: contract.clone(),
+        chains: true,
+        ..ApplicationSpec::every("dock/*")
+    });
+    for (at, ask) in asks {
+        let ask = match ask {
+            Ask::Update(asked) => Ask::Update(Contract { profile, ..asked.clone() }),
+            other => other.clone(),
+        };
+        world.asks_at(Moment::START + secs(*at), reader, ask);
+    }
+    world.try_run(secs(10))?;
+    let chained = world.deliveries(reader).iter().filter(|got| got.encoding.is_chained()).count();
+    assert!(chained > 50, "only {chained} frames of chains came: this shows nothing");
+    Ok(())
+}
+
+/// Without the bug every rule holds; with it, the rule that is there for it is broken.
+fn assert_noticed_in_session(bug: Bug, rule: &str, all: &[(u64, Ask)]) {
+    if let Err(failure) = asks(None, all) {
+        panic!("{failure}");
+    }
+    let failure = asks(Some(bug), all).expect_err("it has to be noticed");
+    assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
+}
+
+#[test]
+fn a_contract_that_is_judged_by_what_was_asked_before_is_noticed() {
+    // Nothing crosses a link of 10 ms each way in 2 ms.
+    let hasty = Contract { latency_bound: Some(ms(2)), accuracy_floor: Some(0.9), ..Contract::default() };
+    assert_noticed_in_session(Bug::UpdateForgotten, "contract", &[(4, Ask::Update(hasty))]);
+}
+
+#[test]
+fn an_accuracy_that_is_forgotten_is_noticed() {
+    assert_noticed_in_session(Bug::AccuracyForgotten, "contract", &[(4, Ask::Accuracy(0.3))]);
+}
+
+#[test]
+fn a_chain_that_goes_on_for_who_has_lost_it_is_noticed() {
+    assert_noticed_in_session(Bug::ChainLossForgotten, "decodable", &[(4, Ask::ChainsLost)]);
+}
+
+/// An application that wants nothing below its bounds, and comes to want what no link carries, until its end.
+fn ends_in_want(bug: Option<Bug>) -> Result<(), Box<Failure>> {
+    // The end is a capture time, by the camera's clock.
+    let clock =
+        Some(HostClock { origin_nanos: 1_000_000_000, drift_ppb: 0, wall_nanos: 1_700_000_000_000_000_000 });
+    let mut world = World::seeded_with(5, EdgeSpec { clock, ..EdgeSpec::default() });
+    if let Some(bug) = bug {
+        world.plant(bug);
+    }
+    let spec = CameraSpec { clock, ..CameraSpec::filming(Footage::PEDESTRIANS).at_rate(mbps(2)) };
+    world.camera("dock/cam1", spec);
+    let contract = Contract {
+        latency_bound: Some(secs(1)),
+        accuracy_floor: Some(0.9),
+        on_infeasible: OnInfeasible::Skip,
+        ..Contract::default()
+    };
+    let hasty = Contract { latency_bound: Some(ms(2)), ..contract.clone() };
+    let spec = ApplicationSpec { contract, end_after_ms: Some(8_000), ..ApplicationSpec::newest("dock/*") };
+    let reader = world.application(spec);
+    world.asks_at(Moment::START + secs(4), reader, Ask::Update(hasty));
+    world.try_run(secs(12))?;
+    let withheld: u64 = world.rest(reader).iter().map(|(_, skipped, _)| skipped.total()).sum();
+    assert!(bug.is_some() || world.has_ended(reader) && withheld > 0, "nothing was withheld at the end");
+    Ok(())
+}
+
+#[test]
+fn a_rest_that_is_not_told_is_noticed() {
+    if let Err(failure) = ends_in_want(None) {
+        panic!("{failure}");
+    }
+    let failure = ends_in_want(Some(Bug::RestForgotten)).expect_err("it has to be noticed");
+    assert_eq!(failure.violation.rule, "rests", "{failure}");
 }

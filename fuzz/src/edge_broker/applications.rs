@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mez_core::broker::edge::SubscriptionId;
-use mez_core::contract::watch::{ContractWatch, Judged};
 use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, FrameMeta, Reference, Sequence};
-use mez_core::history::{PastQuery, Reach};
+use mez_core::history::{PastQuery, PastWish, Reach};
 use mez_core::log::Read;
 use mez_core::name::CameraName;
-use mez_core::subscription::{Deliver, Next, Span, Subscription, SubscriptionSpec};
+use mez_core::session::{AtEdge, Session, SessionOutput};
+use mez_core::subscription::{Deliver, Span, SubscriptionSpec};
 use mez_core::units::Timestamp;
 
 use super::{EPOCHS, NAMES, PATTERNS, Reader, SUBSCRIPTIONS, World, captured, sequence};
@@ -26,12 +26,15 @@ impl World {
         self.drain();
         let span = span(c);
         assert_eq!(span.validate(), Ok(()));
-        self.readers.insert(id, Reader::new(id, span, contract(c)));
         let cameras = pick(&PATTERNS, b).parse().unwrap();
         let chains = ChainKinds { h264: b & 0x40 != 0, tiles: b & 0x60 == 0x60 };
         let application = if b & 0x80 == 0 { "people".into() } else { String::new() };
         let contract = contract(c);
-        let spec = SubscriptionSpec { contract, chains, application, ..SubscriptionSpec::new(cameras, span) };
+        // Questions for the past are put on their own.
+        let past = PastWish { reach: Reach::Memory, ..PastWish::ALL };
+        let spec =
+            SubscriptionSpec { contract, chains, past, application, ..SubscriptionSpec::new(cameras, span) };
+        self.readers.insert(id, Reader::new(Session::at_edge(self.clock(), &spec, id, None)));
         self.broker.handle_subscribe(self.clock(), id, spec);
     }
 
@@ -47,7 +50,7 @@ impl World {
         assert_eq!(contract.validate(), Ok(()));
         if let Some(reader) = self.readers.get_mut(&id) {
             let profile = contract.profile.map(|_| Arc::new(profile(b)));
-            reader.watch.update(self.now, contract.clone(), profile);
+            reader.session.handle_update(self.now, contract.clone(), profile);
         }
         self.broker.handle_update(self.now, id, contract);
     }
@@ -88,31 +91,26 @@ impl World {
     }
 
     pub(super) fn read(&mut self, id: SubscriptionId, times: u8) {
-        let (now, wall) = (self.now, self.wall());
+        let known = AtEdge { broker: &self.broker, now: self.now };
         let Some(reader) = self.readers.get_mut(&id) else { return };
-        for _ in 0..=times {
-            let delivery = match reader.subscription.next(wall) {
-                Next::Frame(delivery) => delivery,
-                Next::Pending => return,
-                Next::Ended { .. } => break,
-            };
-            let view = self.broker.view(now, &delivery.camera);
-            let id = delivery.record.frame.meta.id;
-            let clock = self.broker.capture_clock(now, &delivery.camera);
-            let captured = clock.and_then(|clock| clock.captured_at(id, delivery.record.frame.meta.captured));
-            let captured = captured.map(|(captured, _)| captured);
-            let camera = delivery.camera.clone();
-            let delivery = match reader.watch.judge(now, delivery, captured, &view) {
-                Judged::Deliver(delivery, verdict) => {
-                    assert!(!verdict.reason.is_empty() || verdict.state == ContractState::Ok);
-                    delivery
-                }
-                Judged::Withheld => {
-                    reader.subscription.leave_chain(&camera);
+        let mut changes = 0;
+        let mut frames = 0;
+        while frames <= times {
+            let (delivery, verdict) = match reader.session.poll(self.now, true, &known) {
+                Some(SessionOutput::Frame { delivery, verdict, .. }) => (delivery, verdict),
+                Some(SessionOutput::Contract(_)) => {
+                    changes += 1;
+                    assert!(changes <= NAMES.len(), "the state of a contract changes without end");
                     continue;
                 }
+                Some(SessionOutput::Ended { .. }) | None => return,
             };
-            let given = reader.given.entry(camera).or_default();
+            (frames, changes) = (frames + 1, 0);
+            if let Some(verdict) = verdict {
+                assert!(!verdict.reason.is_empty() || verdict.state == ContractState::Ok);
+            }
+            let id = delivery.record.frame.meta.id;
+            let given = reader.given.entry(delivery.camera.clone()).or_default();
             given.take(&delivery.record.frame.meta);
             self.delivered += 1;
             let skipped = delivery.skipped.total();
@@ -126,12 +124,6 @@ impl World {
             for range in delivery.record.skipped.iter() {
                 assert!(range.count > 0 && range.end() <= id.sequence, "{range:?} with frame {id}");
             }
-        }
-        let broker = &self.broker;
-        let mut changes = 0;
-        while reader.watch.poll(now, |camera| Arc::new(broker.view(now, camera))).is_some() {
-            changes += 1;
-            assert!(changes <= NAMES.len(), "the state of a contract changes without end");
         }
     }
 
@@ -173,13 +165,8 @@ impl World {
 }
 
 impl Reader {
-    pub(super) fn new(id: SubscriptionId, span: Span, contract: Contract) -> Self {
-        Self {
-            subscription: Subscription::new(span),
-            watch: ContractWatch::new(id, contract, None),
-            last: BTreeMap::new(),
-            given: BTreeMap::new(),
-        }
+    pub(super) fn new(session: Session) -> Self {
+        Self { session, last: BTreeMap::new(), given: BTreeMap::new() }
     }
 }
 

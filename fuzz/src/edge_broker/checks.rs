@@ -43,8 +43,8 @@ impl World {
                 EdgeOutput::Attach { subscription, camera, log } => {
                     self.logs.insert(camera.clone(), log.clone());
                     if let Some(reader) = self.readers.get_mut(&subscription) {
-                        reader.watch.attach(self.now, camera.clone());
-                        reader.subscription.attach(camera, log);
+                        let present = log.held().end;
+                        reader.session.handle_attach(self.now, camera, log, present);
                     }
                 }
                 EdgeOutput::Decode { camera, link, frame } => {
@@ -55,7 +55,7 @@ impl World {
                 EdgeOutput::History { request, answer } => self.answered(request, &answer),
                 EdgeOutput::AttachChains { subscription, camera, log, kinds } => {
                     if let Some(reader) = self.readers.get_mut(&subscription) {
-                        reader.subscription.take_chains(&camera, log, kinds);
+                        reader.session.handle_chains(&camera, log, kinds);
                     }
                 }
                 // What comes of a reset may come before what it was given.
@@ -144,7 +144,8 @@ impl World {
                     EdgeOutput::Close { .. } => closed = true,
                     EdgeOutput::Attach { camera, log, .. } => {
                         if let Some(reader) = self.readers.get_mut(&id) {
-                            reader.subscription.attach(camera, log);
+                            let present = log.held().end;
+                            reader.session.handle_attach(self.now, camera, log, present);
                         }
                     }
                     _ => {}

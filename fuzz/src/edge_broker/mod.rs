@@ -33,13 +33,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use mez_core::broker::edge::{EdgeBroker, EdgeConfig, Peer, SubscriptionId};
 use mez_core::broker::{LinkId, NUMBER_MAX};
-use mez_core::contract::watch::ContractWatch;
 use mez_core::controller::share::Channels;
 use mez_core::frame::{Epoch, Frame, FrameId, Quality, Sequence};
 use mez_core::history::{PastQuery, Reach};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
-use mez_core::subscription::Subscription;
+use mez_core::session::Session;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{Hello, Message, MessageBuffer, VERSION};
 
@@ -123,8 +122,7 @@ struct World {
 
 /// An application that checks what it gets.
 struct Reader {
-    subscription: Subscription,
-    watch: ContractWatch,
+    session: Session,
     last: BTreeMap<CameraName, FrameId>,
     /// Of chains that it decodes itself.
     given: BTreeMap<CameraName, Given>,

@@ -1,9 +1,9 @@
 //! Whether one subscription's contract is kept on each of its cameras, told with every frame and whenever it changes.
 //!
-//! Whoever serves a subscription asks [`ContractWatch::judge`] of every live frame before the application gets it, says with
-//! [`ContractWatch::handle_waiting`] when there is none, and asks [`ContractWatch::poll`] at least every [`LOOK_INTERVAL`], since a contract can
-//! be broken by frames that do not come. What bears on it besides the frames is
-//! the edge's [`CameraView`]. [`super::monitor`] has the rules of the states.
+//! A [session](crate::session) asks [`ContractWatch::judge`] of every live frame before the application gets it, says with
+//! [`ContractWatch::handle_waiting`] when there is none, and asks [`ContractWatch::poll`] at least every [`LOOK_INTERVAL`], since frames
+//! that do not come can break a contract. Besides the frames, the edge's [`CameraView`] bears on it. [`super::monitor`] has the rules of
+//! the states.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl ContractWatch {
     }
 
     /// Something else is asked from now on. What was seen so far no longer counts.
-    pub fn update(&mut self, now: Instant, contract: Contract, profile: Option<Arc<SizedProfile>>) {
+    pub fn handle_update(&mut self, now: Instant, contract: Contract, profile: Option<Arc<SizedProfile>>) {
         if contract == self.contract {
             return;
         }
@@ -116,12 +116,12 @@ impl ContractWatch {
     }
 
     /// Something besides frames has changed that bears on the contract.
-    pub fn look_again(&mut self) {
+    pub fn handle_view_changed(&mut self) {
         self.look_due = Instant::ZERO;
     }
 
     /// The subscription reads a camera from now on.
-    pub fn attach(&mut self, now: Instant, camera: CameraName) {
+    pub fn handle_attach(&mut self, now: Instant, camera: CameraName) {
         let contract = self.contract.clone();
         self.cameras.entry(camera).or_insert_with(|| Watched {
             monitor: Monitor::new(contract, now),
@@ -145,7 +145,7 @@ impl ContractWatch {
         captured: Option<Instant>,
         view: &CameraView,
     ) -> Judged {
-        self.attach(now, delivery.camera.clone());
+        self.handle_attach(now, delivery.camera.clone());
         let verified = self.verified(&delivery);
         let below =
             verified.zip(self.contract.accuracy_floor).is_some_and(|(expected, floor)| expected < floor);
@@ -460,7 +460,7 @@ mod tests {
         };
         let told = contracts.into_iter().map(|NamedContract { subscription, contract, .. }| {
             let mut watch = ContractWatch::new(subscription, contract, None);
-            watch.attach(at(0), camera.clone());
+            watch.handle_attach(at(0), camera.clone());
             watch.describe(at(2_000), &camera, &view)
         });
         told.collect()

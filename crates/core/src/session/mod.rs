@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::broker::edge::{CameraView, CaptureClock, SubscriptionId};
+use crate::broker::edge::{CameraView, CaptureClock, EdgeBroker, SubscriptionId};
 use crate::contract::Contract;
 use crate::contract::watch::{Change, ContractWatch, FrameVerdict, Judged, LOOK_INTERVAL};
 use crate::frame::{ChainKinds, SkipCounts};
@@ -50,6 +50,25 @@ impl FrameTimes {
         let (id, captured) = (record.frame.meta.id, record.frame.meta.captured);
         let trace = record.trace.as_deref().and_then(|stamps| clock.trace(id, captured, stamps));
         Self { captured: clock.captured_at(id, captured), trace: trace.map(Box::new) }
+    }
+}
+
+/// What an edge broker knows at a moment, for whoever drives it and its sessions in one thread.
+pub struct AtEdge<'a> {
+    /// The broker.
+    pub broker: &'a EdgeBroker,
+    /// The moment, by its clock.
+    pub now: Instant,
+}
+
+impl KnownCameras for AtEdge<'_> {
+    fn times(&self, camera: &CameraName, record: &Record) -> FrameTimes {
+        let clock = self.broker.capture_clock(self.now, camera);
+        clock.map(|clock| FrameTimes::by_clock(&clock, record)).unwrap_or_default()
+    }
+
+    fn view(&self, camera: &CameraName) -> Arc<CameraView> {
+        Arc::new(self.broker.view(self.now, camera))
     }
 }
 
@@ -143,7 +162,7 @@ impl Session {
     /// A camera's log is to be read. `present` is the end of the log at the moment when the session began to want the camera.
     pub fn handle_attach(&mut self, now: Instant, camera: CameraName, log: LogReader, present: u64) {
         if let Some(watch) = &mut self.watch {
-            watch.attach(now, camera.clone());
+            watch.handle_attach(now, camera.clone());
         }
         self.subscription.attach_from(camera, log, present);
     }
@@ -156,7 +175,7 @@ impl Session {
     /// Something besides frames has changed that bears on the contract.
     pub fn handle_view_changed(&mut self) {
         if let Some(watch) = &mut self.watch {
-            watch.look_again();
+            watch.handle_view_changed();
         }
     }
 
@@ -169,7 +188,7 @@ impl Session {
         profile: Option<Arc<SizedProfile>>,
     ) -> bool {
         if let Some(watch) = &mut self.watch {
-            watch.update(now, contract, profile);
+            watch.handle_update(now, contract, profile);
         }
         self.watch.is_some()
     }
@@ -207,13 +226,15 @@ impl Session {
             }
             self.contract_due = false;
         }
-        while ready {
+        if !ready {
+            return None;
+        }
+        loop {
             match self.subscription.next(self.clock.wall_at(now)) {
                 Next::Frame(delivery) => {
-                    let frame = self.judge(now, delivery, known);
-                    self.contract_due |= frame.is_some();
-                    if frame.is_some() {
-                        return frame;
+                    if let Some(frame) = self.judge(now, delivery, known) {
+                        self.contract_due = true;
+                        return Some(frame);
                     }
                 }
                 Next::Ended { rest } => {
@@ -226,7 +247,6 @@ impl Session {
                 }
             }
         }
-        None
     }
 
     /// A question for the past that has not been put yet. One for each camera at most is open.

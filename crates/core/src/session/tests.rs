@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::*;
 use crate::contract::{ContractState, OnInfeasible};
 use crate::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Rung, Sequence, SkipReason,
+    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Rung, Sequence,
 };
 use crate::log::{LogConfig, LogWriter, log};
 use crate::subscription::Deliver;

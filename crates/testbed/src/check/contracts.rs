@@ -22,6 +22,10 @@ const TOLD_MAX: Duration = ms(1_500);
 const WINDOW_MIN: Duration = ms(999);
 const WINDOW_MAX: Duration = ms(1_001);
 
+/// The ten seconds over which accuracies are averaged, less and more what clocks may differ by in them.
+const MEASURED_MIN: Duration = ms(9_998);
+const MEASURED_MAX: Duration = ms(10_002);
+
 /// What one application was promised and got.
 pub(crate) struct Kept {
     contract: Contract,
@@ -32,11 +36,37 @@ pub(crate) struct Kept {
     unkept_since: Moment,
     /// The state that it was told last, of each camera.
     states: BTreeMap<CameraName, ContractState>,
+    /// What it measured itself, of each camera.
+    measured: BTreeMap<CameraName, VecDeque<(Moment, f64)>>,
 }
 
 impl Kept {
     pub(crate) fn new(contract: Contract, profile: Option<SizedProfile>, now: Moment) -> Self {
-        Self { contract, profile, frames: BTreeMap::new(), unkept_since: now, states: BTreeMap::new() }
+        Self {
+            contract,
+            profile,
+            frames: BTreeMap::new(),
+            unkept_since: now,
+            states: BTreeMap::new(),
+            measured: BTreeMap::new(),
+        }
+    }
+}
+
+impl Kept {
+    /// Whether what the application measured in the last ten seconds lies below its floor, wherever the ten seconds begin to the
+    /// millisecond, and however sums are rounded.
+    fn misses_floor(&mut self, camera: &CameraName, now: Moment) -> bool {
+        let (Some(floor), Some(measured)) = (self.contract.accuracy_floor, self.measured.get_mut(camera))
+        else {
+            return false;
+        };
+        while measured.front().is_some_and(|(at, _)| now.since(*at) > MEASURED_MAX) {
+            measured.pop_front();
+        }
+        let clear = measured.iter().all(|(at, _)| now.since(*at) < MEASURED_MIN);
+        let sum: f64 = measured.iter().map(|(_, accuracy)| accuracy).sum();
+        clear && !measured.is_empty() && sum / (measured.len() as f64) < floor - 1e-9
     }
 }
 
@@ -81,6 +111,7 @@ impl Checks {
             kept.unkept_since = now;
         }
         kept.states.insert(camera.clone(), verdict.state);
+        let misses = kept.misses_floor(camera, now);
         let too_late = lates as f64 > (1.0 - kept.contract.on_time_share) * frames as f64;
         self.expect(!below || verdict.infeasible, "floor", || {
             format!("{frame} lies below the floor {floor:?} and is not marked: {verdict:?}")
@@ -88,12 +119,27 @@ impl Checks {
         self.expect(!too_late || verdict.state != ContractState::Ok, "contract", || {
             format!("{lates} of {frames} frames were late, and {frame} says that all is well: {verdict:?}")
         });
+        self.expect(!misses || verdict.state != ContractState::Ok, "contract", || {
+            format!("the accuracy that was measured is below the floor {floor:?}, and {frame} says that all is well: {verdict:?}")
+        });
     }
 
     /// An application was told of a change on a camera.
     pub(crate) fn told(&mut self, id: SubscriptionId, camera: &CameraName, state: ContractState) {
+        let now = self.now;
+        let Some(kept) = self.contracts.get_mut(&id) else { return };
+        kept.states.insert(camera.clone(), state);
+        let misses = kept.misses_floor(camera, now);
+        self.expect(!misses || state != ContractState::Ok, "contract", || {
+            format!("{id:?} measured less than its floor on {camera}, and is told that all is well")
+        });
+    }
+
+    /// An application says how accurate its own result on a camera's frames was.
+    pub(crate) fn measured(&mut self, id: SubscriptionId, camera: &CameraName, accuracy: f64) {
+        let now = self.now;
         if let Some(kept) = self.contracts.get_mut(&id) {
-            kept.states.insert(camera.clone(), state);
+            kept.measured.entry(camera.clone()).or_default().push_back((now, accuracy));
         }
     }
 

@@ -7,9 +7,11 @@ use bytes::Bytes;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{ClockSource, Epoch, FrameId, Quality, Reference, Rung, Sequence, SkipReason};
 use mez_core::history::Reach;
+use mez_core::log::LogReader;
 use mez_core::name::CameraName;
+use mez_core::session::CameraRest;
 use mez_core::subscription::{Deliver, Delivery, LastFrame, NotHeld, NotHeldReason, Span};
-use mez_core::units::Instant;
+use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::SKIP_RANGES_MAX;
 
 use super::Checks;
@@ -197,6 +199,43 @@ impl Checks {
                 meta.id, delivery.camera, delivery.record.quality
             )
         });
+    }
+
+    /// A reading of the present has come to the end that was asked for. What it did not get of the frames that the edge still holds is counted.
+    pub(crate) fn ended(
+        &mut self,
+        subscription: SubscriptionId,
+        rest: &[CameraRest],
+        logs: &BTreeMap<CameraName, LogReader>,
+    ) {
+        let Some(reading) = self.readings.get(&subscription) else { return };
+        let Reading { span, fills, resumes, chains, .. } = *reading;
+        if fills || resumes || chains || span.begin.is_some() {
+            return;
+        }
+        let end = span.end.unwrap_or(Timestamp::MAX);
+        for (camera, skipped, _) in rest {
+            let place = self.readings.get(&subscription).and_then(|reading| reading.places.get(camera));
+            let (Some(last), Some(log)) = (place.and_then(|place| place.last), logs.get(camera)) else {
+                continue;
+            };
+            let held = log.held().filter_map(|index| log.get(index)).map(|record| record.frame.meta);
+            let missed = held.filter(|meta| meta.id > last && meta.captured <= end).count() as u64;
+            self.expect(skipped.total() >= missed, "rests", || {
+                format!(
+                    "{missed} frames of {camera} lie between {last} and the end, but {skipped:?} are stated"
+                )
+            });
+        }
+    }
+
+    /// An application has lost what it held of a camera's chain: nothing that refers to it is of use.
+    pub(crate) fn chain_lost(&mut self, subscription: SubscriptionId, camera: &CameraName) {
+        if let Some(place) =
+            self.readings.get_mut(&subscription).and_then(|reading| reading.places.get_mut(camera))
+        {
+            place.given.clear();
+        }
     }
 
     /// An application replies to a frame that it was given.

@@ -5,10 +5,11 @@
 //! | `bytes` | what an application gets is what was published under that identity, time and size, and what it gets of an epoch is of one start, unless it asks the camera as well (decision 0018; I1, I4); a camera sends nothing of an epoch that it gave up because another start had it | `frames.rs`, `deliveries.rs`, `past.rs`, `camera.rs` |
 //! | `order` | per subscription and camera, identities strictly increase (I2) | `deliveries.rs`, `frames.rs`, `camera.rs` |
 //! | `gaps` | delivered + stated gaps = published (I5) | `deliveries.rs` |
+//! | `rests` | what a reading of the present did not get before the end that it asked for is counted at the end, as far as the edge holds it (I5) | `deliveries.rs` |
 //! | `reasons` | a frame that was never sent has its own reason, not "late or lost" (I5, I7) | `deliveries.rs` |
 //! | `quality` | a frame says what was done to it, and comes with what its camera said of how good it is (I6) | `deliveries.rs` |
 //! | `floor` | a frame below the floor of a contract whose profile knows it is marked (I6) | `contracts.rs` |
-//! | `contract` | nobody is told that a contract is kept while too many frames are late, or none comes in time (I6, I7) | `contracts.rs` |
+//! | `contract` | nobody is told that a contract is kept while too many frames are late by what it asks now, none comes in time, or its application measured less than its floor (I6, I7) | `contracts.rs` |
 //! | `clock` | the age that the edge states is right within the error that it states | `deliveries.rs` |
 //! | `one crossing` | no frame is given to a link twice, whatever the number of subscribers | `frames.rs` |
 //! | `one in flight` | at most one frame of a connection has bytes unsent | `frames.rs` |
@@ -21,7 +22,7 @@
 //! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
 //! | `cancels` | a frame that gets through is cancelled only while bytes of it are unsent and a newer one is there | `camera.rs` |
 //! | `references` | no frame is sent that refers to one that the camera has given up, or that went over another connection | `chains.rs` |
-//! | `decodable` | an application gets nothing but frames that decode by themselves, made of what could be decoded | `chains.rs` |
+//! | `decodable` | an application gets nothing but frames that decode by themselves, made of what could be decoded; one that decodes chains was given all that a frame of a chain refers to, since it last lost one | `chains.rs`, `deliveries.rs` |
 //! | `replica` | what a record says is missing before it lies between it and the record before; what a replica has of an epoch is of one start | `frames.rs` |
 //! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `flow.rs`, `camera.rs` |
 //! | `replies` | a camera gets each reply once, as it was given | `deliveries.rs` |

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::edge::{CameraView, EdgeBroker, SubscriptionId};
+use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::ContractState;
 use mez_core::contract::watch::{Change, FrameVerdict, LOOK_INTERVAL};
-use mez_core::frame::{ChainKinds, FrameId};
+use mez_core::frame::{ChainKinds, FrameId, SkipCounts};
 use mez_core::history::PastWish;
 use mez_core::log::{LogReader, Record};
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::session::{CameraRest, FrameTimes, KnownCameras, Session, SessionOutput};
+use mez_core::session::{AtEdge, CameraRest, Session, SessionOutput};
 use mez_core::subscription::{Delivery, LastFrame, Span, SubscriptionSpec};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
@@ -91,23 +91,6 @@ struct Letter {
     present: u64,
     /// Frames as they came, for one that decodes them.
     chains: Option<(LogReader, ChainKinds)>,
-}
-
-/// What an edge knows of its cameras at a moment of its clock.
-struct AtEdge<'a> {
-    broker: &'a EdgeBroker,
-    now: Instant,
-}
-
-impl KnownCameras for AtEdge<'_> {
-    fn times(&self, camera: &CameraName, record: &Record) -> FrameTimes {
-        let clock = self.broker.capture_clock(self.now, camera);
-        clock.map(|clock| FrameTimes::by_clock(&clock, record)).unwrap_or_default()
-    }
-
-    fn view(&self, camera: &CameraName) -> Arc<CameraView> {
-        Arc::new(self.broker.view(self.now, camera))
-    }
 }
 
 impl Application {
@@ -341,6 +324,10 @@ impl World {
                 }
                 SessionOutput::Contract(change) => self.told(index, id, change),
                 SessionOutput::Ended { rest } => {
+                    let edge = &self.edges[self.applications[index].spec.edge.0];
+                    if let Some(process) = &edge.process {
+                        self.checks.ended(id, &rest, &process.logs);
+                    }
                     self.watch_end(index, &rest);
                     self.applications[index].rest = rest;
                     self.applications[index].ended = true;
@@ -367,6 +354,9 @@ impl World {
                 if application.frames % 20 == 19 =>
             {
                 delivery.skipped.add(mez_core::frame::SkipReason::LinkBusy, 1);
+            }
+            (SessionOutput::Ended { rest }, Some(Bug::RestForgotten)) => {
+                rest.iter_mut().for_each(|(_, skipped, _)| *skipped = SkipCounts::default());
             }
             (SessionOutput::Frame { verdict: Some(verdict), .. }, Some(Bug::AllIsWell)) => {
                 verdict.state = ContractState::Ok;

@@ -69,4 +69,12 @@ pub enum Bug {
     AddressesMixedUp,
     /// Connections that have to make room are not closed.
     DroppedKept,
+    /// A session is not told that its application demands something else; the broker is.
+    UpdateForgotten,
+    /// What is left to account for at the end of a session is not told.
+    RestForgotten,
+    /// A session is not told what its application measured.
+    AccuracyForgotten,
+    /// A session goes on with a chain that its application cannot decode any further.
+    ChainLossForgotten,
 }

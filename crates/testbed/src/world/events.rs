@@ -11,6 +11,7 @@ use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::name::CameraName;
 
+use super::asks::Ask;
 use super::door::{AttackSpec, Step};
 use super::storage::Owner;
 use super::{Action, Node};
@@ -48,6 +49,8 @@ pub(super) enum Event {
     Look { application: usize, subscription: SubscriptionId },
     /// A contract may have been broken by frames that did not come.
     Contract { application: usize, subscription: SubscriptionId },
+    /// An application asks something of its session.
+    Ask { application: usize, ask: Box<Ask> },
     /// An attacker opens a connection.
     Attack(AttackSpec),
     /// A visitor goes on.

@@ -30,6 +30,7 @@
 //! [`World::run`] panics at the first breach of a rule of [`crate::check`], with the seed and what happened last.
 
 mod application;
+mod asks;
 mod bug;
 mod camera;
 mod cameras;
@@ -60,6 +61,7 @@ use mez_core::profile::{ProfileHash, SizedProfile};
 use self::application::Application;
 pub use self::application::Told;
 pub(crate) use self::application::reply_to;
+pub use self::asks::Ask;
 pub use self::bug::Bug;
 pub use self::camera::CameraCounts;
 use self::camera::CameraHost;
@@ -341,6 +343,7 @@ impl World {
             Event::Ready { application, frames } => self.finish_frame(application, frames),
             Event::Look { application, subscription } => self.look(application, subscription),
             Event::Contract { application, subscription } => self.look_at_contract(application, subscription),
+            Event::Ask { application, ask } => self.asked(application, *ask),
             Event::Attack(spec) => self.attacked(spec),
             Event::Visit { visitor, attempt, step } => self.visited(visitor, attempt, step),
             Event::Action(action) => self.apply(action),
