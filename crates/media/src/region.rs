@@ -1,6 +1,6 @@
 //! A region of a picture in which an application found an object.
 
-/// A rectangle of a picture, in pixels of the picture that is coded. A hint: what lies in it should keep its quality.
+/// A rectangle of a picture, in pixels of the encoded picture. It is a hint that this part should keep its quality.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Region {
     /// The first column.

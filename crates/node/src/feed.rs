@@ -20,7 +20,8 @@ pub struct FeedCounts {
     pub skipped: u64,
 }
 
-/// Publishes frames until the source ends; those of a recording in turns with other cameras of its channel. `first` is called when the first frame has been published.
+/// Publishes frames until the source ends. Frames of a recording take turns with other cameras of its channel. `first` is called when the
+/// first frame has been published.
 pub async fn feed(
     camera: &CameraHandle,
     source: &mut Source,
@@ -72,7 +73,7 @@ pub async fn feed(
     }
 }
 
-/// Converts instants of the standard library, which on Linux are of the same clock under another type.
+/// Converts instants of the standard library, which on Linux use the same clock under another type.
 ///
 /// The two are read once, so that the order of two instants stays what it is.
 struct SameClock {

@@ -26,9 +26,9 @@ const ATTEMPTS_MAX: u32 = 5;
 pub enum Predict {
     /// Nothing: it begins a chain. For receivers that hold nothing.
     Independent,
-    /// The frame sent before. Where that got lost, one that has been acknowledged, and otherwise nothing.
+    /// The frame sent before. If that is lost, an acknowledged frame; if there is none, nothing.
     Previous,
-    /// A frame that has been acknowledged, this one or a later one. After a loss that the encoder was not told of.
+    /// An acknowledged frame, this one or a later one. It is for losses that the encoder does not know of.
     Acknowledged(Sequence),
 }
 
@@ -66,7 +66,7 @@ pub enum Outcome {
     },
 }
 
-/// A payload and what has to be said of it.
+/// An encoded frame: its payload and its description.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Encoded {
     /// The bytes to send.
@@ -369,7 +369,7 @@ impl StreamEncoder {
         Ok(Outcome::Frame(Encoded { payload, encoding: Encoding::H264, width, height, setting, chain }))
     }
 
-    /// Puts a frame that is sent into its chain.
+    /// Gives a sent frame its place in the chain.
     fn link(&mut self, request: &Request<'_>, reference: Reference) -> ChainLink {
         let sequence = request.sequence;
         let begins = Chain { first: sequence, last: sequence, next_index: 0, started: request.captured };

@@ -16,9 +16,7 @@ pub enum StreamEncodeError {
     #[error("the published frame cannot be used: {0}")]
     Source(#[from] DecodeError),
     /// The rung does not exist for this frame.
-    #[error(
-        "raw pixels have no rung \"original\"; publish JPEG, or choose another rung"
-    )]
+    #[error("raw pixels have no rung \"original\"; publish JPEG, or choose another rung")]
     NoOriginal,
     /// It has no pixels.
     #[error("the published frame has no pixels")]

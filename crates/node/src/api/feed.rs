@@ -28,7 +28,7 @@ use super::{ApiError, ApiLimits, Limit, convert, pb};
 use crate::clock::{anchor, monotonic_now};
 use crate::edge::{EdgeSubscription, Served, Stopped};
 use crate::profiles::HeldProfile;
-use crate::reading::{PastPlaces, Reading};
+use crate::reading::{PastSources, Reading};
 
 /// How long a frame may take to be made into a JPEG. A 4K frame takes a tenth of a second.
 const CONVERTING_TIME_MAX: Duration = Duration::from_secs(1);
@@ -524,7 +524,7 @@ impl CameraLog {
     pub(super) fn new(
         subscribe: &Subscribe,
         log: Option<(CameraName, LogReader)>,
-        places: Option<Arc<PastPlaces>>,
+        places: Option<Arc<PastSources>>,
         appended: watch::Receiver<u64>,
     ) -> Self {
         let mut reading = Reading::new(subscribe.span, (subscribe.past, subscribe.after.clone()), places);

@@ -30,14 +30,14 @@ pub enum Served {
     Frame {
         /// The frame, and what was skipped before it.
         delivery: Box<Delivery>,
-        /// When it was captured by this machine's monotonic clock, and the most by which that is wrong.
+        /// When it was captured, by this machine's monotonic clock, and the largest error of that.
         captured: Option<(Instant, Duration)>,
-        /// How long after that it was where on its way here, as far as that is known.
+        /// The trace of the frame: when it was at which stage after capture, as far as known.
         trace: Option<Box<Trace>>,
-        /// What it is for the contract, and how that stands; nothing in a reading of the past.
+        /// Its verdict under the contract, and the contract's state. `None` for frames of the past.
         verdict: Option<Verdict>,
     },
-    /// The contract stands otherwise than before on a camera.
+    /// The state of the contract changed on a camera.
     Contract(Change),
     /// A camera that matches came or went.
     Camera {
@@ -55,10 +55,10 @@ pub enum Served {
     },
     /// The end of the subscription's span has passed.
     Ended {
-        /// What was skipped since each camera's last frame, and what is not held.
+        /// The skipped frames since each camera's last frame, and what is not held.
         rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
     },
-    /// A camera was reset, which ends the subscription: frames that come after that may come before those that it was given.
+    /// A camera was reset, which ends the subscription: later frames may have lower epochs than frames that it has delivered.
     Reset {
         /// The camera.
         camera: CameraName,
@@ -72,12 +72,12 @@ pub struct EdgeSubscription {
     pub(super) id: SubscriptionId,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) reading: Reading,
-    /// The one camera that it asks for the past of, if it is one.
+    /// The one camera that a subscription to the past names, if it names one.
     pub(super) named: Option<CameraName>,
-    /// Taken when the subscription began: what time it is for its beginning and end.
+    /// The clocks when the subscription began, by which its beginning and end are judged.
     pub(super) clock: ClockAnchor,
     pub(super) cameras: HashMap<CameraName, Arc<SharedCamera>>,
-    /// Whether what it asked is kept, of a live reading.
+    /// The contract watch. `None` for a subscription to the past.
     pub(super) keeping: Option<Keeping>,
     pub(super) application: String,
     pub(super) standings: Arc<Mutex<Standings>>,
@@ -125,15 +125,15 @@ impl EdgeSubscription {
         self.requests.send(request).await.map_err(|_| Stopped)
     }
 
-    /// The application says how accurate its own results on frames were, from 0 to 1. Cameras that it does not read are passed over.
+    /// Takes the accuracies that the application measured on frames, from 0 to 1. Cameras that it does not read are ignored.
     pub fn handle_accuracies(&mut self, measured: impl IntoIterator<Item = (CameraName, f64)>) {
         let Some(keeping) = &mut self.keeping else { return };
         let now = monotonic_now();
         measured.into_iter().for_each(|(camera, accuracy)| keeping.handle_accuracy(now, &camera, accuracy));
     }
 
-    /// The application cannot decode what it gets of a camera's chain any further: it gets stills, and the camera is asked for another
-    /// chain, at most once in two seconds for all who ask.
+    /// Restarts a camera's chain that the application can no longer decode. The application gets stills until then. The camera is asked at
+    /// most once in two seconds, for all applications together.
     pub fn restart_chain(&mut self, camera: CameraName) {
         self.reading.leave_chain(&camera);
         // Where the broker has too much to do, the chain ends by itself after a while.

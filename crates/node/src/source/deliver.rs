@@ -22,7 +22,7 @@ pub(super) struct Progress {
     schedule: Option<Schedule>,
     pub(super) thinning: Option<Thinning>,
     last_captured: Option<Instant>,
-    /// When frames of a recording were last put off for those of other cameras.
+    /// When the frames of a recording were last shifted for other cameras.
     moved: Option<Instant>,
     /// Frames of the recording that were taken so far, in this pass over it.
     pub(super) position: u64,
@@ -30,7 +30,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Nothing has been read yet.
+    /// A source of which nothing has been read yet.
     pub(super) fn new(events: Arc<EventQueue>, shared: Arc<Mutex<Shared>>, encoder: JpegWorker) -> Self {
         Self {
             events,
@@ -100,7 +100,7 @@ impl Progress {
         }
     }
 
-    /// The frame as JPEG; `None`, counted, where it cannot be encoded.
+    /// Encodes a frame as JPEG. `None` if that fails; the frame is then counted as skipped.
     async fn encoded(&mut self, picture: Picture, spare: &Spare) -> Option<SourceFrame> {
         let captured = Instant::now();
         match picture {

@@ -53,7 +53,7 @@ pub use self::spec::{SourceSpec, SourceSpecError};
 pub use self::types::{SourceEvent, SourceFrame, SourceInfo, SourceOptions};
 
 use self::queue::EventQueue;
-use self::run::Reading;
+use self::run::PreparedSource;
 use self::types::Shared;
 
 /// A source being read. Dropping it stops the child process.
@@ -73,15 +73,15 @@ impl Source {
     /// # Errors
     /// [`SourceError`].
     pub async fn spawn(spec: SourceSpec, options: SourceOptions) -> Result<Self, SourceError> {
-        let reading = Reading::prepare(spec, options).await?;
+        let prepared = PreparedSource::prepare(spec, options).await?;
         let events = Arc::new(EventQueue::default());
-        let shared = Arc::new(Mutex::new(Shared { info: reading.info(), ..Shared::default() }));
-        let task = tokio::spawn(reading.run(Arc::clone(&events), Arc::clone(&shared)));
+        let shared = Arc::new(Mutex::new(Shared { info: prepared.info(), ..Shared::default() }));
+        let task = tokio::spawn(prepared.run(Arc::clone(&events), Arc::clone(&shared)));
         Ok(Self { events, shared, task })
     }
 
-    /// The frames of a recording begin so much later whenever somebody says so ([`CameraHandle::later`](crate::camera::CameraHandle::later)), every
-    /// few seconds at most. Without effect on live sources, whose frames come when they come.
+    /// Shifts the frames of a recording whenever `later` says so ([`CameraHandle::later`](crate::camera::CameraHandle::later)), every few
+    /// seconds at most. It has no effect on live sources.
     pub fn take_turns(&self, later: watch::Receiver<Duration>) {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).turns = Some(later);
     }

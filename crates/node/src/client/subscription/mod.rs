@@ -1,9 +1,19 @@
-//! Frames as they come.
+//! Subscriptions of a program: a mailbox that the program empties, and a task that fills it.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `mod.rs` | opens a subscription, and hands its events to the program |
+//! | `options` | what a program asks for |
+//! | `event` | what happens on a subscription |
+//! | `event_reader` | the task that reads events, and subscribes again when the broker is lost |
+//! | `decoded` | takes the pictures of decoders |
+//! | `shared` | what program and task share |
+//! | `terms` | changes a running subscription |
 
 mod decoded;
 mod event;
+mod event_reader;
 mod options;
-mod reading;
 mod shared;
 mod terms;
 
@@ -15,10 +25,10 @@ use mez_core::subscription::Deliver;
 use mez_core::trace::Stage;
 use tokio::sync::Notify;
 
-use self::decoded::Handing;
+use self::decoded::DecodedFrames;
 pub use self::event::Event;
+use self::event_reader::EventReader;
 pub use self::options::{Profile, Resume, SubscribeOptions};
-use self::reading::Reading;
 use self::shared::{Asked, Shared};
 pub use self::terms::Terms;
 use super::OwnedTask;
@@ -70,12 +80,12 @@ impl Subscription {
                 request: pb::SubscribeRequest { deliver: started.deliver, ..request },
             }),
         });
-        let reading = Reading {
+        let reader = EventReader {
             edges,
             dialler,
             deliver,
             reconnect: options.reconnect,
-            decoders: ChainDecoders::new(deliver == Deliver::Every, Handing::new(&shared)),
+            decoders: ChainDecoders::new(deliver == Deliver::Every, DecodedFrames::new(&shared)),
             shared: Arc::clone(&shared),
             compare,
             last: options.after,
@@ -83,7 +93,7 @@ impl Subscription {
             untold: HashMap::new(),
         };
         let cameras = started.cameras.iter().filter_map(|camera| camera.parse().ok()).collect();
-        Ok(Self { shared, deliver, cameras, _task: OwnedTask::spawn(reading.run(stream)) })
+        Ok(Self { shared, deliver, cameras, _task: OwnedTask::spawn(reader.run(stream)) })
     }
 
     /// The cameras that matched at the start, connected or not.
@@ -96,7 +106,7 @@ impl Subscription {
         self.deliver
     }
 
-    /// Changes what it asks for, also while something waits for its next event.
+    /// A handle that changes what it asks for, also while another task waits for the next event.
     pub fn terms(&self) -> Terms {
         Terms { shared: Arc::clone(&self.shared) }
     }
@@ -130,7 +140,7 @@ impl Subscription {
     }
 }
 
-/// An edge of an earlier version passes over what it does not know.
+/// Refuses an edge of an earlier version, which ignores a request to fill.
 fn fills(edge: &Dialler, asked: &pb::SubscribeRequest, started: &pb::Started) -> Result<(), ClientError> {
     if asked.resume() == pb::Resume::Fill && started.resume() != pb::Resume::Fill {
         return Err(edge.protocol("a request to fill what is missing, which it has passed over"));
