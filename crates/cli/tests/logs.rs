@@ -562,7 +562,11 @@ fn a_camera_is_reset_on_the_edges_host() {
     assert!(shown.contains("EPOCH") && shown.contains("127.0.0.1"), "{shown}");
     assert!(shown.contains("spiffe://test/camera/"), "{shown}");
     let nobody = run(&["cameras", "show", "dock/cam9", "--edge", &socket], folder);
-    assert!(!nobody.status.success() && text(&nobody).contains("has never seen a camera"), "{}", text(&nobody));
+    assert!(
+        !nobody.status.success() && text(&nobody).contains("has never seen a camera"),
+        "{}",
+        text(&nobody)
+    );
 
     let unasked = run(&["cameras", "reset", "dock/cam1", "--edge", &socket], folder);
     assert!(!unasked.status.success() && text(&unasked).contains("--yes"), "{}", text(&unasked));
