@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A client of Mez that shares no code with it: generated from ``mez.proto`` with grpcio-tools alone.
+"""A client of Mez that shares no code with Mez: grpcio-tools generates all it needs from ``mez.proto``.
 
     client.py publish   --broker unix:///run/mez/camera.sock --frames 100 --fps 15
     client.py publish   --broker unix:///run/mez/camera.sock --jpeg picture.jpg
@@ -7,9 +7,9 @@
     client.py subscribe --broker edge.local:7651 --authority authority.pem --identity app+viewer.pem 'dock/*'
     client.py cameras   --broker unix:///run/mez/edge.sock
 
-Prints one JSON object per line. See README.md for what to look at when you write one in another language.
+It prints one JSON object per line. README.md says what matters for a client in another language.
 """
-# What is generated when the program starts has no types that a checker could know.
+# The code that is generated at the start has no types for a checker.
 # ruff: noqa: ANN401
 
 from __future__ import annotations
@@ -250,16 +250,18 @@ def main() -> None:
 
     sub = command("publish", publish)
     sub.add_argument("--camera", default="", help="the camera [default: the broker's only one]")
-    sub.add_argument("--frames", type=int, default=100, help="how many to publish [default: 100]")
+    sub.add_argument("--frames", type=int, default=100, help="number of frames to publish [default: 100]")
     sub.add_argument("--fps", type=float, default=15.0, help="frames per second [default: 15]")
-    sub.add_argument("--jpeg", type=Path, nargs="+", default=[], help="pictures [default: grey test images]")
+    sub.add_argument(
+        "--jpeg", type=Path, nargs="+", default=[], help="JPEG files to publish [default: grey test images]"
+    )
     sub.add_argument("--linger", type=float, default=0.0, help="seconds to wait for replies at the end")
 
     sub = command("subscribe", subscribe)
     sub.add_argument("pattern", help="cameras, such as 'dock/*'")
-    sub.add_argument("--frames", type=int, default=0, help="stop after so many [default: never]")
-    sub.add_argument("--latency-ms", type=float, help="the latency bound")
-    sub.add_argument("--since-s", type=float, help="read the last seconds instead of what comes")
+    sub.add_argument("--frames", type=int, default=0, help="number of frames to stop after [default: never]")
+    sub.add_argument("--latency-ms", type=float, help="latency bound, in milliseconds")
+    sub.add_argument("--since-s", type=float, help="read this many past seconds, not live frames")
     sub.add_argument("--reply", help="send this text back for every frame")
 
     command("cameras", cameras)

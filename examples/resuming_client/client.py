@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""A client that knows of every frame, whoever is restarted: the edge, the camera, or itself.
+"""A client that accounts for every frame, whether the edge, the camera or the client itself is restarted.
 
-    client.py --broker unix:///run/mez/edge.sock 'dock/*' --state last.json           what it lacks is told
-    client.py --broker unix:///run/mez/edge.sock 'dock/*' --state last.json --fill    what it lacks is fetched
+    client.py --broker unix:///run/mez/edge.sock 'dock/*' --state last.json          missed frames are counted
+    client.py --broker unix:///run/mez/edge.sock 'dock/*' --state last.json --fill   missed frames are fetched
 
-It has nothing but ``mez.proto`` and gRPC. What it does, in any language:
+It uses only ``mez.proto`` and gRPC. A client in any language does the same:
 
-1. It keeps identity (epoch, sequence) and capture time of the last frame of each camera, here in a file.
-2. Whenever the stream ends, it subscribes again and says what it has (`after`).
-3. It adds up: delivered + skipped = published, and `not_held` names what nobody can count.
+1. It keeps the identity (epoch, sequence) and capture time of each camera's last frame, here in a file.
+2. Whenever the stream ends, it subscribes again and names the frames that it has (`after`).
+3. It checks that delivered + skipped = published. `not_held` names stretches of time that cannot be counted.
 
-Prints a JSON object for each frame, each stretch of time that is not held, and each loss of the edge.
+It prints a JSON object for each frame, each stretch of time that is not held, and each loss of the edge.
 """
 # What is generated when the program starts has no types that a checker could know.
 # ruff: noqa: ANN401

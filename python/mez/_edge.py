@@ -21,12 +21,12 @@ _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 @dataclass(frozen=True, slots=True)
 class ContractStanding:
-    """How the contract of a subscription stands on a camera.
+    """The state of a subscription's contract on a camera.
 
     Attributes:
         subscription: The subscription's number at the edge.
         application: Its application's name, for people.
-        contract: Whether it is kept, and why not.
+        contract: The state of the contract, and the reason.
     """
 
     subscription: int
@@ -41,14 +41,14 @@ class CameraInfo:
     Attributes:
         camera: The camera's name.
         connected: Whether it is connected and was heard of within the last 750 ms.
-        identity: Who it is: `spiffe://SITE/camera/NAME`.
+        identity: Its identity: `spiffe://SITE/camera/NAME`.
         subscriptions: How many subscriptions want its frames.
         newest: The newest frame that the edge holds; `None` before the first.
         newest_captured_ns: When that was captured, in nanoseconds since 1970-01-01 UTC.
         oldest_captured_ns: When the oldest frame that the edge holds was captured.
         edge_log_bytes: Bytes in its log at the edge.
-        published: Frames published since the camera's start, as it last said.
-        refused: Frames that it refused.
+        published: Frames published since the camera's start, as it last reported.
+        refused: Frames of publishers that the camera refused.
         width: Pixels in a row of the newest frame published; 0 before the first.
         height: Rows of it.
         frames_per_second: Over the last few seconds.
@@ -59,19 +59,20 @@ class CameraInfo:
         frames_refused: Frames that the edge refused.
         link_bytes: Payload bytes that crossed the link.
         clock_offset_ns: How far its monotonic clock is ahead of the edge's; `None` before they were compared.
-        clock_error_ms: The most by which that is wrong, in milliseconds.
-        round_trip_time_ms: The round trip that it was measured over, in milliseconds.
-        link_bits_per_second: What its link carries, as far as frames have measured it.
+        clock_error_ms: The largest error of `clock_offset_ns`, in milliseconds.
+        round_trip_time_ms: The round-trip time of the clock comparison, in milliseconds.
+        link_bits_per_second: The rate of its link, in bits per second, as far as frames have measured it.
         predicted_on_time_share: The share of frames that its policy expected on time, of about the last 500
-            that it predicted; `None`: it predicted none, because frames go as they are or the policy does
-            not predict.
-        observed_on_time_share: The share of those that was on time.
-        channel: The channel that it shares with others, as the edge was told (`channels` of `mez.edge`, or
-            `mez edge --channel`); `None`: it is on none.
-        channel_bits_per_second: What that carries, all cameras together, as far as it was measured.
-        share_frame_bytes: Bytes of a frame that it has of it, on average; 0: there is no room for frames that
-            keep its floor; `None`: as many as it chooses.
-        contracts: How the contracts of its subscriptions stand; those that ask nothing are left out.
+            frames with a prediction. `None` if there is none: frames are not modified, or the policy does not
+            predict.
+        observed_on_time_share: The share of those frames that was on time.
+        channel: The channel that it shares with others (`channels` of `mez.edge`, or `mez edge --channel`);
+            `None` if it shares none.
+        channel_bits_per_second: The rate of that channel for all its cameras together, in bits per second, as
+            far as it was measured.
+        share_frame_bytes: The share of the camera: how large its frames may be on average, in bytes. 0 if
+            there is no room for frames that keep its floor; `None` if its frames are not limited.
+        contracts: The contract states of its subscriptions. Subscriptions that ask for nothing are left out.
     """
 
     camera: str
@@ -151,7 +152,7 @@ class Edge:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """Whether the edge is closed."""
         return not self._finalize.alive
 
     def _open(self) -> Self:
@@ -165,11 +166,11 @@ class Edge:
         return subscribe(pattern, edge=self, **options)
 
     def cameras(self, pattern: str | None = None) -> list[CameraInfo]:
-        """What it knows of its cameras: `mez.cameras(self)`."""
+        """List the cameras of this edge: `mez.cameras(self)`."""
         return cameras(self, pattern=pattern)
 
     def close(self) -> None:
-        """Stop it. Applications are told; cameras dial until there is another. Closing twice does nothing."""
+        """Stop the edge. Applications are told; cameras keep dialling. Closing twice does nothing."""
         self._finalize()
 
     def __enter__(self) -> Self:
@@ -205,41 +206,43 @@ def edge(
 ) -> Edge:
     """Start an edge broker inside this process: for a notebook, a test, or an application of its own.
 
-    By default only this host reaches it, on ports that are free, with keys that exist as long as it does.
-    An edge for other hosts runs better by itself: `mez edge`.
+    By default only this host can reach it. It then listens on free ports, with temporary keys. For other
+    hosts, run `mez edge` as a process of its own.
 
     Args:
-        keys: The folder of keys of a site. Default: a site of its own, in a temporary folder that ends with
-            it.
-        name: Its name within the site. Default: any edge identity in the folder, else the host's name.
-        listen: Where cameras connect (UDP): an address of this host and a port, 0 for a free one.
-        grpc: Where applications on other hosts connect (TCP, TLS); `None` for nowhere.
-        socket: Where applications on this host connect: the path of a Unix socket. Default: one in a
-            temporary folder.
-        log_bytes: How much memory the frames of all cameras may take together. When it is full, the oldest
-            make room.
-        cameras_max: The most cameras. One more is refused.
-        frame_bytes_max: The most bytes that a frame may have.
-        state: The folder for what is remembered between starts. Else `MEZ_STATE`, else `/var/lib/mez` for
-            root, else `~/.local/state/mez`.
-        log_dir: The folder in which frames outlive this process, encrypted. Default: they are kept in memory
-            only.
-        log_key: The file of the log's key, made by `mez keys log`. Else `MEZ_LOG_KEY`, else `log.key` in the
-            folder of keys.
-        log_disk_bytes: How much disk the frames of a camera may take. When it is full, the oldest make room.
-        log_disk_age: Seconds for which frames are kept on disk. Default: until room is needed.
-        durability: What a power cut may cost: `"async"` half a minute, `"group"` a second, `"sync"` a fifth
-            of it.
-        profiles: The folder of profiles that subscriptions may name. Default: `profiles` in the folder for
-            state.
-        channels: Cameras that share a channel, such as a radio cell: its name, and a pattern of their names
-            or several. The edge divides the channel between those that somebody wants, ten times a second,
-            and tells each how large its frames may be on average: the worst off first, or with `"NAME:sum"`
-            where it gains most. A camera that several channels name is on the first. `CameraInfo` tells what
-            each has. Default: no camera is told anything.
+        keys: The folder of keys of a site. Default: a new site in a temporary folder, which is removed with
+            the edge.
+        name: Name of the edge within the site. Default: an edge identity in the folder of keys, else the
+            host's name.
+        listen: Address and port where cameras connect (UDP); port 0 is any free one.
+        grpc: Address and port where applications on other hosts connect (gRPC over TLS); `None` for none.
+        socket: Path of the Unix socket where applications on this host connect. Default: one in a temporary
+            folder.
+        log_bytes: Memory for the logs of all cameras together, in bytes. When it is full, the oldest frames
+            are dropped.
+        cameras_max: The most cameras that may connect. Further ones are refused.
+        frame_bytes_max: The largest frame that is accepted, in bytes.
+        state: The folder for state, which the edge needs again at its next start. Default: `MEZ_STATE`, else
+            `/var/lib/mez` for root, else `~/.local/state/mez`.
+        log_dir: The folder for an encrypted log on disk, which outlives this process. Default: frames are
+            kept in memory only.
+        log_key: The file with the log's keys, made by `mez keys log`. Default: the keys that `MEZ_LOG_KEY`
+            itself holds, else `log.key` in the folder of keys.
+        log_disk_bytes: Disk space for each camera's log, in bytes. When it is full, the oldest frames are
+            dropped.
+        log_disk_age: Seconds for which frames stay on disk. Default: until the space is needed.
+        durability: How much a power cut may lose: `"async"` half a minute, `"group"` a second, `"sync"` a
+            fifth of a second.
+        profiles: The folder with profiles that subscriptions may choose by name. Default: `profiles` in the
+            folder for state.
+        channels: Channels that cameras share, such as radio cells: a name, and one or several patterns of
+            cameras. Ten times a second the edge divides the channel between the cameras that somebody wants,
+            and tells each camera how large its frames may be on average. It divides so that the worst-off
+            camera fares best, or with `"NAME:sum"` so that the sum of accuracies is highest. A camera in
+            several channels belongs to the first. `CameraInfo` shows each camera's share. Default: none.
 
     Raises:
-        ArgumentError, ArgumentTypeError: An argument makes no sense; `field` names it.
+        ArgumentError, ArgumentTypeError: An argument has a bad value; `field` names it.
         KeysError: The keys cannot be used.
         ListenError: A port or the socket is in use, or cannot be listened on.
 
@@ -250,7 +253,7 @@ def edge(
             frame = frames.next(timeout=5)
         ```
 
-        The cameras of the dock have one radio cell between them, and one in the yard is on it as well:
+        The cameras of the dock and one in the yard share a radio cell:
 
         ```python
         with mez.edge(channels={"hall": ["dock/*", "yard/cam1"]}) as edge:
@@ -298,7 +301,7 @@ def cameras(
     keys: arguments.StrPath | None = None,
     connect_timeout: float | None = 5.0,
 ) -> list[CameraInfo]:
-    """What an edge broker knows of its cameras, by name: those that are connected, and those that were.
+    """List the cameras of an edge broker by name: those that are connected, and those that were.
 
     Args:
         edge: As in `mez.subscribe`.

@@ -206,47 +206,47 @@ def publisher(
     durability: str = "group",
     history_share: float = 0.25,
 ) -> Publisher:
-    """Begin to publish a camera's frames.
+    """Start to publish a camera's frames.
 
-    Starts a camera broker inside this process, or, with `broker`, connects to one that runs by itself (`mez
-    camera NAME --edge HOST`) and outlives this process. Returns at once, whether or not the edge can be
-    reached: the broker dials until it can, and says why it cannot in the log `mez` of `logging`.
+    It starts a camera broker inside this process. With `broker`, it connects to a separate one (`mez camera
+    NAME --edge HOST`), which outlives this process. It returns at once, even if the edge cannot be reached:
+    the broker keeps dialling, and logs the reason to the logger `mez` of `logging`.
 
     Args:
         camera: The camera's name, such as `dock/cam1`: up to eight segments of letters, digits, `.`, `_`
             and `-`.
         edge: The edge: `"HOST"` or `"HOST:PORT"` (UDP, 7650 by default), or a `mez.edge()` of this process.
-            Or up to eight of them, of one site, in order of preference: while one is gone the camera is
-            connected to the next, and returns when a better one is back. Else `MEZ_EDGE` (several with commas
-            between them), else this host.
-        broker: A separate camera broker: `"unix:///run/mez/camera.sock"`, or `"unix:"` for the usual place.
+            Or up to eight of them, of one site, in order of preference. The camera is connected to one at a
+            time: if that one is gone, to the next; when a preferred one is back, to that. Default: `MEZ_EDGE`
+            (several with commas between them), else this host.
+        broker: A separate camera broker: `"unix:///run/mez/camera.sock"`, or `"unix:"` for the default path.
             It has its own edge, keys and log.
-        keys: The folder of keys. Else `MEZ_KEYS`, else `~/.config/mez/keys`.
+        keys: The folder of keys. Default: `MEZ_KEYS`, else `~/.config/mez/keys`.
         quality: JPEG quality of pixels that are sent, 1 to 100.
-        log_bytes: How much memory the frames of the log may take. When it is full, the oldest make room.
-        frame_bytes_max: The most bytes that a frame may have, encoded.
-        state: The folder that remembers the camera's epoch between starts. Else `MEZ_STATE`, else
-            `/var/lib/mez` for root, else `~/.local/state/mez`; with an edge of this process that made its
-            own keys, a folder that ends with it.
-        link: What carries the frames: `"quic"`, `"tcp"` (TLS over TCP), or `"auto"`: QUIC, and TCP where UDP
-            does not get through.
-        h264_encoder: What makes H.264: `"openh264"`, or `"x264"` in builds that have it.
-        log_dir: The folder in which frames outlive this process, encrypted. Default: they are kept in memory
-            only.
-        log_key: The file of the log's key, made by `mez keys log`. Else `MEZ_LOG_KEY`, else `log.key` in the
-            folder of keys.
-        log_disk_bytes: How much disk the frames of a camera may take. When it is full, the oldest make room.
-        log_disk_age: Seconds for which frames are kept on disk. Default: until room is needed.
-        durability: What a power cut may cost: `"async"` half a minute, `"group"` a second, `"sync"` a fifth
-            of it.
-        history_share: How much of the link's time frames of the past may take beside live ones, 0.01 to 1.
+        log_bytes: Memory for the log, in bytes. When it is full, the oldest frames are dropped.
+        frame_bytes_max: The largest encoded frame, in bytes.
+        state: The folder that keeps the camera's epoch between starts. Default: `MEZ_STATE`, else
+            `/var/lib/mez` for root, else `~/.local/state/mez`. With an edge of this process that made its own
+            keys, it is a temporary folder of that edge.
+        link: The transport of the link: `"quic"`, `"tcp"` (TLS over TCP), or `"auto"`: QUIC, and TCP if UDP
+            is blocked.
+        h264_encoder: The H.264 encoder: `"openh264"`, or `"x264"` in builds that have it.
+        log_dir: The folder for an encrypted log on disk, which outlives this process. Default: frames are
+            kept in memory only.
+        log_key: The file with the log's keys, made by `mez keys log`. Default: the keys that `MEZ_LOG_KEY`
+            itself holds, else `log.key` in the folder of keys.
+        log_disk_bytes: Disk space for the log, in bytes. When it is full, the oldest frames are dropped.
+        log_disk_age: Seconds for which frames stay on disk. Default: until the space is needed.
+        durability: How much a power cut may lose: `"async"` half a minute, `"group"` a second, `"sync"` a
+            fifth of a second.
+        history_share: Share of the link's time that frames of the past may take beside live ones, 0.01 to 1.
 
     Raises:
-        ArgumentError: An argument makes no sense; `field` names it.
+        ArgumentError: An argument has a bad value; `field` names it.
         KeysError: There are no keys, none that may publish this camera, or they have expired.
         CameraInUseError: A broker of this camera runs on this machine already.
         StateError: The folder for state, or `log_dir`, cannot be used.
-        ConnectError: There was no broker at `broker` for 5 seconds.
+        ConnectError: No broker answered at `broker` for 5 seconds.
 
     Example:
         ```python

@@ -57,51 +57,51 @@ def subscribe(
             Else `MEZ_EDGE` (several with commas between them), else the edge broker of this host.
         latency_ms: The most milliseconds from capture until the edge hands the frame on. Default: as soon as
             possible.
-        accuracy: The least accuracy that you accept, in 0..1. Default: frames go unmodified.
+        accuracy: The accuracy floor: the lowest accuracy that you accept, 0 to 1. Default: frames are not
+            modified.
         on_time_share: The share of frames that must be on time, above 0 and at most 1.
-        profile: What each way to make frames cheaper costs and keeps for your detector, as `mez profile run`
-            finds out; without one nobody knows whether a floor is kept (`"unverified"`): the path of a
-            profile (anything that ends in `.json` or holds a `/`), its content, or the name of one at the
-            edge.
-        min_fps: The lowest frame rate that is of use, in frames per second.
-        on_infeasible: When the bounds cannot both be held: `"degrade"` sends the best that fits, marked;
-            `"skip"` sends nothing until they can; `"stop"` ends the subscription with an `InfeasibleError`.
-        deliver: `"newest"`: when you are ready, the newest of each camera, and the others are counted as
-            skipped; `"every"`: all that crossed the link, in order. Default: `"every"` where `begin` lies
-            in the past, else `"newest"`.
-        resume: What becomes of frames that you did not get when they were new: because newer ones won, the
-            link was down, or the edge, the camera or your own program was restarted. `"newest"`: they are
-            counted in `skipped`, or told in `not_held`. `"fill"`: they are fetched from the edge's disk and
-            the camera's log, and come before the frames behind them: every frame that the camera still has,
-            in order, exactly once. That means `deliver="every"`, stills, and frames that may be old.
-        after: The last frame that you have of each camera, when your program was restarted: frames,
-            `(epoch, sequence)` or `(epoch, sequence, captured_ns)`, by camera, as `Subscription.last` has
-            them. What was published since comes, with `resume="fill"`, or is counted.
-        begin: The first capture time wanted. Default: what is published from now on. Does not count for
-            cameras of `after`.
-        end: The last capture time wanted. Default: none.
+        profile: The profile of your detector, which `mez profile run` measures: its path (anything that ends
+            in `.json` or holds a `/`), its content, or the name of one at the edge. Without a profile nobody
+            knows whether the floor is kept (`"unverified"`).
+        min_fps: The lowest useful frame rate, in frames per second.
+        on_infeasible: What to do while no rung keeps both bounds. `"degrade"` sends the best that fits,
+            marked; `"skip"` sends nothing; `"stop"` ends the subscription with an `InfeasibleError`.
+        deliver: `"newest"`: whenever you are ready, you get the newest frame of each camera, and the others
+            are counted as skipped. `"every"`: you get all frames that crossed the link, in order. Default:
+            `"every"` if `begin` lies in the past, else `"newest"`.
+        resume: What to do about frames that you missed because newer ones came, the link was down, or the
+            edge, the camera or your own program was restarted. `"newest"`: they are counted in `skipped`, or
+            reported in `not_held`. `"fill"`: they are fetched from the edge's disk and the camera's log, so
+            that every frame that the camera still has comes, in order and exactly once. `"fill"` implies
+            `deliver="every"`, stills, and frames that may be old.
+        after: The last frame of each camera that your program had before it was restarted: by camera, a
+            frame, `(epoch, sequence)` or `(epoch, sequence, captured_ns)`, as in `Subscription.last`. What
+            was published since then is fetched with `resume="fill"`, else counted.
+        begin: The first capture time that is wanted. Default: frames that are published from now on. It does
+            not apply to cameras in `after`.
+        end: The last capture time that is wanted. Default: none.
         since: Another name for `begin`.
         until: Another name for `end`.
-        accept: The encodings that may come. `["h264", "jpeg"]`, for an edge that is reached over a network:
-            video comes as it left the camera, in a tenth of the bytes or less, and is decoded here, in Rust,
-            whole chains of it, of which you get the newest picture (`frame.encoding` is `"bgr8"`, `rung` says
-            what the camera did). Stills come until a chain begins, and where you are too slow for it;
-            so a list of nothing but `"h264"` and `"tiles"` is refused. `["jpeg"]`, for programs that decode
-            `payload` by themselves: of frames in other encodings the edge makes JPEG of quality 95.
-            Default: stills in every encoding, which `image` decodes; the edge makes them of video.
-        priority: Higher goes first where contracts conflict.
-        application: Your name, for people; at most 128 bytes.
-        keys: The folder of keys, for an edge on another host. Else `MEZ_KEYS`, else `~/.config/mez/keys`.
-        reconnect: Whether to dial until it is back when the edge is lost. Otherwise that is a `ConnectError`.
+        accept: The encodings that may come. Default: stills in every encoding, which `image` decodes; the
+            edge turns video into stills. `["h264", "jpeg"]`, for an edge on another host: video comes as the
+            camera sent it, with a tenth of the bytes or less, and is decoded in this process, in Rust. You
+            get the newest picture (`frame.encoding` is `"bgr8"`, `rung` says what the camera did). Stills
+            come until a chain begins, and while you are too slow for one, so a list of only `"h264"` and
+            `"tiles"` is refused. `["jpeg"]`, for programs that decode `payload` themselves: the edge turns
+            all other encodings into JPEG of quality 95.
+        priority: The priority of the contract. Higher ones are kept first if not all can be.
+        application: The application's name, for people; at most 128 bytes.
+        keys: The folder of keys, for an edge on another host. Default: `MEZ_KEYS`, else `~/.config/mez/keys`.
+        reconnect: Whether to keep dialling when the edge is lost. If false, the loss is a `ConnectError`.
         timeout: The longest wait for a frame, in seconds; then `WaitTimeoutError`. `None`: for ever.
-        connect_timeout: How long to go on dialling an edge that is not there at the start; then
+        connect_timeout: How long to keep dialling at the start if the edge does not answer; then
             `ConnectError`. `None`: for ever.
-        on_event: Called with every `Event`, by whoever reads the subscription.
+        on_event: Called with every `Event`, by the thread or task that reads the subscription.
 
     Raises:
-        ArgumentError: An argument makes no sense; `field` names it.
+        ArgumentError: An argument has a bad value; `field` names it.
         KeysError: There are no keys, none for an application, or they have expired.
-        ConnectError: The edge was not there.
+        ConnectError: The edge did not answer.
         BusyError: The edge has as many subscriptions as it allows.
 
     Example:
@@ -157,22 +157,23 @@ def read(
 ) -> Subscription:
     """Read the past of a camera, every frame in order.
 
-    It comes from the edge's memory and disk, and what never crossed the link is fetched from the camera's own
-    log, behind live frames. What nobody holds any more is told by the `not_held` and `skipped` of the frame
-    after it.
+    Frames come from the edge's memory and disk. Frames that never crossed the link are fetched from the
+    camera's own log, behind live frames. If nobody holds a frame any more, `skipped` or `not_held` of the
+    next frame say so.
 
-    The edge holds frames as they crossed, which for applications with an accuracy floor may be less than what
-    was published; `frame.rung` says. `quality="original"` fetches what was published in their place.
+    The edge holds frames as they crossed the link, perhaps compressed for applications with an accuracy
+    floor; `frame.rung` says how. `quality="original"` fetches the originals instead.
 
     Args:
         camera: The camera's name, or a pattern; then cameras take turns.
-        since: The first capture time wanted, as in `subscribe`. Default: from the oldest frame held.
-        until: The last capture time wanted; a time to come counts as now. Default: up to now.
-        quality: The rung at which frames are wanted, one for which a frame needs no other: `"original"`,
-            `"jpeg/w640/q70/420"`, … A frame that the edge holds as anything else but this or the original is
-            made anew at its camera, and comes as the edge holds it only where the camera has it no more.
-            Default: as the edge holds them, and originals of what it does not.
-        held_only: Leave the camera alone: only what the edge holds comes.
+        since: The first capture time that is wanted, as in `subscribe`. Default: the oldest frame that is
+            held.
+        until: The last capture time that is wanted. A time in the future counts as now. Default: now.
+        quality: The rung at which frames are wanted: `"original"`, `"jpeg/w640/q70/420"`, or another that
+            makes stills. If the edge holds a frame neither at this rung nor as the original, the camera
+            encodes it again; if the camera no longer has it, it comes as the edge holds it. Default: as the
+            edge holds frames, and originals of those that it does not hold.
+        held_only: Deliver only frames that the edge holds, without asking the camera.
         edge: As in `subscribe`.
         keys: As in `subscribe`.
         timeout: As in `subscribe`.

@@ -47,7 +47,7 @@ enum Command {
 Example:
   mez cameras show dock/cam1
 
-Each frame, also in logs, has the epoch of its start. So frames of two hosts with the same identity can be told apart. The edge keeps the
+Each frame, also in logs, has the epoch of its start. So frames of two hosts with the same identity can be told apart. The edge keeps the \
 newest 64 starts, and at least one of each certificate and address.")]
     Show {
         /// The camera, such as dock/cam1
@@ -61,8 +61,8 @@ newest 64 starts, and at least one of each certificate and address.")]
 Example:
   mez cameras reset dock/cam1      on the edge's host
 
-First make sure that nobody else can use the camera's keys any more, because whoever has them can connect as the camera again. The edge then
-closes the camera's connection, forgets its starts, and puts its log on disk aside. The command prints the folder, which `mez log` reads.
+First make sure that nobody else can use the camera's keys any more, because whoever has them can connect as the camera again. The edge then \
+closes the camera's connection, forgets its starts, and puts its log on disk aside. The command prints the folder, which `mez log` reads. \
 Subscriptions to the camera end, and clients subscribe again by themselves. The camera connects by itself; nothing is to be done there.
 
 The command works only on the edge's own host, through its Unix socket. The edge records every reset: see `mez cameras show`.")]

@@ -32,7 +32,7 @@ Examples:
   mez subscribe dock/cam1 --since -10m --until now --quality jpeg/w640/q70/420 --save frames
   mez subscribe 'dock/*' --edge edge.local --latency-ms 100 --accuracy 0.95 --profile people.json
 
-In patterns, * is one segment of a name, ** is any number of them. Quote patterns, or the shell expands them to file names.
+In patterns, * is one segment of a name, ** is any number of them. Quote patterns, or the shell expands them to file names. \
 Frames cross the link only while somebody subscribes. The command ends with Ctrl-C, with SIGTERM, or at --until or --seconds.")]
 pub(crate) struct SubscribeArgs {
     /// Which cameras, such as dock/cam1, 'dock/*' or '**'

@@ -36,7 +36,7 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// Says how `bytes` are encoded by their magic number, or `None` where they match nothing known.
+/// Recognises the encoding of `bytes` by their magic number. `None` if it is unknown.
 ///
 /// Looks at no more than the first 18 bytes, so it says nothing about whether the rest is whole.
 #[must_use]

@@ -84,7 +84,7 @@ pub enum ImageError {
         /// Stride as given, in bytes.
         row_stride_bytes: usize,
     },
-    /// The buffer goes on after the last row, where it has to end there.
+    /// The buffer continues after the last row, where it must end.
     #[error(
         "the buffer has {len_bytes} bytes, but {width}x{height} pixels take exactly {needed_bytes}; \
          correct the size or cut the buffer"

@@ -9,8 +9,8 @@ use crate::yuv::Yuv420;
 /// How the pixels of the smaller image are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Filter {
-    /// A triangle as wide as the step between two results, so that every pixel of the source has a part in one: what
-    /// detectors are trained on, and less to code.
+    /// A triangle filter as wide as the distance between two output pixels, so that every source pixel counts. Detectors are trained on
+    /// such images, and they take fewer bytes.
     Area,
     /// Between the four nearest pixels whatever the factor, as `cv2.resize` does unless asked otherwise. Aliases below a half.
     Linear,

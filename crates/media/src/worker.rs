@@ -24,7 +24,7 @@ pub enum WorkerError {
     /// It panicked. Its state is gone; the next work starts with new state.
     #[error("the work panicked; its state was replaced")]
     Panicked,
-    /// It took longer than it had. Its state is gone; the next work starts with new state.
+    /// It missed its deadline. Its state is gone; the next work starts with new state.
     #[error("the work took longer than {} ms; its thread was replaced", .0.as_millis())]
     Late(Duration),
     /// Too many threads are late already.
@@ -48,7 +48,7 @@ pub struct WorkerCounts {
     pub refused: u64,
 }
 
-/// What a thread does with its state, made anew for every thread.
+/// Makes the work of one thread, with new state.
 type Make<I, O> = dyn Fn() -> Box<dyn FnMut(I) -> O> + Send + Sync;
 
 /// Does work of one kind, one piece at a time, with state that lives on a thread of its own.
@@ -75,7 +75,7 @@ impl<I, O> std::fmt::Debug for Worker<I, O> {
 }
 
 impl<I: Send + 'static, O: Send + 'static> Worker<I, O> {
-    /// A worker whose threads carry `name`, and whose state and work `make` gives. No thread is started yet.
+    /// A worker whose threads are called `name`. `make` makes the work and its state for each thread. No thread is started yet.
     pub fn new<F>(name: &str, make: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: FnMut(I) -> O + 'static,
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(worker.counts(), WorkerCounts { panicked: 1, late: 0, refused: 0 });
     }
 
-    /// Work that hangs is left behind, a bounded number of times; what it yields later is not taken for something else.
+    /// Hanging work is abandoned, a bounded number of times. A result that it gives later is not mistaken for another.
     #[test]
     fn what_hangs_is_replaced() {
         let (release, gate) = sync_channel::<()>(1);

@@ -51,7 +51,7 @@ impl Yuv420 {
         Yuv420View::packed(&self.data, self.width, self.height)
     }
 
-    /// Makes this a `width` × `height` image whose samples are to be overwritten; gives the three planes.
+    /// Resizes this image for samples that are about to be written, and returns the three planes.
     pub(crate) fn reset(&mut self, width: u32, height: u32) -> [&mut [u8]; 3] {
         let luma = width as usize * height as usize;
         let chroma = width.div_ceil(2) as usize * height.div_ceil(2) as usize;
@@ -115,7 +115,7 @@ impl Yuv420 {
 }
 
 impl Yuv420 {
-    /// Makes this a copy of somebody's planes.
+    /// Copies borrowed planes into this image.
     pub(crate) fn copy_from(&mut self, planes: &Planes<'_>, width: u32, height: u32) {
         let [luma, blue, red] = self.reset(width, height);
         let copy = |to: &mut [u8], from: &[u8], stride: usize, row: usize| {

@@ -276,7 +276,7 @@ impl Play {
         let source = if compressed { Source::Jpeg(&bytes) } else { Source::Pixels(view) };
         let mut outcome = self.encoder.encode(&source, &request).map_err(|error| error.to_string())?;
         let (mut step, roomier) = (step, Step { bytes_max: None, ..step.clone() });
-        if matches!(outcome, Outcome::DoesNotFit { .. }) && setting.is_chained() && at % 2 == 0 {
+        if matches!(outcome, Outcome::DoesNotFit { .. }) && setting.is_chained() && at.is_multiple_of(2) {
             // A broker that has nothing newer has the same frame made again.
             self.encoder.lost(sequence);
             let request = Request { bytes_max: None, ..request };

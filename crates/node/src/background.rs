@@ -27,8 +27,8 @@ impl Background {
             .map(Self)
     }
 
-    /// Runs `work` on the calling thread for at most `limit`; nothing where it is not done by then. Calling again goes
-    /// on with it. `work` is polled at least once. Not to be called by asynchronous code of this runtime.
+    /// Runs `work` on the calling thread for at most `limit`. `None` if it is not done by then; another call continues it. `work` is polled
+    /// at least once. Async code of this runtime must not call it.
     pub fn wait<F: Future + ?Sized>(&self, work: Pin<&mut F>, limit: Duration) -> Option<F::Output> {
         self.0.block_on(async { tokio::time::timeout(limit, work).await.ok() })
     }
@@ -39,7 +39,7 @@ impl Background {
         work()
     }
 
-    /// Runs `work` in the background, to its end or until what is returned is dropped.
+    /// Runs `work` in the background until it ends or the returned handle is dropped.
     #[must_use = "dropping it ends the work"]
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Task {
         Task(self.0.spawn(work))

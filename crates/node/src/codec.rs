@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// How a camera's frames are coded that go through such a codec, for twenty seconds.
+    /// How the frames of a camera with such a codec are encoded, for twenty seconds.
     fn sent_by(worker: Work) -> Vec<Encoding> {
         let (anchor, epoch) = (anchor(), Epoch(1));
         let (writer, reader) = log(LogConfig::default());

@@ -10,7 +10,7 @@ pub fn max() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Asks for enough, as far as whoever runs this allows: 1,024 is the usual beginning, and allowed are usually many more.
+/// Raises the limit as far as the system allows. It usually starts at 1,024, and many more are allowed.
 pub fn raise() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = WANTED.min(maximum.unwrap_or(u64::MAX));

@@ -71,7 +71,7 @@ pub async fn feed(
     }
 }
 
-/// Converts instants of the standard library, which on Linux are of the same clock under another type.
+/// Converts instants of the standard library, which on Linux use the same clock under another type.
 ///
 /// The two are read once, so that the order of two instants stays what it is.
 struct SameClock {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 pub(crate) struct FileLock(File);
 
 impl FileLock {
-    /// Takes the lock at `path`, a file only its owner can open, made if there is none; `None` if somebody else has it.
+    /// Takes the lock at `path`, a file that only its owner can open; creates it if needed. `None` if somebody else holds it.
     pub(crate) fn take(path: &Path) -> io::Result<Option<Self>> {
         // A pipe in its place would otherwise be waited for.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
@@ -24,7 +24,7 @@ impl FileLock {
         }
     }
 
-    /// Whether somebody has the lock at `path` now.
+    /// Whether somebody holds the lock at `path` now.
     pub(crate) fn is_held(path: &Path) -> bool {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
         let Ok(file) = open(path, flags, Mode::empty()).map(File::from) else { return false };

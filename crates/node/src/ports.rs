@@ -17,7 +17,7 @@ pub const ENROL: u16 = 7652;
 /// Health and metrics over plain HTTP: TCP. The only port without TLS, so it is bound to loopback unless configured.
 pub const HTTP: u16 = 7653;
 
-/// What can be done where an address cannot be listened on; `option` of the command says where.
+/// What to do if an address cannot be listened on. `option` is the command's option for it.
 pub(crate) fn bind_remedy(error: &std::io::Error, option: &str) -> String {
     use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
     match error.kind() {

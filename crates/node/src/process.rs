@@ -39,7 +39,7 @@ pub struct EdgeProcessOptions {
     pub config: EdgeConfig,
     /// The folder for state. Default as in [`crate::state`].
     pub state: Option<PathBuf>,
-    /// How replica logs are kept on disk as well. Default: not at all.
+    /// How replica logs are also kept on disk. Default: in memory only.
     pub persist: Option<PersistOptions>,
     /// The folder of profiles that applications name. Default: `profiles` in the folder for state.
     pub profiles: Option<PathBuf>,
@@ -131,7 +131,7 @@ impl EdgeProcess {
         self.grpc
     }
 
-    /// Stops everything; applications and cameras are told.
+    /// Stops the broker. Applications and cameras are told.
     pub async fn stop(self) {
         if let Some((_, stop, serving)) = self.enrolment {
             let _ = stop.send(());
@@ -218,7 +218,7 @@ impl CameraProcess {
         &self.camera
     }
 
-    /// Stops everything; publishers and the edge are told, and the log on disk is completed.
+    /// Stops the broker. Publishers and the edge are told, and the log on disk is completed.
     pub async fn stop(self) {
         self.api.stop().await;
         let camera = self.camera;

@@ -50,12 +50,12 @@ pub enum ReadProfileError {
         /// What it says.
         name: String,
     },
-    /// What it says of its rungs cannot be.
+    /// The profile contradicts itself.
     #[error(transparent)]
     Rungs(#[from] ProfileError),
 }
 
-/// A profile with what it is of.
+/// A profile with the application and the camera size that it is for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedProfile {
     /// The SHA-256 of its bytes.

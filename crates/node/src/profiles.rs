@@ -19,7 +19,7 @@ pub const PROFILES_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of a profile's name.
 const NAME_BYTES_MAX: usize = 128;
 
-/// Why there is no such profile.
+/// Why a profile cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileStoreError {
@@ -72,7 +72,7 @@ pub struct HeldProfile {
 #[derive(Debug)]
 pub struct ProfileStore {
     folder: PathBuf,
-    /// The one that was used last comes last.
+    /// Sorted by use, the last used one last.
     held: Mutex<Vec<Arc<HeldProfile>>>,
 }
 

@@ -31,13 +31,13 @@ const DISK_READS_MAX: usize = 4;
 type StateOf = Box<dyn Fn(&CameraName) -> PathBuf + Send + Sync>;
 
 /// Where a broker's frames of the past are, besides memory.
-pub(crate) struct PastPlaces {
+pub(crate) struct PastSources {
     disk: Option<(PersistOptions, StateOf)>,
     cameras: Option<Cameras>,
     disk_reads: Arc<Semaphore>,
 }
 
-impl PastPlaces {
+impl PastSources {
     /// The logs on disk, if they are kept, with where their state is; and the cameras, if there are others.
     pub(crate) fn new(disk: Option<(PersistOptions, StateOf)>, cameras: Option<Cameras>) -> Arc<Self> {
         let disk_reads = Arc::new(Semaphore::new(DISK_READS_MAX));
@@ -106,7 +106,7 @@ pub(crate) struct LocalPast {
 
 impl LocalPast {
     /// The past of this camera.
-    pub(crate) fn new(camera: &CameraName, memory: LogReader, places: Option<&PastPlaces>) -> Self {
+    pub(crate) fn new(camera: &CameraName, memory: LogReader, places: Option<&PastSources>) -> Self {
         Self { memory, disk: places.map(|places| places.disk_of(camera)) }
     }
 
@@ -140,13 +140,13 @@ impl LocalPast {
 /// One camera's past for one reading at an edge.
 struct Past {
     disk: Disk,
-    places: Arc<PastPlaces>,
+    places: Arc<PastSources>,
     /// A frame of the disk that comes behind what the camera was asked for.
     ahead: Option<Record>,
 }
 
 impl Past {
-    fn new(places: &Arc<PastPlaces>, camera: &CameraName) -> Self {
+    fn new(places: &Arc<PastSources>, camera: &CameraName) -> Self {
         Self { disk: places.disk_of(camera), places: Arc::clone(places), ahead: None }
     }
 
@@ -173,7 +173,7 @@ fn oldest_of(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timesta
 /// A session with its open questions.
 pub(crate) struct Reading {
     session: Session,
-    places: Option<Arc<PastPlaces>>,
+    places: Option<Arc<PastSources>>,
     /// Who answers for a camera, between two questions.
     waiting: HashMap<CameraName, Past>,
     /// At most one for each camera.
@@ -184,7 +184,7 @@ impl Reading {
     /// What `open` makes of a request that reaches no further than there are places.
     pub(crate) fn new(
         mut spec: SubscriptionSpec,
-        places: Option<Arc<PastPlaces>>,
+        places: Option<Arc<PastSources>>,
         open: impl FnOnce(&SubscriptionSpec) -> Session,
     ) -> Self {
         let reach = places.as_ref().map_or(Reach::Memory, |places| places.reach());

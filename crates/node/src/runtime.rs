@@ -47,7 +47,7 @@ pub async fn until_stopped<T>(work: impl Future<Output = T>) -> io::Result<Optio
     }
 }
 
-/// Runs `work` for at most `limit`. `None`: it took longer, and was dropped.
+/// Runs `work` for at most `limit`. `None` if it took longer; it is then dropped.
 pub async fn within<T>(limit: std::time::Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, work).await.ok()
 }

@@ -1,4 +1,4 @@
-//! The command `mez`, for the Python entry point.
+//! Runs the command `mez` for the Python entry point.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! A connection to an edge broker.
+//! A connection to an edge broker: subscribes, and lists cameras.
 
 use std::env;
 use std::path::PathBuf;
@@ -6,15 +6,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::contract::{Contract, ContractError, OnInfeasible};
-use mez_core::frame::{Encoding, Epoch, FrameId, Rung, Sequence};
-use mez_core::history;
-use mez_core::name::{CameraName, CameraPattern};
-use mez_core::subscription::{Deliver, LastFrame, Span};
+use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
+use mez_core::name::CameraName;
+use mez_core::subscription::Deliver;
 use mez_core::units::Timestamp;
-use mez_node::client::{
-    Address, CameraSummary, ClientOptions, EdgeClient, Profile, Resume, SubscribeOptions, Which,
-};
+use mez_node::client::{Address, CameraSummary, ClientOptions, EdgeClient, Resume, SubscribeOptions, Which};
 use mez_node::identity::Role;
 use pyo3::prelude::*;
 

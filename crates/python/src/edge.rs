@@ -15,7 +15,7 @@ use crate::persist::{self, LogOnDisk};
 use crate::runtime::{Deadline, Owned, background, finish, lock, wait};
 use crate::{error, keys};
 
-/// How long applications and cameras may take to hear that the broker stops.
+/// How long a stopping broker waits for applications and cameras to be told.
 const STOP_TIMEOUT_S: f64 = 2.0;
 
 /// An edge broker inside this process.

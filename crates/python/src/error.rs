@@ -1,4 +1,4 @@
-//! Errors of Rust as exceptions of `mez.errors`.
+//! Turns errors of Rust into the exceptions of `mez.errors`.
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! Frames on their way to Python.
+//! Hands frames to Python.
 
 use std::ffi::c_int;
 

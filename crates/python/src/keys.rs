@@ -1,4 +1,4 @@
-//! What a process proves itself with.
+//! Finds the credentials of a process.
 
 use std::path::Path;
 

@@ -1,19 +1,19 @@
 //! `mez._native`: the compiled half of the Python package `mez`.
 //!
-//! This crate only translates between Python and Rust. Its stub, `python/mez/_native.pyi`, is the list of
-//! what it exposes; what users see is `python/mez`, written in terms of it.
+//! This crate only translates between Python and Rust. Its stub, `python/mez/_native.pyi`, lists what it exposes. Users see
+//! `python/mez`, which is built on it.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | `runtime` | the runtime that all objects share; waiting that hears Ctrl-C; what forks leave |
-//! | `pixels` | images of Python as pixels, JPEG in and out |
+//! | `runtime` | the runtime that all objects share; interruptible waiting; forks |
+//! | `pixels` | Python buffers as images, JPEG in and out |
 //! | `publisher` | publishing, by way of a camera broker in this process or `through` a separate one |
-//! | `client` | a connection to an edge broker |
+//! | `client`, `options` | a connection to an edge broker; the options of a subscription |
 //! | `subscription` | frames as they come, for threads and for event loops |
 //! | `frame` | a frame and its bytes |
 //! | `edge` | an edge broker inside this process |
 //! | `error` | errors as the exceptions of `mez.errors` |
-//! | `stream` | frames at a rung without a broker, for those who measure rungs |
+//! | `stream` | encodes frames at a rung without a broker, to measure rungs |
 //! | `log` | what brokers log, for Python's `logging` |
 //! | `keys`, `cli` | folders of keys; the command `mez` |
 //!

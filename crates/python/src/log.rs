@@ -1,8 +1,7 @@
-//! What the brokers log, handed to Python's `logging` under the name `mez`.
+//! Hands the log of brokers to Python's `logging`, under the name `mez`.
 //!
-//! Brokers log on threads that must not wait for the interpreter. So records queue up, and threads of
-//! Python hand them on whenever they call into Mez: with every frame that is sent or waited for, and while
-//! they wait.
+//! Brokers log on threads that must not wait for the interpreter. So records are queued. Threads of Python hand them on whenever they call
+//! into Mez: with every frame that is sent or waited for, and while they wait.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -16,12 +15,12 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Records that wait to be handed on; beyond that the oldest is dropped.
+/// Records that may wait to be handed on. Beyond that the oldest is dropped.
 const RECORDS_MAX: usize = 256;
-/// Cameras whose last warning is kept; beyond that the oldest is forgotten.
+/// Cameras whose last warning is kept, for error texts. Beyond that the oldest is forgotten.
 const TROUBLE_MAX: usize = 64;
 
-/// Nobody ever waits for these locks: a forked child may find them held for ever.
+/// Queued records. Nobody waits for this lock or the next: a forked child may find them held for ever.
 static RECORDS: Mutex<VecDeque<Record>> = Mutex::new(VecDeque::new());
 static ANY: AtomicBool = AtomicBool::new(false);
 /// The last warning about each camera, until something good is logged about it.

@@ -6,7 +6,7 @@ use mez_core::contract::{Contract, ContractError, OnInfeasible};
 use mez_core::frame::{Epoch, FrameId, Rung, Sequence};
 use mez_core::history;
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::subscription::LastFrame;
+use mez_core::subscription::{Deliver, LastFrame, Span};
 use mez_core::units::Timestamp;
 use mez_node::client::Profile;
 use pyo3::prelude::*;
@@ -69,7 +69,7 @@ impl ContractArguments<'_> {
     }
 }
 
-/// Longer than anybody waits, and short enough to be added to the present.
+/// A wait without end: 100 years. It can still be added to the present without overflow.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 pub(crate) fn pattern(py: Python<'_>, text: &str) -> PyResult<CameraPattern> {

@@ -1,4 +1,4 @@
-//! Logs on disk, as Python's keyword arguments tell of them.
+//! Reads the options of logs on disk from Python's keyword arguments.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Between buffers of Python and images: NumPy arrays come and go through the buffer protocol, so NumPy
-//! itself is not needed here.
+//! Converts between Python buffers and images.
+//!
+//! NumPy arrays come and go through the buffer protocol, so this crate does not need NumPy.
 
 use std::slice;
 

@@ -1,4 +1,4 @@
-//! Publishing: through a camera broker in this process, or one that runs by itself.
+//! Publishes frames through a camera broker in this process, or through a separate one.
 
 use std::path::PathBuf;
 use std::pin::pin;

@@ -1,8 +1,7 @@
-//! The runtime that all objects of a process share, what becomes of it in a forked child, and waiting.
+//! The tokio runtime that all objects of a process share, waiting on it, and what a fork does to it.
 //!
-//! Threads do not survive a fork. A child therefore starts a runtime of its own when it needs one, and an
-//! object that its parent made refuses to work in it ([`Owned`]) instead of waiting for threads that are
-//! not there.
+//! Threads do not survive a fork. A child starts a runtime of its own when it needs one. Objects that its parent made refuse to work in the
+//! child ([`Owned`]), because their threads are not there.
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -17,10 +16,10 @@ use pyo3::prelude::*;
 
 use crate::{error, log};
 
-/// The longest time without a look at signals. Ctrl-C is answered within twice this.
+/// How often signals are checked while waiting. Ctrl-C is answered within twice this.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// The process that the runtime belongs to, and the runtime, which lives until the process ends.
+/// The process that the runtime belongs to, and the runtime. It lives until the process ends.
 static SHARED: Mutex<Option<(u32, &'static Background)>> = Mutex::new(None);
 
 /// The runtime of this process, started by the first call.

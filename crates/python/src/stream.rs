@@ -1,5 +1,4 @@
-//! One stream's frames, in and out, without a broker: exactly the code that makes and shows frames on a live link, for those who
-//! measure what a rung costs and keeps.
+//! Encodes and decodes one stream without a broker, to measure rungs. It is the same code as on a live link.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! A subscription as Python reads it: waiting in a thread, or asked by an event loop.
+//! A subscription as Python reads it: from a thread that waits, or from an event loop.
 
 use std::future::Future;
 use std::io::{ErrorKind, Read, Write};

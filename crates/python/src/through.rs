@@ -1,4 +1,4 @@
-//! Publishing through a camera broker in another process.
+//! Publishes frames through a camera broker in another process.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -22,11 +22,11 @@ use pyo3::prelude::*;
 use crate::runtime::{Deadline, Waited, finish, lock};
 use crate::{error, keys, log};
 
-/// How long the broker may take to answer for a frame; on its own host that is a millisecond.
+/// How long the broker may take to answer for a frame. On the same host it takes about a millisecond.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(250);
-/// Answers that nobody waits for any more.
+/// Answers that may come after their caller has given up. Beyond that the oldest is dropped.
 const ANSWERS_MAX: usize = 64;
-/// Replies that wait for the publisher; beyond that the oldest is dropped.
+/// Replies that may wait for the publisher. Beyond that the oldest is dropped.
 const REPLIES_MAX: usize = 64;
 
 /// A publisher's way to a camera broker in another process.

@@ -22,13 +22,13 @@ Examples:
   mez log export dock/cam1 cam1.mp4 --log-dir /var/lib/mez/log --since -10m --until -5m
   mez log export dock/cam1 cam1.mcap --log-dir /var/lib/mez/log --json
 
-MP4 needs ffmpeg. The video shows each frame at its capture time, so pauses keep their length. Frames are encoded as H.264. With
+MP4 needs ffmpeg. The video shows each frame at its capture time, so pauses keep their length. Frames are encoded as H.264. With \
 --codec jpeg they are copied unchanged; the file is then larger, and fewer programs play it.
 
-MCAP has each frame as foxglove.CompressedImage on the topic /CAMERA, and each gap on /CAMERA/gaps. JPEG and PNG are copied
+MCAP has each frame as foxglove.CompressedImage on the topic /CAMERA, and each gap on /CAMERA/gaps. JPEG and PNG are copied \
 unchanged. Raw pixels become PNG. Frames that need others to be decoded (H.264, tiles) become JPEG.
 
-The summary counts frames that are missing or damaged. The file gets its name when it is complete; Ctrl-C leaves nothing behind. A broker
+The summary counts frames that are missing or damaged. The file gets its name when it is complete; Ctrl-C leaves nothing behind. A broker \
 may write to the log meanwhile: the export covers what the log holds when it begins.")]
 pub(super) struct ExportArgs {
     /// The camera, such as dock/cam1

@@ -16,14 +16,14 @@ Examples:
   mez log verify --log-dir /var/lib/mez/log
   mez log verify dock/cam1 --log-dir /var/lib/mez/log --repair /mnt/copy
 
-The command compares a log with what should be there. Each segment begins where the one before it ends. The broker's folder for state
-(--state) lists the segments, and says how far the broker had written. Without that folder, frames that are missing at the beginning or
+The command compares a log with what should be there. Each segment begins where the one before it ends. The broker's folder for state \
+(--state) lists the segments, and says how far the broker had written. Without that folder, frames that are missing at the beginning or \
 the end cannot be noticed; the command then says so.
 
-An incomplete record at the end is no damage: the broker was killed while it wrote. Neither are frames that a power cut took before
+An incomplete record at the end is no damage: the broker was killed while it wrote. Neither are frames that a power cut took before \
 they were reported as durable. The command mentions both, and they do not change its status.
 
---repair copies every readable frame into a new folder, as a log that brokers, readers and `mez log export` accept. Readers are told that the
+--repair copies every readable frame into a new folder, as a log that brokers, readers and `mez log export` accept. Readers are told that the \
 missing frames are damaged. The log itself is never changed. The status is that of the log that was read.")]
 pub(super) struct VerifyArgs {
     #[command(flatten)]

@@ -100,13 +100,13 @@ impl H264Decoder {
         Ok(())
     }
 
-    /// Forgets all frames and gives the codec's memory back.
+    /// Forgets all frames, and frees the codec's memory.
     pub fn forget(&mut self) {
         self.native = None;
         self.slots = [None; SLOTS];
     }
 
-    /// Looks at everything that can be said of a frame without decoding it; gives the place at which it is kept.
+    /// Checks a frame without decoding it, and returns the slot in which it is kept.
     fn admit(&mut self, payload: &[u8], refers: Option<u64>) -> Result<usize, H264Error> {
         let damaged = |detail| H264Error::Damaged { detail };
         let mut own = None;

@@ -45,7 +45,7 @@ pub use mez_core::setting::{H264_SIDE_MAX as SIDE_MAX, H264_SIDE_MIN as SIDE_MIN
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum H264Error {
-    /// The picture has a size that is not coded.
+    /// The picture's size is out of range.
     #[error(
         "H.264 pictures have even sides of {SIDE_MIN} to {SIDE_MAX} pixels, at most 9,437,184 in all, not {width}x{height}; scale it"
     )]
@@ -69,7 +69,7 @@ pub enum H264Error {
         /// What was found.
         detail: &'static str,
     },
-    /// The frame refers to one that is not held.
+    /// The frame refers to a frame that the decoder does not hold.
     #[error(
         "the H.264 frame is predicted from frame {refers}, but its slot holds {}; ask for an independent frame", held.map_or("nothing".into(), |held| format!("frame {held}"))
     )]

@@ -32,7 +32,7 @@ struct Mirror {
     last: Option<Picture>,
     /// Its long-term references by place.
     long: [Option<Picture>; 2],
-    /// The one that it waits to hear about.
+    /// The long-term reference whose acknowledgement openh264 waits for.
     pending: Option<Picture>,
 }
 
@@ -230,8 +230,8 @@ impl Encoder {
         }
     }
 
-    /// Tells openh264 what became of a long-term reference. Of the one that it waits for, if that is known; otherwise of the
-    /// picture before, which it is about to make one. Gives what it was told to have arrived.
+    /// Tells openh264 whether a long-term reference arrived: the one that it waits for, if that is known, otherwise the one before, which
+    /// it is about to replace. Returns the one that it was told to have arrived.
     fn feedback(&mut self) -> Result<Option<u32>, H264Error> {
         let idr = self.mirror.idr;
         if let Some(pending) = self.mirror.pending {
@@ -256,7 +256,7 @@ impl Encoder {
         }
     }
 
-    /// Follows a predicted picture's header; gives the picture that it refers to.
+    /// Tracks what a predicted picture's header changes at the receiver, and returns the picture that it refers to.
     fn follow(&mut self, header: &slice::Predicted, told: Option<u32>) -> Option<Picture> {
         let refers = match header.refers {
             slice::Refers::Last => self.mirror.last,

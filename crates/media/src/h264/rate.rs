@@ -52,8 +52,7 @@ impl Model {
         ((PIVOT + steps).ceil().clamp(f64::from(finest), f64::from(QUANTISER_MAX))) as u8
     }
 
-    /// The quantiser to code a picture at that took `bytes` at `quantiser`, more than `bytes_max`, when it was coded for the
-    /// `attempt`th time.
+    /// The quantiser for another attempt, after a picture took `bytes` at `quantiser`, more than `bytes_max`, in attempt number `attempt`.
     pub(super) fn again(&self, quantiser: u8, bytes: usize, bytes_max: usize, attempt: u32) -> u8 {
         if attempt >= ATTEMPTS_MAX {
             return QUANTISER_MAX;
@@ -63,7 +62,7 @@ impl Model {
         (f64::from(quantiser) + steps).min(f64::from(QUANTISER_MAX)) as u8
     }
 
-    /// Learns from a picture. Of the attempts at one, only that which was sent: it says what the next will take.
+    /// Learns from a picture. Only the attempt that was sent counts, because it predicts the size of the next picture.
     pub(super) fn learn(&mut self, quantiser: u8, bytes: usize) {
         let level = (bytes.max(1) as f64).ln() + self.slope * (f64::from(quantiser) - PIVOT);
         let weight = if self.level.is_some() { LEVEL_WEIGHT } else { 1.0 };

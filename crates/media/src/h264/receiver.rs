@@ -2,7 +2,7 @@
 
 use super::slice::{Place, SLOTS};
 
-/// Follows what is sent and what becomes of it.
+/// Tracks which frames were sent, arrived or were lost.
 #[derive(Debug, Default)]
 pub(super) struct Receiver {
     /// The frames that are kept, by place.

@@ -91,7 +91,7 @@ pub(super) enum Mark {
     Own(u32),
     /// There are this many places.
     Slots(u32),
-    /// Something else; openh264 only says that short-term references end.
+    /// Something else. openh264 only marks short-term references as unused.
     Other,
 }
 
@@ -212,7 +212,7 @@ impl Predicted {
     }
 }
 
-/// Where a picture stands among those that a decoder keeps.
+/// The slot of a picture at the decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     /// One more than that of the frame sent before, modulo its bits.

@@ -67,9 +67,8 @@ impl Decoder {
         Ok(info)
     }
 
-    /// As [`Decoder::decode`], at a half, a quarter or an eighth of either side where that leaves at least `smallest`
-    /// pixels (width, height): the transform computes fewer values, which takes a fraction of the time of decoding all of
-    /// them. Sides are rounded up.
+    /// As [`Decoder::decode`], but scaled to a half, a quarter or an eighth, if at least `smallest` pixels (width, height) are left. The
+    /// transform then computes fewer values and takes a fraction of the time. Sides are rounded up.
     ///
     /// # Errors
     /// [`DecodeError`], except [`DecodeError::BufferSize`].
@@ -124,8 +123,8 @@ impl Decoder {
         Ok(Some(info))
     }
 
-    /// Decodes into a buffer of the caller, whose size has to be that of the JPEG ([`super::probe`] tells it) and
-    /// whose format says what to decode to.
+    /// Decodes into a buffer of the caller. Its size must be that of the JPEG ([`super::probe`] returns it). Its format is the format to
+    /// decode to.
     ///
     /// # Errors
     /// [`DecodeError`]. On an error the buffer may hold part of the picture.
@@ -182,8 +181,8 @@ fn scale(info: &JpegInfo, smallest: (u32, u32)) -> (ScalingFactor, (u32, u32)) {
     (ScalingFactor::ONE, (info.width, info.height))
 }
 
-/// A new one for every image: libjpeg keeps the tables of the last image for images that bring none, so that
-/// what a frame decodes to would depend on the frame before it. Making one costs microseconds.
+/// A new decompressor for every image. libjpeg keeps the tables of the last image for images without any, so a frame's pixels would depend
+/// on the frame before it. A new one takes microseconds.
 fn decompressor(factor: ScalingFactor) -> Result<Decompressor, DecodeError> {
     let codec = |error: turbojpeg::Error| DecodeError::Codec { detail: error.to_string() };
     let mut decompressor = Decompressor::new().map_err(codec)?;
@@ -212,7 +211,7 @@ fn judge(result: turbojpeg::Result<()>) -> Result<(), DecodeError> {
     }
 }
 
-/// True for the one complaint with which libjpeg-turbo has decoded the whole image all the same.
+/// True for the one warning after which libjpeg-turbo has still decoded the whole image.
 fn is_harmless(detail: &str) -> bool {
     detail
         .strip_prefix("Corrupt JPEG data: ")

@@ -42,8 +42,8 @@ pub enum EncodeError {
     },
 }
 
-/// Encodes images to JPEG, one after the other, with the same settings. Keeps its working memory, which is what
-/// makes it worth keeping; carries nothing else from image to image.
+/// Encodes images to JPEG, one after the other, with the same settings. It reuses its working memory, and carries nothing else from image
+/// to image.
 pub struct Encoder {
     compressor: Compressor,
     quality: u8,
@@ -81,7 +81,7 @@ impl Encoder {
         self.quality
     }
 
-    /// Sets the quality of the images to come.
+    /// Sets the quality of the next images.
     ///
     /// # Errors
     /// [`EncodeError::Quality`] outside 1 to 100; the quality stays what it was.
@@ -210,9 +210,9 @@ fn codec_error(error: turbojpeg::Error) -> EncodeError {
     EncodeError::Codec { detail: error.to_string() }
 }
 
-/// A quality at which an image that took `bytes` at `quality` should take no more than `most`, but at least `floor`; `floor` for
-/// the last attempt. Sizes go about with the power −2/3 of the step of the quantiser, whose scale is 50/q below quality 50 and
-/// 2 − q/50 above (libjpeg's `jpeg_quality_scaling`).
+/// A quality at which an image that took `bytes` at `quality` should take at most `most`. It is never below `floor`, and `floor` itself for
+/// the last attempt. Sizes grow about with the power −2/3 of the quantiser's step. The step's scale is 50/q below quality 50 and 2 − q/50
+/// above (libjpeg's `jpeg_quality_scaling`).
 pub(crate) fn lower_quality(quality: u8, floor: u8, bytes: usize, most: usize, last: bool) -> u8 {
     if last {
         return floor;

@@ -15,7 +15,7 @@ pub enum DecodeError {
         len_bytes: usize,
         /// The first four of them, or all.
         starts_with: Vec<u8>,
-        /// What they look like, where that is known.
+        /// The encoding that they look like, if it is known.
         found: Option<Encoding>,
     },
     /// The end of the image is missing.

@@ -10,7 +10,7 @@ use memchr::memchr;
 use super::error::DecodeError;
 use crate::encoding::sniff;
 
-/// What the header of a JPEG says.
+/// The facts in the header of a JPEG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct JpegInfo {
@@ -201,7 +201,7 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// Uses bytes up to the next stop; gives the number used, which is all of them for [`Stop::MoreBytes`].
+    /// Consumes bytes up to the next stop, and returns how many: all of them for [`Stop::MoreBytes`].
     pub(super) fn advance(&mut self, bytes: &[u8]) -> (usize, Stop) {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {

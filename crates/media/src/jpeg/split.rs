@@ -15,7 +15,7 @@ pub const FRAME_BYTES_MAX_DEFAULT: usize = 32 << 20;
 pub struct JpegFrame {
     /// The image from its start marker to its end marker. The memory behind it holds nothing else.
     pub jpeg: Bytes,
-    /// What its header says.
+    /// The facts in its header.
     pub info: JpegInfo,
 }
 
@@ -38,7 +38,7 @@ pub struct Splitter {
     scanner: Scanner,
     state: Where,
     frame_bytes_max: usize,
-    /// Size of the last frame: the next one will be near it, so that its memory is taken once.
+    /// Size of the last frame. The next one will be similar, so its memory is allocated once.
     frame_bytes_expected: usize,
     counts: SplitterCounts,
 }
@@ -96,8 +96,8 @@ impl Splitter {
         self.state == Where::Inside
     }
 
-    /// Takes bytes from the front of `bytes` up to the end of the next frame, which it gives; or all of them, if
-    /// no frame ends in them. Call it until `bytes` is empty.
+    /// Consumes bytes from the front of `bytes` up to the end of the next frame, and returns the frame. If no frame ends in them, it
+    /// consumes all. Call it until `bytes` is empty.
     pub fn next_frame(&mut self, bytes: &mut &[u8]) -> Option<JpegFrame> {
         while !bytes.is_empty() {
             match self.state {

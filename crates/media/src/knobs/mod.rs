@@ -85,7 +85,7 @@ impl Knobs {
         Ok(Turned::Image(&self.image))
     }
 
-    /// Says that the last image was not sent after all, so that knob 5 does not compare with it.
+    /// Reports that the last image was not sent, so that knob 5 does not compare with it.
     pub fn not_sent(&mut self) {
         self.last_sent.forget();
     }

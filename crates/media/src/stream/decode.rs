@@ -14,7 +14,7 @@ use crate::yuv::Yuv420;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum StreamDecodeError {
-    /// It needs a frame that is not held: it was lost, or this decoder joined the chain too late.
+    /// It needs a frame that the decoder does not hold, because that was lost or the decoder joined the chain too late.
     #[error("frame {} needs frames of chain {} that are not held; wait for the next independent frame", sequence.0, chain.0)]
     NotHeld {
         /// The frame.
@@ -51,7 +51,7 @@ pub enum StreamDecodeError {
     Size {
         /// Pixels in a row, and rows.
         is: (u32, u32),
-        /// What was said of it.
+        /// The size that its header states.
         stated: (u32, u32),
     },
     /// More bytes than its pixels have.
@@ -88,7 +88,7 @@ pub enum Picture<'a> {
     Image(&'a Image),
 }
 
-/// What a decoder of chains says.
+/// Why a decoder of chains failed.
 enum Failure {
     H264(H264Error),
     Tiles(TileError),
@@ -103,8 +103,8 @@ struct Held {
     sequence: Sequence,
 }
 
-/// Decodes one stream's frames to BGR, 8 bits each. Whole chains have to go through it, in order, also those frames that nobody
-/// wants to see. A frame that cannot be decoded is an error; nothing is ever made up in its place.
+/// Decodes one stream's frames to BGR, 8 bits each. Give it every frame of a chain, in order, also those that nobody wants to see. A frame
+/// that cannot be decoded is an error; the decoder never makes up pixels.
 #[derive(Debug)]
 pub struct StreamDecoder {
     pixels_max: u64,
@@ -171,7 +171,7 @@ impl StreamDecoder {
         Ok(&self.image)
     }
 
-    /// Decodes a frame of a chain, and leaves it in the form that it has: for whoever codes it anew.
+    /// Decodes a frame of a chain, and leaves the picture in the codec's own format, for callers that encode it again.
     ///
     /// # Errors
     /// As for [`StreamDecoder::decode`]; [`StreamDecodeError::Link`] also for frames that are in no chain.
@@ -195,7 +195,7 @@ impl StreamDecoder {
         settle(&mut self.held, (encoding, sequence, link), shown)
     }
 
-    /// Forgets all frames and gives the codecs' memory back.
+    /// Forgets all frames, and frees the codecs' memory.
     pub fn forget(&mut self) {
         self.held = None;
         self.h264.forget();
@@ -253,7 +253,7 @@ impl StreamDecoder {
     }
 }
 
-/// Decodes tiles on what is held, or on nothing.
+/// Decodes tiles into the picture that is held, or into none.
 fn tiles<'a>(
     decoder: &'a mut TileDecoder,
     payload: &[u8],
@@ -265,7 +265,7 @@ fn tiles<'a>(
     decoder.decode(payload)
 }
 
-/// Keeps account of what is held after a frame of a chain.
+/// Records which frame of a chain is held now.
 fn settle<T>(
     held: &mut Option<Held>,
     (encoding, sequence, link): (Encoding, Sequence, &ChainLink),

@@ -54,7 +54,7 @@ pub enum Outcome {
     },
 }
 
-/// A payload and what has to be said of it.
+/// An encoded frame: its payload and its description.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Encoded {
     /// The bytes to send.
@@ -356,7 +356,7 @@ impl StreamEncoder {
         Ok(Outcome::Frame(Encoded { payload, encoding: Encoding::H264, width, height, setting, chain }))
     }
 
-    /// Puts a frame that is sent into its chain.
+    /// Gives a sent frame its place in the chain.
     fn link(&mut self, request: &Request<'_>, reference: Reference) -> ChainLink {
         let sequence = request.sequence;
         let begins = Chain { first: sequence, last: sequence, next_index: 0, started: request.captured };

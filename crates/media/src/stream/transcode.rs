@@ -22,7 +22,7 @@ pub enum TranscodeError {
     /// The frame cannot be decoded.
     #[error(transparent)]
     Decode(#[from] StreamDecodeError),
-    /// It cannot be coded anew.
+    /// It cannot be encoded again.
     #[error(transparent)]
     Encode(#[from] EncodeError),
     /// It has no pixels.
@@ -50,7 +50,7 @@ pub struct Still {
     pub height: u32,
 }
 
-/// Decodes one stream's chains, frame after frame, and makes JPEGs of those that are wanted.
+/// Decodes the chains of one stream, and makes JPEGs of the frames that are wanted.
 #[derive(Debug)]
 pub struct Transcoder {
     decoder: StreamDecoder,
@@ -67,8 +67,8 @@ impl Transcoder {
         Ok(Self { decoder: StreamDecoder::new(pixels_max), jpeg })
     }
 
-    /// Decodes a frame of a chain, and makes a JPEG of it if it is wanted: of quality [`TRANSCODED_QUALITY`], with the samples that an H.264
-    /// frame has, or with colour at full resolution where it is one of tiles, whose own resolution of colour may be any.
+    /// Decodes a frame of a chain, and makes a JPEG of quality [`TRANSCODED_QUALITY`] if it is wanted. An H.264 frame keeps its 4:2:0
+    /// samples. A tile frame gets colour at full resolution, because its own resolution of colour may be any.
     ///
     /// # Errors
     /// [`TranscodeError`]; see [`StreamDecoder::decode`].
@@ -99,13 +99,13 @@ impl Transcoder {
         }
     }
 
-    /// Forgets all frames and gives the codecs' memory back.
+    /// Forgets all frames, and frees the codecs' memory.
     pub fn forget(&mut self) {
         self.decoder.forget();
     }
 }
 
-/// Makes a JPEG of quality [`TRANSCODED_QUALITY`] of a still in another encoding, for those who decode nothing else.
+/// Makes a JPEG of quality [`TRANSCODED_QUALITY`] of a still in another encoding, for clients that decode only JPEG.
 ///
 /// # Errors
 /// [`TranscodeError`]; also for encodings whose frames need others, which [`Transcoder`] is for.

@@ -6,7 +6,7 @@ use super::payload::{GridError, Payload, TILE_SIDE, read, sheet};
 use crate::image::{Image, PixelFormat};
 use crate::jpeg::{DecodeError, Decoder, probe};
 
-/// A frame of tiles could not be decoded. The picture held is what it was.
+/// Why a frame of tiles could not be decoded. The held picture is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TileError {
@@ -32,7 +32,7 @@ pub enum TileError {
         /// Height of the JPEG, in pixels.
         height: u32,
     },
-    /// It builds on a picture that is not held: of another size, of another format, or none at all.
+    /// It changes a picture that is not held: one of another size or format, or none at all.
     #[error(
         "the frame has {tiles} of {tiles_of} tiles, and the picture that they change is not held; ask for an independent frame"
     )]
@@ -63,8 +63,8 @@ impl TileDecoder {
         Self { decoder, pixels_max, held: Image::empty(), sheet: Image::empty() }
     }
 
-    /// Puts the tiles of a frame into the picture, and gives that. That it is the right frame for this picture, the caller
-    /// knows (its chain says so).
+    /// Decodes the tiles of a frame into the held picture, and returns it. The caller must know from the chain that the frame fits this
+    /// picture.
     ///
     /// # Errors
     /// [`TileError`]; the picture stays what it was.

@@ -87,10 +87,10 @@ impl TileEncoder {
             == (image.width(), image.height(), image.format())
     }
 
-    /// Codes the tiles of `image` (BGR or grey) that the receiver does not hold as they are, under `number`, which grows with
-    /// every frame. The scale of `setting` was applied before. Above `bytes_max`, the quality is lowered; tiles that were sent so are sent again,
-    /// a few in each frame, once there is room for them. A frame that does
-    /// not fit at the lowest says so, and is to be given up with [`TileEncoder::forget`] or sent all the same.
+    /// Encodes the tiles of `image` (BGR or grey) that the receiver does not hold, under `number`, which grows with every frame. The image
+    /// has the scale of `setting` already. Above `bytes_max` the quality is lowered. Tiles that were sent with a lowered quality are sent
+    /// again, a few in each frame, once there is room. If a frame does not fit at the lowest quality, the result says so; give it up with
+    /// [`TileEncoder::forget`], or send it nevertheless.
     ///
     /// # Errors
     /// [`EncodeError`]; nothing counts as sent then.
@@ -173,7 +173,7 @@ impl TileEncoder {
             + (self.changed.capacity() + self.refined.capacity()) * 4
     }
 
-    /// Takes some tiles more that were sent coarser than is asked for now, in turn.
+    /// Adds some tiles that were sent with a lower quality than the rung's, in turn.
     fn refine(&mut self, grid: Grid, base: Base, quality: Quality) {
         self.refined.clear();
         if base == Base::Nothing {

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::subscriptions::Asks;
 use crate::clock::{anchor, monotonic_now};
 use crate::edge::{EdgeSubscription, Served, Stopped};
-use crate::reading::{PastPlaces, Reading};
+use crate::reading::{PastSources, Reading};
 
 /// Where a feed's frames come from.
 pub(super) enum Source {
@@ -60,7 +60,7 @@ impl CameraLog {
     pub(super) fn new(
         spec: &SubscriptionSpec,
         log: Option<(CameraName, LogReader)>,
-        places: Option<Arc<PastPlaces>>,
+        places: Option<Arc<PastSources>>,
         appended: watch::Receiver<u64>,
     ) -> Self {
         let mut reading = Reading::new(spec.clone(), places, |spec| Session::new(anchor(), spec));

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::shared::{Reply, Shared, lock};
 use crate::clock::monotonic_now;
 use crate::ports::EdgeAddress;
-use crate::reading::PastPlaces;
+use crate::reading::PastSources;
 
 /// A camera broker that runs. Cheap to clone; the broker stops with the last clone.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ impl CameraHandle {
         &self.shared.camera
     }
 
-    /// The largest payload that is taken.
+    /// The largest payload that a publisher may send, in bytes.
     pub fn frame_bytes_max(&self) -> u32 {
         self.shared.frame_bytes_max
     }
@@ -63,7 +63,7 @@ impl CameraHandle {
     }
 
     /// Where frames of the past are, besides the log in memory.
-    pub(crate) fn past(&self) -> Option<Arc<PastPlaces>> {
+    pub(crate) fn past(&self) -> Option<Arc<PastSources>> {
         self.shared.places.clone()
     }
 

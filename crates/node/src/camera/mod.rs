@@ -37,7 +37,7 @@ pub use crate::link::Transport;
 use crate::link::{Dialler, EVENTS_MAX};
 use crate::persist::{LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX};
 use crate::ports::EdgeAddress;
-use crate::reading::PastPlaces;
+use crate::reading::PastSources;
 use crate::state::{self, CameraState, StateError};
 
 /// The options of a camera broker.
@@ -115,7 +115,7 @@ pub enum StartError {
     /// The log on disk cannot be opened.
     #[error(transparent)]
     Persist(#[from] PersistError),
-    /// The log on disk ends with an epoch that is not one of this camera's.
+    /// The log on disk ends with an epoch that does not belong to this camera.
     #[error("the log of {camera} in {} does not belong to this camera: {source}; move it away (`mez log` still reads it there)", folder.display())]
     LogEpoch {
         /// The camera.
@@ -176,7 +176,7 @@ impl CameraBroker {
             keeper,
             places: options.persist.map(|persist| {
                 let state_of = move |camera: &CameraName| state::camera_folder(&folder, camera);
-                PastPlaces::new(Some((persist, Box::new(state_of))), None)
+                PastSources::new(Some((persist, Box::new(state_of))), None)
             }),
         });
         let (stop, stopped) = watch::channel(());

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::persist::{LogFiles, LogKeeper};
 use crate::ports::EdgeAddress;
-use crate::reading::PastPlaces;
+use crate::reading::PastSources;
 
 /// Replies that wait for the publisher. Beyond that the oldest is dropped.
 const REPLIES_MAX: usize = 64;
@@ -43,7 +43,7 @@ pub(super) struct Shared {
     /// Writes the log to disk. `None` if the log is in memory only.
     pub(super) keeper: Option<LogKeeper<LogFiles>>,
     /// Where frames of the past lie besides memory. `None` if there is no log on disk.
-    pub(super) places: Option<Arc<PastPlaces>>,
+    pub(super) places: Option<Arc<PastSources>>,
 }
 
 impl Shared {

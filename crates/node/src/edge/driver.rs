@@ -28,7 +28,7 @@ use crate::profiles::HeldProfile;
 struct Link {
     /// Its identity and address, for people.
     who: String,
-    /// What its certificate says, and where it came from.
+    /// Its certificate and its address.
     shown: Shown,
     from: IpAddr,
     commands: CommandSender,
@@ -301,7 +301,7 @@ impl Driver {
         }
     }
 
-    /// A camera host is told why it is not taken in; the people of this edge are to know as well.
+    /// Logs why a camera is refused. The camera host is told; the operators of this edge must know as well.
     fn note_refusal(&self, link: LinkId, code: RefuseCode, why: &str) {
         match self.links.get(&link) {
             // A newer connection of the same host has come, which is as it should be.

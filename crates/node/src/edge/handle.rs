@@ -24,7 +24,7 @@ use super::{ReplyFailure, Stopped, lock};
 use crate::clock::anchor;
 use crate::persist::{LogFiles, LogKeeper};
 use crate::profiles::{HeldProfile, ProfileStore};
-use crate::reading::{PastPlaces, Reading};
+use crate::reading::{PastSources, Reading};
 
 /// An edge broker that runs. Cheap to clone.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ pub struct EdgeHandle {
     pub(super) keeper: Option<LogKeeper<LogFiles>>,
     pub(super) starts: Starts,
     /// Where frames of the past are.
-    pub(super) places: Arc<PastPlaces>,
+    pub(super) places: Arc<PastSources>,
     pub(super) profiles: Arc<ProfileStore>,
     pub(super) standings: Arc<Mutex<Standings>>,
 }
@@ -48,12 +48,12 @@ impl EdgeHandle {
         self.address
     }
 
-    /// The largest payload that is taken from a camera.
+    /// The largest payload that is accepted from a camera.
     pub fn frame_bytes_max(&self) -> u32 {
         self.frame_bytes_max
     }
 
-    /// Stops the broker: applications are told, and connections are closed. Waits until that is done.
+    /// Stops the broker: tells applications, closes connections, and waits until that is done.
     pub async fn stop(&self) {
         self.stop.send_replace(true);
         self.requests.closed().await;
@@ -131,8 +131,8 @@ impl EdgeHandle {
         cameras.await.map_err(|_| Stopped)
     }
 
-    /// Forgets what is known of a camera and puts its log aside, so that its next start is taken in whatever its epoch. `uid` is the user who
-    /// asked for it. Subscriptions that read the camera end.
+    /// Resets a camera: forgets its starts and puts its log aside, so that its next start is accepted whatever its epoch. Subscriptions
+    /// that read the camera end. `uid` is the user who asked for it.
     pub async fn reset(&self, camera: CameraName, uid: u32) -> Result<ResetReport, ResetFailure> {
         let (answer, done) = oneshot::channel();
         self.requests.send(Request::Reset(camera, uid, answer)).await.map_err(|_| Stopped)?;

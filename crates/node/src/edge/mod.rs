@@ -37,7 +37,7 @@ use crate::link::{EVENTS_MAX, listen};
 use crate::persist::replicas::Replicas;
 use crate::persist::{PersistError, PersistOptions};
 use crate::profiles::ProfileStore;
-use crate::reading::PastPlaces;
+use crate::reading::PastSources;
 use crate::state::{self, StateError, edge_folder};
 
 /// Requests of applications that may wait for the loop. Senders wait beyond that; the loop never takes long.
@@ -55,7 +55,7 @@ pub struct EdgeOptions {
     /// The folder for state. Default as in [`crate::state`] for logs on disk and for profiles; which starts of cameras were whose is then
     /// remembered in memory only.
     pub state: Option<PathBuf>,
-    /// How replica logs are kept on disk as well. Default: not at all.
+    /// How replica logs are also kept on disk. Default: in memory only.
     pub persist: Option<PersistOptions>,
     /// The folder of profiles that applications name. Default: `profiles` in the folder for state.
     pub profiles: Option<PathBuf>,
@@ -126,9 +126,9 @@ impl EdgeBroker {
                 let state = state::folder(options.state.as_deref())?;
                 let replicas = Replicas::take_up(persist.clone(), state.clone(), &mut broker)?;
                 let state_of = move |camera: &CameraName| edge_folder(&state, camera);
-                (Some(replicas), PastPlaces::new(Some((persist, Box::new(state_of))), Some(Cameras(asks))))
+                (Some(replicas), PastSources::new(Some((persist, Box::new(state_of))), Some(Cameras(asks))))
             }
-            None => (None, PastPlaces::new(None, Some(Cameras(asks)))),
+            None => (None, PastSources::new(None, Some(Cameras(asks)))),
         };
         let profiles = match options.profiles {
             Some(folder) => folder,
@@ -156,7 +156,7 @@ impl EdgeBroker {
     }
 }
 
-/// What the mutex protects is whole after every statement, so a panic elsewhere does not spoil it.
+/// Locks a mutex even if another thread panicked: what it protects is consistent after every statement.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -18,7 +18,7 @@ use crate::persist::aside::PutAsideError;
 /// What a reset did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResetReport {
-    /// What was known of the camera. `None`: nothing, and its next start is taken in all the same.
+    /// What the edge knew of the camera. `None` if it knew nothing; its next start is accepted in any case.
     pub forgotten: Option<Forgotten>,
     /// The folder of logs in which its log is since. `None`: there was none on disk.
     pub put_aside: Option<PathBuf>,
@@ -30,10 +30,10 @@ pub enum ResetFailure {
     /// The broker has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-    /// Its log is where it was.
+    /// Its log could not be put aside.
     #[error(transparent)]
     PutAside(#[from] PutAsideError),
-    /// It is reset, and there is no record of it.
+    /// The camera was reset, but the reset could not be recorded.
     #[error("the camera was reset, and that could not be recorded: {0}; make the folder for state writable")]
     Record(#[source] std::io::Error),
 }

@@ -31,16 +31,16 @@ const WAITING_MAX: usize = 1024;
 /// Cameras that are remembered in memory if there is no folder for state.
 const CAMERAS_MAX: usize = 256;
 
-/// A start of a camera broker, as an edge took it in.
+/// A start of a camera broker that an edge accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CameraStart {
     /// Its epoch.
     pub epoch: u64,
-    /// Tells it apart from another of the same epoch.
+    /// Distinguishes it from another start with the same epoch.
     anchor: (u64, u64),
     /// When it was first taken in, in nanoseconds since 1970.
     pub first_utc_ns: u64,
-    /// Who it was, as the certificate says.
+    /// The identity in its certificate.
     pub identity: String,
     /// The certificate's serial number, in hexadecimal digits.
     pub serial: String,
@@ -137,7 +137,7 @@ impl CameraRecord {
         Ok(text)
     }
 
-    /// Lines that make no sense are passed over and counted: what is left of a record is worth more than none.
+    /// Parses a file of starts. Damaged lines are skipped and counted, because the rest is worth keeping.
     fn from_text(text: &str) -> (Self, usize) {
         let (mut record, mut damaged) = (Self::default(), 0);
         for line in text.lines().filter(|line| !line.is_empty()) {
@@ -177,7 +177,7 @@ impl Starts {
         }
     }
 
-    /// A camera was reset. Gives when that is on disk.
+    /// Records that a camera was reset. The result is ready once that is on disk.
     pub(super) async fn reset(&self, camera: &CameraName, reset: CameraReset) -> io::Result<()> {
         let (done, recorded) = oneshot::channel();
         let stuck = || io::Error::other("the disk of the folder for state does not answer");

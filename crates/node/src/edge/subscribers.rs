@@ -81,7 +81,7 @@ impl Subscribers {
         self.0.insert(id, Subscriber { pattern, mailbox, takes_chains: false, profile });
     }
 
-    /// Gives the profile of the subscription that is gone, if nobody uses it any longer.
+    /// Returns the profile of the removed subscription, if no other uses it.
     pub(super) fn remove(&mut self, id: SubscriptionId) -> Option<Arc<HeldProfile>> {
         let gone = self.0.remove(&id);
         self.unused(gone.and_then(|subscriber| subscriber.profile))
@@ -91,7 +91,7 @@ impl Subscribers {
         self.0.contains_key(&id)
     }
 
-    /// Gives the profile that the subscription had before, if nobody uses it any longer.
+    /// Returns the profile that the subscription had before, if no other uses it.
     pub(super) fn set_profile(
         &mut self,
         id: SubscriptionId,

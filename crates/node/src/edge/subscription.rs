@@ -31,10 +31,10 @@ pub enum Served {
         delivery: Box<Delivery>,
         /// When it was where, by this machine's monotonic clock.
         times: FrameTimes,
-        /// What it is for the contract, and how that stands; nothing in a reading of the past.
+        /// Its verdict under the contract, and the contract's state. `None` for frames of the past.
         verdict: Option<FrameVerdict>,
     },
-    /// The contract stands otherwise than before on a camera.
+    /// The state of the contract changed on a camera.
     Contract(Change),
     /// A camera that matches came or went.
     Camera {
@@ -52,10 +52,10 @@ pub enum Served {
     },
     /// The end of the subscription's span has passed.
     Ended {
-        /// What was skipped since each camera's last frame, and what is not held.
+        /// The skipped frames since each camera's last frame, and what is not held.
         rest: Vec<CameraRest>,
     },
-    /// A camera was reset, which ends the subscription: frames that come after that may come before those that it was given.
+    /// A camera was reset, which ends the subscription: later frames may have lower epochs than frames that it has delivered.
     Reset {
         /// The camera.
         camera: CameraName,
@@ -139,7 +139,7 @@ impl EdgeSubscription {
         Ok(())
     }
 
-    /// The application says how accurate its own results on frames were, from 0 to 1. Cameras that it does not read are passed over.
+    /// Takes the accuracies that the application measured on frames, from 0 to 1. Cameras that it does not read are ignored.
     pub fn handle_accuracies(&mut self, measured: impl IntoIterator<Item = (CameraName, f64)>) {
         let now = monotonic_now();
         for (camera, accuracy) in measured {
@@ -147,8 +147,8 @@ impl EdgeSubscription {
         }
     }
 
-    /// The application cannot decode what it gets of a camera's chain any further: it gets stills, and the camera is asked for another
-    /// chain, at most once in two seconds for all who ask.
+    /// Restarts a camera's chain that the application can no longer decode. The application gets stills until then. The camera is asked at
+    /// most once in two seconds, for all applications together.
     pub fn restart_chain(&mut self, camera: CameraName) {
         if self.reading.session().handle_chain_lost(&camera) {
             // Where the broker has too much to do, the chain ends by itself after a while.

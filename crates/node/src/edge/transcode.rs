@@ -54,7 +54,7 @@ impl Decoders {
         (Self { cameras: HashMap::new(), answers }, receiver)
     }
 
-    /// Begins to decode a frame, as soon as those before it are done. Gives the answer at once where there is no decoder.
+    /// Starts to decode a frame once those before it are done. Returns the answer at once if there is no decoder.
     pub(super) fn decode(&mut self, camera: CameraName, link: LinkId, frame: Box<Frame>) -> Option<Answer> {
         let id = frame.meta.id;
         let decoder = match self.cameras.get_mut(&camera) {
@@ -80,8 +80,8 @@ impl Decoders {
         Some((camera, link, id, Decoded::Failed))
     }
 
-    /// A connection is gone: what was given of it is still decoded, and then the decoder and its threads go. What a decoder holds is of
-    /// no use to frames of another connection.
+    /// Ends the decoders of a closed connection once they have decoded what they were given. Frames of another connection do not need what
+    /// they hold.
     pub(super) fn release(&mut self, link: LinkId) {
         self.cameras.retain(|_, decoder| decoder.link != link);
     }
@@ -98,7 +98,7 @@ impl Decoder {
     }
 }
 
-/// What a decoder's thread is given: a frame, whether it is to forget what it holds, and whether a still is wanted.
+/// A job of a decoder's thread: a frame, whether to forget earlier frames first, and whether a still is wanted.
 struct Job {
     frame: Box<Frame>,
     afresh: bool,

@@ -31,15 +31,15 @@ pub(super) enum StillKind {
     Image,
 }
 
-/// A frame that stands by itself.
+/// A frame as a still.
 pub(super) struct Still {
     pub(super) meta: FrameMeta,
     /// `jpeg` or `png`.
     pub(super) format: &'static str,
     pub(super) image: Bytes,
-    /// It is not what the log holds, but was made of it.
+    /// The log holds another encoding of it.
     pub(super) recoded: bool,
-    /// Frames between the one before and this one that are not in the file.
+    /// Frames between the previous still and this one that are not in the file.
     pub(super) missing: SkipCounts,
 }
 
@@ -112,7 +112,7 @@ impl Frames {
     }
 }
 
-/// Refuses a log of which a part cannot be opened with these keys: what is missing then would look like a gap.
+/// Refuses a log if the keys do not open all of it. Otherwise the missing part would look like a gap.
 fn check_keys(files: &mut LogFiles, camera: &CameraName, keys: &KeyRing) -> Result<(), ExportError> {
     for (segment, bytes) in files.list()? {
         match SegmentScan::open(files, camera, keys, segment, bytes) {

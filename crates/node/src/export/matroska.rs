@@ -67,7 +67,7 @@ pub(super) fn head(width: u32, height: u32) -> Vec<u8> {
     out
 }
 
-/// What comes before the bytes of an image of `bytes` bytes that is shown `at` after the beginning, for `shown` if none follows.
+/// The header of an image of `bytes` bytes, shown `at` after the beginning, for `shown` if none follows.
 pub(super) fn image_head(at: Duration, shown: Duration, bytes: usize) -> Vec<u8> {
     let time = number(id::TIMESTAMP, ticks(at));
     let duration = number(id::BLOCK_DURATION, ticks(shown));
@@ -112,7 +112,7 @@ fn put_id(out: &mut Vec<u8>, id: u32) {
     out.extend_from_slice(&bytes[id.leading_zeros() as usize / 8..]);
 }
 
-/// Always in eight bytes, of which the first only says so.
+/// Writes a size in eight bytes; the first one only gives that length.
 fn put_size(out: &mut Vec<u8>, size: usize) {
     out.extend_from_slice(&(1 << 56 | size as u64).to_be_bytes());
 }

@@ -54,7 +54,7 @@ impl ExportFormat {
 /// How frames stand in a video.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VideoCodec {
-    /// H.264, coded anew: small, and plays everywhere.
+    /// H.264, encoded again: small, and every program plays it.
     #[default]
     H264,
     /// The JPEG images of the log, to the last byte: several times as large, and fewer programs play it.
@@ -70,7 +70,7 @@ pub struct ExportOptions {
     pub keys: KeyRing,
     /// The camera.
     pub camera: CameraName,
-    /// The file in the state folder that remembers the log, if there is one: what is missing at the log's end is known by it.
+    /// The file in the folder for state that remembers the log, if there is one. It shows what is missing at the log's end.
     pub remembered: Option<PathBuf>,
     /// The first capture time. Default: the oldest that is held.
     pub begin: Option<Timestamp>,
@@ -82,7 +82,7 @@ pub struct ExportOptions {
     pub format: ExportFormat,
     /// How frames stand in a video.
     pub codec: VideoCodec,
-    /// Whether a file that is there is replaced. Default: it is not.
+    /// Whether an existing file is replaced. Default false.
     pub overwrite: bool,
     /// The program that makes videos. Default `ffmpeg`, found through `PATH`.
     pub ffmpeg: PathBuf,
@@ -210,17 +210,17 @@ pub struct ExportSummary {
     pub from: Timestamp,
     /// The capture time of the last frame.
     pub to: Timestamp,
-    /// Places between two frames at which others are missing.
+    /// Gaps between two frames of the file.
     pub gaps: u64,
-    /// Frames that are missing there, by reason.
+    /// Frames that are missing in those gaps, by reason.
     pub missing: SkipCounts,
     /// Records of the log that are damaged.
     pub damaged: u64,
-    /// Frames that other images were made of: raw pixels, and those that need others to be decoded.
+    /// Frames that were encoded again: raw pixels, and frames that need others to be decoded.
     pub recoded: u64,
-    /// Frames that are left out, since what they need to be decoded is not held.
+    /// Frames that are left out because the log does not hold what they need to be decoded.
     pub undecodable: u64,
-    /// Frames of a video that stand later than their clock says, since it had been set back.
+    /// Frames of a video that are shown later than their capture time, because the clock had been set back.
     pub moved: u64,
 }
 
@@ -268,7 +268,7 @@ impl ExportSummary {
     }
 }
 
-/// Exports frames of a log. `progress` is told of every frame. Dropping the future ends it, and leaves nothing behind.
+/// Exports frames of a log. `progress` is called with every frame. Dropping the future stops the export and leaves no file.
 pub async fn export(
     options: &ExportOptions,
     mut progress: impl FnMut(ExportProgress),
@@ -354,7 +354,7 @@ impl Out {
     }
 }
 
-/// A file beside the one that was asked for, which goes away again unless it is put in its place.
+/// A temporary file beside the output. It is removed unless it gets the output's name.
 fn part_file(output: &Path) -> Result<NamedTempFile, ExportError> {
     use std::os::unix::fs::PermissionsExt;
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

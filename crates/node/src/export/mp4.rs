@@ -30,7 +30,7 @@ pub(super) struct Mp4 {
     stdin: ChildStdin,
     lines: LastLines,
     listening: Option<JoinHandle<()>>,
-    /// The capture time that is the beginning, and where the image before stands.
+    /// The capture time of the first image, and when the previous one is shown.
     last: Option<(Timestamp, Duration)>,
     /// What clocks that were set back are put forward by.
     shift: Duration,
@@ -50,7 +50,7 @@ impl Mp4 {
         Ok(Self { ffmpeg, child, stdin, lines, listening, last: None, shift: Duration::ZERO, moved: 0 })
     }
 
-    /// Images whose clock had been set back, and that are shown later than it says.
+    /// The number of images that are shown later than their capture time, because the clock had been set back.
     pub(super) fn moved(&self) -> u64 {
         self.moved
     }

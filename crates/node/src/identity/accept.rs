@@ -88,7 +88,7 @@ async fn accept_all(
     }
 }
 
-/// The handshake of one connection. `None` if it is refused, has ended or is to be closed, which has been logged.
+/// Does the handshake of one connection. `None` if it was refused, ended or must be closed; the reason is logged.
 pub(super) async fn secure(
     connection: TcpStream,
     acceptor: &TlsAcceptor,

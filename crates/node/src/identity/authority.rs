@@ -208,7 +208,7 @@ impl PublicKey {
     }
 }
 
-/// The site in an authority's certificate, and what else the certificate says.
+/// Reads the site and the other facts of an authority's certificate.
 pub(super) fn read_authority(
     certificate: &CertificateDer<'_>,
 ) -> Result<(SiteName, CertificateFacts), String> {
@@ -279,7 +279,7 @@ pub enum AuthorityError {
         /// Its permission bits.
         mode: u32,
     },
-    /// A file is not what it should be.
+    /// A file is damaged.
     #[error("{} is damaged: {reason}; restore it from a backup", path.display())]
     Damaged {
         /// The file.
@@ -344,7 +344,7 @@ pub enum RequestError {
     NoProof,
 }
 
-/// Checks what somebody wants as host names of an edge's certificate.
+/// Checks the host names for an edge's certificate.
 pub(super) fn check_hosts(identity: &Identity, hosts: &[String]) -> Result<(), IssueError> {
     alternative_names(identity, hosts).map(drop)
 }

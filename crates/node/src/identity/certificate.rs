@@ -95,7 +95,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a certificate says.
+/// The facts in a certificate.
 #[derive(Clone, Debug)]
 pub struct CertificateFacts {
     /// From when to when it holds.

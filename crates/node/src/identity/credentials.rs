@@ -76,7 +76,7 @@ impl Credentials {
         self.0.facts.validity
     }
 
-    /// What the certificate says.
+    /// The facts in the certificate.
     pub fn facts(&self) -> &CertificateFacts {
         &self.0.facts
     }
@@ -101,7 +101,7 @@ impl Credentials {
         pem("CERTIFICATE", &self.0.authority)
     }
 
-    /// Puts together what a file or an enrolment gave, checking that all of it belongs together.
+    /// Assembles credentials from a file or an enrolment, and checks that their parts belong together.
     pub(super) fn assemble(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,

@@ -29,7 +29,7 @@ struct Shared {
 #[derive(Debug)]
 struct Rooms {
     admission: Admission,
-    /// How to tell whoever serves a connection that it is to be closed. Bounded by the rooms.
+    /// By which the task of a connection is told to close it. The number of places bounds it.
     passes: HashMap<Ticket, oneshot::Sender<Dropped>>,
 }
 
@@ -55,7 +55,7 @@ impl Door {
         Pass { door: self.clone(), peer, ticket, dropped }
     }
 
-    /// The process can open no more files: somebody who waits goes. False if nobody waits here.
+    /// Closes a waiting connection because the process can open no more files. False if nobody waits here.
     pub(crate) fn make_room(&self) -> bool {
         let mut rooms = self.rooms();
         let made = rooms.admission.handle_no_descriptor();
@@ -94,7 +94,7 @@ impl Door {
     }
 }
 
-/// A connection's place. Dropping it gives the place back: the connection is admitted, or gone.
+/// A connection's place at the port. Dropping it frees the place: the client is admitted or gone.
 #[derive(Debug)]
 pub(crate) struct Pass {
     door: Door,

@@ -9,7 +9,7 @@ use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 
 use super::certificate::Moment;
 
-/// Explains an error of TLS over TCP, ours or one that the other side sent as an alert.
+/// Explains an error of TLS over TCP: our own, or an alert from the other side.
 pub fn explain(error: &Error) -> String {
     match error {
         Error::AlertReceived(alert) => explain_alert(*alert),
@@ -33,7 +33,7 @@ pub fn explain(error: &Error) -> String {
     }
 }
 
-/// Explains an error of QUIC; nothing where it has to do with something else than TLS.
+/// Explains an error of QUIC. `None` if it has nothing to do with TLS.
 pub fn explain_quic(error: &quinn::ConnectionError) -> Option<String> {
     use quinn::ConnectionError::{ConnectionClosed, TransportError};
     let alert = |code: quinn::TransportErrorCode| match u64::from(code) {

@@ -51,7 +51,7 @@ pub(crate) enum Readers {
     Everybody,
 }
 
-/// What to do with a file that is in the place already.
+/// What to do if the file exists already.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Present {
     /// Leave it and fail with `AlreadyExists`, also when two processes write at once.
@@ -139,7 +139,7 @@ pub(crate) fn is_empty(folder: &Path) -> Result<bool, FileError> {
     Ok(names.is_empty())
 }
 
-/// The names in a folder, sorted; what is not text is left out, since nothing of ours is named so.
+/// The names in a folder, sorted. Names that are not text are left out, because Mez has none.
 pub(crate) fn names(folder: &Path) -> Result<Vec<String>, FileError> {
     let attempt = || {
         let mut names = Vec::new();

@@ -1,7 +1,7 @@
 //! Finds and opens the folder in which a host keeps its keys, and chooses an identity from it.
 
 mod error;
-mod places;
+mod search;
 mod temporary;
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 pub use self::error::{CredentialsError, KeyFolderError, PrepareError, TemporarySiteError};
-use self::places::{Places, Surroundings};
+use self::search::{Environment, Search};
 pub use self::temporary::TemporarySite;
 use super::authority::{AuthorityError, SiteAuthority, is_host_name, read_authority};
 use super::certificate::{CertificateFacts, Fingerprint, Moment, Validity, hex};
@@ -42,12 +42,12 @@ impl KeyFolder {
     /// The first of them that is given counts, and is an error where there is no key folder: falling through to
     /// another one would use keys that nobody meant.
     pub fn find(explicit: Option<&Path>) -> Result<Self, KeyFolderError> {
-        Self::find_among(&Places::of(explicit, Surroundings::of_this_process()))
+        Self::find_among(&Search::of(explicit, Environment::of_this_process()))
     }
 
     /// Where [`KeyFolder::find`] would look, whether or not there is a folder: the place to make one.
     pub fn location(explicit: Option<&Path>) -> Result<PathBuf, KeyFolderError> {
-        let places = Places::of(explicit, Surroundings::of_this_process());
+        let places = Search::of(explicit, Environment::of_this_process());
         places.chosen.clone().ok_or_else(|| places.not_found())
     }
 
@@ -239,7 +239,7 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The names by which a host is usually reached: its own, and with `.local` where it has no domain.
+/// The usual names of a host: its own, and the one with `.local` if it has no domain.
 pub(super) fn own_host_names(host: &str) -> Vec<String> {
     let mut names = vec![host.to_owned()];
     if !host.contains('.') {
@@ -275,7 +275,7 @@ pub(super) fn prepare(folder: &Path) -> Result<(), PrepareError> {
 }
 
 impl KeyFolder {
-    fn find_among(places: &Places) -> Result<Self, KeyFolderError> {
+    fn find_among(places: &Search) -> Result<Self, KeyFolderError> {
         let path = places.chosen.as_deref().ok_or_else(|| places.not_found())?;
         match Self::open(path) {
             Err(KeyFolderError::File(error)) if error.is_absent() => Err(places.not_found()),

@@ -36,7 +36,7 @@ enum Asker {
 }
 
 impl State {
-    /// Gives a turn to whoever is next, who is to be woken once nobody holds the lock.
+    /// Gives the turn to the next handshake. Its waker must be called after the lock is released.
     fn give(&mut self) -> Option<Waker> {
         let asker = self.turns.poll_turn()?;
         match self.askers.insert(asker, Asker::HasTurn)? {

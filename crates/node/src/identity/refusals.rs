@@ -37,12 +37,12 @@ impl Refused {
 pub struct Line {
     /// Refusals of this client since the last line, which were not logged.
     pub unsaid: u64,
-    /// There are more clients than are told apart, and this is one of them.
+    /// Too many clients were refused to tell them apart, and this is one of them.
     pub one_of_many: bool,
 }
 
 impl Refusals {
-    /// A client, known by its address or its identity, is refused. Says what is to be logged, if anything.
+    /// Notes that a client, known by its address or identity, was refused. Returns what to log, if anything.
     pub fn note(&self, now: Instant, peer: &str, why: &str) -> Option<Line> {
         let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut client = Some(peer.to_owned());

@@ -232,7 +232,7 @@ impl ClientCertVerifier for MemberVerifier {
     }
 }
 
-/// A certificate that is genuine and still not admitted, with the reason in words.
+/// The error for a genuine certificate that is not admitted, with the reason in words.
 pub(super) fn refused(why: String) -> rustls::Error {
     CertificateError::Other(OtherError(Arc::new(Refused(why)))).into()
 }
@@ -241,7 +241,7 @@ pub(super) fn refused(why: String) -> rustls::Error {
 #[error("{0}")]
 struct Refused(String);
 
-/// rustls shows such an error with `{:?}`, also in the reason that QUIC sends to the other side.
+/// rustls prints such an error with `{:?}`, also in the reason that QUIC sends to the other side.
 impl fmt::Debug for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

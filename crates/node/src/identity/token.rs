@@ -148,8 +148,8 @@ impl Secret {
         bytes.try_into().ok().map(Self)
     }
 
-    /// What the authority's host knows the token by. A secret of 128 random bits needs no slow hash, and looking
-    /// the hash up as a file name tells a guesser nothing through its timing.
+    /// The hash under which the authority's host stores the token. A secret of 128 random bits needs no slow hash. The hash is looked up as
+    /// a file name, so timing tells a guesser nothing.
     fn hash(&self) -> String {
         hex(digest(&SHA256, &[b"mez enrolment token 1".as_slice(), &self.0].concat()).as_ref())
     }

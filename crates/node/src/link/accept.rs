@@ -92,7 +92,7 @@ pub enum ListenError {
     },
 }
 
-/// Opens a port for camera brokers and serves whoever connects.
+/// Opens a port for camera brokers and serves their connections.
 pub(crate) fn listen(
     address: SocketAddr,
     credentials: &Credentials,
@@ -115,7 +115,7 @@ pub(crate) fn listen(
     Ok(Listener { endpoint, tcp })
 }
 
-/// Takes in whoever comes over QUIC. Nothing but coming is waited for here.
+/// Accepts connections over QUIC. It waits only for new connections, never for a client.
 async fn accept_quic(
     endpoint: Endpoint,
     door: Door,
@@ -142,7 +142,7 @@ async fn accept_quic(
     }
 }
 
-/// The handshake of one connection. `None` if it is refused or is to be closed, which has been logged.
+/// Does the handshake of one connection. `None` if it was refused or must be closed; the reason is logged.
 async fn handshake(incoming: Incoming, mut pass: Pass, site: &SiteName) -> Option<(Connection, Shown, Pass)> {
     let address = pass.address();
     let turn = pass.during(HANDSHAKES.turn(address)).await.ok()?;

@@ -20,8 +20,8 @@ const SENT_AT_ONCE_BYTES_MAX: usize = 65_507;
 /// quinn would reserve the largest size for the largest number: 130 MB.
 const RECEIVED_AT_ONCE_MAX: usize = 1;
 
-/// A socket that is handed no more datagrams at once than the kernel takes. quinn by itself hands over up to ten, whatever their
-/// size, and a connection with datagrams of more than 6,550 bytes then stands still.
+/// A socket that gets no more datagrams in one call than the kernel takes. quinn itself passes up to ten, whatever their size; with
+/// datagrams of more than 6,550 bytes the connection would stall.
 pub(super) struct Socket {
     inner: Arc<dyn AsyncUdpSocket>,
     sent_at_once_max: usize,

@@ -43,7 +43,7 @@ pub enum Transport {
     /// QUIC, and TCP where UDP does not get through. The default.
     #[default]
     Auto,
-    /// QUIC over UDP: a stale frame is called back also where it has left this host's memory in part.
+    /// QUIC over UDP. It can call back a stale frame even if part of it has left this host's memory.
     Quic,
     /// TLS over TCP: half the processor time on a fast network, and what the kernel has taken cannot be called back.
     Tcp,
@@ -76,8 +76,7 @@ impl Dialler {
         Ok(Self { transport, crypto, tls, events })
     }
 
-    /// Tries to connect to `edge`, which is at `place`, and serves the connection for as long as it lives. Everything is told
-    /// through events.
+    /// Connects to `edge` at `place`, and serves the connection while it lives. Events report everything.
     pub(crate) fn dial(&self, link: LinkId, edge: EdgeIndex, place: EdgeAddress) {
         let dialler = self.clone();
         tokio::spawn(async move {

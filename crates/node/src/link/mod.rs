@@ -89,7 +89,7 @@ pub(crate) enum CameraEvent {
     Dialled(LinkId, EdgeIndex, CommandSender),
     /// A connection to an edge could not be made.
     DialFailed(EdgeIndex, String),
-    /// So many bytes may be on their way at most, as long as the connection's path was never full; nobody knows once it was.
+    /// How many bytes may be in flight at most, while the path was never full. `None` once it was, because then nobody knows.
     Window(LinkId, Option<u64>),
     /// A message arrived.
     Message(LinkId, Message),

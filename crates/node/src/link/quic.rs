@@ -105,8 +105,8 @@ pub(super) fn endpoint(
     quinn::Endpoint::new_with_abstract_socket(config, server, Arc::new(socket), runtime)
 }
 
-/// The largest datagram that the route to `destination` takes in one piece, as far as this host knows: the path may take
-/// less, which discovery finds out, but never more.
+/// The largest datagram that the route to `destination` takes in one piece, as far as this host knows. The path may take less, which path
+/// discovery finds out, but never more.
 pub(super) fn route_datagram_bytes_max(destination: SocketAddr) -> u16 {
     let known = || -> io::Result<u32> {
         let socket = std::net::UdpSocket::bind(any_address_for(&destination))?;

@@ -48,7 +48,7 @@ struct Counters {
     ahead: AtomicU64,
     /// What may be on its way as long as the path was never full; [`OPEN`] once it was.
     opening: AtomicU64,
-    /// The total at which somebody is to be woken: not with every datagram, each of which would be a change of threads.
+    /// The total at which the waiting task is woken. Waking it with every datagram would cost a thread switch each.
     wake_at: AtomicU64,
     changed: Notify,
 }
@@ -101,7 +101,7 @@ impl SentBytes {
     }
 }
 
-/// How much of one frame has left. Counting begins anew with every frame, so that errors do not add up.
+/// How much of one frame has left. Counting starts again with every frame, so errors do not add up.
 #[derive(Clone)]
 pub(super) struct FrameSent {
     counters: SentBytes,
@@ -115,7 +115,7 @@ impl FrameSent {
         self.written += bytes as u64;
     }
 
-    /// Waits until half of what may be written ahead has left, and tells how much may be written now.
+    /// Waits until half of what may be written ahead has left, and returns how much may be written now.
     pub(super) async fn ready(&self) -> usize {
         let ahead = self.counters.0.ahead.load(Ordering::Relaxed);
         self.unsent_at_most(ahead / 2).await;
@@ -128,8 +128,8 @@ impl FrameSent {
         self.unsent_at_most(UNSENT_BYTES_MIN.max(self.written / 100)).await;
     }
 
-    /// Tells how many of `payload_bytes` have not left, whenever that has changed and no more often than in every `interval`, until
-    /// all have. Never ends by itself otherwise. A frame that leaves within the first `interval` is not worth a word.
+    /// Reports how many of `payload_bytes` are unsent, whenever that changes, but at most once in `interval`, until all have left.
+    /// Otherwise it never ends by itself. A frame that leaves within the first `interval` is not reported.
     pub(super) async fn tell_unsent<F: Future<Output = ()>>(
         &self,
         payload_bytes: u64,

@@ -112,7 +112,7 @@ pub enum PacketError {
         /// The limit.
         bytes_max: usize,
     },
-    /// The other side says that something is wrong.
+    /// The other side sent an error.
     #[error(transparent)]
     Refused(#[from] ApiError),
 }
@@ -133,7 +133,7 @@ pub struct Packet {
     pub kind: Kind,
     /// Its message, not decoded.
     pub message: Bytes,
-    /// Its payload, where it came with it.
+    /// Its payload, if it came with the packet.
     pub payload: Bytes,
     /// Where its payload lies, if it does so in shared memory.
     pub shared: Option<Place>,
@@ -295,7 +295,7 @@ impl PacketReader<DescriptorReader> {
         Self::new(DescriptorReader::new(half, READ_BYTES), FRAME_BYTES_CEILING)
     }
 
-    /// What a packet of [`Kind::Memory`] says, with the descriptor that came with it.
+    /// The content of a packet of [`Kind::Memory`], with the descriptor that came with it.
     pub(crate) fn memory(&mut self, packet: &Packet) -> Result<(Layout, OwnedFd), PacketError> {
         let layout = <[u8; Layout::BYTES]>::try_from(&packet.payload[..]);
         let file = self.inner.get_mut().take();
@@ -306,7 +306,7 @@ impl PacketReader<DescriptorReader> {
     }
 }
 
-/// The program has stood still in the middle of a frame: what is left of it cannot be sent any more.
+/// The program stopped reading in the middle of a frame, and the rest of the frame cannot be sent any more.
 pub(crate) fn too_slow() -> PacketError {
     io::Error::new(io::ErrorKind::TimedOut, ApiError::too_slow().message).into()
 }
@@ -346,7 +346,7 @@ impl PacketWriter<OwnedWriteHalf> {
         Ok(())
     }
 
-    /// Like [`PacketWriter::write_shared`], where the socket takes it now; false, and nothing written, where it does not.
+    /// Like [`PacketWriter::write_shared`], if the socket takes it now. Otherwise false, and nothing is written.
     pub(crate) fn try_write_shared(&mut self, kind: Kind, message: &impl Message, place: Place) -> bool {
         let Place { memory, slot, bytes } = place;
         let Ok(head) = head(kind, message, bytes as usize, [SHARED, memory, slot]) else { return false };

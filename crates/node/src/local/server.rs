@@ -32,7 +32,7 @@ type Writer = PacketWriter<OwnedWriteHalf>;
 /// Offers of shared memory that may wait to be sent to a publisher. Without the offer it sends payloads inline.
 const OFFERS_MAX: usize = 1;
 
-/// Serves one connection, from the magic to its end. Errors end the connection, and are told to the client where it still listens.
+/// Serves one connection from its first bytes to its end. An error ends the connection; the client is told if it still listens.
 pub(crate) async fn serve(stream: UnixStream, broker: Broker, principal: Principal) {
     let (read, write) = stream.into_split();
     let mut writer = PacketWriter::new(write);
@@ -53,7 +53,7 @@ pub(crate) async fn serve(stream: UnixStream, broker: Broker, principal: Princip
     }
 }
 
-/// Tells a client of the local protocol that there is no place for it. One of gRPC is closed on.
+/// Tells a client of the local protocol why it is refused. A gRPC client is only disconnected.
 pub(crate) async fn refuse(stream: UnixStream, refused: ApiError) {
     let (mut read, write) = stream.into_split();
     let mut magic = [0; MAGIC.len()];

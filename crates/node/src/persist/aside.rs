@@ -22,7 +22,7 @@ const SAME_SECOND_MAX: u32 = 100;
 /// Why a log was not put aside.
 #[derive(Debug, thiserror::Error)]
 pub enum PutAsideError {
-    /// The thread that writes logs did not let go of it.
+    /// The thread that writes logs did not release it.
     #[error(
         "the log of {camera} was not put aside: the disk takes too long to complete it; reset the camera again when the disk is well"
     )]
@@ -46,7 +46,7 @@ pub enum PutAsideError {
     Stopped,
 }
 
-/// Moves a camera's log out of the way, and gives the folder of logs that it is in then. Nothing where there is none.
+/// Moves a camera's log to a put-aside folder of logs, and returns that folder. `None` if there is no log.
 pub(super) fn put_aside(
     root: &Path,
     camera: &CameraName,

@@ -22,13 +22,13 @@ pub struct LogCheck {
     pub folder: PathBuf,
     /// What its segments hold and lack.
     pub report: LogReport,
-    /// Folders of it that others may write.
+    /// Folders of the log that other users may change.
     pub exposed: Vec<Exposed>,
     /// Whether a broker writes it now.
     pub is_written: bool,
 }
 
-/// Why no copy of a log was made, or not all of it.
+/// Why a log was not copied, or only in part.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairLogError {
     /// The copy would lie within the folder of logs, or the other way round.

@@ -76,7 +76,7 @@ pub struct LogFiles {
     /// Where it is remembered which segments there are, outside of the log; and how far the writer has come, beside it.
     bounds: Option<PathBuf>,
     progress: Option<ProgressFile>,
-    /// The segment that is appended to, and whether its name is durable.
+    /// The newest segment, and whether its name is durable.
     writing: Option<(SegmentNumber, File, bool)>,
     /// The segment that was read last.
     reading: Option<(SegmentNumber, File)>,
@@ -114,7 +114,7 @@ impl LogFiles {
         })
     }
 
-    /// Opens a camera's log to read it, also while a broker writes it. What is remembered of it is not known here.
+    /// Opens a camera's log to read it, also while a broker writes to it. It does not use what the folder for state remembers.
     pub fn read_only(root: &Path, camera: &CameraName) -> Self {
         let folder = log_folder(root, camera);
         Self { folder, bounds: None, progress: None, writing: None, reading: None, syncer: None, _lock: None }
@@ -131,7 +131,7 @@ impl LogFiles {
         Ok(Self::read_only(root, camera))
     }
 
-    /// Makes all segments durable, which takes its time.
+    /// Syncs all segments to disk, which takes a while.
     pub fn sync_all(&mut self) -> Result<(), StorageError> {
         for (segment, _) in self.list()? {
             let synced = open_file(&self.path(segment)).and_then(|file| file.sync_all());
@@ -228,7 +228,7 @@ fn find_cameras(folder: &Path, name: &str, depth: usize, found: &mut Vec<CameraN
     Ok(())
 }
 
-/// Opens a segment to read it. What is no file is refused at once, and not waited for: a pipe has no end until somebody writes into it.
+/// Opens a segment to read it. Anything but a file is refused at once: a pipe, for example, would block until somebody writes to it.
 fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -364,7 +364,7 @@ impl Storage for LogFiles {
     }
 }
 
-/// A thread that syncs, so that records can be written meanwhile.
+/// A thread that syncs segments, so that records can be written meanwhile.
 struct Syncer {
     jobs: SyncSender<(File, Option<File>)>,
     done: Receiver<io::Result<()>>,

@@ -35,7 +35,7 @@ enum Order<S> {
     Keep(CameraName, Box<StoreWriter<S>>),
     Refused(CameraName, Degraded),
     Start(CameraName, Epoch, ClockAnchor),
-    /// A log is not written any more; told when all that was to be written is, and the files are let go of.
+    /// Stop writing a log. The sender is told when the rest is written and the files are closed.
     Release(CameraName, SyncSender<()>),
     /// Records have come.
     Wake,
@@ -62,8 +62,8 @@ impl<S> Clone for LogKeeper<S> {
 #[derive(Default)]
 struct Shared {
     statuses: Mutex<BTreeMap<CameraName, StoreStatus>>,
-    /// Since when the thread has been busy with one step, or was called while it slept, in nanoseconds of the monotonic clock; 0: it waits
-    /// for work.
+    /// When the thread began its current step, or was called while it slept, in nanoseconds of the monotonic clock. 0 while it waits for
+    /// work.
     busy_since: AtomicU64,
     /// The thread sleeps for longer than records may wait.
     asleep: AtomicBool,
@@ -93,9 +93,9 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
     pub(crate) fn start_holding(lock: Option<FileLock>) -> std::io::Result<Self> {
         let (orders, queue) = sync_channel(ORDERS_MAX);
         let shared = Arc::new(Shared::default());
-        let keeping = Arc::clone(&shared);
+        let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new().name("mez-log".into()).spawn(move || {
-            run(&queue, &keeping);
+            run(&queue, &of_thread);
             drop(lock);
         })?;
         Ok(Self { orders, shared, thread: Arc::new(Mutex::new(Some(thread))) })
@@ -116,7 +116,7 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
         self.order(Order::Start(camera, epoch, anchor));
     }
 
-    /// Writes what a camera's log has, and lets go of its files. Blocks until that is done; false if the disk takes too long for it.
+    /// Writes the rest of a camera's log and closes its files. Blocks until that is done; false if the disk takes too long.
     pub fn release(&self, camera: CameraName) -> bool {
         let (done, released) = sync_channel(1);
         self.order(Order::Release(camera, done));
@@ -124,7 +124,7 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
         !matches!(released.recv_timeout(RELEASE_TIME_MAX), Err(RecvTimeoutError::Timeout))
     }
 
-    /// Records have come into a log that is kept. Waits for nothing, and costs no more than a look at a flag while the thread is at work.
+    /// Reports that records have come into a log. It never waits, and costs only a look at a flag while the thread is at work.
     pub fn wake(&self) {
         // Either the thread sees the record when it has said that it sleeps, or this sees that it sleeps.
         fence(Ordering::SeqCst);
@@ -260,7 +260,7 @@ fn run<S: Storage>(queue: &Receiver<Order<S>>, shared: &Shared) {
     }
 }
 
-/// Writes what one log has, as far as that is soon done.
+/// Writes the rest of one log, within [`COMPLETE_TIME_MAX`].
 fn complete<S: Storage>(camera: &CameraName, kept: &mut Kept<S>, shared: &Shared) {
     let deadline = monotonic_now() + COMPLETE_TIME_MAX;
     kept.writer.close();

@@ -72,8 +72,8 @@ pub enum LogKeyError {
     Random,
 }
 
-/// Finds the keys: the file `explicit`, else the variable, else the credential, else the file in the folder of keys. The first of
-/// them that is given counts.
+/// Finds the keys: in the file `explicit`, else in the environment variable, else in the credential, else in the file in the folder of
+/// keys. The first one that is given counts.
 pub fn find_log_keys(explicit: Option<&Path>, keys: Option<&Path>) -> Result<KeyRing, LogKeyError> {
     if let Some(file) = explicit {
         return read_log_keys(file);
@@ -92,7 +92,7 @@ pub fn find_log_keys(explicit: Option<&Path>, keys: Option<&Path>) -> Result<Key
     read_log_keys(&KeyFolder::location(keys)?.join(LOG_KEY_FILE))
 }
 
-/// Reads a file of keys, which nobody else may read.
+/// Reads a file of keys. Refuses one that other users may read.
 pub fn read_log_keys(file: &Path) -> Result<KeyRing, LogKeyError> {
     if !file.exists() {
         return Err(LogKeyError::NotFound { file: file.into() });

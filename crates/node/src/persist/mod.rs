@@ -142,7 +142,7 @@ impl OpenLog {
     }
 }
 
-/// By how much the newest frame of a log is later than now, where that is more than clocks of hosts differ by.
+/// How far the newest frame of a log is ahead of now, if that is more than clocks of hosts usually differ.
 fn ahead_of_clock(newest: Option<Timestamp>, now: Timestamp) -> Option<Duration> {
     let ahead = newest?.saturating_since(now);
     (ahead > CLOCKS_DIFFER_MAX).then_some(ahead)

@@ -19,7 +19,7 @@ use crate::state::{camera_folder, edge_folder, write_durably};
 /// Bytes of the identifier of the system's current boot, a UUID.
 const RUN_BYTES: usize = 36;
 
-/// What a file of bounds says.
+/// The content of the file `@log`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Remembered {
     pub(super) bounds: Bounds,
@@ -88,7 +88,7 @@ pub fn find_remembered(state: &Path, explicit: bool, root: &Path, camera: &Camer
     }
 }
 
-/// The file that says how far the writer has come.
+/// The file `@log.progress`, which says how far the writer has come.
 pub(super) struct ProgressFile {
     path: PathBuf,
     /// Open once something was written.
@@ -96,7 +96,7 @@ pub(super) struct ProgressFile {
 }
 
 impl ProgressFile {
-    /// The one that belongs to a file of bounds.
+    /// The progress file beside a file of bounds.
     pub(super) fn beside(bounds: &Path) -> Self {
         Self { path: bounds.with_extension("progress"), file: None }
     }
@@ -118,7 +118,7 @@ impl ProgressFile {
         Some(Progress { segment, durable, written: same_run.then_some(written) })
     }
 
-    /// Writes it over the last one: of the same length, so that a reader never finds parts of both.
+    /// Overwrites the last content with one of the same length, so that a reader never finds parts of both.
     pub(super) fn write(&mut self, progress: &Progress) -> io::Result<()> {
         let Progress { segment, durable, written } = progress;
         let run = run_of_system().unwrap_or_else(|| "-".into());

@@ -35,16 +35,17 @@ pub(crate) struct Replicas {
     options: PersistOptions,
     state: PathBuf,
     keeper: LogKeeper<LogFiles>,
-    kept: BTreeMap<CameraName, Keeping>,
-    /// Logs that are being put aside: each becomes true when that is over.
+    kept: BTreeMap<CameraName, Dropped>,
+    /// Logs that are being put aside. Each value becomes true when that is done.
     moving: BTreeMap<CameraName, watch::Receiver<bool>>,
 }
 
-/// Whether a log that is being opened is still to be kept. Held while its writer is handed over, so that no reset comes in between.
-type Keeping = Arc<Mutex<bool>>;
+/// Set when a log that is being opened must not be kept any more. It is locked while its writer is handed over, so that no reset comes in
+/// between.
+type Dropped = Arc<Mutex<bool>>;
 
 impl Replicas {
-    /// Reads the logs that are there, gives the broker what they hold, and begins to write them.
+    /// Recovers the existing logs, hands their frames to the broker, and starts to write them.
     pub(crate) fn take_up(
         options: PersistOptions,
         state: PathBuf,
@@ -80,7 +81,7 @@ impl Replicas {
             let (camera, mut writer) = log.writer(reader.cursor_at_end());
             writer.set_start(epoch, anchor);
             keeper.keep(camera.clone(), writer);
-            kept.insert(camera, Keeping::default());
+            kept.insert(camera, Dropped::default());
         }
         tokio::spawn(keeper.clone().watch());
         Ok(Self { options, state, keeper, kept, moving: BTreeMap::new() })
@@ -102,7 +103,7 @@ impl Replicas {
         if self.kept.contains_key(camera) {
             return self.keeper.set_start(camera.clone(), epoch, anchor);
         }
-        let dropped = Keeping::default();
+        let dropped = Dropped::default();
         self.kept.insert(camera.clone(), Arc::clone(&dropped));
         let moving = self.moving.get(camera).cloned();
         // Taken now, before the first frame comes; opening the files may take longer.
@@ -144,7 +145,8 @@ impl Replicas {
 }
 
 impl Replicas {
-    /// Stops writing a camera's log and puts it aside, so that the next one begins anew. Gives where it is then; nothing where there was none.
+    /// Stops writing a camera's log and puts it aside, so that the next one starts empty. Returns the new folder; `None` if there was no
+    /// log.
     pub(crate) fn put_aside(
         &mut self,
         camera: &CameraName,

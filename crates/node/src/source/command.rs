@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use super::probe::{FfmpegVersion, Stream};
 use super::spec::SourceSpec;
 
-/// How a source is to be opened, beyond what its name says.
+/// How to open a source, beyond its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InputOptions {
     /// Size to ask a device for, in pixels; `None` leaves it to the driver.
@@ -75,8 +75,8 @@ pub(super) fn read_args(
 const PROTOCOLS: &str =
     "pipe,tcp,udp,udplite,tls,rtp,srtp,rtmp,rtmps,ffrtmphttp,http,https,httpproxy,crypto,data,srt";
 
-/// What the programs read from their standard input where the source's name holds a secret: a play list of one entry. Nobody else can
-/// read a pipe, unlike arguments and, for other processes of the same user, the environment.
+/// The standard input of the programs if the source's address holds a secret: a play list with one entry. Nobody else can read a pipe.
+/// Arguments are public, and other processes of the same user can read the environment.
 pub(super) fn script(spec: &SourceSpec) -> Option<String> {
     let url = spec.secret_url()?;
     // There is no quote in it: see `SourceSpec::parse`.

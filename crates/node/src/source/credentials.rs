@@ -69,7 +69,7 @@ impl SourceCredentials {
         Ok(Self { user: user.into(), password: password.into() })
     }
 
-    /// Takes the first line of a file that nobody but its owner may read, or of a pipe.
+    /// Reads the first line of a pipe, or of a file that only its owner may read.
     pub fn read_file(path: &Path) -> Result<Self, SourceCredentialsError> {
         let fault = |source| SourceCredentialsError::Read { path: path.into(), source };
         let file = File::open(path).map_err(fault)?;

@@ -25,7 +25,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Nothing has been read yet.
+    /// A source of which nothing has been read yet.
     pub(super) fn new(events: Arc<EventQueue>, shared: Arc<Mutex<Shared>>, encoder: JpegWorker) -> Self {
         Self { events, shared, schedule: None, thinning: None, last_captured: None, position: 0, encoder }
     }
@@ -72,7 +72,7 @@ impl Progress {
         }
     }
 
-    /// The frame as JPEG; `None`, counted, where it cannot be encoded.
+    /// Encodes a frame as JPEG. `None` if that fails; the frame is then counted as skipped.
     async fn encoded(&mut self, picture: Picture, spare: &Spare) -> Option<SourceFrame> {
         let captured = Instant::now();
         match picture {

@@ -6,7 +6,7 @@ use mez_media::jpeg::{EncodeError, Encoder, Sampling};
 
 use super::stream::RawPicture;
 
-/// An encoder that works on the runtime's threads for blocking work, so that no other task waits for it.
+/// An encoder that works on the runtime's blocking threads, so that no task waits for it.
 pub(super) struct JpegWorker {
     quality: u8,
     /// Absent while it works, and after it was lost to a panic.
@@ -18,7 +18,7 @@ impl JpegWorker {
         Ok(Self { quality, encoder: Some(Encoder::new(quality, Sampling::Yuv420)?) })
     }
 
-    /// Encodes a picture and gives its buffer back, unless that was lost.
+    /// Encodes a picture and returns its buffer, unless that was lost.
     pub(super) async fn encode(&mut self, raw: RawPicture) -> (Result<Bytes, String>, Option<RawPicture>) {
         let encoder = match self.encoder.take() {
             Some(encoder) => encoder,

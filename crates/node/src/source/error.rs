@@ -18,7 +18,7 @@ pub enum SourceError {
         /// The program that was looked for.
         program: PathBuf,
     },
-    /// A program of that name exists, but is something else.
+    /// The program of that name is not ffmpeg.
     #[error("{} is not ffmpeg: install ffmpeg, or give the right program", program.display())]
     NotFfmpeg {
         /// The program that was started.

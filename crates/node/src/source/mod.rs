@@ -51,7 +51,7 @@ pub use self::spec::{SourceSpec, SourceSpecError};
 pub use self::types::{SourceEvent, SourceFrame, SourceInfo, SourceOptions};
 
 use self::queue::EventQueue;
-use self::run::Reading;
+use self::run::PreparedSource;
 use self::types::Shared;
 
 /// A source being read. Dropping it stops the child process.
@@ -71,10 +71,10 @@ impl Source {
     /// # Errors
     /// [`SourceError`].
     pub async fn spawn(spec: SourceSpec, options: SourceOptions) -> Result<Self, SourceError> {
-        let reading = Reading::prepare(spec, options).await?;
+        let prepared = PreparedSource::prepare(spec, options).await?;
         let events = Arc::new(EventQueue::default());
-        let shared = Arc::new(Mutex::new(Shared { info: reading.info(), ..Shared::default() }));
-        let task = tokio::spawn(reading.run(Arc::clone(&events), Arc::clone(&shared)));
+        let shared = Arc::new(Mutex::new(Shared { info: prepared.info(), ..Shared::default() }));
+        let task = tokio::spawn(prepared.run(Arc::clone(&events), Arc::clone(&shared)));
         Ok(Self { events, shared, task })
     }
 

@@ -47,7 +47,7 @@ impl Schedule {
         leave_out
     }
 
-    /// Gives the frame at hand the next slot that is not yet an interval past.
+    /// Assigns the next slot that is at most one interval late to the current frame.
     pub(super) fn take(&mut self, now: Instant) -> Slot {
         let skipped = self.slots_late(now);
         let due = self.due(self.slot + skipped);
@@ -56,7 +56,7 @@ impl Schedule {
     }
 }
 
-/// Thins out a live source to a rate, evenly: of the frames that come, those nearest to an even grid.
+/// Reduces a live source evenly to a rate: keeps the frames nearest to an even grid.
 #[derive(Debug)]
 pub(super) struct Thinning {
     interval: Duration,
@@ -102,8 +102,8 @@ impl Thinning {
     }
 }
 
-/// How long to wait before a source is opened again: doubling, so that a camera that is gone costs nothing, and
-/// short again once it has worked.
+/// How long to wait before a source is opened again. The pause doubles, so a missing camera costs nothing, and is short again once the
+/// source has worked.
 #[derive(Debug)]
 pub(super) struct BackOff {
     wait: Duration,

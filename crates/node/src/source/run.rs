@@ -35,7 +35,7 @@ const EXIT_TIME_MAX: Duration = Duration::from_secs(2);
 const PIPE_BYTES: usize = 1 << 20;
 
 /// A source that is ready to be read.
-pub(super) struct Reading {
+pub(super) struct PreparedSource {
     spec: SourceSpec,
     options: SourceOptions,
     version: FfmpegVersion,
@@ -92,7 +92,7 @@ impl Drop for EndWithTheTask {
     }
 }
 
-impl Reading {
+impl PreparedSource {
     /// Checks everything that can be checked before the first frame.
     pub(super) async fn prepare(spec: SourceSpec, options: SourceOptions) -> Result<Self, SourceError> {
         if let Some(fps) = options.fps

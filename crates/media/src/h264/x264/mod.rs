@@ -183,8 +183,8 @@ impl Encoder {
         acknowledged.filter_map(|picture| picture.sent).find_map(|number| self.held(number))
     }
 
-    /// The place that the receiver needs least: neither that of the frame that the next is predicted from, nor of the newest that has
-    /// been acknowledged.
+    /// The slot that the receiver can spare. It holds neither the frame that the next picture is predicted from nor the newest acknowledged
+    /// one.
     fn free_place(&self, refers: u64) -> usize {
         let newest = self.newest_acknowledged().map(|(number, _)| number);
         let worth = |number: u64| match self.held(number) {
@@ -199,7 +199,7 @@ impl Encoder {
         least.map_or(0, |(place, _)| place)
     }
 
-    /// Has x264 code the picture, and writes what may be sent of it to `payload`. Gives a predicted picture's place.
+    /// Encodes the picture with x264, and writes what may be sent to `payload`. Returns a predicted picture's slot.
     fn code(
         &mut self,
         picture: &Yuv420View<'_>,
@@ -289,7 +289,7 @@ impl Encoder {
         headers::sequence(unit, self.size, self.frame_num_bits, &mut self.payload)
     }
 
-    /// Where a predicted picture stands at the receiver, once it is clear that x264 predicted it from the one that was meant.
+    /// The slot of a predicted picture at the receiver, after checking that x264 predicted it from the intended one.
     fn place(&self, header: &slice::Predicted, from: Option<(u64, Picture)>) -> Result<Place, H264Error> {
         let mask = (1u32 << self.frame_num_bits) - 1;
         let referred = match header.refers {

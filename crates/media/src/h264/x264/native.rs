@@ -9,7 +9,7 @@ use crate::image::Yuv420View;
 #[cfg(test)]
 use crate::yuv::Yuv420;
 
-/// The bridge's state; only it knows what is in there.
+/// The bridge's state. Only the bridge knows its fields.
 #[repr(C)]
 struct Opaque {
     _private: [u8; 0],

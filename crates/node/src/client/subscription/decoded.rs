@@ -1,4 +1,4 @@
-//! What decoders of chains are given: where pictures go, and whom to tell of a chain that cannot be decoded.
+//! Receives what decoders make of chains: pictures, and requests for a new chain.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,25 +13,25 @@ use crate::client::chains::Sink;
 use crate::client::frame::ReceivedFrame;
 use crate::clock::monotonic_now;
 
-/// The edge is told at most so often that a camera's chain cannot be decoded; it asks the camera no more often.
+/// The least time between two requests to restart a camera's chain. The edge asks the camera no more often.
 const RESTART_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Where decoders put pictures, and whom they tell what they cannot decode.
-pub(super) struct Handing {
+/// Receives the pictures of decoders, and asks the edge for a new chain if they cannot decode one.
+pub(super) struct DecodedFrames {
     shared: Arc<Shared>,
     runtime: tokio::runtime::Handle,
-    /// When the edge was last told of a camera.
+    /// When the edge was last asked to restart a camera's chain.
     told: Mutex<HashMap<CameraName, Instant>>,
 }
 
-impl Handing {
+impl DecodedFrames {
     pub(super) fn new(shared: &Arc<Shared>) -> Arc<Self> {
         let (shared, runtime) = (Arc::clone(shared), tokio::runtime::Handle::current());
         Arc::new(Self { shared, runtime, told: Mutex::default() })
     }
 }
 
-impl Sink for Handing {
+impl Sink for DecodedFrames {
     fn put(&self, frame: Box<ReceivedFrame>) {
         self.shared.put(|mailbox| mailbox.put_frame(frame));
     }

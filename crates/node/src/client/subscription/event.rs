@@ -1,4 +1,4 @@
-//! What happens on a subscription.
+//! Events of a subscription.
 
 use mez_core::contract::ContractState;
 use mez_core::frame::SkipCounts;
@@ -22,7 +22,7 @@ pub enum Event {
         /// Why it went, for people.
         reason: Option<String>,
     },
-    /// The contract stands otherwise than before on a camera. Also told where no frames come.
+    /// The state of the contract changed on a camera. It is also reported while no frames come.
     Contract {
         /// The camera.
         camera: CameraName,

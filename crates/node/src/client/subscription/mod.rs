@@ -1,10 +1,20 @@
-//! Frames as they come.
+//! Subscriptions of a program: a mailbox that the program empties, and a task that fills it.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `mod.rs` | opens a subscription, and hands its events to the program |
+//! | `options` | what a program asks for |
+//! | `event` | what happens on a subscription |
+//! | `event_reader` | the task that reads events, and subscribes again when the broker is lost |
+//! | `decoded` | takes the pictures of decoders |
+//! | `shared` | what program and task share |
+//! | `control` | changes and informs a running subscription |
 
 mod control;
 mod decoded;
 mod event;
+mod event_reader;
 mod options;
-mod reading;
 mod shared;
 
 use std::collections::HashMap;
@@ -17,10 +27,10 @@ use mez_core::trace::Stage;
 use tokio::sync::Notify;
 
 pub use self::control::SubscriptionControl;
-use self::decoded::Handing;
+use self::decoded::DecodedFrames;
 pub use self::event::Event;
+use self::event_reader::EventReader;
 pub use self::options::{Resume, SubscribeOptions};
-use self::reading::Reading;
 use self::shared::{Opened, Shared};
 use super::OwnedTask;
 use super::chains::ChainDecoders;
@@ -70,12 +80,12 @@ impl Subscription {
                 request: pb::SubscribeRequest { deliver: started.deliver, ..request },
             }),
         });
-        let reading = Reading {
+        let reader = EventReader {
             edges,
             dialler,
             deliver,
             reconnect: options.reconnect,
-            decoders: ChainDecoders::new(deliver == Deliver::Every, Handing::new(&shared)),
+            decoders: ChainDecoders::new(deliver == Deliver::Every, DecodedFrames::new(&shared)),
             shared: Arc::clone(&shared),
             compare,
             last: options.after,
@@ -83,7 +93,7 @@ impl Subscription {
             untold: HashMap::new(),
         };
         let cameras = started.cameras.iter().filter_map(|camera| camera.parse().ok()).collect();
-        Ok(Self { shared, deliver, cameras, _task: OwnedTask::spawn(reading.run(stream)) })
+        Ok(Self { shared, deliver, cameras, _task: OwnedTask::spawn(reader.run(stream)) })
     }
 
     /// The cameras that matched at the start, connected or not.
@@ -96,7 +106,7 @@ impl Subscription {
         self.deliver
     }
 
-    /// What changes and informs it, also while something waits for its next event.
+    /// A handle that changes and informs it, also while another task waits for the next event.
     pub fn control(&self) -> SubscriptionControl {
         SubscriptionControl { shared: Arc::clone(&self.shared) }
     }

@@ -1,4 +1,4 @@
-//! What a program asks of a subscription, and how that is sent.
+//! Options of a subscription, and the request that they become.
 
 use mez_core::contract::Contract;
 use mez_core::frame::{Encoding, Rung};
@@ -14,34 +14,32 @@ use crate::api::{contract, convert, pb};
 pub struct SubscribeOptions {
     /// Which cameras.
     pub pattern: CameraPattern,
-    /// The first capture time wanted. Default: what is published from now on.
+    /// The first capture time that is wanted. Default: frames that are published from now on.
     pub begin: Option<Timestamp>,
-    /// The last capture time wanted. Default: no end.
+    /// The last capture time that is wanted. Default: no end.
     pub end: Option<Timestamp>,
-    /// What is demanded of the frames. Default: nothing, so that they come unmodified, as soon as possible. The hash in it is not looked at:
-    /// `profile` says which.
+    /// The contract. Default: nothing is demanded, and frames come unmodified, as soon as possible. `profile` says which profile it names; the
+    /// hash in the contract is ignored.
     pub contract: Contract,
-    /// What each way to make frames cheaper costs and keeps. Default: none.
+    /// The profile of the program's detector. Default: none.
     pub profile: Option<Profile>,
     /// Newest or every. Default: every where `begin` lies in the past, else newest.
     pub deliver: Option<Deliver>,
-    /// The encodings that may come. Default: all stills. Where H264 or tiles are named, together with a still, whole chains come and are
-    /// decoded here: their frames have pixels ([`Encoding::Bgr8`]), and a rung that says what the camera did.
+    /// The encodings that may come. Default: all stills. If H.264 or tiles are listed beside a still, whole chains come and are decoded
+    /// here. Their frames have pixels ([`Encoding::Bgr8`]), and a rung that says what the camera did.
     pub accept_encodings: Vec<Encoding>,
-    /// Of the past: the rung at which frames are wanted, one for which a frame needs no other. Default: as the edge holds them, and as they
-    /// were published where it has to ask the camera.
+    /// The rung of frames of the past. Its frames must need no others. Default: as the edge holds them, or as they were published if it has
+    /// to ask the camera.
     pub quality: Option<Rung>,
-    /// Of the past: only frames that the edge holds; no camera is asked. Default false.
+    /// Deliver only those frames of the past that the edge holds, without asking cameras. Default false.
     pub held_only: bool,
-    /// What becomes of frames that the program did not get when they were new, also because a broker was killed. Default: they are counted.
+    /// What to do about frames that the program missed, also because a broker was killed. Default: count them.
     pub resume: Resume,
-    /// The last frames that the program has from an earlier subscription, behind which the account of their cameras goes on; of each camera
-    /// at most one. Default: none.
+    /// The last frame of each camera that the program has from an earlier subscription. Counting continues behind it. Default: none.
     pub after: Vec<(CameraName, LastFrame)>,
-    /// Whether to dial again, every 250 ms and without end, when the broker is lost. Default true. Otherwise the loss is
-    /// the last event.
+    /// Whether to dial again when the broker is lost, every 250 ms and without end. Default true. If false, the loss is the last event.
     pub reconnect: bool,
-    /// With every frame: how many may wait in this program before the broker has to wait. Default 8.
+    /// With [`Deliver::Every`]: how many frames may wait in this program before the broker has to wait. Default 8.
     pub waiting_frames_max: usize,
 }
 
@@ -88,13 +86,12 @@ impl SubscribeOptions {
     }
 }
 
-/// What becomes of frames that a program did not get when they were new.
+/// What to do about frames that a program missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resume {
-    /// They are told, by number or by time.
+    /// Count them, or report a stretch of time that is not held.
     #[default]
     Newest,
-    /// They are fetched, and come before the frames behind them: every frame that its camera still has, in order, exactly once, also when
-    /// brokers were killed in between.
+    /// Fetch them. Then every frame that its camera still has comes, in order and exactly once, also if brokers were killed in between.
     Fill,
 }

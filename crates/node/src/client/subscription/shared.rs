@@ -1,4 +1,4 @@
-//! What a subscription's program and its task share.
+//! State that a subscription's program and its task share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ pub(super) struct Shared {
     pub(super) mailbox: Mutex<Mailbox>,
     /// Something was put into the mailbox.
     pub(super) came: Notify,
-    /// Something was taken out of it.
+    /// Something was taken out of the mailbox.
     pub(super) went: Notify,
     pub(super) opened: Mutex<Opened>,
 }

@@ -330,7 +330,7 @@ pub enum EnrolError {
         /// Where.
         edge: String,
     },
-    /// It took too long.
+    /// The server did not answer in time.
     #[error(
         "{edge} did not answer in time; try again, and make another token if this one then counts as used"
     )]
@@ -363,7 +363,7 @@ pub enum EnrolError {
         /// What does not fit.
         source: MismatchError,
     },
-    /// The certificate is for somebody else.
+    /// The certificate has another identity.
     #[error("the certificate that came is for {got} and not for {wanted}; nothing was written")]
     WrongIdentity {
         /// Whose it is.

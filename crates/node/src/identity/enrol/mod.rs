@@ -29,8 +29,7 @@ pub const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 struct Request {
     /// The secret of its token, base64url.
     secret: String,
-    /// The identity that it believes to get. Anything else than the token's is refused, which can only mean that
-    /// somebody changed the token.
+    /// The identity that the device expects. If it differs from the token's, somebody changed the token, and the request is refused.
     identity: String,
     /// PKCS #10 in DER, base64url.
     signing_request: String,
@@ -62,7 +61,7 @@ pub enum RefusalCode {
     WrongIdentity,
     /// The request cannot be understood, or asks for what cannot be given.
     BadRequest,
-    /// Something is wrong at the server; its log says what.
+    /// The server failed; its log says why.
     Internal,
 }
 

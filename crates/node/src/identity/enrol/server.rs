@@ -71,8 +71,8 @@ impl EnrolmentServer {
         Self { limits, ..self }
     }
 
-    /// Serves until `shutdown` is ready, then finishes what has begun, which takes no longer than the time limit
-    /// of a connection. Nothing that a client does ends it.
+    /// Serves until `shutdown` is ready, then finishes exchanges that have begun, within the time limit of a connection. No client can end
+    /// it.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         let door = Door::with(self.limits, Arc::default());
@@ -146,8 +146,8 @@ struct Signer {
 }
 
 impl Signer {
-    /// TLS with a certificate that is made anew twice a day, so that a server that runs for years never shows an expired one, and
-    /// strangers cannot have one made for each of their connections.
+    /// TLS with a certificate that is renewed twice a day. So a server that runs for years never shows an expired one, and strangers cannot
+    /// cause a new one with each connection.
     fn acceptor(&self) -> io::Result<TlsAcceptor> {
         let mut known = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemTime::now();

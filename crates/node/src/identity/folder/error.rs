@@ -81,7 +81,7 @@ pub enum CredentialsError {
         /// The identity to make a token for.
         token_for: String,
     },
-    /// The one that fits has expired, or is not valid yet.
+    /// The identity that fits has expired, or is not valid yet.
     #[error(
         "the certificate of {identity} in {} holds {validity}, and this host's clock says {now}; set the clock, or \
          enrol anew: `mez keys token {}` where the site was made, then `mez keys enrol TOKEN --edge HOST` here",

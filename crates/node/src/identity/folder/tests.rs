@@ -59,38 +59,38 @@ impl Host {
 
 #[test]
 fn the_first_place_that_is_given_counts() {
-    let all = Surroundings {
+    let all = Environment {
         mez_keys: Some("/from/variable".into()),
         xdg_config_home: Some("/xdg".into()),
         home: Some("/home/ana".into()),
     };
-    let chosen = |explicit: Option<&str>, around: &Surroundings| {
-        Places::of(explicit.map(Path::new), around.clone()).chosen
+    let chosen = |explicit: Option<&str>, around: &Environment| {
+        Search::of(explicit.map(Path::new), around.clone()).chosen
     };
     assert_eq!(chosen(Some("/given"), &all), Some("/given".into()));
     assert_eq!(chosen(None, &all), Some("/from/variable".into()));
-    let mut around = Surroundings { mez_keys: None, ..all };
+    let mut around = Environment { mez_keys: None, ..all };
     assert_eq!(chosen(None, &around), Some("/xdg/mez/keys".into()));
     around.xdg_config_home = Some("relative".into());
     assert_eq!(chosen(None, &around), Some("/home/ana/.config/mez/keys".into()));
-    assert_eq!(chosen(None, &Surroundings::default()), None);
+    assert_eq!(chosen(None, &Environment::default()), None);
 }
 
 #[test]
 fn where_there_are_no_keys_every_place_and_the_remedy_are_named() {
     let home = TempDir::new().unwrap();
-    let around = Surroundings { home: Some(home.path().into()), ..Default::default() };
-    let error = KeyFolder::find_among(&Places::of(None, around)).unwrap_err().to_string();
+    let around = Environment { home: Some(home.path().into()), ..Default::default() };
+    let error = KeyFolder::find_among(&Search::of(None, around)).unwrap_err().to_string();
     let default = home.path().join(".config/mez/keys");
     for part in ["keys=", "MEZ_KEYS", &default.display().to_string(), "mez keys init", "mez keys enrol"] {
         assert!(error.contains(part), "{part:?} is not in: {error}");
     }
     // A folder that is named and holds nothing is not passed over in favour of another.
     let site = TemporarySite::create(&harbour()).unwrap();
-    let around = Surroundings { mez_keys: Some(site.keys().path().into()), ..Default::default() };
-    let error = KeyFolder::find_among(&Places::of(Some(home.path()), around.clone())).unwrap_err();
+    let around = Environment { mez_keys: Some(site.keys().path().into()), ..Default::default() };
+    let error = KeyFolder::find_among(&Search::of(Some(home.path()), around.clone())).unwrap_err();
     assert!(error.to_string().contains("holds no authority.pem"), "{error}");
-    assert_eq!(KeyFolder::find_among(&Places::of(None, around)).unwrap().site(), &harbour());
+    assert_eq!(KeyFolder::find_among(&Search::of(None, around)).unwrap().site(), &harbour());
 }
 
 #[test]

@@ -101,7 +101,7 @@ enum Arriving {
         payload: Buffer,
         reported: Instant,
     },
-    /// It was refused; what comes of it is passed over until the camera has noticed.
+    /// It was refused. The rest of it is ignored until the camera notices.
     Refused,
 }
 

@@ -101,7 +101,7 @@ async fn read(
     }
 }
 
-/// A frame of which not everything has been written.
+/// A frame that is not completely written.
 struct Outgoing {
     /// Given when it begins: streams are numbered in the order in which they are begun.
     stream: u32,
@@ -119,12 +119,13 @@ struct Sender<'a> {
     writer: WriteHalf<TlsStream<TcpStream>>,
     /// Records to be written next.
     out: Vec<u8>,
-    /// Oldest first, with one of the past before all others; the broker gives no frame before the one before has been written or given up, so there are few.
+    /// Oldest first, a frame of the past before all others. The broker sends no frame before the previous one is written or given up, so
+    /// there are few.
     frames: Vec<Outgoing>,
     /// Streams begun so far.
     streams: u32,
     records_at_once: usize,
-    /// When it was last told how much of a frame has not been written.
+    /// When its unsent bytes were last reported.
     told: Instant,
 }
 
@@ -183,7 +184,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Carries out a command; gives the reason why the connection is to end, if it is.
+    /// Carries out a command. Returns the reason if the connection must end.
     async fn take(&mut self, command: Command) -> Option<String> {
         match command {
             Command::Send(message) => {
@@ -207,7 +208,7 @@ impl Sender<'_> {
         None
     }
 
-    /// Gives up frames, and says so to the edge where it has begun to receive them.
+    /// Gives up frames. If the edge has begun to receive one, it is told.
     fn forget(&mut self, which: impl Fn(&Outgoing) -> bool) {
         for frame in self.frames.extract_if(.., |frame| which(frame)) {
             if frame.header.is_none() {

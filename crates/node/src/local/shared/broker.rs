@@ -22,7 +22,7 @@ const NONE: u8 = 0;
 pub(crate) struct MappedByClient(AtomicU8);
 
 impl MappedByClient {
-    /// The client says that it has mapped this one.
+    /// Records that the client has mapped this memory.
     pub(crate) fn set(&self, number: u8) {
         self.0.store(number, Ordering::Relaxed);
     }
@@ -40,7 +40,7 @@ impl<'a> Outgoing<'a> {
         Self { mapped, filler: None }
     }
 
-    /// Takes a place where the client can read a payload of `bytes`; nothing where it has to go through the socket.
+    /// Reserves a slot for a payload of `bytes` that the client can read. `None` if the payload must go through the socket.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Option<Reserved> {
         if bytes < SHARED_BYTES_MIN {
             return None;
@@ -69,8 +69,8 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// The memory that a publisher's frames come through. Everything in it is the publisher's to alter at any time, so payloads are
-/// copied out before anybody looks at them.
+/// The memory that a publisher's frames come through. The publisher can change it at any time, so payloads are copied before anybody looks
+/// at them.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
     current: Option<Granted>,

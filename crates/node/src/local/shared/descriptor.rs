@@ -18,7 +18,7 @@ use tokio::net::unix::OwnedReadHalf;
 /// Received file descriptors that may wait to be taken. A further one is closed.
 const WAITING_MAX: usize = 2;
 
-/// Sends `bytes` with a descriptor; gives how many of them were sent, at least one.
+/// Sends `bytes` with a descriptor. Returns how many bytes were sent, at least one.
 pub(crate) async fn send(stream: &UnixStream, bytes: &[u8], file: BorrowedFd<'_>) -> io::Result<usize> {
     stream
         .async_io(Interest::WRITABLE, || {

@@ -48,7 +48,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Maps a file that [`create`] made here or in the broker's process. Refuses one that could be cut short.
+    /// Maps a file that [`create`] made here or in the broker's process. Refuses a file that could be truncated.
     pub(super) fn map(file: impl AsFd, data_bytes: usize, access: Access) -> io::Result<Self> {
         let file = file.as_fd();
         let bytes = HEAD_BYTES.checked_add(data_bytes).map(|bytes| bytes as u64);
@@ -82,7 +82,7 @@ impl Memory {
         unsafe { AtomicU32::from_ptr(self.head.as_ptr().cast::<u32>().add(index)) }
     }
 
-    /// Copies `bytes` to `offset`. Whoever calls this has made sure that nobody in this process reads there.
+    /// Copies `bytes` to `offset`. The caller must make sure that nobody in this process reads there.
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(self.access == Access::Write, "mapped to be read only");
         let place = self.place(offset, bytes.len());
@@ -91,8 +91,8 @@ impl Memory {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) }
     }
 
-    /// Appends the bytes at `offset` to `out`. The other process may alter them meanwhile: what is appended is then some mixture,
-    /// which nothing alters any more.
+    /// Appends the bytes at `offset` to `out`. The other process may change them meanwhile: the copy is then a mixture, but nothing changes
+    /// it any more.
     pub(super) fn read(&self, offset: usize, bytes: usize, out: &mut Vec<u8>) {
         out.reserve(bytes);
         let place = self.place(offset, bytes);

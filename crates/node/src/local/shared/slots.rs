@@ -42,7 +42,7 @@ fn filled(slot: u8) -> usize {
 /// What both sides have to know of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Which memory of the connection it is; a later one takes the place of an earlier one.
+    /// The number of the memory on its connection. A later memory replaces an earlier one.
     pub(crate) number: u8,
     /// The size of each slot.
     pub(super) slot_bytes: u32,
@@ -93,7 +93,7 @@ impl Layout {
 pub(crate) struct Filler {
     memory: Arc<Memory>,
     layout: Layout,
-    /// What was used of the slots, where it is of our own memory.
+    /// Which part of each slot was used, if the memory is ours.
     used: Vec<Share>,
     metered: bool,
 }
@@ -138,7 +138,7 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// What the other side is to be told.
+    /// The address to send to the other side.
     pub(crate) fn place(&self) -> Place {
         self.place
     }
@@ -160,7 +160,7 @@ impl Reserved {
         }
     }
 
-    /// Gives the slot back, which nobody was told of.
+    /// Frees the slot before anybody was told of it.
     pub(crate) fn give_back(self) {
         self.memory.word(state(self.place.slot)).store(FREE, Ordering::Release);
     }
@@ -169,7 +169,7 @@ impl Reserved {
 /// Why there is no payload in a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotThere {
-    /// There is no such place.
+    /// The address names no slot of this memory.
     NoPlace,
     /// The other side has begun to fill it, and ceased to.
     Unfinished,
@@ -192,8 +192,8 @@ impl Taker {
         self.layout
     }
 
-    /// The payload in a slot, in place, once it is there. The slot is free again when the last holder lets go. For those who trust the
-    /// other side not to alter what they hold: clients trust their broker.
+    /// The payload in a slot, without a copy, once it is complete. The slot is free again when the last holder drops it. It is for readers
+    /// that trust the writer not to change it: clients trust their broker.
     pub(crate) async fn take(&self, place: Place) -> Result<Bytes, NotThere> {
         let bytes = self.bytes_of(place)?;
         // Made first: a slot that is not waited for any more is free again.

@@ -1,4 +1,4 @@
-//! The task behind a subscription: reads what comes, and opens the subscription anew when the broker is lost.
+//! The task behind a subscription: reads its events, and subscribes again when the broker is lost.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use mez_core::subscription::{Deliver, LastFrame, NotHeld, merged};
 use mez_core::units::Timestamp;
 use tokio::sync::Notify;
 
-use super::decoded::Handing;
+use super::decoded::DecodedFrames;
 use super::event::Event;
 use super::shared::Shared;
 use crate::api::pb::subscribe_event::Event as Message;
@@ -23,11 +23,11 @@ use crate::client::error::ClientError;
 use crate::client::frame::{ReceivedFrame, contract_state};
 use crate::clock::monotonic_now;
 
-/// How long no frame has to come before a program that knows several edges looks whether its cameras are at another one, and how
-/// often it looks.
+/// How long to wait for a frame before looking whether the cameras have moved to another edge, and how often to look. It is for programs
+/// that know several edges.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why a subscription has to be opened anew, and where first; nowhere: where it was.
+/// Why a subscription must be opened again, and at which edge first. `None`: at the same one.
 struct Lost {
     reason: ClientError,
     preferred: Option<usize>,
@@ -40,24 +40,25 @@ impl From<ClientError> for Lost {
 }
 
 /// The task behind a subscription.
-pub(super) struct Reading {
+pub(super) struct EventReader {
     pub(super) edges: Edges,
     /// The edge that the stream is of.
     pub(super) dialler: Dialler,
     pub(super) deliver: Deliver,
     pub(super) reconnect: bool,
-    pub(super) decoders: ChainDecoders<Handing>,
+    pub(super) decoders: ChainDecoders<DecodedFrames>,
     pub(super) shared: Arc<Shared>,
     pub(super) compare: Arc<Notify>,
-    /// The last frame that came of each camera.
+    /// The last received frame of each camera.
     pub(super) last: Vec<(CameraName, LastFrame)>,
     /// When the program subscribed, by its own clock.
     pub(super) opened: Timestamp,
-    /// Stretches that are not held and were to be told with frames that could not be shown, until the next frame of their camera.
+    /// Stretches of time that are not held. They came with frames that could not be decoded, and are reported with the next frame of their
+    /// camera.
     pub(super) untold: HashMap<CameraName, NotHeld>,
 }
 
-impl Reading {
+impl EventReader {
     pub(super) async fn run(mut self, mut stream: EventStream) {
         loop {
             let read = self.read(&mut stream).await;
@@ -180,7 +181,7 @@ impl Reading {
         }
     }
 
-    /// Dials until the broker is back, or another one is there, or one says something that will not pass.
+    /// Dials until the broker is back or another one answers, or until one refuses for good.
     async fn redial(&mut self, preferred: Option<usize>) -> Result<EventStream, ClientError> {
         let mut request = self.shared.opened().request.clone();
         // Go on where we were.

@@ -1,4 +1,4 @@
-//! Lists where the folder of keys is looked for.
+//! Searches for the folder of keys: options first, then the environment.
 
 use std::env;
 use std::ffi::OsString;
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use super::KeyFolderError;
 
-/// What the environment says about where keys are.
+/// The environment variables that may name the folder of keys.
 #[derive(Clone, Default)]
-pub(super) struct Surroundings {
+pub(super) struct Environment {
     pub(super) mez_keys: Option<OsString>,
     pub(super) xdg_config_home: Option<OsString>,
     pub(super) home: Option<OsString>,
 }
 
-impl Surroundings {
+impl Environment {
     pub(super) fn of_this_process() -> Self {
         // An empty variable counts as one that is not set, as everywhere in the XDG rules.
         let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
@@ -26,14 +26,14 @@ impl Surroundings {
     }
 }
 
-/// The places where keys may be, and the one that counts.
-pub(super) struct Places {
+/// The folder that was chosen, and the places before it that were not given.
+pub(super) struct Search {
     pub(super) chosen: Option<PathBuf>,
     pub(super) passed_over: Vec<&'static str>,
 }
 
-impl Places {
-    pub(super) fn of(explicit: Option<&Path>, around: Surroundings) -> Self {
+impl Search {
+    pub(super) fn of(explicit: Option<&Path>, around: Environment) -> Self {
         let mut passed_over = Vec::new();
         if let Some(path) = explicit {
             return Self { chosen: Some(path.into()), passed_over };
