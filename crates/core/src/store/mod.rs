@@ -1,17 +1,18 @@
-//! The log on disk: frames outlive their broker, encrypted, without slowing it. `docs/log-format.md` draws the bytes.
+//! Keeps a log on disk, encrypted, so that frames outlive their broker without slowing it down.
+//! `docs/log-format.md` draws the bytes.
 //!
-//! Nothing here touches a file: a [`Storage`] does. [`StoreWriter`] follows a log in memory and writes what is appended there;
-//! [`recover`] reads at the next start what it left.
+//! Nothing here touches a file; a [`Storage`] does. [`StoreWriter`] follows a log in memory and writes the
+//! records that are appended there. [`recover`] reads at the next start what it left.
 //!
 //! | question | where |
 //! | --- | --- |
-//! | which bytes stand on disk? | `format.rs`, `meta.rs` |
+//! | which bytes are on disk? | `format.rs`, `meta.rs` |
 //! | which key, which nonce? | `key.rs` |
 //! | when is a record written, made durable, removed? | `writer/` |
 //! | which frame of the past comes next? | `reader.rs` |
 //! | what is believed of a disk after a crash? | `scan.rs` (one segment), `recovery.rs` (all of them), `tail.rs` (the end of the newest) |
-//! | what should be there, and what of it is lost? | `verify/` |
-//! | who says what is missing? | `holes.rs` |
+//! | what should be on disk, and what of it is lost? | `verify/` |
+//! | who states which records are missing? | `holes.rs` |
 
 mod config;
 mod format;
@@ -50,19 +51,19 @@ use std::fmt;
 
 use crate::log::Record;
 
-/// Numbers the segments of one camera's log, one up with each.
+/// Numbers the segments of one camera's log. Each segment is one above the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentNumber(pub u64);
 
 impl fmt::Display for SegmentNumber {
-    /// `000000000000001f`, as files are named.
+    /// `000000000000001f`, as in the names of the files.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
 }
 
 impl SegmentNumber {
-    /// The one after it.
+    /// The next number.
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
