@@ -312,7 +312,7 @@ fn what_is_wrong_with_a_log_is_named_and_the_rest_can_be_copied() {
         // So does one that is deleted.
         spoil(&|paths| fs::remove_file(&paths[place]).unwrap());
         let said = damaged("spoilt", &state, folder);
-        assert!(said.contains("not there") && said.contains("frames are lost"), "{said}");
+        assert!(said.contains("missing") && said.contains("frames are lost"), "{said}");
         spoil(&|paths| {
             change(&paths[place], &|bytes| {
                 let middle = bytes.len() / 2;
