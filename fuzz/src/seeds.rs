@@ -1,8 +1,9 @@
-//! The inputs that fuzzing starts from, and those that once broke something.
+//! Builds the inputs that fuzzing starts from.
 //!
-//! Inputs of the first kind are made here and lie in `seeds/TARGET/` as well, so that libFuzzer finds them:
-//! `cargo run --manifest-path fuzz/Cargo.toml --example seeds` writes them, and a test checks that they are those.
-//! Inputs of the second kind lie there too, under names that begin with `broke-`; the test runs them like all others.
+//! These inputs are also committed in `seeds/TARGET/`, where libFuzzer finds them. `cargo run --manifest-path
+//! fuzz/Cargo.toml --example seeds` writes them, and a test checks that the files are up to date. Inputs that
+//! once broke something are in the same folders, under names that begin with `broke-`. The test runs all of
+//! them.
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ use mez_node::api::pb;
 use mez_node::local::Kind;
 use prost::Message as _;
 
-/// An input that is made here.
+/// An input that is built here.
 pub struct Seed {
     /// The target that it is for.
     pub target: &'static str,
@@ -41,7 +42,7 @@ pub struct Seed {
     pub bytes: Vec<u8>,
 }
 
-/// All inputs that are made here.
+/// All inputs that are built here.
 pub fn all() -> Vec<Seed> {
     let mut seeds = Vec::new();
     let mut add = |target, name: &str, bytes| seeds.push(Seed { target, name: name.into(), bytes });
@@ -299,7 +300,7 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
     vec![("still", still), ("gaps", gaps), ("full", full), ("chained", chained), ("traced", traced)]
 }
 
-/// Requests of the applications' interface, by themselves and in packets.
+/// Requests of the application interface, alone and in packets.
 fn requests(image: &Bytes) -> Vec<(&'static str, Vec<u8>)> {
     let subscribe = pb::SubscribeRequest {
         pattern: "dock/*".into(),
@@ -376,7 +377,7 @@ fn images() -> Vec<(&'static str, Bytes)> {
     ]
 }
 
-/// Steps as `edge_broker.rs` reads them.
+/// Scripts of steps for [`mod@crate::edge_broker`].
 const EDGE_STORIES: [(&str, &[[u8; 4]]); 7] = [
     (
         "frames-for-two",
@@ -534,7 +535,7 @@ const EDGE_STORIES: [(&str, &[[u8; 4]]); 7] = [
     ),
 ];
 
-/// Steps as `camera_broker.rs` reads them.
+/// Scripts of steps for [`mod@crate::camera_broker`].
 const CAMERA_STORIES: [(&str, &[[u8; 4]]); 6] = [
     (
         "frames-on-demand",
@@ -666,7 +667,7 @@ const CAMERA_STORIES: [(&str, &[[u8; 4]]); 6] = [
     ),
 ];
 
-/// Two frames of a small picture each: all tiles, and then none, one or all of them.
+/// Pairs of frames of a small picture: first all tiles, then no, one or all tiles.
 fn tiles() -> Vec<(&'static str, Vec<u8>)> {
     let pair = |second: u8, base: Base| {
         let setting = Jpeg { width: None, quality: Quality::clamped(40), sampling: Sampling::Yuv420 };
@@ -687,7 +688,7 @@ fn tiles() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Edits of a log on disk, as `log_segments.rs` reads them.
+/// Scripts of edits to a log on disk, for `log_segments.rs`.
 const LOG_EDITS: [(&str, &[u8]); 8] = [
     ("untouched", &[]),
     ("torn-tail", &[0, 2, 0x60, 0x01]),
@@ -699,7 +700,8 @@ const LOG_EDITS: [(&str, &[u8]); 8] = [
     ("bounds-lost", &[5, 0, 255]),
 ];
 
-/// Frames as `stream.rs` reads them, made by the encoder: H.264 and tiles in chains, stills between them.
+/// Frames for `stream.rs`, made by the encoder: chains of H.264 and of changed tiles, with stills between
+/// them.
 fn streams() -> Vec<(&'static str, Vec<u8>)> {
     let pixels: Vec<u8> = (0..64u32 * 48 * 3).map(|at| (at * 7 % 251) as u8).collect();
     let view = ImageView::packed(&pixels, 64, 48, PixelFormat::Bgr8).expect("a picture");

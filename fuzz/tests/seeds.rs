@@ -36,7 +36,7 @@ fn the_committed_inputs_are_those_that_the_generator_makes() {
     }
 }
 
-/// Inputs that the first check refuses would start nothing.
+/// Seeds must get past the first check, or fuzzing would start from nothing.
 #[test]
 fn the_inputs_get_past_the_first_check() {
     for seed in seeds::all() {
