@@ -1,13 +1,13 @@
-//! What links carry, millisecond by millisecond.
+//! Models what links can carry, millisecond by millisecond.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`capacity`] | what a link carries in every millisecond, and when a given byte is through |
+//! | [`capacity`] | the capacity of a link in every millisecond, and when a given byte has passed |
 //! | [`classes`] | the reference set: calm, mixed and harsh links |
-//! | [`links`] | all kinds of link that policies are compared on, drawn from a seed |
+//! | [`links`] | all kinds of link that policies are compared on, from a seed |
 //! | [`packet_trace`] | recorded links |
-//! | [`timetable`] | the same as steps, for links in real time |
-//! | [`wifi`] | stations on one medium, calibrated against published measurements |
+//! | [`timetable`] | the capacity of a link as steps, for links in real time |
+//! | [`wifi`] | Wi-Fi stations on one medium, calibrated against published measurements |
 
 pub mod capacity;
 pub mod classes;
