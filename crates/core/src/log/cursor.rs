@@ -1,4 +1,5 @@
-//! Sequential reading: a cursor holds an index, never a segment.
+//! Reads a log in sequence. A cursor holds an index, never a segment, so it cannot keep memory from being
+//! reused.
 
 use super::{LogReader, Record};
 
@@ -7,7 +8,8 @@ use super::{LogReader, Record};
 pub enum Read {
     /// The next record.
     Record(Record),
-    /// Records at this place were evicted before they were read; the cursor has moved on to what is held.
+    /// Records at this place were evicted before they were read. The cursor has moved on to the oldest record
+    /// that the log still holds.
     Evicted {
         /// How many records were lost.
         records: u64,
@@ -16,7 +18,7 @@ pub enum Read {
     Pending,
 }
 
-/// Reads a log from an index on: no polling of times, no duplicates, no unnoticed holes.
+/// Reads a log from an index on, without duplicates and without unnoticed holes.
 #[derive(Clone)]
 pub struct Cursor {
     reader: LogReader,
@@ -60,7 +62,7 @@ impl Cursor {
             if self.index >= held.end {
                 return Read::Pending;
             }
-            // Appended or evicted between the two looks: look again.
+            // A record was appended or evicted between the two checks: look again.
         }
     }
 }
