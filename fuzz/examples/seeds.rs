@@ -1,4 +1,4 @@
-//! Writes the inputs that fuzzing starts from into `seeds/`.
+//! Writes the inputs that fuzzing starts from to `seeds/`.
 
 use std::{fs, io};
 

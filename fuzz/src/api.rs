@@ -1,4 +1,4 @@
-//! What applications and publishers send to a broker.
+//! Fuzzes the requests of applications and publishers to a broker.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -15,13 +15,13 @@ use prost::Message;
 
 const NOW: Timestamp = Timestamp::from_nanos(1_700_000_000_000_000_000);
 
-/// A request. The first byte says which: to subscribe, to publish, packets of the local socket, which hold the same
-/// messages and others, to change a contract; or a profile.
+/// The input is a request. Its first byte selects the kind: subscribe, publish, packets of the local socket
+/// (which hold the same messages and others), update a contract, or a profile.
 pub fn api_request(bytes: &[u8]) {
     taken(bytes);
 }
 
-/// Checks requests and gives the number of those that a broker would take.
+/// Checks requests and returns how many a broker would accept.
 pub fn taken(bytes: &[u8]) -> usize {
     let Some((&which, bytes)) = bytes.split_first() else { return 0 };
     let taken = match which % 5 {
@@ -104,7 +104,7 @@ fn publish(request: pb::PublishRequest) -> bool {
     match published(request) {
         Ok((frame, _)) => {
             assert_eq!(frame.payload, payload);
-            // The intake refuses images without pixels, whatever way they come.
+            // The intake refuses images without pixels, however they arrive.
             frame.width > 0 && frame.height > 0
         }
         Err(error) => {
@@ -114,7 +114,7 @@ fn publish(request: pb::PublishRequest) -> bool {
     }
 }
 
-/// The socket's bytes, as the broker reads them.
+/// Reads the socket's bytes as the broker does.
 fn packets(bytes: &[u8]) -> usize {
     let mut reader = PacketReader::new(bytes, FRAME_BYTES_MAX);
     let (mut taken, mut bytes_read) = (0, 0);
@@ -137,14 +137,14 @@ fn packets(bytes: &[u8]) -> usize {
     taken
 }
 
-/// Every refusal names the field and says something.
+/// Checks that a refusal names the field and has a message.
 fn helps(error: &ApiError) {
     assert!(error.field.is_some() && !error.reason.is_empty() && !error.message.is_empty(), "{error:?}");
-    // However long what was refused: a stranger does not make us send much.
+    // However long the refused request: it must not make the broker send much.
     assert!(error.message.len() <= 4096, "{} bytes", error.message.len());
 }
 
-/// The result of a future that has nothing to wait for: its input lies in memory.
+/// The result of a future that never waits, because its input is in memory.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,

@@ -1,16 +1,16 @@
-//! What the fuzzers do with their bytes: each target is a function of this library, so that `cargo test` can run every
-//! committed input through it with a stable compiler (`tests/seeds.rs`), and libFuzzer new ones with a nightly one.
+//! Implements the fuzz targets as functions of a library. So `cargo test` runs every committed input through
+//! them with a stable compiler (`tests/seeds.rs`), and libFuzzer runs new ones with a nightly compiler.
 //!
 //! | target | what it feeds | what must hold, besides that nothing panics or hangs |
 //! | --- | --- | --- |
-//! | [`wire_message`] | the control stream, in pieces | pieces change nothing; what was decoded survives encoding |
-//! | [`frame_header`] | a frame's header | what was decoded survives encoding and stays within the limit |
+//! | [`wire_message`] | the control stream, in pieces | the cut into pieces changes nothing; a decoded message survives encoding |
+//! | [`frame_header`] | a frame's header | a decoded header survives encoding and stays within the limit |
 //! | [`camera_pattern`] | patterns and names | matching agrees with a second, slower matcher |
-//! | [`jpeg`](jpeg()) | images and streams of them | no more pixels than allowed; what the splitter cuts is whole |
-//! | [`tiles`](tiles()) | two frames of changed tiles | a frame that is refused changes nothing |
-//! | [`stream`](stream()) | frames of a stream, of every encoding | what is refused says why; independent frames need no other |
-//! | [`log_segments`](log_segments()) | a log on disk, edited | only frames that were written come back, in one piece |
-//! | [`api_request`] | requests of applications and publishers | what is taken is valid, what is not says why |
+//! | [`jpeg`](jpeg()) | images and streams of them | no more pixels than allowed; the splitter cuts complete images |
+//! | [`tiles`](tiles()) | two frames of changed tiles | a refused frame changes nothing |
+//! | [`stream`](stream()) | frames of a stream, of every encoding | a refusal says why; keyframes and stills need no other frame |
+//! | [`log_segments`](log_segments()) | a log on disk, edited | only frames that were written come back, unchanged |
+//! | [`api_request`] | requests of applications and publishers | an accepted request is valid, a refusal says why |
 //! | [`edge_broker`](edge_broker()) | a script of events | see [`mod@edge_broker`] |
 //! | [`camera_broker`](camera_broker()) | a script of events | see [`mod@camera_broker`] |
 //!
@@ -40,7 +40,7 @@ pub use self::stream::stream;
 pub use self::tiles::tiles;
 pub use self::wire::{frame_header, wire_message};
 
-/// A target by its name.
+/// The target with this name.
 pub fn target(name: &str) -> Option<fn(&[u8])> {
     Some(match name {
         "api_request" => api_request,

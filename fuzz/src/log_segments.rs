@@ -1,4 +1,4 @@
-//! A log on disk that somebody has edited.
+//! Fuzzes recovery with a log on disk that was edited.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,18 +19,19 @@ use crate::script::Reader;
 
 /// Segments of the log before it is edited.
 const SEGMENTS: u64 = 3;
-/// Records in each.
+/// Records in each segment.
 const RECORDS: u64 = 3;
 const KEY: MasterKey = MasterKey::new([7; KEY_BYTES]);
 const NOW: Instant = Instant::from_nanos(1);
 
-/// A script of edits to a small log, then a recovery. What is missing in what comes back is stated, and every frame of it is one that was
-/// written; nothing else is changed on disk, so that a second recovery gives the same.
+/// The input is a script of edits to a small log, which is then recovered. Every recovered frame must be one
+/// that was written, and state what is missing before it. Recovery changes nothing else on disk, so a second
+/// one must give the same result.
 pub fn log_segments(bytes: &[u8]) {
     play(bytes);
 }
 
-/// How many frames come back, for the test of the committed inputs.
+/// Runs an input and returns how many frames come back, for the test of the committed inputs.
 pub fn play(bytes: &[u8]) -> usize {
     let mut disk = Disk::written();
     let mut script = Reader::new(bytes);
@@ -50,7 +51,7 @@ pub fn play(bytes: &[u8]) -> usize {
     }
     let removed = before.keys().filter(|number| !disk.segments.contains_key(number)).count() as u64;
     let may_go = first.as_ref().map_or(0, |recovery| recovery.report.expired);
-    // What has expired goes, and a header that a power cut tore.
+    // Recovery removes expired segments, and those whose header a power cut tore.
     let torn = before.values().filter(|content| content.len() < HEADER_BYTES_MAX).count() as u64;
     assert!(removed <= may_go + torn, "{removed} segments went");
     if let (Ok(first), Ok(second)) = (&first, disk.recover()) {
@@ -108,7 +109,7 @@ fn assert_genuine(records: &[Record]) {
     }
 }
 
-/// Segments in memory.
+/// A storage that keeps its segments in memory.
 struct Disk {
     segments: BTreeMap<SegmentNumber, Vec<u8>>,
     bounds: Option<Bounds>,
@@ -140,7 +141,7 @@ impl Disk {
         Self { segments, bounds: Some(bounds) }
     }
 
-    /// One edit; `None` where the script ends in the middle of it.
+    /// One edit; `None` if the script ends in the middle of it.
     fn edit(&mut self, edit: u8, script: &mut Reader<'_>) -> Option<()> {
         let number = SegmentNumber(u64::from(script.byte()? % 8));
         match edit % 6 {

@@ -1,8 +1,8 @@
-//! Names of cameras and the patterns that select them.
+//! Fuzzes camera names and the patterns that select them.
 
 use mez_core::name::{CameraName, CameraPattern, SEGMENTS_MAX};
 
-/// A pattern, a line break, a name.
+/// The input is a pattern, a line break, and a name.
 pub fn camera_pattern(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (pattern, name) = text.split_once('\n').unwrap_or((&text, ""));
@@ -21,8 +21,8 @@ pub fn camera_pattern(bytes: &[u8]) {
     }
 }
 
-/// A table instead of recursion: `reached[i][j]` says that the first `i` segments of the pattern match the first `j`
-/// of the name.
+/// A second matcher, with a table instead of recursion. `reached[i][j]` says that the first `i` segments of
+/// the pattern match the first `j` of the name.
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<&str>, Vec<&str>) = (pattern.split('/').collect(), name.split('/').collect());
     let mut reached = vec![vec![false; name.len() + 1]; pattern.len() + 1];

@@ -1,4 +1,4 @@
-//! Profiles for scripts.
+//! Provides profiles for scripts.
 
 use std::time::Duration;
 
@@ -7,10 +7,11 @@ use mez_core::profile::{ByteSizes, Profile, ProfileHash, RungProfile, SizedProfi
 
 use crate::script::{PAUSES, pick};
 
-/// What contracts may name.
+/// The profiles that contracts may name.
 pub(crate) const PROFILES: [Option<ProfileHash>; 4] = [None, Some([1; 32]), Some([2; 32]), Some([3; 32])];
 
-/// Profiles as they may be: for the pictures that are sent or for others, with rungs of every kind, and sizes without sense.
+/// A profile: for the pictures that are sent or for others, with rungs of every kind, and with senseless
+/// sizes.
 pub(crate) fn profile(b: u8) -> SizedProfile {
     const RUNGS: [&str; 8] = [
         "original",

@@ -1,33 +1,33 @@
-//! Scripts for state machines: bytes as a list of steps of four bytes each.
+//! Turns bytes into scripts for state machines: lists of steps of four bytes each.
 //!
-//! Every step has the same length and every byte a meaning of its own, so that a mutation changes one step and leaves
-//! the others as they were, and inputs can be written by hand. Numbers come out of tables of small values, where
-//! collisions are common, with the extremes among them.
+//! Every step has the same length, and each byte its own meaning. So a mutation changes one step and leaves
+//! the others as they were, and inputs can be written by hand. Numbers come from tables of small values,
+//! where collisions are frequent, and of extremes.
 
-/// One event: what, and three arguments.
+/// One event with three arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Which event, taken modulo their number.
+    /// Which event, modulo the number of events.
     pub what: u8,
-    /// The arguments; each event says what they are.
+    /// The arguments, whose meaning depends on the event.
     pub args: [u8; 3],
 }
 
-/// The most steps of a script. Longer ones find nothing more and take longer.
+/// The most steps of a script. Longer scripts take longer and find nothing more.
 pub const STEPS_MAX: usize = 400;
 
-/// The steps of a script; what is left over at the end is ignored.
+/// The steps of a script. Bytes left over at the end are ignored.
 pub fn steps(bytes: &[u8]) -> impl Iterator<Item = Step> + '_ {
     let step = |&[what, a, b, c]: &[u8; 4]| Step { what, args: [a, b, c] };
     bytes.as_chunks().0.iter().take(STEPS_MAX).map(step)
 }
 
-/// The value of a table that a byte stands for.
+/// The value of a table that a byte selects.
 pub fn pick<T: Copy>(table: &[T], byte: u8) -> T {
     table[usize::from(byte) % table.len()]
 }
 
-/// How far a step may move the clock, in nanoseconds: around every interval and limit that brokers know.
+/// How far a step may move the clock, in nanoseconds: values around every interval and limit of the brokers.
 pub const PAUSES: [u64; 16] = [
     0,
     1,
@@ -47,15 +47,15 @@ pub const PAUSES: [u64; 16] = [
     1_000_000_000_000,
 ];
 
-/// Numbers that a stranger may put where a time, a count or a sequence belongs.
+/// Numbers that a hostile peer may send as a time, a count or a sequence.
 pub const NUMBERS: [u64; 16] = [0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 63, 255, 1 << 32, u64::MAX - 1, u64::MAX];
 
-/// Values of any length out of an input, until it ends.
+/// Reads values of any length from an input, until it ends.
 #[derive(Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// From the first byte on.
+    /// A reader that begins with the first byte.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -68,14 +68,14 @@ impl<'a> Reader<'a> {
         Some(*first)
     }
 
-    /// The next two, little-endian.
+    /// The next two bytes, little-endian.
     pub fn u16(&mut self) -> Option<u16> {
         let (first, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u16::from_le_bytes(*first))
     }
 
-    /// As many as the next two bytes say, or those that are left.
+    /// As many bytes as the next two bytes say, or those that are left.
     pub fn block(&mut self) -> Option<&'a [u8]> {
         let bytes = usize::from(self.u16()?).min(self.0.len());
         let (first, rest) = self.0.split_at(bytes);

@@ -1,4 +1,4 @@
-//! The inputs that fuzzing starts from, and those that once broke something.
+//! Builds the inputs that fuzzing starts from.
 //!
 //! Inputs of the first kind are made here and lie in `seeds/TARGET/` as well, so that libFuzzer finds them:
 //! `cargo run --manifest-path fuzz/Cargo.toml --example seeds` writes them, and a test checks that they are those.
@@ -40,7 +40,7 @@ use prost::Message as _;
 use crate::text::Language;
 use crate::{camera_broker, edge_broker};
 
-/// An input that is made here.
+/// An input that is built here.
 pub struct Seed {
     /// The target that it is for.
     pub target: &'static str,
@@ -50,7 +50,7 @@ pub struct Seed {
     pub bytes: Vec<u8>,
 }
 
-/// All inputs that are made here.
+/// All inputs that are built here.
 pub fn all() -> Vec<Seed> {
     let mut seeds = Vec::new();
     let mut add = |target, name: &str, bytes| seeds.push(Seed { target, name: name.into(), bytes });
@@ -320,7 +320,7 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
     vec![("still", still), ("gaps", gaps), ("full", full), ("chained", chained), ("traced", traced)]
 }
 
-/// Requests of the applications' interface, by themselves and in packets.
+/// Requests of the application interface, alone and in packets.
 fn requests(image: &Bytes) -> Vec<(&'static str, Vec<u8>)> {
     let subscribe = pb::SubscribeRequest {
         pattern: "dock/*".into(),
@@ -402,7 +402,7 @@ fn images() -> Vec<(&'static str, Bytes)> {
     ]
 }
 
-/// Two frames of a small picture each: all tiles, and then none, one or all of them.
+/// Pairs of frames of a small picture: first all tiles, then no, one or all tiles.
 fn tiles() -> Vec<(&'static str, Vec<u8>)> {
     let pair = |second: u8, base: Base| {
         let setting = Jpeg { width: None, quality: Quality::clamped(40), sampling: Sampling::Yuv420 };
@@ -423,7 +423,7 @@ fn tiles() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Edits of a log on disk, as `log_segments.rs` reads them.
+/// Scripts of edits to a log on disk, for `log_segments.rs`.
 const LOG_EDITS: [(&str, &[u8]); 8] = [
     ("untouched", &[]),
     ("torn-tail", &[0, 2, 0x60, 0x01]),
@@ -435,7 +435,8 @@ const LOG_EDITS: [(&str, &[u8]); 8] = [
     ("bounds-lost", &[5, 0, 255]),
 ];
 
-/// Frames as `stream.rs` reads them, made by the encoder: H.264 and tiles in chains, stills between them.
+/// Frames for `stream.rs`, made by the encoder: chains of H.264 and of changed tiles, with stills between
+/// them.
 fn streams() -> Vec<(&'static str, Vec<u8>)> {
     let pixels: Vec<u8> = (0..64u32 * 48 * 3).map(|at| (at * 7 % 251) as u8).collect();
     let view = ImageView::packed(&pixels, 64, 48, PixelFormat::Bgr8).expect("a picture");

@@ -1,24 +1,24 @@
-//! Frames of a stream from outside: every encoding, every link between frames.
+//! Fuzzes the stream decoder with frames of every encoding and every chain link.
 
 use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
 use mez_media::stream::StreamDecoder;
 
 use crate::script::{Reader, pick};
 
-/// Small, so that a header which claims more is common.
+/// The most pixels that are decoded. It is small, so that many headers claim more.
 const PIXELS_MAX: u64 = 1 << 14;
-/// Frames of an input that are decoded. More find nothing more and take longer.
+/// The most frames of an input that are decoded. More take longer and find nothing more.
 const FRAMES_MAX: usize = 16;
 const ENCODINGS: [Encoding; 6] =
     [Encoding::H264, Encoding::Tiles, Encoding::Jpeg, Encoding::Png, Encoding::Bgr8, Encoding::Gray8];
 
-/// Frames one after another through one decoder. A frame that is refused says why; one that is not is a picture of the allowed
-/// size, and a decoder that forgets everything decodes it alike where it stands for itself.
+/// Feeds frames one after another to one decoder. A refusal must say why. A decoded frame must be a picture
+/// of the allowed size, and a fresh decoder must decode it alike if it needs no other frame.
 pub fn stream(bytes: &[u8]) {
     taken(bytes);
 }
 
-/// How many frames are decoded, for the test of the committed inputs.
+/// Runs an input and returns how many frames are decoded, for the test of the committed inputs.
 pub fn taken(bytes: &[u8]) -> usize {
     let mut reader = Reader::new(bytes);
     let mut decoder = StreamDecoder::new(PIXELS_MAX);
@@ -48,7 +48,8 @@ pub fn taken(bytes: &[u8]) -> usize {
 
 type Frame = (Encoding, Sequence, ChainLink, (u32, u32));
 
-/// `encoding, sequence, chain, index, reference, width, height`, a byte each, and the payload behind its length.
+/// Reads a frame: encoding, sequence, chain, index, reference, width and height, a byte each; then the
+/// payload behind its length.
 fn frame<'a>(reader: &mut Reader<'a>) -> Option<(Frame, &'a [u8])> {
     let encoding = pick(&ENCODINGS, reader.byte()?);
     let [sequence, chain] = [reader.byte()?, reader.byte()?].map(|number| Sequence(number.into()));

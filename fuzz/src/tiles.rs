@@ -1,11 +1,11 @@
-//! Frames of changed tiles from outside.
+//! Fuzzes the decoder of changed tiles.
 
 use mez_media::tiles::{TileDecoder, TileError};
 
-/// Small, so that a header which claims more is common.
+/// The most pixels that are decoded. It is small, so that many headers claim more.
 const PIXELS_MAX: u64 = 1 << 14;
 
-/// Two frames, of which the first has as many bytes as the first two bytes say.
+/// The input is two frames. Its first two bytes give the length of the first frame.
 pub fn tiles(bytes: &[u8]) {
     let [low, high, rest @ ..] = bytes else { return };
     let (first, second) = rest.split_at(rest.len().min(usize::from(u16::from_le_bytes([*low, *high]))));
@@ -13,16 +13,16 @@ pub fn tiles(bytes: &[u8]) {
     let held = decode(&mut decoder, first);
     let then = decode(&mut decoder, second);
     if then.is_none() && held.is_some() {
-        // A frame that is refused changes nothing: a second time it is refused for the same reason, and the picture is there.
+        // A refused frame changes nothing: it is refused again for the same reason, and the picture is kept.
         assert!(decoder.decode(second).is_err());
     }
-    // Nothing depends on what another decoder did before.
+    // The result does not depend on what another decoder did before.
     let mut fresh = TileDecoder::new(PIXELS_MAX);
     assert_eq!(decode(&mut fresh, first), held);
     assert_eq!(decode(&mut fresh, second), then);
 }
 
-/// How many frames of an input are decoded, for the test of the committed ones.
+/// Runs an input and returns how many frames are decoded, for the test of the committed inputs.
 pub fn taken(bytes: &[u8]) -> usize {
     let Some((length, rest)) = bytes.split_first_chunk::<2>() else { return 0 };
     let (first, second) = rest.split_at(usize::from(u16::from_le_bytes(*length)));

@@ -1,17 +1,16 @@
-//! The bytes of the link.
+//! Fuzzes the decoders of the link's bytes.
 
 use mez_core::wire::{
     FRAME_HEADER_BYTES_MAX, FrameHeader, MESSAGE_BYTES_MAX, Message, MessageBuffer, WireError,
 };
 
-/// A control stream. The first byte says how long the pieces are in which the rest arrives.
+/// The input is a control stream. Its first byte gives the length of the pieces in which the rest arrives.
 pub fn wire_message(bytes: &[u8]) {
     let Some((&cut, stream)) = bytes.split_first() else { return };
     let whole = read([stream]);
     assert_eq!(read(stream.chunks(usize::from(cut) + 1)), whole, "pieces changed what was read");
 
-    // What a peer may say, we could say as well: it survives our own encoding. Compared as bytes, since a number
-    // that is not a number equals nothing.
+    // A peer's message must survive our own encoding. Compared as bytes, because a NaN does not equal itself.
     let mut encoded = Vec::new();
     for message in &whole.messages {
         let start = encoded.len();
@@ -24,7 +23,7 @@ pub fn wire_message(bytes: &[u8]) {
     again.messages.iter().for_each(|message| message.encode(&mut twice));
     assert_eq!(twice, encoded, "decoding and encoding again changed a message");
 
-    // Without the length in front: the decoder by itself.
+    // The decoder alone, without the length in front.
     let _ = Message::decode(stream);
 }
 
@@ -35,7 +34,7 @@ struct Heard {
 
 impl PartialEq for Heard {
     fn eq(&self, other: &Self) -> bool {
-        // As text: `NaN` in a message shows, and equals itself.
+        // Compared as text, in which NaN equals itself.
         self.end == other.end && format!("{:?}", self.messages) == format!("{:?}", other.messages)
     }
 }
@@ -61,13 +60,13 @@ fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Heard {
     heard
 }
 
-/// A frame's header, as it stands at the beginning of a stream.
+/// The input is a frame's header, as at the beginning of a stream.
 pub fn frame_header(bytes: &[u8]) {
     if let Some(prefix) = bytes.first_chunk::<2>()
         && let Ok(length) = FrameHeader::length(*prefix)
     {
         assert!((2..=FRAME_HEADER_BYTES_MAX).contains(&length));
-        // What the link does: exactly so many bytes are read, and then decoded.
+        // Like the link: read exactly this many bytes, then decode them.
         if let Some(header) = bytes.get(..length) {
             let _ = FrameHeader::decode(header);
         }

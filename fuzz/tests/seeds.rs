@@ -50,7 +50,7 @@ fn every_committed_script_is_the_same_after_it_was_printed() {
     }
 }
 
-/// Inputs that the first check refuses would start nothing.
+/// Seeds must get past the first check, or fuzzing would start from nothing.
 #[test]
 fn the_inputs_get_past_the_first_check() {
     // What once broke something need not get far.

@@ -337,7 +337,7 @@ fn what_is_wrong_with_a_log_is_named() {
         // So does one that is deleted.
         log.spoil(|paths| fs::remove_file(&paths[place]).unwrap());
         let said = log.verify();
-        assert!(said.contains("not there") && said.contains("frames are lost"), "{said}");
+        assert!(said.contains("missing") && said.contains("frames are lost"), "{said}");
         log.change(place, |bytes| {
             let middle = bytes.len() / 2;
             bytes[middle..].fill(0);

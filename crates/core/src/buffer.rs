@@ -1,8 +1,9 @@
-//! Buffers for payloads, used again.
+//! Reuses the buffers of payloads.
 //!
-//! A megabyte of new memory is 256 pages that the kernel clears first, which costs more than copying the frame into it. A
-//! log at its budget lets go of as much as it takes in, so what it lets go of serves the next frames. Buffers come in
-//! sizes an eighth of a doubling apart, so that frames of about the same size fit into each other's place.
+//! The kernel clears each of the 256 pages of a new megabyte, which costs more than copying a frame into it.
+//! A log at its budget frees as many bytes as it takes in, so its freed buffers serve the next frames.
+//! Between one power of two and the next there are eight buffer sizes, so that frames of about the same size
+//! fit into each other's buffers.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -11,37 +12,41 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use crossbeam_queue::ArrayQueue;
 
-/// Payloads smaller than this come from the allocator, which keeps small memory by itself.
+/// The smallest payload that gets a pooled buffer. The allocator already keeps smaller memory without
+/// returning it to the kernel.
 const POOLED_BYTES_MIN: usize = 64 << 10;
-/// Payloads larger than this are rare, and no memory is kept for them.
+/// The largest payload that gets a pooled buffer: the default limit of a frame
+/// ([`crate::frame::FRAME_BYTES_MAX`]). Larger ones are rare, and keeping memory for them would waste it.
 const POOLED_BYTES_MAX: usize = 32 << 20;
-/// Sizes between one power of two and the next. A buffer is at most an eighth larger than what it was taken for.
+/// Buffer sizes from one power of two to the next. With eight, a buffer is at most an eighth larger than its
+/// payload.
 const SIZES_PER_DOUBLING: usize = 8;
-/// Buffers that one size may keep.
+/// The most free buffers of one size. It bounds the queue that is allocated for each size: 256 of the
+/// smallest are 16 MiB.
 const KEPT_OF_SIZE_MAX: usize = 256;
 
-/// Keeps buffers that were let go of for those who need one. Cheap to clone; all clones are one pool.
+/// A pool of free buffers. Cheap to clone; all clones are one pool.
 #[derive(Clone)]
 pub struct BufferPool(Arc<Shared>);
 
 struct Shared {
-    /// The buffers kept, by size.
+    /// The free buffers, by size.
     kept: Box<[Size]>,
     kept_bytes: AtomicU64,
     kept_bytes_max: u64,
-    /// How many buffers were asked for.
+    /// How many buffers were taken so far.
     takes: AtomicU64,
 }
 
-/// The buffers kept of one size.
+/// The free buffers of one size.
 struct Size {
     buffers: ArrayQueue<Vec<u8>>,
-    /// Which of all takes was the last of this size.
+    /// The value of `takes` when a buffer of this size was last taken.
     taken: AtomicU64,
 }
 
 impl BufferPool {
-    /// A pool that keeps at most `kept_bytes_max` bytes that nobody uses.
+    /// A pool that keeps at most `kept_bytes_max` bytes of free buffers.
     pub fn new(kept_bytes_max: u64) -> Self {
         let size_max = size_index(POOLED_BYTES_MAX);
         let kept = (0..=size_max).map(|index| {
@@ -67,7 +72,7 @@ impl BufferPool {
         Buffer { content, pool: Arc::clone(&self.0) }
     }
 
-    /// Bytes kept that nobody uses.
+    /// Bytes of free buffers.
     pub fn kept_bytes(&self) -> u64 {
         self.0.kept_bytes.load(Ordering::Relaxed)
     }
@@ -79,8 +84,8 @@ impl std::fmt::Debug for BufferPool {
     }
 }
 
-/// A buffer of a pool, to be filled. It returns to the pool when it is dropped, and so does what [`Buffer::freeze`] makes of
-/// it when its last holder lets go.
+/// An empty buffer of a pool, to be filled. It returns to the pool when it is dropped, or, after
+/// [`Buffer::freeze`], when the last holder of the content drops it.
 #[derive(Debug)]
 pub struct Buffer {
     content: Vec<u8>,
@@ -88,16 +93,16 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// The content, to be shared and altered no more.
+    /// The content, shareable and no longer mutable.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
 }
 
 impl Shared {
-    /// Lets go of sizes that were not asked for since the size at `index` was, those first that nobody has asked for the longest, until
-    /// what is kept is within the bound: when frames become larger, what smaller ones leave is of no use, and would fill the pool for
-    /// good. Whether it is.
+    /// Frees buffers of sizes that were last taken before the size at `index` was, the least recently taken
+    /// first, until the pool is within its bound. Returns whether it is. Without this, when frames become
+    /// larger, the free buffers of the smaller ones would fill the pool for good.
     fn make_room(&self, index: usize) -> bool {
         while self.kept_bytes.load(Ordering::Relaxed) > self.kept_bytes_max {
             let taken = |size: &&Size| size.taken.load(Ordering::Relaxed);
@@ -139,7 +144,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let mut content = std::mem::take(&mut self.content);
         let bytes = content.capacity();
-        // One that has grown beyond what was asked for has a size of its own.
+        // A buffer that grew beyond its original capacity may fit no size of the pool.
         let Some(index) = pooled(bytes).filter(|index| size_bytes(*index) == bytes) else { return };
         if bytes as u64 > self.pool.kept_bytes_max {
             return;
@@ -153,7 +158,7 @@ impl Drop for Buffer {
     }
 }
 
-/// The memory that a payload of `bytes` takes.
+/// The memory in bytes that a payload of `bytes` bytes occupies.
 pub fn memory_of(bytes: usize) -> usize {
     pooled(bytes).map_or(bytes, size_bytes)
 }
@@ -166,7 +171,7 @@ pub fn payload_within(memory: usize) -> usize {
     }
 }
 
-/// Which size a payload has, if buffers of that size are kept.
+/// The index of a payload's size, if buffers of that size are pooled.
 fn pooled(bytes: usize) -> Option<usize> {
     (POOLED_BYTES_MIN..=POOLED_BYTES_MAX).contains(&bytes).then(|| size_index(bytes))
 }

@@ -1,40 +1,43 @@
-//! Offset and drift between two monotonic clocks, from exchanges of four time stamps.
+//! Estimates the offset between two monotonic clocks from exchanges of four time stamps.
 //!
-//! An exchange is the one of NTP (RFC 5905, section 8): the asker notes `t1` when it sends and `t4` when the
-//! answer is back; the other side notes `t2` on arrival and `t3` on departure, by its own clock. With
-//! `rtt = (t4 − t1) − (t3 − t2)`, the offset of the other clock lies within `± rtt / 2` of
-//! `((t2 − t1) + (t3 − t4)) / 2`, whatever the queues do. The estimate is the exchange with the tightest
-//! bound, where a bound widens with age by the drift that two quartz clocks may have.
+//! The exchange is that of NTP (RFC 5905, section 8). The asker notes `t1` when it sends and `t4` when the
+//! answer is back; the other side notes `t2` on arrival and `t3` on departure, by its own clock. With `rtt =
+//! (t4 − t1) − (t3 − t2)`, the offset of the other clock lies within `± rtt / 2` of `((t2 − t1) + (t3 − t4))
+//! / 2`, however the delays of the two directions differ. The estimate uses the exchange with the tightest
+//! bound. A bound widens with age, because the two clocks may drift apart.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::units::Instant;
 
-/// How fast two clocks may drift apart. Quartz stays within ±50 parts per million each.
+/// How fast two clocks may drift apart, in seconds per second. A quartz clock stays within ±50 parts per
+/// million, so two differ by at most twice that.
 pub(crate) const DRIFT_PER_SECOND: f64 = 100e-6;
-/// One part in so many: the same.
+/// The inverse of [`DRIFT_PER_SECOND`], for integer arithmetic: clocks drift apart by at most one part in
+/// 10,000.
 const DRIFT_PARTS: u32 = 10_000;
-/// Exchanges older than this are forgotten.
+/// Older exchanges are forgotten. After a minute, drift has widened a bound by 6 ms, as much as 12 ms of
+/// round trip.
 const WINDOW: Duration = Duration::from_secs(60);
-/// The most exchanges remembered. At one per 250 ms the window holds 240.
+/// The most exchanges remembered. At one exchange per 250 ms, [`WINDOW`] holds 240.
 const EXCHANGES_MAX: usize = 256;
 
-/// One exchange. `t1`, `t4` are of the asker's clock; `t2`, `t3` of the other's.
+/// One exchange. `t1` and `t4` are by the asker's clock, `t2` and `t3` by the other side's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The question was sent.
+    /// When the question was sent.
     pub t1: Instant,
-    /// The question arrived.
+    /// When the question arrived.
     pub t2: Instant,
-    /// The answer was sent.
+    /// When the answer was sent.
     pub t3: Instant,
-    /// The answer arrived.
+    /// When the answer arrived.
     pub t4: Instant,
 }
 
 impl Exchange {
-    /// The round trip without the time that the other side took, if the stamps are in order.
+    /// The round trip without the other side's processing time. `None` if the stamps are out of order.
     pub fn round_trip_time(&self) -> Option<Duration> {
         if self.t4 < self.t1 || self.t3 < self.t2 {
             return None;
@@ -42,7 +45,7 @@ impl Exchange {
         self.t4.saturating_since(self.t1).checked_sub(self.t3.saturating_since(self.t2))
     }
 
-    /// Nanoseconds that the other clock is ahead of the asker's.
+    /// How many nanoseconds the other clock is ahead of the asker's.
     fn offset_nanos(&self) -> i128 {
         let nanos = |instant: Instant| i128::from(instant.as_nanos());
         ((nanos(self.t2) - nanos(self.t1)) + (nanos(self.t3) - nanos(self.t4))) / 2
@@ -71,20 +74,23 @@ impl ClockEstimate {
     }
 }
 
-/// Gathers exchanges with one peer.
+/// Collects the exchanges with one peer and gives the best estimate.
 ///
-/// Bounds of all exchanges widen alike, so one that a later one beats never is the best again: what is left is in order, the
-/// best first, and asking costs nothing however often a frame asks.
+/// All bounds widen at the same rate. So once a later exchange has a tighter bound, an earlier one is never
+/// the best again and is dropped. The rest stays ordered with the best first, which makes a query cheap
+/// enough for every frame.
 #[derive(Debug, Default)]
 pub struct ClockEstimator {
-    /// When, its round trip, its offset; of which each has a tighter bound than all later ones.
+    /// Time, round trip and offset in nanoseconds of each exchange. Each has a tighter bound than all later
+    /// ones.
     exchanges: VecDeque<(Instant, Duration, i128)>,
-    /// When, and a round trip that is shorter than all later ones.
+    /// Time and round trip of each exchange. Each round trip is shorter than all later ones.
     round_trips: VecDeque<(Instant, Duration)>,
 }
 
 impl ClockEstimator {
-    /// Takes in a finished exchange. One whose stamps are out of order is ignored: the peer is wrong or lies.
+    /// Records a finished exchange. An exchange whose stamps are out of order is ignored: the peer is wrong
+    /// or lies.
     pub fn record(&mut self, exchange: Exchange) {
         let Some(round_trip_time) = exchange.round_trip_time() else { return };
         let now = exchange.t4;
@@ -110,19 +116,19 @@ impl ClockEstimator {
         }
     }
 
-    /// The best estimate at `now`, once there has been an exchange.
+    /// The best estimate at `now`; `None` before the first exchange.
     pub fn estimate(&self, now: Instant) -> Option<ClockEstimate> {
         let (at, round_trip_time, offset_nanos) = *self.exchanges.front()?;
         Some(ClockEstimate { offset_nanos, error: bound(now, at, round_trip_time), round_trip_time })
     }
 
-    /// The smallest round trip seen within the last minute.
+    /// The shortest round trip of the last minute.
     pub fn round_trip_time_min(&self) -> Option<Duration> {
         self.round_trips.front().map(|(_, round_trip_time)| *round_trip_time)
     }
 }
 
-/// How wrong an exchange's offset can be by now.
+/// The greatest error at `now` of the offset of an exchange made at `at`.
 fn bound(now: Instant, at: Instant, round_trip_time: Duration) -> Duration {
     round_trip_time / 2 + now.saturating_since(at) / DRIFT_PARTS
 }
@@ -164,7 +170,8 @@ mod tests {
                 estimator.record(Exchange {
                     t1: Instant::from_nanos(now), t2: theirs(arrived), t3: theirs(left), t4: Instant::from_nanos(done),
                 });
-                // Where there was no delay, a clock that runs fast says that it had the question for longer than that took: such an exchange is ignored.
+                // Without any delay, a fast clock claims to have held the question for longer than the whole
+                // exchange took. Such an exchange is ignored.
                 let Some(estimate) = estimator.estimate(Instant::from_nanos(done)) else {
                     prop_assert_eq!(out + back, 0);
                     continue;

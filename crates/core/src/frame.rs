@@ -1,4 +1,5 @@
-//! A frame: its identity, what was done to it, what it needs to be decoded, and what was skipped before it.
+//! Describes a frame: its identity, its rung, the frames that it needs to be decoded, and the frames skipped
+//! before it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,14 +8,15 @@ use bytes::Bytes;
 
 use crate::units::Timestamp;
 
-/// The default limit on one frame's payload. A raw 4K BGR frame is 24.9 MB.
+/// The default limit on one frame's payload. It leaves room for a raw 4K BGR frame, which has 24.9 MB.
 pub const FRAME_BYTES_MAX: u32 = 32 << 20;
-/// The highest limit that a broker may be given. A raw 8K BGR frame is 99.5 MB.
+/// The highest limit that an operator can give a broker. It leaves room for a raw 8K BGR frame, which has
+/// 99.5 MB.
 pub const FRAME_BYTES_CEILING: u32 = 256 << 20;
-/// The most bytes in the name of a rung.
+/// The most bytes in the name of a rung. The longest name of a setting has 55.
 pub const RUNG_BYTES_MAX: usize = 64;
 
-/// Counts the starts of one camera broker: persisted, one up at every start, so that
+/// Counts the starts of one camera broker. It is kept on disk and grows by one at every start, so that
 /// `(epoch, sequence)` orders frames whatever the wall clock does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
@@ -24,13 +26,13 @@ pub struct Epoch(pub u64);
 pub struct Sequence(pub u64);
 
 impl Sequence {
-    /// The number after this one; the last stays the last.
+    /// The number after this one. The highest number is its own successor.
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// Identifies a frame of one camera; the order of frames is the order of these.
+/// Identifies a frame of one camera. Frames are ordered by their identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId {
     /// The camera broker's start.
@@ -40,7 +42,7 @@ pub struct FrameId {
 }
 
 impl FrameId {
-    /// The identity that comes next in the same epoch: no other lies between the two.
+    /// The next identity of the same epoch: no other lies between the two.
     pub const fn next(self) -> Self {
         Self { epoch: self.epoch, sequence: Sequence(self.sequence.0.saturating_add(1)) }
     }
@@ -72,7 +74,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// The encoding of a wire code, if this version knows it.
+    /// The encoding with this wire code, if this version knows it.
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             1 => Some(Self::Jpeg),
@@ -85,12 +87,12 @@ impl Encoding {
         }
     }
 
-    /// The encoding of a name that users see, if there is one.
+    /// The encoding with this name, if there is one.
     pub fn from_name(name: &str) -> Option<Self> {
         (1..=6).filter_map(Self::from_code).find(|encoding| encoding.name() == name)
     }
 
-    /// Whether frames of this encoding may need others in order to be decoded.
+    /// Whether a frame of this encoding may need other frames to be decoded.
     pub const fn is_chained(self) -> bool {
         matches!(self, Self::H264 | Self::Tiles)
     }
@@ -119,7 +121,7 @@ pub enum ClockSource {
 }
 
 impl ClockSource {
-    /// The source of a code on the wire or on disk.
+    /// The source with this code on the wire and on disk, if this version knows it.
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             1 => Some(Self::Broker),
@@ -161,9 +163,9 @@ impl Rung {
 pub struct ChainLink {
     /// The sequence of the chain's first frame, which names the chain.
     pub chain: Sequence,
-    /// 0 for the chain's first, independent frame; a still is a chain of one.
+    /// The frame's place in the chain. 0 is the keyframe. A still is a chain of one.
     pub index: u32,
-    /// What this frame's decoder must hold.
+    /// The frame that the decoder must hold.
     pub reference: Reference,
 }
 
@@ -174,7 +176,7 @@ impl ChainLink {
     }
 }
 
-/// Which frames that need others somebody decodes himself.
+/// The chained encodings that a receiver decodes by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChainKinds {
     /// H.264.
@@ -187,17 +189,17 @@ impl ChainKinds {
     /// None of them.
     pub const NONE: Self = Self { h264: false, tiles: false };
 
-    /// Those that are among `encodings`.
+    /// The chained encodings among `encodings`.
     pub fn among(encodings: &[Encoding]) -> Self {
         Self { h264: encodings.contains(&Encoding::H264), tiles: encodings.contains(&Encoding::Tiles) }
     }
 
-    /// Whether it is none.
+    /// Whether the receiver decodes no chained encoding.
     pub const fn is_none(self) -> bool {
         !self.h264 && !self.tiles
     }
 
-    /// Whether frames of an encoding are taken: stills always are.
+    /// Whether the receiver takes frames of this encoding. It always takes stills.
     pub const fn takes(self, encoding: Encoding) -> bool {
         match encoding {
             Encoding::H264 => self.h264,
@@ -207,19 +209,20 @@ impl ChainKinds {
     }
 }
 
-/// What must have been decoded before a frame can be.
+/// The frame that must be decoded before this one can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reference {
     /// Nothing.
     Independent,
-    /// The frame before it in the chain, whose index is one less; and so, if none referred further back, all of them.
+    /// The previous frame of the chain, whose index is one less. If no frame refers further back, the decoder
+    /// needs the whole chain up to here.
     Previous,
-    /// The frame of this sequence, which the receiver has acknowledged.
+    /// The frame with this sequence, which the receiver has acknowledged.
     Acknowledged(Sequence),
 }
 
 impl Reference {
-    /// Its code on the wire and on disk, and the sequence that goes with it, 0 if none does.
+    /// The code on the wire and on disk, and the sequence that belongs to it (0 if none does).
     pub const fn code(self) -> (u8, Sequence) {
         match self {
             Self::Independent => (0, Sequence(0)),
@@ -228,7 +231,7 @@ impl Reference {
         }
     }
 
-    /// The reference of a code, with its sequence.
+    /// The reference with this code and sequence, if this version knows it.
     pub const fn from_code(code: u8, sequence: Sequence) -> Option<Self> {
         match code {
             0 => Some(Self::Independent),
@@ -239,7 +242,7 @@ impl Reference {
     }
 }
 
-/// All that is known of a frame besides its bytes.
+/// The description of a frame: everything but its payload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameMeta {
     /// Identity and order.
@@ -260,21 +263,22 @@ pub struct FrameMeta {
     pub chain: ChainLink,
 }
 
-/// What a camera says of how good a live frame is. It holds for the contracts of the moment in which the frame was sent, so no log keeps it
-/// on disk: whoever reads the past has another contract, and the rung says what was done.
+/// How good a live frame is, as the camera states it. It holds for the contracts at the moment of sending.
+/// Logs do not store it on disk, because a later reader has another contract; the rung tells what was done to
+/// the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Quality {
-    /// The accuracy, in 0..=1, that the profile of the contracts that lead expects of the rung. `None`: no profile, or one that
-    /// does not know the rung.
+    /// The accuracy in 0..=1 that the profile of the served contracts predicts for the rung. `None`: there is
+    /// no profile, or it lacks the rung.
     pub expected_accuracy: Option<f64>,
-    /// No rung at or above the floor of the contracts that lead would have been on time often enough.
+    /// No rung at or above the accuracy floor of the served contracts would have been on time often enough.
     pub infeasible: bool,
 }
 
-/// A frame: cheap to clone, since its payload is reference-counted.
+/// A frame. Cheap to clone: its payload is reference-counted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// All but the bytes.
+    /// The description of the frame.
     pub meta: FrameMeta,
     /// The coded pixels.
     pub payload: Bytes,
@@ -286,7 +290,8 @@ pub struct Frame {
 pub enum SkipReason {
     /// A newer frame was published while the link was still busy with an older one.
     LinkBusy = 1,
-    /// Its transfer was cancelled: it made no progress, or the frame would have been too late, and a newer one waited.
+    /// The camera cancelled its transfer: it made no progress, or it would have been too late while a newer
+    /// frame waited.
     Stalled = 2,
     /// It was published while there was no link.
     LinkDown = 3,
@@ -296,28 +301,29 @@ pub enum SkipReason {
     LateOrLost = 5,
     /// The application was still busy when a newer frame arrived.
     ApplicationBusy = 6,
-    /// The log had to drop it before it was read.
+    /// The log dropped it, to stay within its budget, before it was read.
     Evicted = 7,
-    /// It lies in the past and is not held.
+    /// It is a frame of the past that neither the edge nor the camera holds.
     NotHeld = 8,
     /// The camera refused it: too large, not an image, or out of order.
     Refused = 9,
-    /// The camera could not make of it what its rung asked: a codec failed or took too long.
+    /// The camera could not encode it as its rung asks: a codec failed or took too long.
     NotMade = 10,
-    /// It needs frames that the edge does not hold, or the edge could not decode it in time.
+    /// It needs frames that the edge lacks, or the edge could not decode it in time.
     NotDecoded = 11,
-    /// A newer frame arrived while the edge was still decoding this one or others before it.
+    /// A newer frame arrived while the edge was still decoding this frame or an earlier one.
     EdgeBusy = 12,
-    /// No rung at or above the accuracy floor would have been on time, and the contract wants nothing below it.
+    /// No rung at or above the accuracy floor would have been on time, and the contract refuses lower rungs
+    /// (`on_infeasible` is `skip`).
     Infeasible = 13,
     /// The rung of the frame before it leaves it out ([`crate::setting::Setting::skip`]).
     LeftOut = 14,
-    /// It stood on disk, and what stands there now is not what was written: damaged, or taken away by somebody.
+    /// It was on disk, and its bytes there are damaged or gone.
     Damaged = 15,
 }
 
 impl SkipReason {
-    /// All reasons, in the order of their codes.
+    /// All reasons, in the order of their wire codes.
     pub const ALL: [Self; 15] = [
         Self::LinkBusy,
         Self::Stalled,
@@ -336,7 +342,7 @@ impl SkipReason {
         Self::Damaged,
     ];
 
-    /// The reason of a wire code, if this version knows it.
+    /// The reason with this wire code, if this version knows it.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| *reason as u8 == code)
     }
@@ -363,12 +369,12 @@ impl SkipReason {
     }
 }
 
-/// A run of consecutive frames of one epoch that share a reason for not being delivered.
+/// A run of consecutive frames of one epoch that were skipped for the same reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SkipRange {
     /// The first skipped frame.
     pub first: Sequence,
-    /// How many, at least one.
+    /// How many frames, at least one.
     pub count: u64,
     /// Why.
     pub reason: SkipReason,
@@ -387,7 +393,7 @@ impl SkipRange {
     }
 }
 
-/// How many frames were skipped, by reason. Counts only add up; the order of skips is not kept.
+/// How many frames were skipped, by reason. The order of the skips is not kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SkipCounts([u64; SkipReason::ALL.len()]);
 
@@ -410,7 +416,7 @@ impl SkipCounts {
         self.0[reason as usize - 1]
     }
 
-    /// The same with those of one reason under another.
+    /// These counts, with the frames of reason `from` counted under `to`.
     #[must_use]
     pub fn relabelled(mut self, from: SkipReason, to: SkipReason) -> Self {
         let count = std::mem::take(&mut self.0[from as usize - 1]);

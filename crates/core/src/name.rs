@@ -1,14 +1,15 @@
-//! Camera names and the patterns that select them.
+//! Parses camera names, and the patterns that select cameras.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The most segments that a name or a pattern may have.
+/// The most segments of a name or a pattern. It bounds the work of matching `**`, which tries every split.
 pub const SEGMENTS_MAX: usize = 8;
-/// The most bytes in one segment.
+/// The most bytes in one segment. A name becomes a path on disk, and a file system allows 255 bytes for each
+/// part.
 pub const SEGMENT_BYTES_MAX: usize = 64;
-/// The most characters of a refused text that an error repeats.
+/// The most characters of a refused text that an error repeats, so that a hostile text cannot fill a log.
 const SHOWN_CHARS_MAX: usize = 256;
 
 /// The name of a camera: one to eight segments joined by `/`, such as `dock/cam1`. Cheap to clone.
@@ -104,13 +105,13 @@ pub enum NameError {
         name: String,
     },
     /// More than [`SEGMENTS_MAX`] segments.
-    #[error("camera name {name:?} has more than {SEGMENTS_MAX} segments")]
+    #[error("camera name {name:?} has more than {SEGMENTS_MAX} segments between slashes; use fewer")]
     TooManySegments {
         /// The text that was refused.
         name: String,
     },
     /// A segment of more than [`SEGMENT_BYTES_MAX`] bytes.
-    #[error("camera name {name:?} has a segment longer than {SEGMENT_BYTES_MAX} characters")]
+    #[error("camera name {name:?} has a segment longer than {SEGMENT_BYTES_MAX} characters; shorten it")]
     LongSegment {
         /// The text that was refused.
         name: String,
@@ -155,7 +156,7 @@ fn for_each_segment(
     Ok(())
 }
 
-/// As much of a refused text as helps whoever reads the error.
+/// The part of a refused text that an error repeats.
 fn shown(text: &str) -> String {
     text.chars().take(SHOWN_CHARS_MAX).collect()
 }

@@ -1,8 +1,10 @@
-//! A profile: what each rung costs and keeps, for one application and one kind of scene.
+//! Describes what each rung costs in bytes and how much accuracy it keeps, for one application and one kind
+//! of scene.
 //!
-//! The controller needs only the rungs that are the best for some size. They are the Pareto frontier, in a
-//! [`Ladder`], ascending: a higher place costs more bytes and keeps more accuracy. Where rungs leave frames out, bytes of a frame and
-//! bytes of a second both count: of two rungs either may be the cheaper one in its way.
+//! The controller needs only the rungs that no other rung beats in both bytes and accuracy: the Pareto
+//! frontier. A [`Ladder`] holds them in ascending order, so a higher place costs more bytes and keeps more
+//! accuracy. With frame skip, bytes per frame and bytes per second can disagree. A rung then stays if it is
+//! cheaper in either.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,31 +12,34 @@ use std::time::Duration;
 use crate::frame::Rung;
 use crate::setting::Setting;
 
-/// The most rungs in a profile. The authors of Mez profiled 935 settings, those of AWStream 180.
+/// The most rungs in a profile. It bounds the memory that a profile from an application takes. The authors of
+/// Mez (George et al., 2020) profiled 935 settings, those of AWStream (Zhang et al., 2018) 180.
 pub const RUNGS_MAX: usize = 4096;
-/// The most rungs in a ladder: a frontier with more is thinned, because neighbours then differ by less than noise does.
+/// The most rungs in a ladder; it bounds the work of a decision. A longer frontier is thinned, because
+/// neighbours on it differ by less than measurement noise.
 pub const LADDER_RUNGS_MAX: usize = 32;
 
-/// The name of a profile: the SHA-256 of its bytes.
+/// Identifies a profile: the SHA-256 of its bytes.
 pub type ProfileHash = [u8; 32];
 
-/// How many bytes a rung's frames have.
+/// The distribution of the sizes of a rung's frames, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ByteSizes {
     /// The mean.
     pub mean: f64,
-    /// One in twenty frames is smaller.
+    /// The 5 % quantile.
     pub p05: f64,
-    /// One in two frames is smaller.
+    /// The median.
     pub p50: f64,
-    /// Nineteen in twenty frames are smaller.
+    /// The 95 % quantile.
     pub p95: f64,
 }
 
 impl ByteSizes {
-    /// Sizes that vary by `relative_deviation` of their mean, as a normal distribution does.
+    /// Normally distributed sizes with this mean, and a standard deviation of `relative_deviation` times the
+    /// mean.
     pub fn around(mean: f64, relative_deviation: f64) -> Self {
-        // The 95 % quantile of the standard normal distribution.
+        // The standard normal distribution has its 95 % quantile at 1.64485.
         let reach = 1.644_85 * relative_deviation * mean;
         Self { mean, p05: (mean - reach).max(0.0), p50: mean, p95: mean + reach }
     }
@@ -45,8 +50,8 @@ impl ByteSizes {
         Self { mean: mean * factor, p05: p05 * factor, p50: p50 * factor, p95: p95 * factor }
     }
 
-    /// The size that a share `quantile` (0 to 1) of frames stays below: straight lines between the known quantiles,
-    /// and on beyond them.
+    /// The size at a `quantile` between 0 and 1: linear between the known quantiles, and extended beyond
+    /// them.
     pub fn quantile(&self, quantile: f64) -> f64 {
         let (lower, upper) = ((self.p50 - self.p05) / 0.45, (self.p95 - self.p50) / 0.45);
         let slope = if quantile < 0.5 { lower } else { upper };
@@ -54,18 +59,18 @@ impl ByteSizes {
     }
 }
 
-/// What a profile says of one rung.
+/// What a profile says about one rung.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RungProfile {
     /// The setting of all knobs.
     pub rung: Rung,
-    /// The size of its frames.
+    /// The sizes of its frames.
     pub bytes: ByteSizes,
-    /// The accuracy that applications get, in 0..=1, by the score that contracts use.
+    /// The accuracy in 0..=1, by the score that contracts use.
     pub accuracy: f64,
-    /// What making such a frame takes at the camera. Zero where frames go as they are.
+    /// The time that the camera takes to encode such a frame. Zero where frames go unchanged.
     pub camera_time: Duration,
-    /// What the application's detector takes for such a frame; `None` where it was not measured.
+    /// The time that the application's detector takes for such a frame; `None` if it was not measured.
     pub detector_time: Option<Duration>,
 }
 
@@ -73,10 +78,12 @@ pub struct RungProfile {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProfileError {
     /// No rung at all.
-    #[error("the profile has no rung; profile the application with at least one")]
+    #[error("the profile has no rung; measure it again with at least one")]
     Empty,
     /// More rungs than [`RUNGS_MAX`].
-    #[error("the profile has {rungs} rungs, more than {RUNGS_MAX}; leave out those that are never the best")]
+    #[error(
+        "the profile has {rungs} rungs, more than {RUNGS_MAX}; remove rungs that others beat in bytes and accuracy"
+    )]
     TooMany {
         /// How many there are.
         rungs: usize,
@@ -87,30 +94,30 @@ pub enum ProfileError {
         /// The rung.
         rung: Rung,
     },
-    /// Sizes that cannot be.
-    #[error("the sizes of the rung {} are not positive and ascending (p05, p50, p95)", .rung.as_str())]
+    /// Impossible sizes.
+    #[error("the sizes of the rung {} must be positive, with p05 ≤ p50 ≤ p95; correct them, or measure the profile again", .rung.as_str())]
     Bytes {
         /// The rung.
         rung: Rung,
     },
     /// An accuracy outside 0..=1.
-    #[error("the accuracy {accuracy} of the rung {} is not between 0 and 1", .rung.as_str())]
+    #[error("the accuracy {accuracy} of the rung {} is not between 0 and 1; correct it, or measure the profile again", .rung.as_str())]
     Accuracy {
         /// The rung.
         rung: Rung,
-        /// What was said of it.
+        /// The accuracy that the profile gives.
         accuracy: f64,
     },
 }
 
-/// What each rung costs and keeps, for one application.
+/// The rungs of one application, measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     rungs: Vec<RungProfile>,
 }
 
 impl Profile {
-    /// A profile of rungs in any order.
+    /// A profile of these rungs, in any order.
     ///
     /// # Errors
     /// See [`ProfileError`].
@@ -143,13 +150,13 @@ impl Profile {
         &self.rungs
     }
 
-    /// What the profile says of a rung.
+    /// What the profile says about a rung, if it has it.
     pub fn get(&self, rung: &Rung) -> Option<&RungProfile> {
         self.rungs.iter().find(|profile| profile.rung == *rung)
     }
 
-    /// The accuracy that is known of frames of a rung: that of the rung, or else at least that of the best one which differs from it in
-    /// nothing but a lower quality.
+    /// The accuracy of a rung: its own if the profile has it. Otherwise the best accuracy of the known rungs
+    /// that differ from it only by a lower quality, which is a lower bound.
     pub fn accuracy_of(&self, rung: &Rung) -> Option<f64> {
         if let Some(known) = self.get(rung) {
             return Some(known.accuracy);
@@ -161,30 +168,33 @@ impl Profile {
         self.rungs.iter().filter(lower).map(|known| known.accuracy).reduce(f64::max)
     }
 
-    /// The rungs that are the best for some size.
+    /// The Pareto frontier of the rungs.
     pub fn ladder(&self) -> Ladder {
         Ladder::new(&self.rungs)
     }
 }
 
-/// A profile with the size of the frames that it was made with. Rungs name widths, so it serves cameras of this size only.
+/// A profile with the size of the frames that it was measured on. Rungs name widths, so the profile serves
+/// only cameras of this size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SizedProfile {
-    /// Width and height of a frame as it is published, in pixels.
+    /// Width and height of a published frame, in pixels.
     pub size: (u32, u32),
     /// What each rung costs and keeps.
     pub profile: Profile,
 }
 
-/// The Pareto frontier of a profile in bytes and accuracy, ascending in accuracy; and in bytes, where no rung leaves frames out.
+/// The Pareto frontier of a profile in bytes and accuracy. It ascends in accuracy, and also in bytes if no
+/// rung skips frames.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ladder {
     rungs: Vec<RungProfile>,
 }
 
 impl Ladder {
-    /// The rungs of which none other has fewer bytes on average, in a frame and in a second, and at least their accuracy. Of two that are
-    /// alike in all, the one that costs the camera less time stays. More than [`LADDER_RUNGS_MAX`] are thinned evenly in accuracy.
+    /// Keeps the rungs that no other rung beats: none has at most their mean bytes, both per frame and per
+    /// second, and at least their accuracy. Of two equal rungs, the one that takes the camera less time
+    /// stays. If more than [`LADDER_RUNGS_MAX`] are left, they are thinned evenly in accuracy.
     fn new(rungs: &[RungProfile]) -> Self {
         let mut alike: BTreeMap<u32, Vec<&RungProfile>> = BTreeMap::new();
         for rung in rungs {
@@ -201,13 +211,13 @@ impl Ladder {
         &self.rungs
     }
 
-    /// How many rungs there are; at least one.
+    /// The number of rungs; at least one.
     #[allow(clippy::len_without_is_empty, reason = "a ladder is never empty")]
     pub fn len(&self) -> usize {
         self.rungs.len()
     }
 
-    /// The place of the cheapest rung that keeps `floor`. `None`: not even the best one does.
+    /// The place of the cheapest rung that keeps `floor`. `None`: not even the best rung does.
     pub fn lowest_at(&self, floor: Option<f64>) -> Option<usize> {
         let floor = floor.unwrap_or(0.0);
         let place = self.rungs.partition_point(|rung| rung.accuracy < floor);
@@ -220,7 +230,7 @@ impl Ladder {
     }
 }
 
-/// Of rungs that leave out as many frames, those of which none other has fewer bytes and at least their accuracy, ascending.
+/// The Pareto frontier of rungs with the same frame skip, ascending.
 fn frontier(mut rungs: Vec<&RungProfile>) -> Vec<RungProfile> {
     rungs.sort_by(|a, b| {
         let by_bytes = a.bytes.mean.total_cmp(&b.bytes.mean);
@@ -235,7 +245,8 @@ fn frontier(mut rungs: Vec<&RungProfile>) -> Vec<RungProfile> {
     frontier
 }
 
-/// What is left of frontiers, each of rungs of which one in so many frames is sent, beside each other; ascending in accuracy.
+/// The Pareto frontier, ascending in accuracy, of several frontiers. Each frontier has one frame skip, given
+/// as `n` where one frame in `n` is sent.
 fn merged(first: Vec<RungProfile>, others: Vec<(u32, Vec<RungProfile>)>) -> Vec<RungProfile> {
     let all: Vec<(f64, RungProfile)> = std::iter::once((1, first))
         .chain(others)
@@ -255,7 +266,8 @@ fn merged(first: Vec<RungProfile>, others: Vec<(u32, Vec<RungProfile>)>) -> Vec<
     best.into_iter().map(|(_, rung)| rung.clone()).collect()
 }
 
-/// Keeps both ends of a frontier, and between them the rungs that are nearest to even steps of accuracy.
+/// Thins a frontier to [`LADDER_RUNGS_MAX`] rungs: both ends, and between them the rungs nearest to even
+/// steps of accuracy.
 fn thin(frontier: Vec<RungProfile>) -> Vec<RungProfile> {
     if frontier.len() <= LADDER_RUNGS_MAX {
         return frontier;

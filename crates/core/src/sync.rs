@@ -1,6 +1,7 @@
-//! The synchronisation primitives of the log, so that a model checker can take their place.
+//! Provides the synchronisation primitives of the log, so that a model checker can replace them.
 //!
-//! Built with `--cfg loom` they are loom's, which explores every interleaving; otherwise the standard ones.
+//! With `--cfg loom` they are those of loom, which explores every interleaving. Otherwise they are the
+//! standard ones.
 
 #[cfg(loom)]
 pub(crate) use loom::{

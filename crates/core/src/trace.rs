@@ -1,51 +1,52 @@
-//! Where a frame was when: stamps of monotonic clocks on its way from the camera to the application's hands.
+//! Records when a frame passed each stage on its way from the camera to the application.
 //!
-//! The camera's stamps cross the link in the frame's header ([`CameraTrace`]), the edge adds its own ([`FrameTrace`]), and for an
-//! application all become times since the capture ([`Trace`]), joined by what the two clocks were measured to be apart. Whatever a peer claims, such times
-//! never run backwards, and none of the camera's lies behind the frame's arrival.
+//! The camera's stamps cross the link in the frame's header ([`CameraTrace`]), and the edge adds its own
+//! ([`FrameTrace`]). For an application all of them become times since the capture ([`Trace`]), joined by the
+//! measured offset of the two clocks. Whatever a peer claims, these times never run backwards, and no camera
+//! stage lies after the frame's arrival at the edge.
 
 use std::time::Duration;
 
 use crate::units::Instant;
 
-/// A point on a frame's way. In the order of the way; not every frame comes by each of them.
+/// A stage on a frame's way, in order. Not every frame passes every stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Stage {
-    /// The camera broker has found the frame in its log.
+    /// The camera broker found the frame in its log.
     Published = 1,
-    /// The camera's controller began to look at what to make of it; before that the frame waited for the link.
+    /// The camera's controller began to choose a rung. Until then the frame waited for the link.
     Considered = 2,
-    /// It had chosen.
+    /// The controller had chosen a rung.
     Chosen = 3,
-    /// A codec began to make of it what was chosen. Absent if the frame goes as it is.
+    /// A codec began to encode the frame. Absent if the frame goes unchanged.
     Encoding = 4,
-    /// The codec was done.
+    /// The codec had finished.
     Encoded = 5,
-    /// The camera broker gave it to the link.
+    /// The camera broker gave the frame to the link.
     Queued = 6,
     /// The first byte was given to the transport.
     Sent = 7,
-    /// The edge had its header.
+    /// The edge had received the frame's header.
     Arriving = 8,
-    /// The edge had its last byte.
+    /// The edge had received the frame's last byte.
     Arrived = 9,
-    /// The edge had decoded it and made a still of it. Absent if the frame decodes by itself.
+    /// The edge had decoded the frame and encoded it as a still. Absent if the frame already was one.
     Decoded = 10,
-    /// It stood in the edge's replica log.
+    /// The frame was in the edge's replica log.
     Logged = 11,
-    /// The edge took it from there for this subscription, and began to hand it over.
+    /// The edge took the frame from the log for this subscription and began to hand it over.
     Handed = 12,
-    /// The application's client library had all of it.
+    /// The application's client library had received all of the frame.
     Received = 13,
-    /// The application had it.
+    /// The application took the frame from the client library.
     Taken = 14,
-    /// The client library had decoded its pixels for the application.
+    /// The client library had decoded the frame's pixels for the application.
     Opened = 15,
 }
 
 impl Stage {
-    /// All stages, in the order of the way, which is that of their codes.
+    /// All stages in order, which is also that of their wire codes.
     pub const ALL: [Self; 15] = [
         Self::Published,
         Self::Considered,
@@ -63,10 +64,10 @@ impl Stage {
         Self::Taken,
         Self::Opened,
     ];
-    /// How many of them lie at the camera; they come first.
+    /// How many stages lie at the camera; they come first.
     pub const AT_CAMERA: usize = Self::Sent as usize;
 
-    /// The stage of a wire code, if this version knows it.
+    /// The stage with this wire code, if this version knows it.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|stage| *stage as u8 == code)
     }
@@ -92,7 +93,7 @@ impl Stage {
         }
     }
 
-    /// Its place among all stages.
+    /// The stage's place among all stages.
     const fn place(self) -> usize {
         self as usize - 1
     }
@@ -103,24 +104,25 @@ impl Stage {
 pub struct CameraTrace([Option<Instant>; Stage::AT_CAMERA]);
 
 impl CameraTrace {
-    /// Notes when the frame was at a stage; the last note counts. One that does not lie at the camera is left out.
+    /// Records when the frame passed a stage; the last record counts. A stage that is not at the camera is
+    /// ignored.
     pub fn stamp(&mut self, stage: Stage, at: Instant) {
         if let Some(stamp) = self.0.get_mut(stage.place()) {
             *stamp = Some(at);
         }
     }
 
-    /// When the frame was at a stage.
+    /// When the frame passed a stage.
     pub fn get(&self, stage: Stage) -> Option<Instant> {
         self.0.get(stage.place()).copied().flatten()
     }
 
-    /// The stages that were noted.
+    /// The recorded stages.
     pub fn iter(&self) -> impl Iterator<Item = (Stage, Instant)> + '_ {
         Stage::ALL.into_iter().filter_map(|stage| Some((stage, self.get(stage)?)))
     }
 
-    /// Whether nothing was noted.
+    /// Whether no stage is recorded.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }
@@ -129,27 +131,27 @@ impl CameraTrace {
 /// All stamps of a frame in an edge's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameTrace {
-    /// By the camera's clock.
+    /// The camera's stamps, by the camera's clock.
     pub camera: CameraTrace,
-    /// When its header was here, by the edge's clock; so are the others.
+    /// When the header had arrived, by the edge's clock.
     pub arriving: Instant,
-    /// When its last byte was here.
+    /// When the last byte had arrived, by the edge's clock.
     pub arrived: Instant,
-    /// When it had been decoded, if it had to be.
+    /// When the frame was decoded, by the edge's clock; `None` if it needed no decoding.
     pub decoded: Option<Instant>,
-    /// When it was appended to the log.
+    /// When the frame was appended to the log, by the edge's clock.
     pub logged: Instant,
 }
 
 impl FrameTrace {
-    /// The times since the capture, which was at `captured` by the camera's clock, and at `captured_here` by the edge's, wrong by at most
-    /// `error`.
+    /// Converts all stamps to times since the capture. The capture was at `captured` by the camera's clock
+    /// and at `captured_here` by the edge's; `error` bounds the error of the latter.
     pub fn since(&self, captured: Instant, (captured_here, error): (Instant, Duration)) -> Trace {
         let here = |at: Instant| at.saturating_since(captured_here);
         let mut trace = Trace::with_error(Some(error));
         let arriving = here(self.arriving);
         for (stage, at) in self.camera.iter() {
-            // What the camera claims cannot be later than what was seen here.
+            // No camera stage can lie after the arrival that the edge saw itself.
             trace.stamp(stage, at.saturating_since(captured).min(arriving));
         }
         trace.stamp(Stage::Arriving, arriving);
@@ -162,29 +164,30 @@ impl FrameTrace {
     }
 }
 
-/// How long after its capture a frame was at each stage of its way.
+/// How long after its capture a frame passed each stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     since_capture: [Option<Duration>; Stage::ALL.len()],
-    /// The most by which times after the camera's are wrong, since another clock measured them; those of the camera are not. `None`: nobody
-    /// knows.
+    /// The greatest error of the times after the camera's stages, which were measured by another clock. Times
+    /// of camera stages have no such error. `None`: unknown.
     pub error: Option<Duration>,
 }
 
 impl Trace {
-    /// Nothing known yet, with times that will be wrong by at most `error`.
+    /// An empty trace whose times will have at most this error.
     pub fn with_error(error: Option<Duration>) -> Self {
         Self { error, ..Self::default() }
     }
 
-    /// Notes how long after its capture the frame was at a stage. In the order of the way: a time before that of an earlier stage, which the error of
-    /// the clocks can give, is taken for that time.
+    /// Records how long after its capture the frame passed a stage. Call it in the order of the stages. The
+    /// error of the clocks can give a time before that of an earlier stage; the earlier stage's time then
+    /// counts.
     pub fn stamp(&mut self, stage: Stage, since_capture: Duration) {
         let earlier = self.since_capture[..stage.place()].iter().flatten().max();
         self.since_capture[stage.place()] = Some(since_capture.max(earlier.copied().unwrap_or_default()));
     }
 
-    /// How long after its capture the frame was at a stage.
+    /// How long after its capture the frame passed a stage.
     pub fn get(&self, stage: Stage) -> Option<Duration> {
         self.since_capture[stage.place()]
     }

@@ -1,11 +1,11 @@
-//! Instants, wall-clock times and rates: the units that the rest of the code speaks in.
+//! Defines the units that the rest of the code uses: instants, wall-clock times and rates.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// A point on one process's monotonic clock, in nanoseconds from an origin of that process's choosing.
-/// Only instants of the same clock may be compared; [`crate::clock::ClockEstimate`] maps between two.
+/// A point on one process's monotonic clock, in nanoseconds from an origin that the process chooses. Only
+/// instants of the same clock may be compared; [`crate::clock::ClockEstimate`] converts between two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -49,13 +49,13 @@ impl Sub<Duration> for Instant {
     }
 }
 
-/// A wall-clock time: nanoseconds since 1970-01-01T00:00:00Z.
-/// It labels frames for people and for queries of the past; it never decides order, age or a deadline.
+/// A wall-clock time: nanoseconds since 1970-01-01T00:00:00Z. It labels frames for people and for queries of
+/// the past. It never decides order, age or a deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The earliest and the latest representable times.
+    /// The earliest representable time, 1970-01-01T00:00:00Z.
     pub const MIN: Self = Self(0);
     /// The latest representable time, in the year 2554.
     pub const MAX: Self = Self(u64::MAX);
@@ -122,10 +122,11 @@ impl BitsPerSecond {
     }
 }
 
-/// Stamps frames with wall-clock times that never step: an anchor taken once, plus the monotonic clock.
+/// Stamps frames with wall-clock times that never step: a wall-clock time read once, plus the monotonic
+/// clock.
 ///
-/// A wall clock that is set forwards or backwards while the broker runs therefore changes nothing until
-/// the next start, which begins a new epoch with a new anchor.
+/// So setting the wall clock while the broker runs changes nothing until the next start, which begins a new
+/// epoch with a new anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockAnchor {
     /// The wall-clock time at the anchor.

@@ -1,26 +1,29 @@
-//! Memory of frames that readers are being given and do not take.
+//! Bounds the memory that a broker holds for readers that have not taken their frames yet.
 //!
-//! Whoever serves a reader holds the frame until its last byte has gone. A log counts what is held of what it has evicted, so that
-//! readers who stand still would leave it no room for new frames; and what was made or fetched for one reader alone is in no log's
-//! budget. So memory is held in shares of a bound: of each log's, of each principal's, and of all. Who is refused a share goes on
-//! with what the log still has. Who makes no progress for [`UnreadLimits::patience`] loses the share as soon as another needs it.
+//! A broker holds a frame until the reader has its last byte, even after the log evicted it. The log counts
+//! that memory, so readers that stand still could leave the log no room for new frames. Frames made or
+//! fetched for one reader are in no log's budget at all. So every such frame takes a share of a bound: that
+//! of its log, that of its principal, and that of the broker. A reader that gets no share goes on with what
+//! the log still has. A reader that makes no progress for [`UnreadLimits::patience`] loses its share as soon
+//! as another one needs it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::units::Instant;
 
-/// The part of a log's budget that readers may hold of what it has let go of: a quarter.
+/// Readers may hold one part in this many of a log's budget, in frames that the log has evicted: a quarter.
+/// Three quarters always stay for new frames.
 pub const PART_OF_LOG: u64 = 4;
 
-/// Bounds on what is held for readers.
+/// Bounds on the memory held for readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreadLimits {
     /// Bytes held for all readers together. Default 16 MiB.
     pub bytes_max: u64,
     /// Bytes held for the readers of one principal. Default 8 MiB.
     pub principal_bytes_max: u64,
-    /// Who makes no progress for this long loses its share when another needs it. Default 5 s.
+    /// A reader that makes no progress for this long loses its share when another one needs it. Default 5 s.
     pub patience: Duration,
 }
 
@@ -30,36 +33,37 @@ impl Default for UnreadLimits {
     }
 }
 
-/// A log, as far as shares of its budget are concerned.
+/// A log whose budget is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogShare {
     /// Which log it is.
     pub log: usize,
-    /// Its budget.
+    /// Its budget in bytes.
     pub bytes_max: u64,
 }
 
-/// A share that is asked for.
+/// A request for a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked<P> {
-    /// Whose reader it is for.
+    /// The principal whose reader it is for.
     pub principal: P,
-    /// The log that counts the memory, if one does.
+    /// The log that counts the memory; `None` if no log does.
     pub log: Option<LogShare>,
-    /// How much.
+    /// Its bytes.
     pub bytes: u64,
 }
 
-/// Names a share.
+/// Identifies a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShareId(u64);
 
-/// What became of a question for a share.
+/// The answer to a request for a share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Granted {
     /// The share, if there was room.
     pub share: Option<ShareId>,
-    /// Whose memory has to be let go of now: they have made no progress for too long.
+    /// Shares that were taken away, because they made no progress for too long. Their memory must be freed
+    /// now.
     pub lost: Vec<ShareId>,
 }
 
@@ -76,13 +80,13 @@ pub struct Unread<P> {
 }
 
 impl<P: PartialEq> Unread<P> {
-    /// None yet.
+    /// Without any share.
     pub fn new(limits: UnreadLimits) -> Self {
         Self { limits, shares: BTreeMap::new(), next: 0 }
     }
 
-    /// Takes a share, at the expense of those who have stood still for too long. One that is alone, of its principal and of all, may be
-    /// larger than their bounds: a frame can be.
+    /// Requests a share, which may take away shares that made no progress for too long. The only share of a
+    /// principal, or of all, may exceed that bound: a single frame can be larger.
     pub fn take(&mut self, now: Instant, asked: Asked<P>) -> Granted {
         let mut lost = Vec::new();
         let UnreadLimits { bytes_max, principal_bytes_max, .. } = self.limits;
@@ -107,26 +111,26 @@ impl<P: PartialEq> Unread<P> {
         Granted { share, lost }
     }
 
-    /// Some of it has gone.
+    /// The reader took some of the share's bytes.
     pub fn handle_progress(&mut self, now: Instant, id: ShareId) {
         if let Some(share) = self.shares.get_mut(&id) {
             share.progressed = now;
         }
     }
 
-    /// What was asked for was a guess, and this is how much it is.
+    /// Corrects the size of a share that was requested by a guess.
     pub fn resize(&mut self, id: ShareId, bytes: u64) {
         if let Some(share) = self.shares.get_mut(&id) {
             share.asked.bytes = bytes;
         }
     }
 
-    /// All of it has gone, or nobody wants it any more.
+    /// The reader took all of it, or no longer wants it.
     pub fn give_back(&mut self, id: ShareId) {
         self.shares.remove(&id);
     }
 
-    /// When the first share may be taken from a reader that stands still.
+    /// When the first share may be taken away from a reader that makes no progress.
     pub fn next_overdue(&self) -> Option<Instant> {
         self.shares.values().map(|share| share.progressed + self.limits.patience).min()
     }
@@ -136,7 +140,7 @@ impl<P: PartialEq> Unread<P> {
         self.shares.values().map(|share| share.asked.bytes).sum()
     }
 
-    /// Makes room for `bytes` beside the shares that `counts` counts.
+    /// Makes room for `bytes` beside the shares that `counts` selects. Returns whether there is room.
     fn make_room(
         &mut self,
         now: Instant,

@@ -1,47 +1,59 @@
-//! How much may be in the network at once: what the path carries in a round trip, and little more.
+//! Bounds how many bytes a connection may have in the network at once: what the path carries in one round
+//! trip, and little more.
 //!
-//! What has left cannot be called back. CUBIC lets a window grow until something is lost, which on a path with a deep queue is a second's
-//! worth and more after the path has become slower; a stale frame that is cancelled then still stands before the newest. So the window is
-//! bounded by `GAIN · rate · (round trip + pause + SLACK)`, with the greatest delivery rate and the smallest round trip that were seen lately, as
-//! BBR has them (Cardwell et al., 2016). Rates of packets that met no queue only show what the path carries at least. The pause is the longest
-//! lately in which nothing came through though something was on its way: a station of a crowded Wi-Fi waits for its turn, and would get ever
-//! less with every turn if no more were on its way than what a turn of its own takes.
+//! Bytes that have left cannot be called back. CUBIC (RFC 9438) lets a window grow until a packet is lost. On
+//! a path with a deep queue, that is more than a second of data once the path becomes slower. If a stale
+//! frame is then cancelled, its bytes still stand before those of the newest frame. So the window is bounded
+//! by `GAIN · rate · (round trip + pause + SLACK)`, with the greatest delivery rate and the shortest round
+//! trip seen lately, as in BBR (Cardwell et al., 2016).
 //!
-//! As long as the rate of a new connection grows with the bound, nobody knows how much the path carries: the bound doubles with every round
-//! trip then, as in slow start.
+//! A rate sample from packets that met no queue gives only a lower bound of what the path carries, so it
+//! counts only if it raises the estimate. The pause is the longest recent time without an acknowledgement
+//! while bytes were on their way. A station of a crowded Wi-Fi cell needs it: it waits for its turn to send,
+//! and with too few bytes on their way, each turn would carry less than the last.
+//!
+//! While the rate of a new connection still grows with the bound, the capacity of the path is unknown. The
+//! bound then doubles with every round trip, as in slow start (RFC 9002, section 7.3.1).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::units::Instant;
 
-/// The bound grows by this with every round trip in which it is all that limits.
+/// The bound exceeds the estimated capacity by this factor, so that it can grow when the path becomes faster.
+/// BBR probes with the same factor.
 const GAIN: f64 = 1.25;
-/// The same until the path was full for the first time.
+/// Replaces [`GAIN`] until the path was full for the first time. The bound then doubles with every round
+/// trip, as in slow start.
 const GAIN_AT_FIRST: f64 = 2.0;
-/// Time that a round trip may take longer than at best and the path is still filled: a few packets that wait, a receiver that
-/// acknowledges every other packet.
+/// How much longer than the shortest a round trip may be while the path is still filled. It covers a few
+/// queued packets, and a receiver that acknowledges every other packet.
 const SLACK: Duration = Duration::from_millis(5);
-/// A longer pause is no wait for a turn: the link is gone for a while.
+/// The longest pause that counts as a wait for a turn on the radio. A longer one is an outage.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
-/// Fewer packets than this are no bound: a loss would not be noticed.
+/// The bound is never below this many packets. With fewer on their way, a loss would not be detected (RFC
+/// 9002, section 6.1.1: three later packets must arrive).
 const PACKETS_MIN: u64 = 4;
-/// The same until the path was full for the first time, and what may be on its way before anything is known (RFC 9002, section 7.2).
+/// The lowest bound until the path was full for the first time, in packets. It is also the bound before the
+/// first acknowledgement: the initial window of RFC 9002, section 7.2.
 pub const PACKETS_AT_FIRST: u64 = 10;
-/// For how long the greatest rate counts, in halves.
+/// Half of the time for which the greatest rate counts. 1 s in all is long against a round trip, and short
+/// enough to notice soon that a path has become slower.
 const RATE_HALF: Duration = Duration::from_millis(500);
-/// For how long the smallest round trip counts, in halves: a route may become longer.
+/// Half of the time for which the shortest round trip counts. 10 s, as in BBR; a route may become longer.
 const ROUND_TRIP_HALF: Duration = Duration::from_secs(5);
-/// No path that QUIC takes has smaller packets.
+/// The smallest packet size that QUIC allows a path to have, in bytes (RFC 9000, section 14).
 const MTU_MIN: u64 = 1_200;
-/// The path is full once the rate has not grown by this,
+/// The path counts as full once its rate grows by less than this factor for [`ROUNDS_FULL`] round trips. The
+/// value is that of BBR's startup.
 const GROWTH: f64 = 1.25;
-/// in so many round trips in which the bound was all that limited.
+/// The path counts as full after this many round trips without growth. Only those count in which the bound,
+/// not the application, limited the rate. BBR waits for three.
 const ROUNDS_FULL: u32 = 2;
-/// Sendings on their way that are followed; of those beyond, the oldest are forgotten.
+/// The most groups of packets on their way that are followed; beyond that, the oldest are forgotten.
 const SENDINGS_MAX: usize = 1024;
 
-/// An extreme over two spans of time, the older of which is forgotten at the end of the newer.
+/// A maximum or minimum over the present and the previous span of time.
 #[derive(Clone, Copy, Debug)]
 struct Extreme {
     begun: Option<Instant>,
@@ -72,14 +84,15 @@ impl Extreme {
 #[derive(Clone, Copy, Debug)]
 struct Sending {
     at: Instant,
-    /// Bytes of them that were neither acknowledged nor passed over.
+    /// Bytes of it that are not acknowledged.
     bytes: u64,
-    /// What had been delivered by then, and when the last of it was acknowledged.
+    /// Bytes that had been delivered when it left.
     delivered: u64,
+    /// When the last of those bytes was acknowledged.
     delivered_at: Instant,
 }
 
-/// The bound of the window of one connection.
+/// Bounds the window of one connection.
 #[derive(Clone, Debug)]
 pub struct Bound {
     sendings: VecDeque<Sending>,
@@ -96,17 +109,18 @@ pub struct Bound {
     start: Start,
 }
 
-/// What is known of a new connection's path.
+/// The state of a connection whose path was never full.
 #[derive(Clone, Copy, Debug, Default)]
 struct Start {
-    /// The path was full once.
+    /// Whether the path was full once.
     is_over: bool,
-    /// Once so many bytes are delivered or lost, all that was sent before is: a round trip is over.
+    /// A round trip ends once this many bytes are delivered or lost: all that was sent before it began.
     round_until: u64,
-    /// The bound kept bytes back in this one.
+    /// Whether the bound held bytes back in this round trip.
     limited: bool,
-    /// The greatest rate before it, and round trips in which it did not grow.
+    /// The greatest rate when it last grew by [`GROWTH`].
     rate: f64,
+    /// Round trips since then in which it did not grow.
     rounds: u32,
 }
 
@@ -117,7 +131,7 @@ impl Default for Bound {
 }
 
 impl Bound {
-    /// Of a connection that has sent nothing.
+    /// The bound of a connection that has sent nothing.
     pub fn new() -> Self {
         Self {
             sendings: VecDeque::new(),
@@ -134,7 +148,7 @@ impl Bound {
 
     /// Bytes have left.
     pub fn on_sent(&mut self, now: Instant, bytes: u64) {
-        // After a rest, the time of the rest is not the path's.
+        // Idle time of the sender does not count as time of the path.
         let rested = self.delivered + self.lost >= self.sent;
         let delivered_at = self.delivered_at.filter(|_| !rested).unwrap_or(now);
         self.sent += bytes;
@@ -168,7 +182,7 @@ impl Bound {
         let took = now.saturating_since(sending.delivered_at).as_secs_f64().max(least).max(1e-6);
         let rate = (self.delivered - sending.delivered) as f64 / took;
         let late = self.answer_due(&sending).map(|due| now.saturating_since(due));
-        // It could have come when what was before it came.
+        // It could have come together with the acknowledgement before it.
         let pause = late.map(|late| late.min(now.saturating_since(delivered_at.unwrap_or(now))));
         if let Some(pause) = pause {
             self.pause.note(now, RATE_HALF, pause.min(PAUSE_MAX).as_secs_f64());
@@ -179,8 +193,9 @@ impl Bound {
         self.look_at_round();
     }
 
-    /// When a packet is acknowledged at best. A receiver answers every other packet at once, and one that no other follows when it likes
-    /// (RFC 9000, section 13.2): of that `None`.
+    /// The earliest time at which a packet can be acknowledged. A receiver acknowledges every other packet at
+    /// once. It may delay the acknowledgement of a packet that no other follows (RFC 9000, section 13.2);
+    /// `None` for such a packet.
     fn answer_due(&self, sending: &Sending) -> Option<Instant> {
         let followed = match sending.bytes {
             0 => self.sendings.get(1)?.at,
@@ -189,7 +204,8 @@ impl Bound {
         Some(followed + Duration::from_secs_f64(self.round_trip.value()))
     }
 
-    /// Whether the path is full: more is on its way, and not more comes out of it.
+    /// Decides at the end of a round trip whether the path is full: more bytes were on their way, and the
+    /// rate did not grow.
     fn look_at_round(&mut self) {
         if self.start.is_over || self.delivered + self.lost < self.start.round_until {
             return;
@@ -204,17 +220,18 @@ impl Bound {
         (self.start.round_until, self.start.limited) = (self.sent, false);
     }
 
-    /// Bytes are taken for lost.
+    /// Bytes are declared lost.
     pub fn on_lost(&mut self, bytes: u64) {
         self.lost += bytes;
     }
 
-    /// What the path has carried in such a time lately; 0 as long as nothing is known of it.
+    /// The bytes that the path lately carried in this much time; 0 while nothing is known of it.
     pub fn bytes_in(&self, time: Duration) -> u64 {
         (self.rate.value() * time.as_secs_f64()) as u64
     }
 
-    /// The most bytes that may be on their way, in packets of `mtu` bytes; `None` as long as nothing is known of the path.
+    /// The most bytes that may be on their way, with packets of `mtu` bytes. `None` while nothing is known of
+    /// the path.
     pub fn bytes_max(&self, mtu: u64) -> Option<u64> {
         let (rate, round_trip) = (self.rate.value(), self.round_trip.value());
         let (gain, least) = match self.start.is_over {
@@ -227,7 +244,8 @@ impl Bound {
         (rate > 0.0).then(|| (bytes as u64).max(least * mtu))
     }
 
-    /// The same of a connection whose path was never full, which is twice as much with every round trip in which it limits; `None` once it was.
+    /// The most bytes that may be on their way while the path was never full. It doubles with every round
+    /// trip in which it limits. `None` once the path was full.
     pub fn opening(&self, mtu: u64) -> Option<u64> {
         (!self.start.is_over).then(|| self.bytes_max(mtu).unwrap_or(PACKETS_AT_FIRST * mtu))
     }

@@ -240,7 +240,7 @@ fn what_is_lost_is_told_with_its_times() {
     let (first, last) = middle.captured.unwrap();
     assert!(finding.after.unwrap() < first && finding.before.unwrap() > last, "{finding}");
     let said = finding.to_string();
-    assert!(said.contains("is not there") && said.contains("frames are lost"), "{said}");
+    assert!(said.contains("is missing") && said.contains("frames are lost"), "{said}");
 }
 
 // ---- planted bugs -----------------------------------------------------------------------------------------

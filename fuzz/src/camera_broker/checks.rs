@@ -1,4 +1,4 @@
-//! What the broker wants done, looked at before it is done.
+//! Checks every output of the broker before carrying it out.
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
@@ -10,7 +10,7 @@ use super::{LINKS_MAX, LOOKS_MAX, OUTPUTS_MAX, World};
 use crate::edge_broker::crosses;
 
 impl World {
-    /// Carries out what the broker wants.
+    /// Carries out all outputs of the broker.
     pub(super) fn drain(&mut self) {
         let mut outputs = 0;
         while let Some(output) = self.broker.poll_output() {
@@ -43,7 +43,7 @@ impl World {
                     assert!(self.looks.iter().all(|(other, _)| *other < ticket), "a ticket is used twice");
                     self.looks.push_back((ticket, query));
                     if self.looks.len() > LOOKS_MAX {
-                        // What is no longer wanted may be asked for again and again; a driver drops it.
+                        // An unwanted look-up may be requested again and again; a driver drops it.
                         self.looks.pop_front();
                     }
                 }
@@ -99,14 +99,14 @@ impl World {
     }
 
     fn was_asked(&self, link: LinkId, number: u64) -> bool {
-        // A request's numbers may end at the last one that there is.
+        // The numbers of a request may end at the highest number.
         let holds = |(of, numbers): &(LinkId, std::ops::Range<u64>)| {
             *of == link && (numbers.contains(&number) || numbers.end == number)
         };
         self.asked.iter().any(holds)
     }
 
-    /// Checks a frame of the past that the broker sends.
+    /// Checks a past frame that the broker sends.
     fn sends_past(&mut self, link: LinkId, header: &FrameHeader, payload: &Bytes) {
         let frame = header.meta.id;
         let known = self.links.get(&link).expect("a frame is sent on a connection that is there");
@@ -128,7 +128,7 @@ impl World {
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         assert!(bytes.len() <= FRAME_HEADER_BYTES_MAX);
-        // Of its instants the wire keeps whole microseconds.
+        // The wire keeps only whole microseconds of its instants.
         let read = FrameHeader::decode(&bytes).map(|read| FrameHeader { trace: header.trace, ..read });
         assert_eq!(read.as_ref(), Ok(header));
     }

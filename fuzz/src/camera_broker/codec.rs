@@ -1,14 +1,14 @@
-//! A codec of chains, without pixels.
+//! Simulates a chained codec without pixels.
 
 use mez_core::broker::camera::{Transform, Transformed};
 use mez_core::frame::{ChainLink, Encoding, Reference, Rung, Sequence};
 
 use super::World;
 
-/// What it holds.
+/// The state of the codec.
 #[derive(Default)]
 pub(super) struct Codec {
-    /// The first frame of the chain and the index of the last.
+    /// The first frame of the present chain, and the index of its last.
     chain: Option<(Sequence, u32)>,
     last: Option<Sequence>,
     arrived: Option<Sequence>,
@@ -42,20 +42,20 @@ impl Codec {
 }
 
 impl World {
-    /// What came of a frame: nothing if b says so, or as many bytes as c says.
+    /// Encodes a frame: b says whether it fails, c gives the bytes that come out.
     pub(super) fn transformed(&mut self, transform: &Transform, b: u8, c: u8) {
         let meta = &transform.frame.meta;
         let (id, chained) = (meta.id, transform.setting.is_chained());
         self.codec.told(transform);
         let transformed = match b % 8 {
             0 => {
-                // Its state is gone.
+                // The codec has lost its state.
                 self.codec = Codec::default();
                 Transformed::Failed
             }
             1 => Transformed::TooLarge { bytes: u32::from(c) },
             _ => Transformed::Made {
-                // A few are large enough to tell of the link's rate.
+                // A few frames are large enough to measure the link's rate.
                 payload: vec![1; if c < 0xe0 { usize::from(c) << 3 } else { usize::from(c & 0x1f) << 12 }]
                     .into(),
                 encoding: match (chained, b & 0x40) {

@@ -1,6 +1,6 @@
-//! The camera broker against an edge that says anything at any time, and a link that does what it likes.
+//! Fuzzes the camera broker with an edge that sends anything at any time, and a link that behaves in any way.
 //!
-//! Besides that nothing panics:
+//! Nothing may panic. Besides that, these must hold:
 //! - every event has few outputs, and the next deadline lies after the one that was handled;
 //! - nothing is said on a connection that the broker has closed, and connections do not pile up;
 //! - frames are sent only where the edge has welcomed the camera and somebody wants them, one at a time, each once, in
@@ -47,15 +47,15 @@ pub use self::steps::LANGUAGE;
 use crate::script::{NUMBERS, PAUSES, Step, pick, steps};
 
 const EPOCH: Epoch = Epoch(3);
-/// Far above what any one event asks for.
+/// The most outputs of one event: far above what any event needs.
 const OUTPUTS_MAX: usize = 100;
-/// Edges that the camera may choose from.
+/// How many edges the camera may choose from.
 const EDGES: usize = 2;
-/// Attempts that hang, connections that wait for a welcome, and the one in use.
+/// The most connections: attempts that hang, connections that wait for a welcome, and the one in use.
 const LINKS_MAX: usize = 32;
-/// Looks for frames of the past, and readings of profiles, that a script leaves undone.
+/// The most look-ups of past frames, and readings of profiles, that a script leaves open.
 const LOOKS_MAX: usize = 64;
-/// More questions for the past than a script can hold.
+/// More requests for the past than a script can contain.
 const ASKED_MAX: usize = crate::script::STEPS_MAX + 8;
 const PICTURES: [(u32, u32, Encoding); 8] = [
     (64, 48, Encoding::Jpeg),
@@ -72,14 +72,14 @@ const ORIGIN: ClockAnchor = ClockAnchor {
     monotonic: Instant::from_nanos(1_000_000_000_000),
 };
 
-/// Runs a script. The first byte says how large the camera's log is (bit 0: small enough to evict, else large enough that
-/// every frame can be accounted for), how the script ends (bit 1: at once, which is quicker, else with a recovery), and
-/// which policy chooses rungs (bits 2 and 3).
+/// Runs a script. Its first byte gives the size of the camera's log (bit 0: so small that it evicts;
+/// otherwise so large that every frame can be accounted for), the end of the script (bit 1: at once, which is
+/// faster; otherwise with a recovery), and the policy that chooses rungs (bits 2 and 3).
 pub fn run(bytes: &[u8]) {
     play(bytes);
 }
 
-/// Runs a script and gives the number of frames that were sent.
+/// Runs a script and returns the number of sent frames.
 pub fn play(bytes: &[u8]) -> usize {
     let Some((&size, script)) = bytes.split_first() else { return 0 };
     let mut world = World::new(size % 2 == 0, pick(&PolicyName::ALL, size >> 2));
@@ -101,48 +101,49 @@ struct World {
     now: Instant,
     /// Whether the log is large enough to hold everything that a script publishes.
     keeps_all: bool,
-    /// Connections that the broker has asked for and that are neither made nor given up.
+    /// Dials that the broker asked for and that have neither succeeded nor failed.
     dials: Vec<EdgeIndex>,
     links: BTreeMap<LinkId, Link>,
     next_link: u64,
     raise: Option<Epoch>,
     reader: LogReader,
-    /// How the frames look that are published.
+    /// Width, height and encoding of published frames.
     picture: (u32, u32, Encoding),
-    /// How the contracts of a demand differ, and which profiles they name.
+    /// How the contracts of the next demands differ, and which profiles they name.
     contracts: (u8, u8),
-    /// Where the next part of a profile is wanted.
+    /// The offset of the next requested part of a profile.
     profile_offset: u32,
-    /// Profiles that have come and are not read yet.
+    /// Profiles that have come completely and are not read yet.
     reading: VecDeque<ProfileHash>,
-    /// Looks for frames of the past that are not done.
+    /// Open look-ups of past frames.
     looks: VecDeque<(u64, PastQuery)>,
-    /// The numbers of the frames that were asked for on connections that are there.
+    /// The numbers of the requested past frames, by connection.
     asked: Vec<(LinkId, Range<u64>)>,
     last_request: u64,
-    /// The frame of the past that has bytes not yet sent.
+    /// The past frame that still has unsent bytes.
     past: Option<(LinkId, u64)>,
-    /// How often a question for the past was answered.
+    /// How many requests for the past were answered.
     answers: u64,
-    /// What the codec is at work on.
+    /// The frame in the codec.
     making: Option<Box<Transform>>,
-    /// The same for a frame of the past.
+    /// The past frame in the codec of the past.
     making_past: Option<(u64, Box<Transform>)>,
-    /// As what frames of the past were asked for.
+    /// The rungs at which past frames were requested.
     rungs: BTreeSet<&'static str>,
-    /// Frames that were sent, whatever became of them, and the last of them.
+    /// All frames that were sent.
     sent: BTreeSet<FrameId>,
+    /// The last frame that was sent.
     last_sent: Option<FrameId>,
     /// The newest frame of the present epoch that the edge has acknowledged.
     told: Option<Sequence>,
     codec: Codec,
     /// Frames that were reset or refused, or whose connection is gone.
     lost: BTreeSet<FrameId>,
-    /// The frame of a chain that was sent last, and where.
+    /// For each chain, the connection and the last frame that was sent.
     chained: BTreeMap<(Epoch, Sequence), (LinkId, FrameId)>,
 }
 
-/// A connection as the link sees it.
+/// A connection, as the link sees it.
 struct Link {
     epoch: Epoch,
     welcomed: bool,
@@ -151,7 +152,7 @@ struct Link {
     sending: Option<FrameId>,
     unacknowledged: VecDeque<FrameId>,
     newest_sent: Option<FrameId>,
-    /// For the frames that were sent here: how many bytes they have, and how many the edge has reported.
+    /// For each frame that was sent here: its bytes, and the bytes that the edge has reported.
     bytes: BTreeMap<FrameId, (u32, u32)>,
 }
 
@@ -204,7 +205,7 @@ impl World {
     fn step(&mut self, Step { what, args: [a, b, c] }: Step) {
         let now = self.now;
         match what % 24 {
-            // Frames are published: a says how large, b how many; the broker hears of them now, unless c is odd.
+            // Publishes frames: a gives their size, b their number. The broker is told now, unless c is odd.
             0 | 1 => {
                 // The publisher may give a time of its own.
                 let captured = (b >= 0xf0).then(|| self.wall() - Duration::from_nanos(pick(&PAUSES, b)));
@@ -215,7 +216,8 @@ impl World {
                     self.broker.handle_published(now);
                 }
             }
-            // The codec is done: b says whether it failed, c how many bytes came out. Otherwise the broker looks at the log.
+            // The codec finishes: b says whether it failed, c gives the bytes that came out. If no frame is
+            // in it, the broker looks at the log.
             2 => match self.making.take() {
                 Some(transform) => self.transformed(&transform, b, c),
                 None => self.broker.handle_published(now),
@@ -264,9 +266,10 @@ impl World {
             }
             10 => self.ping(a, b, c),
             11 => self.refuse(a, b),
-            // Time passes, with the deadlines in it, or unnoticed.
+            // Time passes. Deadlines within it are met, or missed.
             12 | 13 => self.pause(pick(&PAUSES, a), b),
-            // A later epoch begins, as the broker has asked, or the intake's numbers come.
+            // A later epoch begins, if the broker has asked for one; otherwise the intake reports its
+            // numbers.
             14 => match self.raise.take() {
                 Some(above) => {
                     let epoch = Epoch(above.0.max(self.broker.epoch().0).saturating_add(1));
@@ -275,7 +278,7 @@ impl World {
                     self.told = None;
                 }
                 None if b & 0x80 == 0 => self.broker.handle_intake(pick(&NUMBERS, b), pick(&NUMBERS, c)),
-                // The disk has news, or the part of the link that the past may have is another.
+                // The disk reports its status, or the link share of the past changes.
                 None if b & 0x40 == 0 => {
                     let bytes = pick(&NUMBERS, c);
                     let degraded = if c & 0x40 == 0 { String::new() } else { "x".repeat(TEXT_BYTES_MAX) };
@@ -284,7 +287,7 @@ impl World {
                 }
                 None => self.broker.set_history_share(f64::from(c) / 64.0 - 0.5),
             },
-            // The link says what its window has, or that its path was full once.
+            // The link reports its congestion window, or that its path was full once.
             16 if b & 0x80 != 0 => {
                 let window = (c & 1 == 1).then(|| pick(&NUMBERS, c >> 1));
                 self.broker.handle_window(self.link(a), window);
@@ -301,9 +304,9 @@ impl World {
                 self.broker.handle_message(now, link, Message::Report(Report::Refused { frame }));
             }
             15 => self.aside(a, b, c),
-            // The contracts of the next demands differ, and name profiles.
+            // Sets how the contracts of the next demands differ, and which profiles they name.
             17 => self.contracts = (b, c),
-            // The camera's picture is another from now on.
+            // Changes the camera's picture.
             18 => self.picture = pick(&PICTURES, b),
             19 if c & 0x80 != 0 && !self.reading.is_empty() => self.profile_read(b),
             19 => self.profile_part(a, b, c),
@@ -315,8 +318,8 @@ impl World {
         }
     }
 
-    /// The link says how much of a frame has not left; b says of the one that is being sent, or of which other, as where the word was
-    /// on its way while the frame was cancelled, and c how much.
+    /// The link reports how much of a frame has not left. b selects the frame that is being sent, or another,
+    /// as if the report crossed a cancel; c gives how much.
     fn leaves(&mut self, a: u8, b: u8, c: u8) {
         let link = self.link(a);
         let known = self.links.get(&link);
@@ -331,7 +334,7 @@ impl World {
         self.broker.handle_unsent(self.now, link, frame, unsent);
     }
 
-    /// One of the connections there are, counted from the newest; or one that there is not.
+    /// One of the existing connections, counted from the newest; or one that does not exist.
     fn link(&self, a: u8) -> LinkId {
         let unknown = LinkId(u64::MAX);
         self.links.keys().rev().nth(usize::from(a) % 4).copied().unwrap_or(unknown)
@@ -349,14 +352,14 @@ impl World {
         match self.intake.publish(self.now, frame) {
             Ok(_) => {}
             Err(PublishError::Log(AppendError::CaptureTime { .. })) => assert!(captured.is_some()),
-            // A small log may be held by the frame that waits.
+            // The waiting frame may hold all of a small log.
             Err(PublishError::Log(_)) => assert!(!self.keeps_all),
             Err(error) => panic!("{error}"),
         }
     }
 
-    /// Lets time pass, as a driver does: to the deadlines one after the other, and to the end of the pause. Where b is
-    /// odd the driver is late, and only the end is noticed.
+    /// Lets time pass, as a driver does: to each deadline in turn, and to the end of the pause. If b is odd
+    /// the driver is late, and notices only the end.
     fn pause(&mut self, nanos: u64, b: u8) {
         let end = Instant::from_nanos(self.now.as_nanos().saturating_add(nanos));
         if b & 1 == 0 {
@@ -379,7 +382,7 @@ impl World {
         assert!(due > now, "the deadline {due:?} has passed at {now:?}: a driver would spin");
     }
 
-    /// All connections are lost, and from then on everybody behaves.
+    /// Drops all connections. From then on every peer behaves.
     fn recover(&mut self) {
         for link in self.links.keys().copied().collect::<Vec<_>>() {
             self.gone(link);
@@ -390,7 +393,7 @@ impl World {
         }
         self.drain();
         let sent = self.sent.len();
-        // Longer than a camera waits after a refusal, and then two seconds.
+        // As long as a camera waits after a refusal, and two seconds more.
         for _ in 0..32 {
             self.pause(250_000_000, 0);
             self.step(Step { what: 14, args: [0; 3] });
@@ -409,13 +412,13 @@ impl World {
         assert!(self.sent.len() > sent, "no frame is sent though everything works again");
         let answers = self.answers;
         self.asks(0, 1, 0);
-        // Longer than the past has to rest in favour of live frames.
+        // Longer than the past ever pauses in favour of live frames.
         for _ in 0..320 {
             if self.answers > answers {
                 return;
             }
             self.drain();
-            // There may be many frames that are not given.
+            // Many frames may be passed over.
             while !self.looks.is_empty() {
                 self.looked(0);
                 self.drain();
@@ -431,7 +434,7 @@ impl World {
         panic!("a question for the past has no answer though everything works");
     }
 
-    /// What an edge that behaves has to say on a connection.
+    /// Sends what a well-behaved edge sends on a connection.
     fn serve(&mut self, link: LinkId) {
         let Some(known) = self.links.get(&link) else { return };
         let (welcomed, wanted, sending) = (known.welcomed, !known.demand.contracts.is_empty(), known.sending);

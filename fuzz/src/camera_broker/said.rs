@@ -1,4 +1,4 @@
-//! What an edge says to a camera.
+//! Sends a camera what an edge may send, sensible or not.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use super::{ASKED_MAX, EPOCH, ORIGIN, World};
 use crate::profiles::{PROFILES, profile};
 use crate::script::{NUMBERS, PAUSES, pick};
 
-/// As long as a rung's name may be, and none.
+/// A text of the greatest length of a rung's name that names no rung.
 const NO_RUNG: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
 
-/// What an edge says that the camera has of a channel, and for how long.
+/// A camera's share of a channel, and for how long.
 fn share(c: u8) -> Share {
     let lifetime = Duration::from_millis(u64::from(c >> 3) * 60);
     let frame_bytes_max = 10u32.saturating_pow(u32::from(c & 7));
@@ -34,7 +34,7 @@ fn share(c: u8) -> Share {
 }
 
 impl World {
-    /// Pings, and their answers.
+    /// A ping, or the answer to one.
     pub(super) fn ping(&mut self, a: u8, b: u8, c: u8) {
         let (now, number) = (self.now, Instant::from_nanos(pick(&NUMBERS, c)));
         let message = match b % 4 {
@@ -46,7 +46,7 @@ impl World {
         self.broker.handle_message(now, self.link(a), message);
     }
 
-    /// The edge does not take the camera in.
+    /// The edge refuses the camera.
     pub(super) fn refuse(&mut self, a: u8, b: u8) {
         let codes = [
             RefuseCode::Version,
@@ -61,7 +61,7 @@ impl World {
         self.broker.handle_message(self.now, self.link(a), refuse);
     }
 
-    /// What an edge rarely says, does not say, or says to somebody else.
+    /// A message that an edge sends rarely, never, or to another peer.
     pub(super) fn aside(&mut self, a: u8, b: u8, c: u8) {
         let frame = FrameId { epoch: EPOCH, sequence: Sequence(pick(&NUMBERS, c)) };
         let message = match b % 8 {
@@ -87,7 +87,7 @@ impl World {
         self.broker.handle_message(self.now, self.link(a), message);
     }
 
-    /// The edge takes the camera in; b and c say which frame it says it has.
+    /// The edge welcomes the camera; b and c select the newest frame that it claims to have.
     pub(super) fn welcome(&mut self, a: u8, b: u8, c: u8) {
         let link = self.link(a);
         let epoch = match b % 8 {
@@ -98,7 +98,7 @@ impl World {
             _ => Some(pick(&NUMBERS, c >> 4)),
         };
         let newest = epoch.map(|epoch| {
-            // Often one that was sent: the edge got it, though the camera may not have heard.
+            // Often a frame that was sent: the edge got it, but the camera may not know.
             let sent = self.sent.iter().rev().nth(usize::from(c & 7)).map(|frame| frame.sequence);
             let any = Sequence(pick(&NUMBERS, c));
             FrameId { epoch: Epoch(epoch), sequence: if c & 8 == 0 { sent.unwrap_or(any) } else { any } }
@@ -115,12 +115,12 @@ impl World {
         self.broker.handle_message(self.now, link, Message::Welcome(welcome));
         self.drain();
         if !self.links.contains_key(&link) {
-            // A frame that is not the camera's own acknowledges nothing: the broker has closed the connection.
+            // A foreign frame acknowledges nothing: the broker has closed the connection.
             self.told = told;
         }
     }
 
-    /// How the contracts of the next demands differ, and which profiles they name.
+    /// Makes the contracts of the next demands differ, and name profiles.
     fn differ(&self, place: usize, contract: &mut Contract) {
         let (differences, profile) = self.contracts;
         let differs = |bit: usize| differences >> ((bit + 3 * place) % 8) & 1 == 1;
@@ -160,7 +160,8 @@ impl World {
         self.broker.handle_message(self.now, link, Message::Demand(demand));
     }
 
-    /// The edge says how a frame is arriving, or that it is there: b says which frame, c how much of it.
+    /// The edge reports how a frame is arriving, or that it has arrived: b selects the frame, c gives how
+    /// much of it.
     pub(super) fn report(&mut self, a: u8, b: u8, c: u8) {
         let link = self.link(a);
         let on_the_way = self
@@ -184,7 +185,7 @@ impl World {
         let (first, now) = if b & 0x40 == 0 {
             (Instant::from_nanos(pick(&NUMBERS, c)), Instant::from_nanos(pick(&NUMBERS, c >> 4)))
         } else {
-            // As things are: the edge's clock is ours.
+            // The true times: the edge's clock is ours.
             (self.now - Duration::from_millis(u64::from(c & 0x3f)), self.now)
         };
         let complete = !(128..0xf0).contains(&c);
@@ -196,7 +197,7 @@ impl World {
         if let Some(known) = self.links.get_mut(&link) {
             let on_its_way = known.sending == Some(frame) || known.unacknowledged.contains(&frame);
             let given_up = !on_its_way && known.newest_sent.is_some_and(|newest| frame <= newest);
-            // A report of a frame on its way that makes no sense says nothing.
+            // A senseless report on a frame that is on its way has no effect.
             let makes_sense = given_up || on_its_way && (arrived..=size).contains(&bytes);
             if !makes_sense {
                 return self.broker.handle_message(self.now, link, Message::Report(report));
@@ -213,7 +214,7 @@ impl World {
         self.broker.handle_message(self.now, link, Message::Report(report));
     }
 
-    /// A part of a profile comes: b says whether of the one that is wanted, c how much.
+    /// A part of a profile comes: b says whether it is the wanted one, c gives how much comes.
     pub(super) fn profile_part(&mut self, a: u8, b: u8, c: u8) {
         let link = self.link(a);
         let wanted = self.links.get(&link).and_then(|known| known.demand.contracts.first()?.profile);
@@ -237,14 +238,15 @@ impl World {
         self.broker.handle_message(self.now, link, Message::ProfilePart(part));
     }
 
-    /// A profile was read; b says what it turned out to be.
+    /// A profile was read; b selects the result.
     pub(super) fn profile_read(&mut self, b: u8) {
         let Some(hash) = self.reading.pop_front() else { return };
         let profile = (b % 4 != 3).then(|| profile(b));
         self.broker.handle_profile(self.now, hash, profile);
     }
 
-    /// The edge asks for the past: b says which number the question has and whether it goes on, c what is asked for.
+    /// The edge requests the past: b gives the number of the request and whether it continues another, c what
+    /// is requested.
     pub(super) fn asks(&mut self, a: u8, b: u8, c: u8) {
         let link = self.link(a);
         let last = self.asked.iter().rev().find(|(of, _)| *of == link).map(|(_, numbers)| numbers.end);
@@ -285,14 +287,14 @@ impl World {
         self.broker.handle_message(self.now, link, Message::HistoryRequest(request));
     }
 
-    /// A look for a frame of the past is done: b says whether it found what there is.
+    /// A look-up of a past frame ends: b says whether it found one.
     pub(super) fn looked(&mut self, b: u8) {
-        // The last is the one that the broker waits for, if it waits for any.
+        // The last one is the one that the broker waits for, if it waits for any.
         let look = if b & 0x80 == 0 { self.looks.pop_back() } else { self.looks.pop_front() };
         let Some((ticket, query)) = look else { return };
         let record = match b & 3 {
             3 => None,
-            // What has not to do with the question at all.
+            // A frame that does not answer the request at all.
             2 => self.reader.newest(),
             _ => query.find_in(&self.reader),
         };
@@ -305,7 +307,7 @@ impl World {
         self.broker.handle_history(self.now, ticket, answer);
     }
 
-    /// The codec of the past is done: b says whether it failed, c how many bytes came out.
+    /// The codec of the past finishes: b says whether it failed, c gives the bytes that came out.
     pub(super) fn past_transformed(&mut self, b: u8, c: u8) {
         let Some((ticket, transform)) = self.making_past.take() else { return };
         let transformed = match b % 4 {
@@ -323,7 +325,7 @@ impl World {
         self.broker.handle_past_transformed(self.now, ticket, transformed);
     }
 
-    /// The last byte of a frame of the past has left.
+    /// The last byte of a past frame has left.
     pub(super) fn past_left(&mut self) {
         if let Some((link, request)) = self.past.take() {
             self.broker.handle_history_sent(self.now, link, request);

@@ -1,4 +1,4 @@
-//! What applications ask of an edge, and what they get.
+//! Sends an edge what applications may request, and checks what they get.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl World {
         self.broker.handle_subscribe(self.clock(), id, spec);
     }
 
-    /// An application asks for something else: b and c say for what.
+    /// An application changes its contract: b and c give the new one.
     pub(super) fn update(&mut self, a: u8, b: u8, c: u8) {
         let id = SubscriptionId(u64::from(a % SUBSCRIPTIONS));
         let contract = Contract {
@@ -64,11 +64,11 @@ impl World {
         }
     }
 
-    /// A reading asks for the past: a says of which camera, b behind which frame, c for what of it.
+    /// A reader requests the past: a selects the camera, b the frame before, c what is requested.
     pub(super) fn ask(&mut self, a: u8, b: u8, c: u8) {
         let camera: CameraName = pick(&NAMES, a).parse().unwrap();
         let id = |byte: u8| FrameId { epoch: Epoch(pick(&EPOCHS, c)), sequence: sequence(byte) };
-        // Often what follows the last answer, as a reading has it.
+        // Often the frame after the last answer, as a reader would request it.
         let after = match c >> 6 {
             0 => None,
             1 | 2 => self.last_past.or(Some(id(b))),
@@ -83,7 +83,7 @@ impl World {
         assert_eq!(self.questions.insert(question, query), None, "a number is given twice");
     }
 
-    /// Nobody waits for an answer any more.
+    /// The reader no longer waits for an answer.
     pub(super) fn drop_question(&mut self, b: u8) {
         let Some(question) = self.questions.keys().nth(usize::from(b)).copied() else { return };
         self.questions.remove(&question);
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Looks into a log in every way that there is.
+    /// Queries a log in every possible way.
     pub(super) fn query(&self, a: u8, b: u8, c: u8) {
         let camera: CameraName = pick(&NAMES, a).parse().unwrap();
         let captured = captured(b);
@@ -170,7 +170,7 @@ impl Reader {
     }
 }
 
-/// What an application was given of the chain that a camera's last frame of one is in.
+/// What an application got of a camera's present chain.
 #[derive(Default)]
 pub(super) struct Given {
     chain: Option<(Encoding, Epoch, Sequence)>,
@@ -179,7 +179,7 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// A frame of a chain comes only after all that it refers to.
+    /// Checks that a frame of a chain comes only after all frames that it refers to.
     fn take(&mut self, meta: &FrameMeta) {
         if !meta.encoding.is_chained() {
             return;

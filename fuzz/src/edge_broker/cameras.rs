@@ -1,4 +1,4 @@
-//! What cameras say to an edge.
+//! Sends an edge what cameras may send, sensible or not.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ use crate::profiles::PROFILES;
 use crate::script::{NUMBERS, pick};
 
 impl World {
-    /// A decoder is done with a frame, as its sequence says.
+    /// A decoder finishes a frame, with an outcome that depends on its sequence.
     pub(super) fn decoded(&mut self) {
         let outcome = self.decoding.front().map_or(0, |(.., frame)| frame.meta.id.sequence.0 as u8);
         self.decoded_as(0, outcome);
     }
 
-    /// A decoder is done with one of the frames that it has; b says with which, c with what outcome.
+    /// A decoder finishes one of its frames: b selects the frame, c the outcome.
     pub(super) fn decoded_as(&mut self, b: u8, c: u8) {
         let place = usize::from(b) % self.decoding.len().max(1);
         let Some((camera, link, frame)) = self.decoding.remove(place) else { return };
@@ -42,7 +42,7 @@ impl World {
             0 => Decoded::NotHeld,
             1 => Decoded::Failed,
             2 => Decoded::Passed,
-            // A decoder that makes no sense: the frame is as little shown as any that cannot be decoded.
+            // A senseless result: the frame must not be shown, like any that cannot be decoded.
             3 if c & 0x80 != 0 => Decoded::Still { payload, encoding: Encoding::Tiles, width, height },
             3 if c & 0x40 != 0 => {
                 let payload = vec![0; 1 << 16].into();
@@ -54,7 +54,8 @@ impl World {
         self.drain();
     }
 
-    /// A camera answers a question for the past: a says on which connection, b with which frame, c how. `done`: all of it comes at once.
+    /// A camera answers a request for the past: a selects the connection, b the frame, c the kind of answer.
+    /// If `done`, all of it comes at once.
     pub(super) fn answers(&mut self, link: LinkId, frame: FrameId, b: u8, c: u8, done: bool) {
         let now = self.now;
         let number = self.asked.get(&link).and_then(|numbers| numbers.get(usize::from(c >> 5)).copied());
@@ -70,7 +71,7 @@ impl World {
             return;
         }
         if number == 0 {
-            // Not of the past.
+            // Not a frame of the past.
             return;
         }
         let mut header = FrameHeader { history: number, ..header(frame, b, kind) };
@@ -92,7 +93,7 @@ impl World {
         }
     }
 
-    /// All of a frame of the past is here, or no more of it comes: b says of which, c whether.
+    /// A past frame has arrived completely, or no more of it comes: b selects the frame, c the case.
     pub(super) fn past_arrived(&mut self, b: u8, c: u8) {
         let place = if b == u8::MAX { self.arriving.len().saturating_sub(1) } else { usize::from(b) };
         if place >= self.arriving.len() {
@@ -107,13 +108,14 @@ impl World {
     }
 }
 
-/// Sizes of payloads: 0, usual ones, the limit, and more than the limit. The last is what a short frame brings.
+/// Sizes of payloads: 0, usual ones, the limit, and above the limit. The last one is the size of a short
+/// frame.
 pub(super) const SIZES: [u16; 32] = [
     64, 64, 64, 64, 64, 64, 64, 64, 512, 512, 512, 512, 1000, 1000, 1000, 1000, 2048, 2048, 2048, 2048, 64,
     64, 64, 64, 64, 64, 64, 64, 0, 1, 2049, 65535,
 ];
 
-/// Stamps of any order, before the camera's start and after the end of its clock.
+/// Stamps in any order, also before the camera's start and after the end of its clock.
 fn trace(b: u8, kind: u8) -> CameraTrace {
     let mut trace = CameraTrace::default();
     for (place, stage) in Stage::ALL.into_iter().enumerate().filter(|(place, _)| (b >> (place % 8)) & 1 == 1)
@@ -134,7 +136,7 @@ pub(super) fn header(id: FrameId, b: u8, kind: u8) -> FrameHeader {
             let ranges = (0..SKIP_RANGES_MAX as u64).map(|n| range(n, u64::MAX, SkipReason::NotWanted));
             (ChainLink::still(id.sequence), ranges.collect())
         }
-        // Ranges that overlap, are empty and go backwards.
+        // Ranges that overlap, are empty, or go backwards.
         19 => {
             let ranges = [
                 range(9, 3, SkipReason::LinkBusy),
@@ -148,7 +150,7 @@ pub(super) fn header(id: FrameId, b: u8, kind: u8) -> FrameHeader {
                 ChainLink { chain: Sequence(0), index: id.sequence.0 as u32, reference: Reference::Previous };
             (chain, Vec::new())
         }
-        // Chains as cameras make them: four frames each, of which the last refers to the second.
+        // Chains as cameras encode them: four frames each, the last of which refers to the second.
         24..27 => {
             let (first, index) = (id.sequence.0 & !3, id.sequence.0 as u32 & 3);
             let reference = match index {
@@ -193,7 +195,7 @@ pub(super) fn header(id: FrameId, b: u8, kind: u8) -> FrameHeader {
     }
 }
 
-/// What else a camera may say, and what it may not.
+/// Any other message, including those that a camera may not send.
 pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
     let number = pick(&NUMBERS, c);
     let instant = Instant::from_nanos(number);

@@ -1,4 +1,4 @@
-//! What the edge broker wants done, looked at before it is done; and what must hold at the end.
+//! Checks every output of the edge broker before carrying it out, and the state at the end.
 
 use mez_core::broker::edge::{DECODING_FRAMES_MAX, EdgeOutput, Peer, SubscriptionId};
 use mez_core::broker::{EPOCH_MAX, LinkId};
@@ -17,7 +17,7 @@ use super::{
 };
 
 impl World {
-    /// Carries out what the broker wants.
+    /// Carries out all outputs of the broker.
     pub(super) fn drain(&mut self) {
         let mut outputs = 0;
         while let Some(output) = self.broker.poll_output() {
@@ -58,7 +58,7 @@ impl World {
                         reader.session.handle_chains(&camera, log, kinds);
                     }
                 }
-                // What comes of a reset may come before what it was given.
+                // A reset may end a subscription before it has read what it was given.
                 EdgeOutput::Ended { subscription, .. } => drop(self.readers.remove(&subscription)),
                 EdgeOutput::Appended { .. }
                 | EdgeOutput::Started { .. }
@@ -67,11 +67,11 @@ impl World {
                 | EdgeOutput::CameraChanged { .. } => {}
             }
         }
-        // The number by which the script means "no connection".
+        // The number that stands for "no connection" in a script.
         self.closed.remove(&LinkId(u64::MAX));
     }
 
-    /// A camera is asked for the past.
+    /// Checks a request to a camera for the past.
     fn is_asked(&mut self, link: LinkId, request: &HistoryRequest) {
         let numbers = self.asked.entry(link).or_default();
         if request.count == 0 {
@@ -84,7 +84,7 @@ impl World {
         numbers.truncate(ASKED_MAX);
     }
 
-    /// A question for the past has its answer.
+    /// Checks the answer to a request for the past.
     fn answered(&mut self, question: u64, answer: &PastAnswer) {
         let Some(query) = self.questions.remove(&question) else {
             panic!("question {question} is answered twice, or though nobody waits any more")
@@ -102,12 +102,12 @@ impl World {
         assert!(cameras.len() <= CAMERAS_MAX);
         assert_eq!(self.broker.matching(&"**".parse().unwrap()), cameras.len());
         assert!(self.questions.len() <= crate::script::STEPS_MAX);
-        // Nobody here keeps a record, so nothing but the logs counts.
+        // No reader here keeps a record, so only the logs count.
         let bytes: u64 = cameras.iter().map(|camera| camera.log_bytes).sum();
         assert!(bytes <= LOG_BYTES_MAX, "the logs hold {bytes} bytes");
     }
 
-    /// A camera that was there before, or the first, comes back and behaves, and an application that behaves is there.
+    /// A camera that was there before, or the first one, comes back and behaves. So does an application.
     pub(super) fn recover(&mut self) {
         let cameras = self.broker.cameras(self.now);
         let name = cameras.first().map_or("dock/cam1".into(), |camera| camera.camera.to_string());
@@ -129,7 +129,7 @@ impl World {
                 camera: name.clone(),
                 epoch,
                 attempt: 1,
-                // Not that of a start in the script, which had whole seconds.
+                // Unlike the anchors of starts in the script, which have whole seconds.
                 anchor: ClockAnchor { wall: ORIGIN, monotonic: Instant::from_nanos(1) },
                 software: String::new(),
             };
@@ -153,7 +153,7 @@ impl World {
             }
             if closed {
                 let Some(FrameId { epoch: taken, .. }) = newest else {
-                    // What an earlier run of the edge left.
+                    // An earlier run of the edge left this.
                     let forgotten = self.broker.handle_reset(&name).expect("it is known");
                     assert!(forgotten.epoch > EPOCH_MAX, "it is refused because of {forgotten:?}");
                     self.drain();
@@ -185,7 +185,7 @@ impl World {
         self.drain();
     }
 
-    /// A question for the past is put to the camera, and its answer given to who asked.
+    /// Requests the past from the camera, and passes the answer on to the reader.
     fn recover_past(&mut self, name: &CameraName, link: LinkId) {
         assert!(self.questions.is_empty(), "an hour later questions are open: {:?}", self.questions);
         self.asked.clear();

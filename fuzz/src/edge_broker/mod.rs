@@ -1,6 +1,6 @@
-//! The edge broker against cameras that say anything at any time, and applications that come and go.
+//! Fuzzes the edge broker with cameras that send anything at any time, and applications that come and go.
 //!
-//! Besides that nothing panics:
+//! Nothing may panic. Besides that, these must hold:
 //! - every event has few outputs, and the next deadline lies after the one that was handled;
 //! - nothing is said on a connection that the broker has closed, and what is said fits on the wire;
 //! - the replica logs together stay within their budget, and there are no more cameras than allowed;
@@ -62,11 +62,12 @@ const CAMERAS_MAX: usize = 3;
 const LOG_BYTES_MAX: u64 = 48 << 10;
 const FRAME_BYTES_MAX: u32 = 2 << 10;
 const HISTORY_BYTES_MAX: u64 = 4 << 10;
-/// Of the numbers that a camera was asked for, the last so many can be answered.
+/// The most requested numbers, the latest ones, that a camera can still answer.
 const ASKED_MAX: usize = 8;
-/// Frames of the past of which the rest may be on its way.
+/// The most past frames that may still be arriving.
 const ARRIVING_MAX: usize = 8;
-/// Far above what any one event asks for: every connection, and every subscription of every camera, a few times.
+/// The most outputs of one event. Far above what any event needs: every connection, and every subscription of
+/// every camera, a few times.
 const OUTPUTS_MAX: usize = 200;
 const ORIGIN: Timestamp = Timestamp::from_nanos(1_700_000_000_000_000_000);
 
@@ -75,7 +76,7 @@ pub fn run(bytes: &[u8]) {
     play(bytes);
 }
 
-/// Runs a script and gives the number of frames that applications got.
+/// Runs a script and returns the number of frames that applications got.
 pub fn play(bytes: &[u8]) -> u64 {
     let mut world = World::new();
     if let Some(first) = steps(bytes).next() {
@@ -84,13 +85,13 @@ pub fn play(bytes: &[u8]) -> u64 {
     for step in steps(bytes) {
         world.step(step);
         world.drain();
-        // Decoders take a few steps for a frame.
+        // A decoder takes a few steps for a frame.
         if world.decoding.len() > 2 {
             world.decoded();
         }
         world.check();
     }
-    // Whatever happened, an hour without a word ends every connection.
+    // Whatever happened, an hour of silence ends every connection.
     world.pause(3_600_000_000_000);
     world.drain();
     assert!(world.slots.iter().all(Option::is_none), "a silent connection is still there");
@@ -108,15 +109,15 @@ struct World {
     readers: BTreeMap<SubscriptionId, Reader>,
     logs: BTreeMap<CameraName, LogReader>,
     delivered: u64,
-    /// What decoders are at work on.
+    /// The frames in decoders.
     decoding: VecDeque<(CameraName, LinkId, Frame)>,
-    /// Questions for the past that wait for their answer.
+    /// Requests for the past that wait for an answer.
     questions: BTreeMap<u64, PastQuery>,
-    /// The last frame of the past that came as an answer.
+    /// The last past frame that came as an answer.
     last_past: Option<FrameId>,
-    /// What each camera was asked for last, the newest number first.
+    /// The last numbers that each camera was asked for, newest first.
     asked: BTreeMap<LinkId, VecDeque<u64>>,
-    /// Frames of the past of which the rest is on its way, and how many bytes come.
+    /// Past frames that are still arriving, with the number of bytes to come.
     arriving: Vec<(LinkId, u64, usize)>,
 }
 
@@ -124,7 +125,7 @@ struct World {
 struct Reader {
     session: Session,
     last: BTreeMap<CameraName, FrameId>,
-    /// Of chains that it decodes itself.
+    /// The chains that it decodes itself.
     given: BTreeMap<CameraName, Given>,
 }
 
@@ -155,7 +156,7 @@ impl World {
         }
     }
 
-    /// An earlier run of the edge left cameras and their frames, if the first step is of a kind that there is not.
+    /// If the first step is of an unused kind, an earlier run of the edge left cameras and their frames.
     fn restore(&mut self, Step { what, args: [a, b, c] }: Step) {
         if what < 0xf0 {
             return;
@@ -184,11 +185,11 @@ impl World {
     fn step(&mut self, Step { what, args: [a, b, c] }: Step) {
         let now = self.now;
         let slot = usize::from(a) % SLOTS;
-        // A connection that is not there is as good as any: the broker must not mind.
+        // A connection that does not exist is a valid input: the broker must ignore it.
         let link = self.slots[slot].unwrap_or(LinkId(u64::MAX));
         let frame = FrameId { epoch: Epoch(pick(&EPOCHS, c >> 5)), sequence: sequence(b) };
         match what % 25 {
-            // A host connects: a is the slot, b who it is.
+            // A host connects: a is the slot, b its identity.
             0 => {
                 if let Some(link) = self.slots[slot].take() {
                     self.broker.handle_closed(now, link);
@@ -201,7 +202,7 @@ impl World {
                 self.slots[slot] = Some(link);
                 self.broker.handle_connected(now, link, Peer { identity: identity.into(), cameras });
             }
-            // It says which camera it is: b names it, c its start and attempt.
+            // It sends its hello: b selects the camera's name, c its epoch and attempt.
             1 => {
                 let hello = Hello {
                     version: if b >= 0xfe { u16::from(b) } else { VERSION },
@@ -221,7 +222,7 @@ impl World {
                 if let Ok(()) = self.broker.handle_frame_header(now, link, header(frame, b, c & 0x1f)) {
                     assert!(self.slots[slot].is_some(), "a frame was accepted on a connection that is gone");
                 }
-                // Most frames arrive at once, so that logs fill.
+                // Most frames arrive in one piece, so that logs fill.
                 if what % 25 == 3 {
                     let payload = vec![b; usize::from(pick(&SIZES, c & 0x1f))];
                     self.broker.handle_frame_complete(now, link, frame, payload.into());
@@ -239,7 +240,7 @@ impl World {
                 self.readers.remove(&id);
                 self.broker.handle_unsubscribe(id);
             }
-            // An application reads; several times, so that it gets ahead.
+            // An application reads several times, so that it gets ahead.
             9 | 10 => self.read(SubscriptionId(u64::from(a % SUBSCRIPTIONS)), b % 8),
             11 => {
                 let camera = pick(&NAMES, a).parse().unwrap();
@@ -258,7 +259,7 @@ impl World {
                 }
             }
             15 => self.pause(pick(&PAUSES, a)),
-            // Time passes unnoticed: the next event comes first.
+            // Time passes, but the driver does not notice before the next event.
             16 => self.now = Instant::from_nanos(now.as_nanos().saturating_add(pick(&PAUSES, a))),
             17 => self.query(a, b, c),
             18 => self.ask(a, b, c),
@@ -279,7 +280,7 @@ impl World {
         ORIGIN + self.now.saturating_since(Instant::from_nanos(1_000_000_000_000))
     }
 
-    /// Lets time pass, as a driver does: until the deadline, and then until the end of the pause.
+    /// Lets time pass, as a driver does: to the next deadline, and then to the end of the pause.
     fn pause(&mut self, nanos: u64) {
         let end = Instant::from_nanos(self.now.as_nanos().saturating_add(nanos));
         for _ in 0..8 {
@@ -301,7 +302,7 @@ impl World {
     }
 }
 
-/// Consecutive numbers, where streams of frames come from, and at the end the extremes.
+/// Consecutive numbers, as streams of frames have them, and at the end the extremes.
 fn sequence(b: u8) -> Sequence {
     Sequence(if b < 0xf0 { b.into() } else { pick(&NUMBERS, b) })
 }
@@ -315,10 +316,10 @@ fn captured(b: u8) -> Timestamp {
     }
 }
 
-/// Puts a message on the wire and takes it off again.
+/// Encodes a message and decodes it again.
 pub(crate) fn crosses(mut message: Message) {
     if let Message::HistoryRequest(request) = &mut message {
-        // How far others are asked is not told: a camera asks its own memory and disk.
+        // These fields do not cross the wire: a camera asks only its own memory and disk.
         (request.query.reach, request.query.quality) = (Reach::Disk, None);
     }
     let (mut bytes, mut buffer) = (Vec::new(), MessageBuffer::default());

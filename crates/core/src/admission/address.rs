@@ -1,14 +1,15 @@
-//! What counts as one address.
+//! Says which connections count as coming from one address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Where a connection comes from, as far as shares go: an IPv4 address, or the /64 of an IPv6 address, which is the least that one
-/// subscriber of a network has to himself.
+/// The origin of a connection, for counting: an IPv4 address, or the /64 network of an IPv6 address. A /64 is
+/// the least that one subscriber gets (RFC 7421), and whoever has one can use all of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(u128);
 
-/// Bits of an IPv6 address that tell hosts of one network apart.
+/// The low bits of an IPv6 address that identify a host within its /64 network (RFC 4291, section 2.5.1).
+/// They do not count.
 const HOST_BITS: u32 = 64;
 
 impl From<IpAddr> for Address {

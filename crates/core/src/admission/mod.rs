@@ -1,13 +1,17 @@
-//! Who may wait at a port without having proved who they are, for how long, and who goes when there are too many.
+//! Decides who may wait at a port before authentication, for how long, and which connection closes when too
+//! many wait.
 //!
-//! A connection comes from an address and goes through stages: it has said nothing, it is in its handshake, it has proved who it is
-//! but has not said a whole first message. Each stage ends after a time, and each room has so many places. When a room is
-//! full, or one address has its share of it, the oldest connection of the address that holds the most goes. So a flood from one address
-//! closes its own connections, and another client of that address still gets in, as long as it is done before
-//! [`Limits::strangers_of_address_max`] others have come after it. Whoever is admitted leaves the rooms and never counts again.
+//! A connection passes three stages: silent (no byte has come), handshake, and preface (authenticated, but
+//! its first message is not complete). Each stage has a time limit. Unauthenticated connections wait in one
+//! room, authenticated ones in another. A room has a bounded number of places, and each address a bounded
+//! share of them. When a room or a share is full, the oldest connection of the address that holds the most
+//! places is closed. So a flood from one address closes its own connections. Another client at that address
+//! still gets in, as long as it finishes before [`Limits::strangers_of_address_max`] others arrive. An
+//! admitted connection leaves the rooms and never counts again.
 //!
-//! Driven like a broker: `handle_*`, then [`Admission::poll_output`] until there is nothing, then [`Admission::handle_timeout`] when
-//! [`Admission::poll_timeout`] is due. `docs/admission.md` has the limits in a table.
+//! Drive it like a broker: call `handle_*`, then [`Admission::poll_output`] until it returns nothing, then
+//! [`Admission::handle_timeout`] when [`Admission::poll_timeout`] is due. `docs/admission.md` lists the
+//! limits in a table.
 
 mod address;
 mod room;
@@ -23,39 +27,47 @@ pub use self::turns::Turns;
 pub use self::types::{DropReason, Dropped, Stage, Ticket};
 use crate::units::Instant;
 
-/// Connections of one port that may wait without having proved who they are.
+/// The most unauthenticated connections that may wait at one port. It bounds the memory and the file
+/// descriptors that a flood can take.
 pub const STRANGERS_MAX: usize = 256;
-/// The part of [`STRANGERS_MAX`] that one address may have: all cameras of a site behind one router can dial at once.
+/// The most of [`STRANGERS_MAX`] from one address. Half: a whole site behind one router can dial at once, and
+/// one address never takes all places.
 pub const STRANGERS_OF_ADDRESS_MAX: usize = 128;
-/// Connections of one port that may have proved who they are without having said a whole first message.
+/// The most authenticated connections of one port whose first message is not complete. Half of
+/// [`STRANGERS_MAX`]: a real client sends that message at once.
 pub const PREFACES_MAX: usize = 128;
-/// The part of [`PREFACES_MAX`] that one address may have.
+/// The most of [`PREFACES_MAX`] from one address. Half, so that one address never takes all places.
 pub const PREFACES_OF_ADDRESS_MAX: usize = 64;
-/// How long a connection may say nothing. Every real client speaks one round trip after it has connected; 2 s leave time for a lost packet.
+/// How long a connection may stay silent. Every real client sends its first byte within one round trip; 2 s
+/// leave time to repeat a lost packet.
 pub const SILENCE_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long a connection may take for its handshake, its silence included.
+/// The longest time from arrival to the end of the handshake, including the silent stage. A handshake takes
+/// one or two round trips; 5 s leave time for lost packets.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long a client that has proved who it is may take for its first whole message.
+/// The longest time from authentication to the end of the first message. That message is small; 5 s leave
+/// time for lost packets.
 pub const PREFACE_TIME_MAX: Duration = Duration::from_secs(5);
-/// A port's rooms have at most this part of the file descriptors of the process: with three ports, strangers never take a third.
+/// The rooms of one port get at most one in ten of the process's file descriptors. So unauthenticated peers
+/// at three ports never take a third of them.
 const DESCRIPTORS_PART: u64 = 10;
 
-/// How many may wait at a port, and for how long.
+/// How many connections may wait at a port, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections that have not proved who they are. Default [`STRANGERS_MAX`].
+    /// The most unauthenticated connections. Default [`STRANGERS_MAX`].
     pub strangers_max: usize,
-    /// Of these, from one address. Default [`STRANGERS_OF_ADDRESS_MAX`].
+    /// The most unauthenticated connections from one address. Default [`STRANGERS_OF_ADDRESS_MAX`].
     pub strangers_of_address_max: usize,
-    /// Connections that have, and have not said a whole first message. Default [`PREFACES_MAX`].
+    /// The most authenticated connections whose first message is not complete. Default [`PREFACES_MAX`].
     pub prefaces_max: usize,
-    /// Of these, from one address. Default [`PREFACES_OF_ADDRESS_MAX`].
+    /// The most authenticated connections of that kind from one address. Default [`PREFACES_OF_ADDRESS_MAX`].
     pub prefaces_of_address_max: usize,
-    /// The time without a byte. Default [`SILENCE_TIME_MAX`].
+    /// The longest time until the first byte. Default [`SILENCE_TIME_MAX`].
     pub silence_time_max: Duration,
-    /// The time from arrival to the end of the handshake. Default [`HANDSHAKE_TIME_MAX`].
+    /// The longest time from arrival to the end of the handshake. Default [`HANDSHAKE_TIME_MAX`].
     pub handshake_time_max: Duration,
-    /// The time from there to the end of the first message. Default [`PREFACE_TIME_MAX`].
+    /// The longest time from the end of the handshake to the end of the first message. Default
+    /// [`PREFACE_TIME_MAX`].
     pub preface_time_max: Duration,
 }
 
@@ -74,8 +86,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The same for a process that may open so many files: fewer places where it may open few, so that logs on disk and clients
-    /// that are admitted always find one.
+    /// These limits, lowered for a process that may open only `descriptors` files. Logs on disk and admitted
+    /// clients then always find a free descriptor.
     #[must_use]
     pub fn within(self, descriptors: u64) -> Self {
         let places = usize::try_from(descriptors / DESCRIPTORS_PART).unwrap_or(usize::MAX);
@@ -115,12 +127,12 @@ impl Admission {
 
     // ---- getters ------------------------------------------------------------------------------------------
 
-    /// Connections that have not proved who they are.
+    /// How many unauthenticated connections wait.
     pub fn strangers(&self) -> usize {
         self.strangers.len()
     }
 
-    /// Connections that have, and have not said a whole first message.
+    /// How many authenticated connections wait with their first message incomplete.
     pub fn prefaces(&self) -> usize {
         self.prefaces.len()
     }
@@ -130,14 +142,14 @@ impl Admission {
         self.strangers.get(ticket).or_else(|| self.prefaces.get(ticket)).is_some()
     }
 
-    /// When a connection's stage is over, if it holds a place.
+    /// When the time limit of a connection's stage ends, if it holds a place.
     pub fn due(&self, ticket: Ticket) -> Option<Instant> {
         Some(self.strangers.get(ticket).or_else(|| self.prefaces.get(ticket))?.due)
     }
 
     // ---- what happens -------------------------------------------------------------------------------------
 
-    /// A connection came. It always gets a place; another may lose its own.
+    /// A connection arrived. It always gets a place; another connection may lose its own.
     pub fn handle_arrived(&mut self, now: Instant, address: Address) -> Ticket {
         self.arrived += 1;
         let ticket = Ticket(self.arrived);
@@ -155,7 +167,7 @@ impl Admission {
         self.strangers.hear(ticket);
     }
 
-    /// A connection has proved who it is: it leaves the strangers' room.
+    /// A connection is authenticated: it moves from the strangers' room to that of the prefaces.
     pub fn handle_authenticated(&mut self, now: Instant, ticket: Ticket) {
         let Some(waiting) = self.strangers.leave(ticket) else { return };
         let due = now + self.limits.preface_time_max;
@@ -164,12 +176,13 @@ impl Admission {
         self.assert_bounds();
     }
 
-    /// A connection is admitted, or gone.
+    /// A connection was admitted, or it is gone. Its place is free.
     pub fn handle_left(&mut self, ticket: Ticket) {
         let _ = self.strangers.leave(ticket).or_else(|| self.prefaces.leave(ticket));
     }
 
-    /// The process can open no more files: the connection that would go next if there were no room goes now. False if none waits.
+    /// The process has no file descriptor left: drops the connection that a full room would drop next.
+    /// Returns false if none waits.
     pub fn handle_no_descriptor(&mut self) -> bool {
         let room = if self.strangers.len() > 0 { &mut self.strangers } else { &mut self.prefaces };
         let dropped = room.make_room(None, DropReason::NoDescriptor);
@@ -177,7 +190,7 @@ impl Admission {
         dropped.is_some()
     }
 
-    /// Time has passed.
+    /// Drops every connection whose stage has exceeded its time limit.
     pub fn handle_timeout(&mut self, now: Instant) {
         for (room, limit) in [
             (&mut self.strangers, [self.limits.silence_time_max, self.limits.handshake_time_max]),
@@ -192,7 +205,7 @@ impl Admission {
         self.strangers.due().into_iter().chain(self.prefaces.due()).min()
     }
 
-    /// The next connection that is to be closed.
+    /// The next connection that the caller must close.
     pub fn poll_output(&mut self) -> Option<Dropped> {
         self.outputs.pop_front()
     }

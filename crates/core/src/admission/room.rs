@@ -1,4 +1,4 @@
-//! One room: places, and who loses one when there are too few.
+//! Holds the connections that wait in one room, and decides which one loses its place when the room is full.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +13,9 @@ use crate::units::Instant;
 pub(super) struct Waiting {
     pub(super) address: Address,
     pub(super) stage: Stage,
-    /// When its stage is over.
+    /// When the time limit of its stage ends.
     pub(super) due: Instant,
-    /// When its handshake has to be done.
+    /// When its handshake must be complete.
     pub(super) handshake_due: Instant,
 }
 
@@ -24,9 +24,9 @@ pub(super) struct Room {
     places_max: usize,
     places_of_address_max: usize,
     places: BTreeMap<Ticket, Waiting>,
-    /// The same by address. Tickets are in the order of arrival.
+    /// The tickets in `places`, by address. Tickets are in the order of arrival.
     addresses: BTreeMap<Address, BTreeSet<Ticket>>,
-    /// The same by when their stage is over.
+    /// The tickets in `places`, by the end of their stage.
     dues: BTreeSet<(Instant, Ticket)>,
 }
 
@@ -62,7 +62,7 @@ impl Room {
         self.dues.first().map(|(due, _)| *due)
     }
 
-    /// Takes a connection in. Gives the one that had to go for it.
+    /// Gives a connection a place. Returns the connection that lost its own for it.
     pub(super) fn enter(&mut self, ticket: Ticket, waiting: Waiting) -> Option<Dropped> {
         let of_address = self.addresses.get(&waiting.address).map_or(0, BTreeSet::len);
         let dropped = if of_address >= self.places_of_address_max {
@@ -83,8 +83,9 @@ impl Room {
         dropped
     }
 
-    /// Drops the oldest connection of the address that holds the most, with the one that `comes`; of several such addresses, of the one
-    /// that has been there for longest.
+    /// Drops the oldest connection of the address that holds the most places. `comes`, the address of the new
+    /// connection, counts as one more. Of several such addresses, the one whose oldest connection arrived
+    /// first loses it.
     pub(super) fn make_room(&mut self, comes: Option<Address>, reason: DropReason) -> Option<Dropped> {
         let held = |(address, tickets): &(&Address, &BTreeSet<Ticket>)| {
             (tickets.len() + usize::from(comes == Some(**address)), Reverse(tickets.first().copied()))
@@ -112,7 +113,7 @@ impl Room {
         Some(waiting)
     }
 
-    /// Drops whoever has taken too long. `limit` is the time of a stage, for the reason.
+    /// Drops every connection whose stage is over. `limit` gives the time limit of a stage, for the reason.
     pub(super) fn expire(&mut self, now: Instant, limit: impl Fn(Stage) -> Duration) -> Vec<Dropped> {
         let mut dropped = Vec::new();
         while let Some((due, ticket)) = self.dues.first().copied()

@@ -1,30 +1,32 @@
-//! Turns at work that a stranger can make expensive, such as the signatures of a handshake.
+//! Limits how much expensive work, such as the signatures of handshakes, unauthenticated peers can cause at
+//! once.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Address;
 
-/// Gives turns, so many at once. Addresses take turns with each other, and those of one address come in their order: a thousand
-/// handshakes of one address delay another address by one of them.
+/// Gives out at most a fixed number of turns at once. Addresses alternate; within one address, first come is
+/// first served. So a thousand handshakes from one address delay another address by only one of them.
 ///
-/// Whoever asks is named by a number of its own. It holds as many entries as there are connections that ask, which their rooms bound.
+/// The caller identifies each asker by a number. There are as many entries as connections that ask, and their
+/// rooms bound those.
 #[derive(Debug)]
 pub struct Turns {
     at_once_max: usize,
     given: usize,
-    /// Who waits, by address.
+    /// The askers that wait, by address.
     waiting: BTreeMap<Address, VecDeque<u64>>,
-    /// Addresses of which somebody waits; the first is next.
+    /// Addresses with a waiting asker; the first gets the next turn.
     order: VecDeque<Address>,
 }
 
 impl Turns {
-    /// Nobody waits. At most `at_once_max` have a turn at the same time.
+    /// No asker waits yet. At most `at_once_max` have a turn at the same time.
     pub const fn new(at_once_max: usize) -> Self {
         Self { at_once_max, given: 0, waiting: BTreeMap::new(), order: VecDeque::new() }
     }
 
-    /// Somebody asks for a turn; [`Turns::poll_turn`] gives it.
+    /// An asker asks for a turn; [`Turns::poll_turn`] gives it.
     pub fn ask(&mut self, address: Address, asker: u64) {
         let queue = self.waiting.entry(address).or_default();
         if queue.is_empty() {
@@ -33,7 +35,7 @@ impl Turns {
         queue.push_back(asker);
     }
 
-    /// Somebody who waits for a turn does not want it any more. False if it did not wait.
+    /// A waiting asker no longer wants its turn. Returns false if it did not wait.
     pub fn withdraw(&mut self, address: Address, asker: u64) -> bool {
         let Some(queue) = self.waiting.get_mut(&address) else { return false };
         let Some(place) = queue.iter().position(|waiting| *waiting == asker) else { return false };
@@ -51,7 +53,7 @@ impl Turns {
         self.given = self.given.saturating_sub(1);
     }
 
-    /// Who has a turn now, if one is free and somebody waits.
+    /// The asker that gets a turn now, if a turn is free and an asker waits.
     pub fn poll_turn(&mut self) -> Option<u64> {
         if self.given >= self.at_once_max {
             return None;

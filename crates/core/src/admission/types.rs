@@ -5,33 +5,33 @@ use std::time::Duration;
 
 use super::address::Address;
 
-/// Names a connection of a port. Later ones are larger.
+/// Identifies a connection of a port. Tickets grow in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(super) u64);
 
-/// How far a connection has come.
+/// How far a waiting connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Not a byte has come.
+    /// No byte has come.
     Silent,
-    /// It has begun to prove who it is.
+    /// The handshake has begun.
     Handshake,
-    /// It has proved it, and its first message is not whole.
+    /// The peer is authenticated; its first message is not complete.
     Preface,
 }
 
-/// Why a connection is to be closed.
+/// Why a connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// Its stage has taken longer than it may.
+    /// Its stage exceeded this time limit.
     TooSlow(Duration),
-    /// It made room: of all addresses its own held the most places, and it was the oldest there.
+    /// Places were full. Its address held the most of them, and it was the oldest connection of that address.
     Crowded,
-    /// It made room: the process has no file descriptor left.
+    /// The process has no file descriptor left.
     NoDescriptor,
 }
 
-/// A connection that is to be closed. It holds no place any more.
+/// A connection that the caller must close. It no longer holds a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// Which.
@@ -47,19 +47,19 @@ pub struct Dropped {
 impl fmt::Display for Dropped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lacking = match self.stage {
-            Stage::Silent => "it said nothing",
+            Stage::Silent => "it sent nothing",
             Stage::Handshake => "it did not finish its handshake",
-            Stage::Preface => "it proved who it is, but did not say a whole first message",
+            Stage::Preface => "it authenticated, but did not complete its first message",
         };
         match self.reason {
             DropReason::TooSlow(limit) => write!(f, "{lacking} within {limit:?}"),
             DropReason::Crowded => write!(
                 f,
-                "{lacking} and was closed to make room: of the connections that wait, its address held the most, and it was the oldest"
+                "{lacking} and was closed to make room: its address held the most places, and it was the oldest connection there"
             ),
             DropReason::NoDescriptor => write!(
                 f,
-                "{lacking} and was closed because this process can open no more files; raise the limit (`ulimit -n`)"
+                "{lacking} and was closed because this process has no file descriptor left; raise the limit (`ulimit -n`)"
             ),
         }
     }

@@ -160,7 +160,8 @@ impl LogReader {
 pub enum Read {
     /// The next record.
     Record(Record),
-    /// Records at this place were evicted before they were read; the cursor has moved on to what is held.
+    /// Records at this place were evicted before they were read. The cursor has moved on to the oldest record
+    /// that the log still holds.
     Evicted {
         /// How many records were lost.
         records: u64,
@@ -169,7 +170,7 @@ pub enum Read {
     Pending,
 }
 
-/// Reads a log from an index on: no polling of times, no duplicates, no unnoticed holes.
+/// Reads a log from an index on, without duplicates and without unnoticed holes.
 #[derive(Clone)]
 pub struct Cursor {
     reader: LogReader,
@@ -211,7 +212,7 @@ impl Cursor {
                 debug_assert!(self.index == held.end, "a cursor reads behind the end of its log");
                 return Read::Pending;
             }
-            // Appended or evicted between the two looks: look again.
+            // A record was appended or evicted between the two checks: look again.
         }
     }
 }

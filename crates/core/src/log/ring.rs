@@ -1,14 +1,16 @@
-//! The concurrent heart of the log: an append-only ring of segments with one writer and many readers.
+//! Stores the values of a log in an append-only ring of segments, with one writer and many concurrent
+//! readers.
 //!
-//! Readers never block the writer and the writer never waits for a reader. A reader *pins* a segment for as
-//! long as it takes to clone one value. The writer retires a segment by making it unfindable first and looking
-//! at its pins second; if a reader is still inside, the segment waits in limbo and the writer goes on with
-//! another. Segments are never freed while the ring lives, so a reader that comes too late touches valid memory,
-//! sees that the segment is no longer the one it looked for, and leaves.
+//! Readers never block the writer, and the writer never waits for a reader. A reader *pins* a segment while
+//! it clones one value. The writer retires a segment in two steps: it makes the segment unfindable, and then
+//! checks its pins. If a reader is still inside, the segment waits in limbo, and the writer goes on with
+//! another one. Segments are never freed while the ring lives. So a late reader touches valid memory, sees
+//! that the segment is no longer the one it looked for, and leaves.
 //!
-//! The proof obligation is the classic store–load pair of Dekker: the reader writes `pins` and then reads
-//! `number`, the writer writes `number` and then reads `pins`, each with a sequentially consistent fence in
-//! between, so at least one of them sees the other. `tests` model-checks this under `--cfg loom`.
+//! The correctness argument is Dekker's store–load pair. The reader writes `pins` and then reads `number`;
+//! the writer writes `number` and then reads `pins`. Each has a sequentially consistent fence in between, so
+//! at least one of them sees the other. The tests check this under `--cfg loom`, which tries every
+//! interleaving.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -22,20 +24,20 @@ const RETIRED: u64 = u64::MAX;
 /// How many segments and values a ring may hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingConfig {
-    /// The most live segments. The directory takes 8 bytes for each.
+    /// The most live segments. The directory takes 8 bytes for each of them.
     pub segments_max: usize,
     /// The most values in a segment.
     pub segment_values_max: usize,
 }
 
 struct Segment<T> {
-    /// Readers inside, or just looking.
+    /// Readers inside the segment, or about to check whether they may enter.
     pins: AtomicUsize,
     /// The segment's number, or [`RETIRED`].
     number: AtomicU64,
     /// The index of its first value.
     first: AtomicU64,
-    /// How many values it holds; they may be read once this says so.
+    /// How many values it holds. Readers may read only these.
     len: AtomicUsize,
     values: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
@@ -67,7 +69,7 @@ impl<T> Segment<T> {
 }
 
 struct Shared<T> {
-    /// Segment `n` stands at `n % directory.len()`.
+    /// Segment `n` is at `n % directory.len()`.
     directory: Box<[AtomicPtr<Segment<T>>]>,
     /// The number of the oldest live segment.
     oldest: AtomicU64,
@@ -77,7 +79,8 @@ struct Shared<T> {
     head: AtomicU64,
     /// One past the index of the newest value.
     tail: AtomicU64,
-    /// Every segment ever made, to be freed with the ring. Only the writer touches it, and then the drop.
+    /// Every segment ever created, to be freed with the ring. Only the writer touches it, and at the end
+    /// `drop`.
     segments: UnsafeCell<Vec<*mut Segment<T>>>,
 }
 
@@ -108,7 +111,7 @@ pub(crate) struct RingWriter<T> {
     live: VecDeque<*mut Segment<T>>,
     /// Retired segments that a reader was still inside of.
     limbo: Vec<*mut Segment<T>>,
-    /// Retired and empty segments, to be used again.
+    /// Retired and empty segments, to be reused.
     free: Vec<*mut Segment<T>>,
     next_number: u64,
 }
@@ -281,7 +284,7 @@ impl<T: Clone> RingReader<T> {
         self.read(index, T::clone)
     }
 
-    /// What `f` makes of the value at `index`. The segment stays pinned while `f` runs: keep it short.
+    /// Applies `f` to the value at `index`. The segment stays pinned while `f` runs: keep it short.
     pub(crate) fn read<R>(&self, index: u64, f: impl Fn(&T) -> R) -> Option<R> {
         loop {
             if index < self.head() || index >= self.tail() {
@@ -292,7 +295,7 @@ impl<T: Clone> RingReader<T> {
             {
                 return Some(result);
             }
-            // The segment went away between the look-up and the pin: `head` has moved, so look again.
+            // The segment was retired between the look-up and the pin: `head` has moved, so look again.
         }
     }
 
@@ -308,7 +311,7 @@ impl<T: Clone> RingReader<T> {
             // SAFETY: a pointer in the directory is null or that of a segment, which lives as long as the ring.
             let segment = unsafe { pointer.as_ref() }?;
             if segment.number.load(Ordering::Acquire) != middle {
-                // Retired meanwhile: everything older is gone too.
+                // Retired meanwhile, and so is everything older.
                 low = middle + 1;
             } else if segment.first.load(Ordering::Acquire) <= index {
                 found = Some((segment, middle));

@@ -1,8 +1,8 @@
-//! The rungs to choose from as long as nobody has measured an application.
+//! Lists the rungs that a camera chooses from while no profile is known.
 
 use super::{Form, H264, Jpeg, Quality, Quantiser, Sampling, Setting, Width};
 
-/// Which codecs of chains may be used.
+/// The chained codecs that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chains {
     /// H.264.
@@ -12,27 +12,29 @@ pub struct Chains {
 }
 
 impl Chains {
-    /// All of them.
+    /// Both.
     pub const ALL: Self = Self { video: true, tiles: true };
     /// Changed tiles only.
     pub const TILES: Self = Self { video: false, tiles: true };
-    /// None: every frame stands alone.
+    /// None: every frame is a still.
     pub const NONE: Self = Self { video: false, tiles: false };
 }
 
-/// Shares of the source's width and quantisers of the H.264 rungs, best first.
+/// The H.264 rungs, best first: width as a fraction of the source (numerator, denominator), and quantiser.
 const H264_RUNGS: [(u32, u32, u8); 7] =
     [(1, 1, 24), (1, 1, 28), (1, 1, 32), (2, 3, 30), (2, 3, 34), (1, 2, 34), (1, 3, 36)];
 
-/// Shares of the source's width and qualities of the JPEG rungs, whole or of changed tiles, best first.
+/// The rungs of JPEG and of changed tiles, best first: width as a fraction of the source (numerator,
+/// denominator), and quality.
 const JPEG_RUNGS: [(u32, u32, u8); 6] =
     [(1, 1, 85), (1, 1, 70), (2, 3, 70), (1, 2, 70), (1, 3, 60), (1, 4, 50)];
 
-/// Rungs for frames of `source` pixels, from the best to the smallest, for an application without a profile: H.264 where it may be used; else
-/// JPEG of changed tiles, which has a fraction of the bytes of whole pictures where the camera stands still and hardly more where it moves; and
-/// plain JPEG, which needs no frame before it, otherwise.
+/// The rungs for frames of `source` pixels, from the best to the smallest, for an application without a
+/// profile. H.264 comes first where it may be used. Otherwise changed tiles do: with a fixed camera they have
+/// a fraction of the bytes of whole JPEGs, and hardly more if it moves. Plain JPEG, which needs no earlier
+/// frame, is the last choice.
 ///
-/// Nothing is known of an application's accuracy on these; its contract is `unverified`.
+/// Their accuracy is unknown, so the contract is `unverified`.
 pub fn default_ladder(source: (u32, u32), chains: Chains) -> Vec<Setting> {
     let width = |numerator: u32, denominator: u32| {
         let share = (u64::from(source.0) * u64::from(numerator) / u64::from(denominator)) as u32;

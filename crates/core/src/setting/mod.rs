@@ -1,7 +1,7 @@
-//! A rung in parts: what exactly is done to a frame before it is sent.
+//! Parses a rung's name into the settings of all knobs: what exactly is done to a frame before it is sent.
 //!
-//! [`Setting`] is the parsed form of a [`Rung`]'s name. Every setting has one name and every name one setting: parsing
-//! refuses a name that says the same in other words, so equal names mean equal pixels.
+//! [`Setting`] is the parsed form of a [`Rung`]'s name. Every setting has exactly one name. The parser
+//! refuses any other spelling of it, so equal names mean equal pixels.
 //!
 //! ```text
 //! original                                     the frame as it was published
@@ -12,9 +12,10 @@
 //! …/skipN                                      any of these, and N frames left out after each
 //! ```
 //!
-//! `wW`: pixels in a row, left out for those of the source. `qQ`: JPEG quality 1 to 100, or H.264 quantiser 10 to 51.
-//! `S` in `jpeg` and `tiles`: `gray`, `420`, `422` or `444`. `sS`: `s68`, `s50`, `s33`, `s25`. `C`: `gray`, `hsv`, `lab`, `luv`.
-//! `B`: 5, 8, 10, 15. `A`: `moving` or `contours`. `D`: percent, 0 to 100. A knob that does nothing is left out.
+//! `wW`: width in pixels, omitted for the width of the source. `qQ`: JPEG quality 1 to 100, or H.264
+//! quantiser 10 to 51. `S` in `jpeg` and `tiles`: `gray`, `420`, `422` or `444`. `sS`: `s68`, `s50`, `s33`,
+//! `s25`. `C`: `gray`, `hsv`, `lab`, `luv`. `B`: 5, 8, 10, 15. `A`: `moving` or `contours`. `D`: percent, 0
+//! to 100. A knob that does nothing is omitted.
 
 mod ladder;
 mod parse;
@@ -28,7 +29,7 @@ pub use parse::SettingError;
 
 use crate::frame::Rung;
 
-/// Defines a number with its bounds.
+/// Defines an integer type with bounds.
 macro_rules! bounded {
     ($(#[$doc:meta])* $name:ident: $number:ty, $low:literal to $high:literal) => {
         $(#[$doc])*
@@ -42,7 +43,7 @@ macro_rules! bounded {
             /// The highest value.
             pub const MAX: Self = Self($high);
 
-            /// The value, unless it is out of bounds.
+            /// The value; `None` if it is out of bounds.
             pub const fn new(value: $number) -> Option<Self> {
                 if value < $low || value > $high { None } else { Some(Self(value)) }
             }
@@ -67,15 +68,16 @@ macro_rules! bounded {
 }
 
 bounded! {
-    /// Pixels in a row of what is sent, 16 to 16384. Rows follow from the shape of the source; a frame is never enlarged.
+    /// Width in pixels of the frame that is sent, 16 to 16384. The height follows from the aspect ratio of
+    /// the source. A frame is never enlarged.
     Width: u32, 16 to 16_384
 }
 bounded! {
-    /// JPEG quality, 1 (smallest) to 100 (best), as libjpeg scales its tables.
+    /// JPEG quality, 1 (smallest) to 100 (best), with the table scaling of libjpeg.
     Quality: u8, 1 to 100
 }
 bounded! {
-    /// H.264 quantiser, 10 (best) to 51 (smallest); 6 more double the step.
+    /// H.264 quantiser, 10 (best) to 51 (smallest). Adding 6 doubles the quantiser step (ITU-T H.264).
     Quantiser: u8, 10 to 51
 }
 bounded! {
@@ -83,7 +85,7 @@ bounded! {
     Percent: u8, 0 to 100
 }
 
-/// Resolution of the colour in a JPEG against that of its brightness.
+/// Colour subsampling of a JPEG: the resolution of its colour relative to that of its brightness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Sampling {
     /// No colour at all.
@@ -117,7 +119,7 @@ impl Sampling {
 pub struct Setting {
     /// What is done to the pixels, and how they are coded.
     pub form: Form,
-    /// How many published frames are left out after each one that is sent; AWStream's frame skip. 0: none.
+    /// How many published frames are skipped after each one that is sent: AWStream's frame skip. 0: none.
     pub skip: u8,
 }
 
@@ -128,18 +130,18 @@ pub enum Form {
     Original,
     /// A still JPEG.
     Jpeg(Jpeg),
-    /// JPEG of those tiles that differ from what the receiver holds (`docs/tiles.md`); a chain.
+    /// JPEG of the tiles that changed since the frame that the receiver holds (`docs/tiles.md`); a chain.
     Tiles(Jpeg),
     /// H.264; a chain.
     H264(H264),
-    /// The five knobs of the Mez paper (section 2.3.1).
+    /// The five knobs of the Mez paper (George et al., 2020, section 2.3.1).
     Knobs(Knobs),
 }
 
 /// How an image is scaled and coded as JPEG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Jpeg {
-    /// Pixels in a row; `None`: as many as the source has.
+    /// Width in pixels; `None`: that of the source.
     pub width: Option<Width>,
     /// JPEG quality.
     pub quality: Quality,
@@ -147,14 +149,15 @@ pub struct Jpeg {
     pub sampling: Sampling,
 }
 
-/// The most pixels of a side of an H.264 picture: what the codec takes.
+/// The longest side, in pixels, of an H.264 picture that the codec accepts.
 pub const H264_SIDE_MAX: u32 = 3840;
-/// The fewest.
+/// The shortest side, in pixels, of an H.264 picture that the codec accepts: one macroblock.
 pub const H264_SIDE_MIN: u32 = 16;
-/// The most pixels of an H.264 picture (level 5.2: 36,864 macroblocks).
+/// The most pixels of an H.264 picture: 36,864 macroblocks of 16×16 pixels, the limit of level 5.2 (ITU-T
+/// H.264, table A-1).
 pub const H264_PIXELS_MAX: u64 = 36_864 * 256;
 
-/// Whether a picture of this width and height can be coded as H.264, once its sides are even.
+/// Whether the codec accepts a picture of this size as H.264, once its sides are even.
 pub fn h264_takes((width, height): (u32, u32)) -> bool {
     let sides = [width, height].iter().all(|side| (H264_SIDE_MIN..=H264_SIDE_MAX).contains(side));
     sides && u64::from(width) * u64::from(height) <= H264_PIXELS_MAX
@@ -165,7 +168,7 @@ pub fn h264_takes((width, height): (u32, u32)) -> bool {
 pub struct H264 {
     /// Pixels in a row; `None`: as many as the source has.
     pub width: Option<Width>,
-    /// The finest quantiser. A byte budget may force a coarser one, and the frame then says so.
+    /// The finest quantiser. A byte budget may force a coarser one; the frame then states that one.
     pub quantiser: Quantiser,
 }
 
@@ -180,18 +183,18 @@ pub struct Knobs {
     pub blur: Option<BoxBlur>,
     /// Knob 4.
     pub artefacts: Artefacts,
-    /// Knob 5: a frame that differs less than this from the last one that was sent is left out. `None`: none is; 0 %: only
-    /// those that are identical pixel by pixel. Published are 0 to 72 %.
+    /// Knob 5: a frame that differs from the last one sent by less than this is skipped. `None`: no frame is.
+    /// 0 %: only frames that are identical pixel by pixel. The paper uses 0 to 72 %.
     pub difference: Option<Percent>,
     /// How the result is coded.
     pub coding: StillCoding,
 }
 
-/// Knob 1, resolution. Both sides are cut down to a multiple of 16, as in the published sizes at 1920×1080: 1312×736, 960×528,
-/// 640×352 and 480×256.
+/// Knob 1, resolution. Both sides are cut down to a multiple of 16, as in the sizes of the paper for a source
+/// of 1920×1080: 1312×736, 960×528, 640×352 and 480×256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Scale {
-    /// As it is.
+    /// Unchanged.
     #[default]
     Full,
     /// 41/60 of either side.
@@ -208,7 +211,8 @@ impl Scale {
     /// All settings.
     pub const ALL: [Self; 5] = [Self::Full, Self::S68, Self::S50, Self::S33, Self::S25];
 
-    /// The size of an image of `source` pixels after scaling. A side that would come out below 16 is not rounded.
+    /// The size after scaling of an image of `source` pixels. A side that would be shorter than 16 is not
+    /// rounded.
     pub fn size(self, source: (u32, u32)) -> (u32, u32) {
         let (numerator, denominator) = match self {
             Self::Full => return source,
@@ -235,11 +239,11 @@ impl Scale {
     }
 }
 
-/// Knob 2, colour space. The application gets the image in that space, as in the paper: three channels of 8 bits in OpenCV's
-/// ranges, or one of grey.
+/// Knob 2, colour space. As in the paper, the application gets the image in that space: one grey channel, or
+/// three channels of 8 bits in OpenCV's ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum ColourSpace {
-    /// Blue, green, red: as it is.
+    /// Blue, green, red: unchanged.
     #[default]
     Bgr,
     /// Brightness only.
@@ -298,12 +302,12 @@ impl BoxBlur {
 /// Knob 4, artefact removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Artefacts {
-    /// As it is.
+    /// Unchanged.
     #[default]
     Keep,
     /// Background subtraction: what does not move becomes black.
     Moving,
-    /// Only the outlines of what moves are left, white on black.
+    /// Only the outlines of moving objects remain, white on black.
     Contours,
 }
 
@@ -330,21 +334,21 @@ pub enum StillCoding {
 }
 
 impl Setting {
-    /// The frame as it was published, and every one.
+    /// Every frame, unchanged.
     pub const ORIGINAL: Self = Self { form: Form::Original, skip: 0 };
 
-    /// A setting that leaves out no frames.
+    /// A setting without frame skip.
     pub const fn every(form: Form) -> Self {
         Self { form, skip: 0 }
     }
 
-    /// Of so many published frames one is sent.
+    /// One in this many published frames is sent.
     pub const fn one_in(&self) -> u32 {
         self.skip as u32 + 1
     }
 
-    /// Whether frames of it keep at least what those of `other` do: it differs in nothing but a quantiser that is no coarser, or a quality
-    /// that is no lower.
+    /// Whether frames of this setting keep at least what frames of `other` keep: the two differ at most in
+    /// that this one's quantiser is finer or its quality higher.
     pub fn keeps_at_least(&self, other: &Self) -> bool {
         let alike = match (self.form, other.form) {
             (Form::H264(own), Form::H264(other)) => {
@@ -363,7 +367,7 @@ impl Setting {
         Rung::new(&self.to_string()).expect("the longest name of a setting has 55 bytes of printable ASCII")
     }
 
-    /// The size in pixels of what is sent for a frame of `source` pixels. H.264 has even sides.
+    /// The size in pixels of the frame that is sent for a source of `source` pixels. H.264 has even sides.
     pub fn size(&self, source: (u32, u32)) -> (u32, u32) {
         match self.form {
             Form::Original => source,
@@ -376,13 +380,13 @@ impl Setting {
         }
     }
 
-    /// Whether its frames need earlier ones in order to be decoded.
+    /// Whether its frames need earlier frames to be decoded.
     pub const fn is_chained(&self) -> bool {
         matches!(self.form, Form::Tiles(_) | Form::H264(_))
     }
 
-    /// Whether a frame can be made so by itself, whatever came before it: it needs no other frame, and which frames there are does not
-    /// depend on others either.
+    /// Whether each frame can be encoded independently of all others. Its pixels need no other frame, and
+    /// whether it is sent does not depend on other frames either.
     pub const fn stands_alone(&self) -> bool {
         let alone = match self.form {
             Form::Original | Form::Jpeg(_) => true,
@@ -393,7 +397,7 @@ impl Setting {
     }
 }
 
-/// The size of `source` brought to `width`, never enlarged, in the same shape.
+/// The size of `source` scaled to `width` in the same aspect ratio, never enlarged.
 fn scaled_to(width: Option<Width>, source: (u32, u32)) -> (u32, u32) {
     match width {
         Some(Width(width)) if width < source.0 => {

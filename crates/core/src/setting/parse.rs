@@ -1,4 +1,4 @@
-//! Reads the name of a rung.
+//! Parses the name of a rung.
 
 use std::iter::Peekable;
 use std::str::{FromStr, Split};
@@ -13,24 +13,26 @@ use crate::frame::Rung;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// The first word is no family of rungs.
-    #[error("there is no rung {text:?}: names begin with original, jpeg, tiles, h264 or knobs")]
+    /// The first part is no family of rungs.
+    #[error("unknown rung {text:?}; names begin with original, jpeg, tiles, h264 or knobs")]
     Family {
         /// The text that was refused.
         text: String,
     },
-    /// A part that has to be there is missing.
+    /// A required part is missing.
     #[error("the rung {text:?} lacks {missing}; the form is {form}")]
     Missing {
         /// The text that was refused.
         text: String,
-        /// What is not there.
+        /// The missing part.
         missing: &'static str,
         /// How names of this family look.
         form: &'static str,
     },
-    /// A part that does not belong there: unknown, out of bounds, or in the wrong place.
-    #[error("the rung {text:?} has a part {part:?} that does not belong there; the form is {form}")]
+    /// A part that is unknown, out of bounds or in the wrong place.
+    #[error(
+        "the part {part:?} of the rung {text:?} is unknown, out of range or out of place; the form is {form}"
+    )]
     Part {
         /// The text that was refused.
         text: String,
@@ -39,8 +41,8 @@ pub enum SettingError {
         /// How names of this family look.
         form: &'static str,
     },
-    /// It says in other words what has a shorter or ordered name.
-    #[error("the rung {text:?} is written {canonical:?}")]
+    /// The name is another spelling of a setting's canonical name.
+    #[error("the rung {text:?} is not in canonical form; write {canonical:?}")]
     NotCanonical {
         /// The text that was refused.
         text: String,
@@ -57,7 +59,7 @@ const KNOBS: &str = "knobs[/s68|s50|s33|s25][/gray|hsv|lab|luv][/blur5|blur8|blu
                      [/diffPERCENT]/png|qQUALITY[/skipN]";
 
 impl Rung {
-    /// What this rung does.
+    /// The setting that this rung names.
     ///
     /// # Errors
     /// [`SettingError`] for a name that this version does not know; a newer peer may have given it.
@@ -65,7 +67,7 @@ impl Rung {
         self.as_str().parse()
     }
 
-    /// Of so many published frames one is sent at this rung; 1 also where its name is not known.
+    /// One in this many published frames is sent at this rung. 1 if the name is unknown.
     pub fn one_in(&self) -> u32 {
         if !self.as_str().contains("/skip") {
             return 1;
@@ -112,7 +114,7 @@ impl FromStr for Setting {
     }
 }
 
-/// The parts of a name that have not been read.
+/// The parts of a name that are not parsed yet.
 struct Parts<'a> {
     text: &'a str,
     form: &'static str,
@@ -120,7 +122,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Takes the next part if `read` makes something of it.
+    /// Takes the next part if `read` accepts it.
     fn optional<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         let value = self.rest.peek().and_then(|part| read(part))?;
         self.rest.next();
@@ -149,7 +151,7 @@ impl Parts<'_> {
         Ok(Jpeg {
             width: self.width(),
             quality: self.required("the quality", |part| Quality::new(number(part, "q")?))?,
-            sampling: self.required("the resolution of colour", |part| {
+            sampling: self.required("the colour subsampling", |part| {
                 Sampling::ALL.into_iter().find(|sampling| sampling.name() == part)
             })?,
         })
@@ -180,9 +182,9 @@ impl Parts<'_> {
     }
 }
 
-/// The number after `prefix`, if `part` is that and nothing else.
+/// The number after `prefix`, if `part` consists of just these two.
 fn number<T: FromStr>(part: &str, prefix: &str) -> Option<T> {
     let digits = part.strip_prefix(prefix)?;
-    // `parse` would take a sign.
+    // `parse` would accept a sign.
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }

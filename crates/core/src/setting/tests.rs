@@ -107,7 +107,7 @@ fn names_are_those_that_people_write() {
     assert!(matches!(error("jpeg/q80/420/w640"), SettingError::Part { .. }));
     assert_eq!(
         error("jpeg/w0640/q80/420").to_string(),
-        "the rung \"jpeg/w0640/q80/420\" is written \"jpeg/w640/q80/420\""
+        "the rung \"jpeg/w0640/q80/420\" is not in canonical form; write \"jpeg/w640/q80/420\""
     );
     assert!(matches!(error("h264/q30/skip0"), SettingError::NotCanonical { .. }));
 }

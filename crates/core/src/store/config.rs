@@ -1,20 +1,20 @@
-//! How a log is kept on disk.
+//! Configures how a log is kept on disk: its budget, its keys, and when its records become durable.
 
 use std::time::Duration;
 
 use super::key::KeyRing;
 use crate::name::CameraName;
 
-/// When records are made durable against a power cut. A killed broker loses no more than the records of the last
-/// 200 ms in any case.
+/// When records become durable against a power cut. A killed broker loses at most the records of its last 200
+/// ms in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When the operating system thinks fit: cheapest, and a power cut may cost half a minute.
+    /// When the operating system decides: the cheapest, and a power cut may lose half a minute.
     Async,
-    /// Every [`StoreConfig::sync_interval`]: a power cut costs no more than that.
+    /// Every [`StoreConfig::sync_interval`]: a power cut loses at most that.
     #[default]
     Group,
-    /// As soon as they are written, before the next ones are: a power cut costs about 200 ms.
+    /// As soon as they are written, and before the next ones are: a power cut loses about 200 ms.
     Sync,
 }
 
@@ -23,25 +23,28 @@ pub enum Durability {
 pub struct StoreConfig {
     /// The camera.
     pub camera: CameraName,
-    /// The keys; the newest one writes.
+    /// The keys. The newest one encrypts new segments.
     pub keys: KeyRing,
-    /// When records are made durable. Default: every second.
+    /// When records become durable. Default: every second.
     pub durability: Durability,
-    /// The time between two syncs with [`Durability::Group`]. Default 1 s, which a power cut may cost.
+    /// The time between two syncs with [`Durability::Group`]. Default 1 s. A power cut may lose this much.
     pub sync_interval: Duration,
     /// The most bytes on disk. Default 4 GiB. The oldest segments make room for the newest frames.
     pub disk_bytes_max: u64,
-    /// How long after it was written a frame is removed, at the latest; a sixteenth of it later at most.
-    /// Default: only to make room.
+    /// The longest time that a frame stays on disk. It may stay up to a sixteenth longer, because whole
+    /// segments are removed. Default: no limit; frames are removed only to make room.
     pub disk_age_max: Option<Duration>,
-    /// The size at which a segment is closed: what is removed at once, and what is read at once when the broker starts.
+    /// The size at which a segment is closed. A segment is also what is removed in one piece, and what is
+    /// read in one piece when the broker starts.
     pub segment_bytes: u64,
-    /// The most bytes that are sealed and not yet handed over, unless a single record has more. Default 4 MiB.
+    /// The most bytes that are encrypted and not yet handed to the storage, unless a single record is larger.
+    /// Default 4 MiB.
     pub batch_bytes_max: usize,
 }
 
 impl StoreConfig {
-    /// The defaults for a log of `disk_bytes_max` bytes: segments of 1/256 of it, from 1 MiB to 32 MiB.
+    /// The defaults for a log of `disk_bytes_max` bytes. A segment has 1/256 of that, but at least 1 MiB and
+    /// at most 32 MiB.
     pub fn new(camera: CameraName, keys: KeyRing, disk_bytes_max: u64) -> Self {
         Self {
             camera,

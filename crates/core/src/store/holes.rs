@@ -1,11 +1,13 @@
-//! Where records of a log are missing: the record behind the hole says so, in the words of any other gap.
+//! States where records of a log are missing: the record behind a hole lists them, like any other gap, as
+//! skipped frames.
 
 use std::sync::Arc;
 
 use crate::frame::{FrameId, Sequence, SkipRange, SkipReason};
 use crate::log::Record;
 
-/// The frames between `last`, the record before, and this one of which this one says nothing. Of two epochs, those of the later one.
+/// The frames between `last` (the record before) and `record` that `record` does not list as skipped: the
+/// first one, and how many. If the two are of different epochs, these are frames of the later epoch.
 pub(super) fn unexplained(last: FrameId, record: &Record) -> Option<(Sequence, u64)> {
     let id = record.frame.meta.id;
     let first = if last.epoch == id.epoch { Sequence(last.sequence.0 + 1) } else { Sequence(0) };
@@ -14,7 +16,7 @@ pub(super) fn unexplained(last: FrameId, record: &Record) -> Option<(Sequence, u
     (count > 0).then_some((first, count))
 }
 
-/// Lets `record` state that what is missing between `last` and it is damaged.
+/// Makes `record` state that the missing frames between `last` and it are damaged.
 pub(super) fn state(last: Option<FrameId>, record: &mut Record) {
     if let Some((first, count)) = last.and_then(|last| unexplained(last, record)) {
         let lost = SkipRange { first, count, reason: SkipReason::Damaged };

@@ -1,4 +1,5 @@
-//! What a record says of its frame, in plain form; it is sealed before it is stored.
+//! Encodes and decodes a record's description of its frame, in plain form. It is encrypted before it is
+//! stored.
 
 use std::sync::Arc;
 
@@ -9,19 +10,20 @@ use crate::frame::{
 use crate::units::Timestamp;
 use crate::wire::codec::{Reader, WireError, Write};
 
-/// The most ranges of skipped frames in a record; of more, the last ones are stored as one.
+/// The most ranges of skipped frames in a record. If there are more, the last ones are merged into one. It
+/// bounds the description, whose length is a field of 16 bits.
 pub const STORED_SKIP_RANGES_MAX: usize = 256;
-/// The most bytes of a description.
+/// The most bytes of a description. One range takes 17 bytes: first, count and reason.
 pub(super) const BYTES_MAX: usize = BYTES_FIXED + RUNG_BYTES_MAX + STORED_SKIP_RANGES_MAX * 17;
-/// Bytes of a description of a frame that belongs to a chain, but for its rung and what was skipped.
+/// Bytes of the description of a chained frame, without its rung and its skipped ranges.
 const BYTES_FIXED: usize = 8 + 8 + 1 + 1 + 4 + 4 + 1 + (8 + 4 + 1 + 8) + 2 + 2;
-/// Bytes of a description without skipped frames.
+/// Bytes of a usual description, without skipped frames. The writer reserves this much.
 pub(super) const BYTES_TYPICAL: usize = 96;
 
 const FLAG_CHAINED: u8 = 1;
 
-/// Appends the description. The epoch is the segment's, and when the frame arrived is not kept: it is an instant of a
-/// clock that ends with the broker.
+/// Appends the description. The epoch is in the segment's header. The frame's arrival time is not stored: it
+/// is by a clock that ends with the broker.
 pub(super) fn encode(meta: &FrameMeta, skipped: &[SkipRange], out: &mut Vec<u8>) {
     out.u64(meta.id.sequence.0);
     out.u64(meta.captured.as_nanos());

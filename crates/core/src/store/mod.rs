@@ -1,17 +1,18 @@
-//! The log on disk: frames outlive their broker, encrypted, without slowing it. `docs/log-format.md` draws the bytes.
+//! Keeps a log on disk, encrypted, so that frames outlive their broker without slowing it down.
+//! `docs/log-format.md` draws the bytes.
 //!
-//! Nothing here touches a file: a [`Storage`] does. [`StoreWriter`] follows a log in memory and writes what is appended there;
-//! [`recover`] reads at the next start what it left.
+//! Nothing here touches a file; a [`Storage`] does. [`StoreWriter`] follows a log in memory and writes the
+//! records that are appended there. [`recover`] reads at the next start what it left.
 //!
 //! | question | where |
 //! | --- | --- |
-//! | which bytes stand on disk? | `format.rs`, `meta.rs` |
+//! | which bytes are on disk? | `format.rs`, `meta.rs` |
 //! | which key, which nonce? | `key.rs` |
 //! | when is a record written, made durable, removed? | `writer/` |
 //! | which frame of the past comes next? | `reader.rs` |
 //! | what is believed of a disk after a crash? | `scan.rs` (one segment), `recovery.rs` (all of them), `tail.rs` (the end of the newest) |
-//! | what should be there, and what of it is lost? | `verify/` |
-//! | who says what is missing? | `holes.rs` |
+//! | what should be on disk, and what of it is lost? | `verify/` |
+//! | who states which records are missing? | `holes.rs` |
 
 mod config;
 mod format;

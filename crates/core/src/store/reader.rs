@@ -1,7 +1,9 @@
-//! Reading the past from disk, one frame at a time, while it is being written at one end and removed at the other.
+//! Reads the past from disk, one frame at a time, while the writer appends at one end of the log and removes
+//! segments at the other.
 //!
-//! A reader holds no more than a place in a segment and a piece of it. What is damaged is passed over and what was removed is
-//! missing; both are said ([`PastAnswer::broken`]), neither is an error. What is damaged is stated by the record behind it as well.
+//! A reader keeps only a place in a segment and one chunk of it in memory. It passes over damaged records and
+//! removed segments. Neither is an error; the answer reports both ([`PastAnswer::broken`]). The record behind
+//! damage also states it as skipped frames.
 
 use std::ops::Range;
 
@@ -16,35 +18,35 @@ use crate::log::Record;
 use crate::name::CameraName;
 use crate::units::Timestamp;
 
-/// What is known of a segment without reading its records.
+/// A segment of the log, as its header describes it.
 #[derive(Clone, Debug)]
 struct Part {
     number: SegmentNumber,
     bytes: u64,
     epoch: Epoch,
     first_index: u64,
-    /// Its first record, once it was looked at.
+    /// The identity and capture time of its first record; `None` until it was read.
     first: Option<(FrameId, Timestamp)>,
 }
 
-/// Where reading goes on.
+/// Where reading continues.
 struct Place {
     number: SegmentNumber,
     scan: SegmentScan,
 }
 
-/// What stands at the place.
+/// What is at the reader's place.
 enum Step {
     Record(StoredRecord, Spot),
-    /// So many records that cannot be read.
+    /// This many records that cannot be read.
     Damaged(u64),
-    /// Reading goes on in this part.
+    /// The segment ends; reading continues in this part.
     Part(usize),
-    /// Nothing, as far as was looked.
+    /// The end of the log, as it was when the segments were last listed.
     End,
 }
 
-/// Where a record stands.
+/// Where a record is.
 #[derive(Clone, Copy)]
 struct Spot {
     part: usize,
@@ -52,12 +54,12 @@ struct Spot {
     offset: u64,
 }
 
-/// A whole record that was seen.
+/// A complete record that was seen.
 #[derive(Clone, Copy)]
 struct Known {
     /// The index of the record that follows it.
     next: u64,
-    /// `None`: it stands before the segments that were looked at.
+    /// Its frame. `None`: it lies before the segments that were read.
     id: Option<FrameId>,
 }
 
@@ -65,21 +67,21 @@ struct Known {
 pub struct StoreReader {
     camera: CameraName,
     keys: KeyRing,
-    /// Oldest first. A part ends where the next one begins.
+    /// The segments of the log, oldest first. Each ends where the next one begins.
     parts: Vec<Part>,
     place: Option<Place>,
-    /// The frame that was given last, behind which `place` is.
+    /// The last frame that was returned; `place` is behind it.
     given: Option<FrameId>,
-    /// The whole record before `place`, if one is known; the next one follows it if nothing is missing.
+    /// The last complete record before `place`, if known. If nothing is missing, the next record follows it.
     before: Option<Known>,
-    /// Segments before `place` have been removed since it was looked which there are.
+    /// Whether segments before `place` were removed since the segments were last listed.
     removed: bool,
-    /// Records that could not be read before the last that was given, and since.
+    /// Unreadable records before the last returned frame, and after it.
     damaged: (u64, u64),
 }
 
 impl StoreReader {
-    /// A reader that has looked at nothing yet.
+    /// A reader that has read nothing yet.
     pub fn new(camera: CameraName, keys: KeyRing) -> Self {
         Self {
             camera,
@@ -93,13 +95,13 @@ impl StoreReader {
         }
     }
 
-    /// The camera whose log it reads.
+    /// The camera whose log is read.
     pub fn camera(&self) -> &CameraName {
         &self.camera
     }
 
-    /// The frame of the past that was asked for, if it is on disk. Questions that follow each other go on where the last
-    /// one ended; any other begins with a binary search.
+    /// Finds the frame that a query asks for, if it is on disk. A query that follows the last answer
+    /// continues there; any other begins with a binary search.
     pub fn find(
         &mut self,
         storage: &mut impl Storage,
@@ -118,19 +120,20 @@ impl StoreReader {
         Ok(PastAnswer { record, broken, held_from: self.held_from(storage), ..PastAnswer::default() })
     }
 
-    /// Records between those that were given that could not be: damaged, or removed while the others were read.
+    /// How many records between the returned ones could not be read, because they are damaged or were removed
+    /// meanwhile.
     pub fn damaged(&self) -> u64 {
         self.damaged.0 + self.damaged.1
     }
 
-    /// The capture time of the oldest frame that can be read; `None` if there is none.
+    /// The capture time of the oldest readable frame; `None` if there is none.
     pub fn held_from(&mut self, storage: &mut impl Storage) -> Option<Timestamp> {
         (0..self.parts.len()).find_map(|part| self.first_of(storage, part)).map(|(_, captured)| captured)
     }
 
     // ---- which segments there are -------------------------------------------------------------------------
 
-    /// Looks which segments there are. Those that are known already are not opened again.
+    /// Lists the segments. Headers that are already known are not read again.
     fn refresh(&mut self, storage: &mut impl Storage) -> Result<(), StorageError> {
         let oldest = storage.read_bounds()?.unwrap_or_default().oldest;
         let mut listed = storage.list()?;
@@ -138,7 +141,8 @@ impl StoreReader {
         listed.sort_unstable();
         let known = std::mem::take(&mut self.parts);
         let mut parts: Vec<Part> = Vec::with_capacity(listed.len());
-        // From the newest back: what a newer segment supersedes, or what does not belong together with it, is left out.
+        // From the newest back. Segments that a newer one supersedes are left out, and so are those that do
+        // not belong to the newer one's log.
         for (number, bytes) in listed.into_iter().rev() {
             let part = match known.binary_search_by_key(&number, |part| part.number) {
                 Ok(at) => Part { bytes, ..known[at].clone() },
@@ -148,7 +152,7 @@ impl StoreReader {
                         let (epoch, first_index) = (header.epoch, header.first_index);
                         Part { number, bytes, epoch, first_index, first: None }
                     }
-                    // Removed meanwhile, or strange: recovery reports those.
+                    // Removed meanwhile, or unreadable. Recovery reports the latter.
                     Err(_) => continue,
                 },
             };
@@ -163,7 +167,7 @@ impl StoreReader {
         Ok(())
     }
 
-    /// The first record of a part.
+    /// The identity and capture time of the first record of a part.
     fn first_of(&mut self, storage: &mut impl Storage, part: usize) -> Option<(FrameId, Timestamp)> {
         if self.parts[part].first.is_none() {
             let mut scan = self.open(storage, part).ok()?;
@@ -178,12 +182,12 @@ impl StoreReader {
         SegmentScan::open(storage, &self.camera, &self.keys, number, bytes)
     }
 
-    /// The index at which a part ends, if another follows it.
+    /// The index at which a part ends; `None` for the newest part.
     fn limit(&self, part: usize) -> Option<u64> {
         self.parts.get(part + 1).map(|next| next.first_index)
     }
 
-    /// The whole records of a part from where `scan` stands, without their payloads.
+    /// The complete records of a part from the place of `scan` on, without their payloads.
     fn records<'a, S: Storage>(
         &self,
         storage: &'a mut S,
@@ -211,7 +215,7 @@ impl StoreReader {
 
     // ---- the oldest of a span -----------------------------------------------------------------------------
 
-    /// The frame that comes next, from where the last one was found.
+    /// The next frame behind the last answer, and whether something before it is missing.
     fn find_next(
         &mut self,
         storage: &mut impl Storage,
@@ -228,7 +232,7 @@ impl StoreReader {
                     }
                     broken |= self.before.is_some_and(|before| record.index > before.next);
                     if query.before.is_some_and(|before| meta.id >= before) {
-                        // It is left for another question.
+                        // It is left for another query.
                         self.step_back(spot);
                         return Ok((None, broken));
                     }
@@ -244,7 +248,8 @@ impl StoreReader {
                     return Ok((self.take(record), broken));
                 }
                 Step::Damaged(records) => {
-                    // At the end of the log it may be what was being written; that is known when more comes, or nothing does.
+                    // At the end of the log this may be a record that is being written. The next complete
+                    // record, or the end, will tell.
                     self.damaged.1 += records;
                 }
                 Step::Part(next) if self.parts[next].epoch > self.parts[next - 1].epoch => {
@@ -265,9 +270,8 @@ impl StoreReader {
                     broken |= opened.as_ref().is_none_or(|place| place.number != self.parts[next].number);
                     self.place = opened;
                 }
-                // The end of what there was when it was last looked: there may be more by now.
                 Step::End if is_fresh => {
-                    // What was there when it was last looked, and is behind all that can be read.
+                    // The progress says that more records were written than can be read.
                     let read = self.place.as_ref().map(|place| place.scan.index());
                     let read = read.or(self.before.map(|before| before.next));
                     let lost = read.map_or(0, |read| reached.saturating_sub(read));
@@ -276,7 +280,7 @@ impl StoreReader {
                 }
                 Step::End => {
                     is_fresh = true;
-                    // Before the segments are looked at, so that they have all that it says.
+                    // Read before the segments are listed, so that they contain all records that it counts.
                     reached = storage.read_progress()?.map_or(0, |progress| progress.reached());
                     self.refresh(storage)?;
                     if !self.keep_place() {
@@ -290,12 +294,12 @@ impl StoreReader {
         }
     }
 
-    /// Gives a record, with what is missing before it.
+    /// Returns a record; it states what is missing before it.
     fn take(&mut self, record: StoredRecord) -> Option<Record> {
         let (index, id) = (record.index, record.meta.id);
         let missing = self.before.map_or(0, |before| index.saturating_sub(before.next));
         let last = self.before.and_then(|before| before.id).or(self.given);
-        // How many there were behind damage says the next whole one.
+        // The index of a complete record tells how many damaged ones were before it.
         self.damaged.0 += missing.max(std::mem::take(&mut self.damaged.1));
         let removed = std::mem::take(&mut self.removed);
         self.before = Some(Known { next: index + 1, id: Some(id) });
@@ -307,7 +311,7 @@ impl StoreReader {
         record
     }
 
-    /// What stands at the place, which goes on behind it.
+    /// Reads what is at the place, and moves the place behind it.
     fn advance(&mut self, storage: &mut impl Storage) -> Step {
         let Some(mut place) = self.place.take() else { return Step::End };
         let Ok(part) = self.parts.binary_search_by_key(&place.number, |part| part.number) else {
@@ -319,7 +323,7 @@ impl StoreReader {
         let is_newest = part + 1 == self.parts.len();
         let step = match scanned {
             Some(Scanned::Record(record)) => Step::Record(record, spot),
-            // A record of which not all is there is being written; it is read later.
+            // An incomplete record at the end is being written; it is read later.
             Some(Scanned::Damaged(damage)) if is_newest && damage.reaches(self.parts[part].bytes) => {
                 place.scan.seek(spot.index, spot.offset);
                 Step::End
@@ -338,7 +342,8 @@ impl StoreReader {
         }
     }
 
-    /// Whether the segment at hand is still one of the log's; then what was appended to it can be read.
+    /// Whether the current segment still belongs to the log. If so, records that were appended to it become
+    /// readable.
     fn keep_place(&mut self) -> bool {
         let Some(place) = &mut self.place else { return false };
         let part = self.parts.binary_search_by_key(&place.number, |part| part.number);
@@ -350,7 +355,8 @@ impl StoreReader {
         self.place.is_some()
     }
 
-    /// Goes to where the answer to a question can begin, in this epoch or a later one; false if there is no such place.
+    /// Moves the place to where the answer to a query can begin, in epoch `from` or a later one. Returns
+    /// false if there is no such place.
     fn go_to_epoch(&mut self, storage: &mut impl Storage, query: &PastQuery, mut from: Epoch) -> bool {
         self.place = None;
         from = from.max(query.after.map_or(Epoch(0), |after| after.epoch));
@@ -368,19 +374,19 @@ impl StoreReader {
         false
     }
 
-    /// The first record of an epoch that lies behind the question's beginning, or the start of the chain that it needs.
+    /// The first record of an epoch that a query admits, or the start of the chain that this record needs.
     fn first_within(&mut self, storage: &mut impl Storage, query: &PastQuery, epoch: Epoch) -> Option<Spot> {
         let before =
             |id: FrameId, captured| query.after.is_some_and(|after| id <= after) || captured < query.begin;
         let parts = self.parts_of(epoch);
-        // The last part that begins before it holds it, or the one after that does.
+        // The record is in the last part that begins before it, or in the one after.
         let behind = self.partition_point(storage, parts.clone(), before);
         let mut readable = (parts.start..behind).rev();
         let begins = readable.find(|part| self.first_of(storage, *part).is_some()).unwrap_or(parts.start);
         let (mut chain_start, mut seen) = (None, self.before);
         let found = (begins..parts.end).find_map(|part| {
             let mut scan = self.open(storage, part).ok()?;
-            // Of the part that is looked at first, what is missing at its front can be told.
+            // In the first part that is read, records missing at its front can be counted too.
             seen = seen.or(Some(Known { next: scan.index(), id: None }));
             self.records(storage, part, &mut scan).find_map(|(record, spot)| {
                 let meta = record.meta;
@@ -403,7 +409,7 @@ impl StoreReader {
         if meta.chain.index == 0 || query.after.is_some_and(|after| after.epoch == epoch) {
             return Some(spot);
         }
-        // The start of its chain may lie in a part before.
+        // The start of its chain may be in an earlier part.
         let mut earlier = (parts.start..begins).rev();
         let start = chain_start.or_else(|| {
             let found = earlier.find_map(|part| self.last_start(storage, part));
@@ -416,7 +422,7 @@ impl StoreReader {
         }))
     }
 
-    /// The first of `parts` that does not begin before what is looked for.
+    /// The first of `parts` that does not begin before the record that is searched for.
     fn partition_point(
         &mut self,
         storage: &mut impl Storage,
@@ -426,7 +432,7 @@ impl StoreReader {
         let (mut low, mut high) = (parts.start, parts.end);
         while low < high {
             let middle = low + (high - low) / 2;
-            // One that cannot be read is judged by the one before it.
+            // An unreadable part is judged by the one before it.
             let judged = (low..=middle).rev().find_map(|part| Some((part, self.first_of(storage, part)?)));
             match judged {
                 Some((part, (id, captured))) if !before(id, captured) => high = part,
@@ -446,7 +452,7 @@ impl StoreReader {
 
     // ---- the newest of a span -----------------------------------------------------------------------------
 
-    /// The newest frame of the span that can be decoded by itself.
+    /// The newest frame of the span that can be decoded on its own.
     fn find_newest(
         &mut self,
         storage: &mut impl Storage,
@@ -472,7 +478,7 @@ impl StoreReader {
         Ok(PastAnswer { broken, held_from, ..PastAnswer::default() })
     }
 
-    /// The newest frame of a part, and whether a newer one is damaged.
+    /// The newest such frame of a part, and whether a newer one is damaged.
     fn newest_within(
         &self,
         storage: &mut impl Storage,
@@ -484,7 +490,7 @@ impl StoreReader {
         let records =
             records.filter(|(record, _)| record.meta.chain.index == 0 && query.admits(&record.meta));
         let spots: Vec<Spot> = records.map(|(_, spot)| spot).collect();
-        // One whose payload is damaged leaves its place to the one before.
+        // If the payload of the newest is damaged, the one before takes its place.
         let mut damaged = false;
         let newest = spots.into_iter().rev().find_map(|spot| {
             scan.seek(spot.index, spot.offset);

@@ -1,8 +1,8 @@
-//! Reading a segment from its front: what is whole comes out, what is damaged is named, and nothing else is served.
+//! Reads a segment from its front: returns complete records, and names damage between them.
 //!
-//! Whoever looks into a segment does it here: recovery, readers of the past, `mez log verify` and export. So all of them find the same.
-//! Damage does not hide what is behind it: where the lengths in a head lead nowhere, the next head is looked for whose checksum, index and tag
-//! are right.
+//! All code that reads segments does it here: recovery, readers of the past, `mez log verify` and export. So
+//! they all find the same. Damage does not hide the records behind it. If the lengths in a head lead nowhere,
+//! the scan searches for the next head with a valid checksum, index and tag.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,39 +21,43 @@ use crate::log::Record;
 use crate::name::CameraName;
 use crate::units::Instant;
 
-/// What is read at once. Payloads that are longer are read straight to where they stay.
+/// Bytes that are read at once. It bounds the memory of a scan. Longer payloads are read straight into their
+/// final buffer.
 const CHUNK_BYTES: usize = 256 << 10;
-/// What is passed over where the storage fails to read, and how often while one head is looked for.
+/// Bytes that are skipped where the storage fails to read: the usual block of a disk.
 const UNREADABLE_BYTES: u64 = 4 << 10;
+/// How often one search skips [`UNREADABLE_BYTES`] before it gives up: after a megabyte that cannot be read.
 const UNREADABLE_MAX: u32 = 256;
-/// The most records that are taken to be missing before a head that was looked for.
+/// The greatest jump of the index from a damaged record to the next one that a search accepts. It lets a
+/// search reject most random bytes at once.
 const JUMP_MAX: u64 = u32::MAX as u64;
 
-/// Bytes of a segment that are not what was written there.
+/// Damaged bytes of a segment, or a place where records are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The segment.
     pub segment: SegmentNumber,
-    /// The record that stood there, or the first of those that did.
+    /// The index of the first record that is lost.
     pub index: u64,
-    /// Where the damage begins.
+    /// The offset at which the damage begins.
     pub offset: u64,
-    /// How many bytes cannot be used. None where records are missing between two that are whole.
+    /// How many bytes cannot be used. 0 if records are missing between two complete ones.
     pub bytes: u64,
-    /// What is wrong with them.
+    /// What is wrong.
     pub kind: DamageKind,
-    /// The index of the record that comes behind the damage; `None` if none was found in the segment.
+    /// The index of the next complete record; `None` if the segment has none.
     pub until: Option<u64>,
 }
 
 impl Damage {
-    /// Records of the segment that are lost, if the segment ends before `limit`; `None` if nobody knows how many there were.
+    /// How many records of the segment are lost, if the segment ends before `limit`; `None` if that is
+    /// unknown.
     pub fn records(&self, limit: Option<u64>) -> Option<u64> {
         let until = self.until.into_iter().chain(limit).min()?;
         Some(until.saturating_sub(self.index))
     }
 
-    /// Whether it reaches to the end of a segment of `bytes` bytes.
+    /// Whether the damage reaches to the end of a segment of `bytes` bytes.
     pub fn reaches(&self, bytes: u64) -> bool {
         self.offset + self.bytes >= bytes
     }
@@ -67,25 +71,25 @@ impl fmt::Display for Damage {
     }
 }
 
-/// A record as it was found.
+/// A record that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredRecord {
-    /// Its place in the log.
+    /// Its index in the log.
     pub index: u64,
-    /// Where in the segment it begins.
+    /// The offset in the segment at which it begins.
     pub offset: u64,
-    /// How many bytes it takes there.
+    /// How many bytes it has on disk.
     pub bytes: u64,
-    /// The frame, without its bytes.
+    /// The description of the frame.
     pub meta: FrameMeta,
-    /// Frames of the same epoch between the record before and this one that are not in the log, in order.
+    /// Frames of the same epoch that were skipped between the record before and this one, in order.
     pub skipped: Arc<[SkipRange]>,
-    /// The coded pixels, if they were asked for.
+    /// The payload, if it was requested.
     pub payload: Option<Bytes>,
 }
 
 impl StoredRecord {
-    /// The record as a reader gets it, if its payload was read.
+    /// The record as readers get it; `None` if its payload was not read.
     pub fn into_record(self) -> Option<Record> {
         let Self { meta, skipped, payload, .. } = self;
         let frame = Frame { meta, payload: payload? };
@@ -93,12 +97,12 @@ impl StoredRecord {
     }
 }
 
-/// What stands next in a segment.
+/// The next thing in a segment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scanned {
-    /// A whole, authentic record.
+    /// A complete, authentic record.
     Record(StoredRecord),
-    /// Damage; the next record may be whole.
+    /// Damage; the next record may be complete.
     Damaged(Damage),
 }
 
@@ -107,19 +111,20 @@ pub struct SegmentScan {
     segment: SegmentNumber,
     header: SegmentHeader,
     sealer: Sealer,
-    /// The byte of the header that was not what was written.
+    /// The offset of the header's one damaged byte, if it was repaired.
     mended: Option<usize>,
     /// The segment's size when the scan began.
     end: u64,
     offset: u64,
     index: u64,
     chunk: Chunk,
-    /// From damage at the first place on, up to the second, no head was found.
+    /// The span that a search from damage at the first offset has covered, up to the second, without finding
+    /// a head.
     searched: (u64, u64),
 }
 
 impl SegmentScan {
-    /// Opens a segment of `bytes` bytes, and checks that it is the one that belongs there.
+    /// Opens a segment of `bytes` bytes, and checks that it is the segment that belongs there.
     pub fn open(
         storage: &mut impl Storage,
         camera: &CameraName,
@@ -150,17 +155,17 @@ impl SegmentScan {
         &self.header
     }
 
-    /// The byte of the header that was damaged, if one was: the header was found all the same.
+    /// The offset of the header's one damaged byte, if there was one and it was repaired.
     pub fn mended(&self) -> Option<usize> {
         self.mended
     }
 
-    /// The index that the next record has, if it is there.
+    /// The index that the next record should have.
     pub fn index(&self) -> u64 {
         self.index
     }
 
-    /// Where the next record begins, if it is there.
+    /// The offset at which the next record should begin.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -170,12 +175,12 @@ impl SegmentScan {
         self.end = self.end.max(bytes);
     }
 
-    /// Goes on from a record whose place is known from an earlier scan of the same segment.
+    /// Continues at a record whose place is known from an earlier scan of the same segment.
     pub fn seek(&mut self, index: u64, offset: u64) {
         (self.index, self.offset) = (index, offset);
     }
 
-    /// What comes next; `None` at the end. Without `payload`, the coded pixels are passed over, unread and unchecked.
+    /// Reads what comes next; `None` at the end. Without `payload`, payloads are neither read nor checked.
     pub fn next(&mut self, storage: &mut impl Storage, payload: bool) -> Option<Scanned> {
         let left = self.end.saturating_sub(self.offset);
         if left == 0 {
@@ -188,7 +193,7 @@ impl SegmentScan {
         })
     }
 
-    /// The head that stands at `offset`, if its checksum is right and the segment has all of its record.
+    /// The head at `offset`, if its checksum is valid and the segment contains all of its record.
     fn head(&mut self, storage: &mut impl Storage, offset: u64) -> Result<RecordHead, DamageKind> {
         let left = self.end.saturating_sub(offset);
         if left < RECORD_HEAD_BYTES as u64 {
@@ -225,19 +230,19 @@ impl SegmentScan {
         }
     }
 
-    /// A record that stands where another belongs.
+    /// Handles a record at a place where another one belongs.
     fn misplaced(&mut self, storage: &mut impl Storage, head: RecordHead) -> Scanned {
         let kind = DamageKind::Misplaced { expected: self.index, found: head.index };
         let genuine = self.open_meta(storage, self.offset, head).is_ok();
         if genuine && head.index > self.index {
-            // Those before it are not there.
+            // The records before it are missing.
             return self.step(self.offset, Some(head.index), kind);
         }
         self.damaged(storage, None, kind)
     }
 
-    /// Passes over damage that begins here, to the next record that there is. The lengths in `head` are believed if they lead to the next head,
-    /// or to the end.
+    /// Skips damage that begins here, up to the next record. The lengths in `head` are trusted only if they
+    /// lead to the next head or to the end.
     fn damaged(&mut self, storage: &mut impl Storage, head: Option<RecordHead>, kind: DamageKind) -> Scanned {
         if let Some(head) = head {
             let (next, index) = (self.offset + head.record_bytes(), self.index + 1);
@@ -252,7 +257,7 @@ impl SegmentScan {
         }
     }
 
-    /// Goes on at `offset`, where the record `until` stands.
+    /// Continues at `offset`, where record `until` begins.
     fn step(&mut self, offset: u64, until: Option<u64>, kind: DamageKind) -> Scanned {
         let bytes = offset - self.offset;
         let damage =
@@ -262,7 +267,7 @@ impl SegmentScan {
         Scanned::Damaged(damage)
     }
 
-    /// The next place behind this one at which a record stands that belongs behind here, and its index.
+    /// The offset and index of the next complete record behind this place.
     fn search(&mut self, storage: &mut impl Storage) -> Option<(u64, u64)> {
         let (begin, from) = self.searched;
         let mut at = if begin == self.offset { from.max(begin + 1) } else { self.offset + 1 };
@@ -270,7 +275,7 @@ impl SegmentScan {
         loop {
             let left = self.end.saturating_sub(at);
             if left < RECORD_HEAD_BYTES as u64 {
-                // What is cut short may be whole once the segment has grown.
+                // A record that is cut short may be complete once the segment has grown.
                 self.searched = (self.offset, cut.unwrap_or(at));
                 return None;
             }
@@ -330,28 +335,29 @@ fn cannot_read(error: &StorageError) -> HeaderError {
     }
 }
 
-/// Where in `window` a head may stand of a record with this index or a later one. Most bytes are ruled out by two comparisons.
+/// The places in `window` where the head of a record with this index or a later one may be. Two comparisons
+/// rule out most bytes.
 fn candidates(window: &[u8], index: u64) -> impl Iterator<Item = usize> + '_ {
     window.windows(RECORD_HEAD_BYTES).enumerate().filter_map(move |(place, bytes)| {
-        // Kind and reserved, before anything is decoded.
+        // Compare the kind and the reserved byte before decoding anything.
         let may = bytes[RECORD_HEAD_BYTES - 2..] == [KIND_FRAME, 0];
         let head = may.then(|| RecordHead::peek(bytes)).flatten().filter(RecordHead::is_plausible)?;
         (index..=index.saturating_add(JUMP_MAX)).contains(&head.index).then_some(place)
     })
 }
 
-/// A piece of the segment in memory.
+/// The part of the segment that is in memory.
 #[derive(Default)]
 struct Chunk {
-    /// Where in the segment it begins.
+    /// The offset in the segment at which it begins.
     start: u64,
-    /// Its bytes, and room for more.
+    /// Its bytes; only the first `filled` are valid.
     bytes: Vec<u8>,
     filled: usize,
 }
 
 impl Chunk {
-    /// `length` bytes from `offset` on; `left` are there.
+    /// Returns `length` bytes from `offset` on; the segment has `left` bytes there.
     fn get(
         &mut self,
         storage: &mut impl Storage,
@@ -367,14 +373,14 @@ impl Chunk {
             }
             (self.start, self.filled) = (offset, 0);
             let read = storage.read_at(segment, offset, &mut self.bytes[..wanted]);
-            // What cannot be read may lie behind what is asked for.
+            // The unreadable bytes may lie behind the requested ones: try without them.
             let read = read.or_else(|_| storage.read_at(segment, offset, &mut self.bytes[..length]));
             self.filled = read.map_err(|_| DamageKind::Unreadable)?;
         }
         self.held(offset).get(..length).ok_or(DamageKind::Torn)
     }
 
-    /// `length` bytes from `offset` on, in memory of their own.
+    /// Returns `length` bytes from `offset` on, in a buffer of their own.
     fn take(
         &mut self,
         storage: &mut impl Storage,
@@ -395,7 +401,7 @@ impl Chunk {
         if read == rest.len() { Ok(bytes) } else { Err(DamageKind::Torn) }
     }
 
-    /// What is in memory from `offset` on.
+    /// The bytes in memory from `offset` on.
     fn held(&self, offset: u64) -> &[u8] {
         let from = offset.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());
         from.and_then(|from| self.bytes[..self.filled].get(from..)).unwrap_or_default()

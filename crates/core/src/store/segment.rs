@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-/// Numbers the segments of one camera's log, one up with each.
+/// Numbers the segments of one camera's log. Each segment is one above the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentNumber(pub u64);
 
 impl fmt::Display for SegmentNumber {
-    /// `000000000000001f`, as files are named.
+    /// `000000000000001f`, as in the names of the files.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
 }
 
 impl SegmentNumber {
-    /// The one after it.
+    /// The next number.
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }

@@ -1,87 +1,95 @@
-//! What a log needs of the place where it is kept: files in `mez-node`, a disk that lies and tears in `mez-testbed`.
+//! Defines what a log needs of its storage. `mez-node` implements it with files, `mez-testbed` with a
+//! simulated disk that loses and tears writes.
 
 use super::SegmentNumber;
 use crate::frame::Epoch;
 
-/// What kind of thing went wrong.
+/// The kind of a storage error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageErrorKind {
     /// No room is left.
     Full,
-    /// The storage may not be written or read by this program.
+    /// This program has no permission to read or write the storage.
     Denied,
-    /// There is no such segment.
+    /// The segment does not exist.
     Missing,
-    /// What has the segment's name is no file: a folder, a link, a pipe, a socket or a device.
+    /// The name of the segment belongs to something else than a file: a folder, a link, a pipe, a socket or a
+    /// device.
     NotAFile,
     /// Reading or writing failed.
     Io,
 }
 
-/// The storage did not do what it was asked for.
+/// The storage failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct StorageError {
-    /// What kind of thing went wrong.
+    /// The kind of the error.
     pub kind: StorageErrorKind,
-    /// In words, with the file and what the system says.
+    /// The error in words, with the file and the message of the operating system.
     pub text: String,
 }
 
-/// What is remembered outside of the log, where a copy of the log does not reach: which of its segments there are.
+/// Which segments of the log exist. It is remembered outside of the log, so that an older copy of the log's
+/// files is noticed.
 ///
-/// The file implementation keeps it with the camera's epoch, in the folder for state.
+/// With files, it is in the state folder, beside the camera's epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// The oldest segment that has not expired. What is older must never come back.
+    /// The oldest segment that has not expired. Older ones must never be read again.
     pub oldest: SegmentNumber,
-    /// One above the newest segment that was opened.
+    /// One above the newest segment that was created.
     pub next: SegmentNumber,
-    /// The index of the oldest record that has not expired, where it is known.
+    /// The index of the oldest record that has not expired; `None` if unknown.
     pub first_index: Option<u64>,
-    /// The epoch of the newest segment that was opened.
+    /// The epoch of the newest segment that was created.
     pub epoch: Option<Epoch>,
 }
 
-/// How far the writer has come, remembered outside of the log at every step, so that a log can be told from a shorter one.
+/// How far the writer has come. It is remembered outside of the log after every batch, so that a log that was
+/// cut short is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The segment that is written.
+    /// The segment that is being written.
     pub segment: SegmentNumber,
-    /// The index after the last record that is durable: nothing takes those before it away but damage.
+    /// One past the index of the last durable record. If a record before it is missing, the log is damaged.
     pub durable: u64,
-    /// The index after the last record that was handed over. The end of a broker does not take those before it away, but a power cut may:
-    /// `None` if there may have been one since.
+    /// One past the index of the last record that was handed to the storage. These records outlive the
+    /// broker, but a power cut may take those that are not durable. `None` if there may have been a power cut
+    /// since.
     pub written: Option<u64>,
 }
 
 impl Progress {
-    /// The index up to which all records have to be there.
+    /// One past the index of the last record that must be on disk.
     pub fn reached(&self) -> u64 {
         self.written.unwrap_or(self.durable)
     }
 }
 
-/// The place of one camera's log. One writer; what is appended is found by [`Storage::read_at`] at once, and after a power
-/// cut if it was synced.
+/// The storage of one camera's log. It has one writer. [`Storage::read_at`] finds appended bytes at once;
+/// after a power cut it finds those that were synced.
 pub trait Storage {
-    /// All segments there are, with their sizes in bytes, in any order. Other files are passed over.
+    /// All segments with their sizes in bytes, in any order. Other files are ignored.
     fn list(&mut self) -> Result<Vec<(SegmentNumber, u64)>, StorageError>;
 
-    /// Makes an empty segment; fails if there is one of this number.
+    /// Creates an empty segment. Fails if one with this number exists.
     fn create(&mut self, segment: SegmentNumber) -> Result<(), StorageError>;
 
-    /// Appends to a segment. After an error nobody knows how much of `bytes` is there, and the segment is not
-    /// appended to again.
+    /// Appends to a segment. After an error it is unknown how much of `bytes` was written, and the caller
+    /// never appends to this segment again.
     fn append(&mut self, segment: SegmentNumber, bytes: &[u8]) -> Result<(), StorageError>;
 
-    /// Begins to make durable that the segment exists, and all that was appended to it so far. One at a time.
+    /// Starts to make the segment, and all that was appended to it so far, durable. Only one sync runs at a
+    /// time.
     fn start_sync(&mut self, segment: SegmentNumber) -> Result<(), StorageError>;
 
-    /// How the sync went that was begun last; `None` while it goes on. After an error nobody knows what is durable.
+    /// The result of the last sync that was started; `None` while it runs. After an error it is unknown what
+    /// is durable.
     fn finish_sync(&mut self) -> Option<Result<(), StorageError>>;
 
-    /// Reads into `buffer` from `offset` on, and returns how many bytes there were: fewer only at the end.
+    /// Reads into `buffer` from `offset` on. Returns how many bytes were read: fewer than `buffer` holds only
+    /// at the end of the segment.
     fn read_at(
         &mut self,
         segment: SegmentNumber,
@@ -89,21 +97,21 @@ pub trait Storage {
         buffer: &mut [u8],
     ) -> Result<usize, StorageError>;
 
-    /// Tells that a segment will be read soon, so that it may be fetched meanwhile.
+    /// Announces that a segment will be read soon, so that it can be fetched in the meantime.
     fn prefetch(&mut self, _segment: SegmentNumber) {}
 
-    /// Removes a segment. It may come back at a power cut; [`Bounds`] are there for that.
+    /// Removes a segment. After a power cut it may be back; [`Bounds`] tell that it has expired.
     fn remove(&mut self, segment: SegmentNumber) -> Result<(), StorageError>;
 
-    /// What was remembered last; `None` if nothing ever was.
+    /// The bounds that were written last; `None` if none ever were.
     fn read_bounds(&mut self) -> Result<Option<Bounds>, StorageError>;
 
-    /// Remembers, durably before this returns, and with it what was last remembered of the progress.
+    /// Writes the bounds, and with them the last written progress. Both are durable when this returns.
     fn write_bounds(&mut self, bounds: Bounds) -> Result<(), StorageError>;
 
-    /// How far the writer had come; `None` if nothing is known of it.
+    /// The progress that was written last; `None` if none is known.
     fn read_progress(&mut self) -> Result<Option<Progress>, StorageError>;
 
-    /// Remembers how far the writer has come, cheaply: a power cut may leave an earlier one, or none.
+    /// Writes the progress, without a sync. After a power cut an earlier one may be found, or none.
     fn write_progress(&mut self, progress: Progress) -> Result<(), StorageError>;
 }

@@ -1,40 +1,44 @@
-//! What stands at the end of the newest segment: was it being written when the broker ended, or was it written and is damaged?
+//! Decides what incomplete bytes at the end of the newest segment are: a write that the end of the broker
+//! interrupted, or damage.
 //!
-//! A broker that is killed leaves the beginning of what it was writing, so a record that is cut short. A power cut leaves of what was not
-//! durable anything, zeros among it. Only what is remembered outside of the log ([`Progress`]) tells either from a file that somebody
-//! has cut, or from bytes that have rotted.
+//! A killed broker leaves the beginning of the record that it was writing. A power cut can leave anything in
+//! place of records that were not durable, including zeros. Only the progress that is remembered outside of
+//! the log ([`Progress`]) distinguishes these two from a file that was cut short, and from bytes that rotted.
 
 use super::format::{DamageKind, SEGMENT_HEADER_BYTES_MAX};
 use super::scan::Damage;
 use super::storage::Progress;
 
-/// The most pieces of damage at the end of a segment that are looked at as such; of more, the first ones are damage.
+/// The most pieces of damage at the end of a segment that are judged as its tail. If there are more, the
+/// first ones count as damage. It bounds the memory of a check.
 pub(super) const TAIL_PIECES_MAX: usize = 1_024;
 
-/// What bytes at the end of the newest segment are that make no whole record.
+/// What incomplete bytes at the end of the newest segment are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tail {
-    /// They were being written when the broker was killed or the power went, and nobody was told that they are there.
+    /// They were being written when the broker was killed or the power was cut, and nobody was told that they
+    /// are on disk.
     Torn,
-    /// They were there, and are not any more.
+    /// They were on disk before, and are lost.
     Damaged,
 }
 
-/// What `damage` at the end of the newest segment is.
+/// Judges `damage` at the end of the newest segment.
 pub(super) fn judge_tail(progress: Option<&Progress>, damage: &Damage) -> Tail {
     let Some(progress) = progress else {
-        // Whoever knows nothing of the log takes for torn only what a killed broker leaves.
+        // Without any progress, only what a killed broker leaves counts as torn.
         return if damage.kind == DamageKind::Cut { Tail::Torn } else { Tail::Damaged };
     };
     let was_there = damage.index < progress.reached();
-    // Where there was no power cut, all bytes of a record are those that were written. A writer whose segments come to nothing, since writes fail,
-    // remembers that as well; what stands here is then of a writer before it, and there may have been a power cut between the two.
+    // Without a power cut, all bytes of a record are those that were written. The progress may also come from
+    // a later start of the writer, whose segments all failed. The bytes here are then from an earlier start,
+    // and there may have been a power cut in between.
     let may_be_torn = progress.written.is_none() || progress.segment > damage.segment;
     if was_there || !may_be_torn && damage.kind != DamageKind::Cut { Tail::Damaged } else { Tail::Torn }
 }
 
-/// Whether a newest segment whose header is torn had only just been begun: nothing in it was said to be there. `end` is the index
-/// after the newest record before it.
+/// Whether a newest segment with a torn header was only just created, so that no record in it counts as lost.
+/// `end` is one past the index of the newest record before it.
 pub(super) fn was_just_begun(progress: Option<&Progress>, end: u64, bytes: u64) -> bool {
     match progress {
         Some(progress) => progress.reached() <= end,

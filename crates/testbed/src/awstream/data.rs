@@ -1,17 +1,18 @@
-//! The published measurements, as text: `mot.profile.csv`, `mot.source.csv` and `mot.stat.csv`.
+//! Parses the published measurements: `mot.profile.csv`, `mot.source.csv` and `mot.stat.csv`.
 
 use std::collections::BTreeMap;
 
-/// The most frames of a recording, and of rows in a profile: what has more is no such file.
+/// The most frames of a recording. A file with more is not one of these.
 const FRAMES_MAX: usize = 1_000_000;
+/// The most rows of a profile. A file with more is not one of these.
 const ROWS_MAX: usize = 4_096;
 
 /// A setting of AWStream's three knobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Config {
-    /// Pixels of a line.
+    /// Width in pixels.
     pub width: u32,
-    /// Frames that are left out between two that are sent.
+    /// Frames that are skipped between two that are sent.
     pub skip: u32,
     /// H.264 quantiser.
     pub quantiser: u32,
@@ -23,7 +24,7 @@ impl Config {
         format!("h264/w{}/skip{}/q{}", self.width, self.skip, self.quantiser)
     }
 
-    /// Of so many frames one is sent.
+    /// One in this many frames is sent.
     pub const fn every(&self) -> u32 {
         self.skip + 1
     }
@@ -40,20 +41,20 @@ pub struct Row {
     pub accuracy: f64,
 }
 
-/// Bytes and score of each frame at one configuration. The number of a frame is that of `mot.stat.csv`, counted from 0; the recording
-/// begins anew after its last frame.
+/// The bytes and score of each frame at one configuration. A frame's number is that of `mot.stat.csv`,
+/// counted from 0. The recording repeats after its last frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What the encoder made of it; 0 where the configuration leaves it out.
+    /// Encoded bytes; 0 if the configuration skips the frame.
     pub bytes: Vec<u32>,
-    /// F1 of what the application knew then, if every frame that is sent is there at once.
+    /// F1 of what the application knew at that time, if every sent frame arrives at once.
     pub f1: Vec<f64>,
 }
 
 impl Series {
-    /// What a frame has that stands alone: the first one of the recording does.
+    /// The bytes of a keyframe: the first frame of the recording is one.
     pub fn alone_bytes(&self) -> u32 {
-        // Frame 0 stands at the end of the recording.
+        // Frame 0 is at the end of the recording.
         let first = self.bytes.iter().skip(1).chain(self.bytes.first()).find(|bytes| **bytes > 0);
         first.copied().unwrap_or(0)
     }
@@ -62,8 +63,8 @@ impl Series {
 /// Why published measurements could not be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DataError {
-    /// A line is not what the file is made of.
-    #[error("{file}, line {line}: {text:?} is not {expected}")]
+    /// A line is malformed.
+    #[error("{file}, line {line}: {text:?} does not have the columns {expected}; use the file as published")]
     Line {
         /// The file.
         file: &'static str,
@@ -74,8 +75,8 @@ pub enum DataError {
         /// What a line of the file has.
         expected: &'static str,
     },
-    /// A file has no row, or more than could be.
-    #[error("{file} has {rows} rows; expected 1 to {most}")]
+    /// A file has no row, or too many.
+    #[error("{file} has {rows} rows, expected 1 to {most}; use the file as published")]
     Rows {
         /// The file.
         file: &'static str,
@@ -84,8 +85,10 @@ pub enum DataError {
         /// What it may have.
         most: usize,
     },
-    /// A configuration of the profile was not measured at every frame.
-    #[error("{file} lacks frame {frame} at {config}, which stands in the profile")]
+    /// A configuration of the profile lacks a measurement of a frame.
+    #[error(
+        "{file} lacks frame {frame} at {config}, which the profile lists; use three files of one publication"
+    )]
     Missing {
         /// The file.
         file: &'static str,
@@ -102,16 +105,16 @@ pub enum DataError {
     },
 }
 
-/// What was published.
+/// The published measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurements {
     /// The profile, ascending.
     pub profile: Vec<Row>,
     /// For each row of the profile, its frames.
     pub series: Vec<Series>,
-    /// Frames of the recording.
+    /// The number of frames of the recording.
     pub frames: usize,
-    /// By age: the score of a result that is so many frames old, as a share of that of a fresh one.
+    /// For each age in frames, the score of a result of that age relative to a fresh one.
     pub kept_by_age: Vec<f64>,
 }
 
@@ -158,8 +161,8 @@ impl Measurements {
         Ok(Self { profile, series, frames, kept_by_age })
     }
 
-    /// The score of a result that is `age` frames old as a share of a fresh one's. Beyond the ages that were measured it falls on as
-    /// it did over the last of them.
+    /// The score of a result that is `age` frames old, relative to a fresh one. Beyond the measured ages, it
+    /// keeps falling at the rate of the later half of them.
     pub fn kept(&self, age: usize) -> f64 {
         let Some(last) = self.kept_by_age.len().checked_sub(1) else { return 1.0 };
         if age <= last {
@@ -174,7 +177,7 @@ impl Measurements {
 
 fn f1(hits: u32, wrong: u32, missed: u32) -> f64 {
     let all = f64::from(2 * hits + wrong + missed);
-    // Nothing there, and nothing found.
+    // No object, and none found.
     if all == 0.0 { 1.0 } else { 2.0 * f64::from(hits) / all }
 }
 
@@ -245,7 +248,8 @@ fn complete<T>(
     values.map(|(frame, value)| value.ok_or_else(|| missing(frame))).collect()
 }
 
-/// From all configurations that leave frames out: mean score at each age ÷ mean score of fresh results of the same configurations.
+/// Over all configurations with frame skip: the mean score at each age divided by that of fresh results of
+/// the same configurations.
 fn kept_by_age(series: &[Series]) -> Vec<f64> {
     let mut sums: Vec<(f64, f64)> = Vec::new();
     for one in series {

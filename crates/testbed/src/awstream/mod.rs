@@ -1,11 +1,12 @@
-//! AWStream's experiment on the measurements that its authors published (B. Zhang et al., SIGCOMM 2018; data MIT-licensed, not part of
-//! this project): pedestrian detection at 33 ms a frame over a link that is narrowed for four minutes.
+//! Repeats AWStream's experiment with the measurements that its authors published: pedestrian detection at 33
+//! ms per frame, over a link that is narrow for four minutes (B. Zhang et al., SIGCOMM 2018). The data is
+//! MIT-licensed and not part of this project.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`data`] | the published measurements: the profile, and bytes and score of every frame at every configuration |
+//! | [`data`] | the published measurements: the profile, and the bytes and score of every frame at every configuration |
 //! | [`mod@replay`] | the link, and one contender on it |
-//! | [`mod@score`] | what the application saw |
+//! | [`mod@score`] | what the application got |
 
 pub mod data;
 pub mod replay;

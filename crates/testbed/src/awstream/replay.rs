@@ -1,4 +1,4 @@
-//! The link of the experiment, and one contender on it.
+//! Replays the experiment for one contender: the link, and the policy that sends over it.
 
 use std::time::Duration;
 
@@ -14,38 +14,43 @@ use crate::policies::setting::{CameraSetting, Coded, Queueing, Setting, Sizes, S
 
 /// The time between frames.
 pub const INTERVAL: Duration = Duration::from_millis(33);
-/// From when on the link carries how many Mbit/s, in seconds.
+/// The rate of the link: from this second on, this many Mbit/s.
 pub const RATES_MBPS: [(u64, f64); 4] = [(0, 25.0), (200, 7.5), (380, 5.0), (440, 25.0)];
-/// When the link is narrow, in seconds.
+/// The window in which the link is shaped, in seconds.
 pub const SHAPED_S: (f64, f64) = (200.0, 440.0);
-/// When the experiment ends, in seconds.
+/// The end of the experiment, in seconds.
 pub const END_S: u64 = 640;
-/// Every frame has this long, for everybody: the 95th percentile that AWStream published.
+/// The deadline of every frame, for all contenders: the 95th percentile of the latency that AWStream
+/// published.
 pub const DEADLINE: Duration = Duration::from_millis(229);
-/// What of the link's rate is payload: 1448 of the 1514 bytes that a shaper counts for an Ethernet frame with IPv4, TCP and
-/// timestamps. The published log of the unadapted run has 7.1 to 7.2 of 7.5 Mbit/s.
+/// The payload share of the link's rate: 1448 of the 1514 bytes that a shaper counts for an Ethernet frame
+/// with IPv4, TCP and timestamps. The published log of the unadapted run confirms it: 7.1 to 7.2 of 7.5
+/// Mbit/s.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
-/// How long the link is known beyond the end.
+/// How long the link goes on after the end, in seconds, so that late frames still arrive.
 const TAIL_S: u64 = 200;
-/// Bytes of a frame that may be in the network with newest wins: the same as in the other comparisons of policies.
+/// The congestion window with newest-wins queueing, in bytes: the same as in the other comparisons of
+/// policies.
 const WINDOW_BYTES: f64 = 65_536.0;
-/// Bytes that a TCP socket takes before AWStream's own queue begins. With less, the largest frames look like congestion to it, and
-/// it never comes back to the top, as it did in the published logs; with 512 kB its newest constants do worse.
+/// The bytes that a TCP socket buffers before AWStream's own queue begins. With less, the largest frames look
+/// like congestion to AWStream, and it never returns to the top rate, as it did in the published logs. With
+/// 512 kB its newest constants do worse.
 const SOCKET_BYTES: f64 = 262_144.0;
 
-/// Who takes part.
+/// A participant of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Contender {
     /// Mez's own policy.
     Quantile,
-    /// AWStream's, with one of its sets of constants.
+    /// AWStream's policy, with one of its sets of constants.
     AwStream(Constants),
-    /// A row of the profile, counted from 0.
+    /// A fixed row of the profile, counted from 0.
     Fixed(usize, Queueing),
 }
 
 impl Contender {
-    /// All of them, for a profile of so many rows. Each fixed row takes part in both ways: as through TCP, and with newest wins.
+    /// All contenders, for a profile of `rows` rows. Each fixed row takes part twice: as through TCP, and
+    /// with newest-wins queueing.
     pub fn all(rows: usize) -> Vec<Self> {
         let mut all = vec![Self::Quantile];
         all.extend([Constants::NEWEST, Constants::EARLIER].map(Self::AwStream));
@@ -70,11 +75,11 @@ impl Contender {
 /// A run of one contender.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// What became of each frame.
+    /// The result of each frame.
     pub results: Vec<SlotResult>,
     /// For each rung of the contender's ladder, the row of the profile.
     pub rows: Vec<usize>,
-    /// The frame of the recording that came first.
+    /// The first frame of the recording that was sent.
     pub begin: usize,
 }
 
@@ -87,7 +92,7 @@ pub fn replay(
 ) -> Replay {
     let (ladder, rows) = match contender {
         Contender::Quantile => ladder(measurements, per_frame_sizes),
-        // AWStream's levels are rates, and those of the published profile.
+        // AWStream's levels are the rates of the published profile.
         _ => ladder(measurements, |measurements, row| {
             let bytes = measurements.profile[row].kilobits_per_second * 1e3 / 8.0 * INTERVAL.as_secs_f64();
             (ByteSizes::around(bytes, 0.0), 1)
@@ -138,14 +143,15 @@ pub fn replay(
     Replay { results, rows, begin }
 }
 
-/// What the link carries of payload.
+/// The payload capacity of the link.
 fn link() -> Capacity {
     let steps =
         RATES_MBPS.map(|(from_s, mbps)| (from_s as usize * 1_000, mbps * 1e6 / 8.0 / 1e3 * PAYLOAD_SHARE));
     Capacity::of_steps((END_S + TAIL_S) as usize * 1_000, &steps)
 }
 
-/// A ladder of the rows of the profile, and which row each rung is. `sizes` says how large frames are, and of how many one is sent.
+/// A ladder of the profile's rows, and the row of each rung. `sizes` gives the sizes of a row's frames, and
+/// `n` where one frame in `n` is sent.
 fn ladder(
     measurements: &Measurements,
     sizes: impl Fn(&Measurements, usize) -> (ByteSizes, u32),
@@ -171,7 +177,7 @@ fn ladder(
     (ladder, rows)
 }
 
-/// The sizes of frames that are sent, as profiling would have them, which sees the same kind of scene.
+/// The sizes of the sent frames, as profiling on the same kind of scene would measure them.
 fn per_frame_sizes(measurements: &Measurements, row: usize) -> (ByteSizes, u32) {
     let mut sizes: Vec<f64> =
         measurements.series[row].bytes.iter().filter(|bytes| **bytes > 0).map(|b| f64::from(*b)).collect();

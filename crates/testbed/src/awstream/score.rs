@@ -1,43 +1,45 @@
-//! What the application saw of a run.
+//! Scores a run by what the application got.
 
 use super::data::Measurements;
 use super::replay::{DEADLINE, END_S, INTERVAL, Replay, SHAPED_S};
 
-/// Goodput above this, in Mbit/s, is what counts as recovered: the best configuration has 11.65 Mbit/s in the profile.
+/// Goodput above this, in Mbit/s, counts as recovered. The best configuration has 11.65 Mbit/s in the
+/// profile.
 pub const RECOVERED_MBPS: f64 = 11.0;
 
-/// Latencies as the authors reported them, and goodput.
+/// The quantiles of the latency that the authors reported.
 const SHARES: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
 
-/// Figures of a run; those of the shaped window where nothing else is said.
+/// The figures of a run, in the shaped window unless stated otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
-    /// Mean F1 of all slots of 33 ms, where one without a frame within the deadline is scored with the last timely result.
+    /// Mean F1 of all slots of 33 ms. A slot without a timely frame is scored with the last timely result.
     pub f1_deadline_aware: f64,
-    /// The same over the whole experiment.
+    /// Mean F1 of all slots, over the whole experiment.
     pub f1_deadline_aware_all: f64,
-    /// Mean F1 of frames that arrived in the window, however late, each scored when fresh.
+    /// Mean F1 of the frames that arrived in the window, however late. Each is scored as if fresh.
     pub f1_delivered: f64,
-    /// The share of frames that were sent in the window and arrived within the deadline.
+    /// The share of the frames sent in the window that arrived within the deadline.
     pub timely_share: f64,
-    /// 5th, 25th, 50th, 75th and 95th percentile of the mean latency of each second, as the authors logged it, in milliseconds.
+    /// 5th, 25th, 50th, 75th and 95th percentiles of the mean latency per second, which is how the authors
+    /// logged it, in milliseconds.
     pub latency_ms: [f64; 5],
-    /// The same of single frames.
+    /// The same percentiles of the latency of single frames, in milliseconds.
     pub frame_latency_ms: [f64; 5],
     /// From the end of the window to the end of the first second with more than [`RECOVERED_MBPS`], in seconds.
     pub recover_s: Option<f64>,
-    /// What each second of the experiment had.
+    /// The figures of each second of the experiment.
     pub seconds: Vec<Second>,
 }
 
-/// What a second had.
+/// The figures of one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Second {
-    /// Mbit/s of frames that arrived whole.
+    /// Goodput in Mbit/s: frames that arrived completely.
     pub megabits: f64,
-    /// Their mean latency, in milliseconds, if there was one.
+    /// Mean latency of these frames, in milliseconds; `None` if there was none.
     pub latency_ms: Option<f64>,
-    /// Mean F1 of its slots, deadline-aware.
+    /// Mean F1 of its slots, where late frames do not count.
     pub f1: f64,
 }
 
@@ -56,7 +58,7 @@ pub fn score(measurements: &Measurements, replay: &Replay) -> Score {
     let seconds_all = END_S as usize;
     let mut arrived: Vec<(f64, f64, u32)> = vec![(0.0, 0.0, 0); seconds_all];
     let (mut latencies, mut fresh, mut sent, mut timely) = (Vec::new(), Vec::new(), 0.0, 0.0);
-    // Half a second each: goodput is looked at over one second, moved on by half of it.
+    // Bytes of each half second: goodput is measured over one second, every half second.
     let mut halves = vec![0.0; 2 * seconds_all];
     for (frame, slot) in replay.results.iter().enumerate() {
         let Some(rung) = slot.rung.filter(|_| slot.bytes > 0) else { continue };
@@ -113,10 +115,11 @@ fn is_timely(latency_ms: Option<f64>) -> bool {
     latency_ms.is_some_and(|latency| latency <= DEADLINE.as_secs_f64() * 1e3)
 }
 
-/// F1 of each slot: that of its own frame if it is timely, else that of the last timely one, grown old.
+/// F1 of each slot: that of its own frame if it is timely, otherwise that of the last timely one, reduced for
+/// its age.
 ///
-/// How good an old result is was measured where the configuration leaves frames out; for other ages it is what is usually
-/// left of a result of that age.
+/// For ages that the configuration itself produces by frame skip, the score of an old result was measured.
+/// For other ages it is estimated from the usual loss at that age.
 fn f1_of_slots(measurements: &Measurements, replay: &Replay) -> Vec<f64> {
     let mut last: Option<(usize, usize)> = None;
     let slots = replay.results.iter().enumerate().map(|(frame, slot)| {

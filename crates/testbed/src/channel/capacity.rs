@@ -1,4 +1,4 @@
-//! What a link can carry, millisecond by millisecond, and when a given byte is through.
+//! Holds what a link can carry, millisecond by millisecond, and computes when a given byte has passed.
 
 use mez_core::units::Instant;
 
@@ -7,12 +7,12 @@ const NANOS_PER_MS: u64 = 1_000_000;
 /// The future of a link: how many bytes it can carry in each millisecond.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capacity {
-    /// Bytes that can have passed by the beginning of each millisecond, and by the end of the last.
+    /// Total bytes that can have passed by the beginning of each millisecond, and by the end of the last.
     passed: Vec<f64>,
 }
 
 impl Capacity {
-    /// A link that carries so many bytes in each millisecond.
+    /// A link that carries this many bytes in each millisecond.
     pub fn new(bytes_per_ms: impl IntoIterator<Item = f64>) -> Self {
         let mut passed = vec![0.0];
         let mut total = 0.0;
@@ -36,7 +36,7 @@ impl Capacity {
         Self { passed: self.passed.iter().map(|bytes| bytes * factor).collect() }
     }
 
-    /// How many milliseconds are known.
+    /// The length of the known future, in milliseconds.
     pub fn ms(&self) -> usize {
         self.passed.len() - 1
     }
@@ -51,7 +51,7 @@ impl Capacity {
         begin + (end - begin) * rest as f64 / NANOS_PER_MS as f64
     }
 
-    /// When `bytes` can have passed, counted from 0; `None` if the known future carries less.
+    /// When `bytes` can have passed, counted from 0; `None` if the known future carries fewer.
     pub fn when(&self, bytes: f64) -> Option<Instant> {
         let end = self.passed.partition_point(|passed| *passed < bytes);
         if end == 0 {
@@ -63,12 +63,12 @@ impl Capacity {
         Some(Instant::from_nanos(nanos))
     }
 
-    /// All that it carries, in bytes.
+    /// The total bytes of the known future.
     pub fn total(&self) -> f64 {
         self.passed[self.passed.len() - 1]
     }
 
-    /// Bytes of one millisecond.
+    /// Bytes that pass in one millisecond.
     pub fn at_ms(&self, ms: usize) -> f64 {
         self.passed[ms + 1] - self.passed[ms]
     }

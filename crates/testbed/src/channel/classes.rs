@@ -1,20 +1,21 @@
-//! The reference set: three classes of link that are shared with others, fade, stutter and fail.
+//! Generates the reference set: three classes of link that are shared, fade, stutter and fail.
 //!
-//! Capacity per millisecond is 90 Mbit/s ÷ (k + 1), with k competing stations, 0 to 6 evenly, each number for an exponential time
-//! plus 0.2 s; times log-normal fading, whose logarithm is an Ornstein–Uhlenbeck process; times bursts, gamma-distributed
-//! with mean 1, anew in every millisecond; times 0.002 during outages of 150 to 1500 ms.
+//! The capacity of a millisecond is 90 Mbit/s ÷ (k + 1) × fading × burst. `k` competing stations, 0 to 6 with
+//! equal probability, last for 0.2 s plus an exponential time. Fading is log-normal; its logarithm is an
+//! Ornstein–Uhlenbeck process. A burst is drawn anew for every millisecond from a gamma distribution with
+//! mean 1. During outages of 150 to 1500 ms, 0.002 of the capacity remains.
 
 use super::capacity::Capacity;
 use crate::chance::Chance;
 use crate::random::Random;
 
-/// Bytes per millisecond of a link that nobody shares: 90 Mbit/s.
+/// Bytes per millisecond of a link without competitors: 90 Mbit/s.
 const ALONE_BYTES_PER_MS: f64 = 90e6 / 8.0 / 1e3;
-/// The most stations that compete.
+/// The most competing stations.
 const COMPETITORS_MAX: u64 = 6;
-/// The least time that a number of stations lasts.
+/// The shortest time, in milliseconds, that a number of competitors lasts.
 const DWELL_MS_MIN: f64 = 200.0;
-/// The share of the capacity that is left in an outage.
+/// The share of the capacity that remains in an outage.
 const OUTAGE_SHARE: f64 = 0.002;
 
 /// How hard a link is.
@@ -22,7 +23,8 @@ const OUTAGE_SHARE: f64 = 0.002;
 pub struct Class {
     /// What it is called.
     pub name: &'static str,
-    /// Shape of the gamma distribution of bursts: the smaller, the more of the capacity comes in few milliseconds.
+    /// Shape of the gamma distribution of bursts. The smaller it is, the fewer milliseconds carry most of the
+    /// bytes.
     pub burst_shape: f64,
     /// Standard deviation of the logarithm of the fading.
     pub fading_deviation: f64,

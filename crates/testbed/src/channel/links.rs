@@ -1,4 +1,5 @@
-//! Links beside the reference set: steps, outages, and ways to move through a building or a cell. All are seeded.
+//! Generates links beyond the reference set: steps, outages, movement through a building or a cell. Each
+//! follows from a seed.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::wifi::{self, Change, Constants, Interferer, Load, Scene, Station, Wha
 use crate::chance::Chance;
 use crate::random::Random;
 
-/// Something that happens to a link, after which it is looked how fast a policy finds its feet.
+/// An event of a link after which an experiment measures how fast a policy recovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The link becomes slower for good.
@@ -19,26 +20,27 @@ pub enum Mark {
     Back(Instant),
 }
 
-/// A link's future, and what happens in it.
+/// The future of a link, and the events in it.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// What it carries.
+    /// What the link carries.
     pub capacity: Capacity,
-    /// What happens.
+    /// The events, in order.
     pub marks: Vec<Mark>,
 }
 
-/// What a link is like.
+/// A kind of link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// A class of the reference set.
     Reference(Class),
-    /// 60 Mbit/s, and every ten seconds, at any moment between two frames, 12 Mbit/s for five.
+    /// 60 Mbit/s. Every ten seconds, at a random moment between two frames, it falls to 12 Mbit/s for five
+    /// seconds.
     Step,
     /// 40 Mbit/s with an outage of 0.3 to 1.5 s about every eight seconds.
     Outages,
-    /// A cell: 20 Mbit/s in the median, log-normal with deviation 0.7 and a time constant of 3 s, in grants of few milliseconds;
-    /// handovers of 50 to 300 ms about every 20 s.
+    /// A cellular link. Its median is 20 Mbit/s, log-normal with deviation 0.7 and a time constant of 3 s, in
+    /// grants of a few milliseconds. Handovers of 50 to 300 ms come about every 20 s.
     Cellular,
     /// From 90 to 3 Mbit/s and back, half a minute each way, with the fading and the bursts of a mixed link.
     WalkingAway,
@@ -48,24 +50,27 @@ pub enum Kind {
     Wifi(Wifi),
 }
 
-/// Who is on a Wi-Fi medium beside the camera: others that send frames of 0.2 to 1 MB at 15 a second for some seconds, and pause.
+/// The other stations on the camera's Wi-Fi medium. They send frames of 0.2 to 1 MB at 15 per second for some
+/// seconds, and pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wifi {
     /// Four cameras.
     Cameras,
-    /// Two, one of which the camera does not hear. Who fails asks for leave.
+    /// Two cameras, one of which is hidden from the camera. A station that fails sends RTS before it tries
+    /// again.
     Hidden,
-    /// One, and a microwave oven for half of the time.
+    /// One camera, and a microwave oven for half of the time.
     Oven,
-    /// Two, while the camera walks from beside the access point to where only the lowest rate holds, and back, half a minute each way.
+    /// Two cameras, while the camera itself moves from beside the access point to where only the lowest rate
+    /// holds, and back, half a minute each way.
     Roaming,
 }
 
-/// Bursts of a link that nobody shares.
+/// Shape of the gamma distribution of bursts on a link that is not shared. Higher is smoother.
 const SMOOTH: f64 = 6.0;
-/// Bursts of a link that is shared.
+/// Shape of the gamma distribution of bursts on a shared link.
 const BURSTY: f64 = 0.6;
-/// What gets through closed doors, as a share.
+/// The share of the capacity that remains behind closed doors and in an outage.
 const CLOSED: f64 = 0.002;
 
 impl Kind {
@@ -137,7 +142,7 @@ impl Wifi {
     }
 }
 
-/// The rate of a camera that walks away and comes back, and its losses, which grow as it falls.
+/// The rate of a camera that moves away and comes back. Its losses grow as the rate falls.
 fn roaming(ms: usize, constants: &Constants) -> Vec<Change> {
     let slowest = constants.rate_mbps_min / constants.phy_mbps;
     let change = |at_ms: usize| {

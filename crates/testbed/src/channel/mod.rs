@@ -11,9 +11,9 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`capacity`] | what a link carries in every millisecond, and when a given byte is through |
+//! | [`capacity`] | the capacity of a link in every millisecond, and when a given byte has passed |
 //! | [`classes`] | the reference set: calm, mixed and harsh links |
-//! | [`links`] | all kinds of link that policies are compared on, drawn from a seed |
+//! | [`links`] | all kinds of link that policies are compared on, from a seed |
 //! | [`packet_trace`] | recorded links |
 //! | [`timetable`] | the same as steps in whole bits, for links in real time: nothing is known of them beyond what a file says |
 //! | [`wifi`] | stations on one medium, calibrated against published measurements |

@@ -1,43 +1,49 @@
-//! Recorded links: files of packet opportunities, one line for each packet of 1500 bytes that the link could have carried, with the
-//! millisecond in which it could. Several lines may have the same millisecond. The format is that of the Mahimahi tools
-//! (R. Netravali et al., USENIX ATC 2015), in which many recordings of cellular and Wi-Fi links are published.
+//! Reads recorded links. A recording has one line for each packet of 1500 bytes that the link could have
+//! carried: the millisecond in which it could. Several lines may name the same millisecond. This is the
+//! format of the Mahimahi tools (R. Netravali et al., USENIX ATC 2015), in which many recordings of cellular
+//! and Wi-Fi links are published.
 
 use super::capacity::Capacity;
 
-/// Bytes that one line stands for.
+/// Bytes of the packet that one line stands for.
 const PACKET_BYTES: f64 = 1_500.0;
-/// The longest recording that is read: a day.
+/// The longest recording that is read, in milliseconds: a day. It bounds the memory that a wrong file can
+/// take.
 const TRACE_MS_MAX: u64 = 86_400_000;
 
 /// Why a recording could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// A line is not a whole number of milliseconds.
-    #[error("line {line} is not a whole number of milliseconds: {text:?}")]
+    #[error("line {line} is {text:?}; write the time of one packet there, as a whole number of milliseconds")]
     NotANumber {
         /// Counted from 1.
         line: usize,
         /// The line.
         text: String,
     },
-    /// A line is earlier than the one before.
-    #[error("line {line} goes back in time; a trace lists its packets in order")]
+    /// A line has an earlier time than the one before.
+    #[error("line {line} is earlier than the line before; sort the packets by time")]
     NotInOrder {
         /// Counted from 1.
         line: usize,
     },
     /// The recording is too long.
-    #[error("line {line} lies more than a day after the beginning; times are milliseconds")]
+    #[error(
+        "line {line} is more than a day after the beginning; write times in milliseconds, and cut longer traces"
+    )]
     TooLong {
         /// Counted from 1.
         line: usize,
     },
-    /// No packet at all, or all in the first millisecond.
-    #[error("the trace has no packet after its first millisecond, so its rate is not known")]
+    /// The recording has no packet after its first millisecond.
+    #[error(
+        "the trace has no packet after its first millisecond, so its rate is unknown; use a longer trace"
+    )]
     Empty,
 }
 
-/// Reads a recording and repeats it until `ms` milliseconds are filled.
+/// Reads a recording, and repeats it until `ms` milliseconds are filled.
 ///
 /// # Errors
 /// See [`TraceError`].
@@ -59,7 +65,7 @@ pub fn read(text: &str, ms: usize) -> Result<Capacity, TraceError> {
         }
         packets.push(at);
     }
-    // The last packet's millisecond is the length of the recording, as Mahimahi repeats it.
+    // The time of the last packet is the length of the recording, as in Mahimahi.
     let length = match packets.last() {
         Some(last) if *last > 0 => *last as usize,
         _ => return Err(TraceError::Empty),

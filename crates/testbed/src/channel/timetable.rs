@@ -1,22 +1,22 @@
-//! What a link carries as steps in time, and when something that begins now is through.
+//! Describes the rate of a link as steps in time, and computes when a transmission ends.
 
 use std::time::Duration;
 
-/// Rates, each from a moment on. No rate is lower than 0, at which nothing passes.
+/// Rates, each from a moment on. At rate 0 nothing passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timetable {
-    /// Nanoseconds since the beginning, bits per second. The first one begins at 0.
+    /// The beginning of each step in nanoseconds, and its rate in bits per second. The first one begins at 0.
     steps: Vec<(u64, u64)>,
 }
 
 impl Timetable {
-    /// Always the same.
+    /// The same rate for ever.
     pub fn constant(bits_per_second: u64) -> Self {
         Self { steps: vec![(0, bits_per_second)] }
     }
 
-    /// This rate at first, and then each of the others from its moment on, in whatever order they come. Of two at the same
-    /// moment the later in the list counts.
+    /// The rate `first`, then each of the others from its moment on. Their order does not matter; of two at
+    /// the same moment, the later in the list counts.
     pub fn new(first: u64, changes: impl IntoIterator<Item = (Duration, u64)>) -> Self {
         let mut steps = vec![(0, first)];
         steps.extend(changes.into_iter().map(|(at, rate)| (at.as_nanos() as u64, rate)));
@@ -41,7 +41,7 @@ impl Timetable {
         self.steps.iter().map(|(at, rate)| (Duration::from_nanos(*at), *rate))
     }
 
-    /// When so many bits are through that begin to pass at `from_ns`, in nanoseconds since the beginning; `None`: never.
+    /// When `bits` have passed that begin at `from_ns`, in nanoseconds since the beginning; `None`: never.
     pub fn end(&self, from_ns: u64, bits: u64) -> Option<u64> {
         let (mut at, mut left) = (u128::from(from_ns), u128::from(bits) * 1_000_000_000);
         for index in self.step_at(from_ns).. {

@@ -1,4 +1,5 @@
-//! What a log on disk has promised, and whether it keeps it: held against every recovery, and against the bytes that lie there.
+//! Checks that a log on disk keeps its promises. It compares every recovery, and the bytes on the disk, with
+//! what was promised.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,24 +14,25 @@ use mez_core::store::{
 use super::Checks;
 use crate::disk::{SimulatedDisk, records};
 
-/// The account of one log.
+/// The promises of one log.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     camera: CameraName,
     keys: KeyRing,
-    /// All that ever entered the log.
+    /// All frames that ever entered the log.
     published: BTreeSet<FrameId>,
-    /// Frames that were said to be durable: the newest, and all before it.
+    /// The newest frame that was reported as durable; so were all before it.
     acknowledged: Option<FrameId>,
-    /// The frames that the disk had when the last life ended, in segments that had not expired, with their sizes.
+    /// The frames, with their sizes, that the disk had at the end of the last life, in segments that had not
+    /// expired.
     held: Vec<(FrameId, u64)>,
-    /// Frames that a start has not brought back though older ones came, and those that expired: never to be seen again.
+    /// Frames that must never be seen again: they expired, or a start recovered older frames without them.
     gone: BTreeSet<FrameId>,
-    /// The salts that were seen, and the segments that they belong to.
+    /// The salts that were seen, and their segments.
     salts: BTreeMap<[u8; 32], SegmentNumber>,
-    /// Bytes have changed, so that what is found amiss may well be.
+    /// Whether bytes have rotted, so that damage is expected.
     has_rotted: bool,
-    /// What was sealed with which salt and nonce.
+    /// The checksum of the record for each salt and nonce.
     sealed: BTreeMap<([u8; 32], u64), u32>,
 }
 
@@ -52,16 +54,17 @@ impl Ledger {
     /// A frame enters the log.
     pub(crate) fn published(&mut self, id: FrameId) {
         self.published.insert(id);
-        // A camera that has lost its counter, and whose frames nobody has any more, gives names a second time.
+        // A camera that has lost its counter, and whose frames nobody has any more, uses an identity a second
+        // time.
         self.gone.remove(&id);
     }
 
-    /// The writer says that everything up to a frame is durable.
+    /// The writer reports everything up to a frame as durable.
     pub(crate) fn acknowledged(&mut self, durable: Option<FrameId>) {
         self.acknowledged = self.acknowledged.max(durable);
     }
 
-    /// A life ends, and leaves this. What is older than all of it is gone.
+    /// A life ends and leaves this disk. Frames older than all on it are gone.
     pub(crate) fn ended(&mut self, disk: &mut SimulatedDisk) {
         self.held = self.read(disk);
         if let Some((oldest, _)) = self.held.first() {
@@ -69,13 +72,13 @@ impl Ledger {
         }
     }
 
-    /// Bytes have changed while nobody wrote. What can be read all the same has to come back.
+    /// Bytes have rotted. Records that are still readable must come back.
     pub(crate) fn rotted(&mut self, disk: &mut SimulatedDisk) {
         self.held = self.read(disk);
         self.has_rotted = true;
     }
 
-    /// Holds what came back, of which there was memory for `bytes_max`, against what was promised.
+    /// Compares what was recovered, into memory for `bytes_max`, with what was promised.
     pub(crate) fn recovered(&mut self, recovery: &Recovery, bytes_max: u64) -> Result<(), String> {
         if !self.has_rotted {
             check_report(recovery, self.acknowledged.is_some())?;
@@ -85,14 +88,14 @@ impl Ledger {
         self.check_gone(&recovery.records)
     }
 
-    /// I3: one piece, in order, and what is missing in it is stated.
+    /// I3: the records are in order, and state what is missing between them.
     fn check_gaps(&self, records: &[Record]) -> Result<(), String> {
         for pair in records.windows(2) {
             let (a, b) = (pair[0].frame.meta.id, pair[1].frame.meta.id);
             if a >= b {
                 return Err(format!("frame {b} comes after frame {a}"));
             }
-            // A replica goes on in the same epoch after a start at which its tail was lost.
+            // A replica continues in the same epoch after a start that lost its tail.
             let between = self.published.range(a..b).skip(1).filter(|id| !self.gone.contains(id));
             let stated = |id: &FrameId| {
                 let next = Sequence(id.sequence.0 + 1);
@@ -110,12 +113,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// I3: everything that was said to be durable and has not expired.
+    /// I3: everything that was reported as durable and has not expired comes back.
     fn check_promised(&self, records: &[Record], bytes_max: u64) -> Result<(), String> {
         let back: BTreeSet<FrameId> = records.iter().map(|record| record.frame.meta.id).collect();
         let oldest = records.first().map(|record| record.frame.meta.id);
         let bytes: u64 = records.iter().map(|record| record.frame.payload.len() as u64).sum();
-        // Only as many as there was room for in memory.
+        // Frames that did not fit into memory are excused.
         let before = self.held.iter().rev().find(|(id, _)| oldest.is_none_or(|oldest| *id < oldest));
         let full = before.is_some_and(|(_, next)| bytes + next > bytes_max);
         for (id, _) in self.held.iter().filter(|(id, _)| Some(*id) <= self.acknowledged) {
@@ -127,7 +130,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// I4: nothing comes back that had expired, or that an earlier start had given up.
+    /// I4: no frame comes back that had expired or that an earlier start had given up.
     fn check_gone(&mut self, records: &[Record]) -> Result<(), String> {
         if let Some(back) = records.iter().find(|record| self.gone.contains(&record.frame.meta.id)) {
             return Err(format!("frame {} had gone, and is back", back.frame.meta.id));
@@ -141,7 +144,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The frames on the disk as it stands, and their sizes, oldest first.
+    /// The frames on the disk with their sizes, oldest first.
     fn read(&self, disk: &mut SimulatedDisk) -> Vec<(FrameId, u64)> {
         let oldest = disk.bounds().unwrap_or_default().oldest;
         let mut held = Vec::new();
@@ -169,7 +172,8 @@ impl Ledger {
         held
     }
 
-    /// I11, and the rule of nonces: nothing readable, such as any of these, and no key and nonce for two things.
+    /// I11: none of the bytes in `plain` is on the disk. Also the rule of nonces: no key and nonce encrypt
+    /// two different records.
     pub(crate) fn look_at(&mut self, disk: &mut SimulatedDisk, plain: &[&[u8]]) -> Result<(), String> {
         for segment in disk.segments() {
             let bytes = disk.bytes(segment).cloned().unwrap_or_default();
@@ -233,7 +237,7 @@ fn check_report(recovery: &Recovery, promises: bool) -> Result<(), String> {
     if let Some(strange) = report.strange.iter().find(|s| s.why != HeaderError::Torn) {
         return Err(format!("a segment of our own is taken for a strange one: {strange}"));
     }
-    // Where nothing is ever said to be durable, a power cut may take any segment.
+    // If nothing is ever reported as durable, a power cut may take any segment.
     let lost_oldest = if promises { report.lost_oldest } else { 0 };
     if report.missing + report.lost_newest + lost_oldest > 0 {
         return Err(format!("a log that nobody touched is taken for an older copy: {report:?}"));

@@ -1,41 +1,41 @@
-//! Bugs of a log on disk, planted from outside: what a writer or a reader with the bug would do to the bytes is done
-//! here, with the keys in hand, between the real one and the disk.
+//! Plants bugs in a log on disk from outside. With the keys in hand, this code sits between the real writer
+//! or reader and the disk, and changes bytes as a buggy one would.
 
 use std::collections::BTreeMap;
 
 use mez_core::store::{KeyRing, RecordHead, SEGMENT_HEADER_BYTES_MAX, Sealer, SegmentHeader, SegmentNumber};
 use mez_core::units::Instant;
 
-/// A bug that the checks have to notice.
+/// A bug that the checks must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskBug {
-    /// The writer says that it synced, and did not.
+    /// The writer reports a sync that it did not do.
     SkippedSync,
-    /// The writer seals with the nonce of another record.
+    /// The writer encrypts with the nonce of another record.
     WrongNonce,
-    /// The writer numbers records one too high.
+    /// The writer gives records an index that is one too high.
     IndexOffByOne,
-    /// The writer leaves pixels in the clear beside what it sealed.
+    /// The writer leaves plaintext pixels beside the encrypted ones.
     Plaintext,
     /// Every start draws the same salt.
     SameSalt,
-    /// The writer forgets to remember what has expired.
+    /// The writer does not remember which segments have expired.
     ForgottenExpiry,
-    /// The writer does not remember how far it has come.
+    /// The writer does not remember its progress.
     ForgottenProgress,
-    /// The writer does not remember with which record the log begins.
+    /// The writer does not remember the index of the log's first record.
     ForgottenBeginning,
-    /// The reader takes zeros for the end of a segment, and what was remembered for wrong.
+    /// The reader takes zeros for the end of a segment, and ignores the progress.
     ZerosAreTheEnd,
-    /// The reader takes every checksum for right.
+    /// The reader does not verify checksums.
     UncheckedChecksum,
-    /// The reader does not care for which place a record was sealed.
+    /// The reader does not verify the index that a record was encrypted for.
     UncheckedPlace,
-    /// The reader steps over a damaged record and joins what comes after it.
+    /// The reader skips a damaged record, and renumbers the ones behind it.
     ServedAfterDamage,
 }
 
-/// A bug at work.
+/// A planted bug.
 #[derive(Debug)]
 pub(super) struct Planted {
     pub(super) bug: DiskBug,
@@ -68,7 +68,7 @@ impl Planted {
         self.bug == DiskBug::ZerosAreTheEnd
     }
 
-    /// What the writer with the bug would have appended.
+    /// The bytes that the buggy writer would have appended.
     pub(super) fn appended(&mut self, segment: SegmentNumber, bytes: &[u8]) -> Vec<u8> {
         if let Ok((_, sealer, _)) = SegmentHeader::decode(bytes, &self.keys) {
             self.sealers.insert(segment, sealer);
@@ -95,7 +95,7 @@ impl Planted {
         out
     }
 
-    /// A segment as the reader with the bug would see it; `None`: as it is.
+    /// The segment as the buggy reader would see it; `None`: unchanged.
     pub(super) fn read(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let front = &bytes[..bytes.len().min(SEGMENT_HEADER_BYTES_MAX)];
         let (header, sealer, length) = SegmentHeader::decode(front, &self.keys).ok()?;
@@ -140,7 +140,7 @@ impl Planted {
     }
 }
 
-/// The records that stand one after the other in `bytes`, as far as their heads make sense.
+/// The consecutive records in `bytes`, as far as their heads are plausible.
 pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = (RecordHead, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -151,7 +151,7 @@ pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = (RecordHead, &[u8])>
     })
 }
 
-/// Gives a stored record another index, with a checksum that is right.
+/// Gives a stored record another index and a valid checksum.
 pub(super) fn renumber(stored: &mut [u8], index: u64) {
     if let Some(head) = RecordHead::peek(stored) {
         let end = head.meta_range().end;
@@ -159,7 +159,7 @@ pub(super) fn renumber(stored: &mut [u8], index: u64) {
     }
 }
 
-/// Makes all checksums of a stored record right.
+/// Makes all checksums of a stored record valid.
 fn mend(stored: &mut [u8], head: RecordHead) {
     let payload_checksum = mez_core::store::checksum(&stored[head.payload_range()]);
     let end = head.meta_range().end;

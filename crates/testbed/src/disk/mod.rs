@@ -1,5 +1,5 @@
-//! A disk for logs that does what disks do: it forgets, reorders and tears what was not synced when the power goes, brings
-//! removed files back, runs full, fails, and takes its time.
+//! Simulates a disk for logs with all its faults. On a power cut it forgets, reorders and tears writes that
+//! were not synced, and brings removed files back. It also fills up, fails, and takes its time.
 
 mod bug;
 mod sample;
@@ -15,37 +15,37 @@ pub use self::sample::{Ending, Reading, SampleLog};
 pub use self::story::{DiskStory, Played};
 use crate::random::Random;
 
-/// What a power cut leaves or spoils at once.
+/// The unit in which a power cut keeps or destroys bytes: a sector of a disk.
 const SECTOR_BYTES: usize = 512;
-/// How many times the writer's progress may have been remembered since the storage has written it back.
+/// The most versions of the writer's progress that are not yet written back.
 const PROGRESS_MAX: usize = 8;
 
-/// A segment as programs see it, and how much of that is really there.
+/// A segment as programs see it, and how much of it is durable.
 #[derive(Clone, Debug, Default)]
 struct File {
     bytes: Vec<u8>,
-    /// Bytes that a power cut does not touch.
+    /// The durable bytes, which a power cut does not touch.
     durable: usize,
-    /// Whether a power cut leaves the name.
+    /// Whether its name is durable.
     named: bool,
 }
 
-/// What the disk does wrong at the moment.
+/// The faults of the disk at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Appending and making segments fails for want of room.
+    /// The disk is full: appending and creating segments fails.
     pub full: bool,
-    /// Appending fails, after some of the bytes.
+    /// Appending fails after some of the bytes.
     pub failing_writes: bool,
-    /// Syncs fail, and what they were for is never durable.
+    /// Syncs fail, and their bytes never become durable.
     pub failing_syncs: bool,
-    /// How often one has to ask until a sync has ended.
+    /// How many polls a sync takes to end.
     pub sync_polls: u32,
-    /// Nothing ever answers: syncs go on for ever.
+    /// Syncs never end.
     pub stuck: bool,
 }
 
-/// A sync that goes on.
+/// A running sync.
 #[derive(Debug)]
 struct Syncing {
     segment: SegmentNumber,
@@ -53,7 +53,7 @@ struct Syncing {
     polls: u32,
 }
 
-/// One camera's folder on such a disk.
+/// One camera's folder on the simulated disk.
 #[derive(Debug)]
 pub struct SimulatedDisk {
     random: Random,
@@ -61,12 +61,13 @@ pub struct SimulatedDisk {
     /// Files whose removal is not durable.
     removed: BTreeMap<SegmentNumber, File>,
     bounds: Option<Bounds>,
-    /// What was remembered of the writer's progress, the newest last, and whether the first of it is durable.
+    /// The written versions of the writer's progress, the newest last.
     progress: VecDeque<Progress>,
+    /// Whether the oldest version in `progress` is durable.
     progress_durable: bool,
-    /// What a power cut takes of it, and where in a write a program is killed.
+    /// Decides which progress a power cut takes, and where in a write a program is killed.
     forgets: Random,
-    /// What was appended last: the segment, its size before, and how often progress was remembered since.
+    /// The last append: the segment, its size before, and how often progress was written since.
     last_append: Option<(SegmentNumber, usize, usize)>,
     syncing: Option<Syncing>,
     faults: Faults,
@@ -74,7 +75,7 @@ pub struct SimulatedDisk {
 }
 
 impl SimulatedDisk {
-    /// An empty disk whose every accident follows from `seed`.
+    /// An empty disk. All of its faults follow from `seed`.
     pub fn seeded(seed: u64) -> Self {
         Self {
             random: Random::seeded(seed),
@@ -91,22 +92,22 @@ impl SimulatedDisk {
         }
     }
 
-    /// Plants a bug in whoever uses this disk with these keys.
+    /// Plants a bug in the program that uses this disk with these keys.
     pub fn plant(&mut self, bug: DiskBug, keys: KeyRing) {
         self.bug = Some(bug::Planted::new(bug, keys));
     }
 
-    /// From now on the disk does this wrong.
+    /// Sets the faults of the disk from now on.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
     }
 
-    /// Whoever asked for a sync is gone. It may still end, but nobody has been told.
+    /// The program that started a sync is gone. The sync may still end, but nobody is told.
     pub(crate) fn forget_sync(&mut self) {
         self.syncing = None;
     }
 
-    /// Whoever writes was killed. Of the last thing it handed over, only the beginning may be there.
+    /// The writer was killed. Of its last append, only the beginning may be on disk.
     pub fn kill(&mut self) {
         self.syncing = None;
         let Some((segment, before, remembered)) = self.last_append.take() else { return };
@@ -119,7 +120,7 @@ impl SimulatedDisk {
         self.progress.truncate(self.progress.len().saturating_sub(remembered));
     }
 
-    /// Cuts the power and brings it back. What was synced is there; of the rest, anything may be.
+    /// Cuts the power and restores it. Synced bytes are kept; of the rest, any part may be.
     pub fn cut_power(&mut self) {
         (self.syncing, self.last_append) = (None, None);
         self.faults = Faults::default();
@@ -138,7 +139,7 @@ impl SimulatedDisk {
         }
     }
 
-    /// Up to three bytes change.
+    /// Changes up to three bytes.
     pub fn rot(&mut self, random: &mut Random) {
         let segments = self.segments();
         for _ in 0..random.within(1..=3) {
@@ -152,12 +153,12 @@ impl SimulatedDisk {
         }
     }
 
-    /// The bytes of a segment, to be looked at or spoilt.
+    /// The bytes of a segment, to be read or damaged.
     pub fn bytes(&mut self, segment: SegmentNumber) -> Option<&mut Vec<u8>> {
         self.files.get_mut(&segment).map(|file| &mut file.bytes)
     }
 
-    /// All segments, the oldest first.
+    /// All segments, oldest first.
     pub fn segments(&self) -> Vec<SegmentNumber> {
         self.files.keys().copied().collect()
     }
@@ -167,17 +168,17 @@ impl SimulatedDisk {
         self.files.insert(segment, File { durable: bytes.len(), bytes, named: true });
     }
 
-    /// Takes a segment away, durably, as somebody with a file manager would.
+    /// Removes a segment durably, as a user with a file manager would.
     pub fn take(&mut self, segment: SegmentNumber) -> Option<Vec<u8>> {
         self.files.remove(&segment).map(|file| file.bytes)
     }
 
-    /// What is remembered outside of the log, to be changed or forgotten.
+    /// The bounds, to be changed or removed.
     pub fn bounds(&mut self) -> &mut Option<Bounds> {
         &mut self.bounds
     }
 
-    /// What is remembered of the writer's progress, to be changed or forgotten.
+    /// The writer's progress, to be changed or removed.
     pub fn progress(&mut self) -> &mut VecDeque<Progress> {
         &mut self.progress
     }
@@ -192,16 +193,16 @@ fn error(kind: StorageErrorKind, text: &str) -> StorageError {
     StorageError { kind, text: text.into() }
 }
 
-/// Spoils what is not durable, sector by sector, in one of the ways in which that happens.
+/// Damages bytes that are not durable, sector by sector, in one of the ways in which that happens.
 fn tear(file: &mut File, random: &mut Random) {
     let (begin, end) = (file.durable, file.bytes.len());
     let keep = random.within(begin as u64..=end as u64) as usize;
     match random.within(0..=3) {
-        // All of it was there already.
+        // All of it had been written already.
         0 => {}
         // The file is shorter, in the middle of a sector or not.
         1 => file.bytes.truncate(keep),
-        // Sectors were written in any order, and the size before them.
+        // The size was written first, then the sectors in any order.
         _ => {
             let mut at = begin;
             while at < end {

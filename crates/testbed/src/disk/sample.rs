@@ -1,4 +1,5 @@
-//! Logs as brokers leave them, to be looked at and spoilt: through a few lives, the last of which ends as is asked for.
+//! Produces logs as brokers leave them, to be read and damaged. A log comes from a few lives of a broker, and
+//! the last one ends as requested.
 
 use std::time::Duration;
 
@@ -22,11 +23,11 @@ const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
 /// How a broker ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It was asked to, and has written all it had.
+    /// It stopped in an orderly way, and has written everything.
     Stopped,
-    /// It was killed, perhaps within a write.
+    /// It was killed, perhaps in the middle of a write.
     Killed,
-    /// The power went.
+    /// The power was cut.
     PowerCut,
 }
 
@@ -35,26 +36,26 @@ pub enum Ending {
 pub struct Reading {
     /// The frames, in order.
     pub frames: Vec<(FrameId, Bytes)>,
-    /// Records that the reader says it could not read.
+    /// Records that the reader reports as unreadable.
     pub damaged: u64,
-    /// Frames that the frames behind them state to be damaged.
+    /// Frames that a later frame states as damaged.
     pub stated: u64,
     /// Whether an answer said that something is missing.
     pub broken: bool,
 }
 
-/// A log that brokers left.
+/// A log that a broker left.
 pub struct SampleLog {
-    /// Where it is.
+    /// The disk that it is on.
     pub disk: SimulatedDisk,
-    /// Whose it is.
+    /// The camera that it belongs to.
     pub camera: CameraName,
-    /// What it was written with.
+    /// The keys that it was written with.
     pub keys: KeyRing,
 }
 
 impl SampleLog {
-    /// A log of up to three lives that follow from `seed`.
+    /// A log of up to three lives, which follow from `seed`.
     pub fn seeded(seed: u64, ending: Ending, bug: Option<DiskBug>) -> Self {
         let mut random = Random::seeded(seed ^ 0x0005_a317_1e00);
         let keys = KeyRing::new(vec![MasterKey::new([42; KEY_BYTES])]).expect("one key is enough");
@@ -132,21 +133,21 @@ impl SampleLog {
         now + Duration::from_secs(1)
     }
 
-    /// What a broker's start brings back.
+    /// What a broker recovers at its start.
     pub fn recover(&mut self) -> Recovery {
         let time_max = Duration::from_secs(1);
         let config = RecoveryConfig { camera: &self.camera, keys: &self.keys, bytes_max: u64::MAX, time_max };
         recover(&mut self.disk, config, || BEGIN).expect("the key is right, and the disk answers")
     }
 
-    /// What `mez log verify` says.
+    /// What `mez log verify` reports.
     pub fn verify(&mut self) -> LogReport {
         let config = VerifyConfig { camera: &self.camera, keys: &self.keys, payloads: true };
         verify(&mut self.disk, config, |_, _| Ok::<_, mez_core::store::StorageError>(()))
             .expect("the disk answers")
     }
 
-    /// A copy of what can be read, with nothing remembered of it, and what was said of making it.
+    /// A copy of all readable records, without bounds or progress, and the report of the copy.
     pub fn repair(&mut self, seed: u64) -> (Self, Repair) {
         let mut random = Random::seeded(seed);
         let mut salt = || {

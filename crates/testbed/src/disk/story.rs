@@ -1,5 +1,5 @@
-//! A camera's log through several lives: frames come, the disk has its moods, the broker is killed, the power goes; and
-//! after every start what is recovered is held against all that was ever published.
+//! Runs a camera's log through several lives. Frames come, the disk has faults, the broker is killed, the
+//! power is cut. After every start, the recovered frames are compared with all that were ever published.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::{DiskBug, Faults, SimulatedDisk};
 use crate::check::Ledger;
 use crate::random::Random;
 
-/// Stands in every payload, and must stand nowhere on the disk.
+/// A text in every payload, which must never be on the disk.
 const MARK: &[u8] = b"pixels in the clear";
 const FRAME_INTERVAL: Duration = Duration::from_millis(33);
 
@@ -31,20 +31,20 @@ enum End {
     Stopped,
 }
 
-/// What happened in a story.
+/// The events of a story.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Played {
-    /// Power cuts that were survived.
+    /// Power cuts.
     pub power_cuts: u64,
     /// Frames published.
     pub frames: u64,
-    /// Records that came back, over all starts.
+    /// Recovered records, over all starts.
     pub recovered: u64,
-    /// Damage that was found and not served.
+    /// Pieces of damage that were found, and not served to readers.
     pub damaged: u64,
-    /// Frames that left memory before the disk took them.
+    /// Frames that were evicted from memory before they were on disk.
     pub lost: u64,
-    /// How often bytes have rotted.
+    /// How often bytes rotted.
     pub rotted: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct DiskStory {
     keys: KeyRing,
     disk: SimulatedDisk,
     bug: Option<DiskBug>,
-    /// What rots between two lives, if anything does.
+    /// Decides which bytes rot between two lives; `None`: none do.
     rot: Option<Random>,
     durability: Durability,
     disk_bytes_max: u64,
@@ -65,7 +65,7 @@ pub struct DiskStory {
     now: Instant,
     epoch: u64,
     played: Played,
-    /// All that was ever published.
+    /// All frames that were ever published.
     published: BTreeMap<FrameId, Bytes>,
     ledger: Ledger,
 }
@@ -105,15 +105,15 @@ impl DiskStory {
         self
     }
 
-    /// Bytes of the disk rot while nobody writes.
+    /// Lets bytes of the disk rot between two lives.
     #[must_use]
     pub fn rotting(mut self) -> Self {
-        // Chance of its own: what happens besides is what happens without it.
+        // A random stream of its own, so that the rest of the story stays the same as without rot.
         self.rot = Some(Random::seeded(self.seed ^ 0x0000_7201));
         self
     }
 
-    /// Plays it to the end, or to the first promise that is broken, which it tells.
+    /// Plays the story to its end, or to the first broken promise, which is the error.
     pub fn play(mut self) -> Result<Played, String> {
         for _ in 0..8 {
             let end =
@@ -164,7 +164,7 @@ impl DiskStory {
             self.publish(&mut intake)?;
             due = due.min(writer.wake(self.now));
             self.now += self.random.duration(Duration::ZERO..=FRAME_INTERVAL * 2);
-            // The writer's thread sometimes gets its turn late.
+            // The writer's thread is sometimes late.
             while due <= self.now && !self.random.one_in(12) {
                 due = self.step(&mut writer, due);
             }
@@ -257,7 +257,7 @@ impl DiskStory {
 
     // ---- checks -------------------------------------------------------------------------------------------
 
-    /// Recovers, and holds what comes back against what was promised.
+    /// Recovers the log, and compares the result with what was promised.
     fn start(&mut self) -> Result<Recovery, String> {
         let config = RecoveryConfig {
             camera: &self.camera,
@@ -275,7 +275,8 @@ impl DiskStory {
         Ok(recovery)
     }
 
-    /// Whoever looks at the whole log says the same as a start that has read all of it, and neither finds anything wrong without a reason.
+    /// A check of the whole log must agree with a start that has read all of it, and neither may report
+    /// damage without a reason.
     fn check_verified(&mut self, recovery: &Recovery) -> Result<(), String> {
         let config = VerifyConfig { camera: &self.camera, keys: &self.keys, payloads: true };
         let verified = verify(&mut self.disk, config, |_, _| Ok::<_, StorageError>(()));
@@ -291,7 +292,7 @@ impl DiskStory {
         Ok(())
     }
 
-    /// I1: bytes are those that were published.
+    /// I1: payloads are unchanged.
     fn check_content(&self, records: &[Record]) -> Result<(), String> {
         for record in records {
             let id = record.frame.meta.id;

@@ -1,8 +1,10 @@
-//! What cameras see, and what codecs make of it, as sizes and times: measured with the codecs of `mez-media`, without any pixels.
+//! Simulates what cameras see and what codecs make of it, as sizes and times without any pixels. The numbers
+//! were measured with the codecs of `mez-media`.
 //!
-//! The bytes of a frame follow from three things: the rung, from what was measured there or at the nearest measured rung; the
-//! scene, whose stir rises and falls over seconds and is the same for every rung; and what is left, anew in every frame. The logarithm of a
-//! size is normal on either side of its median, with the deviation that meets the measured quantiles.
+//! The bytes of a frame follow from three things: its rung, by the measurements at this or the nearest
+//! measured rung; the motion in the scene, which rises and falls over seconds and is the same for every rung;
+//! and noise, which is new in every frame. The logarithm of a size is normally distributed on either side of
+//! its median, with the deviation that fits the measured quantiles.
 
 mod measured;
 
@@ -15,50 +17,51 @@ use mez_core::setting::{Form, H264, Jpeg, Quality, Quantiser, Setting};
 use crate::chance::Chance;
 use crate::random::Random;
 
-/// The 95 % quantile of the standard normal distribution.
+/// The standard normal distribution has its 95 % quantile here.
 const NORMAL_P95: f64 = 1.644_85;
-/// Draws beyond so many deviations are brought back: no frame is endlessly large.
+/// Draws beyond this many deviations are clamped, so that no frame is absurdly large.
 const DEVIATIONS_MAX: f64 = 3.5;
-/// How long the stir of a scene lasts, and its texture, in seconds: time constants of their processes.
+/// The time constant of the motion in a scene, in seconds.
 const STIR_S: f64 = 2.0;
+/// The time constant of the texture in a scene, in seconds.
 const TEXTURE_S: f64 = 10.0;
-/// The part of the variance of a frame's size that the scene's stir has; the rest is new in every frame.
+/// The share of motion in the variance of a frame's size. The rest is noise.
 const STIR_SHARE: f64 = 0.7;
-/// The part of the variance of a published frame's size that the scene's texture has.
+/// The share of the scene's texture in the variance of a published frame's size.
 const TEXTURE_SHARE: f64 = 0.3;
-/// Bytes of a picture against those of one of as many times its pixels: smaller pictures have more bits for each of their pixels.
+/// The bytes of a picture grow with its pixels to this power: smaller pictures need more bits per pixel.
 const AREA_EXPONENT: f64 = 0.8;
-/// The logarithm of the bytes of H.264 falls by so much with every step of the quantiser: of frames that refer to others, and of those that
-/// stand alone.
+/// How much the natural logarithm of the bytes of H.264 falls with each step of the quantiser: for frames
+/// that refer to others, and for keyframes.
 const QUANTISER_SLOPES: (f64, f64) = (0.2, 0.125);
-/// The deviation of frames that stand alone around their mean, as a share.
+/// The relative deviation of the sizes of keyframes.
 const ALONE_DEVIATION: f64 = 0.06;
-/// What changes between two frames grows with the time between them, by this power,
+/// The bytes of a frame that refers to another grow with the time between them to this power.
 const GAP_EXPONENT: f64 = 0.5;
-/// and no further than to so many times what it is at the measured rate.
+/// The greatest factor of that growth, relative to the measured frame rate.
 const GAP_FACTOR_MAX: f64 = 4.0;
 /// The lowest quality that a budget may force.
 const QUALITY_FLOOR: u8 = 10;
-/// A frame that has to be brought below a budget is brought to this share of it.
+/// The size of a frame that a budget limits, as a share of the budget.
 const BUDGET_USE: f64 = 0.9;
 
-/// 5, 50 and 95 % of frames have no more bytes.
+/// The 5 %, 50 % and 95 % quantiles of the bytes of frames.
 pub type Quantiles = [f64; 3];
 
-/// One rung as it was measured.
+/// The measurements of one rung.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Its name.
     pub rung: &'static str,
-    /// Bytes of its frames; of a chain, of those that refer to others.
+    /// Bytes of its frames; for a chained rung, of those that refer to others.
     pub bytes: Quantiles,
-    /// Mean bytes of frames of a chain that stand alone; 0 for stills.
+    /// Mean bytes of keyframes; 0 for stills.
     pub alone_bytes: f64,
-    /// What making a frame takes, in milliseconds: mean and 95 % quantile.
+    /// The time to encode a frame, in milliseconds: mean and 95 % quantile.
     pub ms: (f64, f64),
-    /// The same, in the mean, of one of a chain that stands alone; 0 for stills.
+    /// The mean time to encode a keyframe, in milliseconds; 0 for stills.
     pub alone_ms: f64,
-    /// What a detector of people kept, where that was measured.
+    /// The accuracy of a people detector on it, if it was measured.
     pub accuracy: Option<f64>,
 }
 
@@ -67,7 +70,7 @@ pub struct Measured {
 pub struct Footage {
     /// What scenario files call it.
     pub name: &'static str,
-    /// What is to be seen.
+    /// What the video shows.
     pub about: &'static str,
     /// Width and height of its frames, in pixels.
     pub pixels: (u32, u32),
@@ -75,34 +78,35 @@ pub struct Footage {
     pub frames_per_second: f64,
     /// Bytes of its frames as they are published, as JPEG of quality 95.
     pub published: Quantiles,
-    /// What was measured.
+    /// The measured rungs.
     pub rungs: &'static [Measured],
 }
 
-/// A frame as a codec made it.
+/// A frame that a codec encoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Cooked {
-    /// What was done: coarser than asked for where the budget forced it.
+    /// The setting that was used. It is coarser than the requested one if the budget forced it.
     pub(crate) setting: Setting,
     pub(crate) bytes: u64,
 }
 
-/// What a frame is made for.
+/// A request to encode a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
     pub(crate) setting: Setting,
-    /// Pixels of the frame as published, and its bytes.
+    /// Width and height of the published frame.
     pub(crate) pixels: (u32, u32),
+    /// Bytes of the published frame.
     pub(crate) published: u64,
     pub(crate) bytes_max: u64,
-    /// Time since the frame that it refers to; `None`: it stands alone.
+    /// Time since the frame that it refers to; `None`: it is a keyframe.
     pub(crate) gap: Option<Duration>,
 }
 
 impl Footage {
-    /// All that come with Mez.
+    /// All footage that comes with Mez.
     pub const ALL: [Self; 3] = [measured::PEDESTRIANS, measured::NOISY_1080P, measured::PANNING_720P];
-    /// People who walk by, seen by a camera that stands still.
+    /// People walk by, seen by a fixed camera.
     pub const PEDESTRIANS: Self = measured::PEDESTRIANS;
 
     /// The footage of this name.
@@ -110,7 +114,7 @@ impl Footage {
         Self::ALL.into_iter().find(|known| known.name == name)
     }
 
-    /// What an application's profile of it says, where accuracies were measured.
+    /// The profile of an application for it, from the rungs whose accuracy was measured.
     pub fn profile(&self) -> Option<SizedProfile> {
         let rungs: Vec<RungProfile> = self.rungs.iter().filter_map(Measured::profile).collect();
         let profile = Profile::new(rungs).ok()?;
@@ -122,7 +126,7 @@ impl Footage {
         self.rungs.iter().any(|known| known.rung == rung.as_str())
     }
 
-    /// Bytes of the next frame as it is published, of a size `within` which the scene's texture puts it.
+    /// Bytes of the next published frame. The scene's texture moves them between the two sizes `within`.
     pub(crate) fn published_bytes(within: (u32, u32), scene: &mut Scene) -> u32 {
         let (least, most) = (f64::from(within.0), f64::from(within.1));
         let own = scene.chance.normal();
@@ -130,7 +134,7 @@ impl Footage {
         (least + (most - least) * share_below(place)) as u32
     }
 
-    /// What a codec makes of a frame; the error is the fewest bytes that it came down to.
+    /// Encodes a frame. The error is the fewest bytes that it could be reduced to.
     pub(crate) fn make(&self, order: &Order, scene: &mut Scene) -> Result<Cooked, u64> {
         let (measured, known) = self.nearest(&order.setting, order.pixels, &scene.settings);
         let alone = order.gap.is_none();
@@ -152,11 +156,12 @@ impl Footage {
         };
         let bytes = (usual * factor).max(1.0);
         let (setting, bytes) = kept_within(order, bytes, slope)?;
-        // Nothing that a codec made is larger than what it was made of: here it has to be, since it is a part of it.
+        // A real codec may produce more bytes than the original. Here the payload is a part of the original,
+        // so it cannot.
         Ok(Cooked { setting, bytes: (bytes as u64).clamp(1, order.published) })
     }
 
-    /// How long that takes.
+    /// How long encoding that frame takes.
     pub(crate) fn making_time(&self, order: &Order, scene: &mut Scene) -> Duration {
         let (measured, _) = self.nearest(&order.setting, order.pixels, &scene.settings);
         let (mean, p95) = measured.ms;
@@ -166,7 +171,7 @@ impl Footage {
         Duration::from_secs_f64(ms / 1e3)
     }
 
-    /// The longest that a codec takes for one of its frames.
+    /// The longest time that a codec takes for one of its frames.
     pub(crate) fn making_time_max(&self) -> Duration {
         let longest = self.rungs.iter().map(|rung| {
             let spread = (rung.ms.1 / rung.ms.0).max(1.0).powf(DEVIATIONS_MAX / NORMAL_P95);
@@ -175,7 +180,7 @@ impl Footage {
         Duration::from_secs_f64(longest.fold(0.0, f64::max) / 1e3)
     }
 
-    /// What was measured at the rung that is the most like this one.
+    /// The measurements of the rung that is most like `setting`.
     fn nearest(
         &self,
         setting: &Setting,
@@ -211,11 +216,11 @@ impl Measured {
     }
 }
 
-/// The state of a scene: how much stirs in it, and how much there is to be seen; both standard normal.
+/// The state of a scene: its motion and its texture, both standard normal.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
     chance: Chance,
-    /// Those of the footage's rungs, in their order.
+    /// The settings of the footage's rungs, in their order.
     settings: Vec<Setting>,
     stir: f64,
     texture: f64,
@@ -229,7 +234,7 @@ impl Scene {
         Self { chance, settings, stir, texture }
     }
 
-    /// Time goes by.
+    /// Advances the scene by `time`.
     pub(crate) fn pass(&mut self, time: Duration) {
         let mut next = |value: f64, constant_s: f64| {
             let kept = (-time.as_secs_f64() / constant_s).exp();
@@ -243,7 +248,7 @@ impl Scene {
     }
 }
 
-/// The size at so many deviations from the median.
+/// The size at this many deviations from the median.
 fn at(bytes: &Quantiles, deviations: f64) -> f64 {
     let [p05, p50, p95] = *bytes;
     let deviations = deviations.clamp(-DEVIATIONS_MAX, DEVIATIONS_MAX);
@@ -251,7 +256,8 @@ fn at(bytes: &Quantiles, deviations: f64) -> f64 {
     p50 * (deviations * deviation).exp()
 }
 
-/// The share of a standard normal distribution below `value`, to 10⁻⁴ (logistic approximation of Bowling et al. 2009).
+/// The share of a standard normal distribution below `value`, to 10⁻⁴ (logistic approximation, Bowling et
+/// al., 2009).
 fn share_below(value: f64) -> f64 {
     1.0 / (1.0 + (-0.07056 * value.powi(3) - 1.5976 * value).exp())
 }
@@ -260,7 +266,8 @@ fn same_family(one: &Setting, other: &Setting) -> bool {
     std::mem::discriminant(&one.form) == std::mem::discriminant(&other.form)
 }
 
-/// The logarithm of the bytes at `wanted` against those at `known`, both of frames of their own size as published.
+/// The logarithm of the ratio of the bytes at `wanted` to those at `known`, each for frames of its own
+/// published size.
 fn log_factor(known: &Setting, wanted: &Setting, pixels: ((u32, u32), (u32, u32)), slope: f64) -> f64 {
     let share = |setting: &Setting, source: (u32, u32)| {
         let (width, height) = setting.size(source);
@@ -279,14 +286,15 @@ fn log_factor(known: &Setting, wanted: &Setting, pixels: ((u32, u32), (u32, u32)
     area + level
 }
 
-/// The logarithm of the bytes of a JPEG: libjpeg scales its tables by this, and bytes fall with about its power of -0.6.
+/// The logarithm of the relative bytes of a JPEG. libjpeg scales its quantisation tables by quality, and
+/// bytes fall with about the power -0.6 of that scale.
 fn quality_log(jpeg: &Jpeg) -> f64 {
     let quality = f64::from(jpeg.quality.get().clamp(1, 99));
     let scale = if quality < 50.0 { 50.0 / quality } else { 2.0 - quality / 50.0 };
     -0.6 * scale.ln()
 }
 
-/// A frame brought within its budget, by a coarser quantiser or a lower quality, where there is one.
+/// Reduces a frame to its budget with a coarser quantiser or a lower quality, if one exists.
 fn kept_within(order: &Order, bytes: f64, slope: f64) -> Result<(Setting, f64), u64> {
     let most = order.bytes_max as f64;
     if bytes <= most {

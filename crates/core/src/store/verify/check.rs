@@ -15,24 +15,26 @@ use crate::store::storage::{Bounds, Progress, Storage, StorageError};
 use crate::store::tail::{TAIL_PIECES_MAX, Tail, judge_tail, was_just_begun};
 use crate::units::Timestamp;
 
-/// How a log is looked at.
+/// How to check a log.
 #[derive(Clone, Copy, Debug)]
 pub struct VerifyConfig<'a> {
     /// The camera.
     pub camera: &'a CameraName,
     /// The keys that the log may have been written with.
     pub keys: &'a KeyRing,
-    /// Whether payloads are read and checked as well.
+    /// Whether to read and check payloads as well.
     pub payloads: bool,
 }
 
-/// Reads and checks all of a log, also while it is written. Nothing is changed. Every whole record is shown to `visit`, in order.
+/// Reads and checks a whole log, even while it is being written, and changes nothing. Passes every complete
+/// record to `visit`, in order.
 pub fn verify<S: Storage, E: From<StorageError>>(
     storage: &mut S,
     config: VerifyConfig<'_>,
     mut visit: impl FnMut(&SegmentHeader, StoredRecord) -> Result<(), E>,
 ) -> Result<LogReport, E> {
-    // First, so that the segments have at least what was remembered before; and the bounds again behind it, for what expires meanwhile.
+    // The progress is read first, so that the segments contain at least what it counts. The bounds are read
+    // again afterwards, because segments may expire meanwhile.
     let progress = storage.read_progress()?;
     let next = storage.read_bounds()?.map(|bounds| bounds.next);
     let mut listed = storage.list()?;
@@ -50,7 +52,7 @@ pub fn verify<S: Storage, E: From<StorageError>>(
     let is_live = |part: &PartOfLog| matches!(part.place, Place::Live { .. });
     let first = parts.iter().position(is_live).unwrap_or(parts.len());
     check.beginning(&parts[..first], parts.get(first));
-    // Where there is none, all are behind the nothing that can be read.
+    // If no segment can be read, all of them lie behind this empty beginning.
     let mut behind = if first < parts.len() { first } else { 0 };
     for (place, part) in parts.iter().enumerate() {
         if let Place::Live { first_index, .. } = part.place {
@@ -63,19 +65,19 @@ pub fn verify<S: Storage, E: From<StorageError>>(
     Ok(check.report)
 }
 
-/// What a segment is to the log.
+/// The role of a segment in the log.
 enum Place {
-    /// It belongs to the log, and ends where the next one begins.
+    /// It belongs to the log and ends at `limit`, where the next one begins.
     Live { first_index: u64, limit: Option<u64> },
-    /// The next one begins before it.
+    /// A newer segment begins before it, and holds all of its records again.
     Superseded,
-    /// It does not belong to what comes after it.
+    /// It does not fit to the segments after it: an older copy.
     Older(FindingKind),
     /// It cannot be opened.
     Strange(HeaderError),
 }
 
-/// A segment and its place.
+/// A segment and its role.
 struct PartOfLog {
     number: SegmentNumber,
     bytes: u64,
@@ -121,17 +123,17 @@ fn lay_out(
     parts
 }
 
-/// On the way from the oldest segment to the newest.
+/// The state of a check, which goes from the oldest segment to the newest.
 struct Check<'a> {
     config: VerifyConfig<'a>,
     bounds: Option<Bounds>,
     progress: Option<Progress>,
     report: LogReport,
-    /// The last live segment that was read, its size, and the index after its last record.
+    /// The last live segment that was read: its number, its size, and one past the index of its last record.
     at: Option<(SegmentNumber, u64, u64)>,
-    /// When the last whole record was captured.
+    /// The capture time of the last complete record.
     last: Option<Timestamp>,
-    /// The newest findings that no whole record has come behind yet.
+    /// How many of the newest findings have no complete record behind them yet.
     open: usize,
 }
 
@@ -153,7 +155,7 @@ impl Check<'_> {
         Finding { segment, kind, offset: 0, bytes: 0, index: None, records: Some(0), after, before: None }
     }
 
-    /// A whole record: what was found before it lies before it.
+    /// A complete record was read: it bounds the capture time of the findings before it.
     fn record(&mut self, captured: Timestamp) {
         let from = self.report.findings.len() - std::mem::take(&mut self.open);
         self.report.findings[from..].iter_mut().for_each(|finding| finding.before = Some(captured));
@@ -162,11 +164,11 @@ impl Check<'_> {
 
     // ---- what should be there ---------------------------------------------------------------------------------
 
-    /// What has not expired, and is not there before the first segment that can be read.
+    /// Finds records that have not expired and are missing before the first readable segment.
     fn beginning(&mut self, strange: &[PartOfLog], first: Option<&PartOfLog>) {
         let Some((number, Place::Live { first_index, .. })) = first.map(|part| (part.number, &part.place))
         else {
-            // Then all of it is missing at the end.
+            // Then everything is missing, which `end` finds.
             return;
         };
         let bounds = self.bounds.and_then(|bounds| Some((bounds.oldest, bounds.first_index?)));
@@ -179,19 +181,21 @@ impl Check<'_> {
         }
     }
 
-    /// What is missing between the segment that was read last and the one that begins with `first_index`.
+    /// Finds records that are missing between the last segment that was read and the one that begins with
+    /// `first_index`.
     fn between(&mut self, first_index: u64, next: SegmentNumber, strange: &[PartOfLog]) {
         if let Some((_, _, end)) = self.at {
             self.missing((end, first_index.saturating_sub(end)), next, strange);
         }
     }
 
-    /// Segments that cannot be opened stand where `lost` records from an index on are missing. The first one is charged with them.
+    /// Reports segments that cannot be opened. `lost` is the first index, and the number, of the records that
+    /// are missing there; the first segment is charged with them.
     fn strange(&mut self, parts: &[PartOfLog], lost: Option<(u64, u64)>) {
         let mut charged = lost;
         for part in parts {
             let Place::Strange(why) = &part.place else { continue };
-            // What a crash leaves of a segment that was just begun.
+            // A crash leaves this of a segment that was only just created.
             let nothing_lost = match lost {
                 Some((_, lost)) => lost == 0,
                 None => was_just_begun(None, 0, part.bytes),
@@ -212,7 +216,8 @@ impl Check<'_> {
         }
     }
 
-    /// Records from an index on are missing behind the segment that was read last, and before segment `next`.
+    /// Reports that records from an index on are missing between the last segment that was read and segment
+    /// `next`.
     fn missing(&mut self, lost: (u64, u64), next: SegmentNumber, strange: &[PartOfLog]) {
         let Some((number, bytes, _)) = self.at else { return };
         if has_strange(strange) {
@@ -225,14 +230,14 @@ impl Check<'_> {
         }
     }
 
-    /// Segments are not there, and with them so many records from an index on.
+    /// Reports that segments are missing, with `lost` records from `index` on.
     fn not_there(&mut self, (from, next): (SegmentNumber, SegmentNumber), (index, lost): (u64, u64)) {
         let to = SegmentNumber(next.0.saturating_sub(1)).max(from);
         let missing = self.finding(from, FindingKind::Missing { to });
         self.found(Finding { index: Some(index), records: Some(lost), ..missing });
     }
 
-    /// What had been written and is not there, behind all that is.
+    /// Finds records that were written and are missing behind all readable ones.
     fn end(&mut self, next: Option<SegmentNumber>, strange: &[PartOfLog]) {
         let Some(progress) = self.progress else { return self.end_unknown(next, strange) };
         let next = progress.segment.next().max(next.unwrap_or_default());
@@ -286,7 +291,7 @@ impl Check<'_> {
                 self.found(finding);
                 report.bytes_unreadable = bytes;
             }
-            // It is told where its records are missed.
+            // It is reported where its records are missing.
             Place::Strange(_) => report.bytes_unreadable = bytes,
         }
         self.report.segments.push(report);
@@ -303,7 +308,7 @@ impl Check<'_> {
         let VerifyConfig { camera, keys, payloads } = self.config;
         let mut scan = match SegmentScan::open(storage, camera, keys, number, bytes) {
             Ok(scan) => scan,
-            // It could be opened a moment ago: it has expired, and with it all before it.
+            // It could be opened a moment ago. It has expired meanwhile, with all before it.
             Err(_) => {
                 self.at = None;
                 return Ok(());
@@ -315,7 +320,7 @@ impl Check<'_> {
         }
         let header = scan.header().clone();
         let mut end = header.first_index;
-        // Damage of the newest segment that no whole record has come behind yet.
+        // Damage of the newest segment that has no complete record behind it yet.
         let mut tail: VecDeque<Damage> = VecDeque::new();
         while limit.is_none_or(|limit| scan.index() < limit) {
             match scan.next(storage, payloads) {
@@ -353,7 +358,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Notes damage at the end of the newest segment, and returns the index behind what is lost with it.
+    /// Records damage at the end of the newest segment. Returns one past the index of the last record that is
+    /// lost with it.
     fn tail(&mut self, damage: &Damage, report: &mut SegmentReport) -> u64 {
         if judge_tail(self.progress.as_ref(), damage) == Tail::Torn {
             self.report.torn_bytes += damage.bytes;
@@ -363,7 +369,8 @@ impl Check<'_> {
         self.damage(damage, reached, report)
     }
 
-    /// Notes damage in a segment, and returns the index behind it, as far as is known.
+    /// Records damage in a segment. Returns one past the index of the last record that is lost with it, as
+    /// far as is known.
     fn damage(&mut self, damage: &Damage, limit: Option<u64>, report: &mut SegmentReport) -> u64 {
         let lost = damage.records(limit);
         report.bytes_unreadable += damage.bytes;

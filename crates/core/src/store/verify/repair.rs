@@ -1,7 +1,7 @@
-//! A copy of a log with all in it that can be read.
+//! Copies every readable record of a log into a new log.
 //!
-//! The copy is a log like any other: its records are numbered without a hole and sealed anew, each segment with a salt of its own. What is
-//! missing is stated by the frame behind it, as `damaged`.
+//! The copy is a log like any other. Its records are numbered without holes and encrypted anew, each segment
+//! with a salt of its own. The record behind a hole states the missing frames as `damaged`.
 
 use super::check::{VerifyConfig, verify};
 use super::report::LogReport;
@@ -11,26 +11,26 @@ use crate::store::key::{MasterKey, SALT_BYTES};
 use crate::store::storage::{Storage, StorageError};
 use crate::store::{SegmentNumber, holes};
 
-/// What a copy has.
+/// The result of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
-    /// What was found in the log that was copied.
+    /// What the check of the original found.
     pub report: LogReport,
-    /// Segments of the copy.
+    /// How many segments the copy has.
     pub segments: u64,
-    /// Records of the copy.
+    /// How many records the copy has.
     pub records: u64,
-    /// Its bytes.
+    /// How many bytes the copy has.
     pub bytes: u64,
 }
 
-/// Why a log was not copied, or not all of it.
+/// Why a log was not copied completely.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub struct RepairError(#[from] StorageError);
 
-/// Copies every record of a log that can be read into `out`, which holds no segment yet, and makes nothing durable. `salt` draws random bytes,
-/// which must never be the same again.
+/// Copies every readable record of a log into `out`, which must have no segment yet. Makes nothing durable.
+/// `salt` draws random bytes, which must never repeat.
 pub fn repair(
     storage: &mut impl Storage,
     config: VerifyConfig<'_>,
@@ -54,9 +54,9 @@ struct Copy<'a, S> {
     out: &'a mut S,
     master: &'a MasterKey,
     salt: &'a mut dyn FnMut() -> [u8; SALT_BYTES],
-    /// The segment that is copied, by its number.
+    /// The segment of the copy that is being written.
     open: Option<(SegmentNumber, Sealer)>,
-    /// The index that the next record has in the log and in the copy, and the frame before it.
+    /// The index of the next record in the original and in the copy, and the frame before it.
     next: Option<(u64, u64, FrameId)>,
     bytes: u64,
     segments: u64,

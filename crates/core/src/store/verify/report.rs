@@ -1,4 +1,4 @@
-//! What a look at a whole log has found.
+//! Reports what a check of a whole log has found, in words that `mez log verify` prints.
 
 use std::fmt;
 
@@ -7,55 +7,57 @@ use crate::store::SegmentNumber;
 use crate::store::format::{DamageKind, HeaderError};
 use crate::units::Timestamp;
 
-/// The most findings that a report names; it counts all of them, and what they cost.
+/// The most findings that a report lists. It bounds the memory of a check; counts and losses include the
+/// rest.
 pub const FINDINGS_MAX: usize = 1_000;
 
-/// What is wrong at one place of a log.
+/// The kind of a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FindingKind {
     /// The segment cannot be opened.
     Header(HeaderError),
-    /// A byte of the segment's header is damaged. Nothing is lost: the checksum tells what it was.
+    /// One byte of the segment's header is damaged. Nothing is lost: the checksum tells what it was.
     Mended {
-        /// Which byte.
+        /// The offset of the byte.
         place: usize,
     },
-    /// Bytes of the segment are not what was written there.
+    /// Bytes of the segment are damaged.
     Damaged(DamageKind),
     /// The segment ends before the next one begins, or before what had been written.
     Short,
-    /// Segments are not there, or stand under another number.
+    /// Segments are missing, or have another number.
     Missing {
-        /// The last of them.
+        /// The last missing segment.
         to: SegmentNumber,
     },
-    /// The segment is of a later epoch than the one after it: an older copy of the log stands in place of what came after.
+    /// The segment has a later epoch than the one after it: an older copy of the log was put in place of the
+    /// segments after it.
     OlderCopy {
-        /// Its epoch.
+        /// The epoch of the segment.
         epoch: Epoch,
-        /// That of the segment after it.
+        /// The epoch of the segment after it.
         next: Epoch,
     },
 }
 
-/// Something that is wrong with a log, and what it costs.
+/// One thing that is wrong with a log, and what it costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The segment, or the first of several.
     pub segment: SegmentNumber,
     /// What is wrong.
     pub kind: FindingKind,
-    /// Where in the segment.
+    /// The offset in the segment.
     pub offset: u64,
     /// Bytes there that cannot be used.
     pub bytes: u64,
-    /// The index of the first record that is lost.
+    /// The index of the first lost record.
     pub index: Option<u64>,
-    /// How many records are lost; `None` if nobody knows.
+    /// How many records are lost; `None` if unknown.
     pub records: Option<u64>,
-    /// The capture time of the last whole record before.
+    /// The capture time of the last complete record before the finding.
     pub after: Option<Timestamp>,
-    /// The capture time of the first whole record behind.
+    /// The capture time of the first complete record behind the finding.
     pub before: Option<Timestamp>,
 }
 
@@ -68,17 +70,19 @@ impl fmt::Display for Finding {
             FindingKind::Mended { place } => {
                 write!(
                     f,
-                    "segment {segment}: byte {place} of its header is damaged, and was put right in reading it"
+                    "segment {segment}: byte {place} of its header is damaged; it is corrected while reading"
                 )?;
             }
             FindingKind::Damaged(why) => write!(f, "segment {segment}, {bytes} bytes at {offset}: {why}")?,
-            FindingKind::Short => write!(f, "segment {segment} ends too early, at {offset}: it was cut off")?,
-            FindingKind::Missing { to } if to == segment => write!(f, "segment {segment} is not there")?,
-            FindingKind::Missing { to } => write!(f, "segments {segment} to {to} are not there")?,
+            FindingKind::Short => {
+                write!(f, "segment {segment} ends too early, at byte {offset}: it was cut off")?
+            }
+            FindingKind::Missing { to } if to == segment => write!(f, "segment {segment} is missing")?,
+            FindingKind::Missing { to } => write!(f, "segments {segment} to {to} are missing")?,
             FindingKind::OlderCopy { epoch, next } => write!(
                 f,
-                "segment {segment}, {bytes} bytes: it is of epoch {}, and the next one of epoch {}: an older copy of the log was put in its \
-                 place, and nothing up to here is read",
+                "segment {segment}, {bytes} bytes: it has epoch {}, and the next one has epoch {}: an older copy of the log was put in its \
+                 place; records up to here are not read",
                 epoch.0, next.0
             )?,
         }
@@ -86,7 +90,7 @@ impl fmt::Display for Finding {
             Some(0) => return Ok(()),
             Some(1) => write!(f, "; 1 frame is lost")?,
             Some(records) => write!(f, "; {records} frames are lost")?,
-            None => write!(f, "; nobody knows how many frames are lost")?,
+            None => write!(f, "; the number of lost frames is unknown")?,
         }
         match index {
             Some(index) => write!(f, " (from record {index} on")?,
@@ -97,49 +101,49 @@ impl fmt::Display for Finding {
             (Some(after), Some(before)) => write!(f, "{comma}captured between {after} and {before})"),
             (Some(after), None) => write!(f, "{comma}captured after {after})"),
             (None, Some(before)) => write!(f, "{comma}captured before {before})"),
-            (None, None) => write!(f, "{comma}nobody knows when captured)"),
+            (None, None) => write!(f, "{comma}captured at an unknown time)"),
         }
     }
 }
 
-/// What is in a segment.
+/// The contents of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentReport {
     /// Its number.
     pub number: SegmentNumber,
     /// Its size.
     pub bytes: u64,
-    /// Whole records that readers get.
+    /// Complete records, which readers get.
     pub records: u64,
-    /// Records that are lost, as far as is known.
+    /// Lost records, as far as is known.
     pub records_lost: u64,
-    /// Bytes that are neither whole records nor superseded.
+    /// Bytes that belong to no complete record and are not superseded.
     pub bytes_unreadable: u64,
-    /// The capture times of its first and its last whole record.
+    /// The capture times of its first and its last complete record.
     pub captured: Option<(Timestamp, Timestamp)>,
 }
 
-/// What a look at a whole log has found.
+/// The result of a check of a whole log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogReport {
-    /// Its segments, the oldest first, strange ones among them. Those that have expired are left out.
+    /// The segments, oldest first, including unreadable ones. Expired segments are left out.
     pub segments: Vec<SegmentReport>,
-    /// What is wrong, in the order of the log: the first [`FINDINGS_MAX`].
+    /// The first [`FINDINGS_MAX`] findings, in the order of the log.
     pub findings: Vec<Finding>,
-    /// How much is wrong in all.
+    /// The number of all findings.
     pub wrong: u64,
-    /// Records that are lost, as far as is known.
+    /// Lost records, as far as is known.
     pub records_lost: u64,
-    /// Nobody knows how many records some of the findings cost.
+    /// Whether some findings cost an unknown number of records.
     pub more_may_be_lost: bool,
-    /// Bytes at the end that were being written when the broker was killed or the power went, or are being written now. Nothing that
-    /// anybody was told to be there.
+    /// Bytes at the end that are being written now, or were when the broker was killed or the power was cut.
+    /// Nobody was told that they are on disk.
     pub torn_bytes: u64,
-    /// Bytes that the next segment holds again, since what was written there had not become durable.
+    /// Bytes that the next segment holds again, because they were not durable.
     pub superseded_bytes: u64,
-    /// Whether it is known which segments there should be.
+    /// Whether it is known which segments should exist.
     pub bounds_known: bool,
-    /// Whether it is known how far the log had been written.
+    /// Whether it is known how far the log was written.
     pub progress_known: bool,
 }
 
@@ -149,7 +153,7 @@ impl LogReport {
         self.wrong == 0
     }
 
-    /// Whole records that readers get.
+    /// Complete records of all segments, which readers get.
     pub fn records(&self) -> u64 {
         self.segments.iter().map(|segment| segment.records).sum()
     }
@@ -159,12 +163,12 @@ impl LogReport {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Bytes that are neither whole records nor superseded.
+    /// Bytes of all segments that belong to no complete record and are not superseded.
     pub fn bytes_unreadable(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes_unreadable).sum()
     }
 
-    /// The capture times of the first and the last whole record.
+    /// The capture times of the first and the last complete record.
     pub fn captured(&self) -> Option<(Timestamp, Timestamp)> {
         let mut spans = self.segments.iter().filter_map(|segment| segment.captured);
         let first = spans.next()?;

@@ -1,4 +1,4 @@
-//! Syncs: what is durable, and what becomes of the segment at hand where that fails.
+//! Makes records durable, and gives up the current segment when that fails.
 
 use super::{Closed, RETRY_INTERVAL, StoreWriter, Syncing, Upto};
 use crate::store::config::Durability;
@@ -30,7 +30,7 @@ impl<S: Storage> StoreWriter<S> {
         }
         let Some(result) = self.storage.finish_sync() else { return Ok(()) };
         let mark = match self.syncing.take().map(|syncing| syncing.upto) {
-            // How that went no longer matters.
+            // Its result no longer matters.
             Some(Upto::Nothing) | None => return Ok(()),
             Some(Upto::Before) => {
                 result?;
@@ -55,32 +55,34 @@ impl<S: Storage> StoreWriter<S> {
         Ok(())
     }
 
-    /// Remembers how far the log has come, so that it can be told from a shorter one.
+    /// Writes the progress, so that a log that was cut short is noticed.
     pub(super) fn note_progress(&mut self) {
         let Some(open) = &self.open else { return };
         let durable = match self.config.durability {
-            // Closing a segment waits for no sync, so that nobody knows of those before.
+            // Without syncs, a segment is closed before its records are known to be durable.
             Durability::Async => self.durable_before,
             _ => self.durable.index,
         };
         let written = Some(self.written.index);
-        // If it fails, an earlier one stays, which is as true: only less of what may be missing will be noticed.
+        // If this fails, the previous progress stays. It is still true; only fewer missing records would be
+        // noticed.
         let _ = self.storage.write_progress(Progress { segment: open.number, durable, written });
     }
 
-    /// Gives up the segment at hand and goes back to what is certain.
+    /// Handles a failure: gives up the current segment, and goes back to the last record that is certain.
     pub(super) fn fail(&mut self, now: Instant, error: StorageError) {
         self.batch.clear();
         self.batch_payload_bytes = 0;
         let certain = if self.config.durability == Durability::Async { self.written } else { self.durable };
-        // What was handed over since is written again, and nobody knows whether it is there.
+        // Records after that are written again. It is unknown whether the storage has them.
         self.written = certain;
         self.note_progress();
         let useless = self.open.take_if(|open| open.first_index >= certain.index);
         if let Some(open) = useless
             && self.storage.remove(open.number).is_err()
         {
-            // Kept in the account, and removed when its turn comes. Without this a full disk would fill with beginnings.
+            // Still counted, and removed when its turn comes. Otherwise a full disk would fill up with
+            // beginnings of segments.
             let first_index = Some(open.first_index);
             self.closed.push_back(Closed {
                 number: open.number,

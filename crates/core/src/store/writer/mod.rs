@@ -1,10 +1,12 @@
-//! Writes what is appended to a log in memory, behind its back: publishing and delivering wait for nothing here.
+//! Writes a log in memory to disk, in the background: neither publishing nor delivery waits for it.
 //!
-//! [`StoreWriter::step`] says when it is to be called again: every [`BATCH_INTERVAL`] while there is something to do, and otherwise once
-//! records have come ([`StoreWriter::wake`]). Each step takes what is new in memory, seals
-//! it and hands it to the storage in one piece; the queue in front of the writer is the log itself. Whatever goes
-//! wrong, the segment at hand is given up, the writer goes back to the last record that is known to be durable, and goes on
-//! in a new segment that begins with the index of that record: the new segment cuts off whatever the old one has beyond.
+//! [`StoreWriter::step`] returns when to call it again: after [`BATCH_INTERVAL`] while there is work, and
+//! otherwise once new records have come ([`StoreWriter::wake`]). Each step encrypts the new records and hands
+//! them to the storage in one piece. The log in memory itself is the queue in front of the writer.
+//!
+//! After any failure the writer gives up the current segment and goes back to the last record that is known
+//! to be durable. It continues in a new segment that begins with the index of the next record. The new
+//! segment supersedes whatever the old one holds from there on.
 
 mod durability;
 mod retention;
@@ -26,23 +28,25 @@ use crate::store::storage::{Bounds, Storage, StorageError, StorageErrorKind};
 use crate::store::{SegmentNumber, holes};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
-/// How often records are handed to the storage.
+/// How often records are handed to the storage. Together with the time of a write, it bounds what a killed
+/// broker loses (200 ms).
 pub const BATCH_INTERVAL: Duration = Duration::from_millis(40);
-/// A writer with nothing to do looks around this often all the same. Nothing depends on it.
+/// How long an idle writer sleeps at most. Nothing depends on it.
 const IDLE_INTERVAL: Duration = Duration::from_secs(3600);
-/// How often is looked whether a sync that goes on has ended.
+/// How often the writer checks whether a running sync has ended.
 const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How long after a failure the storage is tried again.
+/// How long the writer waits after a failure before it tries the storage again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
-/// Frames that wait longer than this for the storage, or syncs that take longer, are a reason to be degraded.
+/// The log counts as degraded once frames wait for the storage, or a sync takes, longer than this.
 pub const SLOW_AFTER: Duration = Duration::from_millis(500);
-/// Of the age that a log may reach on disk, the part after which a segment is closed, so that it can expire.
+/// A segment is closed after one part in this many of the age limit. Whole segments expire, so a frame
+/// outlives its limit by at most this part.
 const SEGMENT_AGE_PARTS: u32 = 16;
 
-/// The largest payload that can be stored: its sealed length is a field of 32 bits.
+/// The largest payload that can be stored. Its encrypted length, tag included, is a field of 32 bits.
 const PAYLOAD_BYTES_MAX: usize = u32::MAX as usize - TAG_BYTES;
 
-/// A point that both logs share: `index` on disk is `cursor` in memory, and `frame` came before it.
+/// A position in both logs: `index` on disk is `cursor` in memory. `frame` is the frame before it.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     index: u64,
@@ -50,7 +54,7 @@ struct Mark {
     frame: Option<FrameId>,
 }
 
-/// The segment that is written.
+/// The segment that is being written.
 struct Open {
     number: SegmentNumber,
     sealer: Sealer,
@@ -58,32 +62,32 @@ struct Open {
     first_index: u64,
     bytes: u64,
     opened: Instant,
-    /// Whether the storage remembers, outside of the log, that this segment exists.
+    /// Whether the storage remembers, in its [`Bounds`], that this segment exists.
     announced: bool,
 }
 
-/// A segment that is complete.
+/// A closed segment.
 struct Closed {
     number: SegmentNumber,
     bytes: u64,
-    /// The index of its first record, where it is known.
+    /// The index of its first record; `None` if unknown.
     first_index: Option<u64>,
     expires: Option<Instant>,
 }
 
-/// A sync that goes on.
+/// A running sync.
 struct Syncing {
     started: Instant,
     upto: Upto,
 }
 
-/// What is durable once a sync has ended.
+/// What is durable once a sync succeeds.
 enum Upto {
-    /// The segment at hand, to here.
+    /// The current segment, up to here.
     Mark(Mark),
-    /// What an earlier start wrote.
+    /// The records of an earlier start.
     Before,
-    /// Nothing that matters: the segment was given up meanwhile.
+    /// Nothing of interest: the segment was given up meanwhile.
     Nothing,
 }
 
@@ -91,37 +95,37 @@ enum Upto {
 pub struct StoreWriter<S> {
     storage: S,
     config: StoreConfig,
-    /// The start that frames of its epoch belong to.
+    /// The epoch of the present start, and its clock anchor.
     start: (Epoch, ClockAnchor),
     cursor: Cursor,
     next_segment: SegmentNumber,
     bounds: Bounds,
-    /// The index up to which the log was known to be durable at the start.
+    /// One past the index of the last record that was known to be durable at the start.
     durable_before: u64,
     open: Option<Open>,
     closed: VecDeque<Closed>,
-    /// The newest segment of the start before: what a killed broker wrote there is not durable yet, and has to be before
-    /// anything that comes after it is.
+    /// The newest segment of the previous start. If the broker was killed, its records are not durable yet.
+    /// They must be before any later record is.
     before: Option<SegmentNumber>,
-    /// Records that are sealed and not yet handed over.
+    /// Records that are encrypted and not yet handed to the storage.
     batch: Vec<u8>,
-    /// Bytes of their payloads.
+    /// Payload bytes of the records in `batch`.
     batch_payload_bytes: u64,
-    /// Records left memory since the last one was sealed.
+    /// Whether records were evicted from memory since the last one was encrypted.
     evicted: bool,
-    /// Records before this one, in memory, were counted where they were lost.
+    /// Lost records before this cursor are already counted.
     lost_before: u64,
-    /// What is sealed.
+    /// The end of the encrypted records.
     sealed: Mark,
-    /// What the storage has.
+    /// The end of the records that the storage has.
     written: Mark,
-    /// What is durable.
+    /// The end of the durable records.
     durable: Mark,
     syncing: Option<Syncing>,
     sync_due: Instant,
-    /// When the storage is tried again, and why not before.
+    /// The last failure, and when the storage is tried again.
     failure: Option<(Instant, StorageError)>,
-    /// Since when there is more in memory than could be written.
+    /// Since when the log in memory has records that are not written.
     behind_since: Option<Instant>,
     /// When the next step is due.
     due: Instant,
@@ -130,7 +134,7 @@ pub struct StoreWriter<S> {
 }
 
 impl<S: Storage> StoreWriter<S> {
-    /// A writer of what `cursor` finds from now on, behind what `resume` says is on disk.
+    /// A writer that appends what `cursor` reads from now on to the log that `resume` describes.
     pub fn new(
         storage: S,
         config: StoreConfig,
@@ -185,12 +189,12 @@ impl<S: Storage> StoreWriter<S> {
 
     // ---- getters ------------------------------------------------------------------------------------------
 
-    /// How the log on disk is doing, as of the last step.
+    /// The state of the log on disk, as of the last step.
     pub fn status(&self) -> &StoreStatus {
         &self.status
     }
 
-    /// The index on disk up to which everything outlives a power cut.
+    /// One past the index of the last record that outlives a power cut.
     pub fn durable_index(&self) -> u64 {
         self.durable.index
     }
@@ -200,17 +204,17 @@ impl<S: Storage> StoreWriter<S> {
         &mut self.storage
     }
 
-    /// Gives the storage back.
+    /// Returns the storage.
     pub fn into_storage(self) -> S {
         self.storage
     }
 
-    /// Whether there are records that were not taken yet.
+    /// Whether the log in memory has records that the writer has not read.
     pub fn has_news(&self) -> bool {
         self.cursor.is_ready()
     }
 
-    /// Whether all that is in memory is on disk, and durable if that was asked for.
+    /// Whether all records in memory are on disk, and durable if the configuration asks for that.
     pub fn is_settled(&self) -> bool {
         let durable =
             self.config.durability == Durability::Async || self.durable.cursor == self.written.cursor;
@@ -219,24 +223,25 @@ impl<S: Storage> StoreWriter<S> {
 
     // ---- what happened ------------------------------------------------------------------------------------
 
-    /// Frames of this epoch belong to the start with this anchor. Segments carry both.
+    /// Sets the epoch of the present start and its clock anchor. Both are written into segment headers.
     pub fn set_start(&mut self, epoch: Epoch, anchor: ClockAnchor) {
         self.start = (epoch, anchor);
     }
 
-    /// From now on syncs wait for no interval: the broker stops.
+    /// The broker stops: from now on syncs do not wait for their interval.
     pub fn close(&mut self) {
         self.closing = true;
     }
 
-    /// Records have come at this instant, while there was nothing to do. Returns when to step: a little later, so that more come together.
+    /// New records have come while the writer was idle. Returns when to step: a little later, so that more
+    /// records share the step.
     pub fn wake(&mut self, now: Instant) -> Instant {
         self.due = self.due.min(now + BATCH_INTERVAL);
         self.due
     }
 
-    /// Does what there is to do, and returns when to come again; earlier if [`StoreWriter::wake`] says so. `wall` labels segments; `salt` draws random bytes,
-    /// which must never be the same again.
+    /// Does all work that is due, and returns when to call again, unless [`StoreWriter::wake`] says earlier.
+    /// `wall` labels segments. `salt` draws random bytes, which must never repeat.
     pub fn step(
         &mut self,
         now: Instant,
@@ -272,7 +277,7 @@ impl<S: Storage> StoreWriter<S> {
         if self.failure.is_none() && self.cursor.is_ready() {
             return now;
         }
-        // Whatever is amiss is looked at again soon, so that it is also told soon that it is over.
+        // A problem is checked again soon, so that its end is also reported soon.
         let unannounced = self.open.as_ref().is_some_and(|open| !open.announced);
         if self.failure.is_some() || self.status.degraded.is_some() || unannounced || !self.batch.is_empty() {
             return now + BATCH_INTERVAL;
@@ -283,7 +288,7 @@ impl<S: Storage> StoreWriter<S> {
         let outlives = self.open.as_ref().zip(self.config.disk_age_max);
         let outlives = outlives.map(|(open, age_max)| open.opened + age_max / SEGMENT_AGE_PARTS);
         let due = sync.into_iter().chain(expires).chain(outlives).min();
-        // What could not be done at its time is tried again, without haste.
+        // Overdue work is tried again, but not in a busy loop.
         due.map_or(now + IDLE_INTERVAL, |due| due.clamp(now + SYNC_POLL_INTERVAL, now + IDLE_INTERVAL))
     }
 
@@ -303,14 +308,14 @@ impl<S: Storage> StoreWriter<S> {
         self.sync(now)
     }
 
-    /// Seals what is new in memory, and hands it over whenever enough has come together.
+    /// Encrypts the new records in memory, and hands them to the storage whenever a batch is full.
     fn fill(
         &mut self,
         now: Instant,
         wall: Timestamp,
         salt: &mut dyn FnMut() -> [u8; SALT_BYTES],
     ) -> Result<(), StorageError> {
-        // One batch at a time: syncs, retention and the status are looked after in between.
+        // One batch per step, so that syncs, retention and the status get their turn in between.
         while self.batch.len() < self.config.batch_bytes_max {
             match self.cursor.next() {
                 Read::Pending => {
@@ -321,13 +326,13 @@ impl<S: Storage> StoreWriter<S> {
                     return Ok(());
                 }
                 Read::Evicted { records } => {
-                    // After going back, what was lost before is found lost again.
+                    // After the writer went back, it meets records again whose loss is already counted.
                     let (end, counted) = (self.cursor.index(), self.lost_before);
                     self.status.lost += end - counted.clamp(end - records, end);
                     self.lost_before = end;
                     self.evicted = true;
                 }
-                // No length of a stored payload counts that far.
+                // The length field of a stored payload cannot hold so many bytes.
                 Read::Record(record) if record.frame.payload.len() > PAYLOAD_BYTES_MAX => {
                     self.status.lost += 1;
                     self.evicted = true;
@@ -337,7 +342,7 @@ impl<S: Storage> StoreWriter<S> {
                     if !self.fits(now, epoch) {
                         self.flush()?;
                         if !self.close_segment(now) || !self.secure_before(now)? {
-                            // Tried again once all of the segment before is durable.
+                            // Read again once all of the segment before is durable.
                             self.cursor = self.cursor.reader().cursor(self.cursor.index() - 1);
                             return Ok(());
                         }
@@ -350,14 +355,14 @@ impl<S: Storage> StoreWriter<S> {
         Ok(())
     }
 
-    /// Whether a record of this epoch goes into the segment at hand.
+    /// Whether a record of this epoch fits into the current segment.
     fn fits(&self, now: Instant, epoch: Epoch) -> bool {
         let Some(open) = &self.open else { return false };
         let bytes = open.bytes + self.batch.len() as u64;
         open.epoch == epoch && bytes < self.config.segment_bytes && !self.outlived(now)
     }
 
-    /// Whether the segment at hand has been open for so long that it would expire too late.
+    /// Whether the current segment has been open for so long that its frames would expire too late.
     fn outlived(&self, now: Instant) -> bool {
         self.open
             .as_ref()
@@ -378,7 +383,7 @@ impl<S: Storage> StoreWriter<S> {
         self.sealed = Mark { index: self.sealed.index + 1, cursor: self.cursor.index(), frame: Some(id) };
     }
 
-    /// Hands over what is sealed.
+    /// Hands the encrypted records to the storage.
     fn flush(&mut self) -> Result<(), StorageError> {
         if self.batch.is_empty() {
             return Ok(());
@@ -386,7 +391,7 @@ impl<S: Storage> StoreWriter<S> {
         let batch = self.batch.len() as u64;
         self.make_room(batch)?;
         let open = self.open.as_mut().expect("what is sealed was sealed for the segment at hand");
-        // Counted first: after an error nobody knows how much of it is there.
+        // Counted first: after an error it is unknown how much was written.
         open.bytes += batch;
         let result = self.storage.append(open.number, &self.batch);
         self.batch.clear();
@@ -411,7 +416,7 @@ impl<S: Storage> StoreWriter<S> {
         salt: [u8; SALT_BYTES],
     ) -> Result<(), StorageError> {
         let number = self.next_segment;
-        // Used up even if it fails: nobody knows then whether there is a segment of this number.
+        // The number is used up even after a failure: it is then unknown whether its segment exists.
         self.next_segment = number.next();
         let master = self.config.keys.newest().clone();
         let anchor = if self.start.0 == epoch {
@@ -444,13 +449,13 @@ impl<S: Storage> StoreWriter<S> {
         });
         self.storage.append(number, &bytes)?;
         self.note_progress();
-        // Not waiting for the interval: only a segment that is durable can be remembered outside of the log.
+        // Sync without waiting for the interval: only a durable segment can be remembered in the bounds.
         self.sync_due = now;
         Ok(())
     }
 
-    /// Ends the segment at hand, if there is one; false if that has to wait until all of it is durable. Otherwise a power
-    /// cut could leave a hole between what is durable and the next segment.
+    /// Closes the current segment, if there is one. Returns false if all of it must become durable first.
+    /// Otherwise a power cut could leave a hole between the durable records and the next segment.
     fn close_segment(&mut self, now: Instant) -> bool {
         let Some(open) = &self.open else { return true };
         let waits = self.durable.index != self.written.index || !open.announced;
@@ -462,7 +467,7 @@ impl<S: Storage> StoreWriter<S> {
         true
     }
 
-    /// Whether what an earlier start wrote is durable; if not, that is seen to.
+    /// Whether the records of an earlier start are durable. If not, starts a sync for them.
     fn secure_before(&mut self, now: Instant) -> Result<bool, StorageError> {
         if let Some(segment) = self.before
             && self.syncing.is_none()
@@ -491,8 +496,8 @@ impl<S: Storage> StoreWriter<S> {
     }
 }
 
-/// The frames between the last record that was sealed and this one of which this one says nothing: those that left memory
-/// before they could be written, and what was skipped among them.
+/// The frames between the last encrypted record and `record` that `record` does not list as skipped. They
+/// were evicted from memory before they could be written, or skipped among those.
 fn lost_between(last: Option<FrameId>, record: &Record) -> Option<SkipRange> {
     let last = last.filter(|last| last.epoch == record.frame.meta.id.epoch)?;
     let (first, count) = holes::unexplained(last, record)?;

@@ -1,4 +1,4 @@
-//! What is removed from disk, and when: what has expired, and the oldest to make room.
+//! Removes segments from disk: those that have expired, and the oldest ones to make room.
 
 use super::{Closed, StoreWriter};
 use crate::store::scan::SegmentScan;
@@ -27,7 +27,8 @@ impl<S: Storage> StoreWriter<S> {
 
     pub(super) fn remove_oldest(&mut self, count: usize) -> Result<(), StorageError> {
         let Some(newest) = count.checked_sub(1).and_then(|last| self.closed.get(last)) else { return Ok(()) };
-        // First, so that what is removed stays removed even if a power cut brings the file back.
+        // Write the bounds first. Then a removed segment stays removed even if a power cut brings its file
+        // back.
         let (number, first_index) = (newest.number, self.first_index_of(count));
         let bounds = Bounds { oldest: number.next().max(self.bounds.oldest), first_index, ..self.bounds };
         if bounds != self.bounds {
@@ -45,13 +46,13 @@ impl<S: Storage> StoreWriter<S> {
         Ok(())
     }
 
-    /// The index of the first record that is left without the `count` oldest segments; `None` if nobody knows.
+    /// The index of the first record that remains without the `count` oldest segments; `None` if unknown.
     fn first_index_of(&mut self, count: usize) -> Option<u64> {
         let Some(closed) = self.closed.get(count) else {
             return Some(self.open.as_ref().map_or(self.sealed.index, |open| open.first_index));
         };
         let (number, bytes) = (closed.number, closed.bytes);
-        // A broker that starts looks into no more segments than it has time for.
+        // At its start a broker opens only some segments, to start fast. So the index may be unknown yet.
         closed.first_index.or_else(|| {
             let opened =
                 SegmentScan::open(&mut self.storage, &self.config.camera, &self.config.keys, number, bytes);

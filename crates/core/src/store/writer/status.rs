@@ -1,4 +1,4 @@
-//! How the log on disk is doing, looked at after every step.
+//! Updates the state of the log on disk after every step.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::store::storage::{Storage, StorageErrorKind};
 use crate::units::Instant;
 
 impl<S: Storage> StoreWriter<S> {
-    /// Sets down how the log is doing, as of this step.
+    /// Updates the state as of this step.
     pub(super) fn note_status(&mut self, now: Instant) {
         if self.failure.is_some() && !self.cursor.is_ready() {
-            // Nothing is at stake until the next frame comes.
+            // No data is at risk until the next frame comes.
             self.failure = None;
         }
         let behind = self.cursor.is_ready();
         self.behind_since = self.behind_since.filter(|_| behind).or(behind.then_some(now));
         let behind = self.behind_since.map_or(Duration::ZERO, |since| now.saturating_since(since));
         let syncing = self.syncing.as_ref().map_or(Duration::ZERO, |s| now.saturating_since(s.started));
-        // A step that comes so late was kept by the storage, or by a machine that is as busy.
+        // A late step was delayed by the storage, or by a machine that is as busy.
         let step = now.saturating_since(self.due);
         let slow = behind.max(syncing).max(step);
         let degraded = match &self.failure {

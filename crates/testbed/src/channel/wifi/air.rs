@@ -1,27 +1,28 @@
-//! Who sends when, and what gets through: carrier sense, back-off, aggregates, collisions.
+//! Simulates who sends when, and what gets through: carrier sense, back-off, aggregation and collisions.
 //!
-//! Times are whole nanoseconds, so that stations that count the same slots down reach zero at the same instant, and
-//! collide. A station counts only while it senses nothing; what it does not sense it runs into.
+//! Times are whole nanoseconds, so that stations that count down the same slots reach zero at the same
+//! instant, and collide. A station counts only while it senses no transmission. It collides with one that it
+//! does not sense. Durations are those of IEEE 802.11 for OFDM at 5 GHz.
 
 use super::{Constants, Interferer, Station};
 use crate::chance::Chance;
 use crate::random::Random;
 
-/// An idle slot, in nanoseconds.
+/// An idle slot (aSlotTime), in nanoseconds.
 const SLOT: u64 = 9_000;
-/// Before an acknowledgement.
+/// The gap before an acknowledgement (aSIFSTime), in nanoseconds.
 const SIFS: u64 = 16_000;
-/// Preamble and header of a PPDU.
+/// The preamble and header of a PPDU, in nanoseconds.
 const PREAMBLE: u64 = 40_000;
-/// A block acknowledgement. Where none comes, everybody waits for as long.
+/// A block acknowledgement, in nanoseconds. If none comes, all stations wait for as long.
 const BLOCK_ACK: u64 = 32_000;
-/// A request to send and its preamble, at a basic rate.
+/// A request to send (RTS) with its preamble, at a basic rate, in nanoseconds.
 const REQUEST: u64 = 52_000;
-/// The leave to do so.
+/// The gap and the clear to send (CTS) that answers it, in nanoseconds.
 const LEAVE: u64 = SIFS + 44_000;
-/// Bytes of a PPDU, at most.
+/// The most bytes of a PPDU: an A-MPDU of 802.11n.
 const PPDU_BYTES_MAX: f64 = 65_535.0;
-/// Time of a PPDU, at most.
+/// The longest PPDU (aPPDUMaxTime), in nanoseconds.
 const PPDU_TIME_MAX: u64 = 5_484_000;
 
 /// A PPDU on the air.
@@ -29,9 +30,9 @@ struct Ppdu {
     mpdus: usize,
     phase: Phase,
     phase_until: u64,
-    /// Whether those who do not hear the sender know of it, from what the receiver said.
+    /// Whether stations that do not hear the sender know of it, from what the receiver sent.
     is_known_to_all: bool,
-    /// Something else was on the air beside it.
+    /// Whether another transmission or a burst overlapped it.
     is_spoiled: bool,
 }
 
@@ -43,13 +44,13 @@ impl Ppdu {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The sender asks whether it may.
+    /// The sender asks for permission (RTS).
     Request,
-    /// From the leave on, if one was asked for.
+    /// The data; it includes the permission (CTS), if one was requested.
     Data,
     /// The receiver acknowledges.
     Answer,
-    /// No answer comes, and everybody waits for as long as one would take.
+    /// No answer comes; all stations wait for as long as one would take.
     Silence,
 }
 
@@ -72,43 +73,44 @@ struct Contender {
 }
 
 impl Contender {
-    /// MPDUs that go in one PPDU.
+    /// How many waiting MPDUs fit into one PPDU.
     fn aggregate(&self, mpdus_max: usize) -> usize {
         let in_bytes = PPDU_BYTES_MAX / self.mpdu_bytes;
         let in_time = (PPDU_TIME_MAX - PREAMBLE) as f64 / 1e3 * self.mbps / (self.mpdu_bytes * 8.0);
         self.queued.min(mpdus_max).min(in_bytes.min(in_time).max(1.0) as usize)
     }
 
-    /// What MPDUs take on the air, in one PPDU at the present rate.
+    /// The airtime of MPDUs in one PPDU at the present rate.
     fn air_time(&self, mpdus: usize) -> u64 {
         PREAMBLE + nanos(mpdus as f64 * self.mpdu_bytes * 8.0 / self.mbps)
     }
 
-    /// When it will send, if nothing comes between.
+    /// When it will send, unless it senses a transmission before.
     fn expiry(&self) -> Option<u64> {
         let (backoff, from) = (self.backoff?, self.counts_from?);
         self.sending.is_none().then(|| from + backoff * SLOT)
     }
 }
 
-/// Something that radiates without contending: a microwave oven, a camera of another kind, a network on an overlapping channel.
+/// A device that radiates without contending: a microwave oven, a camera of another kind, a network on an
+/// overlapping channel.
 struct Source {
     spec: Interferer,
-    /// Whether it is at work, and until when.
+    /// Whether it is active now; `phase_until` says until when.
     is_on: bool,
     phase_until: u64,
-    /// The burst on the air ends then.
+    /// When the burst on the air ends; `None` if there is none.
     bursting_until: Option<u64>,
     burst_due: u64,
 }
 
-/// What a transmission came to.
+/// The result of a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passed {
     pub(super) from: usize,
     /// MPDUs that arrived.
     pub(super) arrived: usize,
-    /// MPDUs that were given up, after as many attempts as there may be.
+    /// MPDUs that were given up, after the most attempts.
     pub(super) dropped: usize,
 }
 
@@ -126,7 +128,7 @@ pub(super) struct Air {
 enum Event {
     /// An exchange is over.
     Ends(usize),
-    /// A part of one is.
+    /// A part of an exchange is over.
     Goes(usize),
     Burst(usize),
     BurstEnds(usize),
@@ -135,7 +137,7 @@ enum Event {
 }
 
 impl Air {
-    /// A medium on which nobody sends: stations with the bytes of their MPDUs.
+    /// An idle medium. Each station comes with the bytes of its MPDUs.
     pub(super) fn new(
         constants: &Constants,
         stations: impl IntoIterator<Item = (Station, f64)>,
@@ -178,28 +180,29 @@ impl Air {
         self.contenders[station].queued
     }
 
-    /// More MPDUs of a station, at an instant that no event lies before.
+    /// Queues more MPDUs of a station. No event may be due before `now`.
     pub(super) fn queue(&mut self, now: u64, station: usize, mpdus: usize) {
         self.now = self.now.max(now);
         let contender = &mut self.contenders[station];
         contender.queued += mpdus;
         if contender.backoff.is_none() && contender.sending.is_none() && contender.queued > 0 {
             contender.backoff = Some(self.chance.within(0..=contender.cw));
-            // Slots are counted from the end of what was last sensed, so that all who sensed it share their borders.
+            // Slots are counted from the end of the last sensed transmission, so that all stations that
+            // sensed it have the same slot borders.
             let earliest = self.now + nanos(self.constants.aifs_us);
             contender.counts_from =
                 contender.counts_from.map(|from| from + earliest.saturating_sub(from).div_ceil(SLOT) * SLOT);
         }
     }
 
-    /// A station moves: its highest rate, and its lost MPDUs.
+    /// A station moves: changes its highest rate and its share of lost MPDUs.
     pub(super) fn alter(&mut self, station: usize, spec: Station) {
         self.contenders[station].station = spec;
         let contender = &mut self.contenders[station];
         contender.mbps = contender.mbps.min(spec.phy_mbps);
     }
 
-    /// Two stations begin or cease to sense each other. What is on the air now is sensed as it was when it began.
+    /// Two stations begin or cease to sense each other. It does not affect what is already on the air.
     pub(super) fn hide(&mut self, one: usize, other: usize, is_hidden: bool) {
         self.hidden.retain(|pair| *pair != (one, other) && *pair != (other, one));
         if is_hidden {
@@ -213,12 +216,12 @@ impl Air {
         (source.is_on, source.phase_until, source.burst_due) = (is_on, u64::MAX, now);
     }
 
-    /// When something happens next.
+    /// When the next event is due.
     pub(super) fn due(&self) -> Option<u64> {
         self.next().map(|(at, _)| at)
     }
 
-    /// Lets the next thing happen; what a transmission came to if one ended.
+    /// Handles the next event. Returns the result of a transmission if one ended.
     pub(super) fn step(&mut self) -> Option<Passed> {
         let (at, event) = self.next()?;
         self.now = at;
@@ -233,7 +236,8 @@ impl Air {
         None
     }
 
-    /// What ends does so before what begins, so that a neighbour in time is no neighbour on the air.
+    /// The next event. At the same instant, ends come before beginnings, so that transmissions that only
+    /// touch do not overlap.
     fn next(&self) -> Option<(u64, Event)> {
         let mut next: Option<(u64, u8, Event)> = None;
         let mut offer = |at: u64, order: u8, event: Event| {
@@ -295,7 +299,8 @@ impl Air {
         }
     }
 
-    /// The receiver says that it could read what came. Those who did not hear the sender hear that.
+    /// A part of an exchange is over. The answer of the receiver reaches stations that did not hear the
+    /// sender.
     fn go_on(&mut self, index: usize) {
         let now = self.now;
         let contender = &mut self.contenders[index];
@@ -349,7 +354,8 @@ impl Air {
         Passed { from: index, arrived, dropped }
     }
 
-    /// A station senses one more transmission, unless it is about to send within the slot, before it could.
+    /// A station senses one more transmission. If it is about to send within the same slot, it has no time to
+    /// notice.
     fn sense(&mut self, index: usize) {
         let now = self.now;
         let contender = &mut self.contenders[index];
@@ -395,7 +401,7 @@ impl Air {
         }
     }
 
-    /// An interferer begins, or ceases when its burst has ended.
+    /// An interferer becomes active, or inactive once its burst has ended.
     fn turn(&mut self, index: usize) {
         let source = &mut self.sources[index];
         source.is_on = !source.is_on;
@@ -405,7 +411,7 @@ impl Air {
     }
 }
 
-/// Nanoseconds of microseconds.
+/// Converts microseconds to nanoseconds.
 pub(super) fn nanos(us: f64) -> u64 {
     (us * 1e3) as u64
 }

@@ -1,37 +1,38 @@
-//! A camera's transport: frames cut into packets, behind a window.
+//! Models a camera's transport: cuts frames into packets and sends them behind a congestion window.
 
 use super::scene::Load;
 use crate::chance::Chance;
 
-/// Bytes of a data packet's payload.
+/// Payload bytes of a data packet: a TCP segment on Ethernet.
 pub(super) const PAYLOAD_BYTES: f64 = 1_448.0;
-/// Packets that one answer acknowledges.
+/// Packets that one acknowledgement covers (RFC 5681, section 4.2: at least every second segment).
 const ANSWERED_PACKETS: u32 = 2;
-/// The first window, in packets.
+/// The initial window, in packets (RFC 6928).
 const WINDOW_FIRST: f64 = 10.0;
-/// The smallest.
+/// The smallest window, in packets.
 const WINDOW_MIN: f64 = 2.0;
-/// A pause after which the window begins anew, in nanoseconds: half of the shortest retransmission timeout.
+/// The idle time after which the window starts anew, in nanoseconds: half of Linux's shortest retransmission
+/// timeout of 200 ms.
 const PAUSE: u64 = 100_000_000;
 
-/// The transport of one camera, which sends a frame when the one before is through.
+/// The transport of one camera. It sends a frame once the one before has arrived.
 pub(super) struct Flow {
     pub(super) load: Option<Load>,
-    /// Whether it is sending, of a load that pauses, and until when.
+    /// Whether a load with pauses is sending now.
     is_on: bool,
     phase_until: u64,
     /// Packets of the frame in service that are not yet in the driver's queue.
     to_queue: usize,
-    /// Packets of it that have not arrived.
+    /// Packets of the frame in service that have not arrived.
     to_arrive: usize,
     captured: u64,
     next_due: u64,
     /// Frames that are still to come.
     frames: usize,
     window: f64,
-    /// Sent and not answered.
+    /// Packets that are sent and not acknowledged.
     unanswered: usize,
-    /// Arrived, and not answered yet.
+    /// Packets that have arrived and are not acknowledged yet.
     owed: u32,
     idle_since: u64,
     pub(super) latencies_ms: Vec<f64>,
@@ -56,30 +57,31 @@ impl Flow {
         }
     }
 
-    /// Whether nothing of it is on its way, and nothing will come.
+    /// Whether no packet is on its way, and no frame will come.
     pub(super) fn is_over(&self) -> bool {
         self.to_arrive == 0 && (self.frames == 0 || self.load.is_none())
     }
 
-    /// Sends something else after the frame in service.
+    /// Changes the load after the frame in service.
     pub(super) fn set_load(&mut self, now: u64, load: Option<Load>) {
         self.load = load;
         self.next_due = self.next_due.max(now);
     }
 
-    /// When it may capture next, if the frame in service is through.
+    /// When the next frame may be captured, if the frame in service has arrived.
     pub(super) fn due(&self) -> Option<u64> {
         (self.load.is_some() && self.to_arrive == 0 && self.frames > 0).then_some(self.next_due)
     }
 
-    /// Captures what is due.
+    /// Captures a frame if one is due.
     pub(super) fn capture(&mut self, now: u64, chance: &mut Chance) {
         let (Some(load), Some(due)) = (self.load, self.due()) else { return };
         if now < due {
             return;
         }
         let interval = (1e9 / load.frames_per_second) as u64;
-        // The next multiple of the interval: a camera that could not keep up goes on with the beat.
+        // The next multiple of the interval: a camera that could not keep up skips frames but keeps its
+        // rhythm.
         self.next_due += ((now - due) / interval + 1) * interval;
         if let Some((on_ms, off_ms)) = load.on_off_ms {
             while self.phase_until <= now {
@@ -101,7 +103,7 @@ impl Flow {
         self.frames -= 1;
     }
 
-    /// Packets that enter the driver's queue, which has so much room.
+    /// Packets that enter the driver's queue, which has `room`.
     pub(super) fn release(&mut self, room: usize) -> usize {
         let window = (self.window as usize).saturating_sub(self.unanswered);
         let packets = self.to_queue.min(room).min(window);
@@ -110,7 +112,8 @@ impl Flow {
         packets
     }
 
-    /// Packets have arrived. Gives the answers that they are worth, by the packets of each, and whether the frame is whole.
+    /// Packets have arrived. Returns how many packets each acknowledgement covers, and whether the frame is
+    /// complete.
     pub(super) fn arrive(&mut self, packets: usize) -> (Vec<u32>, bool) {
         self.to_arrive -= packets;
         self.owed += packets as u32;
@@ -123,20 +126,20 @@ impl Flow {
         (answers, packets > 0 && self.to_arrive == 0)
     }
 
-    /// The frame is at the edge.
+    /// The frame has arrived at the edge.
     pub(super) fn end(&mut self, now: u64, there: u64) {
         self.latencies_ms.push((there - self.captured) as f64 / 1e6);
         self.idle_since = now;
     }
 
-    /// Packets were given up by the radio: they are sent again, from half the window (RFC 5681).
+    /// The radio gave up packets: they are sent again, with half the window (RFC 5681).
     pub(super) fn lose(&mut self, packets: usize) {
         self.to_queue += packets;
         self.unanswered -= packets;
         self.window = (self.window / 2.0).max(WINDOW_MIN);
     }
 
-    /// An answer has come.
+    /// An acknowledgement has come.
     pub(super) fn answered(&mut self, packets: u32, window_max: f64) {
         self.unanswered -= packets as usize;
         self.window = (self.window + f64::from(packets)).min(window_max);

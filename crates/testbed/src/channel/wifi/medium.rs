@@ -1,4 +1,4 @@
-//! Cameras on one medium: their transports above, the air below.
+//! Simulates cameras on one medium: their transports above, the air below.
 
 use std::collections::VecDeque;
 
@@ -12,19 +12,20 @@ use crate::random::Random;
 
 /// Bytes of a data packet on the air.
 const MPDU_BYTES: f64 = 1_538.0;
-/// Bytes of a transport acknowledgement on the air.
+/// Bytes of a transport acknowledgement on the air. An access point drops none of them: they are few and
+/// small.
 const ANSWER_BYTES: f64 = 104.0;
-/// An access point drops no answers: they are few, and smaller than what they answer.
+/// Nanoseconds in a millisecond.
 const NANOS_PER_MS: u64 = 1_000_000;
 
-/// What became of a packet of a station whose packets come from elsewhere.
+/// The fate of a packet of a live station ([`Medium::live`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Through {
-    /// One from this station has arrived at the access point.
+    /// A packet of this station arrived at the access point.
     Up(usize),
-    /// One from this station was given up by the radio.
+    /// The radio gave up a packet of this station.
     GivenUp(usize),
-    /// One of the access point has arrived at this station.
+    /// A packet of the access point arrived at this station.
     Down(usize),
 }
 
@@ -36,18 +37,20 @@ pub struct Medium {
     air: Air,
     stations: Vec<Station>,
     flows: Vec<Flow>,
-    /// The camera that always has something to send, if there is one.
+    /// The camera that always has packets to send, if there is one.
     backlogged: Option<usize>,
-    /// Stations whose packets come from elsewhere: the first so many.
+    /// How many stations are live: the first ones, whose packets come through [`Medium::offer`].
     live: usize,
-    /// What became of those.
+    /// The fates of packets of live stations.
     through: VecDeque<Through>,
-    /// Bytes of it that arrived in each millisecond.
+    /// Bytes of the backlogged camera that arrived in each millisecond.
     arrived_by_ms: Vec<f64>,
     changes: VecDeque<Change>,
-    /// Answers that wait at the access point: for whom, and for how many packets; for none, it is a packet from elsewhere.
+    /// Acknowledgements that wait at the access point: the station, and the number of packets they cover. 0
+    /// stands for a packet of [`Medium::offer_down`].
     answers: VecDeque<(usize, u32)>,
-    /// Answers on their way beside the medium: when they are there, for whom, for how many packets.
+    /// Acknowledgements on their way besides the medium: when they arrive, the station, and the packets they
+    /// cover.
     returning: VecDeque<(u64, usize, u32)>,
 }
 
@@ -58,8 +61,8 @@ pub fn latencies_ms(constants: &Constants, loads: &[Load], frames: usize, seed: 
     medium.flows.into_iter().map(|flow| flow.latencies_ms).collect()
 }
 
-/// What the first camera of a scene can get through in each of `ms` milliseconds beside the others, if it always has something to send.
-/// What it is given to send (`Scene::cameras`) does not count.
+/// What the first camera of a scene can send in each of `ms` milliseconds beside the others, if it always has
+/// packets to send. Its own load in `Scene::cameras` is ignored.
 pub fn capacity(scene: &Scene, ms: usize, seed: u64) -> Capacity {
     let mut medium = Medium::new(scene, usize::MAX, seed);
     medium.flows[0].load = None;
@@ -70,7 +73,7 @@ pub fn capacity(scene: &Scene, ms: usize, seed: u64) -> Capacity {
 }
 
 impl Medium {
-    /// Cameras that all capture their first frame at once.
+    /// A medium whose cameras all capture their first frame at once.
     pub fn new(scene: &Scene, frames: usize, seed: u64) -> Self {
         let mut random = Random::seeded(seed);
         let chance = Chance::new(random.split());
@@ -95,7 +98,8 @@ impl Medium {
         }
     }
 
-    /// A medium whose first `live` stations send what they are given with [`Medium::offer`]; the others send frames of their own.
+    /// A medium whose first `live` stations send only what [`Medium::offer`] gives them. The others send
+    /// frames of their own.
     pub fn live(scene: &Scene, live: usize, seed: u64) -> Self {
         let mut medium = Self::new(scene, usize::MAX, seed);
         medium.flows[..live].iter_mut().for_each(|flow| flow.load = None);
@@ -103,13 +107,14 @@ impl Medium {
         medium
     }
 
-    /// Packets of a station for the access point, at an instant that no event lies before.
+    /// Gives a station packets for the access point. No event may be due before `now`.
     pub fn offer(&mut self, now: u64, station: usize, packets: usize) {
         self.now = self.now.max(now);
         self.air.queue(self.now, station, packets);
     }
 
-    /// The same from the access point, for a station.
+    /// Gives the access point `bytes` for a station. Returns how many packets they take. No event may be due
+    /// before `now`.
     pub fn offer_down(&mut self, now: u64, station: usize, bytes: u64) -> usize {
         self.now = self.now.max(now);
         let packets = bytes.div_ceil(ANSWER_BYTES as u64).max(1) as usize;
@@ -117,23 +122,23 @@ impl Medium {
         packets
     }
 
-    /// Packets that so many bytes take from a station.
+    /// How many packets of a station `bytes` take.
     pub fn packets(bytes: u64) -> usize {
         bytes.div_ceil(PAYLOAD_BYTES as u64).max(1) as usize
     }
 
-    /// What became of the next packet that came from elsewhere.
+    /// The fate of the next packet of a live station.
     pub fn poll_through(&mut self) -> Option<Through> {
         self.through.pop_front()
     }
 
-    /// When something happens next, on its own clock.
+    /// When the next event is due, on the medium's own clock.
     pub fn due(&mut self) -> Option<u64> {
         self.fill_queues();
         self.other_due().into_iter().chain(self.air.due()).min().map(|due| due.max(self.now))
     }
 
-    /// A station becomes different.
+    /// Changes the rate, losses and queue of a station.
     pub fn alter(&mut self, station: usize, to: Station) {
         self.air.alter(station, to);
         self.stations[station] = to;
@@ -146,11 +151,11 @@ impl Medium {
         captures.chain(answer).chain(change).min()
     }
 
-    /// The next event. False once all frames have arrived.
+    /// Handles the next event. Returns false once all frames have arrived.
     pub fn step(&mut self) -> bool {
         self.fill_queues();
         let Some(other) = self.other_due() else {
-            // Only the air is left, on which interferers go on for ever.
+            // Only the air is left, where interferers never end.
             let is_over = self.backlogged.is_none() && self.live == 0 && self.flows.iter().all(Flow::is_over);
             return !is_over && self.step_air();
         };
@@ -179,7 +184,7 @@ impl Medium {
             } else if from < self.live {
                 self.through.extend((0..arrived).map(|_| Through::Up(from)));
                 self.through.extend((0..dropped).map(|_| Through::GivenUp(from)));
-                // What came together is acknowledged together.
+                // Packets that arrived together are acknowledged together.
                 self.answer(from, &[1]);
             } else if Some(from) == self.backlogged {
                 self.count(from, arrived);
@@ -212,7 +217,7 @@ impl Medium {
         self.air.queue(self.now, self.flows.len(), answers.len());
     }
 
-    /// Packets of the camera that always sends have arrived, and are answered like those of others.
+    /// Packets of the backlogged camera have arrived. They are acknowledged like those of others.
     fn count(&mut self, index: usize, packets: usize) {
         let ms = (self.now / NANOS_PER_MS) as usize;
         if let Some(bytes) = self.arrived_by_ms.get_mut(ms) {
@@ -221,7 +226,8 @@ impl Medium {
         self.answer(index, &vec![2; packets / 2]);
     }
 
-    /// Answers have left the access point. Those that the radio gave up are as good as there: the next one says the same.
+    /// Acknowledgements have left the access point. If the radio gave some up, they count as arrived: the
+    /// next one covers them.
     fn return_answers(&mut self, arrived: usize, dropped: usize) {
         for _ in 0..arrived + dropped {
             let Some((flow, packets)) = self.answers.pop_front() else { break };

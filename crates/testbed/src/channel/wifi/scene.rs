@@ -1,4 +1,4 @@
-//! What is on a medium, and what changes there.
+//! Describes what is on a medium, and what changes there.
 
 use super::Constants;
 
@@ -7,9 +7,9 @@ use super::Constants;
 pub struct Station {
     /// Its highest rate, in Mbit/s.
     pub phy_mbps: f64,
-    /// Lost MPDUs, as a share.
+    /// The share of lost MPDUs.
     pub mpdu_loss: f64,
-    /// Packets in its driver's queue, at most.
+    /// The most packets in its driver's queue.
     pub queue_packets_max: usize,
 }
 
@@ -20,22 +20,22 @@ pub struct Load {
     pub bytes: f64,
     /// Frames in a second.
     pub frames_per_second: f64,
-    /// How much the sizes vary, as a share.
+    /// The relative deviation of the sizes.
     pub size_noise: f64,
-    /// Mean times for which it sends and is silent, both exponential, in milliseconds; left out, it always sends.
+    /// Mean times for which it sends and pauses, both exponential, in milliseconds. `None`: it always sends.
     pub on_off_ms: Option<(f64, f64)>,
 }
 
-/// What radiates without asking whether the medium is free: a microwave oven, a radio of another kind. It works in bursts.
+/// A device that radiates in bursts without sensing the medium: a microwave oven, a radio of another kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interferer {
-    /// Mean time for which it is at work, exponential, in milliseconds.
+    /// Mean time for which it is active, exponential, in milliseconds.
     pub on_ms_mean: f64,
-    /// Mean time between, exponential, in milliseconds. It begins with such a time.
+    /// Mean time for which it is inactive, exponential, in milliseconds. It is inactive at first.
     pub off_ms_mean: f64,
-    /// A burst, in microseconds. What is on the air beside it is lost.
+    /// The length of a burst, in microseconds. A transmission that overlaps it is lost.
     pub burst_us: f64,
-    /// Between two bursts, in microseconds.
+    /// The time between two bursts, in microseconds.
     pub gap_us: f64,
     /// Whether stations sense it and wait.
     pub is_sensed: bool,
@@ -48,7 +48,7 @@ impl Interferer {
     }
 }
 
-/// Something that becomes different at a moment.
+/// A change at a moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// When, in milliseconds.
@@ -57,7 +57,7 @@ pub struct Change {
     pub what: What,
 }
 
-/// What becomes different. Stations are counted from 0; the one after the cameras is the access point.
+/// The kind of a change. Stations are counted from 0; the one after the cameras is the access point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum What {
     /// A station moves.
@@ -67,7 +67,7 @@ pub enum What {
         /// Its rate, losses and queue from now on.
         to: Station,
     },
-    /// A camera sends something else, or nothing, after the frame in service.
+    /// A camera changes its load, or stops, after the frame in service.
     Load {
         /// Which.
         camera: usize,
@@ -76,40 +76,40 @@ pub enum What {
     },
     /// Two stations cease or begin to sense each other.
     Hidden {
-        /// They do not sense each other.
+        /// The two stations.
         stations: (usize, usize),
-        /// Whether that begins or ends.
+        /// Whether they cease (true) or begin to sense each other.
         is_hidden: bool,
     },
     /// An interferer is switched on or off, and stays so.
     Interferer {
         /// Which.
         interferer: usize,
-        /// Whether it is at work.
+        /// Whether it is active.
         is_on: bool,
     },
 }
 
-/// What is on a medium.
+/// The stations and interferers of a medium.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scene {
-    /// What all stations have in common.
+    /// The constants that all stations share.
     pub constants: Constants,
-    /// The cameras: what each is like, and what it sends.
+    /// The cameras, each with its load.
     pub cameras: Vec<(Station, Option<Load>)>,
-    /// The access point, which has answers for all.
+    /// The access point, which acknowledges packets of all stations.
     pub access_point: Station,
-    /// Pairs of stations that do not sense each other. The access point senses everybody and is sensed by everybody, or nobody
-    /// could have associated.
+    /// Pairs of stations that do not sense each other. None includes the access point: a station that it does
+    /// not hear could not have associated.
     pub hidden: Vec<(usize, usize)>,
-    /// What disturbs them.
+    /// The interferers.
     pub interferers: Vec<Interferer>,
-    /// What becomes different, in the order of time.
+    /// The changes, in the order of time.
     pub changes: Vec<Change>,
 }
 
 impl Scene {
-    /// Cameras that all sense each other, undisturbed.
+    /// A scene of cameras that all sense each other, without interferers.
     pub fn new(constants: &Constants, loads: &[Load]) -> Self {
         let station = constants.station();
         Self {

@@ -1,8 +1,8 @@
-//! Tables 1 and 2 of the Mez paper (A. George et al. 2020), and the model beside them.
+//! Compares the model with tables 1 and 2 of the Mez paper (A. George et al., 2020).
 
 use super::{Constants, Load, latencies_ms};
 
-/// From a camera to the access point.
+/// The distance from a camera to the access point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distance {
     /// 6 m.
@@ -12,7 +12,7 @@ pub enum Distance {
 }
 
 impl Distance {
-    /// In metres.
+    /// The distance in metres.
     pub fn metres(self) -> f64 {
         match self {
             Self::Near => 6.0,
@@ -21,12 +21,12 @@ impl Distance {
     }
 }
 
-/// A cell of a table: what was sent, and the 95th percentile of the latency that was measured.
+/// A cell of a table: what was sent, and the measured 95th percentile of the latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
     /// 1 or 2.
     pub table: u8,
-    /// Kilobytes of a frame.
+    /// The size of a frame, in kilobytes.
     pub kilobytes: f64,
     /// Cameras that send at once.
     pub cameras: usize,
@@ -53,7 +53,8 @@ const fn far(cameras: usize, latency_ms_p95: f64) -> Cell {
     Cell { distance: Distance::Far, ..cell(2, 1740.0, cameras, 5.0, latency_ms_p95) }
 }
 
-/// The cells. Those of one and of five cameras with 1740 kB stand in both tables and are counted once, in the first.
+/// The cells of both tables. The cells of one and of five cameras with 1740 kB are in both tables, and listed
+/// once, under the first.
 pub const CELLS: [Cell; 25] = [
     cell(1, 610.0, 1, 5.0, 32.09),
     cell(1, 760.0, 1, 5.0, 35.16),
@@ -82,17 +83,17 @@ pub const CELLS: [Cell; 25] = [
     far(5, 657.88),
 ];
 
-/// The room of the measurements: a medium, and what its cameras reach at each of the two distances.
+/// The room of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Room {
-    /// The medium, with the highest rate at 6 m.
+    /// The medium. Its highest rate is that at 6 m.
     pub near: Constants,
     /// The highest rate at 12 m, in Mbit/s.
     pub far_mbps: f64,
 }
 
 impl Room {
-    /// As calibrated on all cells.
+    /// The room as calibrated on all cells.
     pub const CALIBRATED: Self = Self { near: Constants::CALIBRATED, far_mbps: 240.0 };
 
     fn at(&self, distance: Distance) -> Constants {
@@ -117,7 +118,7 @@ pub fn modelled_ms(room: &Room, cell: &Cell, frames: usize, seed: u64) -> f64 {
     latencies[(latencies.len() * 95).div_ceil(100) - 1]
 }
 
-/// Mean of |modelled ÷ measured − 1| over the cells that are asked for.
+/// The mean of |modelled ÷ measured − 1| over the selected cells.
 pub fn error(room: &Room, frames: usize, seed: u64, which: impl Fn(&Cell) -> bool) -> f64 {
     let cells: Vec<&Cell> = CELLS.iter().filter(|cell| which(cell)).collect();
     let errors =

@@ -1,4 +1,4 @@
-//! Says what the policy is offered with a frame: what is asked of it, by which profile, and what is known of the link.
+//! Builds what the policy is offered for a frame: the contracts, the profile, and what is known of the link.
 
 use std::time::Duration;
 
@@ -12,30 +12,31 @@ use crate::setting::Chains;
 use crate::units::Instant;
 use crate::wire::ProfileUse;
 
-/// The latency bound where no contract gives one: frames are wanted as soon as possible.
+/// The latency bound if no contract gives one. Frames are then wanted as soon as possible, and after a second
+/// they are of little use.
 pub(crate) const BOUND_DEFAULT: Duration = Duration::from_secs(1);
 
-/// A frame that may be sent next, and what is asked of it.
+/// A frame that may be sent next, and the circumstances of the decision.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub(crate) now: Instant,
     pub(crate) wish: &'a Joint,
     pub(crate) profiles: &'a Profiles,
     pub(crate) frame: &'a Frame,
-    /// What it can go on after; `None`: it stands alone.
+    /// What it can refer to; `None`: it must be a keyframe.
     pub(crate) before: Option<Before<'a>>,
     /// When it was captured.
     pub(crate) captured: Instant,
-    /// The time between frames.
+    /// The usual time between frames.
     pub(crate) interval: Duration,
-    /// Bytes of the frame before it that have not left, and never will if that is given up.
+    /// Unsent bytes of the frame before it. They are never sent if that frame is cancelled.
     pub(crate) unsent_bytes: u64,
-    /// The most bytes that may be on their way, as long as the link's path was never full.
+    /// The congestion window in bytes, while the link's path was never full.
     pub(crate) window: Option<u64>,
 }
 
 impl<'a> Candidate<'a> {
-    /// What is offered to the policy, but for what its choice would change.
+    /// What is offered to the policy, except for what its choice would change.
     pub(crate) fn offer<'r>(&self, rungs: &'r Rungs, cap: Option<Cap>) -> Offer<'r> {
         Offer {
             now: self.now,
@@ -54,7 +55,7 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// The profile that is wanted, if frames of this size can be made by it; and what has become of it.
+    /// The wanted profile, if frames of this size can be encoded by it, and its state.
     pub(super) fn profile(&self, chains: Chains, skip_max: u8) -> (Option<&'a Profile>, ProfileUse) {
         let Some(hash) = self.wish.profile else { return (None, ProfileUse::None) };
         let pixels = self.pixels();

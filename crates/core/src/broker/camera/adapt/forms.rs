@@ -1,5 +1,5 @@
-//! Decides which forms a frame can take: the rungs that there are for it, what each costs by what was measured, and which codecs rest
-//! because they have failed.
+//! Decides which rungs are available for a frame, learns from measurements what each costs, and lets codecs
+//! rest that have failed.
 
 use std::time::Duration;
 
@@ -13,34 +13,36 @@ use crate::setting::{Chains, Form, Setting};
 use crate::units::Instant;
 use crate::wire::ProfileUse;
 
-/// The weight of a measurement of how long a frame takes to be made.
+/// The weight of one measurement in the learned encoding time. With 0.1, the average covers about the last
+/// ten frames.
 const TIME_GAIN: f64 = 0.1;
-/// The weight of a frame's size in what is expected of the next ones.
+/// The weight of one frame in the learned sizes. With 0.2, the average covers about the last five frames.
 const SIZE_GAIN: f64 = 0.2;
-/// The same for frames of chains that stand alone, of which there are few.
+/// The weight of one keyframe in the learned sizes of keyframes. It is higher because keyframes are rare.
 const ALONE_GAIN: f64 = 0.5;
-/// A codec of chains is not used for a while after a second failure within this time. The first costs its frame alone: a new beginning is
-/// cheaper than stills.
+/// A chained codec rests after a second failure within this time. The first failure costs only its frame,
+/// because a new chain is cheaper than stills.
 const FAILS_AGAIN: Duration = Duration::from_secs(10);
-/// How long a codec is not used after it has failed twice. Doubles with each failure after that.
+/// How long a codec rests after its second failure. The time doubles with each further failure.
 const REST_TIME_MIN: Duration = Duration::from_secs(2);
-/// The longest time for which a codec is not used.
+/// The longest rest of a codec: [`REST_TIME_MIN`] doubled five times.
 const REST_TIME_MAX: Duration = Duration::from_secs(64);
-/// Each frame that a codec makes multiplies the time of its next rest by this.
+/// Each frame that a codec encodes multiplies its next rest by this, so that a codec that works again is
+/// trusted again: after 70 frames the rest has halved.
 const REST_TIME_KEPT: f64 = 0.99;
-/// Each frame of a chain that is made multiplies the lift of budgets by this, down to 1.
+/// Each encoded frame of a chain multiplies the lift of budgets by this, down to 1.
 const LIFT_KEPT: f64 = 0.9;
-/// The least budgets are multiplied by this at most.
+/// The highest lift: the factor on the smallest budget after frames that exceeded theirs.
 const LIFT_MAX: f64 = 64.0;
 
-/// A candidate beside the rungs that there are for it.
+/// A candidate, with the rungs that are available for it.
 pub(crate) struct Prepared<'a> {
     pub(crate) rungs: &'a Rungs,
-    /// What each of them costs with it.
+    /// What each rung costs for it.
     pub(crate) costs: Costs,
-    /// What has become of the profile that is wanted.
+    /// The state of the wanted profile.
     pub(crate) profile_use: ProfileUse,
-    /// But for what a choice would change.
+    /// The offer to the policy, except for what its choice would change.
     offer: Offer<'a>,
 }
 
@@ -52,11 +54,11 @@ impl Prepared<'_> {
     }
 }
 
-/// A codec of chains, which is left alone for a while after it has failed twice.
+/// The rest of a chained codec, which is not used for a while after its second failure.
 struct Rest {
     /// When it last failed.
     failed: Option<Instant>,
-    /// It is not used before.
+    /// The codec is not used before this.
     until: Instant,
     /// How long the next rest lasts.
     time: Duration,
@@ -79,19 +81,20 @@ impl Rest {
     }
 }
 
-/// The forms that frames can take at present.
+/// The rungs that are available at present, and what is learned about them.
 pub(crate) struct Forms {
-    /// The rungs that there were for the last candidate.
+    /// The rungs for the last candidate.
     rungs: Option<Rungs>,
-    /// Those that there would be but for the frame rate that is asked for, where they are more: some contract may do without.
+    /// The rungs without the limit that the requested frame rate sets, if these are more. Some contract may
+    /// accept a lower rate.
     wider: Option<Rungs>,
-    /// What was measured against what the rungs say.
+    /// The learned ratios of measured to predicted values.
     ratios: Ratios,
-    /// The rest of the codec of video.
+    /// The rest of the video codec.
     video: Rest,
-    /// The rest of the codec of changed tiles.
+    /// The rest of the codec for changed tiles.
     tiles: Rest,
-    /// What the least budgets are multiplied with, because a frame did not come down to one.
+    /// The factor on the smallest budgets, above 1 after a frame exceeded its budget.
     lift: f64,
 }
 
@@ -101,17 +104,17 @@ impl Forms {
         Self { rungs: None, wider: None, ratios, video: Rest::NONE, tiles: Rest::NONE, lift: 1.0 }
     }
 
-    /// The rungs that there were for the last candidate.
+    /// The rungs for the last candidate.
     pub(crate) fn rungs(&self) -> Option<&Rungs> {
         self.rungs.as_ref()
     }
 
-    /// The rungs have to be chosen anew.
+    /// Forgets the rungs: the next candidate gets new ones.
     pub(crate) fn forget_rungs(&mut self) {
         (self.rungs, self.wider) = (None, None);
     }
 
-    /// Looks which rungs there are for a frame, and what each costs where as many bytes are there in time as the policy says.
+    /// Finds the rungs for a frame, and what each costs if the policy's bytes in time are its budget.
     pub(crate) fn prepare<'a>(
         &'a mut self,
         policy: &dyn Policy,
@@ -126,7 +129,7 @@ impl Forms {
         Prepared { rungs, costs, profile_use, offer }
     }
 
-    /// The rungs that there are for a frame, or would be for contracts that do with so many frames a second, where those are more.
+    /// The rungs for a frame, or those for contracts with a frame rate of only `min_fps`, if these are more.
     pub(crate) fn widest(&mut self, candidate: &Candidate<'_>, min_fps: f64) -> &Rungs {
         let (basis, profile, _) = self.basis(candidate);
         let rungs = renewed(&mut self.rungs, basis, profile);
@@ -138,7 +141,8 @@ impl Forms {
         renewed(&mut self.wider, Basis { skip_max: within, ..rungs.basis }, profile)
     }
 
-    /// What the rungs for a frame depend on; the profile that is wanted, if frames can be made by it, and what has become of it.
+    /// What the rungs for a frame depend on, the wanted profile if frames can be encoded by it, and the state
+    /// of that profile.
     fn basis<'a>(&self, candidate: &Candidate<'a>) -> (Basis, Option<&'a Profile>, ProfileUse) {
         let Candidate { now, wish, frame, interval, .. } = *candidate;
         let pixels = candidate.pixels();
@@ -148,7 +152,7 @@ impl Forms {
         let skip_max = skip_max(interval, wish.min_fps);
         let (profile, profile_use) = candidate.profile(chains, skip_max);
         let hash: Option<ProfileHash> = wish.profile.filter(|_| profile.is_some());
-        // The interval is measured: what comes to the same is the same.
+        // The interval is measured and varies. Intervals that allow the same skips give the same basis.
         let known = self.rungs.as_ref().filter(|rungs| rungs.basis.profile == hash);
         let basis = Basis {
             profile: hash,
@@ -162,8 +166,8 @@ impl Forms {
         (basis, profile, profile_use)
     }
 
-    /// A frame was made. What it took, and how large it became, is remembered; and what is expected of it is set right, where a budget
-    /// forced less than was asked for.
+    /// A frame was encoded: learns from its time and size. If the budget forced a coarser quality, corrects
+    /// what is expected of the frame.
     pub(crate) fn made(
         &mut self,
         now: Instant,
@@ -172,7 +176,8 @@ impl Forms {
         bytes: usize,
     ) {
         let learn = |ratio: &mut f64, gain: f64, measured: f64| {
-            // In logarithms, so that half and double weigh the same; one absurd frame must not spoil the rest.
+            // In logarithms, so that half and double weigh the same. Clamped, so that one absurd frame does
+            // not spoil the average.
             let error = (measured / *ratio).ln().clamp(-2.0, 2.0);
             *ratio = (*ratio * (gain * error).exp()).clamp(1e-3, 1e3);
         };
@@ -184,7 +189,8 @@ impl Forms {
         let usual = making.usual_bytes;
         let expected = if asked.is_chained() && alone { usual.1 } else { usual.0 };
         if asked.is_chained() && alone && making.goes_on {
-            // The codec had nothing that it could go on after: that this frame is larger says nothing of those to come.
+            // The codec had no frame to refer to. So the larger size of this frame says nothing about later
+            // ones.
             making.expected_bytes =
                 making.bytes_max.map_or(usual.1, |most| usual.1.min(f64::from(most))) as u32;
         }
@@ -213,14 +219,14 @@ impl Forms {
         }
     }
 
-    /// A frame could not be made.
+    /// A frame could not be encoded.
     pub(crate) fn failed(&mut self, now: Instant, making: &Making) {
         if let Some(rest) = self.rest_of(&making.setting) {
             rest.failed(now);
         }
     }
 
-    /// The rest of the codec that makes a setting.
+    /// The rest of the codec that encodes a setting.
     fn rest_of(&mut self, setting: &Setting) -> Option<&mut Rest> {
         match setting.form {
             Form::H264(_) => Some(&mut self.video),
@@ -229,7 +235,7 @@ impl Forms {
         }
     }
 
-    /// A frame did not come down to its budget. Says whether it would have more, were it made again.
+    /// A frame exceeded its budget. Returns whether it would get a larger one if it were encoded again.
     pub(crate) fn too_large(&mut self, making: &Making) -> bool {
         let may_have_more = making.bytes_max.is_some() && self.lift < LIFT_MAX;
         if may_have_more {
@@ -239,7 +245,7 @@ impl Forms {
     }
 }
 
-/// Rungs on a basis: those that are known, if they will do for it, or else new ones.
+/// The rungs on a basis: the known ones if they still apply, otherwise new ones.
 fn renewed<'a>(known: &'a mut Option<Rungs>, basis: Basis, profile: Option<&Profile>) -> &'a Rungs {
     let rungs = known.take().filter(|rungs| rungs.basis.will_do_for(&basis));
     known.insert(rungs.unwrap_or_else(|| Rungs::new(basis, profile)))

@@ -1,4 +1,4 @@
-//! What was chosen for a frame: the work for its codec, and what is expected of it.
+//! Describes what was chosen for a frame: the task for its codec, and what is expected of the result.
 
 use std::time::Duration;
 
@@ -6,36 +6,36 @@ use super::rungs::Ratios;
 use crate::setting::Setting;
 use crate::units::Instant;
 
-/// A rung for a frame.
+/// The choice for one frame.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Making {
-    /// What is asked of the codec.
+    /// The setting that the codec gets.
     pub(crate) setting: Setting,
-    /// The setting of the rung: a frame may be made larger to measure the link by it.
+    /// The setting of the rung. It differs from `setting` if the frame is enlarged to probe the link.
     pub(crate) at: Setting,
     pub(crate) expected_accuracy: Option<f64>,
     pub(crate) infeasible: bool,
-    /// When the codec is given up.
+    /// When to give up the codec.
     pub(crate) deadline: Instant,
-    /// When the frame has to be there.
+    /// When the frame must have arrived.
     pub(crate) due: Instant,
     pub(super) captured: Instant,
-    /// When it was chosen.
+    /// When the choice was made.
     pub(crate) begun: Instant,
-    /// When the frame was found in the log.
+    /// When the broker found the frame in the log.
     pub(crate) published: Instant,
     /// The place of the rung in the ladder.
     pub(super) rung: usize,
-    /// The most bytes that it may have.
+    /// The byte budget; `None`: no limit.
     pub(crate) bytes_max: Option<u32>,
     pub(crate) expected_bytes: u32,
-    /// It is expected to go on after the frame before.
+    /// Whether the frame is expected to refer to the one before.
     pub(crate) goes_on: bool,
-    /// Bytes without a budget, if it goes on after others and if it stands alone.
+    /// Expected bytes without a budget: of a frame that refers to others, and of a keyframe.
     pub(crate) usual_bytes: (f64, f64),
     pub(crate) expected_time: Duration,
-    /// What is in those already.
+    /// The learned ratios that the expectations already contain.
     pub(crate) ratios: Ratios,
-    /// The least accuracy that is accepted, where accuracies are known.
+    /// The accuracy floor, if the rungs have a profile.
     pub(crate) floor: Option<f64>,
 }

@@ -1,14 +1,16 @@
-//! Decides what is made of a frame before it is sent: what the applications ask, the rungs that there are for it, and the policy's choice.
+//! Decides how a frame is encoded before it is sent, from the contracts, the rungs that are available, and
+//! the policy's choice.
 //!
-//! A frame is made smaller where every application of the highest priority gives an accuracy floor
-//! ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)); where one of them gives none, frames go as they are. The rungs are those
-//! of the profile that the strictest application names. While that profile is not here, or where none is named, they are those of the
-//! [`default_ladder`](crate::setting::default_ladder); nobody knows their accuracy, so the floor says nothing.
+//! A frame is adapted only if every application of the highest priority gives an accuracy floor
+//! ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)). If one of them gives none, frames go
+//! unchanged. The rungs are those of the profile that the strictest application names. While that profile is
+//! missing, or if none is named, they are those of the [`default_ladder`](crate::setting::default_ladder).
+//! Their accuracy is unknown, so the floor has no effect.
 //!
-//! Frames of a chain have a byte budget: what arrives in time with the probability that is asked for, as far as the policy knows. A rung may
-//! leave out every so many frames if those that it sends make the frame rate that is asked for; rungs that leave out frames for what is in
-//! them are not used. After the codec of video has failed, frames are made of changed tiles for a while; after that codec has failed as
-//! well, stills.
+//! A frame of a chain has a byte budget: the bytes that arrive in time with the requested probability, as far
+//! as the policy can predict. A rung with frame skip is used only if the frames that it sends reach the
+//! requested frame rate. Rungs that skip frames because of their content are not used. After the video codec
+//! fails, frames are encoded as changed tiles for a while; after that codec fails too, as stills.
 
 mod candidate;
 mod forms;
@@ -33,23 +35,24 @@ use crate::frame::{ChainLink, FrameId, Rung};
 use crate::units::{BitsPerSecond, Instant};
 use crate::wire::ProfileUse;
 
-/// The longest that a codec is given for a frame, however late the frame may be. An idle link with a frame to send is never silent for
-/// longer than a quarter of a second, also when a codec hangs.
+/// The longest time that a codec gets for a frame, however late the frame may be. With it, an idle link that
+/// has a frame to send is never silent for longer than 250 ms, even if a codec hangs.
 const MAKING_TIME_MAX: Duration = Duration::from_millis(200);
-/// The least that a codec is given: the first frame of a size takes longer than others.
+/// The shortest time that a codec gets for a frame. The first frame of a size takes longer than later ones.
 const MAKING_TIME_MIN: Duration = Duration::from_millis(100);
-/// A frame that is made larger to measure the link by may be larger than was asked for by this.
+/// A frame that is enlarged to probe the link may exceed the requested size by this factor.
 const STRETCHED_MAX: f64 = 1.25;
-/// The different latency bounds that are looked at when contracts are settled between; those with one more are told nothing.
+/// The most different latency bounds that a negotiation considers; contracts with further ones are left out
+/// of it. Each costs one prediction for every rung.
 const BOUNDS_MAX: usize = 16;
 
-/// The rungs that keep a contract.
+/// Which rungs keep a contract.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct KeptBy {
-    /// By place in the ladder.
+    /// For each place in the ladder, whether its rung keeps the contract.
     pub(super) rungs: Vec<bool>,
-    /// The least accuracy, by the profile of the ladder, from which on the contract's own profile has its floor; 0 where that is the same
-    /// profile.
+    /// The contract's accuracy floor, converted to the profile of the ladder: the accuracy of the lowest rung
+    /// that keeps the floor by the contract's own profile. 0 if both are the same profile.
     pub(super) floor: f64,
 }
 
@@ -58,36 +61,36 @@ pub(super) struct KeptBy {
 pub(super) enum Plan {
     /// Send it like this.
     Send(Box<Making>),
-    /// Ask again when something has happened, or at this instant.
+    /// Ask again after the next event, or at this instant.
     Wait(Instant),
 }
 
-/// What was seen when a frame last waited.
+/// What was found when a waiting frame was last considered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) at: Instant,
     pub(super) profile_use: ProfileUse,
-    /// Bytes of the cheapest rung that keeps the floor.
+    /// The mean bytes of the cheapest rung that keeps the floor.
     pub(super) floor_bytes: Option<f64>,
     pub(super) best_accuracy: Option<f64>,
     pub(super) infeasible: bool,
-    /// The place of that rung; of the best, where none keeps the floor.
+    /// The place of the cheapest rung that keeps the floor, or of the best rung if none does.
     floor: usize,
     interval: Duration,
     bound: Duration,
 }
 
-/// Decides what is made of frames, and follows what becomes of them.
+/// Decides how frames are encoded, and follows what becomes of them.
 pub(super) struct Adapter {
     policy: Box<dyn Policy>,
     forms: Forms,
-    /// What was seen when a frame last waited.
+    /// What was found when a waiting frame was last considered.
     seen: Option<Seen>,
-    /// The most bytes that frames may have, as the edge says.
+    /// The edge's cap on the mean size of frames, if there is one.
     cap: Option<Cap>,
-    /// Until then the channel has no room for any frame that keeps the floor.
+    /// Until then, the channel has no room for any rung that keeps the floor.
     shed_until: Option<Instant>,
-    /// When a frame was last chosen.
+    /// When a rung was last chosen for a frame.
     chosen: Option<Instant>,
 }
 
@@ -103,18 +106,19 @@ impl Adapter {
         }
     }
 
-    /// The edge has said what the camera has of a channel.
+    /// The edge has told the camera its share of a channel.
     pub(super) fn set_share(&mut self, limits: (Option<Cap>, Option<Instant>)) {
         (self.cap, self.shed_until) = limits;
     }
 
-    /// The place of the cheapest rung that keeps the floor, and what all rungs cost and keep, ascending; `None` before a frame was looked at.
+    /// The place of the cheapest rung that keeps the floor, and the bytes and accuracy of all rungs,
+    /// ascending. `None` before the first frame was considered.
     pub(super) fn steps(&self) -> Option<(usize, Vec<Step>)> {
         let (rungs, seen) = self.forms.rungs().zip(self.seen.as_ref())?;
         let mut steps: Vec<(usize, Step)> = Vec::new();
         for (place, rung) in rungs.ladder.rungs().iter().enumerate() {
             let bytes = rungs.bytes_needed(place, seen.interval, seen.bound);
-            // Of rungs that leave frames out a better one may cost less.
+            // With frame skip, a better rung may cost less.
             while steps.last().is_some_and(|(_, before)| before.bytes >= bytes) {
                 steps.pop();
             }
@@ -124,7 +128,7 @@ impl Adapter {
         Some((floor, steps.into_iter().map(|(_, step)| step).collect()))
     }
 
-    /// What frames of the rung that was chosen need on average, and those of the cheapest that keeps the floor.
+    /// The mean bytes that the chosen rung needs, and those of the cheapest rung that keeps the floor.
     pub(super) fn expected_bytes(&self, making: &Making) -> Option<(f64, f64)> {
         let (rungs, seen) = self.forms.rungs().zip(self.seen.as_ref())?;
         let needs = |place: usize| {
@@ -133,7 +137,7 @@ impl Adapter {
         needs(making.rung).zip(needs(seen.floor))
     }
 
-    /// Something else is asked from now on.
+    /// The demand has changed: forgets what was found for the last one.
     pub(super) fn forget_seen(&mut self) {
         self.seen = None;
     }
@@ -150,7 +154,7 @@ impl Adapter {
         self.policy.calibration().unwrap_or_default()
     }
 
-    /// What to do with a frame that waits while the link is free.
+    /// Decides what to do with a frame that waits for a free link.
     pub(super) fn plan(&mut self, candidate: &Candidate<'_>) -> Plan {
         let Candidate { now, captured, interval, .. } = *candidate;
         let prepared = self.forms.prepare(&*self.policy, candidate, self.cap);
@@ -199,7 +203,7 @@ impl Adapter {
                     },
                     expected_bytes: stretch_bytes.unwrap_or(offer.bytes(rung).mean) as u32,
                     goes_on: prepared.costs.goes_on_at(rung),
-                    // What is made of one that was made larger says nothing of the others.
+                    // The size of a frame that was enlarged says nothing about the size of other frames.
                     usual_bytes: if stretch_bytes.is_some() { (0.0, usual_bytes.1) } else { usual_bytes },
                     expected_time: profile.camera_time,
                     ratios: basis.ratios,
@@ -209,14 +213,14 @@ impl Adapter {
         }
     }
 
-    /// Whether the frame that is being sent should be cancelled for one that waits, which could go on after what is before it then.
+    /// Whether to cancel the frame that is being sent in favour of the candidate, which waits.
     pub(super) fn gives_up(&mut self, candidate: &Candidate<'_>) -> bool {
         let prepared = self.forms.prepare(&*self.policy, candidate, self.cap);
         self.policy.gives_up(&prepared.offer())
     }
 
-    /// Which rungs keep each contract with frames like this one, one after the other; `None` for a contract that was not looked at. `None` while
-    /// the policy cannot tell.
+    /// For each contract, the rungs that keep it with frames like this one; `None` for a contract that was
+    /// not considered. Returns `None` while the policy cannot tell.
     pub(super) fn kept_by(
         &mut self,
         candidate: &Candidate<'_>,
@@ -255,8 +259,8 @@ impl Adapter {
         Some(looks)
     }
 
-    /// A codec has made a frame. What it took, and how large it became, is remembered; what is expected of the frame is set right where a
-    /// budget forced less than was asked for.
+    /// A codec has encoded a frame: learns from its time and size. If the budget forced a coarser quality,
+    /// corrects what is expected of the frame.
     pub(super) fn handle_made(
         &mut self,
         now: Instant,
@@ -302,7 +306,7 @@ impl Adapter {
                 due: making.due,
                 window,
             },
-            // As it is: nothing was expected of it, and it is still a measurement of the link.
+            // It goes unchanged: nothing was expected of it, but it still measures the link.
             None => SentFrame {
                 frame,
                 rung: 0,
@@ -324,7 +328,7 @@ impl Adapter {
         self.policy.handle_arrival(now, arrival);
     }
 
-    /// Frames were given up, because nothing gets through or the link is gone.
+    /// A frame was given up, because nothing arrives or the link is gone.
     pub(super) fn handle_reset(&mut self, now: Instant, frame: FrameId) {
         self.policy.handle_reset(now, frame);
     }
@@ -335,14 +339,14 @@ impl Adapter {
     }
 }
 
-/// What becomes of a frame while the channel has no room for any that keeps the floor: where something is wanted all the same, one of the
-/// cheapest rung goes from time to time.
+/// Decides about a frame while the channel has no room for any rung that keeps the floor. If the contracts
+/// want frames below the floor, a frame of the cheapest rung goes from time to time.
 fn without_room(now: Instant, until: Instant, chosen: Option<Instant>, offer: &Offer<'_>) -> Decision {
     match chosen.map(|chosen| chosen + SHED_INTERVAL).filter(|due| now < *due) {
         _ if !offer.degrade => Decision::Wait { until },
         Some(due) => Decision::Wait { until: due },
         None => {
-            // Not the lowest, which may owe that to frames left out, and take more within the bound.
+            // Not the lowest rung: with frame skip, it may need more bytes within the latency bound.
             let needs = |rung: &usize| offer.bytes_needed(*rung);
             let cheapest = (0..offer.ladder.len()).min_by(|one, other| needs(one).total_cmp(&needs(other)));
             Decision::Send(Choice::plain(cheapest.unwrap_or(0), true))

@@ -1,4 +1,4 @@
-//! Decides which profile is fetched from the edge, and keeps those that came.
+//! Decides which profile to fetch from the edge, and keeps those that have come.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,15 +13,17 @@ use crate::profile::{Profile, ProfileHash, SizedProfile};
 use crate::units::Instant;
 use crate::wire::{Message, PROFILE_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse};
 
-/// Profiles that are kept; beyond that the one that was given first is forgotten.
+/// The most profiles that a camera keeps; beyond that, the one that came first is forgotten. It bounds their
+/// memory.
 pub const PROFILES_MAX: usize = 16;
-/// After this long without a part, it is asked for again; so is a profile that the edge did not have.
+/// After this long without a part, the camera asks again. It also asks again after this long for a profile
+/// that the edge did not have.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The profiles of one camera.
 #[derive(Default)]
 pub(crate) struct Profiles {
-    /// In the order in which they came; `None`: it could not be read.
+    /// In the order in which they came. `None`: the profile could not be read.
     known: VecDeque<(ProfileHash, Option<SizedProfile>)>,
     fetching: Option<Fetching>,
 }
@@ -29,10 +31,10 @@ pub(crate) struct Profiles {
 /// A profile on its way.
 struct Fetching {
     hash: ProfileHash,
-    /// What of it is here.
+    /// The bytes that have come so far.
     bytes: Vec<u8>,
     link: LinkId,
-    /// When to ask again; `None` while all of it is being read.
+    /// When to ask again. `None`: all bytes have come, and the profile is being read.
     due: Option<Instant>,
 }
 
@@ -41,7 +43,7 @@ impl Profiles {
         self.known.iter().find(|(known, _)| *known == hash)?.1.as_ref()
     }
 
-    /// The profile by which a contract counts its floor, where those rungs have the accuracies of another one.
+    /// The contract's own profile, if the rungs have the accuracies of another one.
     pub(crate) fn own(&self, contract: &Contract, rungs: &Rungs) -> Option<&Profile> {
         let hash = contract.profile.filter(|hash| rungs.basis.profile.is_some_and(|of| of != *hash))?;
         self.get(hash).filter(|known| known.size == rungs.basis.pixels).map(|known| &known.profile)
@@ -51,7 +53,7 @@ impl Profiles {
         self.known.iter().any(|(known, _)| *known == hash)
     }
 
-    /// What has become of a profile before it was fit for use.
+    /// Why a profile is not in use: it is being fetched, or it could not be read.
     pub(crate) fn absent(&self, hash: ProfileHash) -> ProfileUse {
         if self.is_known(hash) { ProfileUse::Unreadable } else { ProfileUse::Fetching }
     }
@@ -64,17 +66,18 @@ impl Profiles {
         self.known.push_back((hash, profile));
     }
 
-    /// When the profile that is wanted has to be asked for.
+    /// When to ask for the wanted profile.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.fetching.as_ref()?.due
     }
 
-    /// The first profile that is wanted and not here: that of those whose contracts are kept, then those that the floors of the others count by.
+    /// The first profile that is wanted and missing. That of the served contracts comes first, then those of
+    /// the other contracts with a floor.
     pub(crate) fn lacking(&self, joint: &Joint, contracts: &[Contract]) -> Option<ProfileHash> {
         let others = contracts.iter().filter(|contract| contract.accuracy_floor.is_some());
         let mut wanted: Vec<ProfileHash> = Vec::new();
         for hash in joint.profile.into_iter().chain(others.filter_map(|contract| contract.profile)) {
-            // One more would drive out another that is wanted.
+            // One more would push out another wanted profile.
             if wanted.len() < PROFILES_MAX && !wanted.contains(&hash) {
                 wanted.push(hash);
             }
@@ -82,14 +85,15 @@ impl Profiles {
         wanted.into_iter().find(|hash| !self.is_known(*hash))
     }
 
-    /// Asks on a connection for a profile that is wanted and not here, if that is due; `None`: there is none such, or no connection.
+    /// Asks on a connection for a wanted and missing profile, if that is due. Returns `None` if there is no
+    /// such profile or no connection.
     pub(crate) fn fetch(
         &mut self,
         now: Instant,
         wanted: Option<(LinkId, ProfileHash)>,
     ) -> Option<CameraOutput> {
         let Some((link, hash)) = wanted else {
-            // What is being read will be of use another time.
+            // A profile that is being read is still useful later.
             self.fetching.take_if(|fetching| fetching.due.is_some());
             return None;
         };
@@ -104,7 +108,8 @@ impl Profiles {
         Some(CameraOutput::Send { link, message: Message::ProfileRequest(request) })
     }
 
-    /// A part of a profile has come: the next one is due, or all of it is to be read. What was not asked for is passed over.
+    /// A part of a profile has come: makes the next one due, or returns the complete profile to be read.
+    /// Ignores parts that were not asked for.
     pub(crate) fn handle_part(&mut self, now: Instant, part: &ProfilePart) -> Option<CameraOutput> {
         let ProfilePart { hash, total, offset, bytes } = part;
         let fetching = self.fetching.as_mut()?;
@@ -113,7 +118,7 @@ impl Profiles {
         }
         let whole = fetching.bytes.len() + bytes.len();
         if bytes.is_empty() || *total > PROFILE_BYTES_MAX || whole > *total as usize {
-            // The edge does not have it, or not yet: it is asked again in a while.
+            // The edge does not have it, or not yet: ask again later.
             fetching.bytes.clear();
             return None;
         }
@@ -127,7 +132,7 @@ impl Profiles {
         Some(CameraOutput::ReadProfile { hash: *hash, bytes })
     }
 
-    /// A profile has been read; `None` if it is none, or not what its name says.
+    /// A profile was read. `None`: it is not a profile, or its hash is wrong.
     pub(crate) fn handle_profile(&mut self, hash: ProfileHash, profile: Option<SizedProfile>) {
         self.fetching.take_if(|fetching| fetching.hash == hash);
         self.add(hash, profile);

@@ -1,5 +1,5 @@
-//! Decides which rungs there are for a frame, and says how large its frames get at each: those of a profile, or the default ladder with what can be
-//! said of it before any frame was made.
+//! Builds the rungs for a frame and predicts the size of its frames at each. The rungs are those of a
+//! profile, or the default ladder with assumed sizes.
 
 use std::time::Duration;
 
@@ -8,41 +8,46 @@ use crate::frame::{Encoding, Rung};
 use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
 use crate::setting::{Chains, Form, H264, H264_SIDE_MIN, Quantiser, Setting, default_ladder, h264_takes};
 
-/// What making a JPEG takes for each pixel of the source, before it was measured: about 10 ms at 1080p.
+/// The assumed time to encode a JPEG, in nanoseconds per source pixel: about 10 ms at 1080p. Measurements
+/// soon correct it.
 const NANOS_PER_PIXEL: f64 = 5.0;
-/// What making a frame of a chain takes for each pixel of the source, before it was measured.
+/// The assumed time to encode a frame of a chain, in nanoseconds per source pixel: about 17 ms at 1080p.
+/// Measurements soon correct it.
 const CHAIN_NANOS_PER_PIXEL: f64 = 8.0;
-/// Measurements that differ from what the ladder says by less than this factor leave it as it is.
+/// The ladder is kept while measured encoding times differ from its own by less than this factor.
 const TIME_TOLERANCE: f64 = 1.25;
-/// Sizes that differ from what the ladder says by less than this factor leave it as it is.
+/// The ladder is kept while measured sizes differ from its own by less than this factor.
 const SIZE_TOLERANCE: f64 = 1.15;
-/// Relative deviation of the sizes of JPEGs of one rung around what is expected of them.
+/// The assumed relative standard deviation of the sizes of JPEGs of one rung.
 const JPEG_DEVIATION: f64 = 0.08;
-/// Relative deviation of the sizes of frames that refer to others. It is larger: what moves decides.
+/// The assumed relative standard deviation of the sizes of frames that refer to others. It is larger, because
+/// their size depends on what moves.
 const CHAIN_DEVIATION: f64 = 0.35;
-/// A frame of a chain that stands alone has so many times the bytes of one that does not, before it was measured.
+/// The assumed ratio of the bytes of a keyframe to those of other frames of its chain.
 const ALONE_FACTOR: f64 = 10.0;
-/// A frame that stands alone may be cut down to this share of its bytes. It looks coarse, and the next frames make up for it; from less,
-/// they would take too long.
+/// The smallest budget of a keyframe, as a share of its usual bytes. Such a keyframe looks coarse, and the
+/// next frames refine it. With less, they would take too long to do so.
 const ALONE_CUT_MAX: f64 = 0.25;
-/// The part of the least budget of a frame of a chain that does not depend on its size: with less, no quantiser would do.
+/// The constant part of the smallest budget of a chained frame, in bytes. With less, no quantiser is coarse
+/// enough.
 const BUDGET_BYTES_MIN: f64 = 1_000.0;
-/// The part of the least budget of a frame of a chain that comes with each of its pixels.
+/// The part of the smallest budget of a chained frame that grows with its size, in bytes per pixel.
 const BUDGET_BYTES_PER_PIXEL: f64 = 0.004;
-/// The share of its budget that a frame has where the budget binds.
+/// The expected size of a frame as a share of its budget, if the budget limits it. Encoders stay below a
+/// budget.
 const BUDGET_USE: f64 = 0.8;
-/// A rung that leaves frames out is passed over where the frames that it sends are further apart than this: a contract's state is about a
-/// second, and of one frame in it nothing can be said.
+/// The longest time between sent frames that a rung with frame skip may have. A contract's state covers about
+/// a second; with one frame in it, nothing could be said.
 const SENT_INTERVAL_MAX: Duration = Duration::from_millis(500);
-/// Times between frames may be above what is asked by this factor, since they are measured.
+/// The time between frames may exceed the requested one by this factor, because it is measured and varies.
 const INTERVAL_TOLERANCE: f64 = 1.05;
-/// No frame is made larger by a finer quantiser than this.
+/// The finest quantiser of a frame that is enlarged to probe the link.
 const QUANTISER_MIN: u8 = 18;
-/// The logarithm of the bytes of frames of a chain falls by so much with every step of the quantiser: of those that refer to others, and of
-/// those that stand alone.
+/// How much the natural logarithm of a frame's bytes falls with each step of the quantiser: for frames that
+/// refer to others, and for keyframes.
 const QUANTISER_SLOPES: (f64, f64) = (0.2, 0.125);
 
-/// What was measured ÷ what the profile says, or the default ladder.
+/// Learned ratios: measured values divided by those of the profile or of the default ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ratios {
     /// Bytes of stills.
@@ -51,16 +56,17 @@ pub(crate) struct Ratios {
     pub(crate) video: ChainRatios,
     /// Bytes of frames of changed tiles.
     pub(crate) tiles: ChainRatios,
-    /// What making a frame takes.
+    /// The time to encode a frame.
     pub(crate) time: f64,
 }
 
-/// Measured bytes of frames of a chain ÷ what the profile says, or the default ladder.
+/// Learned ratios of a chained codec: measured bytes divided by those of the profile or of the default
+/// ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ChainRatios {
     /// Of frames that refer to others.
     pub(crate) going_on: f64,
-    /// Of frames that stand alone.
+    /// Of keyframes.
     pub(crate) alone: f64,
 }
 
@@ -72,7 +78,7 @@ impl Default for Ratios {
 }
 
 impl Ratios {
-    /// Those of the chains of a setting; `None` for a still.
+    /// The ratios of the codec of a chained setting; `None` for a still.
     fn of(&self, setting: &Setting) -> Option<ChainRatios> {
         match setting.form {
             Form::H264(_) => Some(self.video),
@@ -81,7 +87,7 @@ impl Ratios {
         }
     }
 
-    /// What is learned about a setting: the ratio of frames that stand alone, or of those that do not.
+    /// The learned ratio of a setting: of its keyframes (`alone`), or of its other frames.
     pub(crate) fn learned(&mut self, setting: &Setting, alone: bool) -> &mut f64 {
         let chain = match setting.form {
             Form::H264(_) => &mut self.video,
@@ -92,32 +98,32 @@ impl Ratios {
     }
 }
 
-/// What the next frame of a chain may go on after.
+/// The frame that the next one of a chain may refer to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before<'a> {
-    /// What was asked for the last frame.
+    /// The setting of the last frame.
     pub(crate) setting: &'a Setting,
-    /// Frames that were lost since the one that it would refer to.
+    /// How many frames were lost after the one that it would refer to.
     pub(crate) lost: u32,
 }
 
-/// What the rungs to choose from depend on.
+/// What the available rungs depend on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Basis {
     pub(crate) profile: Option<[u8; 32]>,
     pub(crate) pixels: (u32, u32),
     pub(crate) encoding: Encoding,
-    /// Of a frame as it was published.
+    /// Bytes of the frame as it was published.
     pub(crate) original_bytes: f64,
-    /// How frames may refer to others.
+    /// The chained codecs that may be used.
     pub(crate) chains: Chains,
-    /// The most frames that a rung may leave out after each.
+    /// The highest frame skip that a rung may have.
     pub(crate) skip_max: u8,
     pub(crate) ratios: Ratios,
 }
 
 impl Basis {
-    /// Whether rungs on this basis will do for another.
+    /// Whether rungs on this basis also serve another basis.
     pub(crate) fn will_do_for(&self, other: &Self) -> bool {
         let near = |ours: f64, theirs: f64, factor: f64| (1.0 / factor..=factor).contains(&(theirs / ours));
         let same = |basis: &Self| (basis.profile, basis.pixels, basis.encoding, basis.chains, basis.skip_max);
@@ -133,20 +139,21 @@ impl Basis {
     }
 }
 
-/// Whether codecs of chains take frames of this size.
+/// Whether chained codecs accept frames of this size.
 pub(crate) fn chains_take((width, height): (u32, u32)) -> bool {
     width >= H264_SIDE_MIN && height >= H264_SIDE_MIN
 }
 
-/// The most frames that a rung may leave out after each, where a frame is published in every interval and so many a second are asked for.
+/// The highest frame skip that a rung may have, if a frame is published every `interval` and `min_fps` frames
+/// a second are requested.
 pub(crate) fn skip_max(interval: Duration, min_fps: f64) -> u8 {
     let asked = if min_fps > 0.0 { 1.0 / min_fps } else { f64::INFINITY };
     let apart = asked.min(SENT_INTERVAL_MAX.as_secs_f64()) * INTERVAL_TOLERANCE;
     ((apart / interval.as_secs_f64().max(1e-3)) as u8).saturating_sub(1)
 }
 
-/// The setting of a rung that can be made of frames of so many pixels: it leaves none out for what is in it, and refers to others only where
-/// it may.
+/// The setting of a rung, if frames of this size can be encoded so: the codecs that it needs may be used, and
+/// it skips no frames because of their content.
 pub(crate) fn makeable(rung: &Rung, pixels: (u32, u32), chains: Chains) -> Option<Setting> {
     let setting: Setting = rung.as_str().parse().ok()?;
     let leaves_out = matches!(setting.form, Form::Knobs(knobs) if knobs.difference.is_some());
@@ -159,34 +166,35 @@ pub(crate) fn makeable(rung: &Rung, pixels: (u32, u32), chains: Chains) -> Optio
     (takes && !leaves_out).then_some(setting)
 }
 
-/// The rungs to choose from.
+/// The available rungs.
 #[derive(Debug)]
 pub(crate) struct Rungs {
     pub(crate) basis: Basis,
     pub(crate) ladder: Ladder,
-    /// Of each place of the ladder.
+    /// For each place of the ladder, its setting.
     pub(crate) settings: Vec<Setting>,
-    /// Of each place of the ladder: what a frame has that stands alone.
+    /// For each place of the ladder, the sizes of keyframes.
     alone: Vec<ByteSizes>,
-    /// Of each place of the ladder: of so many frames one is sent.
+    /// For each place of the ladder, `n` where one frame in `n` is sent.
     every: Vec<u32>,
-    /// What rungs of the profile leave out that could be made otherwise, ascending.
+    /// The frame skips of the profile's rungs that could otherwise be used, ascending.
     skips: Vec<u8>,
-    /// The accuracies of all rungs, also of those that others beat: a budget may make of a frame what one of them says.
+    /// The accuracies of all rungs, including those that the ladder leaves out. A budget can turn a frame
+    /// into one of these.
     known: Vec<(Setting, f64)>,
 }
 
-/// What the rungs cost with the frame that waits, and within which bytes.
+/// What each rung costs for the waiting frame.
 pub(crate) struct Costs {
-    /// The place of the rung that the chain goes on at.
+    /// The place of the rung of the chain's last frame.
     continues: Option<usize>,
-    /// Frames that were lost since the one that it would refer to.
+    /// How many frames were lost after the one that it would refer to.
     lost: u32,
-    /// By place in the ladder: whether a frame can go on there.
+    /// For each place of the ladder, whether the frame can continue the chain there.
     goes_on: Vec<bool>,
-    /// By place in the ladder: what a frame has at any other rung than that.
+    /// For each place of the ladder, the sizes of the frame if the rung changes to it.
     sizes: Vec<ByteSizes>,
-    /// By place in the ladder: the most bytes that a frame may have.
+    /// For each place of the ladder, the byte budget of the frame.
     bytes_max: Vec<Option<f64>>,
 }
 
@@ -210,7 +218,7 @@ impl Rungs {
         for rung in &mut rungs {
             let setting = setting_of(&rung.rung);
             if setting.form == Form::Original {
-                // It goes as it is: nothing is to be assumed of it.
+                // It goes unchanged, so its size and time are known.
                 rung.bytes = ByteSizes::around(basis.original_bytes, JPEG_DEVIATION);
                 rung.camera_time = Duration::ZERO;
             } else {
@@ -229,7 +237,7 @@ impl Rungs {
         });
         let (alone, every) = (alone.collect(), settings.iter().map(Setting::one_in).collect());
         let mut rungs = Self { basis, ladder, settings, alone, every, skips, known };
-        // All three were made of the ladder's rungs, one by one. A place in the ladder is a place in each of them.
+        // All three were built from the ladder's rungs. A place in the ladder is a place in each of them.
         debug_assert!(
             [rungs.settings.len(), rungs.alone.len(), rungs.every.len()] == [rungs.ladder.len(); 3],
             "{rungs:?}"
@@ -238,13 +246,13 @@ impl Rungs {
         rungs
     }
 
-    /// What the rungs leave out at most where they may leave out so many frames: another bound that comes to the same changes nothing.
+    /// The highest frame skip of the rungs up to `skip_max`. Limits with the same result are interchangeable.
     pub(crate) fn skip_within(&self, skip_max: u8) -> u8 {
         self.skips.iter().rfind(|skip| **skip <= skip_max).copied().unwrap_or(0)
     }
 
-    /// The place in the ladder from which on every rung has that accuracy, by `own` where it is another profile than the ladder's. The lowest where
-    /// nobody knows accuracies; `None` where not even the best rung has it.
+    /// The lowest place in the ladder from which on every rung keeps an accuracy, by the profile `own` if it
+    /// is given. 0 if accuracies are unknown; `None` if not even the best rung keeps it.
     pub(crate) fn lowest_for(&self, own: Option<&Profile>, accuracy_floor: f64) -> Option<usize> {
         if self.basis.profile.is_none() {
             return Some(0);
@@ -258,19 +266,19 @@ impl Rungs {
         (lowest < self.ladder.len()).then_some(lowest)
     }
 
-    /// What frames of chains take to be made, as far as is known.
+    /// The longest encoding time of the chained rungs, as far as is known.
     pub(crate) fn chain_time(&self) -> Duration {
         let chained =
             self.ladder.rungs().iter().zip(&self.settings).filter(|(_, setting)| setting.is_chained());
         chained.map(|(rung, _)| rung.camera_time).max().unwrap_or_default()
     }
 
-    /// Whether rungs refer to frames before, or leave frames out.
+    /// Whether any rung is chained or has a frame skip.
     pub(crate) fn need_coding(&self) -> bool {
         self.settings.iter().any(|setting| setting.is_chained() || setting.skip > 0)
     }
 
-    /// What each rung costs with a frame that may go on after `before`, where so many bytes are there in time.
+    /// What each rung costs for a frame that may refer to `before`, if `in_time` bytes arrive in time.
     pub(crate) fn costs(&self, before: Option<Before<'_>>, in_time: Option<f64>, lift: f64) -> Costs {
         let lost = before.map_or(0, |before| before.lost);
         let before = before.map(|before| before.setting);
@@ -301,7 +309,7 @@ impl Rungs {
         costs
     }
 
-    /// Bytes of a frame that goes on at a place of the ladder, and of one that stands alone.
+    /// The mean bytes of a frame that refers to others, and of a keyframe, at a place of the ladder.
     pub(crate) fn bytes_at(&self, place: usize) -> (f64, f64) {
         (self.ladder.rungs()[place].bytes.mean, self.alone[place].mean)
     }
@@ -311,8 +319,8 @@ impl Rungs {
         bytes_needed(self.ladder.rungs()[place].bytes.mean, self.every[place], interval, bound)
     }
 
-    /// The accuracy that is known of what was made: that of the rung, or at least that of the next lower one that differs in
-    /// nothing else.
+    /// The known accuracy of an encoded frame: that of its rung, or else the best of the rungs that differ
+    /// from it only by a lower quality.
     pub(crate) fn accuracy_of(&self, made: &Setting) -> Option<f64> {
         let lower = self.known.iter().filter(|(known, _)| made.keeps_at_least(known));
         lower.map(|(_, accuracy)| *accuracy).reduce(f64::max)
@@ -320,7 +328,7 @@ impl Rungs {
 }
 
 impl Costs {
-    /// For the policy.
+    /// The costs in the form that the policy takes.
     pub(crate) fn coding<'a>(&'a self, rungs: &'a Rungs) -> Coding<'a> {
         Coding {
             continues: self.continues,
@@ -332,12 +340,12 @@ impl Costs {
         }
     }
 
-    /// Whether a frame can go on there after the one before.
+    /// Whether a frame at this place can refer to the one before.
     pub(crate) fn goes_on_at(&self, place: usize) -> bool {
         self.goes_on[place]
     }
 
-    /// The most bytes that a frame may have there; `None`: any.
+    /// The byte budget of a frame at this place; `None`: no limit.
     pub(crate) fn bytes_max_at(&self, place: usize) -> Option<u32> {
         self.bytes_max[place].map(|bytes| bytes.min(f64::from(u32::MAX)) as u32)
     }
@@ -347,7 +355,7 @@ impl Costs {
 fn goes_on(before: &Setting, next: &Setting) -> bool {
     match (before.form, next.form) {
         (Form::H264(before), Form::H264(next)) => before.width == next.width,
-        // Tiles that do not change keep the quality of their time.
+        // Unchanged tiles keep the quality that they were sent with.
         (Form::Tiles(before), Form::Tiles(next)) => {
             (before.width, before.sampling) == (next.width, next.sampling) && next.quality <= before.quality
         }
@@ -355,7 +363,7 @@ fn goes_on(before: &Setting, next: &Setting) -> bool {
     }
 }
 
-/// Sizes of frames that are kept within `most` bytes.
+/// The sizes of frames with a budget of `most` bytes.
 fn within(sizes: ByteSizes, most: f64) -> ByteSizes {
     if sizes.p95 <= most {
         return sizes;
@@ -365,7 +373,7 @@ fn within(sizes: ByteSizes, most: f64) -> ByteSizes {
     ByteSizes { mean: mean.min(usual), p05: p05.min(usual), p50: p50.min(usual), p95: most }
 }
 
-/// The setting whose frames that go on are so many times as large; no finer than what serves anybody.
+/// The setting with frames `times` as large, but no finer than [`QUANTISER_MIN`].
 pub(crate) fn finer(setting: Setting, times: f64) -> Setting {
     let Form::H264(h264) = setting.form else { return setting };
     let steps = (times.max(1.0).ln() / QUANTISER_SLOPES.0) as u8;
@@ -373,7 +381,8 @@ pub(crate) fn finer(setting: Setting, times: f64) -> Setting {
     Setting { form: Form::H264(H264 { quantiser: Quantiser::clamped(quantiser), ..h264 }), ..setting }
 }
 
-/// How many times as many bytes a frame would have at the quantiser that was asked for, where the budget forced a coarser one.
+/// The factor by which a frame would be larger at the requested quantiser, if its budget forced a coarser
+/// one.
 pub(crate) fn coarsened(asked: &Setting, made: &Setting, alone: bool) -> f64 {
     let (Form::H264(H264 { quantiser: asked, .. }), Form::H264(H264 { quantiser: made, .. })) =
         (asked.form, made.form)
@@ -384,14 +393,16 @@ pub(crate) fn coarsened(asked: &Setting, made: &Setting, alone: bool) -> f64 {
     (steps * if alone { QUANTISER_SLOPES.1 } else { QUANTISER_SLOPES.0 }).exp()
 }
 
-/// The default ladder with what can be said of it before any frame was made: the sizes of JPEGs against each other, of H.264 against
-/// them, and that more bytes keep more. The policy learns how the sizes really are; the accuracies only order the rungs.
+/// The default ladder with assumed sizes and accuracies. Its JPEG sizes are relative to each other, and its
+/// H.264 sizes relative to JPEG. The policy learns the real sizes. The accuracies only order the rungs: more
+/// bytes keep more.
 fn assumed(basis: &Basis) -> Vec<RungProfile> {
     let Basis { pixels, encoding, original_bytes, .. } = *basis;
     let area = f64::from(pixels.0) * f64::from(pixels.1);
-    // Published JPEGs are mostly of quality 95; pixels would have about a tenth of their bytes as such a JPEG.
+    // Published JPEGs mostly have quality 95. Raw frames would have about a tenth of their bytes as such a
+    // JPEG.
     let jpeg_bytes = if encoding == Encoding::Jpeg { original_bytes } else { area * 0.3 };
-    // Of frames that are very wide and low, none at all.
+    // Very wide and low frames allow no chained rung at all.
     let chained = |chains: Chains| {
         let takes =
             |setting: &Setting| setting.is_chained() && makeable(&setting.rung(), pixels, chains).is_some();
@@ -401,17 +412,17 @@ fn assumed(basis: &Basis) -> Vec<RungProfile> {
     let chains = chained(basis.chains).or_else(|| chained(tiles)).unwrap_or(Chains::NONE);
     let mut rungs: Vec<RungProfile> = Vec::new();
     for setting in default_ladder(pixels, chains) {
-        // Chains keep nearly all that the original does, at a tenth of its bytes or less. Between the two the ladder would have a gap so wide that a try
-        // of the original holds up the link for many frames.
+        // Chained rungs keep nearly all that the original does, at a tenth of its bytes or less. The gap
+        // between the two would be so wide that trying the original would block the link for many frames.
         let too_far = chains != Chains::NONE && setting == Setting::ORIGINAL;
         if too_far || makeable(&setting.rung(), pixels, chains).is_none() {
             continue;
         }
         let (width, height) = setting.size(pixels);
-        // Smaller pictures have more bits for each of their pixels.
+        // Smaller pictures need more bits per pixel.
         let share = (f64::from(width) * f64::from(height) / area.max(1.0)).powf(0.8);
         let time = |nanos: f64| Duration::from_nanos((area * nanos) as u64);
-        // `still`: the bytes of a JPEG that keeps about as much.
+        // `still`: the bytes of a JPEG of similar accuracy.
         let (bytes, still, camera_time) = match setting.form {
             Form::Jpeg(jpeg) | Form::Tiles(jpeg) => {
                 let still = jpeg_bytes * quality_share(jpeg.quality.get()) * share;
@@ -439,14 +450,15 @@ fn assumed(basis: &Basis) -> Vec<RungProfile> {
     rungs
 }
 
-/// The bytes of a JPEG of a quality against one of quality 95, for natural pictures: half at 85, a third at 70, a quarter at 50.
+/// The bytes of a JPEG relative to one of quality 95, for natural pictures: half at 85, a third at 70, a
+/// quarter at 50.
 fn quality_share(quality: u8) -> f64 {
     let scale = |quality: f64| if quality < 50.0 { 50.0 / quality } else { 2.0 - quality / 50.0 };
-    // libjpeg scales its tables by this; bytes fall with about its power of -0.6.
+    // libjpeg scales its quantisation tables by this factor. Bytes fall with about its power of -0.6.
     (scale(f64::from(quality.clamp(1, 99))) / scale(95.0)).powf(-0.6)
 }
 
-/// The bytes of a picture of H.264 that stands alone against a JPEG of quality 95: half at 24, a quarter at 29.
+/// The bytes of an H.264 keyframe relative to a JPEG of quality 95: half at quantiser 24, a quarter at 29.
 fn quantiser_share(quantiser: u8) -> f64 {
     0.5 * (-QUANTISER_SLOPES.1 * (f64::from(quantiser) - 24.0)).exp()
 }

@@ -1,43 +1,46 @@
-//! Decides when the camera dials, and which edge.
+//! Decides when the camera dials, and which edge it dials.
 
 use std::time::Duration;
 
 use crate::broker::{DIAL_TIME_MAX, EdgeIndex, REDIAL_INTERVAL};
 use crate::units::Instant;
 
-/// The most connections to one edge that are being made at once: enough to begin one at every interval until the first is
-/// given up. With fewer there would be pauses, and a dial that began while the path was dead repeats its first message so
-/// seldom that it does not see the path come back.
+/// The most simultaneous attempts to connect to one edge: as many as begin, one every [`REDIAL_INTERVAL`],
+/// before the first is given up. Fewer would leave pauses without a fresh attempt. An attempt that began
+/// while the path was dead repeats its first message too rarely to notice soon that the path is back.
 const DIALS_MAX: u32 = (DIAL_TIME_MAX.as_millis() / REDIAL_INTERVAL.as_millis()) as u32;
 
-/// How often the edge that was in use is dialled alone, before others are dialled beside it: most losses are pauses of the
-/// path, after which the same edge is there again with all that it holds.
+/// How often the edge that was last in use is dialled alone, before other edges are dialled too. Most losses
+/// are pauses of the path, after which the same edge is back, with all that it holds.
 const DIALS_ALONE: u32 = 3;
 
-/// How long the camera stays with an edge before one that stands before it in the order is tried. Doubles each time that a
-/// return did not last for [`RETURN_LASTS`], up to [`RETURN_INTERVAL_MAX`].
+/// How long the camera stays with an edge before it tries a better one, which is earlier in the order of
+/// edges. The interval doubles after each return that did not last [`RETURN_LASTS`], up to
+/// [`RETURN_INTERVAL_MAX`].
 const RETURN_INTERVAL: Duration = Duration::from_secs(10);
-/// The longest that the camera stays with an edge before a better one is tried.
+/// The longest time that the camera stays with an edge before it tries a better one: [`RETURN_INTERVAL`]
+/// doubled five times.
 const RETURN_INTERVAL_MAX: Duration = Duration::from_secs(320);
-/// A return to a better edge has lasted after this long.
+/// A return to a better edge counts as lasting after this long.
 const RETURN_LASTS: Duration = Duration::from_secs(60);
 
-/// Decides when the next connection is tried, and to which of the edges: at once, and then at regular intervals until one
-/// works. While none does, the edge that was in use last is dialled each time, and after [`DIALS_ALONE`] times
-/// another beside it, in turn. From an edge that is not the first of the order the camera tries to return.
+/// Schedules the attempts to connect. The first one is due at once, the others at regular intervals until one
+/// succeeds. Each round dials the edge that was last in use. After [`DIALS_ALONE`] rounds, each round also
+/// dials another edge, in turn. While connected to an edge that is not the first of the order, the camera
+/// tries to return to a better one.
 #[derive(Debug)]
 pub(crate) struct Dialler {
     edges: Vec<Edge>,
     due: Instant,
-    /// The edge that was in use last; at first, the first of the order.
+    /// The edge that was last in use; at the start, the first of the order.
     home: usize,
     /// Rounds since an edge was in use.
     rounds: u32,
-    /// What is to be dialled of this round.
+    /// The edges of this round that are still to be dialled.
     queue: Vec<usize>,
-    /// Connections made so far; numbers them for the edges.
+    /// Connections made so far. Edges are told this number.
     attempts: u64,
-    /// When a better edge is tried, while another is in use.
+    /// When to try a better edge, while another is in use.
     return_due: Instant,
     return_interval: Duration,
     /// When the camera last returned to a better edge.
@@ -46,9 +49,9 @@ pub(crate) struct Dialler {
 
 #[derive(Clone, Copy, Debug)]
 struct Edge {
-    /// Connections being made.
+    /// Attempts to connect that are under way.
     dialling: u32,
-    /// Not to be dialled before.
+    /// The edge is not dialled before this.
     hold: Instant,
 }
 
@@ -67,8 +70,8 @@ impl Dialler {
         }
     }
 
-    /// The edge to dial now, while none is in use; to be asked again until there is none. The next ones are due an interval
-    /// later.
+    /// The next edge to dial now, while none is in use. Call it until it returns `None`; the next round is
+    /// due one interval later.
     pub(crate) fn next(&mut self, now: Instant) -> Option<EdgeIndex> {
         if now >= self.due() {
             self.due = now + REDIAL_INTERVAL;
@@ -80,7 +83,7 @@ impl Dialler {
         Some(EdgeIndex(edge))
     }
 
-    /// The edges that are dialled in a round, the last first.
+    /// The edges to dial in a round, the last first.
     fn round(&self, now: Instant) -> Vec<usize> {
         let may = |edge: &usize| self.edges[*edge].hold <= now;
         let home = Some(self.home).filter(may);
@@ -95,7 +98,7 @@ impl Dialler {
         round.filter(|edge| self.edges[*edge].dialling < DIALS_MAX).collect()
     }
 
-    /// A better edge than the one in use, if it is time to try it.
+    /// An edge better than the one in use, if it is time to try one.
     pub(crate) fn better(&mut self, now: Instant) -> Option<EdgeIndex> {
         self.return_due().filter(|due| *due <= now)?;
         self.return_due = now + self.return_interval;
@@ -105,18 +108,18 @@ impl Dialler {
         Some(EdgeIndex(edge))
     }
 
-    /// When [`Dialler::next`] is to be asked, while no edge is in use.
+    /// When to call [`Dialler::next`], while no edge is in use.
     pub(crate) fn due(&self) -> Instant {
         let free = self.edges.iter().map(|edge| edge.hold).min();
         free.map_or(self.due, |free| self.due.max(free))
     }
 
-    /// When [`Dialler::better`] is to be asked, while an edge is in use.
+    /// When to call [`Dialler::better`], while an edge is in use.
     pub(crate) fn return_due(&self) -> Option<Instant> {
         (self.home > 0).then_some(self.return_due)
     }
 
-    /// A connection was made. Returns its number, from 1.
+    /// A connection was made. Returns its number, counted from 1.
     pub(crate) fn dialled(&mut self, edge: EdgeIndex) -> u64 {
         self.failed(edge);
         self.attempts += 1;
@@ -129,7 +132,7 @@ impl Dialler {
         *dialling = dialling.saturating_sub(1);
     }
 
-    /// An edge has taken the camera in.
+    /// An edge has welcomed the camera.
     pub(crate) fn welcomed(&mut self, now: Instant, edge: EdgeIndex) {
         (self.due, self.rounds) = (now, 0);
         self.queue.clear();
@@ -147,7 +150,7 @@ impl Dialler {
         self.return_due = now + self.return_interval;
     }
 
-    /// Dial no edge earlier and, if that time has come, none later than `until`.
+    /// Lets the next round begin at `until`, and dials no edge before.
     pub(crate) fn hold_until(&mut self, until: Instant) {
         self.due = until;
         for edge in &mut self.edges {
@@ -155,7 +158,7 @@ impl Dialler {
         }
     }
 
-    /// Dial this edge no earlier than `until`; others as they are due.
+    /// Does not dial this edge before `until`. Other edges are dialled as they are due.
     pub(crate) fn hold_edge_until(&mut self, edge: EdgeIndex, until: Instant) {
         self.edges[edge.0].hold = until;
     }

@@ -1,4 +1,5 @@
-//! Decides whether one connection is free for a frame, stalled, or out, by what is on its way there and what the edge reports of it.
+//! Decides whether one connection is free for a frame, stalled, or in an outage, from the frames on their way
+//! and from the edge's reports.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,72 +11,73 @@ use crate::frame::FrameId;
 use crate::units::Instant;
 use crate::wire::{Demand, Report};
 
-/// Frames that are sent in full and not acknowledged, at most. Beyond that the newest waits. At 60 frames per second
-/// these are half a second: a long round trip, and a lost report on top of it.
+/// The most frames that are sent in full and not acknowledged. Beyond that, the newest frame waits. At 60
+/// frames per second these are half a second: a long round trip, and a lost report on top.
 const UNACKNOWLEDGED_FRAMES_MAX: usize = 32;
-/// Bytes that are sent in full and not acknowledged, at most.
+/// The most bytes that are sent in full and not acknowledged. Beyond that, the newest frame waits.
 const UNACKNOWLEDGED_BYTES_MAX: u64 = 16 << 20;
-/// The latency bound that decides when a transfer counts as stalled, where no contract gives one.
+/// The latency bound for deciding when a transfer has stalled, if no contract gives one.
 const STALL_BOUND_DEFAULT: Duration = Duration::from_secs(1);
-/// A transfer counts as stalled after this long without progress, however slow the link has shown itself to be.
+/// A transfer counts as stalled after this long without progress, however slow the link has been before.
 const STALL_MAX: Duration = Duration::from_secs(5);
-/// The longest pause that is taken for the link's usual way; longer ones are outages.
+/// The longest pause that counts as usual for a link. A longer one is an outage.
 const USUAL_GAP_MAX: Duration = Duration::from_secs(1);
-/// How long a pause is remembered.
+/// How long the longest usual pause is remembered.
 const USUAL_GAP_WINDOW: Duration = Duration::from_secs(10);
-/// Within this a link says how much of a frame has left, if anything has.
+/// The driver reports within this time how many bytes of a frame have left, if any have.
 const SAID_WITHIN: Duration = Duration::from_millis(10);
-/// How often frames are tried while the link makes no progress.
+/// How often a frame is tried during an outage.
 const OUTAGE_INTERVAL: Duration = Duration::from_millis(100);
-/// The round trip that is assumed before one was measured.
+/// The round trip that is assumed before one is measured.
 const ROUND_TRIP_TIME_DEFAULT: Duration = Duration::from_millis(100);
 
 /// A connection on which the edge has welcomed the camera, or is about to.
 pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) edge: EdgeIndex,
-    /// The edge has taken the camera in on it.
+    /// Whether the edge has welcomed the camera on it.
     pub(crate) welcomed: bool,
-    /// When the edge was last heard; before that, when it was made.
+    /// When a message of the edge last came; before the first, when the connection was made.
     pub(crate) heard: Instant,
     /// When the next ping goes.
     pub(super) ping_due: Instant,
-    /// How the edge's clock relates to ours.
+    /// The estimate of the edge's clock relative to ours.
     pub(crate) clock: ClockEstimator,
-    /// What the applications want, as the edge said last.
+    /// The applications' demand, as the edge last sent it.
     pub(crate) demand: Demand,
-    /// The tightest bound of those that frames are made for, once the demand's contracts have been settled between.
+    /// The tightest latency bound of the contracts that the camera serves; `None` before they are negotiated.
     pub(crate) kept_bound: Option<Duration>,
-    /// The largest payload that the edge takes.
+    /// The largest payload that the edge accepts.
     pub(crate) frame_bytes_max: u32,
-    /// The most bytes that may be on their way, as long as its path was never full.
+    /// The congestion window in bytes, while the path was never full.
     pub(crate) window: Option<u64>,
-    /// The frame that has bytes not yet sent.
+    /// The frame that still has unsent bytes.
     sending: Option<InFlight>,
     /// Frames that are sent in full and not acknowledged.
     unacknowledged: VecDeque<InFlight>,
     newest_sent: Option<FrameId>,
-    /// When a frame was last given to it; before the first, when it was there.
+    /// When a frame was last given to the link; before the first, when the link was made.
     begun: Instant,
-    /// When bytes last got through, or began to be sent after a rest.
+    /// When bytes last arrived, or when the first frame after an idle time was given to the link.
     progress: Instant,
-    /// The longest pause after which bytes went on getting through, and when that was.
+    /// The longest recent pause after which bytes arrived again, and when that was.
     usual_gap: (Duration, Instant),
-    /// Times in succession that frames were given up. The limit doubles with each, as for a retransmission timer
-    /// (RFC 6298, section 5.5), so that on a link that is slower than thought a frame gets through in the end.
+    /// How often in succession frames were given up. The stall limit doubles with each, as a retransmission
+    /// timer does (RFC 6298, section 5.5). So even on a link that is slower than expected, a frame gets
+    /// through in the end.
     stalls: u32,
-    /// Set while nothing gets through: when the next frame may be tried.
+    /// When the next frame may be tried. Set only during an outage.
     outage_retry: Option<Instant>,
-    /// When this process last went on after it had done nothing for a while.
+    /// When this process last resumed after a pause.
     went_on: Instant,
 }
 
 /// What a new demand changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DemandChange {
-    /// Frames are wanted, which were not.
+    /// Frames are wanted from now on; before they were not.
     pub(crate) begins: bool,
-    /// Frames are not wanted any more.
+    /// Frames are no longer wanted.
     pub(crate) ends: bool,
 }
 
@@ -83,7 +85,7 @@ pub(crate) struct DemandChange {
 struct InFlight {
     frame: FrameId,
     bytes: u64,
-    /// Bytes of it that have not left, as far as was said.
+    /// Bytes of it that have not left, as far as was reported.
     unsent: u64,
     /// Payload bytes that the edge has reported.
     arrived: u32,
@@ -116,20 +118,21 @@ impl Link {
         }
     }
 
-    /// Takes note of whether this process has just been at rest, as when its host has no processor to spare: then a ping is overdue, and
-    /// what is known of the link is old.
+    /// Checks whether this process has just paused, as when its host has no processor to spare. A ping is
+    /// then overdue, and what is known of the link is old.
     pub(crate) fn note_pause(&mut self, now: Instant) {
         if now.saturating_since(self.ping_due) > SAID_WITHIN {
             self.went_on = now;
         }
     }
 
-    /// Whether nothing got through for too long, so that frames are only tried from time to time.
+    /// Whether the link is in an outage: nothing arrived for too long, so frames are only tried from time to
+    /// time.
     pub(crate) fn is_out(&self) -> bool {
         self.outage_retry.is_some()
     }
 
-    /// When the next frame may be tried, if the link is out.
+    /// When the next frame may be tried, if the link is in an outage.
     pub(crate) fn retry_due(&self) -> Option<Instant> {
         self.outage_retry
     }
@@ -142,24 +145,26 @@ impl Link {
             && self.outage_retry.is_none_or(|retry| now >= retry)
     }
 
-    /// When a frame was last given to it; before the first, when it was there.
+    /// When a frame was last given to the link; before the first, when the link was made.
     pub(crate) const fn begun(&self) -> Instant {
         self.begun
     }
 
-    /// Whether a frame has bytes not yet sent.
+    /// Whether a frame still has unsent bytes.
     pub(crate) fn is_sending(&self) -> bool {
         self.sending.is_some()
     }
 
-    /// The frame that has bytes not yet sent: all of its bytes, and those that have not left. `None` also where it was only just given
-    /// to the link, which has had no time to say what left, or where this process has only just gone on after a pause.
+    /// The frame that still has unsent bytes, with its size and its unsent bytes. `None` also if the driver
+    /// has had no time to report: the frame was only just given to the link, or this process has only just
+    /// resumed.
     pub(crate) fn being_sent(&self, now: Instant) -> Option<(FrameId, u64, u64)> {
         let known = |sending: &InFlight| now.saturating_since(sending.begun.max(self.went_on)) >= SAID_WITHIN;
         self.sending.filter(known).map(|sending| (sending.frame, sending.bytes, sending.unsent))
     }
 
-    /// So many bytes of the frame that is being sent have not left. What has left does not come back, whatever is said.
+    /// The driver reports how many bytes of the frame have not left. The number never grows again, whatever
+    /// is reported.
     pub(crate) fn unsent(&mut self, frame: FrameId, bytes: u64) {
         if let Some(sending) = self.sending.as_mut().filter(|sending| sending.frame == frame) {
             sending.unsent = sending.unsent.min(bytes);
@@ -168,11 +173,12 @@ impl Link {
 
     /// A frame is given to the link.
     pub(crate) fn begin(&mut self, now: Instant, frame: FrameId, bytes: usize) {
-        // Frames are given only to a link that is free, and while one is being made no other is given to any.
+        // Frames are given only to a free link, and never while another one is in a codec.
         debug_assert!(self.sending.is_none(), "two frames have bytes not yet sent");
         if self.unacknowledged.is_empty() {
-            // The link was at rest: the time without progress begins now, also while the link is out. Otherwise a
-            // camera of few frames would have each of them given up at once, and never find that the link is back.
+            // The link was idle, so the time without progress begins now, even in an outage. Otherwise a
+            // camera with a low frame rate would give up each frame at once, and never notice that the link
+            // is back.
             self.progress = now;
         }
         if let Some(retry) = &mut self.outage_retry {
@@ -187,11 +193,11 @@ impl Link {
     /// The last byte of a frame has left.
     pub(crate) fn sent(&mut self, frame: FrameId) {
         self.unacknowledged.extend(self.sending.take_if(|sending| sending.frame == frame));
-        // No frame is given to a link that has as many already.
+        // A link with that many unacknowledged frames is not free.
         debug_assert!(self.unacknowledged.len() <= UNACKNOWLEDGED_FRAMES_MAX, "more frames than are allowed");
     }
 
-    /// The edge says what the applications want. `None` if it is older than what is known.
+    /// The edge sends a demand. Returns `None` if it is older than the known one.
     pub(crate) fn take_demand(&mut self, demand: Demand) -> Option<DemandChange> {
         if demand.revision <= self.demand.revision {
             return None;
@@ -202,7 +208,7 @@ impl Link {
         Some(DemandChange { begins: !wanted && wants, ends: wanted && !wants })
     }
 
-    /// How a frame is arriving, by our clock; `None` while the edge's clock is not known.
+    /// Converts a report on a frame's arrival to our clock; `None` while the edge's clock is unknown.
     pub(crate) fn arrival(&self, now: Instant, report: Report) -> Option<Arrival> {
         let (frame, bytes, first, last, complete) = match report {
             Report::Progress { frame, bytes, first, now } => (frame, bytes, first, now, false),
@@ -210,13 +216,13 @@ impl Link {
             Report::Refused { .. } => return None,
         };
         let clock = self.clock.estimate(now)?;
-        // A peer may claim any time. None lies in the future, and nothing ends before it begins.
+        // A peer may claim any time. Clamp: nothing arrives in the future or ends before it begins.
         let last = clock.to_ours(last).min(now);
         let first = clock.to_ours(first).min(last);
         Some(Arrival { frame, bytes, first, last, complete })
     }
 
-    /// The edge reports how a frame is arriving. True if the frame is there.
+    /// The edge reports how a frame is arriving. Returns true if all of it has arrived.
     pub(crate) fn reported(&mut self, now: Instant, report: Report) -> bool {
         let (frame, bytes, complete) = match report {
             Report::Progress { frame, bytes, .. } => (frame, bytes, false),
@@ -229,14 +235,15 @@ impl Link {
         match self.sending.iter_mut().chain(&mut self.unacknowledged).find(|f| f.frame == frame) {
             Some(known) => {
                 let more = bytes > known.arrived || complete;
-                // A report of more bytes than the frame has, or of none beyond those reported, says nothing.
+                // Ignore a report of more bytes than the frame has, or of no new ones.
                 if !more || bytes < known.arrived || u64::from(bytes) > known.bytes {
                     return false;
                 }
                 known.arrived = bytes;
             }
-            // The frame was given up, and yet it arrives: the link is slow, not dead. Without this, a queue that takes
-            // longer than the limit would be filled with frames of which each is given up before its turn.
+            // The frame was given up, and still it arrives: the link is slow, not dead. Without this case,
+            // frames would fill a queue that is longer than the stall limit, and each would be given up
+            // before its turn.
             None if self.newest_sent.is_some_and(|newest| frame <= newest) => {}
             None => return false,
         }
@@ -253,7 +260,7 @@ impl Link {
         complete
     }
 
-    /// The edge has not taken a frame. True if it was on its way; then the link carries what it is given.
+    /// The edge has refused a frame. Returns true if the frame was on its way; the link then works.
     pub(crate) fn refused(&mut self, now: Instant, frame: FrameId) -> bool {
         let known = self.give_up(frame);
         if known {
@@ -263,7 +270,7 @@ impl Link {
         known
     }
 
-    /// Forgets a frame. True if it was on its way.
+    /// Forgets a frame. Returns true if it was on its way.
     pub(crate) fn give_up(&mut self, frame: FrameId) -> bool {
         let before = self.in_flight().count();
         self.sending.take_if(|sending| sending.frame == frame);
@@ -271,24 +278,24 @@ impl Link {
         self.in_flight().count() < before
     }
 
-    /// Forgets the frame that has bytes not yet sent, and says which it was.
+    /// Forgets the frame that still has unsent bytes, and returns it.
     pub(crate) fn give_up_sending(&mut self) -> Option<FrameId> {
         self.sending.take().map(|sending| sending.frame)
     }
 
-    /// What is on its way, oldest first.
+    /// The frames on their way, oldest first.
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = FrameId> {
         self.unacknowledged.iter().chain(&self.sending).map(|f| f.frame)
     }
 
-    /// When what is on its way will count as stalled, if nothing gets through until then.
+    /// When the frames on their way count as stalled, unless bytes arrive before.
     pub(crate) fn stall_due(&self) -> Option<Instant> {
         self.in_flight().next()?;
         Some(self.progress + self.stall_limit())
     }
 
-    /// Gives up everything that is on its way: nothing has got through for too long, so the frames are stale by now,
-    /// and every byte of them would stand before the newest frame when the link comes back.
+    /// Gives up all frames on their way, because nothing arrived for too long. They are stale, and when the
+    /// link comes back, their bytes would delay the newest frame.
     pub(crate) fn give_up_stalled(&mut self, now: Instant) -> Vec<FrameId> {
         let stalled = self.in_flight().collect();
         self.unacknowledged.clear();
@@ -299,10 +306,10 @@ impl Link {
         stalled
     }
 
-    /// No progress for longer than this is an outage: 1.5 latency bounds, three round trips, or two of the pauses that
-    /// the link is used to make, which a full queue or a lost packet brings.
+    /// How long without progress counts as an outage: 1.5 latency bounds, three round trips, or twice the
+    /// longest usual pause, whichever is longest. A full queue or a lost packet causes usual pauses.
     fn stall_limit(&self) -> Duration {
-        // A bound that was given up as too tight must not make an outage of every frame.
+        // A bound that the negotiation gave up as too tight must not turn every frame into an outage.
         let tightest = || self.demand.contracts.iter().filter_map(|contract| contract.latency_bound).min();
         let bound = self.kept_bound.or_else(tightest);
         let round_trip_time = self.clock.round_trip_time_min().unwrap_or(ROUND_TRIP_TIME_DEFAULT);

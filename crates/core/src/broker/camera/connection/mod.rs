@@ -1,4 +1,5 @@
-//! Decides which connection to which edge is used: when one is dialled, which is active, and which are given up.
+//! Decides which connection the camera uses: when it dials an edge, which connection is active, and which are
+//! given up.
 
 mod dialler;
 mod link;
@@ -17,23 +18,24 @@ use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{Demand, Hello, Message, RefuseCode, VERSION, Welcome};
 
-/// How long the edge may take to answer a connection's first message.
+/// How long the edge may take to answer a connection's first message. It answers at once, so 3 s are many
+/// round trips, and time to repeat lost packets.
 const WELCOME_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Who the camera is, as it tells every edge.
+/// What the camera tells every edge about itself.
 pub(super) struct Identity {
     pub(super) camera: CameraName,
     /// Relates capture times to the monotonic clock.
     pub(super) anchor: ClockAnchor,
-    /// The software, for people.
+    /// The name and version of the software, for people.
     pub(super) software: String,
 }
 
 /// A connection that was removed.
 pub(super) struct Removed {
-    /// What was on its way there, oldest first.
+    /// The frames that were on their way on it, oldest first.
     pub(super) in_flight: Vec<FrameId>,
-    /// Frames were sent on it.
+    /// Whether it was the active connection.
     pub(super) was_active: bool,
 }
 
@@ -41,9 +43,9 @@ pub(super) struct Removed {
 pub(super) struct Connections {
     identity: Identity,
     dialler: Dialler,
-    /// The newest last: while a new one is being taken in, the old one may still work.
+    /// Oldest first. While the edge takes in a new connection, the old one may still work.
     links: Vec<Link>,
-    /// The connection that frames are sent on.
+    /// The active connection: the one that frames are sent on.
     active: Option<LinkId>,
 }
 
@@ -54,10 +56,10 @@ impl Connections {
 
     // ---- getters ------------------------------------------------------------------------------------------
 
-    /// The connection that frames are sent on: the edge has welcomed the camera there.
+    /// The active connection: the edge has welcomed the camera on it, and frames are sent on it.
     pub(super) fn active(&self) -> Option<&Link> {
         let link = self.active.and_then(|id| self.get(id));
-        // A link leaves the list through `remove` alone, which looks whether it was the active one.
+        // Only `remove` takes a link off the list, and it also clears `active`.
         debug_assert_eq!(link.is_some(), self.active.is_some(), "the active link is among the links");
         link
     }
@@ -84,27 +86,27 @@ impl Connections {
         self.links.iter().map(|known| known.id).take_while(|known| *known != link).collect()
     }
 
-    /// Connections on which the edge has not answered for too long.
+    /// Connections on which the edge has not answered the first message within [`WELCOME_TIME_MAX`].
     pub(super) fn unanswered(&self, now: Instant) -> Vec<LinkId> {
         let silent = |link: &&Link| !link.welcomed && now.saturating_since(link.heard) > WELCOME_TIME_MAX;
         self.links.iter().filter(silent).map(|link| link.id).collect()
     }
 
-    /// What the applications want; without an active connection, nothing.
+    /// The demand of the applications; `None` without one, or without an active connection.
     pub(super) fn demand(&self) -> Option<&Demand> {
         self.active().map(|link| &link.demand).filter(|demand| !demand.contracts.is_empty())
     }
 
-    /// When the last sign of life of the edge will be too old, if none comes.
+    /// When the edge counts as silent, unless another byte comes from it.
     fn silent_from(&self) -> Instant {
-        // One nanosecond more, since silence must exceed its limit.
+        // Plus one nanosecond, because silence must exceed its limit.
         let limit = SILENCE_MAX + Duration::from_nanos(1);
         self.links.iter().map(|link| link.heard + limit).max().unwrap_or(Instant::ZERO)
     }
 
     // ---- what happened ------------------------------------------------------------------------------------
 
-    /// A connection to `edge` was made: it is greeted, or closed where there is no need for it.
+    /// A connection to `edge` was made: greets the edge, or closes the connection if it is not needed.
     pub(super) fn handle_dialled(
         &mut self,
         now: Instant,
@@ -115,8 +117,8 @@ impl Connections {
         let attempt = self.dialler.dialled(edge);
         let better = self.active().is_some_and(|active| edge < active.edge);
         if !self.links.is_empty() && now < self.silent_from() && !better {
-            // Another connection has come back to life or was made meanwhile: taking this one would cost what is on
-            // its way there.
+            // Another connection works again, or was made meanwhile. Switching would lose the frames on their
+            // way there.
             return CameraOutput::Close { link };
         }
         self.links.push(Link::new(link, edge, now));
@@ -139,17 +141,19 @@ impl Connections {
 
     /// The edge has refused the camera on a connection: decides how long to stay away.
     pub(super) fn handle_refuse(&mut self, now: Instant, link: LinkId, code: RefuseCode) {
-        // If there is a newer connection, it is that one which has replaced this one.
+        // If there is a newer connection, it has replaced this one.
         let Some(newest) = self.links.last().filter(|newest| newest.id == link) else { return };
         if code == RefuseCode::Replaced {
-            // Another start of this camera is there. It would not help to meet it at another edge.
+            // Another start of this camera is connected there. Meeting it again at another edge would not
+            // help.
             self.dialler.hold_until(now + REFUSED_INTERVAL);
         } else if code.is_lasting() {
             self.dialler.hold_edge_until(newest.edge, now + REFUSED_INTERVAL);
         }
     }
 
-    /// The edge has welcomed the camera on a connection: decides whether it stays there, and when it dials again if not.
+    /// The edge has welcomed the camera on a connection: decides whether the camera stays there, and if not,
+    /// when it dials again.
     pub(super) fn handle_welcome(
         &mut self,
         now: Instant,
@@ -162,25 +166,25 @@ impl Connections {
             (Judgement::Refused { .. }, Some(edge)) => {
                 self.dialler.hold_edge_until(edge, now + REFUSED_INTERVAL);
             }
-            // Until the new epoch has begun there is no use in dialling.
+            // Until the new epoch begins, dialling is useless.
             (Judgement::Foreign { .. }, _) => self.dialler.hold_until(now + REDIAL_INTERVAL),
             _ => {}
         }
         judgement
     }
 
-    /// A later epoch has begun: every edge may be dialled.
+    /// A later epoch has begun: every edge may be dialled at once.
     pub(super) fn handle_epoch(&mut self, now: Instant) {
         self.dialler.hold_until(now);
     }
 
-    /// The edge has welcomed the camera on a connection, which frames are sent on from now on.
+    /// The camera stays with an edge: from now on, frames are sent on this connection.
     pub(super) fn handle_accepted(&mut self, now: Instant, link: LinkId, frame_bytes_max: u32) {
         let Some(known) = self.get_mut(link) else { return };
         (known.welcomed, known.frame_bytes_max) = (true, frame_bytes_max);
         let edge = known.edge;
         self.active = Some(link);
-        // Those that were made before it are closed first: two edges must not both have the camera.
+        // Older connections are closed first: two edges must not both have the camera.
         debug_assert_eq!(self.oldest(), Some(link), "an older connection is still there");
         self.dialler.welcomed(now, edge);
     }
@@ -193,7 +197,8 @@ impl Connections {
         Some(Removed { in_flight, was_active })
     }
 
-    /// Gives up what is on its way on the active connection, if nothing has got through for too long: which frames those are.
+    /// Gives up the frames on their way on the active connection, if it has stalled. Returns that connection
+    /// and those frames.
     pub(super) fn give_up_stalled(&mut self, now: Instant) -> Option<(LinkId, Vec<FrameId>)> {
         let link = self.active_mut().filter(|link| link.stall_due().is_some_and(|due| now >= due))?;
         Some((link.id, link.give_up_stalled(now)))
@@ -201,7 +206,7 @@ impl Connections {
 
     // ---- what is to be done -------------------------------------------------------------------------------
 
-    /// The edges that are dialled now.
+    /// The edges to dial now.
     pub(super) fn dial(&mut self, now: Instant) -> Vec<CameraOutput> {
         let mut edges = Vec::new();
         if now >= self.silent_from() {
@@ -228,7 +233,7 @@ impl Connections {
         pings
     }
 
-    /// When something is due: a dial, a ping, or the end of a transfer that has stalled.
+    /// When the next dial or ping is due, or a transfer counts as stalled.
     pub(super) fn due(&self) -> Instant {
         let mut due = self.silent_from().max(self.dialler.due());
         if let Some(link) = self.active() {

@@ -5,14 +5,16 @@ use crate::frame::{Epoch, FrameId, Sequence};
 use crate::name::CameraName;
 use crate::wire::{RefuseCode, VERSION, Welcome};
 
-/// What is made of an edge's welcome.
+/// The judgement of an edge's welcome.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// The camera stays; the edge has every frame of this epoch up to `newest`, or their gaps.
+    /// The camera stays. The edge knows every frame of this epoch up to `newest`, or the reason why it was
+    /// skipped.
     Accepted { newest: Option<Sequence> },
-    /// What the edge says makes no sense, or not to this version.
+    /// The welcome makes no sense, or is of another version.
     Refused { code: RefuseCode, text: String },
-    /// The edge's newest frame is not one of ours: a lost epoch counter, or a replaced device.
+    /// The edge's newest frame is not from this start of the camera: the epoch counter was lost, or the
+    /// device replaced.
     Foreign { above: Epoch },
 }
 
@@ -26,10 +28,11 @@ pub(super) fn judge(camera: &CameraName, welcome: &Welcome, next: FrameId) -> Ju
         return Judgement::Refused { code: RefuseCode::Version, text };
     }
     let Some(newest) = welcome.newest else { return Judgement::Accepted { newest: None } };
-    // What the edge says goes into the counter on disk: an absurd number would stay there.
+    // The camera raises its counter on disk to what the edge says. An absurd number would stay there for
+    // good.
     if newest.epoch > highest_believed(next.epoch, EPOCH_RAISE_MAX) || newest.epoch >= EPOCH_MAX {
         let text = format!(
-            "the edge holds frames of epoch {}, too far above this camera's own, {}, to be believed: somebody else has used \
+            "the edge holds frames of epoch {}, but this camera is at epoch {}, and no camera restarts that often: somebody else has used \
              its identity; run `mez cameras reset {camera}` on the edge's host",
             newest.epoch.0, next.epoch.0
         );

@@ -1,5 +1,5 @@
-//! Decides when a frame of the past is made into what was asked for: one at a time, by a codec of their own, while none of a live frame is at
-//! work, and with the same bounded share of the time.
+//! Decides when a frame of the past is encoded. It has a codec of its own, which encodes one frame at a time
+//! while no live frame is in a codec, and has the same bounded share of the time as on the link.
 
 use std::time::Duration;
 
@@ -9,16 +9,17 @@ use crate::log::Record;
 use crate::setting::Setting;
 use crate::units::Instant;
 
-/// How long a codec may take for a frame of the past, which nobody waits for as for a live one.
+/// The longest time that a codec gets for a frame of the past. It is generous, because nobody waits for it as
+/// for a live frame.
 const CODEC_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// A frame of the past on its way through a codec.
+/// The frame of the past that waits for the codec or is in it.
 pub(super) struct PastCodec {
-    /// What was looked for, and found.
+    /// The frame that was found and waits for the codec, with its ticket.
     found: Option<(u64, Record)>,
-    /// What the codec is at work on, which nobody may want any more, and since when.
+    /// The ticket of the frame in the codec, and since when. The frame may no longer be wanted.
     at_work: Option<(u64, Instant)>,
-    /// Before this, frames of the past would take more than their share of the processor.
+    /// The codec rests until then, so that the past keeps to its share of the processor.
     rests_until: Instant,
 }
 
@@ -27,35 +28,35 @@ impl PastCodec {
         Self { found: None, at_work: None, rests_until: now }
     }
 
-    /// A frame is to be made of this one, which `ticket` has found.
+    /// The log found this frame for `ticket`: it is to be encoded.
     pub(super) fn handle_found(&mut self, ticket: u64, record: Record) {
         self.found = Some((ticket, record));
     }
 
-    /// Only what this ticket has found is still wanted; `None`: nothing is.
+    /// Drops the frame that was found, unless it belongs to this ticket.
     pub(super) fn keep_only(&mut self, wanted: Option<u64>) {
         self.found.take_if(|(ticket, _)| Some(*ticket) != wanted);
     }
 
-    /// The codec is done with what `ticket` has found. Since when it was at work on it, and what it was, unless nobody wants it any more;
-    /// `None` if it was at work on nothing of the kind.
+    /// The codec has finished the frame of `ticket`. Returns since when it worked on it, and the original if
+    /// it is still wanted. `None` if another frame, or none, was in the codec.
     pub(super) fn handle_done(&mut self, ticket: u64) -> Option<(Instant, Option<Record>)> {
         let (_, begun) = self.at_work.take_if(|(of, _)| *of == ticket)?;
         let found = self.found.take_if(|(of, _)| *of == ticket);
         Some((begun, found.map(|(_, record)| record)))
     }
 
-    /// Leaves the processor to others until then.
+    /// Lets the codec rest until then.
     pub(super) fn rest_until(&mut self, until: Instant) {
         self.rests_until = until;
     }
 
-    /// When the codec may begin with the next frame, if nothing else keeps it.
+    /// When the codec may begin the next frame, if no live frame prevents it.
     pub(super) fn due(&self) -> Option<Instant> {
         (self.found.is_some() && self.at_work.is_none()).then_some(self.rests_until)
     }
 
-    /// Begins with the frame that was found, if it may.
+    /// Gives the frame that was found to the codec, if it may begin.
     pub(super) fn begin(&mut self, now: Instant, setting: Setting, bytes_max: u32) -> Option<CameraOutput> {
         self.due().filter(|due| *due <= now)?;
         let (ticket, record) = self.found.as_ref()?;

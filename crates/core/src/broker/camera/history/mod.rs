@@ -1,5 +1,5 @@
-//! Decides which frame of the past is sent next, and when: one at a time has unsent bytes, behind live frames, with a bounded share of the
-//! link. The next one is looked for meanwhile, and made into what was asked for.
+//! Decides which frame of the past is sent next, and when. One at a time is sent, behind live frames, with a
+//! bounded share of the link. Meanwhile the next one is looked up in the log and encoded.
 
 mod codec;
 
@@ -19,35 +19,39 @@ use crate::trace::CameraTrace;
 use crate::units::{Instant, Timestamp};
 use crate::wire::{FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message};
 
-/// Questions for the past that may wait at a camera; one more is answered with [`HistoryCode::Busy`].
+/// The most requests for the past that may wait at a camera. A further one is answered with
+/// [`HistoryCode::Busy`].
 pub const HISTORY_REQUESTS_MAX: usize = 16;
-/// Frames that one request may ask for; of more, these come.
+/// The most frames that one request may ask for. A request for more gets this many.
 pub const HISTORY_FRAMES_MAX: u16 = 32;
-/// The part of the time for which frames of the past may use the link, beside live ones. Default a quarter.
+/// The default share of the time for which frames of the past may use the link beside live ones: a quarter.
 pub const HISTORY_SHARE: f64 = 0.25;
-/// The least that this part may be: a hundredth.
+/// The smallest share that can be set for frames of the past. With 0, the pause between two of them would be
+/// endless.
 pub const HISTORY_SHARE_MIN: f64 = 0.01;
 
-/// The past never waits longer for its turn. What took so long that it should was not working but standing still.
+/// The longest pause between two frames of the past. After a very long transfer, the share alone would demand
+/// more; but then the link mostly stood still.
 const REST_MAX: Duration = Duration::from_secs(60);
 
-/// Requests that were answered in full and may yet be continued.
+/// The most completed requests that are remembered, so that a later request can continue them.
 const ENDS_MAX: usize = HISTORY_REQUESTS_MAX;
-/// Epochs of one start that edges have taken in and that are remembered; of older ones nothing is given any more.
+/// The most epochs that are remembered as accepted by an edge. Frames of older ones are not given to that
+/// edge any more.
 const ACCEPTED_MAX: usize = 64;
-/// Frames that are looked for while another one leaves.
+/// The most frames that are looked up ahead while another one is being sent.
 const READY_MAX: usize = 1;
 
-/// A request of the edge, with what is left of it.
+/// A request of the edge, and what is left of it.
 struct Asked {
     link: LinkId,
     /// The number of its first frame.
     first: u64,
-    /// What the next frame answers: its number, and what it comes behind.
+    /// The rest of the request: the number of the next frame, and the frame that it comes behind.
     next: HistoryRequest,
-    /// What its rung says.
+    /// The setting of its rung.
     setting: Setting,
-    /// Frames behind the last one that was found that cannot be sent, all of one epoch.
+    /// Frames behind the last found one that cannot be sent, all of one epoch.
     skipped: (Epoch, SkipLedger),
 }
 
@@ -65,13 +69,13 @@ impl Asked {
         if epoch == before.epoch { skipped.before(before.sequence) } else { Vec::new() }
     }
 
-    /// The number after the last that it may be answered with.
+    /// One past the number of the last frame that may answer it.
     fn end(&self) -> u64 {
         self.next.request.saturating_add(self.next.count.into())
     }
 }
 
-/// A frame that was found and waits for the link to have nothing better to do.
+/// A frame that was found and waits until the link is idle.
 struct Ready {
     link: LinkId,
     request: u64,
@@ -79,23 +83,23 @@ struct Ready {
     skipped: Vec<SkipRange>,
 }
 
-/// What goes on beside the past, and before it.
+/// The state of the live frames, which come before those of the past.
 #[derive(Clone, Copy)]
 pub(super) struct LiveTraffic<'a> {
     pub(super) connections: &'a Connections,
     /// The present epoch.
     pub(super) epoch: Epoch,
-    /// A live frame is in a codec.
+    /// Whether a live frame is in a codec.
     pub(super) is_made: bool,
-    /// A live frame waits to be sent.
+    /// Whether a live frame waits to be sent.
     pub(super) waits: bool,
 }
 
-/// What came of an event.
+/// The result of an event.
 #[derive(Default)]
 pub(super) struct Step {
     pub(super) outputs: Vec<CameraOutput>,
-    /// There is something to send or to make, which there was not before.
+    /// Whether there is something new to send or to encode.
     pub(super) goes_on: bool,
 }
 
@@ -105,27 +109,28 @@ impl Step {
     }
 }
 
-/// The edge's questions.
+/// The edge's requests for the past.
 pub(super) struct History {
-    /// The oldest first, which is looked after until it is answered in full.
+    /// The oldest first. Only the first one is served, until it is complete.
     asked: VecDeque<Asked>,
-    /// Whether the log is being looked at for the first of them, or what was found is being made into something else.
+    /// Whether the log is being read for the first request, or its frame is being encoded.
     looking: bool,
     codec: PastCodec,
     ready: VecDeque<Ready>,
-    /// What requests that were answered in full ended with: the number after theirs, and their last frame.
+    /// Where completed requests ended: one past the number of their last frame, and that frame.
     ends: VecDeque<(LinkId, u64, FrameId)>,
-    /// What was given to the link and has bytes that have not left, and since when.
+    /// The frame that is being sent, and since when.
     sending: Option<(LinkId, u64, Instant)>,
     share: f64,
-    /// Epochs from this one on, up to the one at hand, may have been begun by mistake: where another start has used their numbers, two
-    /// frames have the same name.
+    /// Epochs from this one up to the present one may have been used by another start of this camera too.
+    /// Then two frames have the same identity.
     doubtful_from: Option<Epoch>,
-    /// Epochs in which an edge has taken this start in, the latest last: there they are of no other start.
+    /// Epochs in which an edge has welcomed this start, the latest last. There, these epochs belong to no
+    /// other start.
     accepted: VecDeque<(EdgeIndex, Epoch)>,
-    /// Counts what was looked for: an answer may come when nobody waits for it any more.
+    /// Counts the look-ups, because an answer may come when it is no longer wanted.
     ticket: u64,
-    /// Before this, frames of the past would take more than their share.
+    /// The past rests until then, to keep to its share of the link.
     rests_until: Instant,
 }
 
@@ -148,12 +153,12 @@ impl History {
 
     // ---- what happened ------------------------------------------------------------------------------------
 
-    /// Sets the part of the time for which frames of the past may use the link beside live ones.
+    /// Sets the share of the time for which frames of the past may use the link beside live ones.
     pub(super) fn set_share(&mut self, share: f64) {
         self.share = if share.is_finite() { share.clamp(HISTORY_SHARE_MIN, 1.0) } else { HISTORY_SHARE };
     }
 
-    /// An edge has taken the camera in with this epoch.
+    /// An edge has welcomed the camera with this epoch.
     pub(super) fn handle_accepted(&mut self, edge: EdgeIndex, epoch: Epoch) {
         self.accepted.retain(|known| *known != (edge, epoch));
         self.accepted.push_back((edge, epoch));
@@ -167,19 +172,19 @@ impl History {
         self.accepted.retain(|known| *known != (edge, epoch));
     }
 
-    /// The epoch at hand was not late enough: another start may have used it.
+    /// The present epoch was too low: another start may have used it.
     pub(super) fn handle_epoch_raised(&mut self, used: Epoch) {
         self.doubtful_from = Some(self.doubtful_from.map_or(used, |from| from.min(used)));
     }
 
-    /// The edge asks for frames of the past, or for more, or for no more.
+    /// The edge requests frames of the past, continues a request, or withdraws one.
     pub(super) fn handle_request(
         &mut self,
         link: LinkId,
         mut request: HistoryRequest,
     ) -> Option<CameraOutput> {
         if request.request == 0 {
-            // A frame with this number would be taken for a live one.
+            // A frame with this number would count as live.
             return None;
         }
         if request.count == 0 {
@@ -200,7 +205,7 @@ impl History {
         }
         let setting = request.rung.setting().ok().filter(Setting::stands_alone);
         let refused = if lost {
-            // What the request goes on from is forgotten: that is not to say that nothing comes behind it.
+            // The request that it continues is forgotten. That does not mean that there are no more frames.
             Some(HistoryCode::Busy)
         } else if setting.is_none() {
             Some(HistoryCode::Rung)
@@ -220,7 +225,7 @@ impl History {
         self.look_on()
     }
 
-    /// What the log holds of the past that [`CameraOutput::ReadHistory`] asked for.
+    /// The answer of the log to [`CameraOutput::ReadHistory`].
     pub(super) fn handle_answer(&mut self, ticket: u64, answer: PastAnswer, live: LiveTraffic<'_>) -> Step {
         if !self.looking || self.ticket != ticket {
             return Step::default();
@@ -241,13 +246,13 @@ impl History {
         }
     }
 
-    /// Whether this edge may know a frame of another start by the name of one of this epoch.
+    /// Whether this edge may have a frame of another start with the same identity.
     fn is_doubtful(&self, epoch: Epoch, present: Epoch, edge: Option<EdgeIndex>) -> bool {
         let raised = epoch < present && self.doubtful_from.is_some_and(|from| epoch >= from);
         raised && !edge.is_some_and(|edge| self.accepted.contains(&(edge, epoch)))
     }
 
-    /// A codec is done with a frame, or has given up; `None` if it was at work on nothing of the kind.
+    /// A codec has encoded a frame, or has given up. Returns `None` if no such frame was in the codec.
     pub(super) fn handle_transformed(
         &mut self,
         now: Instant,
@@ -262,7 +267,7 @@ impl History {
         };
         let asked = self.asked.front().map(|asked| &asked.next.rung);
         Some(match transformed {
-            // With less than was asked for it would be another rung.
+            // A frame that had to be encoded with less quality is of another rung.
             Transformed::Made { payload, encoding, width, height, rung, chain } if Some(&rung) == asked => {
                 let meta = FrameMeta { encoding, width, height, rung, chain, ..record.frame.meta };
                 let record = Record { frame: Frame { meta, payload }, ..record };
@@ -272,7 +277,7 @@ impl History {
         })
     }
 
-    /// The last byte of a frame of the past has left. Says whether it was the one that was being sent.
+    /// The last byte of a frame of the past has left. Returns whether it was the frame that was being sent.
     pub(super) fn handle_sent(
         &mut self,
         now: Instant,
@@ -286,7 +291,7 @@ impl History {
         sending.is_some()
     }
 
-    /// Forgets what was asked for on a connection that is gone.
+    /// Forgets the requests of a connection that is gone.
     pub(super) fn handle_closed(&mut self, link: LinkId) -> Option<CameraOutput> {
         if self.asked.front().is_some_and(|asked| asked.link == link) {
             self.looking = false;
@@ -300,14 +305,14 @@ impl History {
 
     // ---- what is to be done -------------------------------------------------------------------------------
 
-    /// When [`History::pump`] may have something to do, if nothing happens before.
+    /// When to call [`History::pump`], if nothing happens before.
     pub(super) fn due(&self, live: LiveTraffic<'_>) -> Option<Instant> {
         let making = self.codec.due().filter(|_| !live.is_made);
         let sending = Some(self.rests_until).filter(|_| self.can_send(live));
         making.into_iter().chain(sending).min()
     }
 
-    /// Gives a frame of the past to the link, if that is free of live ones, and the next one to its codec.
+    /// Gives a frame of the past to the link, if no live frame needs it, and the next one to its codec.
     pub(super) fn pump(&mut self, now: Instant, live: LiveTraffic<'_>) -> Vec<CameraOutput> {
         let mut outputs = Vec::from_iter(self.make(now, live));
         if !self.can_send(live) || now < self.rests_until {
@@ -332,7 +337,7 @@ impl History {
         outputs
     }
 
-    /// Gives a frame of the past to its codec, unless a live one is being made.
+    /// Gives a frame of the past to its codec, unless a live one is in a codec.
     fn make(&mut self, now: Instant, live: LiveTraffic<'_>) -> Option<CameraOutput> {
         self.codec.keep_only(self.looking.then_some(self.ticket));
         let asked = self.asked.front().filter(|_| !live.is_made)?;
@@ -340,7 +345,7 @@ impl History {
         self.codec.begin(now, asked.setting, bytes_max)
     }
 
-    /// Whether a frame waits and its link has nothing better to do than to carry it.
+    /// Whether a frame waits and its link is idle.
     fn can_send(&self, live: LiveTraffic<'_>) -> bool {
         let Some(ready) = self.ready.front().filter(|_| self.sending.is_none()) else { return false };
         let wants_live = live.is_made || live.waits && live.connections.demand().is_some();
@@ -348,7 +353,8 @@ impl History {
         !wants_live && live.connections.active().is_some_and(is_idle)
     }
 
-    /// How long the link is left to others after it was used for so long. Where nobody wants live frames there are no others.
+    /// How long frames of the past pause after one took this long. No pause is needed if nobody wants live
+    /// frames.
     fn rest_after(&self, took: Duration, live: LiveTraffic<'_>) -> Duration {
         if live.connections.demand().is_none() {
             return Duration::ZERO;
@@ -356,7 +362,7 @@ impl History {
         took.mul_f64(1.0 / self.share - 1.0).min(REST_MAX)
     }
 
-    /// The next frame of the first request, as it is to be sent.
+    /// The next frame of the first request is ready to be sent.
     fn handle_found(&mut self, record: Record, connections: &Connections) -> Step {
         let Some(asked) = self.asked.front_mut() else { return Step::default() };
         let id = record.frame.meta.id;
@@ -385,7 +391,7 @@ impl History {
         Step { outputs: Vec::from_iter(self.look_on()), goes_on: true }
     }
 
-    /// A frame cannot be sent. That keeps nobody from what comes behind it.
+    /// A frame cannot be sent: passes over it, and goes on with the frames behind it.
     fn pass_over(&mut self, id: FrameId, reason: Option<SkipReason>) -> Vec<CameraOutput> {
         let Some(asked) = self.asked.front_mut() else { return Vec::new() };
         if asked.next.query.newest {
@@ -399,7 +405,7 @@ impl History {
         Vec::from_iter(self.look_on())
     }
 
-    /// Nobody wants the rest of what a request asked for.
+    /// The edge withdraws the rest of a request.
     fn withdraw(&mut self, link: LinkId, number: u64) -> Option<CameraOutput> {
         let holds = |asked: &Asked| asked.link == link && (asked.first..asked.end()).contains(&number);
         let withdrawn = self.asked.iter().position(holds);
@@ -410,7 +416,7 @@ impl History {
         self.look_on()
     }
 
-    /// Ends the first request: no frame answers its next number, and so none the later ones.
+    /// Ends the first request: no further frame answers it.
     fn end(&mut self, code: HistoryCode, held_from: Option<Timestamp>) -> Vec<CameraOutput> {
         self.looking = false;
         let end = self.asked.pop_front().map(|asked| {
@@ -420,9 +426,9 @@ impl History {
         end.into_iter().chain(self.look_on()).collect()
     }
 
-    /// Looks for the next frame, unless one waits already.
+    /// Looks up the next frame, unless one waits already.
     fn look_on(&mut self) -> Option<CameraOutput> {
-        // Whatever takes the first request away ends the looking for it.
+        // Whatever removes the first request also ends its look-up.
         debug_assert!(!self.looking || !self.asked.is_empty(), "looking for a request that is gone");
         if self.looking || self.ready.len() >= READY_MAX {
             return None;

@@ -1,4 +1,4 @@
-//! Decides which frames the next one may refer to: which of them arrived, which were lost, and when one has to stand alone.
+//! Decides which frames the next one may refer to, and when it must be a keyframe.
 //!
 //! A frame that has arrived is of use only if what it refers to has arrived as well: the edge keeps it until then (`edge/arrivals.rs`). So
 //! frames count as arrived in the order of their references. What refers to a frame that was lost is lost with it, also if it arrives;
@@ -14,11 +14,14 @@ use crate::frame::{ChainLink, Reference, Sequence};
 use crate::setting::Setting;
 use crate::units::{Instant, Timestamp};
 
-/// Frames of a chain whose fate is open, at most. More than a link lets be on their way; beyond that the chain ends.
+/// The most open frames of a chain: sent, and neither arrived nor lost. A link allows fewer on their way, so
+/// this is never reached in regular operation; if it is, the chain ends.
 const OPEN_MAX: usize = 64;
-/// The longest time from the capture of a chain's first frame to that of its last. An encoder may end it sooner.
+/// The longest time from the capture of a chain's first frame to that of its last. It bounds how far back a
+/// decoder depends on earlier frames. An encoder may end a chain sooner.
 const CHAIN_DURATION_MAX: Duration = Duration::from_secs(10);
-/// An edge gets no more frames that stand alone than one in this time, however often it asks; what it asks sooner it gets then.
+/// An edge gets at most one requested keyframe in this time, because a keyframe has about ten times the bytes
+/// of other frames. An earlier request is served when the time is over.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The chain that is being sent.
@@ -27,41 +30,42 @@ struct Begun {
     first: Sequence,
     last: Sequence,
     captured: Timestamp,
-    /// What was asked for its last frame.
+    /// The setting that its last frame was encoded for.
     setting: Setting,
-    /// The newest of its frames that has arrived.
+    /// The newest of its frames that has arrived and can be decoded.
     arrived: Option<Sequence>,
-    /// Frames that were lost since the last one that was sent and not lost.
+    /// Frames lost since the last frame that was sent and not lost.
     lost: u32,
 }
 
-/// A frame whose fate is open.
+/// A frame that was sent, of which it is not known whether the edge can decode it.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     sequence: Sequence,
-    /// It refers to the one before; otherwise to none, or to one that had arrived.
+    /// Whether it refers to the frame before. Otherwise it refers to no frame, or to one that has arrived.
     follows: bool,
-    /// The edge has it.
+    /// Whether the edge has it.
     arrived: bool,
 }
 
-/// The account of the chain that is being sent.
+/// Follows the frames of the chain that is being sent.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
-    /// The connection that it goes over: behind another one there may be another decoder.
+    /// The connection that it goes over. Behind another connection there may be another decoder.
     link: Option<LinkId>,
     begun: Option<Begun>,
-    /// Frames that were sent and not lost, from the oldest of which it is open whether the edge can decode it.
+    /// Frames that were sent and not lost, beginning with the oldest of which it is open whether the edge can
+    /// decode it.
     open: VecDeque<Open>,
-    /// What the codec has not been told.
+    /// Arrivals and losses that the codec has not been told yet.
     news: News,
     refreshed: Option<Instant>,
-    /// The edge has asked for a frame that stands alone, sooner than it may have one.
+    /// Whether the edge has asked for a keyframe earlier than [`REFRESH_INTERVAL`] allows.
     refresh_owed: bool,
 }
 
 impl Chain {
-    /// What the next frame, captured at `captured`, may refer to on this connection.
+    /// What the next frame on this connection, captured at `captured`, may refer to.
     pub(crate) fn reference(&self, link: LinkId, captured: Timestamp) -> Reference {
         match self.goes_on(link, captured) {
             Some(_) => Reference::Previous,
@@ -69,12 +73,12 @@ impl Chain {
         }
     }
 
-    /// What the next frame may go on after, if it need not stand alone.
+    /// The frame that the next one may refer to, if it need not be a keyframe.
     pub(crate) fn goes_on(&self, link: LinkId, captured: Timestamp) -> Option<Before<'_>> {
         self.goes_on_after(link, captured, 0)
     }
 
-    /// The same once `frame` is lost.
+    /// The frame that the next one may refer to, if `frame` were lost.
     pub(crate) fn goes_on_without(
         &self,
         link: LinkId,
@@ -90,18 +94,18 @@ impl Chain {
         let begun = self.begun.as_ref().filter(|_| self.link == Some(link))?;
         let lost = begun.lost + lost;
         let young = captured.saturating_since(begun.captured) < CHAIN_DURATION_MAX;
-        // Around a loss only a frame that has arrived can be referred to.
+        // After a loss, only a frame that has arrived can be referred to.
         let refers = lost == 0 || begun.arrived.is_some();
         (young && refers).then_some(Before { setting: &begun.setting, lost })
     }
 
-    /// What happened to frames since this was last asked.
+    /// Takes the arrivals and losses since the last call.
     pub(crate) fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
     }
 
-    /// Whether a frame that was just made can be decoded by whoever got all that was not lost: nothing that it refers to was lost while
-    /// it was made, nor was it sent over another connection.
+    /// Whether the edge can decode a frame that was just encoded, if it gets all frames that are not lost: no
+    /// frame that it refers to was lost meanwhile or was sent over another connection.
     pub(crate) fn holds(&self, link: LinkId, made: &ChainLink) -> bool {
         let refers = match made.reference {
             Reference::Independent => return true,
@@ -130,7 +134,7 @@ impl Chain {
         } else if let Some(begun) = &mut self.begun {
             // What refers to a frame is sent only on the connection of its chain: `holds`.
             debug_assert_eq!(self.link, Some(link), "a chain goes on over another connection");
-            // Frames are made one at a time, in the log's order.
+            // Frames are encoded one at a time, in the log's order.
             debug_assert!(begun.last < sequence, "{sequence:?} goes on after {:?}", begun.last);
             (begun.last, begun.setting, begun.lost) = (sequence, setting, 0);
         }
@@ -143,7 +147,7 @@ impl Chain {
         }
     }
 
-    /// A frame was made and is not sent.
+    /// A frame was encoded and is not sent.
     pub(crate) fn not_sent(&mut self, sequence: Sequence) {
         self.note(|news| news.lost.push(sequence));
         if self.begun.as_ref().is_some_and(|begun| begun.first == sequence) {
@@ -158,7 +162,8 @@ impl Chain {
     pub(crate) fn arrived(&mut self, sequence: Sequence) {
         let Some(open) = self.open.iter_mut().find(|open| open.sequence == sequence) else { return };
         open.arrived = true;
-        // The newest frame that the edge can decode. What the oldest refers to has arrived.
+        // Find the newest frame that the edge can decode. All frames that the oldest open one refers to have
+        // arrived.
         let (mut newest, mut decodes) = (None, true);
         for (place, open) in self.open.iter().enumerate() {
             decodes = open.arrived && (decodes || !open.follows);
@@ -199,7 +204,7 @@ impl Chain {
         self.refresh_owed |= concerns && !due;
     }
 
-    /// Does what the edge has asked for, once it may be done.
+    /// Serves a delayed request of the edge for a keyframe, once it is due.
     pub(crate) fn refresh_late(&mut self, now: Instant) {
         let due = self.refreshed.is_none_or(|last| now.saturating_since(last) >= REFRESH_INTERVAL);
         if self.refresh_owed && due {
@@ -208,12 +213,12 @@ impl Chain {
         }
     }
 
-    /// The next frame stands alone.
+    /// Ends the chain: the next frame is a keyframe.
     pub(crate) fn end(&mut self) {
         self.begun = None;
         self.refresh_owed = false;
         self.open.clear();
-        // A codec that begins anew has no use for it.
+        // A codec that begins a new chain has no use for them.
         self.news = News::default();
     }
 

@@ -1,4 +1,5 @@
-//! Decides what becomes of the newest frame: it waits, is made smaller, goes onto the link, or takes the place of the one that is being sent.
+//! Decides what happens to the newest frame: it waits, is encoded, is sent, or replaces the frame that is
+//! being sent.
 
 mod chain;
 mod frame_skip;
@@ -21,11 +22,12 @@ use crate::trace::{CameraTrace, Stage};
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::FrameHeader;
 
-/// A frame that did not fit is made again once the link has been silent for this, if no newer one has come; at once where none will have
-/// come by then: [`crate::controller::quantile::SILENCE_MAX`], less what making one takes.
+/// A frame that exceeded its byte budget is encoded again once the link has been silent for this long and no
+/// newer frame has come. It is encoded again at once if no newer frame is due by then. The value is
+/// [`crate::controller::quantile::SILENCE_MAX`] less the time to encode a frame.
 const SILENCE_ACCEPTED: Duration = Duration::from_millis(200);
 
-/// What the way of a live frame is lent of the other parts.
+/// The other parts of the broker that the live part may use during a call.
 pub(super) struct Lent<'a> {
     pub(super) present: Present<'a>,
     /// The active connection.
@@ -34,7 +36,7 @@ pub(super) struct Lent<'a> {
     pub(super) negotiation: &'a mut Negotiation,
 }
 
-/// What is so at present, whichever frame it is about.
+/// The present circumstances, which are the same for all frames.
 #[derive(Clone, Copy)]
 pub(super) struct Present<'a> {
     pub(super) now: Instant,
@@ -46,11 +48,11 @@ pub(super) struct Present<'a> {
 /// The newest frame that has not been sent.
 struct Waiting {
     record: Record,
-    /// Why it was not sent at once, which becomes the reason if a newer frame takes its place.
+    /// Why it was not sent at once. If a newer frame takes its place, this is its skip reason.
     reason: SkipReason,
-    /// When it was found in the log.
+    /// When the broker found it in the log.
     published: Instant,
-    /// It was made and did not fit: it is not made again before this.
+    /// After it exceeded its byte budget: it is not encoded again before this.
     rests_until: Option<Instant>,
 }
 
@@ -60,30 +62,30 @@ impl Waiting {
     }
 }
 
-/// As what the waiting frame is considered.
+/// The role in which the policy considers the waiting frame.
 #[derive(Clone, Copy)]
 enum Considered {
-    /// To be sent next.
+    /// As the next frame to send.
     Next,
-    /// In place of the one that is being sent, of which so many bytes have not left.
+    /// In place of the frame that is being sent, of which this many bytes have not left.
     InPlaceOf { frame: Sequence, unsent_bytes: u64 },
-    /// As one of many like it, each of them given to an idle link as soon as it is captured.
+    /// As one of many such frames, each given to an idle link as soon as it is captured.
     OneOfMany,
 }
 
 /// The live frames of one camera.
 pub(super) struct Live {
-    /// Of the frames that the edge takes; those of an earlier one are dropped.
+    /// The epoch of the frames that the edge accepts. Frames of an earlier one are dropped.
     epoch: Epoch,
     /// Relates capture times to the monotonic clock.
     anchor: ClockAnchor,
     waiting: Option<Waiting>,
-    /// The frame that a codec is at work on.
+    /// The frame that is in a codec.
     making: Option<(Frame, Making)>,
     chain: Chain,
     frame_skip: FrameSkip,
     ledger: SkipLedger,
-    /// When the policy wants to be asked again.
+    /// When to ask the policy again.
     ask_again: Option<Instant>,
 }
 
@@ -108,7 +110,7 @@ impl Live {
         self.epoch
     }
 
-    /// The frame that a codec is at work on.
+    /// The frame that is in a codec.
     pub(super) fn making(&self) -> Option<&Making> {
         self.making.as_ref().map(|(_, making)| making)
     }
@@ -118,7 +120,7 @@ impl Live {
         self.waiting.is_some()
     }
 
-    /// Why a frame that was just published would wait.
+    /// The skip reason that a frame published now gets if it never leaves.
     pub(super) fn reason_to_wait(&self, now: Instant, link: Option<&Link>, frame: FrameId) -> SkipReason {
         match link {
             None => SkipReason::LinkDown,
@@ -150,7 +152,7 @@ impl Live {
         self.assert_newest_waits();
     }
 
-    /// A frame will not reach the edge, or not in full.
+    /// Records that a frame will not reach the edge completely.
     pub(super) fn skip(&mut self, frame: FrameId, reason: SkipReason) {
         if frame.epoch != self.epoch {
             return;
@@ -173,7 +175,7 @@ impl Live {
         }
     }
 
-    /// The edge that has welcomed the camera knows what became of all frames up to this one.
+    /// The edge that welcomed the camera knows all frames up to this one, or why they were skipped.
     pub(super) fn handle_known(&mut self, newest: Sequence) {
         self.ledger.acknowledged(newest);
     }
@@ -185,7 +187,7 @@ impl Live {
         }
     }
 
-    /// Frames are wanted, which were not.
+    /// Frames are wanted from now on; before they were not.
     pub(super) fn handle_wanted(&mut self) {
         if let Some(waiting) = self.waiting.take_if(|waiting| waiting.reason == SkipReason::NotWanted) {
             // It was captured before anybody asked.
@@ -193,14 +195,14 @@ impl Live {
         }
     }
 
-    /// Frames are not wanted any more.
+    /// Frames are no longer wanted.
     pub(super) fn handle_unwanted(&mut self) {
         if let Some(waiting) = &mut self.waiting {
             waiting.reason = SkipReason::NotWanted;
         }
     }
 
-    /// A later epoch has begun: nothing of an earlier one counts any more.
+    /// A later epoch has begun: forgets everything of earlier ones.
     pub(super) fn handle_epoch(&mut self, epoch: Epoch) {
         self.epoch = epoch;
         self.waiting.take_if(|waiting| waiting.id().epoch != epoch);
@@ -208,12 +210,13 @@ impl Live {
         self.chain.end();
     }
 
-    /// The frame that a codec was at work on and has reported; `None` if it was not this one.
+    /// Takes the frame that a codec has reported on; `None` if another frame is in the codec.
     pub(super) fn take_made(&mut self, frame: FrameId) -> Option<(Frame, Making)> {
         self.making.take_if(|(source, _)| source.meta.id == frame)
     }
 
-    /// A codec is done with a frame ([`Live::take_made`]), or has given up.
+    /// A codec has encoded a frame ([`Live::take_made`]), or has given up: sends the frame, encodes it again,
+    /// or skips it.
     pub(super) fn handle_transformed(
         &mut self,
         lent: Lent<'_>,
@@ -223,7 +226,7 @@ impl Live {
         let Lent { present: Present { now, interval, .. }, link, adapter, .. } = lent;
         let frame = source.meta.id;
         if frame.epoch != self.epoch {
-            // It was being made when a later epoch began, of which the edge takes frames from now on.
+            // It was in the codec when a later epoch began. The edge no longer accepts frames of its epoch.
             return None;
         }
         let chained = making.setting.is_chained();
@@ -243,7 +246,7 @@ impl Live {
                 return self.send(now, link, adapter, Frame { meta, payload }, published, Some(&making));
             }
             (Transformed::TooLarge { .. }, Some(link)) => {
-                // With more room it may do. A newer frame is better, where one comes soon.
+                // It may succeed with a larger budget. A newer frame is better, if one comes soon.
                 let silent_at = link.begun() + SILENCE_ACCEPTED;
                 let rests_until = (now + interval <= silent_at).then_some(silent_at);
                 let has_more = adapter.handle_too_large(&making)
@@ -259,7 +262,7 @@ impl Live {
             (Transformed::Made { .. }, Some(link)) if link.demand.contracts.is_empty() => {
                 SkipReason::NotWanted
             }
-            // What it refers to was lost while it was made.
+            // The frame that it refers to was lost meanwhile.
             (Transformed::Made { .. }, Some(_)) => SkipReason::NotMade,
         };
         if chained {
@@ -278,7 +281,7 @@ impl Live {
 
     // ---- what is to be done -------------------------------------------------------------------------------
 
-    /// Sends the waiting frame if the link is free for it, or has it made ready.
+    /// Sends the waiting frame if the link is free, or gives it to its codec.
     pub(super) fn pump(&mut self, mut lent: Lent<'_>) -> Vec<CameraOutput> {
         self.ask_again = None;
         let mut outputs = Vec::from_iter(self.cancel_late(&mut lent));
@@ -287,8 +290,9 @@ impl Live {
         outputs
     }
 
-    /// Cancels the frame that is being sent where it will be late whatever happens and the one that waits would not be. Frames that go as
-    /// they are only stall: where each of them takes longer than the bound, none would ever arrive.
+    /// Cancels the frame that is being sent if it will be late in any case and the waiting frame would not
+    /// be. Frames that go unchanged are never cancelled, they only stall: if each took longer than the bound,
+    /// none would ever arrive.
     fn cancel_late(&mut self, lent: &mut Lent<'_>) -> Option<CameraOutput> {
         let Lent { present, link, adapter, negotiation } = lent;
         let (now, link) = (present.now, link.as_deref_mut()?);
@@ -330,7 +334,7 @@ impl Live {
         }
         if let Some(wish) = negotiation.prepare(link) {
             let like_this = self.candidate(Considered::OneOfMany, present, link, &wish)?;
-            // While the link is out nothing is known: it stays as it was.
+            // During an outage the policy cannot tell, and the negotiation stays as it was.
             if let Some(looks) = adapter.kept_by(&like_this, &link.demand.contracts) {
                 link.kept_bound = negotiation.settle(now, link, &looks);
             }
@@ -363,7 +367,7 @@ impl Live {
         }
     }
 
-    /// What the policy is offered with the waiting frame. No other place decides this.
+    /// Builds what the policy is offered for the waiting frame. It is the only place that does.
     fn candidate<'a>(
         &'a self,
         considered: Considered,
@@ -399,7 +403,7 @@ impl Live {
         Some(CameraOutput::Transform(Box::new(transform)))
     }
 
-    /// Gives a frame to the link, which was found in the log at `published`.
+    /// Gives a frame to the link. The broker found it in the log at `published`.
     fn send(
         &mut self,
         now: Instant,
@@ -418,7 +422,7 @@ impl Live {
         link.begin(now, id, frame.payload.len());
         self.frame_skip.begin(id, making.map_or(0, |making| making.setting.skip), link);
         if let Some(waiting) = self.waiting.as_mut().filter(|waiting| self.frame_skip.covers(waiting.id())) {
-            // It was published while that one was being made.
+            // It was published while that frame was in the codec.
             waiting.reason = SkipReason::LeftOut;
         }
         adapter.handle_sent(now, id, payload_bytes, link.window, making);
@@ -440,8 +444,8 @@ impl Live {
         Some(CameraOutput::SendFrame { link: link.id, header: Box::new(header), payload: frame.payload })
     }
 
-    /// Frames come in the log's order, one that is given to its codec waits no longer, and one that is to be made again waits only where no
-    /// newer one does: what waits is newer than what is being made.
+    /// Asserts that the waiting frame is newer than the one in the codec. Frames come in the log's order. A
+    /// frame that enters a codec no longer waits, and a frame is encoded again only if no newer one waits.
     fn assert_newest_waits(&self) {
         let making = self.making.as_ref().map(|(frame, _)| frame.meta.id);
         let waiting = self.waiting.as_ref().map(Waiting::id);

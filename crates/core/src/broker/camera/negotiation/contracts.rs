@@ -1,10 +1,12 @@
-//! Decides whose contracts frames are made for, where applications do not ask all the same.
+//! Decides which contracts a camera serves when no rung keeps all of them.
 //!
-//! As long as some rung keeps all of them, frames are made for all. Once none does, frames are made for those that [`settle`] finds. This
-//! happens at once: a frame that would be late for all serves nobody. A contract that was given up is taken back only after it could have
-//! been kept for a while, so that the rung does not swing with every frame. The edge is told what became of each ([`Settled`]).
+//! As long as some rung keeps all contracts, the camera serves all. Once none does, it serves those that
+//! [`settle`] finds. It changes to fewer at once, because a frame that is late for all serves nobody. It
+//! takes a contract back only after that contract could have been kept for a while, so that the rung does not
+//! change with every frame. The camera tells the edge what became of each contract ([`Settled`]).
 //!
-//! Where a contract of the highest priority gives no floor, frames go as they are, and there is nothing to settle.
+//! If a contract of the highest priority gives no accuracy floor, frames go unchanged, and there is nothing
+//! to negotiate.
 
 use std::time::Duration;
 
@@ -16,24 +18,25 @@ use crate::contract::{Contract, Joint};
 use crate::units::Instant;
 use crate::wire::Settled;
 
-/// A contract that was given up is taken back after it could have been kept for this long.
+/// A contract that was given up is served again after it could have been kept for this long: the time over
+/// which a contract's state is judged.
 const TAKEN_BACK_AFTER: Duration = Duration::from_secs(1);
 
-/// Whose contracts frames are made for.
+/// Which contracts the camera serves.
 #[derive(Debug, Default)]
 pub(crate) struct Negotiation {
-    /// The demand that this is about.
+    /// The connection and the revision of the demand that this is about.
     demand: Option<(LinkId, u64)>,
-    /// Of each contract; `None`: not looked at. Empty: all are asked for together.
+    /// The verdict on each contract; `None`: not considered. Empty: all are served together.
     verdicts: Vec<Option<Verdict>>,
-    /// The floor of those that are kept, by the ladder that there was then.
+    /// The accuracy floor of the served contracts, by the ladder at the time of the negotiation.
     floor: f64,
-    /// Since when others could be kept, or more.
+    /// Since when other contracts, or more of them, could be kept.
     better_since: Option<Instant>,
 }
 
 impl Negotiation {
-    /// What the contracts that frames are made for ask on a connection; `None` where frames go as they are.
+    /// What the served contracts ask together on a connection; `None` if frames go unchanged.
     pub(crate) fn joint(&self, link: &Link) -> Option<Joint> {
         let contracts = &link.demand.contracts;
         let all = Joint::of(contracts)?;
@@ -63,7 +66,8 @@ impl Negotiation {
         self.demand == Some((link.id, link.demand.revision))
     }
 
-    /// What is asked at present, where contracts differ so that there is something to settle. Begins anew where the demand is another one.
+    /// What the served contracts ask together, if the contracts differ so that there is something to
+    /// negotiate. Starts anew when the demand has changed.
     pub(crate) fn prepare(&mut self, link: &Link) -> Option<Joint> {
         if !self.is_about(link) {
             *self = Self { demand: Some((link.id, link.demand.revision)), ..Self::default() };
@@ -76,8 +80,8 @@ impl Negotiation {
         self.joint(link).filter(|_| differ)
     }
 
-    /// Settles between the contracts of a connection, by the rungs that keep each of them. Returns the tightest bound of those that frames
-    /// are made for.
+    /// Negotiates between the contracts of a connection, given the rungs that keep each. Returns the tightest
+    /// latency bound of the served contracts.
     pub(crate) fn settle(&mut self, now: Instant, link: &Link, looks: &[Option<KeptBy>]) -> Option<Duration> {
         self.consider(now, &link.demand.contracts, looks);
         let kept = looks.iter().zip(&self.verdicts);
@@ -87,7 +91,8 @@ impl Negotiation {
         self.joint(link).and_then(|joint| joint.latency_bound)
     }
 
-    /// Takes what is best for as many as possible, if it is time for it. `looks` has the rungs that keep each, if it was looked at.
+    /// Adopts the choice that keeps the most contracts, if it is time for a change. `looks` has the rungs
+    /// that keep each contract, if it was considered.
     fn consider(&mut self, now: Instant, contracts: &[Contract], looks: &[Option<KeptBy>]) {
         let looked: Vec<(usize, &[bool])> = looks
             .iter()

@@ -1,4 +1,4 @@
-//! Decides when the edge is told what the camera can do for the contracts that frames are made for, and what.
+//! Decides when to report to the edge what the camera can do for the served contracts, and what to report.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::broker::camera::types::CameraOutput;
 use crate::units::Instant;
 use crate::wire::{Message, Outlook, Settled};
 
-/// The least time between two of them, but for those that go with a status.
+/// The shortest time between two reports, except for those that go with a status.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// What was seen when a frame last waited says nothing after this.
+/// What was found for a waiting frame counts no longer than this.
 const SEEN_MAX: Duration = Duration::from_secs(2);
 
-/// What the edge was told last, and when.
+/// What was last reported to the edge, and when.
 #[derive(Default)]
 pub(crate) struct Feasibility {
     told: Option<(Instant, Outlook)>,
@@ -22,7 +22,7 @@ pub(crate) struct Feasibility {
 }
 
 impl Feasibility {
-    /// Tells the edge, news or not.
+    /// Reports to the edge, whether or not anything has changed.
     pub(crate) fn tell(
         &mut self,
         now: Instant,
@@ -41,7 +41,7 @@ impl Feasibility {
         messages.into_iter().map(|message| CameraOutput::Send { link: link.id, message }).collect()
     }
 
-    /// Tells the edge what it does not know and should soon.
+    /// Reports to the edge if something has changed that it should know soon.
     pub(crate) fn tell_news(
         &mut self,
         now: Instant,
@@ -55,10 +55,10 @@ impl Feasibility {
         Vec::new()
     }
 
-    /// When the edge has to be told before the next status is due.
+    /// When a report is due before the next status; `None` if nothing has changed.
     pub(crate) fn due(&self, link: &Link, negotiation: &Negotiation, adapter: &Adapter) -> Option<Instant> {
         let (at, last) = self.told?;
-        // That nothing is asked any more matters to nobody.
+        // If no contract asks for anything any more, no report is needed.
         let (joint, seen) = negotiation.joint(link).zip(adapter.seen())?;
         let settled = negotiation.settled(link);
         if !settled.verdicts.is_empty() && settled != self.told_settled {

@@ -1,5 +1,5 @@
-//! Decides between those who want different things: whose contracts frames are made for, what the camera takes of a channel that it
-//! shares, and what the edge is told of both.
+//! Decides between conflicting interests: which contracts the camera serves, what it uses of a shared
+//! channel, and what it reports to the edge about both.
 
 mod contracts;
 mod feasibility;

@@ -1,10 +1,11 @@
-//! Decides what the camera takes of a channel that it shares with others, by what the edge says; and what the edge is told of its frames.
+//! Decides how much the camera uses of a shared channel, and what it tells the edge about its rungs.
 //!
-//! Only the camera knows what its rungs cost: how large its frames are now, which codecs work, which profile fits. So it tells the edge
-//! ([`Claim`]). The edge divides the channel and says how many bytes a frame may have ([`Share`]). Such a cap only lowers what the camera
-//! chooses by itself. It expires soon, by the camera's own clock, and counts for no other connection.
+//! Only the camera knows what its rungs cost: how large its frames are now, which codecs work, and which
+//! profile fits. So it tells the edge ([`Claim`]). The edge divides the channel and answers with the bytes
+//! that a frame may have ([`Share`]). Such a cap only lowers what the camera would choose without it. It
+//! expires soon, by the camera's own clock, and applies to no other connection.
 //!
-//! Frames that go as they are cannot be made smaller. Under a cap some of them are left out instead.
+//! Frames that go unchanged cannot be made smaller. Under a cap, some of them are skipped instead.
 
 use std::time::Duration;
 
@@ -17,60 +18,60 @@ use crate::controller::{Cap, EXPIRED_CAP_SHARE};
 use crate::units::Instant;
 use crate::wire::{Claim, Message, Share};
 
-/// The least time between two claims.
+/// The shortest time between two claims. The edge computes shares as often, ten times a second.
 const CLAIM_INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// The edge is told anew at least this often.
+/// The longest time between two claims.
 const CLAIM_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// Sizes and intervals that differ by less than this factor are no news.
+/// A claim is sent early only if a size or an interval has changed by more than this factor.
 const TOLERANCE: f64 = 1.1;
-/// However little there is, frames that go as they are go this often.
+/// However small the share is, an unchanged frame is sent at least this often.
 const AS_IT_IS_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// Of so many frames that go as they are one is sent, by rung of such a camera.
+/// The rungs that a camera of unchanged frames claims: one in this many frames is sent.
 const ONE_IN: [u32; 5] = [16, 8, 4, 2, 1];
-/// What is worth sending one frame in n is taken to be worth n to this power: it only orders the rungs.
+/// The assumed accuracy of sending one frame in n is n to this power. It only orders the rungs.
 const ONE_IN_EXPONENT: f64 = -0.25;
-/// A cap above this share of a frame lets all of them pass: sizes vary.
+/// A cap above this share of a frame's bytes lets every frame pass, because sizes vary.
 const WHOLE_SHARE: f64 = 0.8;
 
-/// What the edge said, and was told.
+/// What the edge said about the channel, and what it was told.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    /// The edge shares a channel between this camera and others.
+    /// Whether the edge shares a channel between this camera and others.
     is_member: bool,
     cap: Option<Cap>,
-    /// There is no room until then.
+    /// The channel has no room for this camera until then.
     shed_until: Option<Instant>,
-    /// Bytes of the newest frame as it was published.
+    /// Bytes of the newest published frame.
     frame_bytes: usize,
     told: Option<(Instant, Claim)>,
-    /// Frames, or parts of one, that may go as they are.
+    /// How many unchanged frames may still be sent now; it may be a fraction.
     credit: f64,
-    /// When the last of them went.
+    /// When the last unchanged frame was sent.
     passed: Option<Instant>,
 }
 
-/// How frames are at present, for what the edge is told of them.
+/// The present state of the frames, from which a claim is made.
 #[derive(Clone, Copy)]
 pub(crate) struct Frames<'a> {
     pub(crate) link: &'a Link,
-    /// Frames that are published in a second.
+    /// Published frames per second.
     pub(crate) rate: f64,
     pub(crate) negotiation: &'a Negotiation,
     pub(crate) adapter: &'a Adapter,
 }
 
 impl Sharing {
-    /// When there may be room again, if there is none.
+    /// When the channel may have room again, if it has none.
     fn shed_until(&self, now: Instant) -> Option<Instant> {
         self.shed_until.filter(|until| now < *until)
     }
 
-    /// What frames may have, and until when there is no room for any that keeps the floor.
+    /// The cap on frames, and until when the channel has no room for any that keeps the floor.
     pub(crate) fn limits(&self) -> (Option<Cap>, Option<Instant>) {
         (self.cap, self.shed_until)
     }
 
-    /// Whether the camera leaves frames out, or sends them seldom, because of what it has of the channel.
+    /// Whether the camera skips frames, or sends them rarely, because of its share of the channel.
     pub(crate) fn holds_back(&self, now: Instant, as_it_is: bool) -> bool {
         self.shed_until(now).is_some() || as_it_is && self.part(now, self.frame_bytes) < 1.0
     }
@@ -84,7 +85,7 @@ impl Sharing {
                 let cap = Cap { frame_bytes_max: f64::from(frame_bytes_max), until: now + lifetime };
                 (Some(cap), None)
             }
-            // What is left when that has expired is what is left of a cap.
+            // After it expires, what remains is what remains of an expired cap.
             Share::Shed { lifetime } => {
                 let until = now + lifetime;
                 (Some(Cap { frame_bytes_max: 0.0, until }), Some(until))
@@ -92,12 +93,13 @@ impl Sharing {
         };
     }
 
-    /// The connection is another one: nothing is known of what the camera has there.
+    /// The connection has changed: forgets the share.
     pub(crate) fn forget(&mut self) {
         *self = Self { frame_bytes: self.frame_bytes, ..Self::default() };
     }
 
-    /// Whether a frame that was just published is left out, because frames go as they are and there is no room for all of them.
+    /// Whether a frame that was just published is skipped, because frames go unchanged and the share has no
+    /// room for all of them.
     pub(crate) fn leaves_out(&mut self, now: Instant, bytes: usize, as_it_is: bool) -> bool {
         self.frame_bytes = bytes;
         self.cap.is_some() && as_it_is && !self.lets_pass(now, bytes)
@@ -109,7 +111,7 @@ impl Sharing {
         self.told.as_ref().map(|(_, claim)| claim.clone())
     }
 
-    /// Tells the edge what the camera would have of the channel, if it does not know.
+    /// Sends the edge a claim, if something has changed or the last one is old.
     pub(crate) fn tell(&mut self, now: Instant, frames: Frames<'_>) -> Option<CameraOutput> {
         let told = self.told.as_ref().map(|(at, _)| now.saturating_since(*at));
         if !self.is_member || told.is_some_and(|since| since < CLAIM_INTERVAL_MIN) {
@@ -132,7 +134,7 @@ impl Sharing {
         Some(CameraOutput::Send { link: frames.link.id, message })
     }
 
-    /// What the camera would have; `None` before a frame was looked at.
+    /// The present claim; `None` before the first frame was considered.
     fn claim(&self, frames: Frames<'_>) -> Option<Claim> {
         let Frames { link, rate, negotiation, adapter } = frames;
         if rate <= 0.0 || link.demand.contracts.is_empty() {
@@ -155,7 +157,7 @@ impl Sharing {
         Some(Claim::new(interval, latency_bound, 0, steps.collect()))
     }
 
-    /// The part of frames of so many bytes that may go as they are.
+    /// The share of frames of this size that may go unchanged.
     fn part(&self, now: Instant, bytes: usize) -> f64 {
         let part = match self.cap {
             _ if self.shed_until(now).is_some() => 0.0,
@@ -166,7 +168,7 @@ impl Sharing {
         if part >= WHOLE_SHARE { 1.0 } else { part }
     }
 
-    /// Whether a frame of so many bytes, which is to go as it is, is sent.
+    /// Whether a frame of this size, which is to go unchanged, is sent.
     fn lets_pass(&mut self, now: Instant, bytes: usize) -> bool {
         let part = self.part(now, bytes);
         self.credit = (self.credit + part).min(2.0);
@@ -177,7 +179,7 @@ impl Sharing {
             self.credit = (self.credit - 1.0).max(0.0);
             self.passed = Some(now);
         }
-        // At most two are saved up, and none is spent that is not there.
+        // At most two frames are saved up, and none is spent that is not there.
         debug_assert!((0.0..=2.0).contains(&self.credit), "a credit of {}", self.credit);
         passes
     }
