@@ -7,7 +7,8 @@ use mez_core::frame::FRAME_BYTES_MAX;
 use mez_core::name::CameraPattern;
 use mez_core::profile::{LADDER_RUNGS_MAX, RungProfile};
 use mez_core::units::Timestamp;
-use mez_node::api::request::{Subscribe, measured, parse_camera, published, update};
+use mez_node::api::contract;
+use mez_node::api::request::{Subscribe, measured, parse_camera, published};
 use mez_node::api::{APPLICATION_BYTES_MAX, ApiError, MESSAGE_BYTES_MAX, pb};
 use mez_node::local::{Kind, PacketReader};
 use mez_node::profile::NamedProfile;
@@ -35,7 +36,7 @@ pub fn taken(bytes: &[u8]) -> usize {
 }
 
 fn change(request: pb::UpdateContractRequest) -> bool {
-    match update(request) {
+    match contract::parse(request.contract) {
         Ok((contract, _)) => {
             assert_eq!(contract.validate(), Ok(()));
             true
@@ -83,10 +84,13 @@ fn profile(bytes: &[u8]) -> bool {
 fn subscribe(request: pb::SubscribeRequest) -> bool {
     match Subscribe::parse(request, NOW) {
         Ok(valid) => {
-            assert_eq!(valid.contract.validate(), Ok(()));
-            assert_eq!(valid.span.validate(), Ok(()));
-            assert!(valid.application.len() <= APPLICATION_BYTES_MAX);
-            assert_eq!(valid.pattern.as_str().parse::<CameraPattern>().as_ref(), Ok(&valid.pattern));
+            assert_eq!(valid.spec.contract.validate(), Ok(()));
+            assert_eq!(valid.spec.span.validate(), Ok(()));
+            assert!(valid.spec.application.len() <= APPLICATION_BYTES_MAX);
+            assert_eq!(
+                valid.spec.cameras.as_str().parse::<CameraPattern>().as_ref(),
+                Ok(&valid.spec.cameras)
+            );
             true
         }
         Err(error) => {

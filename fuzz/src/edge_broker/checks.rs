@@ -2,11 +2,11 @@
 
 use mez_core::broker::edge::{DECODING_FRAMES_MAX, EdgeOutput, Peer, SubscriptionId};
 use mez_core::broker::{EPOCH_MAX, LinkId};
-use mez_core::contract::Contract;
 use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::history::PastAnswer;
 use mez_core::name::CameraName;
-use mez_core::subscription::{Span, SubscriptionSpec};
+use mez_core::session::Session;
+use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{Hello, HistoryCode, HistoryEnd, HistoryRequest, Message, VERSION};
 
@@ -180,8 +180,9 @@ impl World {
     }
 
     fn subscribe_to_all(&mut self, id: SubscriptionId) {
-        self.readers.insert(id, Reader::new(id, Span::LIVE, Contract::default()));
-        self.broker.handle_subscribe(self.clock(), id, SubscriptionSpec::live("**".parse().unwrap()));
+        let spec = SubscriptionSpec::live("**".parse().unwrap());
+        self.readers.insert(id, Reader::new(Session::at_edge(self.clock(), &spec, id, None)));
+        self.broker.handle_subscribe(self.clock(), id, spec);
         self.drain();
     }
 
