@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::contract::settle::Verdict;
+use mez_core::contract::negotiation::ContractOutcome;
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::controller::Calibration;
 use mez_core::controller::share::Step;
@@ -25,8 +25,8 @@ use mez_core::setting::{Jpeg, Quality};
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
-    Abilities, Claim, Demand, DiskStatus, FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest,
-    Message, Outlook, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, Settled,
+    Abilities, ShareRequest, Demand, DiskStatus, FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest,
+    Message, FeasibilityReport, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, NegotiationResult,
     Share, Status, VERSION, Welcome,
 };
 use mez_media::jpeg::{Encoder, Sampling};
@@ -198,8 +198,8 @@ fn messages() -> Vec<(&'static str, Message)> {
             Message::DiskStatus(DiskStatus { bytes: 5_000_000, lost: 2, degraded: "no space".into() }),
         ),
         (
-            "outlook",
-            Message::Outlook(Outlook {
+            "feasibility",
+            Message::FeasibilityReport(FeasibilityReport {
                 link_rate: Some(BitsPerSecond(8e6)),
                 floor_bytes: Some(20_000.0),
                 best_accuracy: Some(0.98),
@@ -211,13 +211,13 @@ fn messages() -> Vec<(&'static str, Message)> {
         ),
         (
             "settled",
-            Message::Settled(Settled {
+            Message::NegotiationResult(NegotiationResult {
                 revision: 5,
-                verdicts: vec![
-                    Some(Verdict::Kept),
-                    Some(Verdict::Conflict { with: 0 }),
-                    Some(Verdict::Outvoted),
-                    Some(Verdict::Infeasible),
+                outcomes: vec![
+                    Some(ContractOutcome::Kept),
+                    Some(ContractOutcome::Conflict { with: 0 }),
+                    Some(ContractOutcome::Outvoted),
+                    Some(ContractOutcome::Infeasible),
                     None,
                 ],
             }),
@@ -232,7 +232,7 @@ fn messages() -> Vec<(&'static str, Message)> {
         ("share-shed", Message::Share(Share::SHED)),
         (
             "claim",
-            Message::Claim(Claim {
+            Message::ShareRequest(ShareRequest {
                 interval: Duration::from_micros(66_667),
                 latency_bound: Duration::from_millis(100),
                 floor: 1,

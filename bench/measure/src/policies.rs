@@ -8,7 +8,7 @@ use std::time::{Duration, Instant as Stopwatch};
 
 use clap::Args;
 use mez_core::controller::share::Goal;
-use mez_testbed::channel::links::{Kind, Link};
+use mez_testbed::channel::links::{Kind, LinkModel};
 use mez_testbed::channel::packet_trace;
 use mez_testbed::policies::entrants::Entrant;
 use mez_testbed::policies::oracle::{self, Oracle};
@@ -68,7 +68,7 @@ struct Stage {
     name: String,
     seed: u64,
     delay_ms: u64,
-    link: Link,
+    link: LinkModel,
     setting: Setting,
     slots: Slots,
 }
@@ -90,7 +90,7 @@ pub(crate) fn run(args: PoliciesArgs) -> Result<(), Failure> {
         let capacity = packet_trace::read(&text, ms)
             .map_err(|error| Failure::from(format!("{}: {error}", path.display())))?;
         let name = path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        recorded.push((name, Link { capacity, marks: Vec::new() }));
+        recorded.push((name, LinkModel { capacity, marks: Vec::new() }));
     }
     for seed in args.first_seed..args.first_seed + args.seeds {
         for &delay_ms in &args.delay_ms {
@@ -102,7 +102,7 @@ pub(crate) fn run(args: PoliciesArgs) -> Result<(), Failure> {
                     let link = kind.link(ms, &mut Random::seeded(seed * 1_000 + place));
                     ((*name).to_owned(), link)
                 });
-                let links: Vec<(String, Link)> = drawn.chain(recorded.iter().cloned()).collect();
+                let links: Vec<(String, LinkModel)> = drawn.chain(recorded.iter().cloned()).collect();
                 for (name, link) in links {
                     let stage = Stage::new(name, link, seed, delay_ms, cameras, args.seconds);
                     stage.compare(&args, seed == args.first_seed);
@@ -114,7 +114,7 @@ pub(crate) fn run(args: PoliciesArgs) -> Result<(), Failure> {
 }
 
 impl Stage {
-    fn new(name: String, link: Link, seed: u64, delay_ms: u64, cameras: usize, seconds: u64) -> Self {
+    fn new(name: String, link: LinkModel, seed: u64, delay_ms: u64, cameras: usize, seconds: u64) -> Self {
         let accuracy = |index: usize| match cameras {
             1 => ACCURACY_BYTES,
             _ => ACCURACY_BYTES_OF_FIVE[index % ACCURACY_BYTES_OF_FIVE.len()],
@@ -222,7 +222,7 @@ impl Stage {
         if self.setting.cameras.len() == 1 {
             for reaction in reactions(&self.setting, &self.slots, &self.link.marks, results) {
                 match reaction {
-                    Reaction::Settled { settle_ms, drain_ms } => {
+                    Reaction::NegotiationResult { settle_ms, drain_ms } => {
                         settle.push(settle_ms);
                         drain.push(drain_ms);
                     }

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use mez_core::broker::camera::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX};
 use mez_core::broker::edge::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
 use mez_core::broker::{
-    DIAL_TIME_MAX, EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, EPOCH_RAISE_MAX, NUMBER_MAX, PING_INTERVAL,
-    REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX,
+    DIAL_TIME_MAX, EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, EPOCH_RAISE_MAX, NUMBER_MAX, PEER_SILENCE_MAX,
+    PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL,
 };
-use mez_core::contract::settle::Verdict;
+use mez_core::contract::negotiation::ContractOutcome;
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::controller::Calibration;
 use mez_core::controller::share::Step;
@@ -24,11 +24,11 @@ use mez_core::history::{PastQuery, Reach};
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
-    ALPN, Abilities, CLAIM_RUNGS_MAX, CONTRACTS_MAX, Claim, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX,
+    ALPN, Abilities, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FeasibilityReport,
     FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest, MESSAGE_BYTES_MAX, Message, MessageBuffer,
-    Outlook, PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse,
-    RECORD_BYTES_MAX, REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, Report, SKIP_RANGES_MAX, Settled,
-    Share, Status, TEXT_BYTES_MAX, VERSION, Welcome,
+    NegotiationResult, PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse,
+    RECORD_BYTES_MAX, REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, Report, SHARE_REQUEST_RUNGS_MAX,
+    SKIP_RANGES_MAX, Share, ShareRequest, Status, TEXT_BYTES_MAX, VERSION, Welcome,
 };
 
 use self::document::{blocks, hex};
@@ -134,8 +134,8 @@ fn reports() -> Vec<(&'static str, Message)> {
 fn contracts() -> Vec<(&'static str, Message)> {
     vec![
         (
-            "outlook",
-            Message::Outlook(Outlook {
+            "feasibility",
+            Message::FeasibilityReport(FeasibilityReport {
                 link_rate: Some(BitsPerSecond(2_100_000.0)),
                 floor_bytes: Some(28_000.0),
                 best_accuracy: Some(0.99),
@@ -147,9 +147,9 @@ fn contracts() -> Vec<(&'static str, Message)> {
         ),
         (
             "settled",
-            Message::Settled(Settled {
+            Message::NegotiationResult(NegotiationResult {
                 revision: 3,
-                verdicts: vec![Some(Verdict::Kept), Some(Verdict::Conflict { with: 0 })],
+                outcomes: vec![Some(ContractOutcome::Kept), Some(ContractOutcome::Conflict { with: 0 })],
             }),
         ),
         (
@@ -158,7 +158,7 @@ fn contracts() -> Vec<(&'static str, Message)> {
         ),
         (
             "claim",
-            Message::Claim(Claim {
+            Message::ShareRequest(ShareRequest {
                 interval: Duration::from_micros(66_667),
                 latency_bound: Duration::from_millis(100),
                 floor: 1,
@@ -359,7 +359,7 @@ fn limits_and_times_are_those_of_the_code() {
         ("EPOCH_RAISE_MAX", EPOCH_RAISE_MAX),
         ("PROFILE_BYTES_MAX", PROFILE_BYTES_MAX.into()),
         ("PROFILE_PART_BYTES_MAX", PROFILE_PART_BYTES_MAX as u64),
-        ("CLAIM_RUNGS_MAX", CLAIM_RUNGS_MAX as u64),
+        ("SHARE_REQUEST_RUNGS_MAX", SHARE_REQUEST_RUNGS_MAX as u64),
         ("HISTORY_REQUESTS_MAX", HISTORY_REQUESTS_MAX as u64),
         ("HISTORY_FRAMES_MAX", u64::from(HISTORY_FRAMES_MAX)),
     ] {
@@ -369,7 +369,7 @@ fn limits_and_times_are_those_of_the_code() {
     let times = rows("## Times");
     for (name, value) in [
         ("PING_INTERVAL", PING_INTERVAL),
-        ("SILENCE_MAX", SILENCE_MAX),
+        ("PEER_SILENCE_MAX", PEER_SILENCE_MAX),
         ("REDIAL_INTERVAL", REDIAL_INTERVAL),
         ("DIAL_TIME_MAX", DIAL_TIME_MAX),
         ("REFUSED_INTERVAL", REFUSED_INTERVAL),
@@ -405,7 +405,7 @@ fn codes_are_those_of_the_code() {
     }
     let uses = ["none", "fetching", "in_use", "other_size", "no_rung", "unreadable"];
     for (code, name) in ProfileUse::ALL.into_iter().zip(uses) {
-        named("### Outlook", code as u16, name);
+        named("### FeasibilityReport", code as u16, name);
     }
     named("### Refuse", RefuseCode::Version as u16, "version");
     named("### Refuse", RefuseCode::NotPermitted as u16, "not_permitted");

@@ -120,7 +120,7 @@ fn the_own_policy_is_close_to_the_oracle_and_knows_how_often_it_is_late() {
 }
 
 /// Under `degrade`, an idle link with a frame that waits is silent for no longer than this, outside an outage.
-const SILENCE_MAX: Duration = Duration::from_millis(250);
+const SEND_GAP_MAX: Duration = Duration::from_millis(250);
 
 /// The longest silence of a policy on one link.
 fn silence(kind: Kind, seed: u64, delay_ms: u64, times: f64, policy: Box<dyn Policy>) -> Duration {
@@ -136,7 +136,7 @@ fn an_idle_link_with_a_frame_that_waits_is_never_silent() {
     for (name, kind) in Kind::ALL {
         for (seed, delay_ms, times) in [(800, 3, 1.0), (801, 20, 0.2), (802, 70, 1.0), (803, 70, 0.05)] {
             let silence = silence(kind, seed, delay_ms, times, Box::new(Quantile::new(Config::default())));
-            assert!(silence <= SILENCE_MAX, "{name}, seed {seed}: silent for {silence:?}");
+            assert!(silence <= SEND_GAP_MAX, "{name}, seed {seed}: silent for {silence:?}");
         }
     }
 }
@@ -176,7 +176,7 @@ impl Policy for OnlySureFrames {
 fn a_policy_that_starves_itself_is_noticed() {
     let policy = || Box::new(OnlySureFrames(Quantile::new(Config::default())));
     let longest = (800..804).map(|seed| silence(Kind::WalkingAway, seed, 3, 0.2, policy())).max();
-    assert!(longest > Some(SILENCE_MAX), "it went unnoticed: {longest:?}");
+    assert!(longest > Some(SEND_GAP_MAX), "it went unnoticed: {longest:?}");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn after_a_step_or_an_outage_frames_are_soon_on_time_again() {
             assert!(seen.len() >= 3, "seed {seed}: {seen:?}");
             for reaction in seen {
                 match reaction {
-                    Reaction::Settled { settle_ms, drain_ms } => {
+                    Reaction::NegotiationResult { settle_ms, drain_ms } => {
                         assert!(settle_ms <= drain_ms + 400.0, "seed {seed}: {reaction:?}");
                     }
                     Reaction::Recovered { recover_ms } => {
@@ -250,7 +250,7 @@ fn where_reports_come_late_the_end_of_an_outage_is_not_waited_for() {
         let seen = reactions(&setting, &slots, &link.marks, &results[0]).into_iter();
         recovered.extend(seen.filter_map(|reaction| match reaction {
             Reaction::Recovered { recover_ms } => Some(recover_ms),
-            Reaction::Settled { .. } => None,
+            Reaction::NegotiationResult { .. } => None,
         }));
     }
     recovered.sort_by(f64::total_cmp);

@@ -10,8 +10,8 @@ use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, Rung, Sequence};
 use mez_core::history::{PastAnswer, PastQuery, Reach};
 use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::{
-    Abilities, Demand, DiskStatus, Hello, HistoryCode, HistoryEnd, HistoryRequest, Message, Outlook,
-    PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, RefuseCode, Report, Settled, Share, Status, VERSION,
+    Abilities, Demand, DiskStatus, Hello, HistoryCode, HistoryEnd, HistoryRequest, Message, FeasibilityReport,
+    PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, RefuseCode, Report, NegotiationResult, Share, Status, VERSION,
     Welcome,
 };
 
@@ -78,8 +78,8 @@ impl World {
             3 => Message::Refresh { frame: self.last_sent.filter(|_| c & 1 == 0).unwrap_or(frame) },
             4 if c & 3 == 3 => Message::Share(share(c >> 2)),
             4 => Message::DiskStatus(DiskStatus::default()),
-            5 if c & 1 == 0 => Message::Outlook(Outlook::default()),
-            5 if c & 2 == 0 => Message::Settled(Settled::default()),
+            5 if c & 1 == 0 => Message::FeasibilityReport(FeasibilityReport::default()),
+            5 if c & 2 == 0 => Message::NegotiationResult(NegotiationResult::default()),
             5 => Message::Abilities(Abilities::ALL),
             6 => Message::ProfileRequest(ProfileRequest { hash: [c; 32], offset: u32::MAX }),
             _ => Message::HistoryEnd(HistoryEnd { request: 1, code: HistoryCode::None, held_from: None }),

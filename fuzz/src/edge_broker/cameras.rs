@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::Decoded;
-use mez_core::contract::settle::Verdict;
+use mez_core::contract::negotiation::ContractOutcome;
 use mez_core::controller::Calibration;
 use mez_core::controller::share::Step;
 use mez_core::frame::{
@@ -15,8 +15,8 @@ use mez_core::frame::{
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, Instant, Timestamp};
 use mez_core::wire::{
-    Abilities, Claim, Demand, DiskStatus, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message,
-    Outlook, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, Settled, Status,
+    Abilities, ShareRequest, Demand, DiskStatus, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message,
+    FeasibilityReport, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, NegotiationResult, Status,
     VERSION, Welcome,
 };
 
@@ -220,7 +220,7 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
         }),
         6 => Message::Refuse { code: RefuseCode::Full, text: String::new() },
         7 => Message::Demand(Demand::default()),
-        9 => Message::Claim(Claim {
+        9 => Message::ShareRequest(ShareRequest {
             interval: Duration::from_millis(u64::from(c >> 4)),
             latency_bound: Duration::from_millis(100),
             floor: usize::from(c & 3),
@@ -232,7 +232,7 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
                 .collect(),
         }),
         10 => Message::DiskStatus(DiskStatus { bytes: number, lost: number, degraded: String::new() }),
-        11 | 12 => Message::Outlook(Outlook {
+        11 | 12 => Message::FeasibilityReport(FeasibilityReport {
             link_rate: (c & 1 == 0).then_some(BitsPerSecond(number as f64)),
             floor_bytes: (c & 2 == 0).then_some(number as f64 + 1.0),
             best_accuracy: (c & 4 == 0).then(|| f64::from(c) / 255.0),
@@ -247,13 +247,13 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
         }),
         15 => Message::ProfilePart(ProfilePart { hash: [c; 32], total: 1, offset: 0, bytes: vec![c].into() }),
         16 => Message::Refresh { frame },
-        19 => Message::Settled(Settled {
+        19 => Message::NegotiationResult(NegotiationResult {
             revision: u64::from(c >> 5),
-            verdicts: (0..c & 3)
+            outcomes: (0..c & 3)
                 .map(|place| match (c >> 2).wrapping_add(place) & 3 {
-                    0 => Some(Verdict::Kept),
-                    1 => Some(Verdict::Conflict { with: usize::from(place == 0) }),
-                    2 => Some(Verdict::Infeasible),
+                    0 => Some(ContractOutcome::Kept),
+                    1 => Some(ContractOutcome::Conflict { with: usize::from(place == 0) }),
+                    2 => Some(ContractOutcome::Infeasible),
                     _ => None,
                 })
                 .collect(),

@@ -34,7 +34,7 @@ pub const NUMBER_MAX: u64 = u64::MAX >> 1;
 /// How often each side sends a ping.
 pub const PING_INTERVAL: Duration = Duration::from_millis(250);
 /// After this long without a word from the edge the camera dials anew, beside the old connection.
-pub const SILENCE_MAX: Duration = Duration::from_millis(750);
+pub const PEER_SILENCE_MAX: Duration = Duration::from_millis(750);
 /// How often the camera dials while it has no connection that works.
 pub const REDIAL_INTERVAL: Duration = Duration::from_millis(250);
 /// How long one attempt to connect may take. Whoever makes connections gives an attempt up after this time, so that

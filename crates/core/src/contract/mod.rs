@@ -3,12 +3,12 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | here | a contract, and what several of them come to |
-//! | [`settle`] | one rung for contracts that cannot all be kept |
+//! | [`negotiation`] | one rung for contracts that cannot all be kept |
 //! | [`monitor`] | the state of one contract on one camera, and the sentence that says why |
 //! | [`watch`] | the contract watch: one subscription's contract on all of its cameras |
 
 pub mod monitor;
-pub mod settle;
+pub mod negotiation;
 pub mod watch;
 
 use std::time::Duration;
@@ -126,7 +126,7 @@ pub enum ContractError {
 /// What the contracts of one camera ask together: frames cross the link once, however many want them.
 ///
 /// Those lead that have the highest priority. The strictest floor and the tightest bound of them hold, as long as some rung keeps both; else
-/// those of as many as can be kept together ([`settle`]).
+/// those of as many as can be kept together ([`negotiation`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Joint {
     /// The tightest latency bound.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::monitor::{FrameOutcome, Monitor, Need, OVERDUE_MIN, Surroundings, WINDOW};
-use super::{Contract, ContractState, Joint, OnInfeasible, settle};
+use super::{Contract, ContractState, Joint, OnInfeasible, negotiation};
 use crate::broker::edge::{CameraView, NamedContract, SubscriptionId};
 use crate::frame::{Rung, SkipCounts, SkipReason};
 use crate::name::CameraName;
@@ -252,8 +252,8 @@ impl ContractWatch {
 
     /// Whether what the camera says of the contracts that lead is said of this one.
     fn leads(&self, view: &CameraView) -> bool {
-        let kept = view.demands.iter().zip(&view.settled);
-        let kept = kept.filter(|(_, (verdict, _))| *verdict == Some(settle::Verdict::Kept));
+        let kept = view.demands.iter().zip(&view.negotiated);
+        let kept = kept.filter(|(_, (verdict, _))| *verdict == Some(negotiation::ContractOutcome::Kept));
         let joint = Joint::together(kept.map(|(demand, _)| &demand.contract));
         // Where it keeps none, it tries for all that lead.
         let joint = joint.or_else(|| Joint::of(view.demands.iter().map(|demand| &demand.contract)));
@@ -266,21 +266,21 @@ impl ContractWatch {
 
     fn surroundings(&self, view: &CameraView, watched: &Watched) -> Surroundings {
         let own = self.leads(view);
-        let outlook = &view.outlook;
+        let feasibility = &view.feasibility;
         // What no rung keeps by the profile, no camera can.
         let best = self
             .profile
             .as_ref()
             .map(|known| known.profile.rungs().iter().map(|rung| rung.accuracy).fold(0.0, f64::max));
         let best = best.filter(|best| self.contract.accuracy_floor.is_some_and(|floor| *best < floor));
-        let need = match (own, outlook.floor_bytes, outlook.best_accuracy) {
+        let need = match (own, feasibility.floor_bytes, feasibility.best_accuracy) {
             _ if best.is_some() => best.map(Need::Best),
             (true, Some(bytes), _) => Some(Need::Bytes(bytes)),
             (true, None, Some(best)) => Some(Need::Best(best)),
             _ => None,
         };
         Surroundings {
-            link_rate: outlook.link_rate,
+            link_rate: feasibility.link_rate,
             need,
             interval: (view.frames_per_second > 0.0)
                 .then(|| Duration::from_secs_f64(1.0 / view.frames_per_second.clamp(1e-3, 1e6))),
@@ -310,7 +310,7 @@ impl ContractWatch {
                  profile this camera"
             );
         }
-        match view.outlook.profile_use {
+        match view.feasibility.profile_use {
             ProfileUse::Fetching if own => "the camera is fetching the profile".into(),
             ProfileUse::NoRung if own => "the camera can make none of the profile's settings".into(),
             ProfileUse::Unreadable if own => "the camera cannot read the profile; update the camera".into(),
@@ -319,27 +319,31 @@ impl ContractWatch {
     }
 
     /// What the camera says has become of this contract, and since when.
-    fn settled(&self, view: &CameraView) -> Option<(settle::Verdict, Instant)> {
+    fn negotiated(&self, view: &CameraView) -> Option<(negotiation::ContractOutcome, Instant)> {
         let place = view.demands.iter().position(|demand| demand.subscription == self.id)?;
-        let (verdict, since) = view.settled.get(place)?;
+        let (verdict, since) = view.negotiated.get(place)?;
         verdict.map(|verdict| (verdict, *since))
     }
 
     /// Since when the camera does not try to keep this contract.
     fn given_up(&self, view: &CameraView) -> Option<Instant> {
-        self.settled(view).filter(|(verdict, _)| *verdict != settle::Verdict::Kept).map(|(_, since)| since)
+        self.negotiated(view)
+            .filter(|(verdict, _)| *verdict != negotiation::ContractOutcome::Kept)
+            .map(|(_, since)| since)
     }
 
     /// Whose contract stands against this one.
     fn conflict(&self, view: &CameraView) -> Option<String> {
         let mine = &self.contract;
-        match self.settled(view) {
+        match self.negotiated(view) {
             None => {}
-            Some((settle::Verdict::Kept | settle::Verdict::Infeasible, _)) => return None,
-            Some((settle::Verdict::Outvoted, _)) => {
+            Some((negotiation::ContractOutcome::Kept | negotiation::ContractOutcome::Infeasible, _)) => {
+                return None;
+            }
+            Some((negotiation::ContractOutcome::Outvoted, _)) => {
                 return Some("no setting keeps it and all the contracts that are kept".into());
             }
-            Some((settle::Verdict::Conflict { with }, _)) => {
+            Some((negotiation::ContractOutcome::Conflict { with }, _)) => {
                 return view.demands.get(with).map(|other| stands_against(other, mine));
             }
         }
@@ -425,7 +429,7 @@ impl Watched {
 mod tests {
     use super::*;
     use crate::units::BitsPerSecond;
-    use crate::wire::Outlook;
+    use crate::wire::FeasibilityReport;
 
     const CAMERA: &str = "dock/cam1";
 
@@ -446,16 +450,19 @@ mod tests {
     /// What each of the demands is told after a second without frames, where the camera says that.
     fn told(
         demands: Vec<NamedContract>,
-        settled: &[Option<settle::Verdict>],
+        negotiated: &[Option<negotiation::ContractOutcome>],
     ) -> Vec<(ContractState, String)> {
         let camera: CameraName = CAMERA.parse().expect("a valid name");
         let contracts = demands.clone();
         let view = CameraView {
             connected: true,
-            outlook: Outlook { link_rate: Some(BitsPerSecond(4e6)), ..Outlook::default() },
+            feasibility: FeasibilityReport {
+                link_rate: Some(BitsPerSecond(4e6)),
+                ..FeasibilityReport::default()
+            },
             frames_per_second: 15.0,
             demands,
-            settled: settled.iter().map(|verdict| (*verdict, at(500))).collect(),
+            negotiated: negotiated.iter().map(|verdict| (*verdict, at(500))).collect(),
             ..CameraView::default()
         };
         let told = contracts.into_iter().map(|NamedContract { subscription, contract, .. }| {
@@ -469,15 +476,15 @@ mod tests {
     /// Who is given up hears at once that its contract cannot be kept, and beside whose.
     #[test]
     fn the_loser_is_told_whose_contract_stands_against_its_own() {
-        use settle::Verdict::{Conflict, Infeasible as Hopeless, Kept, Outvoted};
+        use negotiation::ContractOutcome::{Conflict, Infeasible as Hopeless, Kept, Outvoted};
         let demands = vec![
             demand(1, 50, 0.9, 2),
             demand(2, 200, 0.95, 0),
             demand(3, 100, 0.92, 0),
             demand(4, 1, 0.9, 0),
         ];
-        let verdicts = [Some(Kept), Some(Conflict { with: 0 }), Some(Outvoted), Some(Hopeless)];
-        let told = told(demands, &verdicts);
+        let outcomes = [Some(Kept), Some(Conflict { with: 0 }), Some(Outvoted), Some(Hopeless)];
+        let told = told(demands, &outcomes);
         assert_eq!(told[0].0, ContractState::LatencyMiss, "it is kept, but no frame came: {}", told[0].1);
         let lost = &told[1..];
         assert!(lost.iter().all(|(state, _)| *state == ContractState::Infeasible), "{told:?}");

@@ -4,13 +4,13 @@ use bytes::Bytes;
 
 use super::codec::{Reader, TEXT_BYTES_MAX, WireError, Write};
 use super::demand::Demand;
+use super::feasibility::FeasibilityReport;
 use super::history::{Abilities, HistoryEnd, HistoryRequest};
-use super::outlook::Outlook;
+use super::negotiation::NegotiationResult;
 use super::profile::{ProfilePart, ProfileRequest};
 use super::report::Report;
 use super::session::{Hello, RefuseCode, Welcome};
-use super::settled::Settled;
-use super::share::{Claim, Share};
+use super::share::{Share, ShareRequest};
 use super::status::{DiskStatus, Status};
 use crate::frame::FrameId;
 use crate::units::Instant;
@@ -60,14 +60,14 @@ pub enum Message {
     /// Camera to edge: how its log on disk is doing, if it keeps one.
     DiskStatus(DiskStatus),
     /// Camera to edge, with every [`Message::Status`] and when it matters: what it can do for the contracts that lead.
-    Outlook(Outlook),
+    FeasibilityReport(FeasibilityReport),
     /// Camera to edge, with every [`Message::Status`] and when it has changed, where applications do not ask all the same: whose
     /// contracts its frames keep.
-    Settled(Settled),
+    NegotiationResult(NegotiationResult),
     /// Edge to camera, every 100 ms where the camera shares a declared channel with others: what it has of it.
     Share(Share),
     /// Camera to edge, every second and when it has changed, once it was told of a share: what it would have of it.
-    Claim(Claim),
+    ShareRequest(ShareRequest),
     /// Camera to edge: a contract names a profile that is not here.
     ProfileRequest(ProfileRequest),
     /// Edge to camera: a part of that profile.
@@ -136,14 +136,14 @@ impl Message {
             Self::DiskStatus(_) => 12 | OPTIONAL,
             Self::HistoryRequest(_) => 13 | OPTIONAL,
             Self::HistoryEnd(_) => 14 | OPTIONAL,
-            Self::Outlook(_) => 15 | OPTIONAL,
+            Self::FeasibilityReport(_) => 15 | OPTIONAL,
             Self::ProfileRequest(_) => 16 | OPTIONAL,
             Self::ProfilePart(_) => 17 | OPTIONAL,
-            Self::Settled(_) => 18 | OPTIONAL,
+            Self::NegotiationResult(_) => 18 | OPTIONAL,
             Self::Share(_) => 19 | OPTIONAL,
             Self::Refresh { .. } => 24 | OPTIONAL,
             Self::Abilities(_) => 25 | OPTIONAL,
-            Self::Claim(_) => 32 | OPTIONAL,
+            Self::ShareRequest(_) => 32 | OPTIONAL,
         }
     }
 
@@ -165,10 +165,10 @@ impl Message {
             Self::HistoryEnd(end) => end.encode(out),
             Self::Refresh { frame } => out.frame_id(*frame),
             Self::Abilities(abilities) => abilities.encode(out),
-            Self::Outlook(outlook) => outlook.encode(out),
-            Self::Settled(settled) => settled.encode(out),
+            Self::FeasibilityReport(feasibility) => feasibility.encode(out),
+            Self::NegotiationResult(negotiated) => negotiated.encode(out),
             Self::Share(share) => share.encode(out),
-            Self::Claim(claim) => claim.encode(out),
+            Self::ShareRequest(claim) => claim.encode(out),
             Self::ProfileRequest(request) => request.encode(out),
             Self::ProfilePart(part) => part.encode(out),
             Self::Reply { frame, application, payload } => {
@@ -201,14 +201,14 @@ impl Message {
             0x8c => Self::DiskStatus(DiskStatus::decode(r)?),
             0x8d => Self::HistoryRequest(HistoryRequest::decode(r)?),
             0x8e => Self::HistoryEnd(HistoryEnd::decode(r)?),
-            0x8f => Self::Outlook(Outlook::decode(r)?),
+            0x8f => Self::FeasibilityReport(FeasibilityReport::decode(r)?),
             0x90 => Self::ProfileRequest(ProfileRequest::decode(r)?),
             0x91 => Self::ProfilePart(ProfilePart::decode(r)?),
-            0x92 => Self::Settled(Settled::decode(r)?),
+            0x92 => Self::NegotiationResult(NegotiationResult::decode(r)?),
             0x93 => Self::Share(Share::decode(r)?),
             0x98 => Self::Refresh { frame: r.frame_id()? },
             0x99 => Self::Abilities(Abilities::decode(r)?),
-            0xa0 => Self::Claim(Claim::decode(r)?),
+            0xa0 => Self::ShareRequest(ShareRequest::decode(r)?),
             kind if kind & OPTIONAL != 0 => return Ok(None),
             kind => return Err(WireError::Value { field: "kind", value: kind.into() }),
         }))

@@ -6,30 +6,30 @@
 
 pub(crate) mod codec;
 mod demand;
+mod feasibility;
 mod header;
 mod history;
 mod message;
-mod outlook;
+mod negotiation;
 mod profile;
 mod record;
 mod report;
 mod session;
-mod settled;
 mod share;
 mod status;
 
 pub use self::codec::{TEXT_BYTES_MAX, WireError};
 pub use self::demand::{CONTRACTS_MAX, Demand};
+pub use self::feasibility::{FeasibilityReport, ProfileUse};
 pub use self::header::{FRAME_HEADER_BYTES_MAX, FrameHeader, SKIP_RANGES_MAX};
 pub use self::history::{Abilities, HistoryCode, HistoryEnd, HistoryRequest};
 pub use self::message::{MESSAGE_BYTES_MAX, Message, MessageBuffer, REPLY_BYTES_MAX};
-pub use self::outlook::{Outlook, ProfileUse};
+pub use self::negotiation::NegotiationResult;
 pub use self::profile::{PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest};
 pub use self::record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, RecordHead, RecordKind};
 pub use self::report::Report;
 pub use self::session::{Hello, RefuseCode, Welcome};
-pub use self::settled::Settled;
-pub use self::share::{CLAIM_RUNGS_MAX, Claim, SHARE_LIFETIME_MAX, Share};
+pub use self::share::{SHARE_LIFETIME_MAX, SHARE_REQUEST_RUNGS_MAX, Share, ShareRequest};
 pub use self::status::{DiskStatus, Status};
 
 /// The version of the wire format that this code speaks.

@@ -7,7 +7,7 @@ use crate::controller::share::{CAP_LIFETIME, Step};
 use crate::profile::LADDER_RUNGS_MAX;
 
 /// The most rungs in a claim: as many as a ladder has.
-pub const CLAIM_RUNGS_MAX: usize = LADDER_RUNGS_MAX;
+pub const SHARE_REQUEST_RUNGS_MAX: usize = LADDER_RUNGS_MAX;
 /// No cap lasts longer, whatever an edge says.
 pub const SHARE_LIFETIME_MAX: Duration = Duration::from_millis(1000);
 /// Bytes that no frame has, as a bound for sums.
@@ -80,7 +80,7 @@ fn parts(accuracy: f64) -> u32 {
 
 /// What a camera would have of its channel: its rungs, as its frames are now.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Claim {
+pub struct ShareRequest {
     /// The time between its frames. In whole microseconds.
     pub interval: Duration,
     /// The most time from capture to the application that it works for. In whole microseconds.
@@ -91,7 +91,7 @@ pub struct Claim {
     pub steps: Vec<Step>,
 }
 
-impl Claim {
+impl ShareRequest {
     /// A claim as it can be told: rounded as the fields say, bytes up, each step's more than those before. What costs more than can be
     /// told costs the most that can be.
     pub(crate) fn new(
@@ -115,9 +115,9 @@ impl Claim {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.u32(micros(self.interval));
         out.u32(micros(self.latency_bound));
-        let steps = &self.steps[..self.steps.len().min(CLAIM_RUNGS_MAX)];
+        let steps = &self.steps[..self.steps.len().min(SHARE_REQUEST_RUNGS_MAX)];
         out.u8(steps.len() as u8);
-        out.u8(self.floor.min(CLAIM_RUNGS_MAX) as u8);
+        out.u8(self.floor.min(SHARE_REQUEST_RUNGS_MAX) as u8);
         for step in steps {
             // Rounded up, so that a cap of this size allows the rung.
             out.u32(step.bytes.ceil().clamp(1.0, STEP_BYTES_MAX) as u32);
@@ -130,8 +130,8 @@ impl Claim {
         let interval = Duration::from_micros(r.u32("interval")?.into());
         let latency_bound = Duration::from_micros(r.u32("latency_bound")?.into());
         let count = usize::from(r.u8("rungs")?);
-        if count > CLAIM_RUNGS_MAX {
-            let (length, max) = (count as u64, CLAIM_RUNGS_MAX as u64);
+        if count > SHARE_REQUEST_RUNGS_MAX {
+            let (length, max) = (count as u64, SHARE_REQUEST_RUNGS_MAX as u64);
             return Err(WireError::TooLong { field: "rungs", length, max });
         }
         let floor = usize::from(r.u8("floor")?);

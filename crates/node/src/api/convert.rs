@@ -210,9 +210,9 @@ pub fn camera_info(
             bytes: disk.bytes,
             lost: disk.lost,
         }),
-        link_bits_per_second: info.outlook.link_rate.map(|rate| rate.0),
-        predicted_on_time_share: info.outlook.calibration.predicted_on_time(),
-        observed_on_time_share: info.outlook.calibration.observed_on_time(),
+        link_bits_per_second: info.feasibility.link_rate.map(|rate| rate.0),
+        predicted_on_time_share: info.feasibility.calibration.predicted_on_time(),
+        observed_on_time_share: info.feasibility.calibration.observed_on_time(),
         channel_bits_per_second: info.share.as_ref().and_then(|share| Some(share.carries?.0)),
         share_frame_bytes: info.share.as_ref().and_then(|share| match share.share? {
             Share::Free => None,

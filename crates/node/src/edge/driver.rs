@@ -25,7 +25,7 @@ use crate::persist::replicas::Replicas;
 use crate::profiles::HeldProfile;
 
 /// A connection of a camera host.
-struct Link {
+struct CameraLink {
     /// Its identity and address, for people.
     who: String,
     /// Its certificate and its address.
@@ -42,7 +42,7 @@ pub(super) struct Driver {
     pub(super) starts: Starts,
     /// Of cameras whose frames need others.
     decoders: Decoders,
-    links: HashMap<LinkId, Link>,
+    links: HashMap<LinkId, CameraLink>,
     refusals: Refusals,
     /// Connections that ended since the broker's last output, which may be about frames of theirs.
     gone: Vec<LinkId>,
@@ -117,7 +117,7 @@ impl Driver {
             EdgeEvent::Connected(link, shown, from, commands) => {
                 let peer = shown.peer.clone();
                 let who = format!("{} at {from}", peer.identity);
-                self.links.insert(link, Link { who, shown, from, commands });
+                self.links.insert(link, CameraLink { who, shown, from, commands });
                 self.broker.handle_connected(now, link, peer);
             }
             EdgeEvent::Message(link, message) => self.broker.handle_message(now, link, message),
@@ -260,7 +260,7 @@ impl Driver {
                 }
             }
             EdgeOutput::Started { camera, link, epoch, anchor } => {
-                let Some(Link { shown, from, .. }) = self.links.get(&link) else { return };
+                let Some(CameraLink { shown, from, .. }) = self.links.get(&link) else { return };
                 let Shown { peer, serial, fingerprint } = shown;
                 let texts = [
                     peer.identity.clone(),

@@ -22,7 +22,7 @@ pub enum Mark {
 
 /// The future of a link, and the events in it.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct LinkModel {
     /// What the link carries.
     pub capacity: Capacity,
     /// The events, in order.
@@ -96,7 +96,7 @@ impl Kind {
     }
 
     /// A link of this kind, `ms` milliseconds long.
-    pub fn link(&self, ms: usize, random: &mut Random) -> Link {
+    pub fn link(&self, ms: usize, random: &mut Random) -> LinkModel {
         let mut marks = Vec::new();
         let capacity = match self {
             Self::Reference(class) => class.capacity(ms, random),
@@ -107,7 +107,7 @@ impl Kind {
             Self::Elevator => elevator(ms, random, &mut marks),
             Self::Wifi(wifi) => wifi::capacity(&wifi.scene(ms, random), ms, random.next_u64()),
         };
-        Link { capacity, marks }
+        LinkModel { capacity, marks }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::link::LinkSpec;
 use crate::time::{Moment, ms, secs};
 
 /// An idle link with something to send is silent for no longer than this.
-const SILENCE_MAX: Duration = ms(250);
+const SEND_GAP_MAX: Duration = ms(250);
 /// A change of what is wanted is known at the camera within this, besides the time in queues.
 const DEMAND_MAX: Duration = secs(1);
 /// Steps within one moment, before the world is taken to turn in a circle.
@@ -151,7 +151,7 @@ impl Checks {
             return self.breaks_silence(seen.run);
         };
         let since = *self.silent_since.entry(seen.run).or_insert(now);
-        self.expect(now.since(since) <= SILENCE_MAX, "silence", || {
+        self.expect(now.since(since) <= SEND_GAP_MAX, "silence", || {
             format!(
                 "camera {} has {newest:?} to send and an idle link since {since}, and sends nothing",
                 path.camera

@@ -32,7 +32,7 @@ pub struct Score {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reaction {
     /// The link became slower.
-    Settled {
+    NegotiationResult {
         /// From then until the last late frame of the next two seconds was there, in milliseconds. A frame that was cancelled counts
         /// as late until it was due.
         settle_ms: f64,
@@ -122,7 +122,7 @@ pub fn reactions(setting: &Setting, slots: &Slots, marks: &[Mark], results: &[Sl
                 .iter()
                 .filter(|(captured, slot)| slot.sent_after.is_some_and(|after| *captured + after <= at));
             let through = on_way.filter_map(|(captured, slot)| arrived(*captured, slot));
-            Reaction::Settled {
+            Reaction::NegotiationResult {
                 settle_ms: late.map(|there| since(at, there)).fold(0.0, f64::max),
                 drain_ms: through.map(|there| since(at, there)).fold(0.0, f64::max),
             }

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | which edge is dialled, and when is a connection given up? | `Connections`: `connection/mod.rs`, `dialler.rs` |
 //! | does the camera stay with an edge that welcomes it? | `connection/welcome.rs` |
-//! | what is on its way, and does it get through? | `Link`: `connection/link.rs` |
+//! | what is on its way, and does it get through? | `EdgeLink`: `connection/link.rs` |
 //! | which frame is sent next, and is the one before it cancelled? | `Live`: `live/mod.rs` |
 //! | what may it refer to? | `live/chain.rs` |
 //! | which frames does its rung leave out? | `live/frame_skip.rs` |
@@ -36,7 +36,7 @@ use std::collections::VecDeque;
 
 pub use self::adapt::PROFILES_MAX;
 use self::adapt::{Adapter, Profiles};
-use self::connection::{Connections, Identity, Judgement, Link, Removed};
+use self::connection::{Connections, EdgeLink, Identity, Judgement, Removed};
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
 use self::history::{History, LiveTraffic, Step};
 use self::live::{Lent, Live, Present};
@@ -202,9 +202,9 @@ impl CameraBroker {
             | Message::Hello(_)
             | Message::Status(_)
             | Message::DiskStatus(_)
-            | Message::Outlook(_)
-            | Message::Settled(_)
-            | Message::Claim(_)
+            | Message::FeasibilityReport(_)
+            | Message::NegotiationResult(_)
+            | Message::ShareRequest(_)
             | Message::ProfileRequest(_)
             | Message::Abilities(_)
             | Message::HistoryEnd(_) => {
@@ -402,7 +402,7 @@ impl CameraBroker {
         }
         if change.ends {
             // What nobody wants any more does not cross, not even the rest of a frame.
-            if let Some(frame) = self.connections.get_mut(link).and_then(Link::give_up_sending) {
+            if let Some(frame) = self.connections.get_mut(link).and_then(EdgeLink::give_up_sending) {
                 self.adapter.handle_cancelled(now, frame, 0);
                 self.outputs.push_back(CameraOutput::Reset { link, frame });
                 self.live.skip(frame, SkipReason::NotWanted);

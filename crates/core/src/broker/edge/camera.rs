@@ -6,7 +6,7 @@ use super::connection::Connections;
 use super::replica::{Replica, chain_bytes_max};
 use super::report::CameraReport;
 use super::types::{EdgeConfig, EdgeOutput};
-use crate::broker::{LinkId, SILENCE_MAX};
+use crate::broker::{LinkId, PEER_SILENCE_MAX};
 use crate::buffer::payload_within;
 use crate::frame::Epoch;
 use crate::name::{CameraName, CameraPattern};
@@ -148,7 +148,7 @@ impl Cameras {
         let mut outputs = Vec::new();
         for (name, camera) in &mut self.known {
             let heard = camera.link.and_then(|link| connections.get(link)).map(|link| link.heard);
-            let silent = heard.is_some_and(|heard| now.saturating_since(heard) > SILENCE_MAX);
+            let silent = heard.is_some_and(|heard| now.saturating_since(heard) > PEER_SILENCE_MAX);
             if silent != camera.silent {
                 camera.silent = silent;
                 let reason = silent.then(|| "nothing heard for 750 ms".into());

@@ -32,7 +32,7 @@ pub(super) struct Session {
 }
 
 /// A connection.
-pub(super) struct Link {
+pub(super) struct Connection {
     pub(super) id: LinkId,
     pub(super) peer: Peer,
     /// Whom it has been taken in as.
@@ -54,7 +54,7 @@ pub(super) struct Way {
     pub(super) chain: Option<FrameId>,
 }
 
-impl Link {
+impl Connection {
     /// Its camera has been taken in.
     pub(super) fn handle_taken_in(&mut self, now: Instant, session: Session) {
         debug_assert!(self.session.is_none(), "a connection is taken in twice");
@@ -113,28 +113,28 @@ pub(super) struct Due {
 /// All connections.
 #[derive(Default)]
 pub(super) struct Connections {
-    links: BTreeMap<LinkId, Link>,
+    links: BTreeMap<LinkId, Connection>,
 }
 
 impl Connections {
-    pub(super) fn get(&self, link: LinkId) -> Option<&Link> {
+    pub(super) fn get(&self, link: LinkId) -> Option<&Connection> {
         self.links.get(&link)
     }
 
-    pub(super) fn get_mut(&mut self, link: LinkId) -> Option<&mut Link> {
+    pub(super) fn get_mut(&mut self, link: LinkId) -> Option<&mut Connection> {
         self.links.get_mut(&link)
     }
 
     /// Those on which a frame that is whole has waited long enough.
     pub(super) fn held(&self, now: Instant) -> Vec<LinkId> {
-        let due = |link: &&Link| link.arrivals.held_until().is_some_and(|until| now >= until);
+        let due = |link: &&Connection| link.arrivals.held_until().is_some_and(|until| now >= until);
         self.links.values().filter(due).map(|link| link.id).collect()
     }
 
     /// When something is due on one of them.
     pub(super) fn due(&self) -> Option<Instant> {
         let held = self.links.values().filter_map(|link| link.arrivals.held_until());
-        self.links.values().map(Link::due).chain(held).min()
+        self.links.values().map(Connection::due).chain(held).min()
     }
 
     /// A connection was made. One that would be more than may be is closed.
@@ -144,7 +144,7 @@ impl Connections {
         if of_identity >= NAMELESS_LINKS_OF_IDENTITY_MAX || nameless().count() >= NAMELESS_LINKS_MAX {
             return Some(EdgeOutput::Close { link: id });
         }
-        let link = Link {
+        let link = Connection {
             id,
             peer,
             session: None,
@@ -175,7 +175,7 @@ impl Connections {
     }
 
     /// A connection is gone.
-    pub(super) fn remove(&mut self, link: LinkId) -> Option<Link> {
+    pub(super) fn remove(&mut self, link: LinkId) -> Option<Connection> {
         self.links.remove(&link)
     }
 }

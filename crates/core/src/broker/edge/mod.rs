@@ -45,7 +45,7 @@ pub use self::connection::{NAMELESS_LINKS_MAX, NAMELESS_LINKS_OF_IDENTITY_MAX};
 use self::history::History;
 pub use self::history::{CAMERA_RETURN_MAX, HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
 use self::profiles::Profiles;
-pub use self::replica::{DECODING_BYTES_MAX, DECODING_FRAMES_MAX, Decoded, REFRESH_INTERVAL};
+pub use self::replica::{DECODING_BYTES_MAX, DECODING_FRAMES_MAX, Decoded, KEYFRAME_REQUEST_INTERVAL};
 use self::report::{Bears, CameraReport};
 use self::roster::{Gone, Roster};
 use self::session::{Judgement, judge};
@@ -190,9 +190,13 @@ impl EdgeBroker {
                 self.note(id, |report| report.handle_status(status));
             }
             Message::DiskStatus(disk) => self.note(id, |report| report.handle_disk(disk)),
-            Message::Outlook(outlook) => self.note(id, |report| report.handle_outlook(now, outlook)),
-            Message::Settled(settled) => self.note(id, |report| report.handle_settled(now, &settled)),
-            Message::Claim(claim) => {
+            Message::FeasibilityReport(feasibility) => {
+                self.note(id, |report| report.handle_outlook(now, feasibility))
+            }
+            Message::NegotiationResult(negotiated) => {
+                self.note(id, |report| report.handle_negotiated(now, &negotiated))
+            }
+            Message::ShareRequest(claim) => {
                 if let Some(camera) = link.camera() {
                     self.shares.handle_claim(now, camera, claim);
                 }
@@ -295,7 +299,7 @@ impl EdgeBroker {
     }
 
     /// A subscription has lost its chain of a camera, and asks for another to begin: its decoder failed. The camera is asked, at most once in
-    /// [`REFRESH_INTERVAL`] for all of them.
+    /// [`KEYFRAME_REQUEST_INTERVAL`] for all of them.
     pub fn handle_chain_lost(&mut self, now: Instant, name: &CameraName) {
         if let Some((camera, way)) = self.roster.camera_and_way(name) {
             self.outputs.extend(camera.replica.handle_chain_lost(now, way));

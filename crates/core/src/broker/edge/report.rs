@@ -1,9 +1,9 @@
 //! What a camera is asked for, and what it says of itself and of that.
 
 use crate::contract::Contract;
-use crate::contract::settle::Verdict;
+use crate::contract::negotiation::ContractOutcome;
 use crate::units::Instant;
-use crate::wire::{Demand, DiskStatus, Outlook, Settled, Status};
+use crate::wire::{Demand, DiskStatus, FeasibilityReport, NegotiationResult, Status};
 
 /// Whether what a camera says matters to those who have a contract with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +22,11 @@ pub(super) struct CameraReport {
     /// How its own log on disk is doing, if it said so on this connection.
     pub(super) disk: Option<DiskStatus>,
     /// What it said that it can do.
-    pub(super) outlook: Outlook,
+    pub(super) feasibility: FeasibilityReport,
     /// Since when it says that no rung keeps the contracts that lead.
     pub(super) infeasible_since: Option<Instant>,
     /// What it said becomes of each contract of the demand, and since when. Empty: nothing.
-    pub(super) settled: Vec<(Option<Verdict>, Instant)>,
+    pub(super) negotiated: Vec<(Option<ContractOutcome>, Instant)>,
 }
 
 impl CameraReport {
@@ -37,12 +37,12 @@ impl CameraReport {
 
     /// What it last said that is in force must fit what it is asked for.
     pub(super) fn assert_consistent(&self) {
-        let (verdicts, contracts) = (self.settled.len(), self.demand.contracts.len());
+        let (outcomes, contracts) = (self.negotiated.len(), self.demand.contracts.len());
         // A verdict counts only for the demand that it was about.
-        debug_assert!(verdicts == 0 || verdicts == contracts, "{verdicts} verdicts on {contracts} contracts");
-        // It is its outlook that says since when.
+        debug_assert!(outcomes == 0 || outcomes == contracts, "{outcomes} outcomes on {contracts} contracts");
+        // It is its feasibility that says since when.
         debug_assert!(
-            self.infeasible_since.is_none() || self.outlook.infeasible,
+            self.infeasible_since.is_none() || self.feasibility.infeasible,
             "no rung keeps the contracts, and the camera has not said so"
         );
     }
@@ -56,8 +56,8 @@ impl CameraReport {
 
     /// The camera is gone, and says nothing of contracts any more.
     pub(super) fn handle_gone(&mut self) {
-        (self.outlook, self.infeasible_since) = (Outlook::default(), None);
-        self.settled.clear();
+        (self.feasibility, self.infeasible_since) = (FeasibilityReport::default(), None);
+        self.negotiated.clear();
     }
 
     /// Something is asked of it: the new demand, if it is another than before.
@@ -67,7 +67,7 @@ impl CameraReport {
         }
         self.demand = Demand { revision: self.demand.revision + 1, contracts };
         self.infeasible_since = None;
-        self.settled.clear();
+        self.negotiated.clear();
         Some(&self.demand)
     }
 
@@ -84,24 +84,24 @@ impl CameraReport {
     }
 
     /// The camera says what it can do.
-    pub(super) fn handle_outlook(&mut self, now: Instant, outlook: Outlook) -> Bears {
-        self.outlook = outlook;
-        self.infeasible_since = outlook.infeasible.then(|| self.infeasible_since.unwrap_or(now));
+    pub(super) fn handle_outlook(&mut self, now: Instant, feasibility: FeasibilityReport) -> Bears {
+        self.feasibility = feasibility;
+        self.infeasible_since = feasibility.infeasible.then(|| self.infeasible_since.unwrap_or(now));
         Bears::OnContracts
     }
 
     /// The camera says whose contracts it keeps. What it says of an earlier demand no longer counts.
-    pub(super) fn handle_settled(&mut self, now: Instant, settled: &Settled) -> Bears {
-        let Settled { revision, verdicts } = settled;
-        if *revision != self.demand.revision || verdicts.len() != self.demand.contracts.len() {
+    pub(super) fn handle_negotiated(&mut self, now: Instant, negotiated: &NegotiationResult) -> Bears {
+        let NegotiationResult { revision, outcomes } = negotiated;
+        if *revision != self.demand.revision || outcomes.len() != self.demand.contracts.len() {
             return Bears::OnNothing;
         }
-        let is_kept = |verdict: &Option<Verdict>| *verdict == Some(Verdict::Kept);
-        let since = |(place, verdict): (usize, &Option<Verdict>)| {
-            let before = self.settled.get(place).filter(|(before, _)| is_kept(before) == is_kept(verdict));
+        let is_kept = |verdict: &Option<ContractOutcome>| *verdict == Some(ContractOutcome::Kept);
+        let since = |(place, verdict): (usize, &Option<ContractOutcome>)| {
+            let before = self.negotiated.get(place).filter(|(before, _)| is_kept(before) == is_kept(verdict));
             (*verdict, before.map_or(now, |(_, since)| *since))
         };
-        self.settled = verdicts.iter().enumerate().map(since).collect();
+        self.negotiated = outcomes.iter().enumerate().map(since).collect();
         Bears::OnContracts
     }
 }

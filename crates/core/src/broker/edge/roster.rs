@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::arrivals::{Completed, FrameRefused, Whole};
 use super::camera::{Camera, Cameras};
-use super::connection::{Connections, Due, Link, Session, Way};
+use super::connection::{Connection, Connections, Due, Session, Way};
 use super::replica::Decoded;
 use super::types::EdgeOutput;
 use crate::broker::LinkId;
@@ -34,12 +34,12 @@ impl Roster {
     // ---- getters ------------------------------------------------------------------------------------------
 
     /// A camera's connection.
-    pub(super) fn link_of(&self, camera: &Camera) -> Option<&Link> {
+    pub(super) fn link_of(&self, camera: &Camera) -> Option<&Connection> {
         self.connections.get(camera.link?)
     }
 
     /// The connection of a camera that was heard of lately.
-    pub(super) fn reached(&self, name: &CameraName) -> Option<&Link> {
+    pub(super) fn reached(&self, name: &CameraName) -> Option<&Connection> {
         self.link_of(self.cameras.get(name).filter(|camera| camera.is_heard())?)
     }
 
@@ -59,7 +59,7 @@ impl Roster {
     pub(super) fn camera_and_way(&mut self, name: &CameraName) -> Option<(&mut Camera, Option<Way>)> {
         let camera = self.cameras.get_mut(name)?;
         let link = camera.link.and_then(|link| self.connections.get(link));
-        Some((camera, link.and_then(Link::way)))
+        Some((camera, link.and_then(Connection::way)))
     }
 
     /// When something is due of connections, or of cameras that are waited for.
@@ -215,7 +215,7 @@ impl Roster {
     }
 
     /// A connection, and the camera that it is of.
-    fn both(&mut self, id: LinkId) -> Option<(&mut Link, &mut Camera)> {
+    fn both(&mut self, id: LinkId) -> Option<(&mut Connection, &mut Camera)> {
         let link = self.connections.get_mut(id)?;
         let camera = self.cameras.get_mut(link.camera()?)?;
         // A connection that another one takes the place of is removed first.

@@ -1,6 +1,6 @@
 //! Decides who may be which camera, and who takes over.
 
-use super::connection::{Link, Session};
+use super::connection::{Connection, Session};
 use super::roster::Roster;
 use crate::broker::epochs::Claims;
 use crate::broker::{EPOCH_JUMP_MAX, EPOCH_MAX, LinkId, NUMBER_MAX};
@@ -29,7 +29,7 @@ pub(super) enum Judgement {
 }
 
 /// Judges what a connection says that it is, by what is known of the camera.
-pub(super) fn judge(roster: &Roster, link: &Link, hello: &Hello, claims: &mut Claims) -> Judgement {
+pub(super) fn judge(roster: &Roster, link: &Connection, hello: &Hello, claims: &mut Claims) -> Judgement {
     let cameras = &roster.cameras;
     let Hello { camera: name, epoch, anchor, .. } = hello;
     let known = cameras.get(name);
@@ -59,7 +59,7 @@ pub(super) fn judge(roster: &Roster, link: &Link, hello: &Hello, claims: &mut Cl
 }
 
 /// Why a connection cannot be this camera, whatever is known of it.
-fn may_be(link: &Link, hello: &Hello) -> Option<(RefuseCode, String)> {
+fn may_be(link: &Connection, hello: &Hello) -> Option<(RefuseCode, String)> {
     let Hello { version, camera, epoch, .. } = hello;
     let identity = &link.peer.identity;
     if *version != VERSION {
@@ -101,7 +101,7 @@ fn disbelieves(hello: &Hello, known: Epoch, claims: &mut Claims) -> Option<(Refu
 }
 
 /// Why the connection that has the camera's name keeps it.
-fn keeps_name(holder: &Link, link: &Link, hello: &Hello) -> Option<(RefuseCode, String)> {
+fn keeps_name(holder: &Connection, link: &Connection, hello: &Hello) -> Option<(RefuseCode, String)> {
     let Hello { camera, epoch, attempt, anchor, .. } = hello;
     if holder.peer.identity != link.peer.identity {
         let text = format!(

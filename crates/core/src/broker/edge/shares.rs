@@ -1,7 +1,7 @@
 //! Decides what each camera has of a declared channel that it shares with others, by what the channel carries.
 //!
 //! Every whole frame of its cameras measures the channel. Ten times a second it is divided between those that somebody wants, by what they say that
-//! their rungs cost ([`Claim`]), and each is told ([`Share`]). A camera that is the only one, or whose channel nobody has measured yet, chooses by
+//! their rungs cost ([`ShareRequest`]), and each is told ([`Share`]). A camera that is the only one, or whose channel nobody has measured yet, chooses by
 //! itself. Cameras on no declared channel are never told anything.
 
 use std::collections::BTreeMap;
@@ -9,12 +9,10 @@ use std::collections::BTreeMap;
 use super::arrivals::Whole;
 use super::types::{ChannelShare, EdgeOutput};
 use crate::broker::LinkId;
-use crate::controller::share::{
-    CAP_INTERVAL, Channel, ChannelRate, Channels, Claim as ShareClaim, Grant, divide,
-};
+use crate::controller::share::{CAP_INTERVAL, Channel, ChannelRate, Channels, Claim, Grant, divide};
 use crate::name::CameraName;
 use crate::units::{BitsPerSecond, Instant};
-use crate::wire::{Claim, Message, Share};
+use crate::wire::{Message, Share, ShareRequest};
 
 /// The channel is divided anew by its rate when that differs by so much from the rate that it was last divided by: a rung that comes and goes with every
 /// frame costs more than what it gains.
@@ -52,7 +50,7 @@ struct Known {
 /// A camera on a channel, on its present connection.
 struct Member {
     channel: usize,
-    claim: Option<Claim>,
+    claim: Option<ShareRequest>,
     told: Option<Share>,
     /// Since when there has been no room for it, and why.
     shed: Option<(Instant, String)>,
@@ -113,7 +111,7 @@ impl Shares {
     }
 
     /// A camera says what it would have of its channel.
-    pub(super) fn handle_claim(&mut self, now: Instant, camera: &CameraName, claim: Claim) {
+    pub(super) fn handle_claim(&mut self, now: Instant, camera: &CameraName, claim: ShareRequest) {
         let Some(member) = self.members.get_mut(camera) else { return };
         member.claim = Some(claim).filter(|claim| !claim.steps.is_empty());
         self.due = Some(self.due.unwrap_or(now + CAP_INTERVAL));
@@ -163,9 +161,9 @@ impl Shares {
         let mut outputs: Vec<EdgeOutput> =
             others.iter().flat_map(|(name, link)| self.tell_free(name, *link)).collect();
         let Some(rate) = rate else { return outputs };
-        let claims: Vec<ShareClaim<'_>> = claiming
+        let claims: Vec<Claim<'_>> = claiming
             .iter()
-            .map(|(_, _, claim, priority)| ShareClaim {
+            .map(|(_, _, claim, priority)| Claim {
                 steps: &claim.steps,
                 floor: claim.floor,
                 interval: claim.interval,
@@ -179,7 +177,7 @@ impl Shares {
         debug_assert_eq!(grants.len(), claims.len(), "a grant for each claim");
         let why: Vec<Option<String>> = (0..claims.len())
             .map(|place| {
-                let taken_by = |(other, grant): (&ShareClaim<'_>, &Grant)| {
+                let taken_by = |(other, grant): (&Claim<'_>, &Grant)| {
                     grant.rung.is_some() && other.priority > claims[place].priority
                 };
                 let by_rank = claims.iter().zip(&grants).any(taken_by);

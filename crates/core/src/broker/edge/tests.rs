@@ -13,7 +13,7 @@ use crate::subscription::Span;
 use crate::trace::{CameraTrace, Stage};
 use crate::units::Timestamp;
 use crate::wire::{
-    CONTRACTS_MAX, Demand, DiskStatus, FrameHeader, Report, Settled, Status, VERSION, Welcome,
+    CONTRACTS_MAX, Demand, DiskStatus, FrameHeader, NegotiationResult, Report, Status, VERSION, Welcome,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -314,7 +314,7 @@ fn demand_follows_the_subscriptions() {
 /// What a camera says of whose contracts it keeps counts for the demand that it has, and for no other; a camera that goes says nothing any more.
 #[test]
 fn what_a_camera_says_of_contracts_is_of_one_demand() {
-    use crate::contract::settle::Verdict;
+    use crate::contract::negotiation::ContractOutcome;
     let mut rig = Rig::new();
     rig.hello(1, "a", 3, 1, 10);
     let subscribe = |rig: &mut Rig, id| {
@@ -322,28 +322,28 @@ fn what_a_camera_says_of_contracts_is_of_one_demand() {
         let spec = SubscriptionSpec::live("dock/*".parse().unwrap());
         rig.broker.handle_subscribe(clock, SubscriptionId(id), spec);
     };
-    let settled = |rig: &Rig| rig.broker.view(rig.now, &"dock/cam1".parse().unwrap()).settled;
-    let say = |rig: &mut Rig, revision, verdicts: &[Option<Verdict>]| {
+    let negotiated = |rig: &Rig| rig.broker.view(rig.now, &"dock/cam1".parse().unwrap()).negotiated;
+    let say = |rig: &mut Rig, revision, outcomes: &[Option<ContractOutcome>]| {
         rig.now += MS;
-        let message = Message::Settled(Settled { revision, verdicts: verdicts.to_vec() });
+        let message = Message::NegotiationResult(NegotiationResult { revision, outcomes: outcomes.to_vec() });
         rig.broker.handle_message(rig.now, LinkId(1), message);
     };
     subscribe(&mut rig, 1);
     subscribe(&mut rig, 2);
-    let (kept, lost) = (Some(Verdict::Kept), Some(Verdict::Conflict { with: 0 }));
+    let (kept, lost) = (Some(ContractOutcome::Kept), Some(ContractOutcome::Conflict { with: 0 }));
     say(&mut rig, 2, &[kept, lost]);
     let since = rig.now;
-    assert_eq!(settled(&rig), [(kept, since), (lost, since)]);
+    assert_eq!(negotiated(&rig), [(kept, since), (lost, since)]);
     // The reason changes, not that it is not kept; the rest is not of this demand, or not all of it.
-    say(&mut rig, 2, &[kept, Some(Verdict::Outvoted)]);
+    say(&mut rig, 2, &[kept, Some(ContractOutcome::Outvoted)]);
     say(&mut rig, 1, &[lost, kept]);
     say(&mut rig, 2, &[lost]);
-    assert_eq!(settled(&rig), [(kept, since), (Some(Verdict::Outvoted), since)]);
+    assert_eq!(negotiated(&rig), [(kept, since), (Some(ContractOutcome::Outvoted), since)]);
     subscribe(&mut rig, 3);
-    assert_eq!(settled(&rig), []);
+    assert_eq!(negotiated(&rig), []);
     say(&mut rig, 3, &[kept, lost, kept]);
     rig.broker.handle_closed(rig.now, LinkId(1));
-    assert_eq!(settled(&rig), []);
+    assert_eq!(negotiated(&rig), []);
 }
 
 /// The instant is settled when the application subscribes, so that setting the wall clock moves it no more.

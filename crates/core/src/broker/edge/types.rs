@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::broker::LinkId;
 use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
 use crate::contract::Contract;
-use crate::contract::settle::Verdict;
+use crate::contract::negotiation::ContractOutcome;
 use crate::controller::share::Channels;
 use crate::frame::{ChainKinds, Epoch, FRAME_BYTES_MAX, Frame, FrameId};
 use crate::history::PastAnswer;
@@ -13,7 +13,7 @@ use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
 use crate::trace::{FrameTrace, Trace};
 use crate::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
-use crate::wire::{DiskStatus, Message, Outlook, REPLY_BYTES_MAX, Share, Status};
+use crate::wire::{DiskStatus, FeasibilityReport, Message, REPLY_BYTES_MAX, Share, Status};
 
 /// How an edge broker is set up.
 #[derive(Clone, Debug)]
@@ -221,7 +221,7 @@ pub struct CameraInfo {
     /// What it last said of its log on its own disk, if it keeps one.
     pub disk: Option<DiskStatus>,
     /// What it last said that it can do for the contracts that lead.
-    pub outlook: Outlook,
+    pub feasibility: FeasibilityReport,
     /// What became of its frames here.
     pub counters: CameraCounters,
     /// The newest frame here.
@@ -244,7 +244,7 @@ pub struct CameraView {
     /// Whether it is connected and was heard of lately.
     pub connected: bool,
     /// What it said last that it can do.
-    pub outlook: Outlook,
+    pub feasibility: FeasibilityReport,
     /// Since when it says that no rung keeps the contracts that lead.
     pub infeasible_since: Option<Instant>,
     /// Frames that it publishes in a second.
@@ -257,7 +257,7 @@ pub struct CameraView {
     pub demands: Vec<NamedContract>,
     /// What the camera said becomes of each of `demands`, and since when; empty where nothing had to be settled between them, or by cameras that
     /// do not say.
-    pub settled: Vec<(Option<Verdict>, Instant)>,
+    pub negotiated: Vec<(Option<ContractOutcome>, Instant)>,
     /// Since when there has been no room for it on the channel that it shares with others, and a sentence of why.
     pub shed: Option<(Instant, String)>,
 }

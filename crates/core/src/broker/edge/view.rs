@@ -1,7 +1,7 @@
 //! What is told of a camera: to those whose contracts it bears on, and to people.
 
 use super::camera::Camera;
-use super::connection::Link;
+use super::connection::Connection;
 use super::shares::Shares;
 use super::subscriptions::Subscriptions;
 use super::types::{CameraInfo, CameraView};
@@ -13,7 +13,7 @@ pub(super) struct Seen<'a> {
     pub(super) name: &'a CameraName,
     pub(super) camera: &'a Camera,
     /// Its present connection.
-    pub(super) link: Option<&'a Link>,
+    pub(super) link: Option<&'a Connection>,
     pub(super) subscriptions: &'a Subscriptions,
     pub(super) shares: &'a Shares,
 }
@@ -26,13 +26,13 @@ impl Seen<'_> {
         report.assert_consistent();
         CameraView {
             connected: camera.is_heard(),
-            outlook: report.outlook,
+            feasibility: report.feasibility,
             infeasible_since: report.infeasible_since,
             frames_per_second: report.status.frames_per_second,
             size: (report.status.width, report.status.height),
             one_way_delay: link.and_then(|link| link.one_way_delay(now)),
             demands: subscriptions.demands(name),
-            settled: report.settled.clone(),
+            negotiated: report.negotiated.clone(),
             shed: shares.shed(name),
         }
     }
@@ -47,7 +47,7 @@ impl Seen<'_> {
             identity: camera.identity.clone(),
             status: report.status,
             disk: report.disk.clone(),
-            outlook: report.outlook,
+            feasibility: report.feasibility,
             counters: replica.counters,
             newest: replica.newest(),
             oldest: replica.oldest(),

@@ -1,6 +1,6 @@
 //! What was predicted against what happened.
 //!
-//! The camera tells it the edge with its outlook, and the edge publishes it (`mez cameras`).
+//! The camera tells it the edge with its feasibility, and the edge publishes it (`mez cameras`).
 
 /// How many frames back the comparison reaches, about.
 const MEMORY_FRAMES: f64 = 500.0;

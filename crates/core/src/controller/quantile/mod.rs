@@ -50,7 +50,7 @@ use crate::frame::FrameId;
 use crate::units::{BitsPerSecond, Instant};
 
 /// An idle link with a frame to send is silent for no longer than this, outside an outage.
-pub const SILENCE_MAX: Duration = Duration::from_millis(250);
+pub const SEND_GAP_MAX: Duration = Duration::from_millis(250);
 
 /// What is on its way holds back a frame for so long after it was last heard of, at least.
 const HEARD_MAX: Duration = Duration::from_millis(150);
@@ -118,7 +118,7 @@ impl Quantile {
 
     /// How long an idle link may be without a frame.
     fn quiet_until(&self, now: Instant) -> Instant {
-        self.tried.map_or(now, |tried| tried + SILENCE_MAX)
+        self.tried.map_or(now, |tried| tried + SEND_GAP_MAX)
     }
 
     /// Until when a frame that would be late may wait for own bytes on their way. While the receiver reports bytes the link is not silent.

@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::contract::settle::Verdict;
+use crate::contract::negotiation::ContractOutcome;
 use crate::contract::{Contract, OnInfeasible};
 use crate::controller::Calibration;
 use crate::controller::share::Step;
@@ -14,7 +14,8 @@ use crate::history::{PastQuery, Reach};
 use crate::trace::{CameraTrace, Stage};
 use crate::units::{BitsPerSecond, ClockAnchor, Timestamp};
 use crate::wire::{
-    CLAIM_RUNGS_MAX, CONTRACTS_MAX, FrameHeader, HistoryCode, ProfileUse, SHARE_LIFETIME_MAX, SKIP_RANGES_MAX,
+    CONTRACTS_MAX, FrameHeader, HistoryCode, ProfileUse, SHARE_LIFETIME_MAX, SHARE_REQUEST_RUNGS_MAX,
+    SKIP_RANGES_MAX,
 };
 
 fn any_instant() -> impl Strategy<Value = Instant> {
@@ -142,10 +143,10 @@ fn any_other() -> impl Strategy<Value = Message> {
                 Report::Progress { frame, bytes, first, now: last }
             })
         ),
-        any_outlook().prop_map(Message::Outlook),
-        any_settled().prop_map(Message::Settled),
+        any_outlook().prop_map(Message::FeasibilityReport),
+        any_settled().prop_map(Message::NegotiationResult),
         any_share().prop_map(Message::Share),
-        any_claim().prop_map(Message::Claim),
+        any_claim().prop_map(Message::ShareRequest),
         any::<bool>().prop_map(|past| Message::Abilities(Abilities { past })),
         any::<([u8; 32], u32)>()
             .prop_map(|(hash, offset)| Message::ProfileRequest(ProfileRequest { hash, offset })),
@@ -175,12 +176,12 @@ fn any_share() -> impl Strategy<Value = Share> {
     })
 }
 
-fn any_claim() -> impl Strategy<Value = Claim> {
+fn any_claim() -> impl Strategy<Value = ShareRequest> {
     let step = (1..100_000_000u32, 0..=1_000_000u32);
-    let steps = prop::collection::btree_map(0..u64::from(u32::MAX), step, 0..=CLAIM_RUNGS_MAX);
+    let steps = prop::collection::btree_map(0..u64::from(u32::MAX), step, 0..=SHARE_REQUEST_RUNGS_MAX);
     (any::<(u32, u32)>(), any::<usize>(), steps).prop_map(|((interval, bound), floor, steps)| {
         if steps.is_empty() {
-            return Claim::default();
+            return ShareRequest::default();
         }
         let (mut bytes, mut accuracies): (Vec<u32>, Vec<u32>) = steps.into_values().unzip();
         bytes.sort_unstable();
@@ -191,7 +192,12 @@ fn any_claim() -> impl Strategy<Value = Claim> {
             .map(|(bytes, accuracy)| Step { bytes, accuracy: f64::from(accuracy) / 1e6 });
         let steps: Vec<Step> = steps.collect();
         let micros = |micros: u32| Duration::from_micros(micros.max(1).into());
-        Claim { interval: micros(interval), latency_bound: micros(bound), floor: floor % steps.len(), steps }
+        ShareRequest {
+            interval: micros(interval),
+            latency_bound: micros(bound),
+            floor: floor % steps.len(),
+            steps,
+        }
     })
 }
 
@@ -210,7 +216,7 @@ fn shares_and_claims_that_make_no_sense_are_refused_or_claim_nothing() {
         steps.as_flattened().iter().for_each(|number| bytes.extend(number.to_le_bytes()));
         Message::decode(&bytes)
     };
-    let nothing = Ok(Some(Message::Claim(Claim::default())));
+    let nothing = Ok(Some(Message::ShareRequest(ShareRequest::default())));
     assert_ne!(claim(1, 2, 1, &[[5, 1], [6, 1]]), nothing);
     for (interval, floor, steps) in [
         (0, 0, [[5, 1], [6, 1]]),
@@ -225,37 +231,44 @@ fn shares_and_claims_that_make_no_sense_are_refused_or_claim_nothing() {
     assert!(matches!(claim(1, 2, 0, &[[1, 1]]), Err(WireError::Truncated { .. })));
 }
 
-fn any_settled() -> impl Strategy<Value = Settled> {
-    let verdicts = prop::collection::vec(0..5u8, 0..=CONTRACTS_MAX).prop_map(|codes| {
+fn any_settled() -> impl Strategy<Value = NegotiationResult> {
+    let outcomes = prop::collection::vec(0..5u8, 0..=CONTRACTS_MAX).prop_map(|codes| {
         let verdict = |(place, code): (usize, &u8)| match code {
-            1 => Some(Verdict::Kept),
+            1 => Some(ContractOutcome::Kept),
             // With its neighbour.
-            2 if codes.len() > 1 => Some(Verdict::Conflict { with: if place == 0 { 1 } else { place - 1 } }),
-            3 => Some(Verdict::Outvoted),
-            4 => Some(Verdict::Infeasible),
+            2 if codes.len() > 1 => {
+                Some(ContractOutcome::Conflict { with: if place == 0 { 1 } else { place - 1 } })
+            }
+            3 => Some(ContractOutcome::Outvoted),
+            4 => Some(ContractOutcome::Infeasible),
             _ => None,
         };
         codes.iter().enumerate().map(verdict).collect()
     });
-    (any::<u64>(), verdicts).prop_map(|(revision, verdicts)| Settled { revision, verdicts })
+    (any::<u64>(), outcomes).prop_map(|(revision, outcomes)| NegotiationResult { revision, outcomes })
 }
 
 /// What a camera claims of contracts that do not exist is not believed, and more of them than there can be is refused.
 #[test]
 fn claims_of_contracts_that_do_not_exist_are_clamped() {
-    let decode = |verdicts: &[[u8; 2]]| {
-        let mut bytes = vec![0x92, 3, 0, 0, 0, 0, 0, 0, 0, verdicts.len() as u8];
-        bytes.extend_from_slice(verdicts.as_flattened());
+    let decode = |outcomes: &[[u8; 2]]| {
+        let mut bytes = vec![0x92, 3, 0, 0, 0, 0, 0, 0, 0, outcomes.len() as u8];
+        bytes.extend_from_slice(outcomes.as_flattened());
         Message::decode(&bytes)
     };
-    let said = vec![Some(Verdict::Kept), Some(Verdict::Outvoted), Some(Verdict::Outvoted), None];
-    let expected = Message::Settled(Settled { revision: 3, verdicts: said });
+    let said = vec![
+        Some(ContractOutcome::Kept),
+        Some(ContractOutcome::Outvoted),
+        Some(ContractOutcome::Outvoted),
+        None,
+    ];
+    let expected = Message::NegotiationResult(NegotiationResult { revision: 3, outcomes: said });
     assert_eq!(decode(&[[1, 7], [2, 4], [2, 2], [9, 0]]), Ok(Some(expected)));
     assert!(decode(&[[1, 0]; CONTRACTS_MAX]).is_ok());
     assert!(decode(&[[1, 0]; CONTRACTS_MAX + 1]).is_err());
 }
 
-fn any_outlook() -> impl Strategy<Value = Outlook> {
+fn any_outlook() -> impl Strategy<Value = FeasibilityReport> {
     let positive = || prop::option::of(1e-3..1e12f64);
     let best = prop::option::of(0.0..=1.0f64);
     let calibration =
@@ -265,7 +278,7 @@ fn any_outlook() -> impl Strategy<Value = Outlook> {
         });
     let flags = any::<(bool, Option<[u8; 32]>)>();
     (positive(), positive(), best, flags, 0..ProfileUse::ALL.len(), calibration).prop_map(
-        |(rate, floor_bytes, best_accuracy, (infeasible, profile), code, calibration)| Outlook {
+        |(rate, floor_bytes, best_accuracy, (infeasible, profile), code, calibration)| FeasibilityReport {
             link_rate: rate.map(BitsPerSecond),
             floor_bytes,
             best_accuracy,

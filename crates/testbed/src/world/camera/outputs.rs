@@ -110,8 +110,8 @@ impl CameraHost {
 
     fn send(&mut self, connection: LinkId, message: &Message, link: &mut Link, stage: &Stage<'_>) {
         let Some(process) = &mut self.process else { return };
-        if let Message::Outlook(outlook) = message {
-            process.says_infeasible = outlook.infeasible;
+        if let Message::FeasibilityReport(feasibility) = message {
+            process.says_infeasible = feasibility.infeasible;
         }
         if process.connections.contains_key(&connection) {
             self.counts.greetings += u64::from(matches!(message, Message::Hello(_)));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::candidate::Candidate;
-use super::making::Making;
+use super::encode_plan::EncodePlan;
 use super::rungs::{Basis, Costs, Ratios, Rungs, chains_take, coarsened, skip_max};
 use crate::controller::{Cap, Offer, Policy};
 use crate::frame::{ChainLink, Reference, Rung};
@@ -171,7 +171,7 @@ impl Forms {
     pub(crate) fn made(
         &mut self,
         now: Instant,
-        making: &mut Making,
+        making: &mut EncodePlan,
         (rung, chain): (&Rung, &ChainLink),
         bytes: usize,
     ) {
@@ -220,7 +220,7 @@ impl Forms {
     }
 
     /// A frame could not be encoded.
-    pub(crate) fn failed(&mut self, now: Instant, making: &Making) {
+    pub(crate) fn failed(&mut self, now: Instant, making: &EncodePlan) {
         if let Some(rest) = self.rest_of(&making.setting) {
             rest.failed(now);
         }
@@ -236,7 +236,7 @@ impl Forms {
     }
 
     /// A frame exceeded its budget. Returns whether it would get a larger one if it were encoded again.
-    pub(crate) fn too_large(&mut self, making: &Making) -> bool {
+    pub(crate) fn too_large(&mut self, making: &EncodePlan) -> bool {
         let may_have_more = making.bytes_max.is_some() && self.lift < LIFT_MAX;
         if may_have_more {
             self.lift = (self.lift * 2.0).min(LIFT_MAX);

@@ -13,16 +13,16 @@
 //! fails, frames are encoded as changed tiles for a while; after that codec fails too, as stills.
 
 mod candidate;
+mod encode_plan;
 mod forms;
-mod making;
 mod profiles;
 mod rungs;
 
 use std::time::Duration;
 
 pub(super) use self::candidate::{BOUND_DEFAULT, Candidate};
+pub(super) use self::encode_plan::EncodePlan;
 use self::forms::Forms;
-pub(super) use self::making::Making;
 pub use self::profiles::PROFILES_MAX;
 pub(super) use self::profiles::Profiles;
 pub(super) use self::rungs::Before;
@@ -37,9 +37,9 @@ use crate::wire::ProfileUse;
 
 /// The longest time that a codec gets for a frame, however late the frame may be. With it, an idle link that
 /// has a frame to send is never silent for longer than 250 ms, even if a codec hangs.
-const MAKING_TIME_MAX: Duration = Duration::from_millis(200);
+const ENCODE_TIME_MAX: Duration = Duration::from_millis(200);
 /// The shortest time that a codec gets for a frame. The first frame of a size takes longer than later ones.
-const MAKING_TIME_MIN: Duration = Duration::from_millis(100);
+const ENCODE_TIME_MIN: Duration = Duration::from_millis(100);
 /// A frame that is enlarged to probe the link may exceed the requested size by this factor.
 const STRETCHED_MAX: f64 = 1.25;
 /// The most different latency bounds that a negotiation considers; contracts with further ones are left out
@@ -60,7 +60,7 @@ pub(super) struct KeptBy {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Plan {
     /// Send it like this.
-    Send(Box<Making>),
+    Send(Box<EncodePlan>),
     /// Ask again after the next event, or at this instant.
     Wait(Instant),
 }
@@ -129,7 +129,7 @@ impl Adapter {
     }
 
     /// The mean bytes that the chosen rung needs, and those of the cheapest rung that keeps the floor.
-    pub(super) fn expected_bytes(&self, making: &Making) -> Option<(f64, f64)> {
+    pub(super) fn expected_bytes(&self, making: &EncodePlan) -> Option<(f64, f64)> {
         let (rungs, seen) = self.forms.rungs().zip(self.seen.as_ref())?;
         let needs = |place: usize| {
             (place < rungs.ladder.len()).then(|| rungs.bytes_needed(place, seen.interval, seen.bound))
@@ -186,12 +186,12 @@ impl Adapter {
                 let usual_bytes = rungs.bytes_at(rung);
                 let setting = settings[rung];
                 let setting = stretch_bytes.map_or(setting, |bytes| finer(setting, bytes / usual_bytes.0));
-                Plan::Send(Box::new(Making {
+                Plan::Send(Box::new(EncodePlan {
                     setting,
                     at: settings[rung],
                     expected_accuracy: verified.then_some(profile.accuracy),
                     infeasible,
-                    deadline: now + bound.clamp(MAKING_TIME_MIN, MAKING_TIME_MAX),
+                    deadline: now + bound.clamp(ENCODE_TIME_MIN, ENCODE_TIME_MAX),
                     due: captured + bound,
                     captured,
                     begun: now,
@@ -264,7 +264,7 @@ impl Adapter {
     pub(super) fn handle_made(
         &mut self,
         now: Instant,
-        making: &mut Making,
+        making: &mut EncodePlan,
         made: (&Rung, &ChainLink),
         bytes: usize,
     ) {
@@ -272,12 +272,12 @@ impl Adapter {
     }
 
     /// A codec has failed.
-    pub(super) fn handle_failed(&mut self, now: Instant, making: &Making) {
+    pub(super) fn handle_failed(&mut self, now: Instant, making: &EncodePlan) {
         self.forms.failed(now, making);
     }
 
     /// A frame did not come down to its budget. Says whether it would have more, were it made again.
-    pub(super) fn handle_too_large(&mut self, making: &Making) -> bool {
+    pub(super) fn handle_too_large(&mut self, making: &EncodePlan) -> bool {
         self.forms.too_large(making)
     }
 
@@ -293,7 +293,7 @@ impl Adapter {
         frame: FrameId,
         bytes: u32,
         window: Option<u64>,
-        making: Option<&Making>,
+        making: Option<&EncodePlan>,
     ) {
         self.policy.handle_sent(&match making {
             Some(making) => SentFrame {

@@ -32,7 +32,7 @@ const OUTAGE_INTERVAL: Duration = Duration::from_millis(100);
 const ROUND_TRIP_TIME_DEFAULT: Duration = Duration::from_millis(100);
 
 /// A connection on which the edge has welcomed the camera, or is about to.
-pub(crate) struct Link {
+pub(crate) struct EdgeLink {
     pub(crate) id: LinkId,
     pub(crate) edge: EdgeIndex,
     /// Whether the edge has welcomed the camera on it.
@@ -93,7 +93,7 @@ struct InFlight {
     begun: Instant,
 }
 
-impl Link {
+impl EdgeLink {
     pub(crate) fn new(id: LinkId, edge: EdgeIndex, now: Instant) -> Self {
         Self {
             id,
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn after_a_pause_a_link_has_time_to_say_what_left() {
         let at = |ms| Instant::ZERO + Duration::from_millis(ms);
-        let mut link = Link::new(LinkId(1), EdgeIndex(0), at(0));
+        let mut link = EdgeLink::new(LinkId(1), EdgeIndex(0), at(0));
         let frame = FrameId { epoch: Epoch(1), sequence: Sequence(7) };
         (link.ping_due, link.welcomed) = (at(250), true);
         link.begin(at(100), frame, 5_000);
@@ -349,7 +349,7 @@ mod tests {
     #[cfg(debug_assertions)]
     #[should_panic(expected = "two frames have bytes not yet sent")]
     fn a_second_frame_on_a_busy_link_is_noticed() {
-        let mut link = Link::new(LinkId(1), EdgeIndex(0), Instant::ZERO);
+        let mut link = EdgeLink::new(LinkId(1), EdgeIndex(0), Instant::ZERO);
         let frame = |sequence| FrameId { epoch: Epoch(1), sequence: Sequence(sequence) };
         link.begin(Instant::ZERO, frame(1), 100);
         link.begin(Instant::ZERO, frame(2), 100);

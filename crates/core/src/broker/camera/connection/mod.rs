@@ -8,11 +8,11 @@ mod welcome;
 use std::time::Duration;
 
 use self::dialler::Dialler;
-pub(super) use self::link::Link;
+pub(super) use self::link::EdgeLink;
 pub(super) use self::welcome::Judgement;
 use self::welcome::judge;
 use super::types::CameraOutput;
-use crate::broker::{EdgeIndex, LinkId, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, SILENCE_MAX};
+use crate::broker::{EdgeIndex, LinkId, PEER_SILENCE_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL};
 use crate::frame::{Epoch, FrameId};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
@@ -44,7 +44,7 @@ pub(super) struct Connections {
     identity: Identity,
     dialler: Dialler,
     /// Oldest first. While the edge takes in a new connection, the old one may still work.
-    links: Vec<Link>,
+    links: Vec<EdgeLink>,
     /// The active connection: the one that frames are sent on.
     active: Option<LinkId>,
 }
@@ -57,22 +57,22 @@ impl Connections {
     // ---- getters ------------------------------------------------------------------------------------------
 
     /// The active connection: the edge has welcomed the camera on it, and frames are sent on it.
-    pub(super) fn active(&self) -> Option<&Link> {
+    pub(super) fn active(&self) -> Option<&EdgeLink> {
         let link = self.active.and_then(|id| self.get(id));
         // Only `remove` takes a link off the list, and it also clears `active`.
         debug_assert_eq!(link.is_some(), self.active.is_some(), "the active link is among the links");
         link
     }
 
-    pub(super) fn active_mut(&mut self) -> Option<&mut Link> {
+    pub(super) fn active_mut(&mut self) -> Option<&mut EdgeLink> {
         self.active.and_then(|id| self.get_mut(id))
     }
 
-    pub(super) fn get(&self, link: LinkId) -> Option<&Link> {
+    pub(super) fn get(&self, link: LinkId) -> Option<&EdgeLink> {
         self.links.iter().find(|known| known.id == link)
     }
 
-    pub(super) fn get_mut(&mut self, link: LinkId) -> Option<&mut Link> {
+    pub(super) fn get_mut(&mut self, link: LinkId) -> Option<&mut EdgeLink> {
         self.links.iter_mut().find(|known| known.id == link)
     }
 
@@ -88,7 +88,7 @@ impl Connections {
 
     /// Connections on which the edge has not answered the first message within [`WELCOME_TIME_MAX`].
     pub(super) fn unanswered(&self, now: Instant) -> Vec<LinkId> {
-        let silent = |link: &&Link| !link.welcomed && now.saturating_since(link.heard) > WELCOME_TIME_MAX;
+        let silent = |link: &&EdgeLink| !link.welcomed && now.saturating_since(link.heard) > WELCOME_TIME_MAX;
         self.links.iter().filter(silent).map(|link| link.id).collect()
     }
 
@@ -100,7 +100,7 @@ impl Connections {
     /// When the edge counts as silent, unless another byte comes from it.
     fn silent_from(&self) -> Instant {
         // Plus one nanosecond, because silence must exceed its limit.
-        let limit = SILENCE_MAX + Duration::from_nanos(1);
+        let limit = PEER_SILENCE_MAX + Duration::from_nanos(1);
         self.links.iter().map(|link| link.heard + limit).max().unwrap_or(Instant::ZERO)
     }
 
@@ -121,7 +121,7 @@ impl Connections {
             // way there.
             return CameraOutput::Close { link };
         }
-        self.links.push(Link::new(link, edge, now));
+        self.links.push(EdgeLink::new(link, edge, now));
         let Identity { camera, anchor, software } = &self.identity;
         let hello = Hello {
             version: VERSION,

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use self::codec::PastCodec;
-use super::connection::{Connections, Link};
+use super::connection::{Connections, EdgeLink};
 use super::ledger::SkipLedger;
 use super::types::{CameraOutput, Transformed};
 use crate::broker::{EdgeIndex, LinkId};
@@ -349,7 +349,7 @@ impl History {
     fn can_send(&self, live: LiveTraffic<'_>) -> bool {
         let Some(ready) = self.ready.front().filter(|_| self.sending.is_none()) else { return false };
         let wants_live = live.is_made || live.waits && live.connections.demand().is_some();
-        let is_idle = |link: &Link| link.id == ready.link && !link.is_sending() && !link.is_out();
+        let is_idle = |link: &EdgeLink| link.id == ready.link && !link.is_sending() && !link.is_out();
         !wants_live && live.connections.active().is_some_and(is_idle)
     }
 

@@ -22,7 +22,7 @@ const OPEN_MAX: usize = 64;
 const CHAIN_DURATION_MAX: Duration = Duration::from_secs(10);
 /// An edge gets at most one requested keyframe in this time, because a keyframe has about ten times the bytes
 /// of other frames. An earlier request is served when the time is over.
-const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+const KEYFRAME_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// The chain that is being sent.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) struct Chain {
     /// Arrivals and losses that the codec has not been told yet.
     news: News,
     refreshed: Option<Instant>,
-    /// Whether the edge has asked for a keyframe earlier than [`REFRESH_INTERVAL`] allows.
+    /// Whether the edge has asked for a keyframe earlier than [`KEYFRAME_INTERVAL_MIN`] allows.
     refresh_owed: bool,
 }
 
@@ -196,7 +196,7 @@ impl Chain {
         // The chain may have begun anew since.
         let concerns = self.link == Some(link)
             && self.begun.as_ref().is_some_and(|begun| (begun.first..=begun.last).contains(&frame));
-        let due = self.refreshed.is_none_or(|last| now.saturating_since(last) >= REFRESH_INTERVAL);
+        let due = self.refreshed.is_none_or(|last| now.saturating_since(last) >= KEYFRAME_INTERVAL_MIN);
         if concerns && due {
             self.refreshed = Some(now);
             self.end();
@@ -206,7 +206,7 @@ impl Chain {
 
     /// Serves a delayed request of the edge for a keyframe, once it is due.
     pub(crate) fn refresh_late(&mut self, now: Instant) {
-        let due = self.refreshed.is_none_or(|last| now.saturating_since(last) >= REFRESH_INTERVAL);
+        let due = self.refreshed.is_none_or(|last| now.saturating_since(last) >= KEYFRAME_INTERVAL_MIN);
         if self.refresh_owed && due {
             self.refreshed = Some(now);
             self.end();

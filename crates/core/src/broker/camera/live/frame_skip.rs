@@ -7,7 +7,7 @@
 //! skipped once the demand changes, over another connection, or during an outage, when any frame helps.
 
 use crate::broker::LinkId;
-use crate::broker::camera::connection::Link;
+use crate::broker::camera::connection::EdgeLink;
 use crate::frame::FrameId;
 
 /// The skipped frames after the last one that was sent.
@@ -36,7 +36,7 @@ impl After {
 
 impl FrameSkip {
     /// A frame is given to a link; `skip` frames after it are skipped.
-    pub(super) fn begin(&mut self, frame: FrameId, skip: u8, link: &Link) {
+    pub(super) fn begin(&mut self, frame: FrameId, skip: u8, link: &EdgeLink) {
         let revision = link.demand.revision;
         self.after = (skip > 0).then_some(After { frame, skip, link: link.id, revision });
     }
@@ -52,7 +52,7 @@ impl FrameSkip {
     }
 
     /// Whether a frame is skipped on a link.
-    pub(super) fn leaves_out(&self, frame: FrameId, link: &Link) -> bool {
+    pub(super) fn leaves_out(&self, frame: FrameId, link: &EdgeLink) -> bool {
         let same = |after: &After| (after.link, after.revision) == (link.id, link.demand.revision);
         !link.is_out() && self.after.as_ref().is_some_and(same) && self.covers(frame)
     }

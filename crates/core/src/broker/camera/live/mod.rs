@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use self::chain::Chain;
 use self::frame_skip::FrameSkip;
-use super::adapt::{Adapter, Candidate, Making, Plan, Profiles};
-use super::connection::Link;
+use super::adapt::{Adapter, Candidate, EncodePlan, Plan, Profiles};
+use super::connection::EdgeLink;
 use super::ledger::SkipLedger;
 use super::negotiation::Negotiation;
 use super::types::{CameraOutput, Transform, Transformed};
-use crate::broker::{LinkId, SILENCE_MAX};
+use crate::broker::{LinkId, PEER_SILENCE_MAX};
 use crate::contract::Joint;
 use crate::frame::{Epoch, Frame, FrameId, FrameMeta, Quality, Sequence, SkipReason};
 use crate::log::Record;
@@ -24,14 +24,14 @@ use crate::wire::FrameHeader;
 
 /// A frame that exceeded its byte budget is encoded again once the link has been silent for this long and no
 /// newer frame has come. It is encoded again at once if no newer frame is due by then. The value is
-/// [`crate::controller::quantile::SILENCE_MAX`] less the time to encode a frame.
+/// [`crate::controller::quantile::SEND_GAP_MAX`] less the time to encode a frame.
 const SILENCE_ACCEPTED: Duration = Duration::from_millis(200);
 
 /// The other parts of the broker that the live part may use during a call.
 pub(super) struct Lent<'a> {
     pub(super) present: Present<'a>,
     /// The active connection.
-    pub(super) link: Option<&'a mut Link>,
+    pub(super) link: Option<&'a mut EdgeLink>,
     pub(super) adapter: &'a mut Adapter,
     pub(super) negotiation: &'a mut Negotiation,
 }
@@ -81,7 +81,7 @@ pub(super) struct Live {
     anchor: ClockAnchor,
     waiting: Option<Waiting>,
     /// The frame that is in a codec.
-    making: Option<(Frame, Making)>,
+    making: Option<(Frame, EncodePlan)>,
     chain: Chain,
     frame_skip: FrameSkip,
     ledger: SkipLedger,
@@ -111,7 +111,7 @@ impl Live {
     }
 
     /// The frame that is in a codec.
-    pub(super) fn making(&self) -> Option<&Making> {
+    pub(super) fn making(&self) -> Option<&EncodePlan> {
         self.making.as_ref().map(|(_, making)| making)
     }
 
@@ -121,10 +121,10 @@ impl Live {
     }
 
     /// The skip reason that a frame published now gets if it never leaves.
-    pub(super) fn reason_to_wait(&self, now: Instant, link: Option<&Link>, frame: FrameId) -> SkipReason {
+    pub(super) fn reason_to_wait(&self, now: Instant, link: Option<&EdgeLink>, frame: FrameId) -> SkipReason {
         match link {
             None => SkipReason::LinkDown,
-            Some(link) if now.saturating_since(link.heard) > SILENCE_MAX => SkipReason::LinkDown,
+            Some(link) if now.saturating_since(link.heard) > PEER_SILENCE_MAX => SkipReason::LinkDown,
             Some(link) if link.demand.contracts.is_empty() => SkipReason::NotWanted,
             Some(link) if link.is_out() => SkipReason::Stalled,
             Some(link) if self.frame_skip.leaves_out(frame, link) => SkipReason::LeftOut,
@@ -133,7 +133,7 @@ impl Live {
     }
 
     /// When [`Live::pump`] may have something to do on a link, if nothing happens before.
-    pub(super) fn due(&self, link: &Link) -> Option<Instant> {
+    pub(super) fn due(&self, link: &EdgeLink) -> Option<Instant> {
         if self.waiting.is_none() || self.making.is_some() || link.demand.contracts.is_empty() {
             return None;
         }
@@ -211,7 +211,7 @@ impl Live {
     }
 
     /// Takes the frame that a codec has reported on; `None` if another frame is in the codec.
-    pub(super) fn take_made(&mut self, frame: FrameId) -> Option<(Frame, Making)> {
+    pub(super) fn take_made(&mut self, frame: FrameId) -> Option<(Frame, EncodePlan)> {
         self.making.take_if(|(source, _)| source.meta.id == frame)
     }
 
@@ -220,7 +220,7 @@ impl Live {
     pub(super) fn handle_transformed(
         &mut self,
         lent: Lent<'_>,
-        (source, mut making): (Frame, Making),
+        (source, mut making): (Frame, EncodePlan),
         transformed: Transformed,
     ) -> Option<CameraOutput> {
         let Lent { present: Present { now, interval, .. }, link, adapter, .. } = lent;
@@ -336,7 +336,7 @@ impl Live {
             let like_this = self.candidate(Considered::OneOfMany, present, link, &wish)?;
             // During an outage the policy cannot tell, and the negotiation stays as it was.
             if let Some(looks) = adapter.kept_by(&like_this, &link.demand.contracts) {
-                link.kept_bound = negotiation.settle(now, link, &looks);
+                link.kept_bound = negotiation.negotiate(now, link, &looks);
             }
         }
         let Some(wish) = negotiation.joint(link) else {
@@ -372,7 +372,7 @@ impl Live {
         &'a self,
         considered: Considered,
         present: Present<'a>,
-        link: &Link,
+        link: &EdgeLink,
         wish: &'a Joint,
     ) -> Option<Candidate<'a>> {
         let Present { now, interval, profiles } = present;
@@ -391,7 +391,7 @@ impl Live {
     }
 
     /// Gives the waiting frame to its codec.
-    fn make(&mut self, link: &Link, mut making: Making) -> Option<CameraOutput> {
+    fn make(&mut self, link: &EdgeLink, mut making: EncodePlan) -> Option<CameraOutput> {
         let Waiting { record: Record { frame, .. }, published, .. } = self.waiting.take()?;
         making.published = published;
         let (setting, deadline) = (making.setting, making.deadline);
@@ -407,11 +407,11 @@ impl Live {
     fn send(
         &mut self,
         now: Instant,
-        link: &mut Link,
+        link: &mut EdgeLink,
         adapter: &mut Adapter,
         frame: Frame,
         published: Instant,
-        making: Option<&Making>,
+        making: Option<&EncodePlan>,
     ) -> Option<CameraOutput> {
         let id = frame.meta.id;
         if frame.payload.len() > link.frame_bytes_max as usize {

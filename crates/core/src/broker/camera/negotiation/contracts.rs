@@ -1,9 +1,9 @@
 //! Decides which contracts a camera serves when no rung keeps all of them.
 //!
 //! As long as some rung keeps all contracts, the camera serves all. Once none does, it serves those that
-//! [`settle`] finds. It changes to fewer at once, because a frame that is late for all serves nobody. It
+//! [`negotiate`] finds. It changes to fewer at once, because a frame that is late for all serves nobody. It
 //! takes a contract back only after that contract could have been kept for a while, so that the rung does not
-//! change with every frame. The camera tells the edge what became of each contract ([`Settled`]).
+//! change with every frame. The camera tells the edge what became of each contract ([`NegotiationResult`]).
 //!
 //! If a contract of the highest priority gives no accuracy floor, frames go unchanged, and there is nothing
 //! to negotiate.
@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use crate::broker::LinkId;
 use crate::broker::camera::adapt::KeptBy;
-use crate::broker::camera::connection::Link;
-use crate::contract::settle::{Verdict, settle};
+use crate::broker::camera::connection::EdgeLink;
+use crate::contract::negotiation::{ContractOutcome, negotiate};
 use crate::contract::{Contract, Joint};
 use crate::units::Instant;
-use crate::wire::Settled;
+use crate::wire::NegotiationResult;
 
 /// A contract that was given up is served again after it could have been kept for this long: the time over
 /// which a contract's state is judged.
@@ -28,7 +28,7 @@ pub(crate) struct Negotiation {
     /// The connection and the revision of the demand that this is about.
     demand: Option<(LinkId, u64)>,
     /// The verdict on each contract; `None`: not considered. Empty: all are served together.
-    verdicts: Vec<Option<Verdict>>,
+    outcomes: Vec<Option<ContractOutcome>>,
     /// The accuracy floor of the served contracts, by the ladder at the time of the negotiation.
     floor: f64,
     /// Since when other contracts, or more of them, could be kept.
@@ -37,7 +37,7 @@ pub(crate) struct Negotiation {
 
 impl Negotiation {
     /// What the served contracts ask together on a connection; `None` if frames go unchanged.
-    pub(crate) fn joint(&self, link: &Link) -> Option<Joint> {
+    pub(crate) fn joint(&self, link: &EdgeLink) -> Option<Joint> {
         let contracts = &link.demand.contracts;
         let all = Joint::of(contracts)?;
         if !self.is_about(link) {
@@ -45,30 +45,32 @@ impl Negotiation {
         }
         // Verdicts are made for all contracts of a demand at once, and begin anew with the next demand.
         debug_assert!(
-            self.verdicts.is_empty() || self.verdicts.len() == contracts.len(),
+            self.outcomes.is_empty() || self.outcomes.len() == contracts.len(),
             "a verdict for each contract"
         );
-        let kept = contracts.iter().zip(&self.verdicts);
-        let kept = kept.filter(|(_, verdict)| **verdict == Some(Verdict::Kept)).map(|(contract, _)| contract);
+        let kept = contracts.iter().zip(&self.outcomes);
+        let kept = kept
+            .filter(|(_, verdict)| **verdict == Some(ContractOutcome::Kept))
+            .map(|(contract, _)| contract);
         let joint = Joint::together(kept)
             .map(|joint| Joint { accuracy_floor: joint.accuracy_floor.max(self.floor), ..joint });
         Some(joint.unwrap_or(all))
     }
 
     /// What became of each contract of the demand.
-    pub(crate) fn settled(&self, link: &Link) -> Settled {
-        let verdicts = if self.is_about(link) { self.verdicts.clone() } else { Vec::new() };
-        Settled { revision: link.demand.revision, verdicts }
+    pub(crate) fn negotiated(&self, link: &EdgeLink) -> NegotiationResult {
+        let outcomes = if self.is_about(link) { self.outcomes.clone() } else { Vec::new() };
+        NegotiationResult { revision: link.demand.revision, outcomes }
     }
 
     /// Whether this is about the demand of a connection as it is now.
-    fn is_about(&self, link: &Link) -> bool {
+    fn is_about(&self, link: &EdgeLink) -> bool {
         self.demand == Some((link.id, link.demand.revision))
     }
 
     /// What the served contracts ask together, if the contracts differ so that there is something to
     /// negotiate. Starts anew when the demand has changed.
-    pub(crate) fn prepare(&mut self, link: &Link) -> Option<Joint> {
+    pub(crate) fn prepare(&mut self, link: &EdgeLink) -> Option<Joint> {
         if !self.is_about(link) {
             *self = Self { demand: Some((link.id, link.demand.revision)), ..Self::default() };
         }
@@ -82,11 +84,16 @@ impl Negotiation {
 
     /// Negotiates between the contracts of a connection, given the rungs that keep each. Returns the tightest
     /// latency bound of the served contracts.
-    pub(crate) fn settle(&mut self, now: Instant, link: &Link, looks: &[Option<KeptBy>]) -> Option<Duration> {
+    pub(crate) fn negotiate(
+        &mut self,
+        now: Instant,
+        link: &EdgeLink,
+        looks: &[Option<KeptBy>],
+    ) -> Option<Duration> {
         self.consider(now, &link.demand.contracts, looks);
-        let kept = looks.iter().zip(&self.verdicts);
-        let kept =
-            kept.filter_map(|(look, verdict)| look.as_ref().filter(|_| *verdict == Some(Verdict::Kept)));
+        let kept = looks.iter().zip(&self.outcomes);
+        let kept = kept
+            .filter_map(|(look, verdict)| look.as_ref().filter(|_| *verdict == Some(ContractOutcome::Kept)));
         self.floor = kept.map(|look| look.floor).fold(0.0, f64::max);
         self.joint(link).and_then(|joint| joint.latency_bound)
     }
@@ -101,25 +108,25 @@ impl Negotiation {
             .collect();
         let rungs = looked.first().map_or(0, |(_, rungs)| rungs.len());
         let priorities: Vec<i32> = looked.iter().map(|(place, _)| contracts[*place].priority).collect();
-        let settlement = settle(&priorities, rungs, |contract, rung| looked[contract].1[rung]);
-        let mut verdicts = vec![None; contracts.len()];
-        for ((place, _), verdict) in looked.iter().zip(settlement.verdicts) {
-            verdicts[*place] = Some(match verdict {
-                Verdict::Conflict { with } => Verdict::Conflict { with: looked[with].0 },
+        let agreement = negotiate(&priorities, rungs, |contract, rung| looked[contract].1[rung]);
+        let mut outcomes = vec![None; contracts.len()];
+        for ((place, _), verdict) in looked.iter().zip(agreement.outcomes) {
+            outcomes[*place] = Some(match verdict {
+                ContractOutcome::Conflict { with } => ContractOutcome::Conflict { with: looked[with].0 },
                 other => other,
             });
         }
-        let is_kept = |verdicts: &[Option<Verdict>], place: usize| {
-            verdicts.is_empty() || verdicts[place] == Some(Verdict::Kept)
+        let is_kept = |outcomes: &[Option<ContractOutcome>], place: usize| {
+            outcomes.is_empty() || outcomes[place] == Some(ContractOutcome::Kept)
         };
         let places = || looked.iter().map(|(place, _)| *place);
-        let same = places().all(|place| is_kept(&self.verdicts, place) == is_kept(&verdicts, place));
-        let mut kept = looked.iter().filter(|(place, _)| is_kept(&self.verdicts, *place)).peekable();
+        let same = places().all(|place| is_kept(&self.outcomes, place) == is_kept(&outcomes, place));
+        let mut kept = looked.iter().filter(|(place, _)| is_kept(&self.outcomes, *place)).peekable();
         let holds =
             kept.peek().is_some() && (0..rungs).any(|rung| kept.clone().all(|(_, rungs)| rungs[rung]));
         let since = *self.better_since.get_or_insert(now);
         if same || !holds || now.saturating_since(since) >= TAKEN_BACK_AFTER {
-            self.verdicts = verdicts;
+            self.outcomes = outcomes;
             self.better_since = None;
         }
     }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::contracts::Negotiation;
 use crate::broker::camera::adapt::Adapter;
-use crate::broker::camera::connection::Link;
+use crate::broker::camera::connection::EdgeLink;
 use crate::broker::camera::types::CameraOutput;
 use crate::units::Instant;
-use crate::wire::{Message, Outlook, Settled};
+use crate::wire::{FeasibilityReport, Message, NegotiationResult};
 
 /// The shortest time between two reports, except for those that go with a status.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -17,8 +17,8 @@ const SEEN_MAX: Duration = Duration::from_secs(2);
 /// What was last reported to the edge, and when.
 #[derive(Default)]
 pub(crate) struct Feasibility {
-    told: Option<(Instant, Outlook)>,
-    told_settled: Settled,
+    told: Option<(Instant, FeasibilityReport)>,
+    told_result: NegotiationResult,
 }
 
 impl Feasibility {
@@ -26,18 +26,18 @@ impl Feasibility {
     pub(crate) fn tell(
         &mut self,
         now: Instant,
-        link: &Link,
+        link: &EdgeLink,
         negotiation: &Negotiation,
         adapter: &Adapter,
     ) -> Vec<CameraOutput> {
-        let outlook = outlook(now, link, negotiation, adapter);
-        self.told = Some((now, outlook));
-        let mut messages = vec![Message::Outlook(outlook)];
-        let settled = negotiation.settled(link);
-        if !settled.verdicts.is_empty() {
-            messages.push(Message::Settled(settled.clone()));
+        let feasibility = feasibility(now, link, negotiation, adapter);
+        self.told = Some((now, feasibility));
+        let mut messages = vec![Message::FeasibilityReport(feasibility)];
+        let negotiated = negotiation.negotiated(link);
+        if !negotiated.outcomes.is_empty() {
+            messages.push(Message::NegotiationResult(negotiated.clone()));
         }
-        self.told_settled = settled;
+        self.told_result = negotiated;
         messages.into_iter().map(|message| CameraOutput::Send { link: link.id, message }).collect()
     }
 
@@ -45,7 +45,7 @@ impl Feasibility {
     pub(crate) fn tell_news(
         &mut self,
         now: Instant,
-        link: &Link,
+        link: &EdgeLink,
         negotiation: &Negotiation,
         adapter: &Adapter,
     ) -> Vec<CameraOutput> {
@@ -56,12 +56,17 @@ impl Feasibility {
     }
 
     /// When a report is due before the next status; `None` if nothing has changed.
-    pub(crate) fn due(&self, link: &Link, negotiation: &Negotiation, adapter: &Adapter) -> Option<Instant> {
+    pub(crate) fn due(
+        &self,
+        link: &EdgeLink,
+        negotiation: &Negotiation,
+        adapter: &Adapter,
+    ) -> Option<Instant> {
         let (at, last) = self.told?;
         // If no contract asks for anything any more, no report is needed.
         let (joint, seen) = negotiation.joint(link).zip(adapter.seen())?;
-        let settled = negotiation.settled(link);
-        if !settled.verdicts.is_empty() && settled != self.told_settled {
+        let negotiated = negotiation.negotiated(link);
+        if !negotiated.outcomes.is_empty() && negotiated != self.told_result {
             return Some(at + INTERVAL_MIN);
         }
         let known = (last.infeasible, last.profile_use, last.profile);
@@ -71,13 +76,18 @@ impl Feasibility {
 }
 
 /// What the camera can do now.
-fn outlook(now: Instant, link: &Link, negotiation: &Negotiation, adapter: &Adapter) -> Outlook {
+fn feasibility(
+    now: Instant,
+    link: &EdgeLink,
+    negotiation: &Negotiation,
+    adapter: &Adapter,
+) -> FeasibilityReport {
     let (link_rate, calibration) = (adapter.link_rate(), adapter.calibration());
     let Some((joint, seen)) = negotiation.joint(link).zip(adapter.seen()) else {
-        return Outlook { link_rate, calibration, ..Outlook::default() };
+        return FeasibilityReport { link_rate, calibration, ..FeasibilityReport::default() };
     };
     let fresh = now.saturating_since(seen.at) <= SEEN_MAX;
-    Outlook {
+    FeasibilityReport {
         link_rate,
         floor_bytes: seen.floor_bytes,
         best_accuracy: seen.best_accuracy,

@@ -1,7 +1,7 @@
 //! Decides how much the camera uses of a shared channel, and what it tells the edge about its rungs.
 //!
 //! Only the camera knows what its rungs cost: how large its frames are now, which codecs work, and which
-//! profile fits. So it tells the edge ([`Claim`]). The edge divides the channel and answers with the bytes
+//! profile fits. So it tells the edge ([`ShareRequest`]). The edge divides the channel and answers with the bytes
 //! that a frame may have ([`Share`]). Such a cap only lowers what the camera would choose without it. It
 //! expires soon, by the camera's own clock, and applies to no other connection.
 //!
@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use super::contracts::Negotiation;
 use crate::broker::camera::adapt::{Adapter, BOUND_DEFAULT};
-use crate::broker::camera::connection::Link;
+use crate::broker::camera::connection::EdgeLink;
 use crate::broker::camera::types::CameraOutput;
 use crate::controller::share::Step;
 use crate::controller::{Cap, EXPIRED_CAP_SHARE};
 use crate::units::Instant;
-use crate::wire::{Claim, Message, Share};
+use crate::wire::{Message, Share, ShareRequest};
 
 /// The shortest time between two claims. The edge computes shares as often, ten times a second.
 const CLAIM_INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ pub(crate) struct Sharing {
     shed_until: Option<Instant>,
     /// Bytes of the newest published frame.
     frame_bytes: usize,
-    told: Option<(Instant, Claim)>,
+    told: Option<(Instant, ShareRequest)>,
     /// How many unchanged frames may still be sent now; it may be a fraction.
     credit: f64,
     /// When the last unchanged frame was sent.
@@ -53,7 +53,7 @@ pub(crate) struct Sharing {
 /// The present state of the frames, from which a claim is made.
 #[derive(Clone, Copy)]
 pub(crate) struct Frames<'a> {
-    pub(crate) link: &'a Link,
+    pub(crate) link: &'a EdgeLink,
     /// Published frames per second.
     pub(crate) rate: f64,
     pub(crate) negotiation: &'a Negotiation,
@@ -107,7 +107,7 @@ impl Sharing {
 
     /// What the edge was told last.
     #[cfg(test)]
-    pub(crate) fn told(&self) -> Option<Claim> {
+    pub(crate) fn told(&self) -> Option<ShareRequest> {
         self.told.as_ref().map(|(_, claim)| claim.clone())
     }
 
@@ -129,22 +129,22 @@ impl Sharing {
             claim.floor,
             claim.steps.len()
         );
-        let message = Message::Claim(claim.clone());
+        let message = Message::ShareRequest(claim.clone());
         self.told = Some((now, claim));
         Some(CameraOutput::Send { link: frames.link.id, message })
     }
 
     /// The present claim; `None` before the first frame was considered.
-    fn claim(&self, frames: Frames<'_>) -> Option<Claim> {
+    fn claim(&self, frames: Frames<'_>) -> Option<ShareRequest> {
         let Frames { link, rate, negotiation, adapter } = frames;
         if rate <= 0.0 || link.demand.contracts.is_empty() {
-            return Some(Claim::default());
+            return Some(ShareRequest::default());
         }
         let interval = Duration::from_secs_f64(1.0 / rate);
         if let Some(joint) = negotiation.joint(link) {
             let (floor, steps) = adapter.steps()?;
             let latency_bound = joint.latency_bound.unwrap_or(BOUND_DEFAULT);
-            return Some(Claim::new(interval, latency_bound, floor, steps));
+            return Some(ShareRequest::new(interval, latency_bound, floor, steps));
         }
         let bounds = link.demand.contracts.iter().filter_map(|contract| contract.latency_bound);
         let latency_bound = bounds.min().unwrap_or(BOUND_DEFAULT);
@@ -154,7 +154,7 @@ impl Sharing {
             let one_in = f64::from(*one_in);
             Step { bytes: bytes / one_in, accuracy: one_in.powf(ONE_IN_EXPONENT) }
         });
-        Some(Claim::new(interval, latency_bound, 0, steps.collect()))
+        Some(ShareRequest::new(interval, latency_bound, 0, steps.collect()))
     }
 
     /// The share of frames of this size that may go unchanged.
@@ -186,7 +186,7 @@ impl Sharing {
 }
 
 /// Whether a claim says about the same as another.
-fn is_like(one: &Claim, other: &Claim) -> bool {
+fn is_like(one: &ShareRequest, other: &ShareRequest) -> bool {
     let near = |one: f64, other: f64| (1.0 / TOLERANCE..=TOLERANCE).contains(&(one / other.max(1e-9)));
     one.floor == other.floor
         && one.latency_bound == other.latency_bound

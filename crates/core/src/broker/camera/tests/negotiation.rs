@@ -2,8 +2,8 @@
 
 use super::adapting::{Delivered, HASH, contract, rig, run, sized, still};
 use super::*;
-use crate::contract::settle::Verdict;
-use crate::wire::Settled;
+use crate::contract::negotiation::ContractOutcome;
+use crate::wire::NegotiationResult;
 
 /// The floor of the second rung, soon. At 9.6 Mbit/s it is there after 28 ms, the third after 61.
 fn hasty() -> Contract {
@@ -20,16 +20,16 @@ fn on_time(delivered: &[Delivered]) -> f64 {
 }
 
 /// What the edge was told last.
-fn told(rig: &Rig) -> Vec<Option<Verdict>> {
-    told_of(rig).verdicts
+fn told(rig: &Rig) -> Vec<Option<ContractOutcome>> {
+    told_of(rig).outcomes
 }
 
-fn told_of(rig: &Rig) -> Settled {
+fn told_of(rig: &Rig) -> NegotiationResult {
     let link = rig.broker.connections.active().expect("it is connected");
-    rig.broker.negotiation.settled(link)
+    rig.broker.negotiation.negotiated(link)
 }
 
-fn settled(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
+fn negotiated(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
     let mut delivered = run(rig, seconds, bytes_per_ms);
     delivered.split_off(delivered.len() / 2)
 }
@@ -42,12 +42,12 @@ const FAST: f64 = 3_000.0;
 fn the_most_contracts_are_kept_and_the_others_are_taken_back() {
     let mut rig = rig(vec![hasty(), hasty(), patient(0)]);
     rig.broker.handle_profile(rig.now, HASH, Some(sized()));
-    let slow = settled(&mut rig, 6, SLOW);
+    let slow = negotiated(&mut rig, 6, SLOW);
     assert!(on_time(&slow) > 0.95, "{slow:?}");
     assert!(slow.iter().all(|frame| frame.rung == "jpeg/w640/q60/420" && !frame.infeasible), "{slow:?}");
-    let kept = Some(Verdict::Kept);
-    assert_eq!(told(&rig), [kept, kept, Some(Verdict::Conflict { with: 0 })]);
-    let fast = settled(&mut rig, 8, FAST);
+    let kept = Some(ContractOutcome::Kept);
+    assert_eq!(told(&rig), [kept, kept, Some(ContractOutcome::Conflict { with: 0 })]);
+    let fast = negotiated(&mut rig, 8, FAST);
     assert!(on_time(&fast) > 0.95, "{fast:?}");
     assert!(fast.iter().all(|frame| frame.expected_accuracy >= Some(0.95)), "{fast:?}");
     assert_eq!(told(&rig), [kept; 3]);
@@ -58,10 +58,10 @@ fn the_most_contracts_are_kept_and_the_others_are_taken_back() {
 fn priority_goes_before_number_on_the_link() {
     let mut rig = rig(vec![patient(1), hasty(), hasty()]);
     rig.broker.handle_profile(rig.now, HASH, Some(sized()));
-    let slow = settled(&mut rig, 6, SLOW);
+    let slow = negotiated(&mut rig, 6, SLOW);
     assert!(slow.iter().all(|frame| frame.rung == "jpeg/w1280/q70/420" && !frame.infeasible), "{slow:?}");
-    let against = Some(Verdict::Conflict { with: 0 });
-    assert_eq!(told(&rig), [Some(Verdict::Kept), against, against]);
+    let against = Some(ContractOutcome::Conflict { with: 0 });
+    assert_eq!(told(&rig), [Some(ContractOutcome::Kept), against, against]);
 }
 
 /// Of a lower priority, a contract is kept wherever that costs those above it nothing.
@@ -70,13 +70,13 @@ fn a_contract_of_a_lower_priority_is_kept_where_that_is_possible() {
     let strict = Contract { accuracy_floor: Some(0.95), priority: -1, ..hasty() };
     let mut rig = rig(vec![hasty(), strict]);
     rig.broker.handle_profile(rig.now, HASH, Some(sized()));
-    let fast = settled(&mut rig, 6, FAST);
+    let fast = negotiated(&mut rig, 6, FAST);
     assert!(fast.iter().all(|frame| frame.expected_accuracy >= Some(0.95)), "{fast:?}");
-    assert_eq!(told(&rig), [Some(Verdict::Kept); 2]);
+    assert_eq!(told(&rig), [Some(ContractOutcome::Kept); 2]);
     // What nothing keeps on a slow link is given up, and blamed on nobody.
-    let slow = settled(&mut rig, 6, SLOW);
+    let slow = negotiated(&mut rig, 6, SLOW);
     assert!(on_time(&slow) > 0.95, "{slow:?}");
-    assert_eq!(told(&rig), [Some(Verdict::Kept), Some(Verdict::Infeasible)]);
+    assert_eq!(told(&rig), [Some(ContractOutcome::Kept), Some(ContractOutcome::Infeasible)]);
 }
 
 /// Who needs more frames a second than a rung sends keeps no other from it, where none that sends more would be in time; once one is, both have theirs.
@@ -88,12 +88,12 @@ fn who_needs_more_frames_does_not_keep_others_from_fewer() {
     let often = Contract { min_fps: 12.0, ..contract(true) };
     let mut rig = rig(vec![often, contract(true)]);
     rig.broker.handle_profile(rig.now, HASH, Some(profile));
-    let slow = settled(&mut rig, 8, 500.0);
+    let slow = negotiated(&mut rig, 8, 500.0);
     assert!(slow.iter().all(|frame| frame.rung == seldom && !frame.infeasible), "{slow:?}");
-    assert_eq!(told(&rig), [Some(Verdict::Infeasible), Some(Verdict::Kept)]);
-    let fast = settled(&mut rig, 8, 8_000.0);
+    assert_eq!(told(&rig), [Some(ContractOutcome::Infeasible), Some(ContractOutcome::Kept)]);
+    let fast = negotiated(&mut rig, 8, 8_000.0);
     assert!(fast.iter().all(|frame| frame.rung == "jpeg/w1280/q70/420" && !frame.infeasible), "{fast:?}");
-    assert_eq!(told(&rig), [Some(Verdict::Kept); 2]);
+    assert_eq!(told(&rig), [Some(ContractOutcome::Kept); 2]);
 }
 
 /// A contract that nothing keeps does not drag down those that can be kept.
@@ -102,9 +102,9 @@ fn what_nobody_could_keep_costs_the_others_nothing() {
     let hopeless = Contract { latency_bound: Some(4 * MS), ..contract(true) };
     let mut rig = rig(vec![hopeless, hasty()]);
     rig.broker.handle_profile(rig.now, HASH, Some(sized()));
-    let slow = settled(&mut rig, 6, SLOW);
+    let slow = negotiated(&mut rig, 6, SLOW);
     assert!(on_time(&slow) > 0.95 && slow.iter().all(|frame| !frame.infeasible), "{slow:?}");
-    assert_eq!(told(&rig), [Some(Verdict::Infeasible), Some(Verdict::Kept)]);
+    assert_eq!(told(&rig), [Some(ContractOutcome::Infeasible), Some(ContractOutcome::Kept)]);
 }
 
 /// Of two applications with profiles of their own, each floor counts by its own profile.
@@ -121,12 +121,12 @@ fn a_floor_counts_by_its_own_profile() {
     let mut rig = rig(vec![hasty(), second]);
     rig.broker.handle_profile(rig.now, HASH, Some(sized()));
     rig.broker.handle_profile(rig.now, OTHER, Some(other));
-    let fast = settled(&mut rig, 6, FAST);
+    let fast = negotiated(&mut rig, 6, FAST);
     assert!(fast.iter().all(|frame| frame.expected_accuracy >= Some(0.95)), "{fast:?}");
-    assert_eq!(told(&rig), [Some(Verdict::Kept); 2]);
-    let slow = settled(&mut rig, 6, SLOW);
+    assert_eq!(told(&rig), [Some(ContractOutcome::Kept); 2]);
+    let slow = negotiated(&mut rig, 6, SLOW);
     assert!(slow.iter().all(|frame| frame.rung != "jpeg/w1280/q70/420"), "{slow:?}");
-    assert_eq!(told(&rig).iter().filter(|verdict| **verdict == Some(Verdict::Kept)).count(), 1);
+    assert_eq!(told(&rig).iter().filter(|verdict| **verdict == Some(ContractOutcome::Kept)).count(), 1);
 }
 
 /// The edge is told when whose contracts are kept has changed, and with every status; not where there is nothing to settle.
@@ -139,14 +139,14 @@ fn the_edge_is_told_whose_contracts_are_kept() {
         rig.now += 2_000 * MS;
         rig.broker.handle_timeout(rig.now);
         let said = rig.take().into_iter().filter_map(|output| match output {
-            CameraOutput::Send { message: Message::Settled(settled), .. } => Some(settled),
+            CameraOutput::Send { message: Message::NegotiationResult(negotiated), .. } => Some(negotiated),
             _ => None,
         });
         said.last()
     };
     assert_eq!(said(vec![contract(true), Contract { priority: 1, ..contract(true) }]), None);
-    let settled = said(vec![hasty(), hasty(), patient(0)]).expect("they cannot all be kept");
-    assert_eq!((settled.revision, settled.verdicts.len()), (1, 3));
+    let negotiated = said(vec![hasty(), hasty(), patient(0)]).expect("they cannot all be kept");
+    assert_eq!((negotiated.revision, negotiated.outcomes.len()), (1, 3));
 }
 
 /// What became of a demand is told by its revision, so another demand of that revision is none: whoever sent it, the first one goes on.
@@ -154,13 +154,13 @@ fn the_edge_is_told_whose_contracts_are_kept() {
 fn a_second_demand_of_one_revision_is_ignored() {
     let mut rig = rig(vec![hasty(), patient(0)]);
     rig.broker.handle_profile(rig.now, HASH, Some(sized()));
-    settled(&mut rig, 6, SLOW);
+    negotiated(&mut rig, 6, SLOW);
     let (before, revision) = (told(&rig), told_of(&rig).revision);
     assert_eq!(before.len(), 2);
     rig.demand(1, revision, vec![hasty(), patient(0), hasty()]);
-    settled(&mut rig, 2, SLOW);
+    negotiated(&mut rig, 2, SLOW);
     assert_eq!(told(&rig), before);
     rig.demand(1, revision + 1, vec![hasty(), patient(0), hasty()]);
-    settled(&mut rig, 2, SLOW);
+    negotiated(&mut rig, 2, SLOW);
     assert_eq!(told(&rig).len(), 3);
 }

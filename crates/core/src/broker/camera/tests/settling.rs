@@ -221,7 +221,7 @@ impl Codec {
 /// The path in miniature, from the camera's link to the application and back.
 #[derive(Default)]
 struct Path {
-    /// Messages of the camera that wait for room, which tell of an outlook each.
+    /// Messages of the camera that wait for room, which tell of an feasibility each.
     messages: u64,
     outlooks: VecDeque<bool>,
     queue: VecDeque<Piece>,
@@ -381,8 +381,8 @@ impl<'a> Run<'a> {
                     self.outcome.cancelled += 1;
                     self.sending.take_if(|sending| sending.frame == frame);
                 }
-                CameraOutput::Send { message: Message::Outlook(outlook), .. } => {
-                    self.path.outlooks.push_back(outlook.infeasible);
+                CameraOutput::Send { message: Message::FeasibilityReport(feasibility), .. } => {
+                    self.path.outlooks.push_back(feasibility.infeasible);
                     self.path.messages += 1;
                 }
                 _ => {}

@@ -3,7 +3,7 @@
 use super::adapting::{Delivered, HASH, contract, rig, run, run_while, sized};
 use super::*;
 use crate::controller::share::Step;
-use crate::wire::{Claim, Share};
+use crate::wire::{Share, ShareRequest};
 
 const LIFETIME: Duration = Duration::from_millis(300);
 /// Bytes per millisecond of a link on which the original is there in time.
@@ -35,9 +35,9 @@ fn told(rig: &mut Rig, said: Share) -> Vec<Delivered> {
     })
 }
 
-fn claims(rig: &mut Rig) -> Vec<Claim> {
+fn claims(rig: &mut Rig) -> Vec<ShareRequest> {
     let claims = rig.take().into_iter().filter_map(|output| match output {
-        CameraOutput::Send { message: Message::Claim(claim), .. } => Some(claim),
+        CameraOutput::Send { message: Message::ShareRequest(claim), .. } => Some(claim),
         _ => None,
     });
     claims.collect()
@@ -116,7 +116,7 @@ fn a_claim_is_made_where_there_is_a_channel() {
     let claim = |rig: &Rig| rig.broker.sharing.told().expect("it was told");
     share(&mut rig, Share::Free);
     run(&mut rig, 3, FAST);
-    let Claim { interval, latency_bound, floor, steps } = claim(&rig);
+    let ShareRequest { interval, latency_bound, floor, steps } = claim(&rig);
     assert!((60 * MS..72 * MS).contains(&interval), "{interval:?}");
     assert_eq!((latency_bound, floor), (Duration::from_millis(100), 1));
     let expected = [(8e3, 0.85), (20e3, 0.92), (60e3, 0.96), (200e3, 1.0)];
@@ -129,7 +129,7 @@ fn a_claim_is_made_where_there_is_a_channel() {
     assert_eq!(bytes, [25e3, 50e3, 100e3, 200e3], "one in sixteen would be less than one a second");
     rig.now += Duration::from_secs(5);
     rig.broker.handle_timeout(rig.now);
-    assert_eq!(claim(&rig), Claim::default(), "it publishes nothing");
+    assert_eq!(claim(&rig), ShareRequest::default(), "it publishes nothing");
 }
 
 proptest! {

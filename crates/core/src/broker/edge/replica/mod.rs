@@ -22,7 +22,7 @@ pub(super) use self::chains::chain_bytes_max;
 pub use self::decoding::{DECODING_BYTES_MAX, DECODING_FRAMES_MAX, Decoded};
 use self::decoding::{Decoding, Lost, Pending};
 use self::record::{Times, record};
-pub use self::refresh::REFRESH_INTERVAL;
+pub use self::refresh::KEYFRAME_REQUEST_INTERVAL;
 use self::refresh::Refresh;
 use super::arrivals::Ready;
 use super::connection::Way;

@@ -11,7 +11,7 @@ use crate::wire::Message;
 
 /// A camera is asked for a frame that stands alone once for each chain that cannot be decoded any further, and again after this time: it
 /// begins a new chain as soon as it may, so nothing is gained by asking for it more often.
-pub const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+pub const KEYFRAME_REQUEST_INTERVAL: Duration = Duration::from_secs(2);
 
 /// When a camera was asked for a frame that stands alone.
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(super) struct Refresh {
 impl Refresh {
     /// When it may be asked again, whatever the chain.
     pub(super) fn due(&self) -> Instant {
-        self.last.map_or(Instant::ZERO, |(_, _, last)| last + REFRESH_INTERVAL)
+        self.last.map_or(Instant::ZERO, |(_, _, last)| last + KEYFRAME_REQUEST_INTERVAL)
     }
 
     /// A frame of a chain that came on `link` cannot be decoded: the camera is asked for another chain, if that was not done already.
@@ -37,7 +37,7 @@ impl Refresh {
         // Another connection begins with a frame that stands alone anyway.
         way.filter(|way| way.link == link)?;
         let due = self.last.is_none_or(|(of, asked, last)| {
-            (of, asked) != (link, chain) || now.saturating_since(last) >= REFRESH_INTERVAL
+            (of, asked) != (link, chain) || now.saturating_since(last) >= KEYFRAME_REQUEST_INTERVAL
         });
         due.then(|| self.ask(now, link, chain, frame))
     }

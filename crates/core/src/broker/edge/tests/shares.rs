@@ -9,7 +9,7 @@ use crate::contract::Contract;
 use crate::controller::share::{CAP_INTERVAL, CAP_LIFETIME, Channels, Step};
 use crate::subscription::SubscriptionSpec;
 use crate::units::ClockAnchor;
-use crate::wire::{Claim, Share};
+use crate::wire::{Share, ShareRequest};
 
 const MS: Duration = Duration::from_millis(1);
 const INTERVAL: Duration = Duration::from_millis(60);
@@ -38,14 +38,14 @@ fn subscribe(rig: &mut Rig, id: u64, cameras: &str, priority: i32) {
     rig.broker.handle_subscribe(clock, SubscriptionId(id), spec);
 }
 
-fn claim(floor: usize) -> Claim {
+fn claim(floor: usize) -> ShareRequest {
     let steps = [(1e3, 0.6), (2e3, 0.8), (4e3, 0.9), (8e3, 0.95)];
     let steps = steps.map(|(bytes, accuracy)| Step { bytes, accuracy }).to_vec();
-    Claim { interval: INTERVAL, latency_bound: 100 * MS, floor, steps }
+    ShareRequest { interval: INTERVAL, latency_bound: 100 * MS, floor, steps }
 }
 
-fn claims(rig: &mut Rig, link: u64, claim: Claim) {
-    rig.broker.handle_message(rig.now, LinkId(link), Message::Claim(claim));
+fn claims(rig: &mut Rig, link: u64, claim: ShareRequest) {
+    rig.broker.handle_message(rig.now, LinkId(link), Message::ShareRequest(claim));
 }
 
 /// A frame of a camera arrives, on a channel of so many bytes per millisecond.
@@ -171,7 +171,7 @@ proptest! {
         let mut rig = rig(&["hall=**"], cameras);
         for (link, (floor, interval, priority)) in (1..).zip(&floors) {
             subscribe(&mut rig, link, &format!("dock/cam{link}"), *priority);
-            claims(&mut rig, link, Claim { interval: MS * (*interval as u32), ..claim(*floor) });
+            claims(&mut rig, link, ShareRequest { interval: MS * (*interval as u32), ..claim(*floor) });
         }
         let shares = measured(&mut rig, cameras, bytes_per_ms);
         prop_assert_eq!(shares.len(), floors.len());

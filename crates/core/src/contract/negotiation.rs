@@ -6,7 +6,7 @@
 
 /// How a contract fared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ContractOutcome {
     /// The rung keeps it.
     Kept,
     /// No rung keeps it and the contract of this index, which is kept.
@@ -22,18 +22,18 @@ pub enum Verdict {
 
 /// One rung for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settlement {
+pub struct Agreement {
     /// The place of the rung in the ladder.
     pub rung: usize,
     /// What becomes of each contract, in their order.
-    pub verdicts: Vec<Verdict>,
+    pub outcomes: Vec<ContractOutcome>,
 }
 
 /// Finds the rung of `rungs` that keeps the most contracts, of the highest priority first. Of rungs that keep the same number of
 /// each priority, the highest. Where none can be kept, the lowest rung.
 ///
 /// `keeps(contract, rung)` tells whether a rung has the accuracy and the probability to be on time that a contract asks.
-pub fn settle(priorities: &[i32], rungs: usize, keeps: impl Fn(usize, usize) -> bool) -> Settlement {
+pub fn negotiate(priorities: &[i32], rungs: usize, keeps: impl Fn(usize, usize) -> bool) -> Agreement {
     let mut levels = priorities.to_vec();
     levels.sort_unstable_by(|a, b| b.cmp(a));
     levels.dedup();
@@ -55,17 +55,17 @@ pub fn settle(priorities: &[i32], rungs: usize, keeps: impl Fn(usize, usize) -> 
     let rung = best.0;
     let verdict = |contract: usize| {
         if keeps(contract, rung) {
-            return Verdict::Kept;
+            return ContractOutcome::Kept;
         }
         if !(0..rungs).any(|rung| keeps(contract, rung)) {
-            return Verdict::Infeasible;
+            return ContractOutcome::Infeasible;
         }
         let kept = (0..priorities.len()).filter(|other| keeps(*other, rung));
         let mut against =
             kept.filter(|other| !(0..rungs).any(|rung| keeps(contract, rung) && keeps(*other, rung)));
-        against.next().map_or(Verdict::Outvoted, |with| Verdict::Conflict { with })
+        against.next().map_or(ContractOutcome::Outvoted, |with| ContractOutcome::Conflict { with })
     };
-    Settlement { rung, verdicts: (0..priorities.len()).map(verdict).collect() }
+    Agreement { rung, outcomes: (0..priorities.len()).map(verdict).collect() }
 }
 
 #[cfg(test)]
@@ -81,25 +81,25 @@ mod tests {
 
     #[test]
     fn the_most_contracts_are_kept_and_the_loser_is_told_by_whom() {
-        let settlement = settle(&[0, 0, 0], 10, between(&[(0, 4), (3, 5), (7, 9)]));
-        assert_eq!(settlement.rung, 4);
-        let conflict = Verdict::Conflict { with: 0 };
-        assert_eq!(settlement.verdicts, [Verdict::Kept, Verdict::Kept, conflict]);
+        let agreement = negotiate(&[0, 0, 0], 10, between(&[(0, 4), (3, 5), (7, 9)]));
+        assert_eq!(agreement.rung, 4);
+        let conflict = ContractOutcome::Conflict { with: 0 };
+        assert_eq!(agreement.outcomes, [ContractOutcome::Kept, ContractOutcome::Kept, conflict]);
     }
 
     #[test]
     fn priority_goes_before_number() {
-        let settlement = settle(&[0, 0, 1], 10, between(&[(0, 4), (3, 5), (7, 9)]));
-        assert_eq!(settlement.rung, 9);
-        assert_eq!(settlement.verdicts[2], Verdict::Kept);
-        assert_eq!(settlement.verdicts[0], Verdict::Conflict { with: 2 });
+        let agreement = negotiate(&[0, 0, 1], 10, between(&[(0, 4), (3, 5), (7, 9)]));
+        assert_eq!(agreement.rung, 9);
+        assert_eq!(agreement.outcomes[2], ContractOutcome::Kept);
+        assert_eq!(agreement.outcomes[0], ContractOutcome::Conflict { with: 2 });
     }
 
     #[test]
     fn a_contract_that_nobody_could_keep_is_not_blamed_on_others() {
-        let settlement = settle(&[0, 0], 5, between(&[(0, 4), (7, 3)]));
-        assert_eq!(settlement.verdicts, [Verdict::Kept, Verdict::Infeasible]);
-        assert_eq!(settle(&[0], 5, |_, _| false).rung, 0);
+        let agreement = negotiate(&[0, 0], 5, between(&[(0, 4), (7, 3)]));
+        assert_eq!(agreement.outcomes, [ContractOutcome::Kept, ContractOutcome::Infeasible]);
+        assert_eq!(negotiate(&[0], 5, |_, _| false).rung, 0);
     }
 
     proptest! {
@@ -110,13 +110,13 @@ mod tests {
         ) {
             let priorities: Vec<i32> = spans.iter().map(|(_, _, priority)| *priority).collect();
             let keeps = |contract: usize, rung: usize| (spans[contract].0..=spans[contract].1).contains(&rung);
-            let settlement = settle(&priorities, 8, keeps);
+            let agreement = negotiate(&priorities, 8, keeps);
             let highest = priorities.iter().max().copied().unwrap_or_default();
             let kept = |rung: usize| (0..spans.len()).filter(|c| priorities[*c] == highest && keeps(*c, rung)).count();
-            prop_assert!((0..8).all(|rung| kept(rung) <= kept(settlement.rung)));
-            for (contract, verdict) in settlement.verdicts.iter().enumerate() {
-                prop_assert_eq!(*verdict == Verdict::Kept, keeps(contract, settlement.rung));
-                if let Verdict::Conflict { with } = verdict {
+            prop_assert!((0..8).all(|rung| kept(rung) <= kept(agreement.rung)));
+            for (contract, verdict) in agreement.outcomes.iter().enumerate() {
+                prop_assert_eq!(*verdict == ContractOutcome::Kept, keeps(contract, agreement.rung));
+                if let ContractOutcome::Conflict { with } = verdict {
                     prop_assert!(!(0..8).any(|rung| keeps(contract, rung) && keeps(*with, rung)));
                 }
             }

@@ -2,29 +2,29 @@
 
 use super::codec::{Reader, WireError, Write};
 use super::demand::CONTRACTS_MAX;
-use crate::contract::settle::Verdict;
+use crate::contract::negotiation::ContractOutcome;
 
 /// What becomes of each contract of a demand, where the demand has several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
+pub struct NegotiationResult {
     /// The revision of the demand.
     pub revision: u64,
     /// In the order of its contracts; `None`: the camera has not looked at it. Empty: they are not settled between.
-    pub verdicts: Vec<Option<Verdict>>,
+    pub outcomes: Vec<Option<ContractOutcome>>,
 }
 
-impl Settled {
+impl NegotiationResult {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.u64(self.revision);
-        let verdicts = &self.verdicts[..self.verdicts.len().min(CONTRACTS_MAX)];
-        out.u8(verdicts.len() as u8);
-        for verdict in verdicts {
+        let outcomes = &self.outcomes[..self.outcomes.len().min(CONTRACTS_MAX)];
+        out.u8(outcomes.len() as u8);
+        for verdict in outcomes {
             let (code, with) = match verdict {
                 None => (0, 0),
-                Some(Verdict::Kept) => (1, 0),
-                Some(Verdict::Conflict { with }) => (2, *with as u8),
-                Some(Verdict::Outvoted) => (3, 0),
-                Some(Verdict::Infeasible) => (4, 0),
+                Some(ContractOutcome::Kept) => (1, 0),
+                Some(ContractOutcome::Conflict { with }) => (2, *with as u8),
+                Some(ContractOutcome::Outvoted) => (3, 0),
+                Some(ContractOutcome::Infeasible) => (4, 0),
             };
             out.u8(code);
             out.u8(with);
@@ -34,22 +34,22 @@ impl Settled {
     /// A conflict with nobody, or with itself, is taken for one with all the others.
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
         let revision = r.u64("revision")?;
-        let count = usize::from(r.u8("verdicts")?);
+        let count = usize::from(r.u8("outcomes")?);
         if count > CONTRACTS_MAX {
             let (length, max) = (count as u64, CONTRACTS_MAX as u64);
-            return Err(WireError::TooLong { field: "verdicts", length, max });
+            return Err(WireError::TooLong { field: "outcomes", length, max });
         }
-        let mut verdicts = Vec::with_capacity(count);
+        let mut outcomes = Vec::with_capacity(count);
         for place in 0..count {
             let (code, with) = (r.u8("verdict")?, usize::from(r.u8("with")?));
-            verdicts.push(match code {
-                1 => Some(Verdict::Kept),
-                2 if with < count && with != place => Some(Verdict::Conflict { with }),
-                2 | 3 => Some(Verdict::Outvoted),
-                4 => Some(Verdict::Infeasible),
+            outcomes.push(match code {
+                1 => Some(ContractOutcome::Kept),
+                2 if with < count && with != place => Some(ContractOutcome::Conflict { with }),
+                2 | 3 => Some(ContractOutcome::Outvoted),
+                4 => Some(ContractOutcome::Infeasible),
                 _ => None,
             });
         }
-        Ok(Self { revision, verdicts })
+        Ok(Self { revision, outcomes })
     }
 }

@@ -8,7 +8,7 @@ use crate::units::Instant;
 
 /// The choice for one frame.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Making {
+pub(crate) struct EncodePlan {
     /// The setting that the codec gets.
     pub(crate) setting: Setting,
     /// The setting of the rung. It differs from `setting` if the frame is enlarged to probe the link.

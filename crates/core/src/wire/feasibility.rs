@@ -32,7 +32,7 @@ impl ProfileUse {
 
 /// What a camera can do for the contracts that lead; for the edge's people, and for the state of contracts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Outlook {
+pub struct FeasibilityReport {
     /// What the link carries, if it was measured.
     pub link_rate: Option<BitsPerSecond>,
     /// Bytes of a frame of the cheapest rung that keeps the floor, as frames are now. `None`: there is no floor, or no rung keeps it.
@@ -54,7 +54,7 @@ const FLAG_PROFILE: u8 = 2;
 /// Shares cross as so many parts.
 const SHARE_PARTS: f64 = 1e6;
 
-impl Outlook {
+impl FeasibilityReport {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.f64(self.link_rate.map_or(f64::NAN, |rate| rate.0));
         out.f64(self.floor_bytes.unwrap_or(f64::NAN));
