@@ -25,9 +25,9 @@ use mez_core::setting::{Jpeg, Quality};
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
-    Abilities, ShareRequest, Demand, DiskStatus, FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest,
-    Message, FeasibilityReport, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, NegotiationResult,
-    Share, Status, VERSION, Welcome,
+    Abilities, Demand, DiskStatus, FeasibilityReport, FrameHeader, Hello, HistoryCode, HistoryEnd,
+    HistoryRequest, Message, NegotiationResult, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report,
+    SKIP_RANGES_MAX, Share, ShareRequest, Status, VERSION, Welcome,
 };
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::stream::{Outcome, Request, Source, StreamEncoder};
@@ -224,10 +224,7 @@ fn messages() -> Vec<(&'static str, Message)> {
         ),
         (
             "share",
-            Message::Share(Share::Cap {
-                frame_bytes_max: 24_000,
-                lifetime: Duration::from_millis(300),
-            }),
+            Message::Share(Share::Cap { frame_bytes_max: 24_000, lifetime: Duration::from_millis(300) }),
         ),
         ("share-shed", Message::Share(Share::SHED)),
         (

@@ -10,9 +10,9 @@ use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, Rung, Sequence};
 use mez_core::history::{PastAnswer, PastQuery, Reach};
 use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::{
-    Abilities, Demand, DiskStatus, Hello, HistoryCode, HistoryEnd, HistoryRequest, Message, FeasibilityReport,
-    PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, RefuseCode, Report, NegotiationResult, Share, Status, VERSION,
-    Welcome,
+    Abilities, Demand, DiskStatus, FeasibilityReport, Hello, HistoryCode, HistoryEnd, HistoryRequest,
+    Message, NegotiationResult, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, RefuseCode, Report,
+    Share, Status, VERSION, Welcome,
 };
 
 use super::{ASKED_MAX, EPOCH, ORIGIN, World};

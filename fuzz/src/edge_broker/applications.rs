@@ -150,7 +150,7 @@ impl World {
         assert!(records <= held.end - held.start, "a range of times has more frames than the log");
         let index = log.index_of(FrameId { epoch: Epoch(pick(&EPOCHS, c)), sequence: sequence(b) });
         assert!((held.start..=held.end).contains(&index));
-        let (mut cursor, mut last) = (log.cursor(u64::from(c)), None);
+        let (mut cursor, mut last) = (log.cursor(u64::from(c).min(held.end)), None);
         loop {
             match cursor.next() {
                 Read::Record(record) => {

@@ -15,9 +15,9 @@ use mez_core::frame::{
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, Instant, Timestamp};
 use mez_core::wire::{
-    Abilities, ShareRequest, Demand, DiskStatus, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message,
-    FeasibilityReport, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX, NegotiationResult, Status,
-    VERSION, Welcome,
+    Abilities, Demand, DiskStatus, FeasibilityReport, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest,
+    Message, NegotiationResult, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX,
+    ShareRequest, Status, VERSION, Welcome,
 };
 
 use super::applications::past_query;

@@ -112,7 +112,7 @@ impl LogReader {
         }
     }
 
-    /// A cursor that reads from `index` on.
+    /// A cursor that reads from `index` on, which is no later than the end of what is held.
     pub fn cursor(&self, index: u64) -> Cursor {
         Cursor { reader: self.clone(), index }
     }
