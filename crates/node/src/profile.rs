@@ -186,7 +186,7 @@ mod tests {
             (&good.replace("mez-profile", "other"), "\"format\" is \"other\""),
             (&good.replace("\"version\": 1", "\"version\": 2"), "has version 2"),
             (&good.replace("\"rung\": \"h264/w384/q34\"", "\"rung\": \"\""), "cannot be the name"),
-            (&good.replace("\"mean\": 712.4", "\"mean\": -1"), "not positive"),
+            (&good.replace("\"mean\": 712.4", "\"mean\": -1"), "must be positive"),
             (&" ".repeat(BYTES_MAX + 1), "more than 1048576"),
         ];
         for (bytes, reason) in cases {

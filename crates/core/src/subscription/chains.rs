@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::Deliver;
+use super::types::Deliver;
 use crate::frame::{ChainKinds, Encoding, Epoch, FrameId, FrameMeta, Reference, Sequence};
 use crate::log::LogReader;
 

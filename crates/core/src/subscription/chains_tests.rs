@@ -5,7 +5,8 @@ use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Reference, Rung, Sequence,
     SkipReason,
 };
-use crate::log::{CHAIN_LOG_FRAMES_MAX, ChainLogWriter, LogConfig, LogWriter, chain_log, log};
+use crate::log::{CHAIN_LOG_FRAMES_MAX, ChainLogWriter, LogConfig, LogWriter, Record, chain_log, log};
+use crate::units::Instant;
 
 const LATER: Timestamp = Timestamp::from_nanos(1 << 60);
 const H264: ChainKinds = ChainKinds { h264: true, tiles: false };

@@ -3,11 +3,15 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
 
+use super::types::END_GRACE;
 use super::*;
-use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Rung, Sequence, SkipReason};
+use crate::frame::{
+    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, Sequence, SkipReason,
+};
 use crate::history::Unanswered;
-use crate::log::{LogConfig, LogWriter, log};
+use crate::log::{LogConfig, LogWriter, Record, log};
 use crate::units::Instant;
 
 fn id(epoch: u64, sequence: u64) -> FrameId {
@@ -102,6 +106,46 @@ enum Resumes {
     Fill,
 }
 
+/// What an application has heard of frames: those that it got, those in counts, and stretches that are not held.
+struct Heard {
+    got: Vec<FrameId>,
+    counted: Vec<FrameId>,
+    told: Vec<NotHeld>,
+}
+
+/// Every frame behind the last one that the application had is delivered, or it is told of, or may still come.
+fn account(
+    all: &[Published],
+    last: FrameId,
+    (resumes, patient): (Resumes, bool),
+    Heard { got, counted, told }: &Heard,
+) -> Result<(), TestCaseError> {
+    let filled = resumes == Resumes::Fill;
+    let newest_crossed = all.iter().rfind(|frame| frame.crossed).map(|frame| frame.id);
+    for frame in all.iter().filter(|frame| frame.id > last) {
+        let is_told = counted.contains(&frame.id)
+            || told.iter().any(|hole| (hole.begin..hole.end).contains(&frame.captured));
+        let has = got.contains(&frame.id);
+        prop_assert!(
+            !filled || !patient || !frame.kept || has,
+            "{frame:?} is not delivered, and the camera has it: {got:?}"
+        );
+        // Frames behind the last one that came may still come.
+        let still_to_come = !filled && Some(frame.id) > newest_crossed
+            || resumes == Resumes::After && got.is_empty()
+            || !frame.kept && Some(frame.id) > got.last().copied().max(newest_crossed);
+        // An application that asks by a time in the last moments of a start is not told of frames that only the camera saw before it was
+        // killed. One that asks by a frame is.
+        let unseen =
+            resumes == Resumes::Begin && !frame.kept && !frame.crossed && Some(&frame.id) < got.first();
+        prop_assert!(
+            has || is_told || still_to_come || unseen,
+            "{frame:?} is neither delivered nor told: {got:?} {told:?}"
+        );
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
@@ -177,23 +221,7 @@ proptest! {
                 }
             }
         }
-        let filled = resumes == Resumes::Fill;
-        let newest_crossed = all.iter().rfind(|frame| frame.crossed).map(|frame| frame.id);
-        for frame in all.iter().filter(|frame| frame.id > has.id) {
-            let is_told = counted.contains(&frame.id)
-                || told.iter().any(|hole| (hole.begin..hole.end).contains(&frame.captured));
-            let has = got.contains(&frame.id);
-            prop_assert!(!filled || !patient || !frame.kept || has, "{frame:?} is not delivered, and the camera has it: {got:?}");
-            // Frames behind the last one that came: they may still come.
-            let still_to_come = !filled && Some(frame.id) > newest_crossed
-                || resumes == Resumes::After && got.is_empty()
-                || !frame.kept && Some(frame.id) > got.last().copied().max(newest_crossed);
-            // Who comes by a time, into the last moments of a start, is not told of frames that nobody ever saw but the camera before it was
-            // killed. Who comes behind a frame is.
-            let unseen = resumes == Resumes::Begin && !frame.kept && !frame.crossed && Some(&frame.id) < got.first();
-            let still_to_come = still_to_come || unseen;
-            prop_assert!(has || is_told || still_to_come, "{frame:?} is neither delivered nor told: {got:?} {told:?}");
-        }
+        account(&all, has.id, (resumes, patient), &Heard { got, counted, told })?;
     }
 }
 

@@ -15,6 +15,7 @@ use crate::store::{
     Bounds, KEY_BYTES, KeyRing, MasterKey, Resume, SegmentNumber, Storage, StorageError, StorageErrorKind,
     StoreConfig, StoreReader, StoreWriter,
 };
+use crate::units::Instant;
 
 /// Segments in memory: what is appended is there at once, and nothing fails.
 #[derive(Clone, Default)]
@@ -108,6 +109,17 @@ struct Rig {
 const MS: Duration = Duration::from_millis(1);
 
 impl Rig {
+    /// One bit of a segment on disk is no longer what was written.
+    fn rot(&mut self, segment: usize, offset: usize) {
+        let segments = &mut self.store.storage().segments;
+        let count = segments.len().max(1);
+        let bytes = segments.values_mut().nth(segment % count).filter(|bytes| !bytes.is_empty());
+        if let Some(bytes) = bytes {
+            let place = offset % bytes.len();
+            bytes[place] ^= 1;
+        }
+    }
+
     fn new(memory_bytes: u64, disk_bytes: u64, segment_bytes: u64) -> Self {
         let (writer, reader) = log(LogConfig { bytes_max: memory_bytes, segment_bytes: memory_bytes / 4 });
         let config = StoreConfig { segment_bytes, ..StoreConfig::new(camera(), keys(), disk_bytes) };
@@ -251,17 +263,7 @@ proptest! {
                 }
                 Event::Write => rig.write(),
                 Event::NewEpoch => rig.next = FrameId { epoch: Epoch(rig.next.epoch.0 + 1), sequence: Sequence(0) },
-                Event::Rot(segment, offset) => {
-                    let segments = &mut rig.store.storage().segments;
-                    if !segments.is_empty() {
-                        let at = segment % segments.len();
-                        let bytes = segments.values_mut().nth(at).unwrap();
-                        if !bytes.is_empty() {
-                            let offset = offset % bytes.len();
-                            bytes[offset] ^= 1;
-                        }
-                    }
-                }
+                Event::Rot(segment, offset) => rig.rot(*segment, *offset),
                 Event::Read(count) => {
                     let Some((subscription, disk)) = &mut reading else { continue };
                     for _ in 0..*count {

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use proptest::prelude::*;
 
+use super::types::END_GRACE;
 use super::*;
 use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, Sequence};
-use crate::log::{LogConfig, log};
+use crate::log::{LogConfig, Record, log};
 use crate::setting::Setting;
+use crate::units::Instant;
 
 const RUNGS: [&str; 4] = ["original", "jpeg/w32/q50/420", "jpeg/w64/q80/420", "h264/w64/q30"];
 

@@ -1,6 +1,6 @@
 //! What an application asks for: one value, from the request that it sends to the session that serves it.
 
-use super::{LastFrame, Span};
+use super::types::{LastFrame, Span};
 use crate::contract::Contract;
 use crate::frame::ChainKinds;
 use crate::history::PastWish;

@@ -1,7 +1,7 @@
 //! The account of one camera's frames: each frame between two deliveries is counted once, with the reason why it was not delivered.
 
-use super::LastFrame;
 use super::holes::{Holes, NotHeld, NotHeldReason};
+use super::types::LastFrame;
 use crate::frame::{FrameId, FrameMeta, Sequence, SkipCounts, SkipReason};
 use crate::history::PastAnswer;
 use crate::log::Record;

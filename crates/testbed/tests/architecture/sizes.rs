@@ -8,33 +8,6 @@ const FILE_LINES_MAX: usize = 600;
 /// Lines of a function, of tests as well, from its name to its closing brace.
 const FUNCTION_LINES_MAX: usize = 80;
 
-/// Files that are longer for now, and are to be divided.
-const LONG_FILES: &[&str] = &[
-    "crates/core/src/controller/quantile/mod.rs",
-    "crates/core/src/subscription/feed.rs",
-    "crates/node/src/camera.rs",
-    "crates/node/src/client/subscription.rs",
-    "crates/node/src/source/run.rs",
-];
-
-/// Functions that are longer for now, and are to be divided: file and name.
-const LONG_FUNCTIONS: &[(&str, &str)] = &[
-    ("crates/cli/tests/logs.rs", "what_is_wrong_with_a_log_is_named_and_the_rest_can_be_copied"),
-    ("crates/core/src/controller/monitor.rs", "judge"),
-    ("crates/core/src/subscription/holes_tests.rs", "every_frame_is_delivered_or_told"),
-    ("crates/core/src/subscription/past_tests.rs", "a_reading_of_the_past_states_what_it_lacks"),
-    ("crates/media/tests/stream.rs", "play"),
-    ("crates/node/src/camera.rs", "perform"),
-    ("crates/node/src/camera.rs", "start"),
-    ("crates/node/src/local/server.rs", "converse"),
-    ("crates/node/tests/source/support.rs", "serve_rtsp"),
-    ("crates/testbed/src/check/deliveries.rs", "delivered"),
-    ("crates/testbed/src/scenario.rs", "plan"),
-    ("crates/testbed/src/world/camera/outputs.rs", "on_camera"),
-    ("crates/testbed/src/world/fault.rs", "apply"),
-    ("crates/testbed/src/world/past.rs", "expect_told"),
-];
-
 /// How many lines a file has up to its tests, which come last.
 fn lines_of(path: &str, text: &str) -> usize {
     let is_rust = path.ends_with(".rs");
@@ -81,7 +54,7 @@ fn function_name(line: &str) -> Option<&str> {
 /// Every file that is longer than it may be, one sentence each.
 fn long_files(texts: &[(String, String)]) -> Vec<String> {
     let long = texts.iter().map(|(path, text)| (path, lines_of(path, text)));
-    let long = long.filter(|(path, lines)| *lines > FILE_LINES_MAX && !LONG_FILES.contains(&path.as_str()));
+    let long = long.filter(|(_, lines)| *lines > FILE_LINES_MAX);
     long.map(|(path, lines)| {
         format!(
             "{path}: {lines} lines without its tests, and a file may have {FILE_LINES_MAX}; divide it by idea"
@@ -95,7 +68,7 @@ fn long_functions(texts: &[(String, String)]) -> Vec<String> {
     let mut found = Vec::new();
     for (path, text) in texts {
         for (name, lines) in functions_of(text) {
-            if lines > FUNCTION_LINES_MAX && !LONG_FUNCTIONS.contains(&(path, &name)) {
+            if lines > FUNCTION_LINES_MAX {
                 found.push(format!(
                     "{path}: {name} has {lines} lines, and a function may have {FUNCTION_LINES_MAX}; name its steps"
                 ));
@@ -121,29 +94,14 @@ fn no_file_is_longer_than_it_may_be() {
     paths.retain(|path| !is_test(path));
     assert!(paths.len() > 300, "only {} files were found", paths.len());
     let texts = with_texts(paths);
-    let mut found = long_files(&texts);
-    for path in LONG_FILES {
-        let text = texts.iter().find(|(known, _)| known == path);
-        if text.is_none_or(|(path, text)| lines_of(path, text) <= FILE_LINES_MAX) {
-            found.push(format!("{path}: not long any more; take it out of LONG_FILES"));
-        }
-    }
-    assert_none(&found);
+    assert_none(&long_files(&texts));
 }
 
 #[test]
 fn no_function_is_longer_than_it_may_be() {
     let texts = with_texts([of_crates("src"), of_crates("tests")].concat());
     assert!(texts.iter().map(|(_, text)| functions_of(text).len()).sum::<usize>() > 3_000);
-    let mut found = long_functions(&texts);
-    for (path, name) in LONG_FUNCTIONS {
-        let text = texts.iter().find(|(known, _)| known == path);
-        let of_name = |(known, lines): &(String, usize)| known == name && *lines > FUNCTION_LINES_MAX;
-        if text.is_none_or(|(_, text)| !functions_of(text).iter().any(of_name)) {
-            found.push(format!("{path}: {name} is not long any more; take it out of LONG_FUNCTIONS"));
-        }
-    }
-    assert_none(&found);
+    assert_none(&long_functions(&texts));
 }
 
 #[test]

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use super::WORTH_QUEUEING;
 use super::config::{Config, Mechanism};
 use super::price::LatePrice;
 use super::rate::{PAIRS_MAX, Rate};
@@ -13,6 +12,10 @@ use super::sizes::Sizes;
 use crate::controller::flight::{Backlog, Flights, PACKET_BYTES, Service, ms};
 use crate::controller::{Coding, Offer};
 use crate::units::Instant;
+
+/// With own bytes on their way, a frame that is less probable than this to be on time waits for them: it would only make
+/// the next one late as well.
+pub(super) const WORTH_QUEUEING: f64 = 0.5;
 
 /// All that is known of link and frames.
 #[derive(Debug)]

@@ -40,7 +40,7 @@ use std::time::Duration;
 
 pub use self::calibration::Calibration;
 pub use self::config::{Config, Mechanism};
-use self::forecast::{Forecast, Knowledge, Prospect};
+use self::forecast::{Forecast, Knowledge, Prospect, WORTH_QUEUEING};
 use self::probing::Probing;
 use self::rate::Sample;
 use self::steadiness::Steadiness;
@@ -54,9 +54,6 @@ pub const SEND_GAP_MAX: Duration = Duration::from_millis(250);
 
 /// What is on its way holds back a frame for so long after it was last heard of, at least.
 const HEARD_MAX: Duration = Duration::from_millis(150);
-/// With own bytes on their way, a frame that is less probable than this to be on time waits for them: it would only make
-/// the next one late as well.
-const WORTH_QUEUEING: f64 = 0.5;
 /// A frame on its way that is less probable than this to be on time may be cancelled for the next.
 const DOOMED: f64 = 0.02;
 

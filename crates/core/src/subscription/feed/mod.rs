@@ -8,13 +8,12 @@ mod questions;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use self::questions::Question;
 use super::chains::{ChainPlace, Look, Stills};
 use super::holes::NotHeld;
 use super::tally::Tally;
-use super::{Deliver, Delivery, LastFrame, Span};
+use super::types::{Deliver, Delivery, LastFrame, Span};
 use crate::frame::{Epoch, FrameId, FrameMeta, SkipCounts, SkipReason};
-use crate::history::{PastWish, Reach};
+use crate::history::{PastQuery, PastWish, Reach};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
 use crate::units::Timestamp;
@@ -27,6 +26,21 @@ enum AsCame {
     Nothing,
     /// A still, if there is one.
     Still,
+}
+
+/// A question to those who hold what memory does not.
+enum Question {
+    /// There is none.
+    None,
+    /// To be put.
+    Due(PastQuery),
+    /// Put; the answer is to come.
+    Open(PastQuery),
+    /// Answered with a frame, which comes next.
+    Found(Record),
+    /// Answered with a frame, which comes next once the camera has said whether it holds what was published between the beginning and that
+    /// frame. The last field says whether the camera was asked.
+    Verify(Record, PastQuery, bool),
 }
 
 pub(super) struct Feed {

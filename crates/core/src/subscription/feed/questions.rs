@@ -1,26 +1,11 @@
 //! What a feed asks of those who hold frames that memory does not, and what it makes of their answers.
 
-use super::Feed;
+use super::{Feed, Question};
 use crate::frame::FrameId;
 use crate::history::{PastAnswer, PastQuery, PastWish, Reach};
 use crate::log::Record;
 use crate::subscription::{Deliver, Span};
 use crate::units::Timestamp;
-
-/// A question to those who hold what memory does not.
-pub(super) enum Question {
-    /// There is none.
-    None,
-    /// To be put.
-    Due(PastQuery),
-    /// Put; the answer is to come.
-    Open(PastQuery),
-    /// Answered with a frame, which comes next.
-    Found(Record),
-    /// The same, once the camera has said whether it holds what was published between the beginning and the frame; and whether that
-    /// was put.
-    Verify(Record, PastQuery, bool),
-}
 
 impl Feed {
     pub(in crate::subscription) fn poll_past(&mut self) -> Option<PastQuery> {
