@@ -177,12 +177,4 @@ impl Subscription {
 }
 
 #[cfg(all(test, not(loom)))]
-mod chains_tests;
-#[cfg(all(test, not(loom)))]
-mod holes_tests;
-#[cfg(all(test, not(loom)))]
-mod past_tests;
-#[cfg(all(test, not(loom)))]
-mod quality_tests;
-#[cfg(all(test, not(loom)))]
 mod tests;

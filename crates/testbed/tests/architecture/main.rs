@@ -7,6 +7,7 @@
 //! | which module of core may use which; no two files use each other | `modules.rs` |
 //! | how long a file and a function may be | `sizes.rs` |
 
+mod layout;
 mod manifests;
 mod modules;
 mod sizes;

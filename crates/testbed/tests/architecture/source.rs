@@ -32,7 +32,7 @@ pub(super) fn files(folder: &str, end: &str) -> Vec<String> {
 
 /// Whether a file holds tests alone.
 pub(super) fn is_test(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.ends_with("_tests.rs") || path.contains("/tests/")
+    path.ends_with("/tests.rs") || path.contains("/tests/")
 }
 
 /// The same lines without comments, without what stands in quotes, and without modules of tests.

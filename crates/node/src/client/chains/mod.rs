@@ -261,5 +261,4 @@ fn decoder() -> impl FnMut(Task) -> Result<Option<Picture>, StreamDecodeError> {
 }
 
 #[cfg(test)]
-#[path = "chains_tests.rs"]
 mod tests;

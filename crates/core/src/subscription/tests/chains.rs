@@ -1,6 +1,6 @@
 //! Readers that decode chains themselves, beside a replica of stills.
 
-use super::*;
+use super::super::*;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Reference, Rung, Sequence,
     SkipReason,

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-use super::types::END_GRACE;
-use super::*;
+use super::super::types::END_GRACE;
+use super::super::*;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, Sequence, SkipReason,
 };

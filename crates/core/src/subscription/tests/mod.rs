@@ -1,3 +1,8 @@
+mod chains;
+mod holes;
+mod past;
+mod quality;
+
 use std::sync::Arc;
 
 use bytes::Bytes;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::types::END_GRACE;
-use super::*;
+use super::super::types::END_GRACE;
+use super::super::*;
 use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, Sequence};
 use crate::log::{LogConfig, Record, log};
 use crate::setting::Setting;

@@ -422,5 +422,4 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 }
 
 #[cfg(all(test, not(loom)))]
-#[path = "format_tests.rs"]
 mod tests;
