@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
-use mez_core::subscription::Deliver;
+use mez_core::subscription::{Deliver, Span};
 use mez_core::units::Timestamp;
 use mez_node::client::{Address, CameraSummary, ClientOptions, EdgeClient, Resume, SubscribeOptions, Which};
 use mez_node::identity::Role;

@@ -6,7 +6,7 @@ use mez_core::contract::{Contract, ContractError, OnInfeasible};
 use mez_core::frame::{Epoch, FrameId, Rung, Sequence};
 use mez_core::history;
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::subscription::{Deliver, LastFrame, Span};
+use mez_core::subscription::LastFrame;
 use mez_core::units::Timestamp;
 use mez_node::client::Profile;
 use pyo3::prelude::*;
