@@ -112,7 +112,7 @@ def test_models_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     (tmp_path / "text.onnx").write_text("no model")
     with pytest.raises(AppError, match=r"no model .*no\.onnx"):
         apps.load(f"onnx:{tmp_path / 'no.onnx'}")
-    with pytest.raises(AppError, match=r"text\.onnx is no model that ONNX Runtime can load"):
+    with pytest.raises(AppError, match=r"text\.onnx cannot be loaded by ONNX Runtime"):
         apps.load(f"onnx:{tmp_path / 'text.onnx'}")
     odd = model(tmp_path / "odd.onnx", np.zeros((1, 5), dtype=np.float32), scores=np.s_[:, 4:])
     app = apps.load(f"onnx:{odd}")
