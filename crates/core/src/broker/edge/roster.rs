@@ -1,4 +1,4 @@
-//! Which camera is on which connection, and what that means for its frames.
+//! Knows which camera is on which connection, and what that means for its frames.
 
 use bytes::Bytes;
 
@@ -55,7 +55,7 @@ impl Roster {
         Some(self.both(link)?.1)
     }
 
-    /// A camera, and the way to it.
+    /// A camera, and its connection.
     pub(super) fn camera_and_way(&mut self, name: &CameraName) -> Option<(&mut Camera, Option<Way>)> {
         let camera = self.cameras.get_mut(name)?;
         let link = camera.link.and_then(|link| self.connections.get(link));
@@ -198,7 +198,7 @@ impl Roster {
         let present = camera.link;
         let outputs = camera.replica.handle_decoded(now, link, frame, decoded, way);
         let Some(mut outputs) = outputs else { return Vec::new() };
-        // There is room for those that waited for it.
+        // There is room now for frames that waited for it.
         outputs.extend(present.into_iter().flat_map(|present| self.take_ready(now, present)));
         outputs
     }
