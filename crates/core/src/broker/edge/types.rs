@@ -24,7 +24,7 @@ pub struct EdgeConfig {
     pub cameras_max: usize,
     /// The largest payload that is accepted, in bytes. Default [`FRAME_BYTES_MAX`].
     pub frame_bytes_max: u32,
-    /// The most bytes of frames of the past that were fetched from cameras, for all of them together. Default 64 MiB.
+    /// The most bytes of frames of the past that were fetched from all cameras together. Default 64 MiB.
     pub history_bytes_max: u64,
     /// The channels that cameras share, such as radio cells. Cameras on none are left alone. Default none.
     pub channels: Channels,
@@ -116,7 +116,8 @@ pub enum EdgeOutput {
         /// The frame as it arrived.
         frame: Box<Frame>,
     },
-    /// Something has changed that bears on the contracts of a camera: see [`EdgeBroker::view`](super::EdgeBroker::view).
+    /// Something has changed that affects the contracts on a camera
+    /// ([`EdgeBroker::view`](super::EdgeBroker::view)).
     ViewChanged {
         /// The camera.
         camera: CameraName,
@@ -204,7 +205,8 @@ pub struct CameraCounters {
     pub cancelled: u64,
     /// Frames that were refused, or for which the log had no room.
     pub refused: u64,
-    /// Frames that arrived and were not shown, because they could not be decoded, or newer ones came before they were.
+    /// Frames that arrived but did not enter the log, because they could not be decoded, or newer ones came
+    /// before they were.
     pub not_decoded: u64,
     /// Payload bytes that crossed the link, also of late frames.
     pub bytes: u64,

@@ -27,7 +27,8 @@ impl Refresh {
         self.last.map_or(Instant::ZERO, |(_, _, last)| last + KEYFRAME_REQUEST_INTERVAL)
     }
 
-    /// A frame of a chain that came on `link` cannot be decoded: the camera is asked for another chain, if that was not done already.
+    /// A frame of a chain that came on `link` cannot be decoded. Asks the camera for a new chain, unless that
+    /// was done already.
     pub(super) fn replace(
         &mut self,
         now: Instant,
