@@ -1,4 +1,4 @@
-//! Publishing: checks, stamps and appends frames to the camera's log, on the publisher's thread.
+//! Publishes frames: checks, stamps and appends them to the camera's log, on the publisher's thread.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::frame::{
 use crate::log::{AppendError, LogWriter};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
-/// The last capture time that a publisher may give, in the year 2262. Frames follow at least a nanosecond apart, so a time near the
-/// end of the range would let none follow, and a slip in a unit would stop the camera for good.
+/// The last capture time that a publisher may give, in the year 2262. Frames are at least a nanosecond apart,
+/// so no frame could follow a time at the end of the range. A wrong unit would then stop the camera for good.
 pub const CAPTURED_MAX: Timestamp = Timestamp::from_nanos(NUMBER_MAX);
 
-/// What an [`Intake`] needs to know.
+/// The settings of an [`Intake`].
 #[derive(Clone, Copy, Debug)]
 pub struct IntakeConfig {
-    /// The camera broker's start.
+    /// The epoch of the camera broker's present start.
     pub epoch: Epoch,
     /// Relates the monotonic clock to the wall clock.
     pub anchor: ClockAnchor,
-    /// The largest payload that is taken, in bytes. Default [`FRAME_BYTES_MAX`].
+    /// The largest payload that is accepted, in bytes. Default [`FRAME_BYTES_MAX`].
     pub frame_bytes_max: u32,
 }
 
@@ -44,7 +44,7 @@ pub struct Published {
     pub width: u32,
     /// Rows.
     pub height: u32,
-    /// When the frame was captured, if the publisher knows better than the moment of publishing.
+    /// When the frame was captured, if the publisher knows better than the time of publishing.
     pub captured: Option<Timestamp>,
 }
 
@@ -63,7 +63,7 @@ pub enum PublishError {
         /// The payload's size.
         bytes: usize,
     },
-    /// Larger than the limit.
+    /// The payload exceeds the limit.
     #[error(
         "the frame has {bytes} bytes, more than the limit of {bytes_max}; raise frame_bytes_max or encode it smaller"
     )]
@@ -73,7 +73,7 @@ pub enum PublishError {
         /// The limit.
         bytes_max: u32,
     },
-    /// A capture time beyond the last one.
+    /// The capture time is after [`CAPTURED_MAX`].
     #[error(
         "the capture time {captured} lies beyond {CAPTURED_MAX}, so that no frame could follow; give nanoseconds since 1970, or no time"
     )]
@@ -120,12 +120,12 @@ impl Intake {
         self.refused
     }
 
-    /// Bytes in the log and in the hands of its readers.
+    /// Bytes in the log, with evicted frames that its readers still hold.
     pub fn log_bytes(&self) -> u64 {
         self.writer.bytes()
     }
 
-    /// Begins a later epoch: the edge holds frames of this one that another run of this camera published.
+    /// Begins a later epoch, because the edge holds frames of this one from another run of this camera.
     pub fn raise_epoch(&mut self, epoch: Epoch) {
         if epoch > self.config.epoch {
             self.config.epoch = epoch;
@@ -166,7 +166,7 @@ impl Intake {
         Ok(id)
     }
 
-    /// The wall-clock time of `now`, moved on where two frames would share it.
+    /// The wall-clock time of `now`, moved on if the previous frame has the same time.
     fn stamp(&self, now: Instant) -> Timestamp {
         let wall = self.config.anchor.wall_at(now);
         match self.writer.last() {
@@ -206,7 +206,7 @@ mod tests {
     fn frames_are_numbered_and_stamped_by_the_anchored_clock() {
         let (mut intake, reader) = intake();
         for expected in 0..3 {
-            // The clock stands still: the stamps move on all the same.
+            // The clock stands still, but the stamps move on.
             let id = intake.publish(Instant::from_nanos(150), image(4)).unwrap();
             assert_eq!(id, FrameId { epoch: Epoch(3), sequence: Sequence(expected) });
         }
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!((intake.refused(), reader.held()), (4, 0..1));
     }
 
-    /// Once such a time stopped the camera until its broker was started again.
+    /// Such a time once stopped the camera until its broker was started again.
     #[test]
     fn no_capture_time_keeps_frames_from_following() {
         let (mut intake, reader) = intake();

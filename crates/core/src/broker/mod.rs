@@ -1,14 +1,14 @@
-//! The camera broker and the edge broker as state machines without input and output.
+//! Holds the camera broker and the edge broker, as state machines without input and output.
 //!
-//! Both follow one contract. Whoever drives a broker
+//! Both follow one contract. The driver of a broker
 //! 1. tells it what happened through `handle_*`, each with the present instant;
 //! 2. then calls `poll_output` until it returns `None` and carries out what comes;
 //! 3. then waits for the next event, at most until `poll_timeout`, and goes on with `handle_timeout`.
 //!
 //! `examples/one_screen.rs` of this crate drives both brokers that way, on one screen.
 //!
-//! Nothing is sent, written or waited for inside. [`Intake`] is the camera's way in: it stamps and appends
-//! published frames on the publisher's own thread, so that publishing never waits for a broker.
+//! The broker itself never sends, writes or waits. [`Intake`] is the camera's way in: it stamps and appends
+//! published frames on the publisher's own thread, so publishing never waits for a broker.
 
 pub mod camera;
 pub mod edge;
@@ -20,25 +20,25 @@ use std::time::Duration;
 pub use self::epochs::{EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, EPOCH_RAISE_MAX, highest_believed};
 pub use self::intake::{CAPTURED_MAX, Intake, IntakeConfig, PublishError, Published};
 
-/// Identifies a connection between a camera broker and an edge broker, given by whoever makes connections.
+/// Identifies a connection between a camera broker and an edge broker. The driver assigns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// Which of the edges that a camera may be connected to: the place in its order of preference, from 0.
+/// The index of an edge in the order in which a camera prefers its edges, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EdgeIndex(pub usize);
 
-/// The last epoch and the last sequence that a camera may use. Beyond them arithmetic would wrap; at a start or a frame
-/// in each nanosecond nobody gets there, so whoever claims to have is wrong.
+/// The highest epoch and the highest sequence that a camera may use. Beyond it, arithmetic would wrap. Even
+/// one start or one frame per nanosecond takes 292 years to reach it, so a higher number is always wrong.
 pub const NUMBER_MAX: u64 = u64::MAX >> 1;
 /// How often each side sends a ping.
 pub const PING_INTERVAL: Duration = Duration::from_millis(250);
-/// After this long without a word from the edge the camera dials anew, beside the old connection.
+/// After this long without a message from the edge, the camera dials anew, beside the old connection.
 pub const PEER_SILENCE_MAX: Duration = Duration::from_millis(750);
-/// How often the camera dials while it has no connection that works.
+/// How often the camera dials while no connection of it works.
 pub const REDIAL_INTERVAL: Duration = Duration::from_millis(250);
-/// How long one attempt to connect may take. Whoever makes connections gives an attempt up after this time, so that
-/// attempts into a dead path end; attempts run side by side, so this delays nothing.
+/// The longest time for one attempt to connect. The driver gives the attempt up after it, so that attempts
+/// into a dead path end. Attempts run side by side, so this delays nothing.
 pub const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long the camera waits after a refusal that will not change by itself soon.
+/// How long the camera waits after a refusal that will not soon change by itself.
 pub const REFUSED_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,8 +1,8 @@
-//! What an application asks of a camera, and whether it gets it.
+//! Defines what an application asks of a camera, and judges whether it gets it.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | here | a contract, and what several of them come to |
+//! | here | one contract, and the joint demand of several |
 //! | [`negotiation`] | one rung for contracts that cannot all be kept |
 //! | [`monitor`] | the state of one contract on one camera, and the sentence that says why |
 //! | [`watch`] | the contract watch: one subscription's contract on all of its cameras |
@@ -13,11 +13,11 @@ pub mod watch;
 
 use std::time::Duration;
 
-/// What to do when no rung satisfies both bounds.
+/// What to do when no rung keeps both bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum OnInfeasible {
-    /// Send the best that fits, marked.
+    /// Send the best frame that fits, marked as infeasible.
     #[default]
     Degrade = 1,
     /// Send nothing until both bounds can be held again.
@@ -27,7 +27,7 @@ pub enum OnInfeasible {
 }
 
 impl OnInfeasible {
-    /// The choice of a wire code, if this version knows it.
+    /// The choice that a wire code stands for; `None` if this version does not know the code.
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             1 => Some(Self::Degrade),
@@ -38,22 +38,23 @@ impl OnInfeasible {
     }
 }
 
-/// One application's demands on one camera.
+/// What one application demands of one camera.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contract {
-    /// The most time from capture until the frame is in the application's hands. `None`: as soon as possible.
+    /// The longest allowed time from capture until the application has the frame. `None`: as soon as
+    /// possible.
     pub latency_bound: Option<Duration>,
-    /// The least accuracy that the application accepts, in 0..=1. `None`: frames go unmodified.
+    /// The lowest accuracy that the application accepts, in 0..=1. `None`: frames go unmodified.
     pub accuracy_floor: Option<f64>,
     /// The share of frames that must be on time, in 0..=1. Default 0.98.
     pub on_time_share: f64,
-    /// The SHA-256 of the profile that says what each rung costs and keeps. `None`: no profile.
+    /// The SHA-256 of the profile that gives the bytes and the accuracy of each rung. `None`: no profile.
     pub profile: Option<[u8; 32]>,
-    /// The lowest frame rate that is of use, in frames per second. 0: any.
+    /// The lowest useful frame rate, in frames per second. 0: any rate.
     pub min_fps: f64,
-    /// What to do when the bounds cannot both be held.
+    /// What to do when no rung keeps both bounds.
     pub on_infeasible: OnInfeasible,
-    /// Higher goes first where contracts conflict. Default 0.
+    /// Where contracts conflict, the higher priority goes first. Default 0.
     pub priority: i32,
 }
 
@@ -72,12 +73,12 @@ impl Default for Contract {
 }
 
 impl Contract {
-    /// Whether nothing is asked that could be broken: any frame will do, whenever it comes.
+    /// Whether the contract cannot be broken: any frame will do, at any time.
     pub fn asks_nothing(&self) -> bool {
         self.latency_bound.is_none() && self.accuracy_floor.is_none() && self.min_fps <= 0.0
     }
 
-    /// Refuses bounds that mean nothing.
+    /// Refuses bounds that make no sense.
     pub fn validate(&self) -> Result<(), ContractError> {
         if self.latency_bound.is_some_and(|bound| bound.is_zero()) {
             return Err(ContractError::LatencyBound);
@@ -123,34 +124,37 @@ pub enum ContractError {
     },
 }
 
-/// What the contracts of one camera ask together: frames cross the link once, however many want them.
+/// The joint demand of the contracts of one camera. Frames cross the link once, however many applications
+/// want them.
 ///
-/// Those lead that have the highest priority. The strictest floor and the tightest bound of them hold, as long as some rung keeps both; else
-/// those of as many as can be kept together ([`negotiation`]).
+/// Only the contracts of the highest priority count. Their strictest floor and tightest bound hold if some
+/// rung keeps both. Otherwise the camera chooses which of them to keep together ([`negotiation`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Joint {
-    /// The tightest latency bound.
+    /// The tightest latency bound of these contracts.
     pub latency_bound: Option<Duration>,
-    /// The strictest accuracy floor.
+    /// The strictest accuracy floor of these contracts.
     pub accuracy_floor: f64,
-    /// The largest share of frames that must be on time.
+    /// The largest on-time share of these contracts.
     pub on_time_share: f64,
-    /// Whether somebody who leads wants frames also where the bounds cannot be held.
+    /// Whether at least one of these contracts wants frames even while the bounds cannot be kept.
     pub degrade: bool,
-    /// The profile of the strictest.
+    /// The profile of the contract with the strictest floor.
     pub profile: Option<[u8; 32]>,
-    /// The highest of the lowest frame rates that are of use to them, in frames per second.
+    /// The highest of their lowest useful frame rates, in frames per second.
     pub min_fps: f64,
 }
 
 impl Joint {
-    /// What the contracts come to; `None` where frames go as they are, since nobody asks, or somebody who leads gives no floor.
+    /// The joint demand of the contracts of the highest priority. `None` if there is no contract, or if one
+    /// of them gives no floor: frames then go unmodified.
     pub fn of<'a>(contracts: impl IntoIterator<Item = &'a Contract> + Clone) -> Option<Self> {
         let highest = contracts.clone().into_iter().map(|contract| contract.priority).max()?;
         Self::together(contracts.into_iter().filter(|contract| contract.priority == highest))
     }
 
-    /// What those contracts come to, whatever their priorities; `None` where there are none, or one gives no floor.
+    /// The joint demand of all given contracts, whatever their priorities. `None` if there is none, or if one
+    /// gives no floor.
     pub fn together<'a>(contracts: impl IntoIterator<Item = &'a Contract>) -> Option<Self> {
         let mut joint: Option<Self> = None;
         for contract in contracts {
@@ -180,20 +184,20 @@ impl Joint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ContractState {
-    /// Nothing is known of what the rung does to accuracy: no profile, or the rung is not in it.
+    /// Nothing says how accurate the frames are: there is no profile, or the rung is not in it.
     Unverified = 1,
-    /// Both bounds hold.
+    /// Both bounds are kept.
     Ok = 2,
-    /// Too few frames were on time, though a rung was thought feasible.
+    /// Too few frames were on time, although some rung was thought feasible.
     LatencyMiss = 3,
-    /// No rung at or above the floor reaches the on-time share.
+    /// No rung keeps the floor and reaches the on-time share.
     Infeasible = 4,
-    /// The measured accuracy lies below the floor.
+    /// The measured accuracy is below the floor.
     AccuracyMiss = 5,
 }
 
 impl ContractState {
-    /// The state of a wire code, if this version knows it.
+    /// The state that a wire code stands for; `None` if this version does not know the code.
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             1 => Some(Self::Unverified),
@@ -205,7 +209,7 @@ impl ContractState {
         }
     }
 
-    /// The name that users see.
+    /// The name of the state that users see.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unverified => "unverified",

@@ -1,4 +1,4 @@
-//! Whether a contract is being kept, over a sliding second, and why not, in a sentence for people.
+//! Judges over a sliding second whether a contract is kept, and says in a sentence for people why not.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -7,69 +7,75 @@ use std::time::Duration;
 use super::{Contract, ContractState};
 use crate::units::{BitsPerSecond, Instant};
 
-/// The span that a state is about.
+/// The span of time over which a contract is judged.
 pub const WINDOW: Duration = Duration::from_secs(1);
-/// The span over which accuracies are averaged that applications measure: a single frame says little, and few are scored.
+/// The span of time over which measured accuracies are averaged. It is longer than [`WINDOW`], because a
+/// single frame says little and applications score few frames.
 pub const ACCURACY_WINDOW: Duration = Duration::from_secs(10);
-/// Frames that are remembered of it; at more than this per second the oldest count no more.
+/// The most frames that are remembered of [`WINDOW`]. At more frames per second than this, the oldest no
+/// longer count.
 const FRAMES_MAX: usize = 1024;
-/// The share of frames that must have been infeasible before the contract is called so: one doubtful frame is not news.
+/// A contract is called infeasible if more than this share of its frames were. One doubtful frame does not
+/// change the state.
 const INFEASIBLE_SHARE: f64 = 0.5;
-/// Where no frames come to say so, the camera has to say it for this long; and no contract is given up sooner.
+/// A camera or an edge must call a contract infeasible for this long before it counts, where no frames say
+/// so. No contract is given up sooner.
 const INFEASIBLE_LASTS: Duration = Duration::from_millis(300);
 
-/// An application that waits for longer than its bound and so many intervals between frames misses the bound.
+/// An application misses its latency bound if it waits longer than the bound and this many frame intervals.
 const OVERDUE_FRAMES: u32 = 5;
-/// It does not miss the bound before it has waited for the bound and this.
+/// An application misses its latency bound only after it has waited for the bound and at least this long.
 pub const OVERDUE_MIN: Duration = Duration::from_millis(300);
 
-/// What became of one frame that an application was due to get.
+/// The outcome of one frame that an application was due to get.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FrameOutcome {
-    /// It was handed over within the bound. A frame that was lost or given up on its way was not. One that was passed over for a newer
-    /// one is no outcome at all: how often that may happen, [`Contract::min_fps`] says.
+    /// It was handed over within the bound; a frame that was lost or given up on its way was not. A frame that
+    /// was passed over for a newer one has no outcome: [`Contract::min_fps`] limits how often that may happen.
     pub on_time: bool,
-    /// It lies below the floor, or no rung at or above the floor was expected to be on time often enough.
+    /// It is below the floor, or no rung that keeps the floor was expected to be on time often enough.
     pub infeasible: bool,
-    /// What the profile says of its rung. `None`: no profile, or a rung that is not in it.
+    /// The accuracy that the profile gives for its rung. `None`: no profile, or a rung that is not in it.
     pub expected_accuracy: Option<f64>,
-    /// The application got it, or could have, had it been ready: it counts in the frame rate.
+    /// The application got it, or could have had it when ready. It counts in the frame rate.
     pub came: bool,
 }
 
-/// What the cheapest rung that keeps the floor takes.
+/// What it takes to keep the floor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Need {
-    /// So many bytes.
+    /// Mean bytes of the cheapest rung that keeps the floor.
     Bytes(f64),
-    /// There is none: the best keeps this accuracy.
+    /// No rung keeps the floor: the best one keeps this accuracy.
     Best(f64),
 }
 
-/// What the sentence is made of besides the frames, and what is known where no frames come.
+/// What the state and its sentence depend on besides the frames. It is all that is known while no frames
+/// come.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// What the link carries, if it was measured.
+    /// The rate of the link, if it was measured.
     pub link_rate: Option<BitsPerSecond>,
-    /// What the floor takes; `None`: not known.
+    /// What it takes to keep the floor. `None`: not known.
     pub need: Option<Need>,
     /// The time between frames, if the camera publishes any.
     pub interval: Option<Duration>,
-    /// Of so many published frames one is sent, as the rung of the last one says; 0 is as good as 1.
+    /// One in this many published frames is sent, at the rung of the last frame. 0 means the same as 1.
     pub one_in: u32,
-    /// How long the application has been waiting for the camera's next frame; `None`: it is busy with the last.
+    /// How long the application has waited for the camera's next frame. `None`: it is still busy with the
+    /// last one.
     pub waited: Option<Duration>,
-    /// The path's own delay, one way.
+    /// The one-way delay of the idle path.
     pub one_way_delay: Option<Duration>,
-    /// The camera is not connected.
+    /// Whether the camera is disconnected.
     pub is_away: bool,
-    /// Since when the camera has seen no rung that keeps the contract.
+    /// Since when the camera finds no rung that keeps the contract.
     pub infeasible_since: Option<Instant>,
-    /// Since when there has been no room for the camera on a channel that it shares with others, and why.
+    /// Since when the camera's shared channel has no room for it, and why.
     pub shed: Option<(Instant, String)>,
-    /// Why nothing is known of accuracies; empty where something is.
+    /// Why no accuracies are known. Empty if some are.
     pub unverified: String,
-    /// What stands against the contract besides the link; may be empty.
+    /// What stands against the contract besides the link. May be empty.
     pub conflict: String,
 }
 
@@ -80,28 +86,28 @@ pub struct Monitor {
     frames: VecDeque<(Instant, FrameOutcome)>,
     /// Frames that the application was too busy to take.
     passed: VecDeque<(Instant, u64)>,
-    /// Accuracies that were measured, where an application gives feedback.
+    /// Accuracies that the application measured.
     measured: VecDeque<(Instant, f64)>,
     began: Instant,
 }
 
 impl Surroundings {
-    /// How many frames the camera publishes in a second.
+    /// How many frames the camera publishes per second.
     fn fps(&self) -> f64 {
         self.interval.map_or(0.0, |interval| 1.0 / interval.as_secs_f64())
     }
 }
 
-/// What a state is judged by.
+/// What a state is judged by at one moment.
 struct Look<'a> {
     now: Instant,
     counts: Counts,
     around: &'a Surroundings,
-    /// A whole second has been watched.
+    /// Whether a whole [`WINDOW`] has been watched.
     full: bool,
 }
 
-/// The frames of the last second, counted.
+/// Counts of the frames of the last second.
 #[derive(Clone, Copy)]
 struct Counts {
     frames: usize,
@@ -114,7 +120,7 @@ struct Counts {
 }
 
 impl Monitor {
-    /// Begins to watch.
+    /// Starts to watch a contract.
     pub fn new(contract: Contract, now: Instant) -> Self {
         Self {
             contract,
@@ -125,7 +131,7 @@ impl Monitor {
         }
     }
 
-    /// A frame was handed over, or it is known that it will not be.
+    /// Takes in one frame that was handed over, or that is known not to come.
     pub fn handle_frame(&mut self, now: Instant, outcome: FrameOutcome) {
         self.forget(now);
         if self.frames.len() == FRAMES_MAX {
@@ -134,7 +140,7 @@ impl Monitor {
         self.frames.push_back((now, outcome));
     }
 
-    /// So many frames came while the application was busy: they count in the frame rate alone.
+    /// Takes in frames that came while the application was busy. They count in the frame rate only.
     pub fn handle_passed(&mut self, now: Instant, frames: u64) {
         self.forget(now);
         if frames > 0 {
@@ -145,7 +151,7 @@ impl Monitor {
         }
     }
 
-    /// An application says how accurate its result on a delivered frame was, from 0 to 1.
+    /// Takes in the accuracy, from 0 to 1, that the application measured on a delivered frame.
     pub fn handle_accuracy(&mut self, now: Instant, accuracy: f64) {
         self.forget(now);
         if self.measured.len() == FRAMES_MAX {
@@ -190,9 +196,9 @@ impl Monitor {
 
     /// The state over the last second, and a sentence that says why.
     ///
-    /// Where several apply, the first of: infeasible, latency missed, accuracy missed, unverified. Of a camera that publishes, no frame
-    /// for longer than the bound and five intervals is a missed latency where the application waits for one; a second without
-    /// any always is, once a second has passed since the beginning.
+    /// Where several states apply, the first of this list counts: infeasible, latency missed, accuracy missed,
+    /// unverified. The latency is missed if the application waits for a frame of a publishing camera for longer
+    /// than the bound and five intervals. It is also missed after a whole second without a frame.
     pub fn describe(&self, now: Instant, around: &Surroundings) -> (ContractState, String) {
         let full = now.saturating_since(self.began) >= WINDOW;
         let look = Look { now, counts: self.counts(now), around, full };
@@ -205,7 +211,7 @@ impl Monitor {
         (state, text)
     }
 
-    /// The first stage that has something to say decides.
+    /// Runs the checks in order of precedence; the first that finds something decides.
     fn judge(&self, look: &Look) -> (ContractState, String) {
         self.away(look)
             .or_else(|| self.infeasible(look))
@@ -218,7 +224,7 @@ impl Monitor {
             .unwrap_or_else(|| (ContractState::Ok, self.on_time_text(&look.counts)))
     }
 
-    /// The camera is not connected, and what came before that has been waited for long enough.
+    /// Whether the camera is disconnected, and the frames sent before that have been waited for long enough.
     fn away(&self, look: &Look) -> Option<(ContractState, String)> {
         let misses = look.around.is_away && (look.counts.came == 0 || self.overdue(look.around).is_some());
         let bounded = self.contract.latency_bound.is_some();
@@ -226,7 +232,8 @@ impl Monitor {
         misses.then(|| (state, "the camera is not connected".to_owned()))
     }
 
-    /// No rung keeps both bounds: the path alone takes too long, most frames say so, or the camera or the edge does.
+    /// Whether no rung keeps both bounds: the path alone takes too long, most frames are infeasible, or the
+    /// camera or the edge says so.
     fn infeasible(&self, look: &Look) -> Option<(ContractState, String)> {
         let Look { counts, around, now, .. } = look;
         if let (Some(bound), Some(delay)) = (self.contract.latency_bound, around.one_way_delay)
@@ -246,16 +253,16 @@ impl Monitor {
             .then(|| (ContractState::Infeasible, self.infeasible_text(around)))
     }
 
-    /// Whether the camera or the edge has said for long enough that the contract cannot be kept.
+    /// Whether the camera or the edge has called the contract infeasible for at least [`INFEASIBLE_LASTS`].
     fn said_infeasible(&self, look: &Look) -> bool {
         let Look { around, now, .. } = look;
         let long = |since: Instant| now.saturating_since(since) >= INFEASIBLE_LASTS;
         let shed_since = around.shed.as_ref().map(|(since, _)| *since);
-        // Without a floor no frame says so: what comes is as it was published, and most of it does not come.
+        // Without a floor no frame is ever marked infeasible: frames come unmodified, and most are not sent.
         if self.contract.accuracy_floor.is_none() && shed_since.is_some_and(long) {
             return true;
         }
-        // Frames that came since then count more than what the camera says.
+        // Frames that came since then are better evidence than what the camera says.
         around.infeasible_since.into_iter().chain(shed_since).min().is_some_and(|since| {
             let came = self.frames.iter().filter(|(at, _)| *at >= since).map(|(_, outcome)| outcome);
             let kept = came.clone().filter(|outcome| !outcome.infeasible).count();
@@ -263,7 +270,7 @@ impl Monitor {
         })
     }
 
-    /// The application waits, and the camera publishes.
+    /// Whether the application waits although the camera publishes.
     fn starving(&self, look: &Look) -> Option<(ContractState, String)> {
         let waited = self.overdue(look.around).filter(|_| look.full)?.as_secs_f64();
         let fps = look.around.fps();
@@ -273,7 +280,7 @@ impl Monitor {
         ))
     }
 
-    /// There was no frame in the last second.
+    /// Whether no frame came in the last second.
     fn without_frames(&self, look: &Look) -> Option<(ContractState, String)> {
         let Look { counts, around, full, .. } = look;
         let bounded = self.contract.latency_bound.is_some();
@@ -288,7 +295,7 @@ impl Monitor {
         Some((state, text.to_owned()))
     }
 
-    /// Too few of the frames were on time.
+    /// Whether too few of the frames were on time.
     fn late(&self, look: &Look) -> Option<(ContractState, String)> {
         let Contract { latency_bound, on_time_share, .. } = self.contract;
         let Counts { frames, on_time, .. } = look.counts;
@@ -303,10 +310,10 @@ impl Monitor {
         Some((ContractState::LatencyMiss, text))
     }
 
-    /// Too few frames came.
+    /// Whether too few frames came.
     fn slow(&self, look: &Look) -> Option<(ContractState, String)> {
         let (Counts { came, passed, .. }, min_fps) = (look.counts, self.contract.min_fps);
-        // One frame more or less lies within the window by chance.
+        // By chance, one frame more or less can lie within the window.
         let few = ((came + passed) as f64) < min_fps * WINDOW.as_secs_f64() - 1.5;
         (look.full && few).then(|| {
             let published = look.around.fps();
@@ -317,7 +324,7 @@ impl Monitor {
         })
     }
 
-    /// The application has measured less than its floor.
+    /// Whether the accuracy that the application measured is below its floor.
     fn inaccurate(&self, look: &Look) -> Option<(ContractState, String)> {
         let floor = self.contract.accuracy_floor?;
         let measured = look.counts.measured.filter(|measured| *measured < floor)?;
@@ -327,7 +334,7 @@ impl Monitor {
         Some((ContractState::AccuracyMiss, text))
     }
 
-    /// Nothing says how accurate the frames are.
+    /// Whether nothing says how accurate the frames are.
     fn unverified(&self, look: &Look) -> Option<(ContractState, String)> {
         let Counts { frames, came, unverified, infeasible, .. } = look.counts;
         let text = if self.contract.accuracy_floor.is_some() && unverified > 0 {
@@ -337,7 +344,7 @@ impl Monitor {
                 look.around.unverified.clone()
             }
         } else if infeasible >= frames {
-            // Whether that lasts is not known yet; that all is well would not be true.
+            // This may pass within a moment, but to report that all is well would be false.
             "no frame yet that keeps the floor".to_owned()
         } else {
             return None;
@@ -345,10 +352,10 @@ impl Monitor {
         Some((ContractState::Unverified, text))
     }
 
-    /// How long the application has been waiting for a frame, if that is longer than a contract that is kept would have it wait.
+    /// How long the application has waited for a frame, if a kept contract would not make it wait so long.
     fn overdue(&self, around: &Surroundings) -> Option<Duration> {
         let (bound, interval) = (self.contract.latency_bound?, around.interval.filter(|one| *one < WINDOW)?);
-        // Frames that the rung leaves out are not missed.
+        // Frames that the rung leaves out are not missing.
         let left_out = interval * around.one_in.saturating_sub(1);
         let most = bound + left_out + (interval * OVERDUE_FRAMES).max(OVERDUE_MIN);
         around.waited.filter(|waited| *waited > most)
@@ -378,7 +385,7 @@ impl Monitor {
             Some(Need::Bytes(bytes)) => bytes,
         };
         let bits = bytes * 8.0;
-        // What has to pass in each interval between frames, or within the bound where that is shorter.
+        // A frame must pass in each interval between frames, or within the bound where that is shorter.
         let (bound, interval) = (self.contract.latency_bound, around.interval);
         let by_rate = interval.map(|interval| bits / interval.as_secs_f64());
         let by_bound = bound.map(|bound| bits / bound.as_secs_f64());
@@ -408,7 +415,7 @@ fn megabits(rate: BitsPerSecond) -> String {
     format!("{:.1} Mbit/s", rate.0 / 1e6)
 }
 
-/// Whole milliseconds, and tenths of short times.
+/// The duration in whole milliseconds; short times with one decimal.
 fn milliseconds(duration: Duration) -> String {
     let ms = duration.as_secs_f64() * 1e3;
     if ms < 10.0 && ms.fract() > 0.05 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
@@ -434,7 +441,7 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// A monitor that has seen fifteen such frames in the second before 1000 ms.
+    /// A monitor that has seen fifteen frames with this outcome in the second before 1000 ms.
     fn after(contract: Contract, outcome: impl Fn(u64) -> FrameOutcome) -> Monitor {
         let mut monitor = Monitor::new(contract, at(0));
         for frame in 0..15 {

@@ -1,38 +1,40 @@
-//! One rung for several applications of a camera, which may not agree.
+//! Finds one rung for several applications of a camera whose contracts may conflict.
 //!
-//! A camera's frames cross the link once, however many applications want them. The strictest floor and the tightest bound together may be
-//! out of reach where each alone is not. Then the rung is the one that keeps the most contracts, of the highest priority first; and
-//! whoever loses is told whose contract stands against its own.
+//! A camera's frames cross the link once, however many applications want them. It may be impossible to keep
+//! the strictest floor and the tightest bound together, although each alone is possible. The rung is then the
+//! one that keeps the most contracts, those of the highest priority first. Each application whose contract is
+//! not kept is told which contract stands against it.
 
-/// How a contract fared.
+/// The outcome of one contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContractOutcome {
     /// The rung keeps it.
     Kept,
-    /// No rung keeps it and the contract of this index, which is kept.
+    /// No rung keeps both this contract and the one at index `with`, which is kept.
     Conflict {
-        /// Which contract stands against it.
+        /// The index of the contract that stands against this one.
         with: usize,
     },
-    /// No single kept contract stands against it, but all of them together do.
+    /// Each single kept contract could be kept together with this one, but all of them cannot.
     Outvoted,
-    /// No rung keeps it, whoever else subscribes.
+    /// No rung keeps it, even if nobody else subscribes.
     Infeasible,
 }
 
-/// One rung for all.
+/// The chosen rung, and what it means for each contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// The place of the rung in the ladder.
+    /// The rung's index in the ladder.
     pub rung: usize,
-    /// What becomes of each contract, in their order.
+    /// The outcome of each contract, in the order of the contracts.
     pub outcomes: Vec<ContractOutcome>,
 }
 
-/// Finds the rung of `rungs` that keeps the most contracts, of the highest priority first. Of rungs that keep the same number of
-/// each priority, the highest. Where none can be kept, the lowest rung.
+/// Finds the rung of `rungs` that keeps the most contracts, those of the highest priority first. Among equal
+/// rungs, the highest wins. If no contract can be kept, the lowest rung is chosen.
 ///
-/// `keeps(contract, rung)` tells whether a rung has the accuracy and the probability to be on time that a contract asks.
+/// `keeps(contract, rung)` tells whether a rung has the accuracy and the on-time probability that a contract
+/// asks for.
 pub fn negotiate(priorities: &[i32], rungs: usize, keeps: impl Fn(usize, usize) -> bool) -> Agreement {
     let mut levels = priorities.to_vec();
     levels.sort_unstable_by(|a, b| b.cmp(a));
@@ -74,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// Contracts that are kept from one rung (accuracy) up to another (time).
+    /// Each contract is kept from one rung (accuracy) up to another (time).
     fn between(spans: &[(usize, usize)]) -> impl Fn(usize, usize) -> bool {
         move |contract, rung| (spans[contract].0..=spans[contract].1).contains(&rung)
     }
@@ -103,7 +105,8 @@ mod tests {
     }
 
     proptest! {
-        /// No other rung keeps more of the highest priority; who conflicts with somebody really cannot be kept together with it.
+        /// No other rung keeps more contracts of the highest priority. Contracts reported as conflicting
+        /// cannot be kept together.
         #[test]
         fn nobody_of_the_highest_priority_is_left_out_without_need(
             spans in proptest::collection::vec((0usize..8, 0usize..8, 0i32..3), 1..8),

@@ -1,9 +1,10 @@
-//! Whether one subscription's contract is kept on each of its cameras, told with every frame and whenever it changes.
+//! Judges whether one subscription's contract is kept on each of its cameras, and reports it with every frame
+//! and at every change.
 //!
-//! A [session](crate::session) asks [`ContractWatch::judge`] of every live frame before the application gets it, says with
-//! [`ContractWatch::handle_waiting`] when there is none, and asks [`ContractWatch::poll`] at least every [`LOOK_INTERVAL`], since frames
-//! that do not come can break a contract. Besides the frames, the edge's [`CameraView`] bears on it. [`super::monitor`] has the rules of
-//! the states.
+//! A [session](crate::session) calls [`ContractWatch::judge`] for every live frame before the application
+//! gets it, and [`ContractWatch::handle_waiting`] when there is none. It calls [`ContractWatch::poll`] at
+//! least every [`LOOK_INTERVAL`], because frames that do not come can break a contract. The state depends on
+//! the frames and on the edge's [`CameraView`]. The rules of the states are in [`super::monitor`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,20 +20,20 @@ use crate::subscription::{Delivery, Missing};
 use crate::units::Instant;
 use crate::wire::ProfileUse;
 
-/// How often a contract is to be looked at when no frame comes.
+/// How often a contract must be looked at when no frame comes.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// The least time between two changes that are told of one camera.
+/// The shortest time between two changes of state that are reported for one camera.
 const TELL_INTERVAL: Duration = Duration::from_millis(100);
-/// Frames lost on their way that are looked at one by one; more of them say no more.
+/// The most lost frames of one gap that are recorded one by one. More of them would not change the state.
 const LOST_MAX: u64 = 256;
 
-/// What a frame is for the contract, and how the contract stands with it.
+/// What a frame means for the contract, and the state of the contract with it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameVerdict {
-    /// The accuracy to expect of it: by the subscription's own profile, else by what the camera said; 1 for a frame as it was
-    /// published. `None`: nobody knows.
+    /// The expected accuracy: from the subscription's own profile, or else as the camera reports it. It is 1
+    /// for an unmodified frame. `None`: not known.
     pub expected_accuracy: Option<f64>,
-    /// It lies below the floor, or came because nothing better would have been on time.
+    /// The frame is below the floor, or was sent because nothing better would have been on time.
     pub infeasible: bool,
     /// The state over the last second.
     pub state: ContractState,
@@ -40,44 +41,44 @@ pub struct FrameVerdict {
     pub reason: String,
 }
 
-/// What becomes of a frame.
+/// What to do with a frame.
 #[derive(Clone, Debug)]
 pub enum Judged {
-    /// The application gets it.
+    /// Give it to the application.
     Deliver(Box<Delivery>, FrameVerdict),
-    /// It is not wanted ([`OnInfeasible::Skip`]), and is counted with the next one.
+    /// Withhold it ([`OnInfeasible::Skip`]). It is counted with the next delivered frame.
     Withheld,
 }
 
-/// A contract's state on a camera is another than before.
+/// A change of a contract's state on one camera.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The camera.
     pub camera: CameraName,
-    /// The state.
+    /// The new state.
     pub state: ContractState,
     /// A sentence that says why.
     pub reason: String,
-    /// The contract wants the subscription to end with this ([`OnInfeasible::Stop`]).
+    /// Whether the contract wants the subscription to end with this change ([`OnInfeasible::Stop`]).
     pub ends: bool,
 }
 
-/// One camera.
+/// The watch of one camera.
 struct Watched {
     monitor: Monitor,
-    /// The last frame that was judged.
+    /// When the last frame was judged.
     last: Option<Instant>,
-    /// Since when the application waits for the next one, and how long it was when last looked at.
+    /// Since when the application has waited for the next frame, and for how long when last looked at.
     waits_since: Option<Instant>,
     waited: Option<Duration>,
-    /// Of so many published frames one is sent, at the rung of the last one.
+    /// One in this many published frames is sent, at the rung of the last frame.
     one_in: u32,
-    /// Frames that were withheld, and what was skipped before them.
+    /// Withheld frames, and what was skipped before them.
     withheld: Missing,
     told: Option<(ContractState, Instant)>,
-    /// What the last frame said, if nothing was told since.
+    /// The state told with the last frame, if no change was reported since.
     said: Option<ContractState>,
-    /// A frame has come since it was looked at.
+    /// Whether a frame has come since the last look.
     changed: bool,
 }
 
@@ -86,24 +87,24 @@ pub struct ContractWatch {
     id: SubscriptionId,
     contract: Contract,
     profile: Option<Arc<SizedProfile>>,
-    /// As many as are attached, which the edge bounds.
+    /// One entry for each attached camera; the edge bounds their number.
     cameras: BTreeMap<CameraName, Watched>,
-    /// When all cameras are looked at again.
+    /// When all cameras are due for a look.
     look_due: Instant,
 }
 
 impl ContractWatch {
-    /// A contract without cameras.
+    /// A watch without cameras.
     pub fn new(id: SubscriptionId, contract: Contract, profile: Option<Arc<SizedProfile>>) -> Self {
         Self { id, contract, profile, cameras: BTreeMap::new(), look_due: Instant::ZERO }
     }
 
-    /// What is asked.
+    /// The contract that is watched.
     pub fn contract(&self) -> &Contract {
         &self.contract
     }
 
-    /// Something else is asked from now on. What was seen so far no longer counts.
+    /// Replaces the contract. Frames seen so far no longer count.
     pub fn handle_update(&mut self, now: Instant, contract: Contract, profile: Option<Arc<SizedProfile>>) {
         if contract == self.contract {
             return;
@@ -115,12 +116,12 @@ impl ContractWatch {
         }
     }
 
-    /// Something besides frames has changed that bears on the contract.
+    /// Notes that something besides frames has changed that affects the contract.
     pub fn handle_view_changed(&mut self) {
         self.look_due = Instant::ZERO;
     }
 
-    /// The subscription reads a camera from now on.
+    /// Starts to watch a camera that the subscription reads from now on.
     pub fn handle_attach(&mut self, now: Instant, camera: CameraName) {
         let contract = self.contract.clone();
         self.cameras.entry(camera).or_insert_with(|| Watched {
@@ -136,8 +137,8 @@ impl ContractWatch {
         });
     }
 
-    /// Judges a live frame that the application can take now. `captured` is when it was captured, by the clock of `now`, if that
-    /// is known.
+    /// Judges a live frame that the application can take now. `captured` is the capture time by the clock of
+    /// `now`, if it is known.
     pub fn judge(
         &mut self,
         now: Instant,
@@ -156,7 +157,7 @@ impl ContractWatch {
             (Some(captured), Some(bound)) => now.saturating_since(captured) <= bound,
             _ => true,
         };
-        // Where others ask for more, the mark is about theirs.
+        // If others ask for more, the mark refers to their contracts.
         let quality = delivery.record.quality;
         let marked = quality.infeasible && (own || !on_time) && self.contract.accuracy_floor.is_some();
         let infeasible = below || marked;
@@ -180,12 +181,12 @@ impl ContractWatch {
         Judged::Deliver(delivery, FrameVerdict { expected_accuracy, infeasible, state, reason })
     }
 
-    /// What was withheld of a camera and not told with a frame.
+    /// What was withheld of a camera and not yet told with a frame.
     pub fn rest(&mut self, camera: &CameraName) -> Missing {
         self.cameras.get_mut(camera).map(|watched| std::mem::take(&mut watched.withheld)).unwrap_or_default()
     }
 
-    /// How the contract stands on a camera.
+    /// The state of the contract on a camera, and why.
     pub fn describe(&self, now: Instant, camera: &CameraName, view: &CameraView) -> (ContractState, String) {
         match self.cameras.get(camera) {
             Some(watched) => watched.monitor.describe(now, &self.surroundings(view, watched)),
@@ -193,7 +194,7 @@ impl ContractWatch {
         }
     }
 
-    /// The application says how accurate its own result on one of a camera's frames was, from 0 to 1.
+    /// Takes in the accuracy, from 0 to 1, that the application measured on one of a camera's frames.
     pub fn handle_accuracy(&mut self, now: Instant, camera: &CameraName, accuracy: f64) {
         if let Some(watched) = self.cameras.get_mut(camera) {
             watched.monitor.handle_accuracy(now, accuracy);
@@ -201,7 +202,7 @@ impl ContractWatch {
         }
     }
 
-    /// The application has taken every frame that there is, and waits for the next.
+    /// Notes that the application has taken every frame there is, and waits for the next.
     pub fn handle_waiting(&mut self, now: Instant) {
         for watched in self.cameras.values_mut().filter(|watched| watched.last.is_some()) {
             let since = *watched.waits_since.get_or_insert(now);
@@ -210,7 +211,7 @@ impl ContractWatch {
         }
     }
 
-    /// The next change of a state that has not been told. Nothing for a contract that asks nothing.
+    /// The next change of state that has not been reported. A contract that asks nothing has none.
     pub fn poll(&mut self, now: Instant, view: impl Fn(&CameraName) -> Arc<CameraView>) -> Option<Change> {
         if self.contract.asks_nothing() {
             return None;
@@ -223,9 +224,9 @@ impl ContractWatch {
             }
             let (state, reason) = watched.monitor.describe(now, &self.surroundings(&view(camera), watched));
             let told = watched.told.map(|(state, _)| state);
-            // That nothing is known before the first frame is no news.
+            // It is no news that nothing is known before the first frame.
             let begins = told.is_none() && state == ContractState::Unverified && watched.last.is_none();
-            // Whoever goes by what frames say has to hear that it is no longer so.
+            // An application that relies on the state told with a frame must hear that it has changed.
             let unsaid = watched.said.is_some_and(|said| said != state);
             ((told != Some(state) || unsaid) && !begins).then(|| (camera.clone(), state, reason))
         });
@@ -242,20 +243,20 @@ impl ContractWatch {
         Some(Change { camera, state, reason, ends })
     }
 
-    /// What is known of a frame's accuracy.
+    /// The accuracy of a frame, if anything says it.
     fn verified(&self, delivery: &Delivery) -> Option<f64> {
         let rung = &delivery.record.frame.meta.rung;
         let by_profile = self.profile.as_ref().and_then(|known| known.profile.accuracy_of(rung));
-        // Accuracy is agreement with the frame as it was published.
+        // Accuracy is agreement with the original, so the original has 1.
         by_profile.or_else(|| (*rung == Rung::original()).then_some(1.0))
     }
 
-    /// Whether what the camera says of the contracts that lead is said of this one.
+    /// Whether the camera's report about the joint contract also applies to this one.
     fn leads(&self, view: &CameraView) -> bool {
         let kept = view.demands.iter().zip(&view.negotiated);
         let kept = kept.filter(|(_, (verdict, _))| *verdict == Some(negotiation::ContractOutcome::Kept));
         let joint = Joint::together(kept.map(|(demand, _)| &demand.contract));
-        // Where it keeps none, it tries for all that lead.
+        // If the camera keeps no contract, it tries for all of the highest priority.
         let joint = joint.or_else(|| Joint::of(view.demands.iter().map(|demand| &demand.contract)));
         joint.is_some_and(|joint| {
             self.contract.accuracy_floor == Some(joint.accuracy_floor)
@@ -267,7 +268,7 @@ impl ContractWatch {
     fn surroundings(&self, view: &CameraView, watched: &Watched) -> Surroundings {
         let own = self.leads(view);
         let feasibility = &view.feasibility;
-        // What no rung keeps by the profile, no camera can.
+        // If no rung of the profile keeps the contract, no camera can.
         let best = self
             .profile
             .as_ref()
@@ -318,21 +319,21 @@ impl ContractWatch {
         }
     }
 
-    /// What the camera says has become of this contract, and since when.
+    /// The outcome that the camera reports for this contract, and since when.
     fn negotiated(&self, view: &CameraView) -> Option<(negotiation::ContractOutcome, Instant)> {
         let place = view.demands.iter().position(|demand| demand.subscription == self.id)?;
         let (verdict, since) = view.negotiated.get(place)?;
         verdict.map(|verdict| (verdict, *since))
     }
 
-    /// Since when the camera does not try to keep this contract.
+    /// Since when the camera has stopped trying to keep this contract.
     fn given_up(&self, view: &CameraView) -> Option<Instant> {
         self.negotiated(view)
             .filter(|(verdict, _)| *verdict != negotiation::ContractOutcome::Kept)
             .map(|(_, since)| since)
     }
 
-    /// Whose contract stands against this one.
+    /// A sentence that names the contract that stands against this one.
     fn conflict(&self, view: &CameraView) -> Option<String> {
         let mine = &self.contract;
         match self.negotiated(view) {
@@ -371,7 +372,7 @@ impl ContractWatch {
     }
 }
 
-/// Why no setting keeps both contracts.
+/// Says why no rung keeps both contracts.
 fn stands_against(other: &NamedContract, mine: &Contract) -> String {
     let Contract { latency_bound, accuracy_floor, priority, .. } = &other.contract;
     let floor = accuracy_floor.map(|floor| format!("the floor {floor}"));
@@ -381,7 +382,7 @@ fn stands_against(other: &NamedContract, mine: &Contract) -> String {
     format!("no setting keeps it and {}, which asks for {}{first}", name(other), asks.join(" within "))
 }
 
-/// A subscription as people know it.
+/// The name of a subscription, for people.
 fn name(demand: &NamedContract) -> String {
     match demand.application.as_str() {
         "" => format!("subscription {}", demand.subscription.0),
@@ -390,7 +391,7 @@ fn name(demand: &NamedContract) -> String {
 }
 
 impl Watched {
-    /// Frames that were skipped since the last one: those that were tried and lost are late for good.
+    /// Takes in frames that were skipped since the last one. Those that were sent and lost count as late.
     fn note_lost(&mut self, now: Instant, skipped: &SkipCounts) {
         let lost = [
             SkipReason::Stalled,
@@ -403,7 +404,8 @@ impl Watched {
         let infeasible = skipped.of(SkipReason::Infeasible);
         let Some(last) = self.last else { return };
         self.monitor.handle_passed(now, skipped.of(SkipReason::ApplicationBusy));
-        // When each of them was due is not known: evenly since the last frame.
+        // It is not known when each of them was due, so they are spread evenly over the time since the last
+        // frame.
         let outcome =
             |on_time, infeasible, came| FrameOutcome { on_time, infeasible, expected_accuracy: None, came };
         let mut due: Vec<(Instant, FrameOutcome)> = Vec::new();
@@ -447,7 +449,7 @@ mod tests {
         NamedContract { subscription: SubscriptionId(id), application: format!("app{id}"), contract }
     }
 
-    /// What each of the demands is told after a second without frames, where the camera says that.
+    /// What each demand is told after a second without frames, given the camera's report.
     fn told(
         demands: Vec<NamedContract>,
         negotiated: &[Option<negotiation::ContractOutcome>],
@@ -473,7 +475,8 @@ mod tests {
         told.collect()
     }
 
-    /// Who is given up hears at once that its contract cannot be kept, and beside whose.
+    /// The application whose contract is given up hears at once that it cannot be kept, and which contract
+    /// stands against it.
     #[test]
     fn the_loser_is_told_whose_contract_stands_against_its_own() {
         use negotiation::ContractOutcome::{Conflict, Infeasible as Hopeless, Kept, Outvoted};
@@ -498,7 +501,8 @@ mod tests {
         assert!(!told[3].1.contains("subscription"), "nobody is to blame: {}", told[3].1);
     }
 
-    /// Of a camera that does not say whose contracts it keeps, the strictest of the highest priority lead, as far as the edge can tell.
+    /// If a camera does not say which contracts it keeps, the edge assumes that the strictest of the highest
+    /// priority count.
     #[test]
     fn a_camera_that_says_nothing_tries_for_the_strictest() {
         let told = told(vec![demand(1, 50, 0.9, 0), demand(2, 200, 0.95, 0)], &[]);

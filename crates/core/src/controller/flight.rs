@@ -1,9 +1,9 @@
-//! Frames on their way: what is still in the link's queue, and how long the way is when the queue is empty.
+//! Follows frames on their way: what still stands in the link's queue, and the delay when the queue is empty.
 //!
 //! | what | how it is known | source |
 //! | --- | --- | --- |
 //! | delay | the smallest first-byte delay of the last ten seconds | a minimum filter, as in NTP and BBR |
-//! | backlog | own bytes that are not reported yet, and what has drained since the last report | Lindley's recursion |
+//! | backlog | own bytes not reported yet, less what has drained since the last report | Lindley's recursion |
 //! | wait | how long a first byte took beyond delay and backlog: others were on the link | ours |
 
 use std::collections::VecDeque;
@@ -13,11 +13,12 @@ use super::{Arrival, SentFrame};
 use crate::frame::FrameId;
 use crate::units::Instant;
 
-/// Frames on their way that are followed; beyond that the oldest is forgotten.
+/// The most frames on their way that are followed. Beyond that, the oldest is forgotten.
 const FLIGHTS_MAX: usize = 64;
-/// Bytes that are there when the first of a frame are: those of one packet.
+/// The bytes of one packet. They have arrived when the first byte of a frame has.
 pub const PACKET_BYTES: f64 = 1_200.0;
-/// How long the smallest delay is remembered, since a route may become longer: ten seconds, in parts of one.
+/// The number of parts, of one second each, for which the smallest delay is remembered. The route may become
+/// longer, so no minimum counts for ever.
 const DELAY_PARTS: usize = 10;
 const DELAY_PART: Duration = Duration::from_secs(1);
 
@@ -35,25 +36,26 @@ pub fn ms(duration: Duration) -> f64 {
 #[derive(Clone, Copy, Debug)]
 pub struct Flight {
     pub(super) frame: FrameId,
-    /// The place of its rung in the ladder that it was chosen from.
+    /// The index of its rung in the ladder that it was chosen from.
     pub(super) rung: usize,
-    /// What it has; of a cancelled one, what had left.
+    /// Its size; for a cancelled frame, the bytes that had left.
     pub bytes: f64,
     pub(super) sent: Instant,
     pub(super) due: Instant,
-    /// What was predicted for it.
+    /// The on-time probability that was predicted for it.
     pub(super) on_time_probability: Option<f64>,
     /// The most bytes that could be on their way when it was sent, if its connection was new.
     window: Option<u64>,
-    /// Cancelled for a newer one: it only takes up the link until what has left is through.
+    /// Whether it was cancelled for a newer one. It then occupies the link only until the bytes that have
+    /// left are through.
     cancelled: bool,
     /// Bytes that the receiver has reported.
     arrived: f64,
-    /// When the first of them arrived.
+    /// When the first byte arrived.
     first: Option<Instant>,
-    /// When the last of them arrived.
+    /// When the last reported byte arrived.
     last: Instant,
-    /// The same of the two reports before the last one, the older first.
+    /// The bytes and times of the two earlier reports, oldest first.
     before: [Option<(f64, Instant)>; 2],
 }
 
@@ -65,22 +67,22 @@ impl Flight {
     }
 }
 
-/// What a report said.
+/// How a whole frame landed.
 #[derive(Clone, Copy, Debug)]
 pub struct Landed {
     /// The frame.
     pub flight: Flight,
-    /// Milliseconds that its first byte waited for the link, behind others than our own frames.
+    /// Milliseconds that its first byte waited for the link, behind frames of others.
     pub wait_ms: f64,
     /// Milliseconds from the first byte to the last.
     pub took_ms: f64,
-    /// What came since the last report but two.
+    /// The bytes that arrived in the last two intervals between reports.
     pub(super) lately: Option<Passage>,
-    /// The window of a new connection held it back, and not the link, as far as its time tells.
+    /// Whether the window of a new connection held it back rather than the link, judging by its time.
     pub(super) window_limited: bool,
 }
 
-/// Bytes that came through, and how long they took.
+/// Bytes that passed the link, and the time that they took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Passage {
     pub(super) bytes: f64,
@@ -94,31 +96,32 @@ impl Passage {
     }
 }
 
-/// What the frame in service shows of the link before it is over.
+/// What the frame in service shows about the link before it has passed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Service {
-    /// All that is through of it: an upper bound of the rate.
+    /// All bytes of it that have passed. Their rate is an upper bound of the link's.
     pub(super) whole: Passage,
-    /// What came since the last report but two: what the link has become while the frame was in service.
+    /// The bytes that passed in the last two intervals between reports. They show how the rate has changed
+    /// since the frame began.
     pub(super) lately: Option<Passage>,
 }
 
 impl Service {
-    /// The slower of both.
+    /// The slower of `whole` and `lately`.
     pub(super) fn slower(&self) -> Passage {
         self.lately.filter(|lately| lately.rate() < self.whole.rate()).unwrap_or(self.whole)
     }
 }
 
-/// The window of a connection opens within so many times the round trips that it takes at best.
+/// A connection's window opens within this factor of the round trips that it needs at best.
 const OPENING_MAX: f64 = 2.5;
-/// Parts of a backlog that are told apart; beyond that the oldest two become one.
+/// The most parts of a backlog that are kept separate. Beyond that, the oldest two become one.
 const BACKLOG_PARTS_MAX: usize = 8;
 
-/// Own bytes on their way to the link's end, in order.
+/// Own bytes on their way to the end of the link, in order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backlog {
-    /// How many milliseconds ago the link could begin with these bytes, and how many they are.
+    /// For each part, how many milliseconds ago the link could begin with it, and its bytes.
     parts: [(f64, f64); BACKLOG_PARTS_MAX],
     len: usize,
 }
@@ -134,7 +137,8 @@ impl Backlog {
         self.len += 1;
     }
 
-    /// Milliseconds from now until the last of them is through, if a byte takes so many; negative if it is by now.
+    /// Milliseconds from now until the last of these bytes is through, if a byte takes `ms_per_byte`.
+    /// Negative if it is through already.
     ///
     /// A frame cannot pass before it was sent, however long the link was idle.
     pub fn drained_in_ms(&self, ms_per_byte: f64) -> f64 {
@@ -142,7 +146,7 @@ impl Backlog {
         parts.fold(f64::NEG_INFINITY, |free, (since_ms, bytes)| free.max(-since_ms) + bytes * ms_per_byte)
     }
 
-    /// Without the last so many bytes.
+    /// The backlog without its last `bytes`.
     pub(super) fn without(mut self, bytes: f64) -> Self {
         if let Some((_, last)) = self.parts[..self.len].last_mut() {
             *last = (*last - bytes).max(0.0);
@@ -151,10 +155,10 @@ impl Backlog {
     }
 }
 
-/// The smallest delay of the last ten seconds.
+/// The smallest delay of the last [`DELAY_PARTS`] seconds.
 #[derive(Debug)]
 struct LeastDelay {
-    /// Of each part, the present one last.
+    /// The smallest delay of each part, the present part last.
     parts: VecDeque<f64>,
     began: Instant,
 }
@@ -185,12 +189,12 @@ impl LeastDelay {
     }
 }
 
-/// Frames on their way, oldest first.
+/// The frames on their way, oldest first.
 #[derive(Debug)]
 pub struct Flights {
     flights: VecDeque<Flight>,
     delay: LeastDelay,
-    /// From the sending of a frame to the first report of it.
+    /// The smallest time from the sending of a frame to its first report.
     round_trip: LeastDelay,
     /// When the last byte of the newest whole frame arrived.
     last_end: Option<Instant>,
@@ -203,7 +207,7 @@ impl Default for Flights {
 }
 
 impl Flights {
-    /// None on their way, and nothing known of the link.
+    /// No frames on their way, and nothing known about the link.
     pub fn new() -> Self {
         Self {
             flights: VecDeque::with_capacity(FLIGHTS_MAX),
@@ -213,7 +217,7 @@ impl Flights {
         }
     }
 
-    /// A frame was given to the link; with what probability to be on time, if that was predicted.
+    /// A frame was given to the link, with its predicted on-time probability, if there was a prediction.
     pub fn send(&mut self, frame: &SentFrame, on_time_probability: Option<f64>) {
         if self.flights.len() == FLIGHTS_MAX {
             self.flights.pop_front();
@@ -243,22 +247,22 @@ impl Flights {
         self.flights.remove(position)
     }
 
-    /// The newest frame, which is the one that is being sent.
+    /// The newest frame, which is the one being sent.
     pub(super) fn newest(&self) -> Option<&Flight> {
         self.flights.back()
     }
 
-    /// A frame was cancelled after so many of its bytes had left, and no report will say that it is whole.
+    /// A frame was cancelled after `left_bytes` of its bytes had left. No report will say that it is whole.
     pub(super) fn cancel(&mut self, frame: FrameId, left_bytes: f64) {
         let Some(flight) = self.flights.iter_mut().find(|flight| flight.frame == frame) else { return };
         flight.bytes = left_bytes.min(flight.bytes);
         flight.cancelled = true;
     }
 
-    /// Takes in a report. Says how a frame landed, when it is whole.
+    /// Takes in a report. Returns how the frame landed once it is whole.
     pub fn report(&mut self, now: Instant, arrival: &Arrival) -> Option<Landed> {
         let position = self.flights.iter().position(|flight| flight.frame == arrival.frame)?;
-        // One queue keeps the order: what was cancelled before has passed, or never will.
+        // One queue keeps the order: a frame that was cancelled before this one has passed, or never will.
         let cancelled = self.flights.iter().take(position).filter(|flight| flight.cancelled).count();
         self.flights.retain(|flight| !flight.cancelled || flight.frame >= arrival.frame);
         let position = position - cancelled;
@@ -283,7 +287,8 @@ impl Flights {
         }
         let flight = self.flights.remove(position)?;
         let first = flight.first.unwrap_or(arrival.first);
-        // It could begin when it was sent, or when the frame before it was through, whichever was later.
+        // Its first byte could start when it was sent, or when the frame before it was through, whichever was
+        // later.
         let since_sent = ms_between(flight.sent, first) - self.delay_ms();
         let wait_ms = self.last_end.map_or(since_sent, |end| since_sent.min(ms_between(end, first)));
         self.last_end = Some(arrival.last);
@@ -292,30 +297,34 @@ impl Flights {
         Some(Landed { flight, wait_ms: wait_ms.max(0.0), took_ms, lately, window_limited })
     }
 
-    /// The smallest delay of a first byte in the last ten seconds: propagation, and whatever the two clocks differ by.
+    /// The smallest delay of a first byte in the last ten seconds: the propagation time plus the difference
+    /// of the two clocks.
     pub fn delay_ms(&self) -> f64 {
         self.delay.least_ms().unwrap_or(0.0)
     }
 
-    /// The smallest time from sending a frame to the first report of it in the last ten seconds, by the camera's clock alone.
+    /// The smallest time from sending a frame to its first report in the last ten seconds, by the camera's
+    /// clock alone.
     pub(super) fn round_trip_ms(&self) -> f64 {
         self.round_trip.least_ms().unwrap_or(0.0)
     }
 
-    /// How long a window of so many bytes keeps back the last of a frame: it doubles with every round trip.
+    /// How long a window of this size holds back the last byte of a frame. The window doubles with every
+    /// round trip.
     pub(super) fn opening_ms(&self, window: Option<u64>, bytes: f64) -> f64 {
         let Some(window) = window else { return 0.0 };
         let rounds = (1.0 + bytes / (window as f64).max(PACKET_BYTES)).log2().ceil() - 1.0;
         rounds.max(0.0) * self.round_trip_ms()
     }
 
-    /// Whether a frame took no longer than the window of its connection needed to open, which does not open as fast as it could.
+    /// Whether a frame took no longer than its connection's window needed to open, given that it opens more
+    /// slowly than at best.
     fn is_window_limited(&self, flight: &Flight, took_ms: f64) -> bool {
         let opening_ms = self.opening_ms(flight.window, flight.bytes);
         opening_ms > 0.0 && took_ms < OPENING_MAX * opening_ms
     }
 
-    /// Own bytes that had not passed the link when the receiver was last heard of.
+    /// Own bytes that had not passed the link at the last report.
     pub fn backlog(&self, now: Instant) -> Backlog {
         let mut backlog = Backlog::default();
         let Some(oldest) = self.flights.front() else { return backlog };
@@ -332,18 +341,20 @@ impl Flights {
         backlog
     }
 
-    /// What the oldest frame on its way shows of the link, if anything; a packet counts as through from the beginning.
+    /// What the oldest frame on its way shows about the link, if anything. Its first packet counts as passed
+    /// from the beginning.
     pub(super) fn in_service(&self, now: Instant) -> Option<Service> {
         let oldest = self.flights.front()?;
         let since = |sent_ms: f64, end_ms: Option<f64>| end_ms.map_or(sent_ms, |end_ms| sent_ms.min(end_ms));
         let (through, ms) = match oldest.first {
-            // What has passed since the last report is not known.
+            // It is not known what has passed since the last report.
             Some(_) => {
                 let sent_ms = ms_between(oldest.sent, oldest.last) - self.delay_ms();
                 (oldest.arrived, since(sent_ms, self.last_end.map(|end| ms_between(end, oldest.last))))
             }
-            // Not even the first byte was heard of; its report would take a round trip, or the way back after the end of the frame before
-            // it. What the clocks differ by is in the end as well as in the delay.
+            // Not even the first byte was reported. Its report would take a round trip, or the way back after
+            // the end of the frame before it. The difference of the clocks is both in the end and in the
+            // delay, so it cancels.
             None => {
                 let sent_ms = ms_between(oldest.sent, now) - self.round_trip_ms();
                 let back_ms = self.round_trip_ms() - self.delay_ms();
@@ -364,7 +375,8 @@ mod tests {
     use super::*;
     use crate::controller::tests::sent;
 
-    /// What was cancelled before a frame is taken for passed once that is reported: the order must be that of the sending.
+    /// A frame that was cancelled before another counts as passed once the other is reported. So frames must be
+    /// given in the order of their sending.
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "frames are sent out of order")]

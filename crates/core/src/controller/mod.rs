@@ -1,23 +1,23 @@
-//! Which rung a frame is sent at: one small [`Policy`] for each way to decide, and what they share.
+//! Chooses the rung of each frame: one [`Policy`] for each way to choose, and what they share.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`quantile`] | Mez's own policy: the best rung that arrives in time with the asked probability |
+//! | [`quantile`] | Mez's own policy: the best rung that arrives in time with the required probability |
 //! | [`baselines`] | policies of others that a user may choose, to compare with |
 //! | [`named`] | the registry: policies by the names that users give |
-//! | [`flight`] | frames on their way: what any policy may build on |
+//! | [`flight`] | frames on their way, for any policy to build on |
 //! | [`share`] | how cameras share a channel, decided at the edge |
 //!
-//! A policy is driven like a broker, without input or output: whoever owns the link tells it
+//! A policy is driven like a broker, without input or output. The owner of the link calls
 //! 1. [`Policy::handle_sent`] when a frame is given to the link,
-//! 2. [`Policy::handle_left`] when the last byte of it has left the camera,
+//! 2. [`Policy::handle_left`] when its last byte has left the camera,
 //! 3. [`Policy::handle_arrival`] when the receiver reports bytes of it,
 //! 4. [`Policy::handle_reset`] when it is given up because nothing gets through,
 //! 5. [`Policy::handle_cancelled`] when it is cancelled for a newer one,
 //!
-//! and asks it [`Policy::decide`] whenever the link is free and a frame waits. All instants are of the camera's clock;
-//! those of the receiver are converted before ([`crate::clock::ClockEstimate::to_ours`]). A constant error of that conversion is
-//! harmless, because policies subtract the smallest delay that they have seen.
+//! and [`Policy::decide`] whenever the link is free and a frame waits. All instants are of the camera's clock;
+//! the receiver's are converted before ([`crate::clock::ClockEstimate::to_ours`]). A constant error of that
+//! conversion does no harm, because policies subtract the smallest delay that they have seen.
 
 pub mod baselines;
 pub mod flight;
@@ -33,7 +33,7 @@ use crate::units::{BitsPerSecond, Instant};
 
 pub use self::quantile::Calibration;
 
-/// While the link is out, a frame is tried this often.
+/// How often a frame is tried while the link is out.
 pub const OUTAGE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A frame that was given to the link.
@@ -41,19 +41,20 @@ pub const OUTAGE_INTERVAL: Duration = Duration::from_millis(100);
 pub struct SentFrame {
     /// Which frame.
     pub frame: FrameId,
-    /// The place of its rung in the ladder.
+    /// The index of its rung in the ladder.
     pub rung: usize,
-    /// What the profile says a frame of this rung has, rounded; one that stands alone, if this one does.
+    /// The mean size at this rung by the profile, rounded: of a keyframe if this is one.
     pub expected_bytes: u32,
-    /// What this one has.
+    /// The size of this frame.
     pub bytes: u32,
     /// When it was captured.
     pub captured: Instant,
     /// When it was given to the link.
     pub sent: Instant,
-    /// When it has to be there.
+    /// The latest time at which it is on time.
     pub due: Instant,
-    /// The most bytes that could be on their way then, over a path that was never full: [`Offer::window`].
+    /// The most bytes that could be on their way when it was sent, if its path was never full
+    /// ([`Offer::window`]).
     pub window: Option<u64>,
 }
 
@@ -62,7 +63,7 @@ pub struct SentFrame {
 pub struct Arrival {
     /// Which frame.
     pub frame: FrameId,
-    /// Bytes of it that are there.
+    /// Bytes of it that have arrived.
     pub bytes: u32,
     /// When its first byte arrived.
     pub first: Instant,
@@ -72,34 +73,36 @@ pub struct Arrival {
     pub complete: bool,
 }
 
-/// What a camera may send for now, from the edge, which sees all cameras of a channel.
+/// What a camera may send for now. The edge decides it, because it sees all cameras of a channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cap {
-    /// Bytes of one frame, at most.
+    /// The largest mean size of its frames.
     pub frame_bytes_max: f64,
     /// When the cap expires.
     pub until: Instant,
 }
 
-/// What is left of a camera's own choice once its cap has expired: the channel is shared, and nobody says how.
+/// The share of a camera's own choice that remains once its cap has expired. The channel is still shared, and
+/// the edge no longer says how.
 pub const EXPIRED_CAP_SHARE: f64 = 0.7;
 
-/// A frame that waits, and what is asked of it.
+/// A frame that waits, and what its contract asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
     /// The present.
     pub now: Instant,
     /// When the frame was captured.
     pub captured: Instant,
-    /// The time between frames.
+    /// The time between published frames.
     pub interval: Duration,
     /// The rungs to choose from.
     pub ladder: &'a Ladder,
-    /// The most time from capture to the application.
+    /// The longest allowed time from capture to the application.
     pub latency_bound: Duration,
-    /// The most time from capture to the detector's result. Counts only for rungs whose detector time the profile has.
+    /// The longest allowed time from capture to the detector's result. It counts only for rungs whose
+    /// detector time the profile has.
     pub result_latency_bound: Option<Duration>,
-    /// The least accuracy that is accepted. `None`: any.
+    /// The lowest accuracy that is accepted. `None`: any.
     pub accuracy_floor: Option<f64>,
     /// The share of frames that must be on time, in 0..=1.
     pub on_time_share: f64,
@@ -108,29 +111,34 @@ pub struct Offer<'a> {
     pub degrade: bool,
     /// The last cap that the edge has sent, if it ever sent one.
     pub cap: Option<Cap>,
-    /// Bytes of the frame before it that have not left the camera: with [`Policy::gives_up`] they never will. 0 while the link is free.
+    /// Bytes of the previous frame that have not left the camera. If [`Policy::gives_up`] cancels it, they
+    /// never leave. 0 while the link is free.
     pub unsent_bytes: u64,
-    /// The most bytes that may be on their way at once, while the connection is so new that its path was never full: twice as many with every
-    /// round trip in which that is all that limits. `None` where nothing is known of such a limit.
+    /// The most bytes that may be on their way at once while the path of a new connection was never full. It
+    /// doubles with every round trip in which nothing else limits. `None`: no such limit is known.
     pub window: Option<u64>,
-    /// What changing the rung costs, where frames need each other. `None`: every frame stands alone.
+    /// The cost of changing the rung where frames refer to each other. `None`: every frame stands alone.
     pub coding: Option<Coding<'a>>,
 }
 
-/// What holds for rungs whose frames refer to the frame before, and for those that leave frames out.
+/// The properties of rungs whose frames refer to earlier frames, or that leave frames out.
 #[derive(Clone, Copy, Debug)]
 pub struct Coding<'a> {
-    /// The rung that the next frame can go on at. At any other, and with `None` at any, it has to stand alone.
+    /// The rung at which the next frame can refer to the last one. At any other rung it must stand alone.
+    /// `None`: it must stand alone at every rung.
     pub continues: Option<usize>,
-    /// Frames of that rung that were left out since the one that the next would refer to: what changed meanwhile comes with it.
+    /// Frames that this rung left out since the one that the next would refer to. The next frame carries what
+    /// changed meanwhile.
     pub left_out: u32,
-    /// By place in the ladder: what a frame has that stands alone.
+    /// The sizes of keyframes, by index in the ladder.
     pub alone: &'a [ByteSizes],
-    /// By place in the ladder: of so many frames that are captured one is sent, the others are left out. At least 1.
+    /// One in this many captured frames is sent, by index in the ladder. At least 1.
     pub every: &'a [u32],
-    /// Whether a frame that goes on can be made larger than its rung says ([`Choice::stretch_bytes`]).
+    /// Whether a frame that refers to others can be made larger than its rung says
+    /// ([`Choice::stretch_bytes`]).
     pub stretches: bool,
-    /// By place in the ladder: whether a frame can go on there, as one of another quantiser and the same width can. None: only at `continues`.
+    /// Whether a frame can refer to the last one at another rung, by index in the ladder. It can if the rungs
+    /// differ only in their quantiser. Empty: only at `continues`.
     pub goes_on: &'a [bool],
 }
 
@@ -140,13 +148,13 @@ impl Offer<'_> {
         self.now.saturating_since(self.captured)
     }
 
-    /// What a frame would have at a rung, as far as the profile knows.
+    /// The sizes that a frame would have at a rung, by the profile.
     pub fn bytes(&self, rung: usize) -> ByteSizes {
         let sizes = self.ladder.rungs()[rung].bytes;
         match self.coding {
             Some(coding) if coding.continues != Some(rung) => coding.alone[rung],
             Some(coding) if coding.left_out > 0 => {
-                // At most what it takes to begin anew.
+                // It takes at most as much as a new keyframe.
                 let times = 1.0 + f64::from(coding.left_out);
                 let times = times.min((coding.alone[rung].mean / sizes.mean).max(1.0));
                 sizes.times(times)
@@ -160,7 +168,8 @@ impl Offer<'_> {
         self.interval * self.coding.map_or(1, |coding| coding.every[rung].max(1))
     }
 
-    /// The place of the cheapest rung that keeps the floor; where none does, of the best there is, and `false`.
+    /// The index of the cheapest rung that keeps the floor, and `true`. If no rung keeps it, the index of the
+    /// best rung, and `false`.
     pub fn floor_rung(&self) -> (usize, bool) {
         match self.ladder.lowest_at(self.accuracy_floor) {
             Some(place) => (place, true),
@@ -168,20 +177,21 @@ impl Offer<'_> {
         }
     }
 
-    /// Mean bytes of a rung that have to pass in each interval between published frames, or as many for as long as the bound, whichever is more: of
-    /// frames that are followed by such as are left out, a part.
+    /// The mean bytes that must pass in each interval between published frames, or within the latency bound
+    /// if that is shorter. A rung that leaves frames out needs only a part.
     pub fn bytes_needed(&self, rung: usize) -> f64 {
         let every = self.coding.map_or(1, |coding| coding.every[rung]);
         bytes_needed(self.ladder.rungs()[rung].bytes.mean, every, self.interval, self.latency_bound)
     }
 
-    /// Whether the cap, as long as it lasts, allows a rung.
+    /// Whether the cap allows a rung, as long as it is valid.
     pub fn allows(&self, rung: usize) -> bool {
         let live = self.cap.filter(|cap| self.now < cap.until);
         live.is_none_or(|cap| self.bytes_needed(rung) <= cap.frame_bytes_max)
     }
 
-    /// The place of the highest rung that the cap allows, given what would be chosen without a cap. Never below `floor`.
+    /// The index of the highest rung that the cap allows, given the choice without a cap. Never below
+    /// `floor`.
     pub fn capped(&self, chosen: usize, floor: usize) -> usize {
         let Some(cap) = self.cap else { return chosen };
         let bytes_max = if self.now < cap.until {
@@ -193,7 +203,8 @@ impl Offer<'_> {
     }
 }
 
-/// What [`Offer::bytes_needed`] says, of frames of `mean` bytes of which one in `every` published frames is sent.
+/// Computes [`Offer::bytes_needed`] for frames of `mean` bytes of which one in `every` published frames is
+/// sent.
 pub(crate) fn bytes_needed(mean: f64, every: u32, interval: Duration, bound: Duration) -> f64 {
     if every <= 1 {
         return mean;
@@ -202,24 +213,25 @@ pub(crate) fn bytes_needed(mean: f64, every: u32, interval: Duration, bound: Dur
     (mean / f64::from(every)).max(within_bound).min(mean)
 }
 
-/// A rung for a frame, and what is expected of it.
+/// A rung for a frame, and its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// The place of the rung in the ladder.
+    /// The index of the rung in the ladder.
     pub rung: usize,
-    /// How probable it is that the frame will be on time, where the policy says so.
+    /// The predicted probability that the frame is on time. `None`: the policy does not predict.
     pub on_time_probability: Option<f64>,
-    /// No rung at or above the floor is expected to reach the on-time share.
+    /// Whether no rung that keeps the floor is expected to reach the on-time share.
     pub infeasible: bool,
-    /// Bytes without meaning to send after the frame, to see whether the link carries more. Only [`baselines::awstream`] asks for any; whoever
-    /// owns the link may leave them out.
+    /// Meaningless bytes to send after the frame, to test whether the link carries more. Only
+    /// [`baselines::awstream`] asks for them. The owner of the link may leave them out.
     pub probe_bytes: u32,
-    /// Make the frame about so large, by a finer quantiser, to measure the link by it. Asked for only where [`Coding::stretches`].
+    /// The size to which a finer quantiser should enlarge the frame, to measure the link. Only where
+    /// [`Coding::stretches`].
     pub stretch_bytes: Option<f64>,
 }
 
 impl Choice {
-    /// A rung, without a prediction.
+    /// A choice without a prediction.
     pub const fn plain(rung: usize, infeasible: bool) -> Self {
         Self { rung, on_time_probability: None, infeasible, probe_bytes: 0, stretch_bytes: None }
     }
@@ -230,7 +242,8 @@ impl Choice {
 pub enum Decision {
     /// Send it at this rung, now.
     Send(Choice),
-    /// Not now: ask again when something has arrived, when a newer frame is there, or at this instant.
+    /// Do not send it now. Ask again when something has arrived, when there is a newer frame, or at this
+    /// instant.
     Wait {
         /// When to ask again at the latest.
         until: Instant,
@@ -242,7 +255,7 @@ pub trait Policy: Send {
     /// The name that configuration and results use.
     fn name(&self) -> &'static str;
 
-    /// A frame was given to the link, as [`Policy::decide`] said.
+    /// A frame was given to the link, as [`Policy::decide`] chose.
     fn handle_sent(&mut self, frame: &SentFrame);
 
     /// The last byte of a frame has left the camera: the link is free for another.
@@ -254,43 +267,43 @@ pub trait Policy: Send {
     /// A frame on its way was given up.
     fn handle_reset(&mut self, now: Instant, frame: FrameId);
 
-    /// What to do with the frame that waits. Costs microseconds, and allocates nothing.
+    /// Decides what to do with the frame that waits. Takes microseconds, and allocates nothing.
     fn decide(&mut self, offer: &Offer<'_>) -> Decision;
 
-    /// Whether the frame that is being sent should be cancelled for the one that is offered, because it will be too late anyway.
-    /// Asked while a frame waits behind one that has not left. Whoever owns the link then cancels that one, says so with
-    /// [`Policy::handle_cancelled`], and asks for a decision.
+    /// Whether the frame that is being sent should be cancelled for the offered one, because it will be late
+    /// anyway. Asked while a frame waits behind one that has not left. If so, the owner of the link cancels
+    /// it, calls [`Policy::handle_cancelled`], and asks for a decision.
     fn gives_up(&mut self, _offer: &Offer<'_>) -> bool {
         false
     }
 
-    /// A frame was cancelled for a newer one; so many of its bytes had left by then.
+    /// A frame was cancelled for a newer one after `left_bytes` of its bytes had left.
     fn handle_cancelled(&mut self, _now: Instant, _frame: FrameId, _left_bytes: u64) {}
 
-    /// How many bytes a frame may have that takes `camera_time` to be made, so that it is on time with the asked probability. `None`: the policy
-    /// cannot tell.
+    /// The largest size of a frame that takes `camera_time` to make, so that it is on time with the required
+    /// probability. `None`: the policy cannot tell.
     fn bytes_in_time(&self, _offer: &Offer<'_>, _camera_time: Duration) -> Option<f64> {
         None
     }
 
-    /// How probable it is that frames which go on at a rung, one after the other, are on time, from an idle link on. `None`: the policy
-    /// cannot tell, or not now.
+    /// The probability that successive frames at a rung, each referring to the last, are on time on a link
+    /// that is idle at first. `None`: the policy cannot tell, or not now.
     fn steady_on_time(&self, _offer: &Offer<'_>, _rung: usize) -> Option<f64> {
         None
     }
 
-    /// Whether, when it was last asked, no rung at or above the floor was expected to reach the on-time share; also where it then
-    /// said to wait.
+    /// Whether at the last decision no rung that keeps the floor was expected to reach the on-time share.
+    /// This also holds if that decision was to wait.
     fn is_infeasible(&self) -> bool {
         false
     }
 
-    /// What the link carries, as far as the policy knows.
+    /// The rate of the link, as far as the policy knows.
     fn link_rate(&self) -> Option<BitsPerSecond> {
         None
     }
 
-    /// Predicted against actual lateness, of policies that predict.
+    /// The predicted and the actual share of late frames, for policies that predict.
     fn calibration(&self) -> Option<Calibration> {
         None
     }

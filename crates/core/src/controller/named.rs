@@ -1,4 +1,4 @@
-//! Policies by name, as a camera's owner chooses one.
+//! Finds policies by the names that users give in the configuration.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,17 +9,17 @@ use super::baselines::none::Unadapted;
 use super::baselines::pi::{self, Pi};
 use super::quantile::{self, Quantile};
 
-/// The policy of a camera. Default [`PolicyName::Quantile`]; the others are there to be compared with.
+/// The policy of a camera. Default [`PolicyName::Quantile`]; the others exist for comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PolicyName {
-    /// Mez's own.
+    /// Mez's own policy.
     #[default]
     Quantile,
     /// The controller of the Mez paper, with its published gains.
     Pi,
-    /// AWStream's, with its newest constants.
+    /// The controller of AWStream, with its newest constants.
     AwStream,
-    /// None: the best rung, always.
+    /// No adaptation: every frame goes at the best rung.
     Unadapted,
 }
 
@@ -27,7 +27,7 @@ impl PolicyName {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Quantile, Self::Pi, Self::AwStream, Self::Unadapted];
 
-    /// The name that users see, which is [`Policy::name`].
+    /// The name that users see. It equals [`Policy::name`].
     pub const fn name(self) -> &'static str {
         match self {
             Self::Quantile => "quantile",
@@ -37,7 +37,7 @@ impl PolicyName {
         }
     }
 
-    /// One that knows nothing of its link yet.
+    /// A policy of this name that knows nothing about its link yet.
     pub fn policy(self) -> Box<dyn Policy> {
         match self {
             Self::Quantile => Box::new(Quantile::new(quantile::Config::default())),

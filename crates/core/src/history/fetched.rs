@@ -1,4 +1,4 @@
-//! Frames of the past that were fetched from their cameras, so that they cross the link once.
+//! Keeps frames of the past that were fetched from their cameras, so that each crosses the link once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use crate::frame::{FrameId, Rung};
 use crate::log::Record;
 use crate::name::CameraName;
 
-/// What one frame costs besides its payload, rounded up; it counts in the budget.
+/// The size of one frame besides its payload, rounded up. It counts in the budget.
 const FRAME_OVERHEAD_BYTES: u64 = 256;
 
-/// The last part is the rung's name.
+/// The camera, the frame, and the name of the rung.
 type Key = (CameraName, FrameId, Arc<str>);
 
-/// Fetched frames by camera, identity and rung, apart from the replica logs: those hold what crossed live, in the order of its
-/// arrival, and live subscriptions never see what is here.
+/// Fetched frames by camera, identity and rung. They are kept apart from the replica logs, which hold live
+/// frames in the order of their arrival. Live subscriptions never see them.
 #[derive(Debug)]
 pub struct FetchedFrames {
     bytes_max: u64,
     bytes: u64,
     frames: BTreeMap<Key, Record>,
-    /// The order in which they came; what came first makes room.
+    /// The keys in the order of arrival. The earliest makes room for new frames.
     arrivals: VecDeque<Key>,
 }
 
 impl FetchedFrames {
-    /// None yet, and never more than `bytes_max` bytes.
+    /// An empty store for at most `bytes_max` bytes.
     pub fn new(bytes_max: u64) -> Self {
         Self { bytes_max, bytes: 0, frames: BTreeMap::new(), arrivals: VecDeque::new() }
     }
@@ -36,7 +36,7 @@ impl FetchedFrames {
         self.bytes
     }
 
-    /// Keeps a frame. One that is there already stays; one that can never fit is not kept.
+    /// Keeps a frame. A frame that is already here stays. A frame larger than the budget is not kept.
     pub fn insert(&mut self, camera: &CameraName, record: Record) {
         let cost = cost_of(&record);
         let meta = &record.frame.meta;
@@ -55,20 +55,20 @@ impl FetchedFrames {
         self.frames.insert(key, record);
     }
 
-    /// Lets go of all frames of a camera.
+    /// Drops all frames of a camera.
     pub fn forget(&mut self, camera: &CameraName) {
         self.arrivals.retain(|(of, ..)| of != camera);
         let gone = self.frames.extract_if(.., |(of, ..), _| of == camera);
         self.bytes -= gone.map(|(_, record)| cost_of(&record)).sum::<u64>();
     }
 
-    /// A frame in a rung, if it is here.
+    /// The frame at this rung, if it is here.
     pub fn get(&self, camera: &CameraName, id: FrameId, rung: &Rung) -> Option<&Record> {
         self.frames.get(&(camera.clone(), id, rung.as_str().into()))
     }
 
-    /// The oldest frame of the camera that answers the question: in the rung that it asks for, or the original. Whether there are
-    /// others before it that are not here, the identities tell.
+    /// The oldest fetched frame of the camera that answers the query, at the rung that it asks for or as the
+    /// original. Earlier frames may exist elsewhere; the caller compares identities to find out.
     pub fn find(&self, camera: &CameraName, query: &PastQuery) -> Option<&Record> {
         let from = (camera.clone(), query.after.unwrap_or_default(), Arc::from(""));
         let frames = self

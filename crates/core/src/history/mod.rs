@@ -1,14 +1,14 @@
-//! Asking for the past: what a reader lacks, and what whoever keeps frames has to say of it.
+//! Asks for frames of the past that a reader lacks, and combines the answers of those who hold frames.
 //!
-//! A reading of the past takes one step at a time: *the next frame after this one*. Memory, the disk of this broker and
-//! the camera's own log are asked the same question, a [`PastQuery`], and the smallest answer is the next frame. So nothing
-//! comes twice or out of order, whatever is evicted, removed or fetched meanwhile.
+//! Reading the past takes one step at a time: *the next frame after this one*. Memory, this broker's disk and
+//! the camera's own log are all asked the same question, a [`PastQuery`]. The earliest answer is the next
+//! frame. So no frame comes twice or out of order, whatever is evicted, removed or fetched meanwhile.
 //!
 //! | who is asked | where |
 //! | --- | --- |
 //! | memory | [`PastQuery::find_in`] |
 //! | this broker's disk | [`crate::store::StoreReader`] |
-//! | frames that were fetched from the camera before | [`FetchedFrames`] |
+//! | frames fetched from the camera before | [`FetchedFrames`] |
 //! | the camera | [`crate::broker::edge`], [`crate::broker::camera`] |
 
 mod fetched;
@@ -20,44 +20,45 @@ use crate::log::{LogReader, Record};
 use crate::setting::{Setting, SettingError};
 use crate::units::Timestamp;
 
-/// How far a subscription reaches for frames of the past that memory does not hold.
+/// How far a subscription reaches for frames of the past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// No further than memory.
+    /// Only to memory.
     #[default]
     Memory,
-    /// To what the broker keeps on its own disk.
+    /// Also to the broker's own disk.
     Disk,
-    /// To the camera's log, also for frames that were skipped when they were new.
+    /// Also to the camera's log. That includes frames that were skipped when they were new.
     Camera,
 }
 
-/// What a subscription asks of the past.
+/// What a subscription asks for of the past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PastWish {
     /// How far it reaches.
     pub reach: Reach,
-    /// As what it wants frames of the past: see [`PastQuery::quality`].
+    /// The quality at which it wants frames of the past ([`PastQuery::quality`]).
     pub quality: Option<Setting>,
-    /// Whether it wants every frame that somebody still holds, also those of the present that were passed over when they were new:
-    /// they are fetched, and come before the frame behind them.
+    /// Whether it wants every frame that anybody still holds. Frames of the present that were passed over
+    /// when they were new are then fetched, and come before the frame behind them.
     pub fill: bool,
 }
 
 impl PastWish {
-    /// All that there is, as it is held, and as it was published where it is not.
+    /// Every frame of the past, wherever it is held, at the quality at which it is held; the original if it
+    /// must be fetched.
     pub const ALL: Self = Self { reach: Reach::Camera, quality: None, fill: false };
-    /// The same without holes, as far as anybody still holds what lies in them.
+    /// All frames of the past, and also the frames between live ones, as far as anybody still holds them.
     pub const FILLED: Self = Self { fill: true, ..Self::ALL };
 }
 
-/// Why a text says no quality that frames of the past can be had at.
+/// Why a text names no quality for frames of the past.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QualityError {
-    /// It is no rung.
+    /// It names no rung.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// A frame cannot be made so without others.
+    /// The rung needs other frames to be decoded.
     #[error(
         "a frame of the past is made by itself, and the rung {} goes by other frames; take original, \
          jpeg[/wWIDTH]/qQUALITY/gray|420|422|444, or knobs without moving, contours, diff and skip",
@@ -69,7 +70,7 @@ pub enum QualityError {
     },
 }
 
-/// The quality that a rung's name says, for frames of the past: one that a frame can be made to by itself.
+/// The quality for frames of the past that a rung's name says. The rung must stand alone.
 ///
 /// # Errors
 /// [`QualityError`] with the rungs that there are.
@@ -78,28 +79,29 @@ pub fn quality(rung: &str) -> Result<Setting, QualityError> {
     if setting.stands_alone() { Ok(setting) } else { Err(QualityError::NeedsOthers { rung: setting.rung() }) }
 }
 
-/// A question for a frame of the past.
+/// A question for one frame of the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastQuery {
-    /// The last frame that the reader has: only later ones are of use. `None`: any.
+    /// The last frame that the reader has: only later frames answer. `None`: no limit.
     pub after: Option<FrameId>,
-    /// The next frame that the reader can have elsewhere: only earlier ones are of use. `None`: any.
+    /// The next frame that the reader can get elsewhere: only earlier frames answer. `None`: no limit.
     pub before: Option<FrameId>,
-    /// The first capture time wanted. A frame that others need to be decoded may be given although it is older.
+    /// The earliest capture time wanted. An older frame may answer if others need it to be decoded.
     pub begin: Timestamp,
-    /// The last capture time wanted.
+    /// The latest capture time wanted.
     pub end: Timestamp,
-    /// The newest frame of the span instead of the oldest.
+    /// Whether the newest frame of the span is wanted instead of the oldest.
     pub newest: bool,
-    /// Who is to be asked.
+    /// How far to reach for the frame.
     pub reach: Reach,
-    /// As what the frame is wanted. `None`: as it is held here, and as it was published where it is not. Otherwise a frame that is held
-    /// here as anything else but this, or the original, is asked of its camera, and comes as it is held only where that has it no more.
+    /// The quality at which the frame is wanted. `None`: as it is held here, or the original if it is not
+    /// held here. With a quality, a frame that is held here at another one is requested from its camera. It
+    /// comes as it is held here only if the camera no longer has it. The original always serves.
     pub quality: Option<Setting>,
 }
 
 impl PastQuery {
-    /// For every frame of the past that this broker holds, as it is held.
+    /// Every frame of the past that this broker holds, as it is held.
     pub const EVERY: Self = Self {
         after: None,
         before: None,
@@ -110,27 +112,28 @@ impl PastQuery {
         quality: None,
     };
 
-    /// What a camera is asked to make of the frame.
+    /// The rung that a camera is asked for.
     pub fn rung(&self) -> Rung {
         self.quality.as_ref().map_or_else(Rung::original, Setting::rung)
     }
 
-    /// Whether a frame that is held is as good as was asked: what was published, which is never less, or the rung that is wanted.
+    /// Whether a held frame has the wanted quality: any will do, or it is the original or has the wanted rung.
     pub fn is_served_by(&self, meta: &FrameMeta) -> bool {
         self.quality.is_none() || is_original(&meta.rung) || self.rung() == meta.rung
     }
 
-    /// Whether a frame that was fetched before answers. One that was fetched smaller, for another reading, is no original.
+    /// Whether a frame that was fetched before answers. A smaller frame that was fetched for another reader
+    /// is no original.
     pub fn is_answered_by(&self, meta: &FrameMeta) -> bool {
         self.admits(meta) && (is_original(&meta.rung) || self.rung() == meta.rung)
     }
 
-    /// Whether a frame of this identity lies where it is looked for.
+    /// Whether a frame of this identity lies within the limits.
     pub fn spans(&self, id: FrameId) -> bool {
         self.after.is_none_or(|after| id > after) && self.before.is_none_or(|before| id < before)
     }
 
-    /// The frame that is looked for, if a log holds it in memory.
+    /// The wanted frame, if a log holds it in memory.
     pub fn find_in(&self, log: &LogReader) -> Option<Record> {
         let ranges = log.between(self.begin, self.end);
         let (from, to) = (
@@ -145,7 +148,7 @@ impl PastQuery {
         }
     }
 
-    /// Whether a frame is one that is looked for.
+    /// Whether a frame is within the limits of identity and time.
     pub fn admits(&self, meta: &FrameMeta) -> bool {
         self.spans(meta.id) && (self.begin..=self.end).contains(&meta.captured)
     }
@@ -155,45 +158,46 @@ fn is_original(rung: &Rung) -> bool {
     rung.as_str() == Rung::ORIGINAL
 }
 
-/// Why a question was not answered by the camera that it was for. That is not the answer that there is nothing.
+/// Why the camera gave no answer. This differs from the answer that it holds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unanswered {
-    /// The camera takes no such questions: it is of an earlier version, or does not make this rung.
+    /// The camera does not support such questions: it has an earlier version, or does not make this rung.
     Unable,
-    /// As many questions wait as may.
+    /// Too many questions are open.
     Busy,
-    /// It did not answer in time, or not what was asked.
+    /// The camera did not answer in time, or its answer did not fit the question.
     TimedOut,
-    /// It was not connected, and did not come within
+    /// The camera was not connected, and did not return within
     /// [`CAMERA_RETURN_MAX`](crate::broker::edge::CAMERA_RETURN_MAX).
     CameraAbsent,
 }
 
-/// What is known of the past.
+/// The answer to a question about the past.
 #[derive(Clone, Debug, Default)]
 pub struct PastAnswer {
-    /// The frame; `None` if there is none, or none any more.
+    /// The frame. `None` if there is none, or none any more.
     pub record: Option<Record>,
-    /// Frames before it that were once held cannot be read: removed meanwhile, or damaged.
+    /// Whether earlier frames that were once held cannot be read, because they were removed or damaged.
     pub broken: bool,
-    /// The capture time of the oldest frame that is held; `None` if none is.
+    /// The capture time of the oldest frame that is held. `None` if none is.
     pub held_from: Option<Timestamp>,
-    /// The camera itself has said that it holds nothing else where it was asked, and holds its frames from this capture time on;
-    /// [`Timestamp::MAX`] if it holds none at all. `None`: it has not said so.
+    /// The capture time from which on the camera holds its frames, once the camera itself has said that it
+    /// holds nothing else in the span asked for. [`Timestamp::MAX`] if it holds none at all. `None`: it has
+    /// not said so.
     pub camera_holds_from: Option<Timestamp>,
-    /// The camera was to be asked and did not answer: what it may hold before the frame is not known.
+    /// Why the camera did not answer when asked. What it holds before the frame is then unknown.
     pub unanswered: Option<Unanswered>,
 }
 
 impl PastAnswer {
-    /// The answer of a camera that has not been heard.
+    /// The answer if the camera was not heard.
     pub fn unanswered(why: Unanswered) -> Self {
         Self { unanswered: Some(why), ..Self::default() }
     }
 
-    /// What is left to ask of the camera when this broker's disk has answered like this; `None` if nothing is.
+    /// What to ask the camera after this broker's disk has answered. `None` if nothing is left to ask.
     pub fn left_to_ask(&self, query: &PastQuery) -> Option<PastQuery> {
-        // What is held otherwise than it is wanted is asked of the camera too.
+        // A frame that is held at another quality than the wanted one is requested from the camera too.
         let held = self.record.as_ref().map(|record| &record.frame.meta);
         let next =
             held.map(|meta| if query.is_served_by(meta) { meta.id } else { meta.id.next() }).or(query.before);
@@ -203,7 +207,7 @@ impl PastAnswer {
             .then_some(PastQuery { before: next, ..*query })
     }
 
-    /// What disk and camera have together, and the disk's frame if that comes behind the camera's.
+    /// The combined answer of disk and camera, and the disk's frame if it is later than the camera's.
     pub fn with_camera(self, fetched: Self) -> (Self, Option<Record>) {
         let held_from = oldest_of(self.held_from, fetched.held_from);
         match fetched.record {

@@ -1,8 +1,10 @@
-//! The newest frames of a camera as they came over the link, for applications that decode chains themselves.
+//! Holds the newest frames of a camera as they came over the link, for applications that decode chains
+//! themselves.
 //!
-//! It stands beside a replica log, whose frames all decode by themselves, and has the same ring and readers: whoever reads holds a place
-//! and at most one frame, and the writer waits for nobody. It is short. A reader that falls behind by more than it holds has lost its
-//! chain, and goes on with the replica's stills until another chain begins.
+//! This log stands beside a replica log, all of whose frames decode by themselves. It has the same ring and
+//! readers: a reader holds a place and at most one frame, and the writer waits for nobody. The log is short.
+//! A reader that falls further behind than it reaches has lost its chain. It continues with the replica's
+//! stills until another chain begins.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +14,10 @@ use super::record::{Record, accounted, footprint};
 use super::ring::{RingConfig, RingWriter, ring};
 use crate::frame::{Frame, FrameId};
 
-/// The most frames that are held: a second or two of a stream. One who is further behind would only see what is old.
+/// The most frames that are held: one or two seconds of a stream. Older frames would come too late to be
+/// useful.
 pub const CHAIN_LOG_FRAMES_MAX: usize = 32;
-/// The most bytes that such a log is given; it gets a sixteenth of its camera's share where that is less.
+/// The most bytes of such a log. If a sixteenth of its camera's share is less, that is its size.
 pub const CHAIN_LOG_BYTES_MAX: u64 = 8 << 20;
 
 /// The one writer of a log of frames as they came.
@@ -23,12 +26,12 @@ pub struct ChainLogWriter {
     /// Bytes of records in the log or still held by readers.
     bytes: Arc<AtomicU64>,
     bytes_max: u64,
-    /// The same, for readers.
+    /// The budget as readers see it.
     told: Arc<AtomicU64>,
     last: Option<FrameId>,
 }
 
-/// Creates an empty log of at most `bytes_max` bytes, what readers still hold of it included.
+/// Creates an empty log of at most `bytes_max` bytes. Evicted frames that readers still hold count too.
 pub fn chain_log(bytes_max: u64) -> (ChainLogWriter, LogReader) {
     let (writer, reader) = ring(RingConfig { segments_max: CHAIN_LOG_FRAMES_MAX, segment_values_max: 1 });
     let told = Arc::new(AtomicU64::new(bytes_max));
@@ -45,15 +48,15 @@ pub fn chain_log(bytes_max: u64) -> (ChainLogWriter, LogReader) {
 }
 
 impl ChainLogWriter {
-    /// Makes room for a frame at the expense of the oldest. Says whether there is: there is none for one that comes after a later one, is
-    /// larger than the log, or for which readers hold too much of what has left it.
+    /// Makes room for a frame by evicting the oldest. Returns false if there can be none: a later frame is
+    /// already here, the frame is larger than the log, or readers hold too many evicted frames.
     pub fn admits(&mut self, frame: FrameId, payload_bytes: usize) -> bool {
         let bytes = footprint(payload_bytes, true);
         let is_late = self.last.is_some_and(|last| frame <= last);
         !is_late && bytes <= self.bytes_max && self.make_room(bytes)
     }
 
-    /// Appends a frame, if the log [`admits`](Self::admits) it. Says whether it did.
+    /// Appends a frame if the log [`admits`](Self::admits) it, and returns whether it did.
     pub fn append(&mut self, record: Record) -> bool {
         let id = record.frame.meta.id;
         if !self.admits(id, record.frame.payload.len()) {
@@ -68,14 +71,14 @@ impl ChainLogWriter {
         true
     }
 
-    /// Changes the budget; a smaller one evicts at once what no longer fits, as far as readers let go of it.
+    /// Changes the budget. A smaller one evicts the excess at once, as far as readers have let go of it.
     pub fn set_bytes_max(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
         self.told.store(bytes_max, Ordering::Relaxed);
         self.make_room(0);
     }
 
-    /// Lets go of all frames: nobody reads them.
+    /// Evicts all frames, because nobody reads them.
     pub fn clear(&mut self) {
         while self.ring.retire_oldest() {}
     }
@@ -124,7 +127,8 @@ mod tests {
         Record { frame, skipped: [].into(), quality: Quality::default(), trace: None, arrived: Instant::ZERO }
     }
 
-    /// The middle of a chain stays readable when its beginning goes, which a log of stills would not allow: who reads has had it.
+    /// The middle of a chain stays readable after its beginning was evicted, unlike in a log of stills: the
+    /// reader already had the beginning.
     #[test]
     fn the_newest_frames_are_held_within_both_bounds() {
         let (mut writer, reader) = chain_log(64 << 10);

@@ -1,8 +1,9 @@
-//! The in-memory log: append-only, circular, byte-budgeted, in segments; one writer, many readers.
+//! Keeps frames in memory in an append-only, circular log with a byte budget, one writer and many readers.
 //!
-//! Records are ordered by `(epoch, sequence)`, never by the wall clock. Reads never block the writer and the
-//! writer never waits for a reader (`ring.rs`). Payloads are reference-counted: a read copies no pixels. What
-//! readers still hold of evicted records counts in the budget until they let go of it.
+//! Records are ordered by `(epoch, sequence)`, never by the wall clock. They are grouped in segments, which
+//! are evicted as a whole. Readers never block the writer, and the writer never waits for a reader
+//! (`ring.rs`). Payloads are reference-counted, so a read copies no pixels. Evicted records count in the
+//! budget until their readers let go of them.
 
 mod chains;
 mod reader;

@@ -1,4 +1,5 @@
-//! Reads a log: by index, by frame, by capture time; or one record after the other with a cursor, which holds an index, never a segment.
+//! Reads a log by index, frame or capture time, or record by record with a cursor. A cursor holds an index,
+//! never a segment.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use crate::frame::FrameId;
 use crate::units::Timestamp;
 use crate::unread::LogShare;
 
-/// Reads a log, from any thread. Cheap to clone.
+/// A reader of a log, for any thread. Cheap to clone.
 #[derive(Clone)]
 pub struct LogReader {
     pub(super) ring: RingReader<Record>,
-    /// The writer's budget.
+    /// The log's budget, which the writer sets.
     pub(super) bytes_max: Arc<AtomicU64>,
 }
 
@@ -46,7 +47,7 @@ impl LogReader {
             if let Some(record) = self.get(held.end - 1) {
                 return Some(record);
             }
-            // Evicted between the two looks; a newer one has come.
+            // It was evicted between the two looks, so a newer one has come.
         }
     }
 
@@ -55,7 +56,7 @@ impl LogReader {
         self.partition_point(self.held(), |record| record.frame.meta.id < id)
     }
 
-    /// The newest frame captured at or before `time`, among frames of the newest epoch that has any.
+    /// The newest frame captured at or before `time`, in the newest epoch that has such a frame.
     pub fn at(&self, time: Timestamp) -> Option<Record> {
         let runs = self.epochs();
         runs.into_iter().rev().find_map(|run| {
@@ -64,8 +65,8 @@ impl LogReader {
         })
     }
 
-    /// The indices of frames captured within `begin..=end`, one range for each epoch that has any, in order,
-    /// each starting where a chain starts, so that all of it can be decoded.
+    /// The indices of frames captured within `begin..=end`: one range per epoch that has any, in order. Each
+    /// range starts where a chain starts, so that all of it can be decoded.
     pub fn between(&self, begin: Timestamp, end: Timestamp) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         for run in self.epochs() {
@@ -73,8 +74,9 @@ impl LogReader {
             let last = self.partition_point(first..run.end, |record| record.frame.meta.captured <= end);
             if first < last {
                 let index_in_chain = self.ring.read(first, |record| record.frame.meta.chain.index);
-                // An H.264 frame's place in its chain is also the number of records since the chain's start at the
-                // camera; at a replica with holes it is an upper bound, which `run.start` and the walk below mend.
+                // At the camera, an H.264 frame's place in its chain equals the number of records since the
+                // chain's start. At a replica with gaps it is an upper bound; `run.start` and the loop below
+                // correct it.
                 let mut start = first.saturating_sub(u64::from(index_in_chain.unwrap_or(0))).max(run.start);
                 while start < first && self.ring.read(start, |r| r.frame.meta.chain.index > 0) == Some(true) {
                     start += 1;
@@ -95,7 +97,7 @@ impl LogReader {
             if let Some(captured) = self.ring.read(held.start, |record| record.frame.meta.captured) {
                 return Some(captured);
             }
-            // Evicted between the two looks.
+            // It was evicted between the two looks.
         }
     }
 
@@ -104,7 +106,8 @@ impl LogReader {
         self.get(self.index_of(id)).filter(|record| record.frame.meta.id == id)
     }
 
-    /// Which log this is, and its budget: what readers may hold of evicted records is a part of it ([`crate::unread`]).
+    /// The log's identity and budget. What readers hold of evicted records is limited by that budget
+    /// ([`crate::unread`]).
     pub fn share(&self) -> LogShare {
         LogShare {
             log: Arc::as_ptr(&self.bytes_max) as usize,
@@ -112,7 +115,7 @@ impl LogReader {
         }
     }
 
-    /// A cursor that reads from `index` on, which is no later than the end of what is held.
+    /// A cursor that reads from `index` on. `index` must not exceed the end of the log.
     pub fn cursor(&self, index: u64) -> Cursor {
         Cursor { reader: self.clone(), index }
     }
@@ -122,14 +125,14 @@ impl LogReader {
         self.cursor(self.ring.tail())
     }
 
-    /// One range of indices for each epoch held: capture times increase within each.
+    /// One range of indices per epoch in the log. Capture times increase within each.
     fn epochs(&self) -> Vec<Range<u64>> {
         let held = self.held();
         let mut runs = Vec::new();
         let mut start = held.start;
         while start < held.end {
             let Some(epoch) = self.ring.read(start, |record| record.frame.meta.id.epoch) else {
-                // Evicted meanwhile: go on where the log begins now.
+                // It was evicted meanwhile: continue where the log begins now.
                 start = self.held().start.max(start + 1);
                 continue;
             };
@@ -140,7 +143,7 @@ impl LogReader {
         runs
     }
 
-    /// The first index in `range` for which `before` does not hold. Records evicted meanwhile count as before.
+    /// The first index in `range` for which `before` is false. Records evicted meanwhile count as true.
     fn partition_point(&self, range: Range<u64>, before: impl Fn(&Record) -> bool) -> u64 {
         let (mut low, mut high) = (range.start, range.end);
         while low < high {
@@ -155,13 +158,13 @@ impl LogReader {
     }
 }
 
-/// What a cursor found.
+/// The result of reading with a cursor.
 #[derive(Clone, Debug)]
 pub enum Read {
     /// The next record.
     Record(Record),
-    /// Records at this place were evicted before they were read. The cursor has moved on to the oldest record
-    /// that the log still holds.
+    /// Records were evicted before they were read. The cursor has moved to the oldest record that the log
+    /// still holds.
     Evicted {
         /// How many records were lost.
         records: u64,
@@ -170,7 +173,7 @@ pub enum Read {
     Pending,
 }
 
-/// Reads a log from an index on, without duplicates and without unnoticed holes.
+/// Reads a log from an index on. No record comes twice, and every hole is reported.
 #[derive(Clone)]
 pub struct Cursor {
     reader: LogReader,
@@ -208,7 +211,7 @@ impl Cursor {
                 return Read::Evicted { records };
             }
             if self.index >= held.end {
-                // A cursor that is ahead of its log would pass over what is appended next.
+                // A cursor ahead of its log would miss what is appended next.
                 debug_assert!(self.index == held.end, "a cursor reads behind the end of its log");
                 return Read::Pending;
             }

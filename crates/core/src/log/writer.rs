@@ -1,4 +1,4 @@
-//! Appends frames, and evicts the oldest segments to make room for them.
+//! Appends frames to a log, and evicts the oldest segments to make room for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,21 +9,23 @@ use super::ring::{RingConfig, RingWriter, ring};
 use crate::frame::{Frame, FrameId, Quality, SkipRange};
 use crate::units::{Instant, Timestamp};
 
-/// The most live segments.
+/// The most live segments of a log.
 const SEGMENTS_MAX: usize = 4096;
-/// The default size of segments in logs of 128 MiB and more. What is evicted at once serves the next frames
-/// ([`crate::buffer`]), so it should not be more than may be kept for them.
+/// The default segment size of logs of 128 MiB and more. The buffers of an evicted segment are reused for the
+/// next frames ([`crate::buffer`]), so a segment should not exceed what may be kept for them.
 const SEGMENT_BYTES: u64 = 8 << 20;
 /// The most records in a segment.
 const SEGMENT_RECORDS_MAX: usize = 256;
 
-/// How much a log may hold.
+/// The limits of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// The budget in bytes, of payloads and records, including what readers still hold. Default 256 MiB:
-    /// a minute of 300 kB frames at 15 frames per second. The oldest segment makes room for the newest frame.
+    /// The budget in bytes, for payloads and records, including evicted ones that readers still hold. Default
+    /// 256 MiB: a minute of 300 kB frames at 15 frames per second. The oldest segment makes room for the newest
+    /// frame.
     pub bytes_max: u64,
-    /// The size at which a segment is closed. Default: a sixteenth of the budget, at most 8 MiB. What is evicted at once.
+    /// The size at which a segment is closed. A segment is evicted as a whole. Default: a sixteenth of the
+    /// budget, at most 8 MiB.
     pub segment_bytes: u64,
 }
 
@@ -44,7 +46,7 @@ impl Default for LogConfig {
 /// Why a frame was not appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// The frame does not come after the last one in the order of the log.
+    /// The frame is not later than the newest frame of the log.
     #[error("frame {new} does not come after the last frame {last} of the log")]
     OutOfOrder {
         /// The newest frame in the log.
@@ -52,7 +54,7 @@ pub enum AppendError {
         /// The frame that was refused.
         new: FrameId,
     },
-    /// The capture time is not after the last of the same epoch.
+    /// The capture time is not later than that of the previous frame of the epoch.
     #[error("capture time {new} is not after that of the last frame, {last}; give increasing times, or none")]
     CaptureTime {
         /// The capture time of the newest frame in the log.
@@ -60,7 +62,7 @@ pub enum AppendError {
         /// The capture time that was refused.
         new: Timestamp,
     },
-    /// The frame can never fit.
+    /// The frame is larger than the log's budget.
     #[error("a frame of {bytes} bytes does not fit into a log of {bytes_max} bytes; raise the log's budget")]
     LargerThanLog {
         /// The frame's size.
@@ -68,7 +70,7 @@ pub enum AppendError {
         /// The log's budget.
         bytes_max: u64,
     },
-    /// Readers hold so much of what was evicted that the frame does not fit now.
+    /// Readers hold so many evicted frames that this one does not fit now.
     #[error("readers still hold {held} of the log's {bytes_max} bytes; let go of frames that were read")]
     Held {
         /// Bytes that readers hold.
@@ -119,7 +121,7 @@ impl LogWriter {
         self.append_appraised(frame, skipped, Quality::default(), now)
     }
 
-    /// The same with what the camera says of how good the frame is.
+    /// Appends a frame with what the camera says about its quality. Evicts like [`LogWriter::append`].
     pub fn append_appraised(
         &mut self,
         frame: Frame,
@@ -130,7 +132,7 @@ impl LogWriter {
         self.append_record(Record { frame, skipped, quality, trace: None, arrived: now })
     }
 
-    /// The same with all that is known of the frame.
+    /// Appends a record with all that is known of the frame. Evicts like [`LogWriter::append`].
     pub fn append_record(&mut self, record: Record) -> Result<u64, AppendError> {
         let Record { frame, skipped, quality, trace, arrived } = record;
         let (id, captured) = (frame.meta.id, frame.meta.captured);
@@ -159,21 +161,22 @@ impl LogWriter {
         self.segment_bytes += bytes;
         self.last = Some((id, captured));
         if chain_continues && index == self.reader.ring.head() {
-            // All that it depends on was evicted to make room for it.
+            // Everything that the frame depends on was evicted to make room for it.
             self.ring.advance_head(index + 1);
         }
         Ok(index)
     }
 
-    /// Changes the budget; a smaller one evicts at once what no longer fits, as far as readers let go of it.
+    /// Changes the budget. A smaller one evicts the excess at once, as far as readers have let go of it.
     pub fn set_bytes_max(&mut self, bytes_max: u64) {
         self.config = LogConfig::with_bytes_max(bytes_max);
         self.reader.bytes_max.store(bytes_max, Ordering::Relaxed);
-        // A log that readers hold entirely stays above the new budget until they let go, and takes no frame until then.
+        // If readers hold the entire log, it exceeds the new budget until they let go, and accepts no frame
+        // until then.
         let _ = self.make_room(0);
     }
 
-    /// The newest frame's identity and capture time.
+    /// The newest frame's identity and capture time, if there is one.
     pub fn last(&self) -> Option<(FrameId, Timestamp)> {
         self.last
     }
@@ -194,8 +197,8 @@ impl LogWriter {
             return Err(AppendError::LargerThanLog { bytes, bytes_max });
         }
         while self.bytes() + bytes > bytes_max {
-            // Whole chains only: what is left of a chain whose beginning goes cannot be decoded. It is hidden first,
-            // so that no reader ever finds the log beginning inside a chain.
+            // Only whole chains are kept: the rest of a chain without its beginning cannot be decoded. It is
+            // hidden before it is evicted, so that no reader finds a log that begins inside a chain.
             let (mut head, tail) = (self.ring.oldest_segment_end(), self.ring.tail());
             while head < tail && self.reader.ring.read(head, |r| r.frame.meta.chain.index > 0) == Some(true) {
                 head += 1;

@@ -1,16 +1,20 @@
-//! A subscription's session: what one application is given and told, from its request to its end.
+//! Gives one application its frames and tells it the state of its contract, from its request to the end of
+//! its subscription.
 //!
-//! A session holds the application's place in the logs ([`Subscription`]) and, where it reads the present at an edge, the watch of its
-//! contract ([`ContractWatch`]). Whoever serves the application drives it, without input or output, like a broker:
+//! A session holds the application's place in the logs ([`Subscription`]). If it reads the present at an
+//! edge, it also holds the watch of the contract ([`ContractWatch`]). It has no input or output of its own.
+//! The part that serves the application drives it like a broker:
 //!
-//! 1. It tells the session what happens: [`Session::handle_attach`] and [`Session::handle_chains`] for each log that is to be read,
-//!    [`Session::handle_view_changed`], [`Session::handle_past`] for each answer; and what the application asks meanwhile:
-//!    [`Session::handle_update`], [`Session::handle_accuracy`], [`Session::handle_chain_lost`].
-//! 2. When a log has grown, something was told, or [`Session::poll_timeout`] has passed, it asks [`Session::poll`] until there is nothing.
-//! 3. After that it asks [`Session::poll_past`] until there is nothing, and finds the answers.
+//! 1. It reports what happens: [`Session::handle_attach`] and [`Session::handle_chains`] for each log to read,
+//!    [`Session::handle_view_changed`], and [`Session::handle_past`] for each answer. It also passes on what
+//!    the application asks: [`Session::handle_update`], [`Session::handle_accuracy`] and
+//!    [`Session::handle_chain_lost`].
+//! 2. When a log has grown, something was reported, or [`Session::poll_timeout`] has passed, it calls
+//!    [`Session::poll`] until that returns nothing.
+//! 3. It then calls [`Session::poll_past`] until that returns nothing, and finds the answers to the questions.
 //!
-//! A frame is chosen when the application can take one, so that it is the newest of that moment. Between two frames, changes of the
-//! contract's state are told.
+//! A frame is chosen only when the application can take one, so it is the newest of that moment. Changes of
+//! the contract's state are told between frames.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,25 +31,25 @@ use crate::subscription::{Delivery, Next, NotHeld, NotHeldReason, Span, Subscrip
 use crate::trace::Trace;
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
-/// What is known of cameras where a session is served.
+/// What is known about cameras at the broker that serves a session.
 pub trait KnownCameras {
-    /// When a frame was captured, and where it was since.
+    /// When a frame was captured, and when it passed each stage.
     fn times(&self, camera: &CameraName, record: &Record) -> FrameTimes;
-    /// What bears on contracts.
+    /// What affects the contracts on a camera.
     fn view(&self, camera: &CameraName) -> Arc<CameraView>;
 }
 
-/// When a frame was where, by the clock of whoever serves the session.
+/// When a frame was captured and passed each stage, by the clock of the broker that serves the session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FrameTimes {
-    /// When it was captured, and the most by which that is wrong; nothing where the clocks have not been compared.
+    /// The capture time, and its largest error. `None` if the clocks have not been compared.
     pub captured: Option<(Instant, Duration)>,
-    /// How long after that it was at each stage of its way, as far as that is known.
+    /// How long after its capture the frame passed each stage, as far as that is known.
     pub trace: Option<Box<Trace>>,
 }
 
 impl FrameTimes {
-    /// By what an edge knows of the clock of the frame's camera.
+    /// The times of a frame, by what an edge knows of its camera's clock.
     pub fn by_clock(clock: &CaptureClock, record: &Record) -> Self {
         let (id, captured) = (record.frame.meta.id, record.frame.meta.captured);
         let trace = record.trace.as_deref().and_then(|stamps| clock.trace(id, captured, stamps));
@@ -53,11 +57,12 @@ impl FrameTimes {
     }
 }
 
-/// What an edge broker knows at a moment, for whoever drives it and its sessions in one thread.
+/// What an edge broker knows at a moment. It serves drivers that run the broker and its sessions in one
+/// thread.
 pub struct AtEdge<'a> {
     /// The broker.
     pub broker: &'a EdgeBroker,
-    /// The moment, by its clock.
+    /// The present, by the broker's clock.
     pub now: Instant,
 }
 
@@ -72,7 +77,8 @@ impl KnownCameras for AtEdge<'_> {
     }
 }
 
-/// What is left to account for of one camera: what was skipped since its last delivery, and what is not held.
+/// The rest of one camera's account: frames skipped since its last delivery, and the stretch that is not
+/// held.
 pub type CameraRest = (CameraName, SkipCounts, Option<NotHeld>);
 
 /// What a session has for its application.
@@ -82,16 +88,17 @@ pub enum SessionOutput {
     Frame {
         /// The frame, and what was skipped before it.
         delivery: Box<Delivery>,
-        /// When it was where.
+        /// When it was captured and passed each stage.
         times: FrameTimes,
-        /// What it is for the contract, and how that stands; nothing in a session without one.
+        /// What it means for the contract, and the state of the contract. `None` in a session without a
+        /// watch.
         verdict: Option<FrameVerdict>,
     },
-    /// The contract stands otherwise than before on a camera. If that ends the session, there is nothing after it.
+    /// The state of the contract on a camera has changed. If that ends the session, nothing follows.
     Contract(Change),
-    /// There is nothing more: the end that was asked for has passed.
+    /// Nothing more comes: the requested end has passed.
     Ended {
-        /// What is left to account for.
+        /// The rest of each camera's account.
         rest: Vec<CameraRest>,
     },
 }
@@ -99,26 +106,28 @@ pub enum SessionOutput {
 /// A subscription's session.
 pub struct Session {
     subscription: Subscription,
-    /// Whether what it asks is kept.
+    /// The watch of the contract, if it is watched.
     watch: Option<ContractWatch>,
-    /// What time it is for its beginning and end.
+    /// Converts the present to wall-clock time, by which the session begins and ends.
     clock: ClockAnchor,
-    /// The one camera that it asks for the past of, if it is one and may come later.
+    /// The one camera whose past is requested, if exactly one is named. It may come later.
     named: Option<CameraName>,
-    /// A frame was given: what it means for the contract is told before the next.
+    /// Whether a frame was given and its meaning for the contract is still to be told. It is told before the
+    /// next frame.
     contract_due: bool,
     over: bool,
 }
 
 impl Session {
-    /// A session of which nothing is watched, as of a camera's own log. `clock` is the wall clock and the monotonic clock of this moment.
+    /// A session whose contract is not watched, such as one on a camera's own log. `clock` relates the wall
+    /// clock to the monotonic clock.
     pub fn new(clock: ClockAnchor, spec: &SubscriptionSpec) -> Self {
         let subscription = Subscription::wishing(spec.span, spec.past).resuming_after(spec.after.clone());
         Self { subscription, watch: None, clock, named: None, contract_due: false, over: false }
     }
 
-    /// A session at an edge. Its contract is watched, unless it reads the past, which is late by its nature. `profile` is the one that the
-    /// contract names, if it is there.
+    /// A session at an edge. Its contract is watched unless it reads the past, whose frames are always late.
+    /// `profile` is the one that the contract names, if the edge has it.
     pub fn at_edge(
         clock: ClockAnchor,
         spec: &SubscriptionSpec,
@@ -132,7 +141,7 @@ impl Session {
 
     // ---- what is known ------------------------------------------------------------------------------------
 
-    /// Which part of time is read, and which frames of it.
+    /// The span of time that is read, and which of its frames.
     pub fn span(&self) -> Span {
         self.subscription.span()
     }
@@ -147,19 +156,20 @@ impl Session {
         self.watch.as_ref().map(ContractWatch::contract)
     }
 
-    /// How often the application was too slow for a chain that it was in, and went on with stills.
+    /// How often the application was too slow for its chain and continued with stills.
     pub fn chains_lost(&self) -> u64 {
         self.subscription.chains_lost()
     }
 
     // ---- what happens -------------------------------------------------------------------------------------
 
-    /// Cameras may come that nobody knows yet: it does not end before this time.
+    /// Does not end before `patience`, because cameras that nobody knows yet may come until then.
     pub fn expect_cameras_until(&mut self, patience: Instant) {
         self.subscription.expect_cameras_until(self.clock.wall_at(patience));
     }
 
-    /// A camera's log is to be read. `present` is the end of the log at the moment when the session began to want the camera.
+    /// Starts to read a camera's log. `present` is the end of the log at the moment when the session first
+    /// wanted the camera.
     pub fn handle_attach(&mut self, now: Instant, camera: CameraName, log: LogReader, present: u64) {
         if let Some(watch) = &mut self.watch {
             watch.handle_attach(now, camera.clone());
@@ -167,20 +177,21 @@ impl Session {
         self.subscription.attach_from(camera, log, present);
     }
 
-    /// Frames of a camera that is read are to be given as they came, where they are of these kinds.
+    /// Gives the frames of a camera as they came, if they are of these kinds. Ignored for a camera that is
+    /// not read.
     pub fn handle_chains(&mut self, camera: &CameraName, log: LogReader, kinds: ChainKinds) {
         self.subscription.take_chains(camera, log, kinds);
     }
 
-    /// Something besides frames has changed that bears on the contract.
+    /// Notes that something besides frames has changed that affects the contract.
     pub fn handle_view_changed(&mut self) {
         if let Some(watch) = &mut self.watch {
             watch.handle_view_changed();
         }
     }
 
-    /// The application demands something else from now on. Whether the broker is to be told: a session whose contract is not watched stays
-    /// as it is.
+    /// Replaces the application's contract. Returns whether the broker must be told: a session whose contract
+    /// is not watched does not change.
     pub fn handle_update(
         &mut self,
         now: Instant,
@@ -193,29 +204,30 @@ impl Session {
         self.watch.is_some()
     }
 
-    /// The application says how accurate its own result on one of a camera's frames was, from 0 to 1. A camera that is not read is passed
-    /// over.
+    /// Takes in the accuracy, from 0 to 1, that the application measured on one of a camera's frames. Ignored
+    /// for a camera that is not read.
     pub fn handle_accuracy(&mut self, now: Instant, camera: &CameraName, accuracy: f64) {
         if let Some(watch) = &mut self.watch {
             watch.handle_accuracy(now, camera, accuracy);
         }
     }
 
-    /// The application cannot decode what it gets of a camera's chain any further: it gets stills until another chain begins. Whether the
-    /// broker is to ask the camera for one: a camera that is not read is passed over.
+    /// Gives stills until another chain begins, because the application lost the chain that it was decoding.
+    /// Returns whether the broker must ask the camera for a keyframe: not for a camera that is not read.
     pub fn handle_chain_lost(&mut self, camera: &CameraName) -> bool {
         self.subscription.leave_chain(camera);
         self.cameras().any(|read| read == camera)
     }
 
-    /// The answer to a question of [`Session::poll_past`].
+    /// Takes in the answer to a question from [`Session::poll_past`].
     pub fn handle_past(&mut self, camera: &CameraName, answer: PastAnswer) {
         self.subscription.handle_past(camera, answer);
     }
 
     // ---- what is wanted -----------------------------------------------------------------------------------
 
-    /// What there is for the application at this moment. `ready`: it can take a frame; otherwise it is told of its contract alone.
+    /// What there is for the application now. With `ready` unset it cannot take a frame, and hears only about
+    /// its contract.
     pub fn poll(&mut self, now: Instant, ready: bool, known: &impl KnownCameras) -> Option<SessionOutput> {
         if self.over {
             return None;
@@ -249,13 +261,13 @@ impl Session {
         }
     }
 
-    /// A question for the past that has not been put yet. One for each camera at most is open.
+    /// A question about the past that was not asked yet. At most one per camera is open.
     pub fn poll_past(&mut self) -> Option<(CameraName, PastQuery)> {
         self.subscription.poll_past()
     }
 
-    /// When to look again after [`Session::poll`] had nothing at `looked`, if nothing happens before: a contract can be broken by frames that
-    /// do not come, and the end of what was asked for passes by itself.
+    /// When to call [`Session::poll`] again at the latest, if it had nothing at `looked` and nothing happens
+    /// before. Frames that do not come can break a contract, and the requested end can pass.
     pub fn poll_timeout(&self, looked: Instant) -> Option<Instant> {
         let watches = self.contract().is_some_and(|contract| !contract.asks_nothing());
         let ends = [
@@ -268,7 +280,7 @@ impl Session {
 
     // ---- inside -------------------------------------------------------------------------------------------
 
-    /// What the contract makes of a frame; nothing if it does not want it.
+    /// Judges a frame by the contract. `None` if the contract does not want it.
     fn judge(
         &mut self,
         now: Instant,
@@ -301,14 +313,14 @@ impl Session {
         Some(SessionOutput::Contract(change))
     }
 
-    /// What is left to tell at the end: of each camera what the logs tell, and what the contract did not want.
+    /// The rest of each camera's account, from the logs and from the frames that the contract withheld.
     fn rest(&mut self, mut rest: Vec<CameraRest>) -> Vec<CameraRest> {
         for (camera, skipped, not_held) in &mut rest {
             if let Some(watch) = &mut self.watch {
                 watch.rest(camera).tell(skipped, not_held);
             }
         }
-        // One that never came has no log that could tell.
+        // A camera that never came has no log that could tell.
         if let (true, Some(camera)) = (rest.is_empty(), self.named.take()) {
             let Span { begin, end, .. } = self.span();
             let (begin, end) = (begin.unwrap_or(Timestamp::MIN), end.unwrap_or(Timestamp::MAX));

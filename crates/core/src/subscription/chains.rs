@@ -1,7 +1,8 @@
-//! A subscription's place among a camera's frames as they came, for an application that decodes chains itself.
+//! Follows a camera's frames as they came, for an application that decodes chains itself.
 //!
-//! It is either in a chain, and gets every frame of it in order, or outside, and gets the replica's stills until a chain begins. What
-//! is in a chain may be left out only where nothing needs it any more: before another chain begins.
+//! A reader inside a chain gets every frame of it in order. A reader outside gets the replica's stills until
+//! a chain begins. Frames of a chain may be left out only where nothing needs them any more: before another
+//! chain begins.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,26 +11,27 @@ use super::types::Deliver;
 use crate::frame::{ChainKinds, Encoding, Epoch, FrameId, FrameMeta, Reference, Sequence};
 use crate::log::LogReader;
 
-/// A chain that has gone on for more frames than this is not entered any more: the next stills are newer.
+/// A chain with more frames than this is not entered any more: the next stills are newer.
 const ENTRY_FRAMES_MAX: u64 = 8;
-/// Frames of a chain that were handed on and are kept in mind, since later ones may refer to them; ten seconds at a hundred a second.
+/// The most delivered frames of a chain that are remembered, because later ones may refer to them. They cover
+/// ten seconds at 100 frames per second.
 const HANDED_MAX: usize = 1024;
 
-/// A camera's place.
+/// A reader's place among the frames of one camera.
 pub(super) struct ChainPlace {
     pub(super) log: LogReader,
     kinds: ChainKinds,
-    /// The index that is read next, while in a chain.
+    /// The index to read next, while inside a chain.
     next: Option<u64>,
     handed: Handed,
     /// How often the application was too slow for a chain.
     lost: u64,
 }
 
-/// What comes next.
+/// What to read next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// The frame at `to` as it came; those from `from` on before it are passed over.
+    /// The frame at `to`, as it came. Frames from `from` up to it are passed over.
     Frame { from: u64, to: u64, enters: bool },
     /// Nothing now.
     Nothing,
@@ -37,23 +39,23 @@ pub(super) enum Look {
     Still,
 }
 
-/// What is known of the replica when a place is looked at. It has to be learned first: a frame enters the replica after it has been put
-/// among those that came.
+/// What is known about the replica when a reader looks for its next frame. It must be learned before the
+/// look: a frame enters the log of frames as they came first, and the replica later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stills {
-    /// The first after the last frame that was delivered.
+    /// The first frame after the last delivered one.
     pub(super) next: Option<FrameId>,
-    /// The newest.
+    /// The newest frame.
     pub(super) newest: Option<FrameId>,
 }
 
 impl ChainPlace {
-    /// Outside of any chain.
+    /// A place outside any chain.
     pub(super) fn new(log: LogReader, kinds: ChainKinds) -> Self {
         Self { log, kinds, next: None, handed: Handed::default(), lost: 0 }
     }
 
-    /// What comes after `last`.
+    /// What to read after `last`.
     pub(super) fn look(&mut self, last: Option<FrameId>, stills: Stills, deliver: Deliver) -> Look {
         let held = self.log.held();
         if let Some(next) = self.next {
@@ -68,7 +70,7 @@ impl ChainPlace {
             } else if stills.newest <= last {
                 return Look::Nothing;
             } else {
-                // The replica has a frame for which there was no room here.
+                // The replica has a frame that did not fit here.
                 self.leave();
             }
         }
@@ -78,13 +80,13 @@ impl ChainPlace {
         }
     }
 
-    /// The frame at `index` goes to the application.
+    /// Notes that the frame at `index` goes to the application.
     pub(super) fn handed(&mut self, index: u64, meta: &FrameMeta) {
         self.next = Some(index + 1);
         self.handed.note(meta);
     }
 
-    /// Goes on with stills, until a chain begins.
+    /// Leaves the chain. Stills follow until another chain begins.
     pub(super) fn leave(&mut self) {
         self.next = None;
         self.handed = Handed::default();
@@ -95,13 +97,14 @@ impl ChainPlace {
         self.lost
     }
 
-    /// In a chain: the one of these frames that comes next.
+    /// The next of these frames, for a reader inside a chain.
     fn ahead(&self, frames: Range<u64>, deliver: Deliver) -> Option<u64> {
         let first = frames.start;
         let newest = match deliver {
             Deliver::Every => None,
             Deliver::Newest => {
-                // Nothing before the beginning of a chain is needed behind it. Of stills in a row the last will do.
+                // Frames before the beginning of a chain are not needed after it. Of successive stills, the
+                // last one is enough.
                 let begins = frames.clone().rev().find(|index| self.begins_chain(*index));
                 let stills = frames.take_while(|index| self.is(*index, |meta| !meta.encoding.is_chained()));
                 begins.or(stills.last())
@@ -111,8 +114,8 @@ impl ChainPlace {
         self.is(next, |meta| self.kinds.takes(meta.encoding) && self.handed.allows(meta)).then_some(next)
     }
 
-    /// Outside: where a chain begins after `last`, the newest, or the first if every frame is wanted; and the first of the frames that are
-    /// passed over for it.
+    /// Where a reader outside can enter a chain that begins after `last`: the newest chain, or the first if
+    /// every frame is wanted. Also returns the first frame that is passed over for it.
     fn entry(
         &self,
         held: Range<u64>,
@@ -147,17 +150,17 @@ impl ChainPlace {
     }
 }
 
-/// What the application's decoder holds, if it decodes what it is given.
+/// The frames that the application's decoder holds, if it decodes everything it gets.
 #[derive(Default)]
 struct Handed {
     chain: Option<(Encoding, Epoch, Sequence)>,
-    /// The place in it of the last frame.
+    /// The last frame's index in its chain.
     index: u32,
     frames: VecDeque<Sequence>,
 }
 
 impl Handed {
-    /// Whether all that a frame refers to was handed on.
+    /// Whether all frames that a frame refers to were delivered.
     fn allows(&self, meta: &FrameMeta) -> bool {
         let goes_on = self.chain == Some((meta.encoding, meta.id.epoch, meta.chain.chain));
         match meta.chain.reference {

@@ -1,29 +1,32 @@
-//! What a reading asked for and did not get, where counts do not tell it: stretches of time, each with its reason.
+//! Reports what a reader asked for and did not get, where counts cannot tell it: stretches of time, each with
+//! its reason.
 //!
-//! Within an epoch sequence numbers say how many frames are missing, and [`SkipCounts`] why. They are not enough
-//! in three places, where a stretch is told besides:
+//! Within an epoch, sequence numbers say how many frames are missing, and [`SkipCounts`] say why. In three
+//! places they are not enough, so a stretch is reported too:
 //!
 //! | where | from | to |
 //! | --- | --- | --- |
-//! | before the first frame of a reading of the past | the beginning that was asked for | that frame, or from when on all is held |
-//! | where the camera was started again: how many frames it still published before is known to nobody | the last frame | the first of the new start |
-//! | where the camera was to be asked and was not heard | the last frame | the next one, or the end that was asked for |
+//! | before the first frame of the past | the requested beginning | that frame, or from when on all is held |
+//! | the camera was restarted | the last frame | the first frame of the new start |
+//! | the camera was to be asked and was not heard | the last frame | the next one, or the requested end |
+//!
+//! Nobody knows how many frames a camera published between the last one and its restart.
 
 use crate::frame::{FrameId, FrameMeta, SkipCounts, SkipReason};
 use crate::history::Unanswered;
 use crate::units::Timestamp;
 
-/// Why a stretch of time is not held. Where there are several reasons, the last one of this list is told.
+/// Why a stretch of time is not held. If there are several reasons, the last one of this list is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum NotHeldReason {
     /// Nobody holds frames of that time any more, or nobody ever did.
     Gone = 1,
-    /// The camera was started again. What it published before and had neither sent nor written is lost; how much, nobody knows.
+    /// The camera was restarted. Frames that it had neither sent nor written are lost; nobody knows how many.
     CameraRestarted = 2,
-    /// Frames were held once and cannot be read: removed meanwhile, or damaged.
+    /// Frames that were once held cannot be read, because they were removed or damaged.
     Unreadable = 3,
-    /// More questions for the past were open than may be. Ask again.
+    /// Too many questions about the past were open. Ask again.
     Busy = 4,
     /// The camera did not answer in time, or cannot answer at all. It may hold frames.
     NotAnswered = 5,
@@ -32,7 +35,7 @@ pub enum NotHeldReason {
 }
 
 impl NotHeldReason {
-    /// All of them, in the order of their codes.
+    /// All reasons, in the order of their codes.
     pub const ALL: [Self; 6] = [
         Self::Gone,
         Self::CameraRestarted,
@@ -42,12 +45,12 @@ impl NotHeldReason {
         Self::CameraAbsent,
     ];
 
-    /// The reason with a code.
+    /// The reason that a code stands for.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| *reason as u8 == code)
     }
 
-    /// As applications know it.
+    /// The name that applications see.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gone => "gone",
@@ -70,20 +73,20 @@ impl From<Unanswered> for NotHeldReason {
     }
 }
 
-/// A stretch of time that was asked for and is not held, or not known to be. How many frames it had, the counts of skipped frames
-/// say where that is known.
+/// A stretch of time that was asked for and is not held, or not known to be held. The counts of skipped
+/// frames say how many frames it had, where that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotHeld {
-    /// The capture time of the frame before it, or the first that was asked for.
+    /// The capture time of the frame before it, or the first one that was asked for.
     pub begin: Timestamp,
     /// Frames captured before this time are not held.
     pub end: Timestamp,
-    /// Why.
+    /// Why the stretch is not held.
     pub reason: NotHeldReason,
 }
 
 impl NotHeld {
-    /// One stretch for two of one camera, of which nothing was delivered in between.
+    /// One stretch that covers two of the same camera, if nothing was delivered between them.
     #[must_use]
     pub fn merged(self, other: Self) -> Self {
         Self {
@@ -94,7 +97,7 @@ impl NotHeld {
     }
 }
 
-/// What is left to tell of a camera with its next frame, or at the end.
+/// The account of one camera that is still to be reported, with its next frame or at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
     /// Frames that were not delivered, by reason.
@@ -104,7 +107,7 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// Adds what was to be told with a frame that is not delivered.
+    /// Adds the account of a frame that is not delivered.
     pub fn merge(&mut self, skipped: &SkipCounts, not_held: Option<NotHeld>) {
         self.skipped.merge(skipped);
         self.not_held = merged(self.not_held, not_held);
@@ -115,14 +118,14 @@ impl Missing {
         self.skipped.add(reason, 1);
     }
 
-    /// Gives all of it to a frame that is delivered.
+    /// Moves the account to a frame that is delivered.
     pub fn tell(self, skipped: &mut SkipCounts, not_held: &mut Option<NotHeld>) {
         skipped.merge(&self.skipped);
         *not_held = merged(*not_held, self.not_held);
     }
 }
 
-/// One stretch for both, if there are two.
+/// One stretch that covers both, if there are two.
 pub fn merged(one: Option<NotHeld>, other: Option<NotHeld>) -> Option<NotHeld> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.merged(other)),
@@ -130,29 +133,31 @@ pub fn merged(one: Option<NotHeld>, other: Option<NotHeld>) -> Option<NotHeld> {
     }
 }
 
-/// What one feed has not got and has not told yet.
+/// The stretches of one feed that are missing and not reported yet.
 #[derive(Debug)]
 pub(super) struct Holes {
     /// The first capture time that was asked for.
     begin: Option<Timestamp>,
-    /// Before the first frame: from when on somebody holds frames, where that is behind the beginning.
+    /// Before the first frame: the time from which on somebody holds frames, if it is later than the
+    /// requested beginning.
     held_from: Option<Timestamp>,
-    /// From when on the camera holds its frames, once it has said so.
+    /// The time from which on the camera holds its frames, once it has said so.
     camera_from: Option<Timestamp>,
-    /// Why the stretch behind the last frame was not asked for in full.
+    /// Why the stretch after the last frame could not be asked for in full.
     unanswered: Option<Unanswered>,
-    /// To be told with the next delivery.
+    /// The stretch to report with the next delivery.
     untold: Option<NotHeld>,
 }
 
 impl Holes {
-    /// `held_from`: from when on memory holds frames, where it is known that nobody else holds earlier ones unless an answer says so.
+    /// No holes yet. `held_from` is the time from which on memory holds frames, if nobody else is known to
+    /// hold earlier ones. An answer may say otherwise.
     pub(super) fn new(begin: Option<Timestamp>, held_from: Option<Timestamp>) -> Self {
         let held_from = held_from.filter(|from| begin.is_some_and(|begin| begin < *from));
         Self { begin, held_from, camera_from: None, unanswered: None, untold: None }
     }
 
-    /// A question is answered. `covers`: it was for all that lies behind the last frame.
+    /// Takes in an answer. `covers`: the question was about everything after the last frame.
     pub(super) fn handle_answer(
         &mut self,
         held_from: Option<Timestamp>,
@@ -170,19 +175,19 @@ impl Holes {
         self.camera_from.is_some() || self.unanswered.is_some()
     }
 
-    /// Nothing is asked for any more of what was before now.
+    /// Drops the request for everything before now.
     pub(super) fn begin_now(&mut self) {
         (self.begin, self.held_from, self.unanswered) = (None, None, None);
     }
 
-    /// A stretch for which there is no other sign.
+    /// Adds a stretch that nothing else shows.
     pub(super) fn add(&mut self, not_held: NotHeld) {
         debug_assert!(not_held.begin <= not_held.end, "a stretch ends before it begins: {not_held:?}");
         self.untold = merged(self.untold, Some(not_held));
     }
 
-    /// A frame is delivered or skipped next, behind `last`. `follows`: before the first one, whether it is known that nothing was published
-    /// between the beginning and this frame.
+    /// Notes that the next frame after `last` is delivered or skipped. `follows`: before the first frame,
+    /// whether it is known that nothing was published between the beginning and this frame.
     pub(super) fn before(
         &mut self,
         last: Option<(FrameId, Option<Timestamp>)>,
@@ -199,7 +204,7 @@ impl Holes {
             }
             let restarted = (last.epoch != id.epoch).then_some(NotHeldReason::CameraRestarted);
             if let Some(reason) = unanswered.max(restarted) {
-                // Of a frame that the application only named, the time may not be known.
+                // The application may have named the last frame without its capture time.
                 let begin = at.or(self.begin).unwrap_or(Timestamp::MIN);
                 self.add(NotHeld { begin, end: captured.max(begin), reason });
             }
@@ -207,7 +212,7 @@ impl Holes {
         }
         let Some(begin) = self.begin.filter(|begin| *begin < captured && !follows) else { return };
         let broken = broken.then_some(NotHeldReason::Unreadable);
-        // The first frame of a start: the one before it may have gone on until then.
+        // This is the first frame of a restart, so the start before it may have gone on until then.
         let is_first = id.sequence.0 == 0 && id.epoch.0 > 1;
         let restarted = (self.camera_from.is_some() && is_first).then_some(NotHeldReason::CameraRestarted);
         if let Some(reason) = unanswered.max(broken).max(restarted) {
@@ -222,12 +227,12 @@ impl Holes {
         }
     }
 
-    /// To be told with a delivery.
+    /// The stretch to report with a delivery.
     pub(super) fn take(&mut self) -> Option<NotHeld> {
         self.untold.take()
     }
 
-    /// To be told at the end, if there is one that was asked for, behind `last`.
+    /// The stretch to report at the requested end, if there is one, after `last`.
     pub(super) fn rest(
         &mut self,
         last: Option<(FrameId, Option<Timestamp>)>,

@@ -1,12 +1,14 @@
-//! How one application reads the logs of the cameras that it subscribed to.
+//! Reads the logs of the cameras that one application subscribed to.
 //!
-//! A subscription pulls: whoever serves the application asks for the [`next`](Subscription::next) delivery when
-//! the application can take one, and the newest frame at that moment wins. It holds one position per camera and
-//! accounts for every frame between two deliveries: delivered + skipped = published, from the first frame delivered
-//! on. What counts cannot tell is a stretch of time with a reason (`holes.rs`).
+//! A subscription pulls. The part that serves the application asks for the [`next`](Subscription::next)
+//! delivery when the application can take one, and the newest frame at that moment wins. The subscription
+//! holds one position per camera. It accounts for every frame between two deliveries: delivered + skipped =
+//! published, from the first delivered frame on. What counts cannot tell is reported as a stretch of time
+//! with a reason (`holes.rs`).
 //!
-//! Frames of the past come from memory or, where that does not reach, from elsewhere: [`Subscription::poll_past`] says what
-//! is lacking, and [`Subscription::handle_past`] takes the answer ([`crate::history`]). `feed/` puts the two together, `tally.rs` keeps the count.
+//! Frames of the past come from memory or, if memory does not hold them, from elsewhere.
+//! [`Subscription::poll_past`] returns the questions, and [`Subscription::handle_past`] takes the answers
+//! ([`crate::history`]). `feed/` combines past and present, and `tally.rs` keeps the account.
 
 mod chains;
 mod feed;
@@ -34,11 +36,11 @@ pub struct Subscription {
     feeds: Vec<Feed>,
     /// The feed to look at first, so that every camera gets its turn.
     turn: usize,
-    /// Whether the beginning, and the end, lay in the past when the first frame was asked for.
+    /// Whether the beginning and the end lay in the past when the first frame was asked for.
     passed: Option<(bool, bool)>,
-    /// What the application had of each camera before.
+    /// The last frame of each camera that the application already has.
     resumes_after: Vec<(CameraName, LastFrame)>,
-    /// Until then cameras may come that nobody knows yet.
+    /// The time until which cameras may come that nobody knows yet.
     patience: Option<Timestamp>,
 }
 
@@ -48,12 +50,12 @@ impl Subscription {
         Self::reaching(span, Reach::Memory)
     }
 
-    /// A subscription that asks others for what memory does not hold: see [`Subscription::poll_past`].
+    /// A subscription that asks others for frames that memory does not hold ([`Subscription::poll_past`]).
     pub fn reaching(span: Span, reach: Reach) -> Self {
         Self::wishing(span, PastWish { reach, ..PastWish::default() })
     }
 
-    /// The same for one that also says as what it wants frames of the past.
+    /// A subscription that asks others for frames of the past, as `past` says.
     pub fn wishing(span: Span, past: PastWish) -> Self {
         let deliver = if past.fill { Deliver::Every } else { span.deliver };
         let span = Span { deliver, ..span };
@@ -61,33 +63,34 @@ impl Subscription {
         Self { span, past, feeds: Vec::new(), turn: 0, passed: None, resumes_after, patience: None }
     }
 
-    /// The application has these frames already, and the account of their cameras goes on behind them: to be called before a camera is
-    /// attached. A wish that fills asks for all that was published since; any other one counts it.
+    /// Makes the account of these cameras continue after frames that the application already has. Must be
+    /// called before a camera is attached. If the subscription fills, it asks for everything published since;
+    /// otherwise it counts it.
     #[must_use]
     pub fn resuming_after(mut self, last: Vec<(CameraName, LastFrame)>) -> Self {
         self.resumes_after = last;
         self
     }
 
-    /// It does not end before this time while cameras may still come that nobody knows yet.
+    /// Does not end before this time, because cameras that nobody knows yet may come until then.
     pub fn expect_cameras_until(&mut self, patience: Timestamp) {
         self.patience = Some(patience);
     }
 
-    /// Until when it does not end, although what it reads is over.
+    /// The time before which it does not end, even if all that it reads is over.
     pub fn patience(&self) -> Option<Timestamp> {
         self.patience
     }
 
-    /// Begins to read a camera, from now on or as far back as was asked for. A camera that is attached already stays
-    /// as it is.
+    /// Starts to read a camera, from now on or as far back as was asked for. Ignored for a camera that is
+    /// attached already.
     pub fn attach(&mut self, camera: CameraName, reader: LogReader) {
         let present = reader.held().end;
         self.attach_from(camera, reader, present);
     }
 
-    /// Like [`Subscription::attach`] where some time has passed since the subscription began to want the camera:
-    /// `present` is the end of the log at that moment, and what has been appended since is not missed.
+    /// Starts to read a camera later than the subscription first wanted it. `present` is the end of the log
+    /// at that earlier moment; what was appended since is not missed.
     pub fn attach_from(&mut self, camera: CameraName, reader: LogReader, present: u64) {
         if self.feeds.iter().all(|feed| feed.camera != camera) {
             let after = self.resumes_after.iter().find(|(of, _)| *of == camera).map(|(_, after)| *after);
@@ -95,9 +98,9 @@ impl Subscription {
         }
     }
 
-    /// Takes frames of a camera that is attached as they came, for an application that decodes chains of these kinds itself: all frames of a
-    /// chain from its beginning on, in order. Outside of chains, and where it falls behind by more than `log` holds, it gets stills as
-    /// others do. Nothing for a subscription that reads the past.
+    /// Delivers frames of an attached camera as they came, for an application that decodes chains of these
+    /// kinds itself. It gets all frames of a chain from its beginning on, in order. Outside chains, or if it
+    /// falls further behind than `log` reaches, it gets stills. Ignored if the subscription reads the past.
     pub fn take_chains(&mut self, camera: &CameraName, log: LogReader, kinds: ChainKinds) {
         let feed = self.feeds.iter_mut().find(|feed| feed.camera == *camera && feed.takes_chains());
         if let Some(feed) = feed.filter(|feed| feed.chains.is_none()) {
@@ -105,7 +108,8 @@ impl Subscription {
         }
     }
 
-    /// Goes on with stills of a camera until another chain begins: whoever decodes has lost what it held.
+    /// Continues with a camera's stills until another chain begins, because the decoder has lost what it
+    /// held.
     pub fn leave_chain(&mut self, camera: &CameraName) {
         let feed = self.feeds.iter_mut().find(|feed| feed.camera == *camera);
         if let Some(chains) = feed.and_then(|feed| feed.chains.as_mut()) {
@@ -113,7 +117,7 @@ impl Subscription {
         }
     }
 
-    /// How often the application was too slow for a chain that it was in, and went on with stills.
+    /// How often the application was too slow for its chain and continued with stills.
     pub fn chains_lost(&self) -> u64 {
         self.feeds.iter().filter_map(|feed| feed.chains.as_ref()).map(ChainPlace::lost).sum()
     }
@@ -123,18 +127,19 @@ impl Subscription {
         self.feeds.iter().map(|feed| &feed.camera)
     }
 
-    /// What was asked for.
+    /// The span that was asked for.
     pub fn span(&self) -> Span {
         self.span
     }
 
-    /// A question for the past that has not been put yet; each waits for its answer in [`Subscription::handle_past`]. Ask
-    /// for these until there is none, after every [`Subscription::next`]. One for each camera at most is open.
+    /// A question about the past that was not asked yet. Its answer goes to [`Subscription::handle_past`].
+    /// Call this until it returns nothing, after every [`Subscription::next`]. At most one question per
+    /// camera is open.
     pub fn poll_past(&mut self) -> Option<(CameraName, PastQuery)> {
         self.feeds.iter_mut().find_map(|feed| Some((feed.camera.clone(), feed.poll_past()?)))
     }
 
-    /// The answer to a question.
+    /// Takes in the answer to a question.
     pub fn handle_past(&mut self, camera: &CameraName, answer: PastAnswer) {
         let span = self.span;
         if let Some(feed) = self.feeds.iter_mut().find(|feed| feed.camera == *camera) {
@@ -142,8 +147,8 @@ impl Subscription {
         }
     }
 
-    /// The next delivery. `now` is the edge broker's wall clock, an anchor plus the monotonic clock; it only decides
-    /// whether the beginning and the end have passed.
+    /// The next delivery. `now` is the edge broker's wall clock: an anchor plus the monotonic clock. It only
+    /// decides whether the beginning and the end have passed.
     pub fn next(&mut self, now: Timestamp) -> Next {
         let Span { begin, end, .. } = self.span;
         let passed = (begin.is_none_or(|begin| begin <= now), end.is_some_and(|end| end < now));
@@ -161,7 +166,8 @@ impl Subscription {
             && end.is_some_and(|end| {
                 // Every feed was just found to have nothing more.
                 let all_beyond = ended || self.feeds.iter().all(|feed| feed.beyond(end));
-                // Before the end has come, a frame from after it has a wrong time: others may follow.
+                // A frame from after the end that comes before the end has a wrong time, so others may
+                // follow.
                 !self.span.is_live(now) || (!self.feeds.is_empty() && all_beyond && end <= now)
             });
         let span = self.span;

@@ -1,4 +1,4 @@
-//! What an application asks for: one value, from the request that it sends to the session that serves it.
+//! Defines what an application asks for, as one value from its request to the session that serves it.
 
 use super::types::{LastFrame, Span};
 use crate::contract::Contract;
@@ -9,24 +9,25 @@ use crate::name::{CameraName, CameraPattern};
 /// What an application asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubscriptionSpec {
-    /// Of which cameras, those that come later among them.
+    /// The cameras, including those that come later.
     pub cameras: CameraPattern,
-    /// What it demands of their frames.
+    /// The contract for their frames.
     pub contract: Contract,
-    /// From when until when they are captured, and whether it wants each.
+    /// The span of capture times, and whether every frame is wanted.
     pub span: Span,
-    /// What it asks of the past. Default: all of it, as it is held.
+    /// What is asked of the past. Default: everything, as it is held.
     pub past: PastWish,
-    /// The last frames that it has, behind which it goes on. Default: none.
+    /// The last frames that the application already has. Reading continues after them. Default: none.
     pub after: Vec<(CameraName, LastFrame)>,
-    /// Chains of which kinds it decodes itself: of those, present frames come as they came from their camera. Default: none.
+    /// The kinds of chains that the application decodes itself. Their present frames are delivered as they
+    /// came from the camera. Default: none.
     pub chains: ChainKinds,
-    /// Its name, for people. Default: none.
+    /// The application's name, for people. Default: none.
     pub application: String,
 }
 
 impl SubscriptionSpec {
-    /// The frames of these cameras in a span, as stills, of which nothing is demanded.
+    /// The frames of these cameras in a span, as stills, with a contract that asks nothing.
     pub fn new(cameras: CameraPattern, span: Span) -> Self {
         Self {
             cameras,
@@ -39,17 +40,18 @@ impl SubscriptionSpec {
         }
     }
 
-    /// The newest frames of these cameras as stills, of which nothing is demanded.
+    /// The newest frames of these cameras, as stills, with a contract that asks nothing.
     pub fn live(cameras: CameraPattern) -> Self {
         Self::new(cameras, Span::LIVE)
     }
 
-    /// Whether it wants frames of the present alone. What is read of the past is late by its nature, so no contract is watched there.
+    /// Whether only frames of the present are wanted. Frames of the past are always late, so no contract is
+    /// watched for them.
     pub fn is_of_present(&self) -> bool {
         self.span.begin.is_none() && !self.past.fill
     }
 
-    /// Chains of which kinds it gets: of the past there are stills only.
+    /// The kinds of chains that are delivered as they came. Of the past there are only stills.
     pub fn present_chains(&self) -> ChainKinds {
         if self.is_of_present() { self.chains } else { ChainKinds::NONE }
     }

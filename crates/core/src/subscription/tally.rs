@@ -1,4 +1,5 @@
-//! The account of one camera's frames: each frame between two deliveries is counted once, with the reason why it was not delivered.
+//! Accounts for one camera's frames: each frame between two deliveries is counted once, with the reason why
+//! it was not delivered.
 
 use super::holes::{Holes, NotHeld, NotHeldReason};
 use super::types::LastFrame;
@@ -7,26 +8,27 @@ use crate::history::PastAnswer;
 use crate::log::Record;
 use crate::units::Timestamp;
 
-/// What is known of the frames since the last delivery, and what is to be told of them with the next.
+/// The account since the last delivery, which is reported with the next one.
 pub(super) struct Tally {
-    /// The last frame that was delivered or skipped, or that the application had before.
+    /// The last frame that was delivered or skipped, or that the application already had.
     last: Option<FrameId>,
-    /// Its capture time, if that is known.
+    /// The capture time of the last frame, if it is known.
     last_captured: Option<Timestamp>,
-    /// `last` is one that the application had before, and none has come since.
+    /// Whether `last` is a frame that the application already had, and none has come since.
     resumes: bool,
     /// Records that were evicted before they were read, since `last`.
     evicted: u64,
-    /// Frames since `last` were held once and cannot be read.
+    /// Whether frames since `last` were once held and cannot be read.
     broken: bool,
-    /// Counted since the last delivery.
+    /// Frames counted since the last delivery.
     skipped: SkipCounts,
-    /// Stretches that counts do not tell.
+    /// Stretches that counts cannot tell.
     holes: Holes,
 }
 
 impl Tally {
-    /// The account goes on behind a frame that the application had before, or begins with the first that comes.
+    /// An account that continues after a frame that the application already had, or begins with the first
+    /// frame.
     pub(super) fn new(after: Option<LastFrame>) -> Self {
         Self {
             last: after.map(|after| after.id),
@@ -39,12 +41,12 @@ impl Tally {
         }
     }
 
-    /// A reading of the past begins at `begin`; see [`Holes::new`].
+    /// Lets the account begin at `begin`, for a reader of the past. [`Holes::new`] explains `held_from`.
     pub(super) fn begin_at(&mut self, begin: Timestamp, held_from: Option<Timestamp>) {
         self.holes = Holes::new(Some(begin), held_from);
     }
 
-    /// The last frame that was delivered or skipped, or that the application had before.
+    /// The last frame that was delivered or skipped, or that the application already had.
     pub(super) fn last(&self) -> Option<FrameId> {
         self.last
     }
@@ -54,24 +56,25 @@ impl Tally {
         self.holes.knows_camera()
     }
 
-    /// So many records were evicted before they were read.
+    /// Notes that `records` records were evicted before they were read.
     pub(super) fn note_evicted(&mut self, records: u64) {
         self.evicted += records;
     }
 
-    /// At least one was; how many is not known.
+    /// Notes that at least one record was evicted before it was read; how many is not known.
     pub(super) fn note_evicted_some(&mut self) {
         self.evicted = self.evicted.max(1);
     }
 
-    /// A frame that was accounted for is not delivered.
+    /// Counts a frame as skipped after [`Self::before`] has accounted for those before it.
     pub(super) fn skip(&mut self, reason: SkipReason) {
         self.skipped.add(reason, 1);
     }
 
-    /// A frame that was accounted for is delivered or skipped.
+    /// Makes a frame the last one, after [`Self::before`] has accounted for those before it.
     pub(super) fn read(&mut self, meta: &FrameMeta) {
-        // A feed never goes back. The newest frame may have been passed over for the present while it was kept back for a newer one.
+        // A feed never goes back, except that the newest frame may have been passed over while it was kept
+        // back for a newer one.
         debug_assert!(
             self.last.is_none_or(|last| last <= meta.id),
             "frame {} is read behind {:?}",
@@ -81,28 +84,29 @@ impl Tally {
         (self.last, self.last_captured, self.resumes) = (Some(meta.id), Some(meta.captured), false);
     }
 
-    /// A question for the past is answered. `covers`: it was for all that lies behind the last frame.
+    /// Takes in an answer about the past. `covers`: the question was about everything after the last frame.
     pub(super) fn handle_answer(&mut self, answer: &PastAnswer, covers: bool) {
         self.broken |= answer.broken;
         self.holes.handle_answer(answer.held_from, answer.camera_holds_from, answer.unanswered, covers);
     }
 
-    /// Accounts for the frames between the last one and `record`, which is delivered or skipped next. `live`: nothing was asked of the past.
-    /// `follows`: before the first frame, whether it is known that nothing was published between the beginning and this one.
+    /// Accounts for the frames between the last one and `record`, which is delivered or skipped next. `live`:
+    /// the past was not asked about. `follows`: before the first frame, whether it is known that nothing was
+    /// published between the beginning and this one.
     pub(super) fn before(&mut self, record: &Record, live: bool, follows: bool) {
         let evicted = std::mem::take(&mut self.evicted);
         let broken = std::mem::take(&mut self.broken);
         let mut skipped = skipped_between(self.last, record, (evicted, broken));
         if self.resumes && live {
-            // They passed while the application was not there.
+            // They passed while the application was not connected.
             skipped = skipped.relabelled(SkipReason::LateOrLost, SkipReason::LinkDown);
         }
         self.skipped.merge(&skipped);
         self.holes.before(self.last_known(), &record.frame.meta, broken, follows);
     }
 
-    /// Reading goes on behind a frame that lies outside of the span, so that nothing before it is skipped. `restarted`: the camera was
-    /// started again since the last frame.
+    /// Continues after a frame that lies outside the span, so that nothing before it counts as skipped.
+    /// `restarted`: the camera was restarted since the last frame.
     pub(super) fn pass_over(&mut self, before: &FrameMeta, restarted: bool) {
         debug_assert!(self.last < Some(before.id), "an account never goes back");
         if restarted {
@@ -111,8 +115,8 @@ impl Tally {
         (self.last, self.last_captured) = (Some(before.id), Some(before.captured));
     }
 
-    /// Whether a frame of the present counts from the beginning again, although the application had a later one before: the camera has
-    /// lost its counter. Then the account begins anew with it.
+    /// Whether a present frame counts from the beginning again although the application already had a later
+    /// one, because the camera has lost its counter. If so, the account begins anew with this frame.
     pub(super) fn numbered_anew(&mut self, meta: &FrameMeta) -> bool {
         let Some(last) = self.last.filter(|_| self.resumes) else { return false };
         let is_anew = meta.id < last
@@ -127,12 +131,12 @@ impl Tally {
         is_anew
     }
 
-    /// What is to be told with a delivery.
+    /// The account to report with a delivery.
     pub(super) fn take(&mut self) -> (SkipCounts, Option<NotHeld>) {
         (std::mem::take(&mut self.skipped), self.holes.take())
     }
 
-    /// What is left to tell at the end, if there is one that was asked for.
+    /// The account to report at the requested end, if there is one.
     pub(super) fn rest(mut self, end: Option<Timestamp>) -> (SkipCounts, Option<NotHeld>) {
         let not_held = self.holes.rest(self.last_known(), end);
         (self.skipped, not_held)
@@ -143,8 +147,9 @@ impl Tally {
     }
 }
 
-/// Frames between `last` and `record`, the one that was read next, by why they were not. Of those that nobody explains, `evicted`
-/// were once held here, and others if `broken`. Without a `last` there is nothing in between.
+/// Counts the frames between `last` and `record`, the next one that was read, by the reason why they are
+/// missing. Of frames without a reason, `evicted` were once held here, and others too if `broken`. Without a
+/// `last`, there are none between.
 pub fn skipped_between(last: Option<FrameId>, record: &Record, (evicted, broken): (u64, bool)) -> SkipCounts {
     let mut skipped = SkipCounts::default();
     let Some(last) = last else { return skipped };
@@ -165,7 +170,8 @@ pub fn skipped_between(last: Option<FrameId>, record: &Record, (evicted, broken)
         skipped.add(reason, unexplained);
     }
     if last.epoch != id.epoch {
-        // Evicted records of this epoch are among the unexplained; the others ended the one before.
+        // Evicted records of this epoch are among the unexplained ones; the others were at the end of the
+        // previous epoch.
         skipped.add(SkipReason::Evicted, evicted.saturating_sub(unexplained));
     }
     skipped

@@ -8,24 +8,25 @@ use crate::log::{LogReader, Record};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
-/// How long after an end that lay in the future a subscription still waits for frames on their way. One whose end had passed when it
-/// began waits for none: it is over once everybody who holds frames has said that there are no more.
+/// How long a subscription still waits, after a requested end that lay in the future, for frames on their
+/// way. If the end had passed at the beginning, it waits for none. It then ends once everybody who holds
+/// frames has said that there are no more.
 pub(super) const END_GRACE: Duration = Duration::from_secs(2);
 
-/// Which part of time, and which frames of it.
+/// A span of capture times, and which frames of it are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The first capture time wanted. `None`: what is published from now on. Once it lies in the past, everything that
-    /// comes is wanted, whatever it says of its capture time: a camera whose clock is behind loses nothing.
+    /// The first capture time wanted. `None`: frames published from now on. Once this time has passed, every
+    /// present frame is wanted, whatever its capture time. So a camera whose clock is behind loses nothing.
     pub begin: Option<Timestamp>,
     /// The last capture time wanted. `None`: no end.
     pub end: Option<Timestamp>,
-    /// Newest or every.
+    /// Whether the newest frame or every frame is wanted.
     pub deliver: Deliver,
 }
 
 impl Span {
-    /// From now on, newest wins.
+    /// From now on, the newest frame wins.
     pub const LIVE: Self = Self { begin: None, end: None, deliver: Deliver::Newest };
 
     /// Refuses an end before the beginning.
@@ -41,13 +42,13 @@ impl Span {
         self.end.is_none_or(|end| end + END_GRACE > now)
     }
 
-    /// The instant from which on no frame can be wanted any more.
+    /// The instant from which on no frame can be wanted.
     pub fn ends_at(&self, clock: &ClockAnchor) -> Option<Instant> {
         self.end.map(|end| clock.instant_at(end + END_GRACE))
     }
 }
 
-/// The end of a span lies before its beginning.
+/// The end of a span is before its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the end {end} lies before the beginning {begin}; swap them")]
 pub struct SpanError {
@@ -57,13 +58,13 @@ pub struct SpanError {
     pub end: Timestamp,
 }
 
-/// Which frames an application gets when it is slower than the camera.
+/// Which frames an application gets if it is slower than the camera.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deliver {
-    /// The newest at the moment when it is ready; older ones are skipped and counted.
+    /// The newest frame when the application is ready. Older ones are skipped and counted.
     Newest,
-    /// Every frame that crossed the link, in order, for as long as a log holds them; of the past also those that are fetched
-    /// from the camera.
+    /// Every frame that crossed the link, in order, as long as a log holds it. Of the past, also frames that
+    /// are fetched from the camera.
     Every,
 }
 
@@ -74,15 +75,16 @@ pub struct Delivery {
     pub camera: CameraName,
     /// The frame.
     pub record: Record,
-    /// Frames of this camera since the delivery before that were not delivered.
+    /// Frames of this camera that were skipped since its previous delivery.
     pub skipped: SkipCounts,
-    /// A stretch before this frame that is not held, or not known to be, where counts do not tell it.
+    /// A stretch before this frame that is not held, or not known to be held, if counts cannot tell it.
     pub not_held: Option<NotHeld>,
-    /// The log that it was read from; nothing for a frame that was found elsewhere, whose memory is in no log's budget.
+    /// The log that it was read from. `None` for a frame from elsewhere, whose memory counts in no log's
+    /// budget.
     pub log: Option<LogReader>,
 }
 
-/// The last frame of a camera that an application has.
+/// The last frame of a camera that an application already has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastFrame {
     /// Which.
@@ -96,11 +98,11 @@ pub struct LastFrame {
 pub enum Next {
     /// A frame.
     Frame(Box<Delivery>),
-    /// Nothing now. Ask again when a camera is attached or a log grows, or when the end has passed.
+    /// Nothing now. Ask again when a camera is attached, a log grows, or the end has passed.
     Pending,
-    /// Nothing any more: the end has passed.
+    /// Nothing more: the end has passed.
     Ended {
-        /// What was skipped since each camera's last delivery, and what is not held of it.
+        /// The account of each camera since its last delivery.
         rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
     },
 }

@@ -1,4 +1,4 @@
-//! Reading and writing of little-endian fields, with every length checked.
+//! Reads and writes little-endian fields, and checks every length.
 
 use crate::frame::{Epoch, FrameId, Sequence};
 use crate::units::Instant;
@@ -6,16 +6,16 @@ use crate::units::Instant;
 /// The most bytes of a text for people.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
-/// Why bytes are not what they should be.
+/// Why bytes could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A field reaches beyond the end.
+    /// A field reaches beyond the end of the bytes.
     #[error("the message ends within its field `{field}`")]
     Truncated {
         /// The field.
         field: &'static str,
     },
-    /// A length lies above its limit.
+    /// A length exceeds its limit.
     #[error("the length {length} of `{field}` is above the limit of {max}")]
     TooLong {
         /// The field.
@@ -25,7 +25,7 @@ pub enum WireError {
         /// The limit.
         max: u64,
     },
-    /// A value that this field cannot have.
+    /// A value that the field cannot have.
     #[error("`{field}` has the value {value}, which version 1 does not know")]
     Value {
         /// The field.
@@ -39,10 +39,10 @@ pub enum WireError {
         /// The field.
         field: &'static str,
     },
-    /// Bytes are left after the last field.
+    /// Bytes remain after the last field.
     #[error("{bytes} bytes are left after the last field")]
     Trailing {
-        /// How many.
+        /// The number of bytes that remain.
         bytes: usize,
     },
 }
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
         self.array(field)
     }
 
-    /// A text behind its length in 16 bits.
+    /// A text after its length in 16 bits.
     pub(crate) fn text(&mut self, field: &'static str, max: usize) -> Result<&'a str, WireError> {
         let length = usize::from(self.u16(field)?);
         if length > max {
@@ -130,7 +130,7 @@ pub(crate) trait Write {
     fn u64(&mut self, value: u64);
     fn i32(&mut self, value: i32);
     fn f64(&mut self, value: f64);
-    /// A text behind its length in 16 bits, cut to `max` bytes at a character.
+    /// Appends a text after its length in 16 bits. It is cut to at most `max` bytes, between two characters.
     fn text(&mut self, value: &str, max: usize);
 
     fn instant(&mut self, value: Instant) {

@@ -1,19 +1,19 @@
-//! What applications ask of a camera.
+//! Encodes what applications ask of a camera.
 
 use std::time::Duration;
 
 use super::codec::{Reader, WireError, Write};
 use crate::contract::{Contract, OnInfeasible};
 
-/// The most contracts in a demand; beyond that the edge sends those of highest priority.
+/// The most contracts in a demand. If there are more, the edge sends those of the highest priority.
 pub const CONTRACTS_MAX: usize = 64;
 
-/// What the applications want of a camera. Without contracts the camera sends nothing.
+/// What the applications want of a camera. Without contracts, the camera sends nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demand {
-    /// Counts the demands of one edge for one camera; an older one is ignored.
+    /// The revision of the demand, from one edge for one camera. An older one is ignored.
     pub revision: u64,
-    /// One for each subscription, highest priority first.
+    /// One contract per subscription, highest priority first.
     pub contracts: Vec<Contract>,
 }
 
@@ -42,7 +42,7 @@ impl Demand {
     }
 }
 
-/// Zero stands for "no bound": a contract's bound is never zero.
+/// Encodes a contract. 0 stands for "no bound", since a contract's bound is never 0.
 fn encode_contract(out: &mut Vec<u8>, contract: &Contract) {
     let bound = contract.latency_bound.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
     out.u64(bound);

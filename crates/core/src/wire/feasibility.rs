@@ -1,26 +1,26 @@
-//! What a camera can do for the contracts that lead.
+//! Encodes what a camera can do for the contracts that lead.
 
 use super::codec::{Reader, WireError, Write};
 use crate::controller::Calibration;
 use crate::profile::ProfileHash;
 use crate::units::BitsPerSecond;
 
-/// What became of the profile that the contracts that lead name.
+/// What became of the profile that the leading contracts name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ProfileUse {
-    /// They name none, or frames go as they are.
+    /// They name no profile, or frames go unmodified.
     #[default]
     None = 0,
-    /// It is not here yet. Rungs are those of the default ladder, whose accuracy nobody knows.
+    /// The camera does not have it yet. Its rungs are those of the default ladder, whose accuracy is unknown.
     Fetching = 1,
-    /// Rungs are those of the profile.
+    /// The rungs are those of the profile.
     InUse = 2,
     /// It was made with frames of another size.
     OtherSize = 3,
-    /// The camera can make none of its rungs.
+    /// The camera can make none of the profile's rungs.
     NoRung = 4,
-    /// The edge does not have it, or it could not be read.
+    /// The edge does not have it, or the camera could not read it.
     Unreadable = 5,
 }
 
@@ -30,28 +30,30 @@ impl ProfileUse {
         [Self::None, Self::Fetching, Self::InUse, Self::OtherSize, Self::NoRung, Self::Unreadable];
 }
 
-/// What a camera can do for the contracts that lead; for the edge's people, and for the state of contracts.
+/// What a camera can do for the contracts that lead. It serves operators, and the states of contracts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FeasibilityReport {
-    /// What the link carries, if it was measured.
+    /// The rate of the link, if it was measured.
     pub link_rate: Option<BitsPerSecond>,
-    /// Bytes of a frame of the cheapest rung that keeps the floor, as frames are now. `None`: there is no floor, or no rung keeps it.
+    /// The present size of a frame of the cheapest rung that keeps the floor. `None`: there is no floor, or
+    /// no rung keeps it.
     pub floor_bytes: Option<f64>,
     /// The accuracy of the best rung that the camera can make, by the profile.
     pub best_accuracy: Option<f64>,
-    /// By the last frame that waited, no rung at or above the floor is on time often enough.
+    /// Whether at the last frame that waited, no rung that keeps the floor was on time often enough.
     pub infeasible: bool,
     /// What became of the profile.
     pub profile_use: ProfileUse,
     /// The profile.
     pub profile: Option<ProfileHash>,
-    /// How well the policy predicts which frames are on time; shares in millionths. Of no frames: it predicts nothing.
+    /// How well the policy predicts which frames are on time, with shares in millionths. 0 frames: it does
+    /// not predict.
     pub calibration: Calibration,
 }
 
 const FLAG_INFEASIBLE: u8 = 1;
 const FLAG_PROFILE: u8 = 2;
-/// Shares cross as so many parts.
+/// The number of parts in which shares are sent.
 const SHARE_PARTS: f64 = 1e6;
 
 impl FeasibilityReport {
@@ -70,7 +72,7 @@ impl FeasibilityReport {
         out.u32(parts(actual_late));
     }
 
-    /// What cannot be is taken for what is not known.
+    /// An impossible value is decoded as unknown.
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
         let positive = |value: f64| (value > 0.0 && value.is_finite()).then_some(value);
         let link_rate = positive(r.f64("link_rate")?).map(BitsPerSecond);

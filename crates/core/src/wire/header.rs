@@ -1,4 +1,4 @@
-//! The header in front of every frame's payload.
+//! Encodes the header in front of every frame's payload.
 
 use super::codec::{Reader, WireError, Write};
 use crate::frame::{
@@ -8,12 +8,12 @@ use crate::frame::{
 use crate::trace::{CameraTrace, Stage};
 use crate::units::{Instant, Timestamp};
 
-/// The most ranges of skipped frames in one header. A camera that has more to tell merges the oldest.
+/// The most ranges of skipped frames in one header. A camera with more ranges merges the oldest.
 pub const SKIP_RANGES_MAX: usize = 32;
-/// The most bytes that a header may take, its length field included.
+/// The most bytes of a header, with its length field.
 pub const FRAME_HEADER_BYTES_MAX: usize = 1024;
 
-/// What stands before a frame's payload.
+/// The header of a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameHeader {
     /// The frame, without its bytes.
@@ -24,24 +24,26 @@ pub struct FrameHeader {
     pub sent: Instant,
     /// The accuracy that the profile expects of this rung; `None` without a profile.
     pub expected_accuracy: Option<f64>,
-    /// The frame lies below an accuracy floor, since no rung at or above it would have been on time.
+    /// Whether the frame is below an accuracy floor, because no rung that keeps the floor would have been on
+    /// time.
     pub infeasible: bool,
-    /// Frames of this epoch that will not come, since the last one known to have arrived, in order.
+    /// Frames of this epoch since the last one known to have arrived that will not come, in order.
     pub skipped: Vec<SkipRange>,
-    /// The edge's number of the question for the past that the frame answers; 0: a live frame.
+    /// The edge's number of the question about the past that the frame answers. 0: a live frame.
     pub history: u64,
-    /// Where it was when at the camera, by the camera's monotonic clock. Crosses the link in whole microseconds.
+    /// When the frame passed each stage at the camera, by the camera's monotonic clock. Sent in whole
+    /// microseconds.
     pub trace: CameraTrace,
 }
 
 const FLAG_INFEASIBLE: u8 = 1;
-/// The number of a question for the past follows the payload's size.
+/// The flag that the number of a question about the past follows the payload's size.
 const FLAG_PAST: u8 = 2;
-/// Stamps follow that.
+/// The flag that stage times follow, after the number of a question if there is one.
 const FLAG_TRACE: u8 = 4;
 
 impl FrameHeader {
-    /// Appends the header, its length first.
+    /// Appends the header to `out`, with its length first.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.u16(0);
@@ -86,7 +88,7 @@ impl FrameHeader {
         out[start..start + 2].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// How many bytes a header has, its length field included, given its first two bytes.
+    /// The size of a header with its length field, from its first two bytes.
     pub fn length(prefix: [u8; 2]) -> Result<usize, WireError> {
         let length = usize::from(u16::from_le_bytes(prefix)) + 2;
         if length > FRAME_HEADER_BYTES_MAX {
@@ -99,7 +101,7 @@ impl FrameHeader {
         Ok(length)
     }
 
-    /// Decodes a header, its length field included. Fields that a later version adds at the end are passed over.
+    /// Decodes a header with its length field. Fields that a later version adds at the end are ignored.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(bytes);
         r.u16("length")?;
@@ -134,7 +136,7 @@ impl FrameHeader {
         for _ in 0..ranges {
             let (first, count) = (Sequence(r.u64("skipped first")?), r.u64("skipped count")?);
             let code = r.u8("skip reason")?;
-            // A reason of a later version still says that the frames will not come.
+            // An unknown reason of a later version still says that the frames will not come.
             let reason = SkipReason::from_code(code).unwrap_or(SkipReason::LateOrLost);
             skipped.push(SkipRange { first, count, reason });
         }
@@ -144,7 +146,7 @@ impl FrameHeader {
         if flags & FLAG_TRACE != 0 {
             for _ in 0..r.u8("stamps")? {
                 let (code, micros) = (r.u8("stage")?, r.i32("stamp")?);
-                // One of a later version is of no use here, nor is one after the end of the clock.
+                // A stage of a later version is ignored, and so is a time beyond the end of the clock.
                 if let (Some(stage), Some(at)) = (Stage::from_code(code), micros_after(sent, micros)) {
                     trace.stamp(stage, at);
                 }
@@ -156,13 +158,14 @@ impl FrameHeader {
     }
 }
 
-/// Whole microseconds from `origin` to `at`, rounded down, so that the order of instants stays; at most 35 minutes either way.
+/// Whole microseconds from `origin` to `at`, rounded down so that the order of instants stays. At most 35
+/// minutes either way.
 fn micros_between(origin: Instant, at: Instant) -> i32 {
     let micros = (i128::from(at.as_nanos()) - i128::from(origin.as_nanos())).div_euclid(1_000);
     micros.clamp(i32::MIN.into(), i32::MAX.into()) as i32
 }
 
-/// The instant so many microseconds after `origin`; no earlier than the clock's own, and none after its end.
+/// The instant `micros` after `origin`, at the earliest the clock's first. `None` after the clock's last.
 fn micros_after(origin: Instant, micros: i32) -> Option<Instant> {
     let nanos = u64::from(micros.unsigned_abs()) * 1_000;
     let origin = origin.as_nanos();

@@ -1,4 +1,4 @@
-//! Questions for the past, and what is said where no frame answers them.
+//! Encodes questions about the past, and the answer that no frame fits.
 
 use super::codec::{Reader, WireError, Write};
 use crate::frame::{RUNG_BYTES_MAX, Rung};
@@ -10,21 +10,22 @@ const FLAG_BEFORE: u8 = 2;
 const FLAG_NEWEST: u8 = 4;
 const FLAG_CONTINUES: u8 = 8;
 
-/// A question for frames of the past that follow each other.
+/// A question for successive frames of the past.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistoryRequest {
-    /// The edge's number for it, from 1. The frames that answer it have this number and those that follow, which are used for
-    /// nothing else.
+    /// The edge's number for the request, from 1. The frames that answer it have this number and the
+    /// following ones. No other request uses these numbers.
     pub request: u64,
-    /// Which frame comes first; each further one is the next behind the one before. How far others are asked is not told: the camera asks its own memory and disk.
+    /// The query for the first frame; each further frame is the next one after it. The reach of the query is
+    /// not sent: the camera asks its own memory and disk.
     pub query: PastQuery,
-    /// What the frames are to be made into: a rung for which a frame needs no other
-    /// ([`Setting::stands_alone`](crate::setting::Setting::stands_alone)). The query's own word of it is not told.
+    /// The rung of the frames. It must stand alone
+    /// ([`Setting::stands_alone`](crate::setting::Setting::stands_alone)). The quality of the query is not sent.
     pub rung: Rung,
-    /// How many frames, at most. 0: nobody wants what is still to come of the request that this number belongs to.
+    /// The most frames to send. 0: the rest of the request with this number is no longer wanted.
     pub count: u16,
-    /// The numbers go on from those of an earlier request, and the frames from the last one that answers it: what the query says
-    /// of `after` does not count.
+    /// Whether the numbers continue those of an earlier request. The frames then follow the last one that
+    /// answers it, and the query's `after` is ignored.
     pub continues: bool,
 }
 
@@ -64,17 +65,17 @@ impl HistoryRequest {
     }
 }
 
-/// Why no frame answers a question.
+/// Why no frame answers a question about the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HistoryCode {
-    /// The camera holds none that was asked for.
+    /// The camera holds no such frame.
     None = 1,
-    /// The camera does not make this rung of frames of the past.
+    /// The camera does not make this rung from frames of the past.
     Rung = 2,
-    /// As many questions wait as may.
+    /// Too many questions wait already.
     Busy = 3,
-    /// The frame is larger than the edge takes.
+    /// The frame is larger than the edge accepts.
     TooLarge = 4,
 }
 
@@ -83,10 +84,10 @@ impl HistoryCode {
     pub const ALL: [Self; 4] = [Self::None, Self::Rung, Self::Busy, Self::TooLarge];
 }
 
-/// No frame answers a question.
+/// The answer that no frame fits a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryEnd {
-    /// The question's number.
+    /// The number of the question.
     pub request: u64,
     /// Why.
     pub code: HistoryCode,
@@ -105,7 +106,7 @@ impl HistoryEnd {
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
         let request = r.u64("request")?;
         let code = r.u8("code")?;
-        // A reason of a later version still says that no frame will come.
+        // An unknown reason of a later version still says that no frame will come.
         let known = HistoryCode::ALL.into_iter().find(|known| *known as u8 == code);
         let holds = r.u8("holds any")? != 0;
         let held_from = Timestamp::from_nanos(r.u64("held from")?);
@@ -114,7 +115,7 @@ impl HistoryEnd {
     }
 }
 
-/// What a camera can do beyond what every camera of this version of the format does.
+/// The abilities of a camera beyond those of every camera of this version of the format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
     /// It answers every [`HistoryRequest`], with a frame or with [`HistoryEnd`].
@@ -124,14 +125,14 @@ pub struct Abilities {
 const ABILITY_PAST: u64 = 1;
 
 impl Abilities {
-    /// All that there are.
+    /// All abilities.
     pub const ALL: Self = Self { past: true };
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.u64(if self.past { ABILITY_PAST } else { 0 });
     }
 
-    /// Abilities of a later version are passed over.
+    /// Ignores abilities of a later version.
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
         let flags = r.u64("abilities")?;
         Ok(Self { past: flags & ABILITY_PAST != 0 })

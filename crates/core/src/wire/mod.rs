@@ -1,8 +1,8 @@
-//! The bytes that cross the link, version 1. `docs/wire.md` draws them one by one.
+//! Encodes the bytes that cross the link, version 1. `docs/wire.md` draws them one by one.
 //!
-//! One bidirectional control stream carries [`Message`]s, each behind its length; every frame travels on a
-//! unidirectional stream of its own, a [`FrameHeader`] and then the payload. All integers are little-endian.
-//! Whatever comes from outside becomes a value or a [`WireError`], and allocates no more than the stated limits.
+//! One bidirectional control stream carries [`Message`]s, each after its length. Every frame travels on a
+//! unidirectional stream of its own: a [`FrameHeader`], then the payload. All integers are little-endian.
+//! Outside bytes become a value or a [`WireError`], and never allocate more than the stated limits.
 
 pub(crate) mod codec;
 mod demand;
@@ -34,5 +34,5 @@ pub use self::status::{DiskStatus, Status};
 
 /// The version of the wire format that this code speaks.
 pub const VERSION: u16 = 1;
-/// The application protocol that both sides name in the TLS handshake.
+/// The application protocol that both sides name in the TLS handshake (ALPN, RFC 7301).
 pub const ALPN: &[u8] = b"mez/1";

@@ -1,15 +1,16 @@
-//! What becomes of each contract of a demand, where not all can be kept together.
+//! Encodes what becomes of each contract of a demand, if not all can be kept together.
 
 use super::codec::{Reader, WireError, Write};
 use super::demand::CONTRACTS_MAX;
 use crate::contract::negotiation::ContractOutcome;
 
-/// What becomes of each contract of a demand, where the demand has several.
+/// The outcome of each contract of a demand with several contracts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NegotiationResult {
     /// The revision of the demand.
     pub revision: u64,
-    /// In the order of its contracts; `None`: the camera has not looked at it. Empty: they are not settled between.
+    /// One outcome per contract, in their order. `None`: the camera has not looked at it. Empty: the camera
+    /// does not choose between these contracts.
     pub outcomes: Vec<Option<ContractOutcome>>,
 }
 
@@ -31,7 +32,7 @@ impl NegotiationResult {
         }
     }
 
-    /// A conflict with nobody, or with itself, is taken for one with all the others.
+    /// A conflict that names no other contract, or the contract itself, counts as outvoted by all others.
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
         let revision = r.u64("revision")?;
         let count = usize::from(r.u8("outcomes")?);

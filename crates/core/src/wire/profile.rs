@@ -1,4 +1,5 @@
-//! How a camera gets a profile: it asks for part after part, so that reports of frames never wait behind a long message.
+//! Sends a profile to a camera part by part, as the camera asks for each. So reports of frames never wait
+//! behind a long message.
 
 use bytes::Bytes;
 
@@ -7,7 +8,7 @@ use crate::profile::ProfileHash;
 
 /// The most bytes of a profile.
 pub const PROFILE_BYTES_MAX: u32 = 1 << 20;
-/// The most bytes of a part of one: 8 ms at 8 Mbit/s.
+/// The most bytes of one part of a profile. It takes 8 ms at 8 Mbit/s.
 pub const PROFILE_PART_BYTES_MAX: usize = 8 << 10;
 
 /// Asks for a part of a profile.
@@ -15,7 +16,7 @@ pub const PROFILE_PART_BYTES_MAX: usize = 8 << 10;
 pub struct ProfileRequest {
     /// Which profile.
     pub hash: ProfileHash,
-    /// The first byte wanted.
+    /// The offset of the first byte wanted.
     pub offset: u32,
 }
 
@@ -35,9 +36,9 @@ impl ProfileRequest {
 pub struct ProfilePart {
     /// Which profile.
     pub hash: ProfileHash,
-    /// Bytes of all of it; 0: the edge does not have it, or nobody who may see the camera names it.
+    /// The size of the whole profile. 0: the edge does not have it, or no contract on this camera names it.
     pub total: u32,
-    /// Where in it the part begins.
+    /// The offset of the part in the profile.
     pub offset: u32,
     /// The part, at most [`PROFILE_PART_BYTES_MAX`] bytes.
     pub bytes: Bytes,

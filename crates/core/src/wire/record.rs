@@ -1,41 +1,41 @@
-//! Streams within one byte stream, for a link over TCP: what QUIC does by itself.
+//! Carries several streams within one byte stream, for a link over TCP. QUIC does this by itself.
 
 use super::WireError;
 use super::codec::{Reader, Write};
 
-/// Bytes of a record's head.
+/// The size of a record's head, in bytes.
 pub const RECORD_HEAD_BYTES: usize = 8;
-/// The most bytes in a record after its head. With the head it fills one TLS record.
+/// The most bytes of a record after its head. With the head, it fills one TLS record.
 pub const RECORD_BYTES_MAX: usize = (16 << 10) - RECORD_HEAD_BYTES;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// Part of the control stream, either way. Its stream is 0.
+    /// A part of the control stream, either way. Its stream number is 0.
     Control = 1,
-    /// Camera to edge: part of a frame's stream. The first one of a stream holds the header and nothing else.
+    /// Camera to edge: a part of a frame's stream. The first record of a stream holds exactly the header.
     Data = 2,
     /// Camera to edge: a frame's stream is complete.
     End = 3,
     /// Camera to edge: the camera gave the frame up.
     Reset = 4,
-    /// Edge to camera: the edge does not take the frame, so its bytes need not be sent.
+    /// Edge to camera: the edge refuses the frame, so its bytes need not be sent.
     Stop = 5,
 }
 
 /// The head of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHead {
-    /// What it is.
+    /// The kind of the record.
     pub kind: RecordKind,
-    /// Bytes that follow, at most [`RECORD_BYTES_MAX`].
+    /// The number of bytes that follow, at most [`RECORD_BYTES_MAX`].
     pub bytes: u16,
-    /// Which stream it belongs to. The camera numbers its frames' streams from 1, each higher than the one before.
+    /// The number of its stream. The camera numbers its frames' streams from 1, in increasing order.
     pub stream: u32,
 }
 
 impl RecordHead {
-    /// The head as bytes.
+    /// Encodes the head.
     pub fn encode(&self) -> [u8; RECORD_HEAD_BYTES] {
         let mut out = Vec::with_capacity(RECORD_HEAD_BYTES);
         out.u8(self.kind as u8);
@@ -45,7 +45,7 @@ impl RecordHead {
         out.try_into().expect("four fields of eight bytes in all")
     }
 
-    /// The head that the bytes are.
+    /// Decodes a head.
     pub fn decode(head: [u8; RECORD_HEAD_BYTES]) -> Result<Self, WireError> {
         let mut r = Reader::new(&head);
         let kind = match r.u8("kind")? {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever the bytes: a head that is taken is written as it was read, and keeps to the limits.
+        /// Any head that is accepted is written as it was read, and keeps to the limits.
         #[test]
         fn what_is_taken_is_what_was_written(
             kind in 0u8..8, reserved in prop_oneof![9 => Just(0u8), 1 => any::<u8>()], bytes: u16, stream in 0u32..4,

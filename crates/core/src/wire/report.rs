@@ -1,4 +1,4 @@
-//! How frames arrive, as the edge tells the camera.
+//! Encodes the edge's reports to the camera of how frames arrive.
 
 use super::codec::{Reader, WireError, Write};
 use crate::frame::FrameId;
@@ -7,7 +7,7 @@ use crate::units::Instant;
 /// How a frame is arriving, by the edge's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// Part of the payload is there. The first such report has the first byte's time.
+    /// A part of the payload has arrived. The first such report has the time of the first byte.
     Progress {
         /// The frame.
         frame: FrameId,
@@ -18,7 +18,7 @@ pub enum Report {
         /// When this was true.
         now: Instant,
     },
-    /// All of the payload is there; also the frame's acknowledgement.
+    /// All of the payload has arrived. This is also the frame's acknowledgement.
     Complete {
         /// The frame.
         frame: FrameId,
@@ -29,7 +29,8 @@ pub enum Report {
         /// When the last byte arrived.
         last: Instant,
     },
-    /// The frame was not taken. The edge stops its stream too, which tells nothing where all of it is there already.
+    /// The frame was refused. The edge also stops its stream, but that tells nothing if the whole frame is
+    /// there already.
     Refused {
         /// The frame.
         frame: FrameId,

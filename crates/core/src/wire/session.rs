@@ -1,4 +1,4 @@
-//! How a connection begins, and how one ends that is refused.
+//! Encodes how a connection begins, and how it ends if it is refused.
 
 use super::codec::{Reader, TEXT_BYTES_MAX, WireError, Write};
 use crate::frame::{Epoch, FrameId};
@@ -8,20 +8,20 @@ use crate::units::{ClockAnchor, Timestamp};
 /// The most bytes of a camera's name.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// Who a camera broker is.
+/// Which camera broker connects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hello {
     /// The version of the wire format that the camera speaks.
     pub version: u16,
     /// The camera's name; its certificate must allow it.
     pub camera: CameraName,
-    /// The camera broker's start.
+    /// The epoch of the camera broker's present start.
     pub epoch: Epoch,
-    /// Counts the connections of this start: the highest is the current one.
+    /// The number of this connection in the present start. The highest is the current one.
     pub attempt: u64,
     /// Relates the camera's capture times to its monotonic clock.
     pub anchor: ClockAnchor,
-    /// The software, for people.
+    /// The software and its version, for people.
     pub software: String,
 }
 
@@ -46,9 +46,9 @@ pub enum RefuseCode {
     Version = 1,
     /// The certificate does not allow the name.
     NotPermitted = 2,
-    /// Another identity holds the name, or had it with an epoch that none can follow.
+    /// Another identity holds the name, or used it with an epoch that no other can follow.
     NameHeld = 3,
-    /// A newer connection or a newer start of the same camera has taken over.
+    /// A newer connection or a newer start of the same camera has replaced this one.
     Replaced = 4,
     /// A message made no sense, or claims an epoch that is not believed.
     Protocol = 5,
@@ -129,7 +129,7 @@ impl RefuseCode {
         }
     }
 
-    /// Whether dialling again soon is of use.
+    /// Whether it is of no use to dial again soon.
     pub const fn is_lasting(self) -> bool {
         matches!(self, Self::Version | Self::NotPermitted | Self::NameHeld | Self::Full)
     }

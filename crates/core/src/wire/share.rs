@@ -1,4 +1,4 @@
-//! Cameras that share a channel: what each would have of it, and what each has.
+//! Encodes what a camera on a shared channel could send, and what it may send.
 
 use std::time::Duration;
 
@@ -6,43 +6,43 @@ use super::codec::{Reader, WireError, Write};
 use crate::controller::share::{CAP_LIFETIME, Step};
 use crate::profile::LADDER_RUNGS_MAX;
 
-/// The most rungs in a claim: as many as a ladder has.
+/// The most rungs of a share request: as many as a ladder has.
 pub const SHARE_REQUEST_RUNGS_MAX: usize = LADDER_RUNGS_MAX;
-/// No cap lasts longer, whatever an edge says.
+/// The longest lifetime of a cap. A longer one from an edge is shortened to it.
 pub const SHARE_LIFETIME_MAX: Duration = Duration::from_millis(1000);
-/// Bytes that no frame has, as a bound for sums.
+/// The upper limit of a rung's bytes. No frame is that large, and sums stay bounded.
 const STEP_BYTES_MAX: f64 = u32::MAX as f64;
-/// Accuracies cross as so many parts.
+/// The number of parts in which accuracies are sent.
 const ACCURACY_PARTS: f64 = 1e6;
 
-/// What a camera has of the channel that it shares with others.
+/// What a camera may send on a channel that it shares with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Share {
-    /// Whatever it chooses: at present there is nothing to be shared.
+    /// Whatever it chooses: at present nothing is shared.
     #[default]
     Free,
-    /// Frames of so many bytes.
+    /// Frames up to a size.
     Cap {
-        /// The most that frames have, on average.
+        /// The largest mean size of its frames, in bytes.
         frame_bytes_max: u32,
-        /// For so long after this arrived. In whole milliseconds.
+        /// How long this counts after its arrival, in whole milliseconds.
         lifetime: Duration,
     },
-    /// There is no room for frames that keep its floor.
+    /// The channel has no room for frames that keep its floor.
     Shed {
-        /// For so long after this arrived. In whole milliseconds.
+        /// How long this counts after its arrival, in whole milliseconds.
         lifetime: Duration,
     },
 }
 
 impl Share {
-    /// A cap of the usual lifetime.
+    /// A cap with the usual lifetime.
     pub fn cap(frame_bytes_max: f64) -> Self {
         let frame_bytes_max = frame_bytes_max.ceil().clamp(0.0, STEP_BYTES_MAX) as u32;
         Self::Cap { frame_bytes_max, lifetime: CAP_LIFETIME }
     }
 
-    /// No room, for the usual time.
+    /// Shed, for the usual lifetime.
     pub const SHED: Self = Self::Shed { lifetime: CAP_LIFETIME };
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -56,7 +56,7 @@ impl Share {
         out.u16(u16::try_from(lifetime.as_millis()).unwrap_or(u16::MAX));
     }
 
-    /// A lifetime beyond the longest is taken for that.
+    /// Shortens a lifetime that exceeds the longest one.
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
         let code = r.u8("share")?;
         let frame_bytes_max = r.u32("frame_bytes_max")?;
@@ -78,22 +78,23 @@ fn parts(accuracy: f64) -> u32 {
     (accuracy.clamp(0.0, 1.0) * ACCURACY_PARTS).round() as u32
 }
 
-/// What a camera would have of its channel: its rungs, as its frames are now.
+/// What a camera could send on its channel: its rungs, with the sizes of its present frames.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShareRequest {
-    /// The time between its frames. In whole microseconds.
+    /// The time between its frames, in whole microseconds.
     pub interval: Duration,
-    /// The most time from capture to the application that it works for. In whole microseconds.
+    /// The longest time from capture to the application that it works for, in whole microseconds.
     pub latency_bound: Duration,
-    /// The place of the cheapest rung that keeps the floor.
+    /// The index of the cheapest rung that keeps the floor.
     pub floor: usize,
-    /// Its rungs, ascending in bytes, and in what they keep; bytes are whole, accuracies of a millionth. None: it sends nothing.
+    /// Its rungs, ascending in bytes and accuracy. Bytes are whole, accuracies in millionths. Empty: it sends
+    /// nothing.
     pub steps: Vec<Step>,
 }
 
 impl ShareRequest {
-    /// A claim as it can be told: rounded as the fields say, bytes up, each step's more than those before. What costs more than can be
-    /// told costs the most that can be.
+    /// A request with values as they are sent: rounded as the fields say, bytes rounded up, and each step
+    /// larger than those before. Sizes above the upper limit are lowered to it.
     pub(crate) fn new(
         interval: Duration,
         latency_bound: Duration,
@@ -125,7 +126,8 @@ impl ShareRequest {
         }
     }
 
-    /// Whatever makes no sense, such as rungs that do not ascend, a floor that is none of them or an interval of nothing, claims nothing.
+    /// Decodes a request. One that makes no sense is decoded as a request for nothing: rungs that do not
+    /// ascend, a floor that is none of them, or an interval of 0.
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
         let interval = Duration::from_micros(r.u32("interval")?.into());
         let latency_bound = Duration::from_micros(r.u32("latency_bound")?.into());

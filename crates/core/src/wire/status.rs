@@ -1,15 +1,15 @@
-//! How a camera is, as it tells the edge.
+//! Encodes how a camera is doing.
 
 use super::codec::{Reader, TEXT_BYTES_MAX, WireError, Write};
 
-/// How a camera's log on its own disk is doing.
+/// The state of a camera's log on its own disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskStatus {
-    /// Bytes that it takes on disk.
+    /// Bytes of the log on disk.
     pub bytes: u64,
     /// Frames that left memory before the disk took them, since the camera broker's start.
     pub lost: u64,
-    /// Why the promises of durability are suspended, for people; empty if they hold.
+    /// Why durability is suspended, for people. Empty if it is not.
     pub degraded: String,
 }
 

@@ -1,4 +1,4 @@
-//! What every gRPC call goes through, whatever it asks.
+//! Handles what all gRPC calls have in common.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use super::feed::Feed;
 use super::principal::Principal;
 use super::{ApiError, Limit};
 
-/// Who is at the other end of a connection, and how many calls of it are under way.
+/// The other end of a connection, and the number of its calls in progress.
 #[derive(Clone)]
 pub(super) struct Peer {
     pub(super) principal: Principal,
@@ -33,7 +33,7 @@ impl Peer {
 
     /// One more, if there may be.
     fn enter(&self, calls_max: usize) -> Result<Underway, ApiError> {
-        // Made first: what was counted is counted down again, whatever comes.
+        // Made first, so that the call is uncounted in every case.
         let underway = Underway(Arc::clone(&self.calls));
         if underway.0.fetch_add(1, Ordering::Relaxed) < calls_max {
             return Ok(underway);
@@ -73,7 +73,7 @@ impl Subscribed {
     }
 }
 
-/// A service that counts its calls, and gives errors of what lies below it the details that all of ours have.
+/// A service that counts its calls, and adds our details to errors of the layers below.
 #[derive(Clone)]
 pub(super) struct Calls<S> {
     pub(super) service: S,

@@ -1,4 +1,4 @@
-//! What a camera broker answers.
+//! Answers requests to a camera broker.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use super::{ApiError, ApiLimits, pb};
 use crate::camera::CameraHandle;
 use crate::clock::{monotonic_now, wall_now};
 
-/// Answers that a publisher has not read; beyond that the oldest is dropped.
+/// The most answers that a publisher has not read. Beyond that, the oldest is dropped.
 const PUBLISH_EVENTS_MAX: usize = 1024;
 
 /// The interface of a camera broker, for every way in. Cheap to clone.
@@ -64,7 +64,7 @@ impl CameraApi {
         Ok(Feed::new(source, place, &subscribe, cameras, self.stopping.clone()))
     }
 
-    /// Ends a subscription of the same principal.
+    /// Ends a subscription that belongs to the same principal.
     pub fn unsubscribe(
         &self,
         principal: &Principal,
@@ -74,8 +74,8 @@ impl CameraApi {
         Ok(pb::UnsubscribeResponse {})
     }
 
-    /// Takes in frames until `next` has no more, and puts the answers into `answers`. Reads on whether or not the answers
-    /// are taken: a publisher that only writes is served as well.
+    /// Takes in frames until `next` has no more, and puts the answers into `answers`. It reads on even if the
+    /// answers are not taken, so it also serves a publisher that only writes.
     pub async fn publish<N>(&self, mut next: N, answers: &PublishAnswers)
     where
         N: PublishRequests,
@@ -133,7 +133,7 @@ impl CameraApi {
         .at("camera"))
     }
 
-    /// Where two publish at once, each reply goes to one of them: a camera has one publisher.
+    /// If two publish at once, each reply goes to one of them: a camera has one publisher.
     async fn pass_on_replies(&self, answers: &PublishAnswers) -> std::convert::Infallible {
         loop {
             let reply = self.camera.next_reply().await;
@@ -147,9 +147,9 @@ impl CameraApi {
     }
 }
 
-/// Where a publisher's frames come from, one request at a time.
+/// The source of a publisher's frames, one request at a time.
 pub trait PublishRequests: Send {
-    /// The next; nothing after the last.
+    /// The next request, and `None` after the last.
     fn next(&mut self) -> impl Future<Output = Option<Result<pb::PublishRequest, ApiError>>> + Send;
 }
 
@@ -183,7 +183,7 @@ impl PublishAnswers {
         self.changed.notify_one();
     }
 
-    /// The next answer; the error or nothing after the last. Cancelling this loses nothing.
+    /// The next answer. The error or `None` follows the last one. Cancelling this loses nothing.
     pub async fn next(&self) -> Option<Result<Event, ApiError>> {
         loop {
             {
@@ -192,7 +192,7 @@ impl PublishAnswers {
                     return Some(Ok(event));
                 }
                 if let Some(result) = &mut state.result {
-                    // An error is told once.
+                    // An error is reported only once.
                     return std::mem::replace(result, Ok(())).err().map(Err);
                 }
             }

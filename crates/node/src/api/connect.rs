@@ -1,4 +1,4 @@
-//! The version and the clocks.
+//! Answers a client that connects: versions, and the exchange that compares clocks.
 
 use mez_core::units::Instant;
 use tonic::Code;

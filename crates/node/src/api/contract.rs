@@ -1,4 +1,4 @@
-//! A contract as a message of the applications' interface, and back.
+//! Converts a contract to a message of the applications' interface, and back.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// The field of the message that it stands in.
+    /// The message field that it stands for.
     pub const fn field(&self) -> &'static str {
         match self {
             Self::Inline(_) => "profile_inline",
@@ -26,7 +26,8 @@ impl Profile {
     }
 }
 
-/// A contract with the profile that it is asked with. A profile that only its hash names has no place in a message.
+/// A contract as a message, with the profile of the request. A message has no place for a profile that is
+/// named by its hash only.
 pub fn message(contract: &Contract, profile: Option<&Profile>) -> pb::Contract {
     use pb::contract::Profile as Message;
     pb::Contract {
@@ -82,7 +83,7 @@ pub fn parse(message: Option<pb::Contract>) -> Result<(Contract, Option<Profile>
 mod tests {
     use super::*;
 
-    /// What a client asks is what a broker understands.
+    /// A broker understands what a client asks.
     #[test]
     fn a_contract_comes_back_from_its_message() {
         let contract = Contract {

@@ -1,6 +1,6 @@
-//! What the core says, as messages of the applications' interface, and back.
+//! Converts the core's values to messages of the applications' interface, and back.
 //!
-//! The numbers of the core's enumerations are those of the interface; a test holds the two together.
+//! The core's enumerations have the same numbers as the interface. A test compares them.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A frame for an application, handed over now. `times` are by this machine's monotonic clock. `verdict` is what the frame is for the contract;
-/// nothing for one of the past.
+/// A frame for an application, handed over now. `times` are by this machine's monotonic clock. `verdict` is
+/// what the frame means for the contract; `None` for a frame of the past.
 pub fn frame(
     delivery: Delivery,
     times: &FrameTimes,
@@ -74,7 +74,7 @@ pub fn frame(
     }
 }
 
-/// The stages of a frame's way that is handed over now, so long after its capture.
+/// The stages of a frame that is handed over now, `age` after its capture.
 fn handed(trace: Option<&Trace>, age: Duration, error: Duration) -> Vec<pb::StageTime> {
     let mut trace = trace.copied().unwrap_or(Trace::with_error(Some(error)));
     trace.stamp(Stage::Handed, age);
@@ -82,7 +82,7 @@ fn handed(trace: Option<&Trace>, age: Duration, error: Duration) -> Vec<pb::Stag
     trace.iter().map(time).collect()
 }
 
-/// The same back; stages that this version does not know are left out.
+/// Reads stages from a message. Stages that this version does not know are left out.
 pub fn trace_back(times: &[pb::StageTime], error: Option<Duration>) -> Trace {
     let mut trace = Trace::with_error(error);
     for time in times {
@@ -106,7 +106,7 @@ pub fn skips(counts: &SkipCounts) -> Vec<pb::Skipped> {
     counts.iter().map(|(reason, count)| pb::Skipped { reason: reason as i32, count }).collect()
 }
 
-/// Skipped frames, by reason. A reason that this version does not know counts as late or lost, so that the sum stays right.
+/// Skipped frames, by reason. An unknown reason counts as late or lost, so that the sum stays right.
 pub fn skips_back(skipped: &[pb::Skipped]) -> SkipCounts {
     let mut counts = SkipCounts::default();
     for pb::Skipped { reason, count } in skipped {
@@ -122,7 +122,7 @@ pub fn not_held(not_held: NotHeld) -> pb::NotHeld {
     pb::NotHeld { begin_utc_ns: begin.as_nanos(), end_utc_ns: end.as_nanos(), reason: reason as i32 }
 }
 
-/// A stretch of the past that is not held. A reason that this version does not know, and none, is that nobody holds it.
+/// A stretch of the past that is not held. An unknown or missing reason means that nobody holds it.
 pub fn not_held_back(not_held: pb::NotHeld) -> NotHeld {
     NotHeld {
         begin: Timestamp::from_nanos(not_held.begin_utc_ns),
@@ -173,7 +173,7 @@ pub fn camera_info(
     disk: Option<StoreStatus>,
     standings: Vec<(SubscriptionId, Standing)>,
 ) -> pb::CameraInfo {
-    // An instant far from both ends of the clock, so that no offset runs into one.
+    // An instant far from both ends of the clock, so that no offset reaches either.
     const SOME_TIME: Instant = Instant::from_nanos(1 << 62);
     let CameraInfo { status, counters, .. } = info;
     let ahead = |clock: mez_core::clock::ClockEstimate| {

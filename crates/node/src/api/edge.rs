@@ -1,4 +1,4 @@
-//! What an edge broker answers.
+//! Answers requests to an edge broker.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ impl EdgeApi {
         Ok(Feed::new(Source::Edge(Box::new(subscription)), place, &subscribe, cameras, self.stopping.clone()))
     }
 
-    /// Ends a subscription of the same principal.
+    /// Ends a subscription that belongs to the same principal.
     pub fn unsubscribe(
         &self,
         principal: &Principal,
@@ -93,7 +93,7 @@ impl EdgeApi {
         Ok(pb::UnsubscribeResponse {})
     }
 
-    /// Changes the contract of a live subscription of the same principal.
+    /// Changes the contract of a live subscription that belongs to the same principal.
     pub async fn update_contract(
         &self,
         principal: &Principal,
@@ -118,7 +118,7 @@ impl EdgeApi {
         Ok(pb::ReportAccuracyResponse {})
     }
 
-    /// A subscription of the same principal cannot decode a chain any further.
+    /// Notes that a subscription of the same principal cannot decode its chain any further.
     pub fn restart_chain(
         &self,
         principal: &Principal,
@@ -180,7 +180,8 @@ impl EdgeApi {
         Ok(convert::camera_starts(self.edge.record(&camera).await))
     }
 
-    /// Forgets a camera and puts its log aside. Until there are rights, whoever may open the Unix socket may do it, and nobody else.
+    /// Forgets a camera and puts its log aside. Only a client that may open the Unix socket may do this:
+    /// there are no finer rights yet.
     pub async fn reset_camera(
         &self,
         principal: &Principal,

@@ -1,4 +1,5 @@
-//! Errors of the applications' interface: a status code, a stable reason, the field at fault, a sentence.
+//! Defines the errors of the applications' interface: a status code, a stable reason, the field at fault, and
+//! a sentence.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -12,8 +13,8 @@ use super::principal::Principal;
 /// The domain of [`ApiError::reason`] in the details of a status.
 pub const ERROR_DOMAIN: &str = "mez.v1";
 
-/// Why a request was refused or a stream ended. The same over gRPC (as status details in the standard form) and over
-/// the local protocol (as a [`pb::Error`]).
+/// Why a request was refused or a stream ended. Both ways in carry the same error: gRPC as status details in
+/// the standard form, the local protocol as a [`pb::Error`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
@@ -82,7 +83,7 @@ impl ApiError {
         Self { field: Some(field.into()), ..self }
     }
 
-    /// Something is used up; `limit` says of what there is no more.
+    /// An error that says that something is used up. `limit` says what.
     pub fn exhausted(reason: &str, limit: Limit, message: impl Into<String>) -> Self {
         Self { limit: Some(Box::new(limit)), ..Self::new(Code::ResourceExhausted, reason, message) }
     }
@@ -109,7 +110,8 @@ impl ApiError {
         Self::new(Code::InvalidArgument, "MALFORMED", message)
     }
 
-    /// An application has stood still in the middle of a frame for longer than the broker could keep it.
+    /// The error of an application that stood still in the middle of a frame for longer than the broker could
+    /// keep it.
     pub fn too_slow() -> Self {
         Self::new(
             Code::ResourceExhausted,
@@ -119,8 +121,8 @@ impl ApiError {
         )
     }
 
-    /// A status that was not made here but by the machinery below, for a request that did not reach us, of which at most `bytes_max`
-    /// were read: the same with details. Others stay as they are.
+    /// Adds details to a status that the layers below made for a request that did not reach us. They read at
+    /// most `bytes_max` of it. Other statuses stay as they are.
     pub(super) fn refine(status: Status, bytes_max: usize) -> Status {
         if !status.details().is_empty() {
             return status;
@@ -158,7 +160,7 @@ impl ApiError {
         Self { code: status.code(), reason, field, message: status.message().into(), limit }
     }
 
-    /// Whether the same request may succeed later, without being changed.
+    /// Whether the same request may succeed later without a change.
     pub fn is_passing(&self) -> bool {
         matches!(
             self.code,
@@ -171,7 +173,7 @@ impl ApiError {
     }
 }
 
-/// Where a limit stands in the details of a status.
+/// The keys of a limit in the details of a status.
 const LIMIT_KEYS: [&str; 3] = ["limit", "limit_value", "limit_subject"];
 
 impl Limit {

@@ -1,7 +1,7 @@
-//! The events of a subscription as the body of a gRPC response.
+//! Streams the events of a subscription as the body of a gRPC response.
 //!
-//! A frame is not made into one message first, as generated code would have it: a client that stands still would leave its broker
-//! with a copy or two. Its payload is copied piece by piece, as the connection takes it.
+//! A frame is not copied into one message first, as generated code would do: for a client that stands still,
+//! the broker would keep a copy or two. The payload is copied piece by piece, as the connection takes it.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,13 +19,16 @@ use super::lent::Payload;
 use super::pb::subscribe_event::Event;
 use super::{ApiError, pb};
 
-/// What is copied at once: what HTTP/2 sends at once, unless a client asks for more. Of each stream two such pieces may wait to be sent, whatever its client's windows are.
+/// The bytes that are copied at once: as many as HTTP/2 sends at once, unless a client asks for more. Two
+/// such pieces of each stream may wait to be sent, whatever its client's windows are.
 const PIECE_BYTES: usize = 16 << 10;
-/// In front of each message: whether it is compressed, and its length.
+/// The prefix of each gRPC message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
-/// The key of the field `frame` of a `SubscribeEvent`: its number in `mez.proto`, and that a length follows.
+/// The key of the field `frame` of a `SubscribeEvent`: its number in `mez.proto`, and the mark that a length
+/// follows.
 const FRAME_KEY: &[u8] = &[2 << 3 | 2];
-/// The same of the field `payload` of a `Frame`, whose number takes two bytes.
+/// The key of the field `payload` of a `Frame`: its number in `mez.proto`, which takes two bytes, and the
+/// mark that a length follows.
 const PAYLOAD_KEY: &[u8] = &[((24 << 3 | 2) & 0x7f) as u8 | 0x80, ((24 << 3 | 2) >> 7) as u8];
 
 type Turn = Pin<Box<dyn Future<Output = (Option<Result<Told, ApiError>>, Box<Feed>)> + Send>>;
@@ -130,7 +133,7 @@ impl Sending {
         Self { head: head(&event, payload.as_ref().map_or(0, Payload::len)), payload, copied: 0 }
     }
 
-    /// The next piece; nothing after the last.
+    /// The next piece, and `None` after the last.
     fn piece(&mut self) -> Option<Result<BytesMut, Status>> {
         let left = self.payload.as_ref().map_or(0, |payload| payload.len() - self.copied);
         if self.head.is_empty() && left == 0 {
@@ -156,7 +159,8 @@ impl Sending {
     }
 }
 
-/// The beginning of a message in which a payload of so many bytes comes last. A field may stand anywhere in a message.
+/// The beginning of a message whose last field is a payload of `payload_bytes`. Fields may stand in any order
+/// in a message.
 fn head(event: &Event, payload_bytes: usize) -> Bytes {
     let Event::Frame(frame) = event else {
         let event = pb::SubscribeEvent { event: Some(event.clone()) };
@@ -190,7 +194,8 @@ fn put_prefix(head: &mut BytesMut, message_bytes: usize) {
     head.put_u32(u32::try_from(message_bytes).expect("frames are at most 32 MiB"));
 }
 
-/// The stream is reset in the middle of a message. gRPC knows one reason for that that clients take for `RESOURCE_EXHAUSTED`.
+/// Resets the stream in the middle of a message. gRPC has one reason for a reset that clients read as
+/// `RESOURCE_EXHAUSTED`.
 fn too_slow() -> Status {
     let mut status = Status::from(ApiError::too_slow());
     status.set_source(Arc::new(h2::Error::from(h2::Reason::ENHANCE_YOUR_CALM)));
@@ -210,7 +215,7 @@ impl Unsent {
         Bytes::from_owner(Piece { content: piece, of: Arc::clone(self) })
     }
 
-    /// Waits until there are at most so many bytes.
+    /// Waits until at most `bytes` are held.
     fn poll_at_most(&self, bytes: usize, context: &Context<'_>) -> Poll<()> {
         let few = || self.bytes.load(Ordering::Acquire) <= bytes;
         if few() {
@@ -253,7 +258,8 @@ mod tests {
     use crate::api::principal::Principal;
 
     proptest! {
-        /// What goes piece by piece is the message that generated code would have made, and no piece is larger than it may be.
+        /// The pieces form the same message as generated code would make, and no piece is larger than
+        /// allowed.
         #[test]
         fn pieces_add_up_to_the_message(
             payload in prop_oneof![
@@ -282,7 +288,7 @@ mod tests {
         }
     }
 
-    /// What the connection holds of a stream is counted until it lets go of it.
+    /// Bytes that a connection holds of a stream count until it has sent them.
     #[test]
     fn pieces_that_are_not_sent_hold_up_the_next() {
         let unsent = Arc::<Unsent>::default();

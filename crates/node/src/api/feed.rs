@@ -1,4 +1,4 @@
-//! A subscription as a stream of events, whichever broker and whichever way.
+//! Turns a subscription into a stream of events, for either broker and either way in.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use super::{ApiError, convert, pb};
 use crate::clock::monotonic_now;
 use crate::edge::Served;
 
-/// How long a frame may take to be made into a JPEG. A 4K frame takes a tenth of a second.
+/// How long converting a frame to JPEG may take. A 4K frame takes a tenth of a second.
 const CONVERTING_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// What is assumed of the size of a frame that is in no log before it is there.
+/// The assumed size of a frame that is in no log, before it is known.
 const OWN_BYTES_ASSUMED: usize = 1 << 20;
 
 /// An event for an application.
 pub struct Told {
-    /// The event; a frame without its payload.
+    /// The event. A frame comes without its payload.
     pub event: Event,
     /// A frame's payload.
     pub(crate) payload: Option<Payload>,
@@ -56,9 +56,11 @@ pub struct Feed {
     started: Option<pb::Started>,
     /// A frame that is being made into a JPEG.
     converting: Option<Converting>,
-    /// Frames that could not be, with what was skipped before them: of each camera, until its next frame.
+    /// The account of frames that could not be converted, and of those skipped before them, until their
+    /// camera's next frame.
     owed: HashMap<CameraName, Missing>,
-    /// What comes may be in no log, as with the past, and with what is fetched to fill: there has to be room for it.
+    /// Whether frames may come that are in no log, such as those of the past and those that fill. They need
+    /// room in memory.
     needs_room: bool,
     room: Option<Share>,
     /// What comes next was made into a JPEG here.
@@ -104,8 +106,8 @@ impl Feed {
         }
     }
 
-    /// The next event: chosen now, so that a frame is the newest of this moment. Nothing after the last, which is either
-    /// [`Event::Ended`] or an error. Cancelling this loses nothing.
+    /// The next event, chosen now, so that a frame is the newest of this moment. `None` after the last event,
+    /// which is [`Event::Ended`] or an error. Cancelling this loses nothing.
     pub async fn next(&mut self) -> Option<Result<Told, ApiError>> {
         if self.over {
             return None;
@@ -159,7 +161,7 @@ impl Feed {
     /// The frame that was being made into a JPEG, if there is one and that went well.
     async fn converted(&mut self) -> Option<Served> {
         let converting = self.converting.as_mut()?;
-        // Given up after a while: native code may hang. Cancelling this leaves the task where it is.
+        // Given up after a while, because native code may hang. Cancelling this leaves the task running.
         let jpeg = tokio::select! {
             biased;
             _ = self.stopping.wait_for(|stop| *stop) => return Some(Served::Stopped),
@@ -242,7 +244,8 @@ impl Feed {
         }
         let Frame { meta, payload } = delivery.record.frame.clone();
         let Some(room) = self.room.take().or_else(|| lending.try_room(principal, payload.len())) else {
-            // Too many applications stand still with what was made for them: this one skips a frame.
+            // Too many applications stand still with frames that were made for them, so this one skips a
+            // frame.
             let owed = self.owed.entry(delivery.camera).or_default();
             owed.merge(&delivery.skipped, delivery.not_held);
             owed.add(SkipReason::ApplicationBusy);
@@ -270,7 +273,7 @@ impl Feed {
     }
 }
 
-/// Why a subscription ends with the reset of a camera. The same request succeeds.
+/// The error of a subscription that ends because a camera was reset. The same request then succeeds.
 fn reset(camera: &CameraName) -> ApiError {
     ApiError::new(
         Code::Aborted,

@@ -1,4 +1,4 @@
-//! The generated services, in terms of [`EdgeApi`] and [`CameraApi`].
+//! Implements the generated gRPC services with [`EdgeApi`] and [`CameraApi`].
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::principal::Principal;
 use super::{ApiError, Broker, MESSAGE_BYTES_MAX, pb};
 use crate::clock::monotonic_now;
 
-/// What services that are not ours read at most: the default of the library.
+/// The most bytes that a service other than ours reads in one message: the library's default.
 const FOREIGN_MESSAGE_BYTES_MAX: usize = 4 << 20;
 
 /// The services of a broker, with health and reflection.
@@ -59,7 +59,7 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
     routes.routes()
 }
 
-/// Who is asking. The connection knows: see `serve`.
+/// The principal that makes a request. The connection knows it (`serve`).
 fn principal<T>(request: &Request<T>) -> Result<Principal, Status> {
     let principal = request.extensions().get::<Peer>().map(|peer| peer.principal.clone());
     principal.ok_or_else(|| Status::unauthenticated("the connection has no identity"))
@@ -165,7 +165,7 @@ impl CameraBroker for CameraService {
         request: Request<Streaming<pb::PublishRequest>>,
     ) -> Result<Response<Self::PublishStream>, Status> {
         let answers = Arc::new(PublishAnswers::default());
-        // The frames are read by a task of their own; it ends with the stream of answers.
+        // A task of its own reads the frames. It ends with the stream of answers.
         let mut reading = JoinSet::new();
         let (api, requests, written) = (self.0.clone(), request.into_inner(), Arc::clone(&answers));
         let message_bytes_max = self.0.camera.frame_bytes_max() as usize + MESSAGE_BYTES_MAX;
@@ -205,7 +205,7 @@ struct GrpcRequests {
 
 impl PublishRequests for GrpcRequests {
     async fn next(&mut self) -> Option<Result<pb::PublishRequest, ApiError>> {
-        // A client that went away is no news to itself; others are told what was wrong with their message.
+        // A client that went away needs no answer. Others are told what was wrong with their message.
         let refused = |status| ApiError::from_status(&ApiError::refine(status, self.message_bytes_max));
         self.requests.message().await.map_err(refused).transpose()
     }
@@ -220,8 +220,8 @@ fn subscribed(feed: Feed) -> Response<Empty<Result<pb::SubscribeEvent, Status>>>
 
 type Turn<T, S> = Pin<Box<dyn Future<Output = Option<(Result<T, Status>, S)>> + Send>>;
 
-/// A stream whose items are made when they are asked for: when the connection can take one. Until then nothing is
-/// chosen, so that a frame is the newest of the moment when it leaves.
+/// A stream whose items are made when the connection can take one. Nothing is chosen before, so a frame is
+/// the newest of the moment when it leaves.
 pub struct Pull<T>(Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>);
 
 struct Pulling<T, S> {

@@ -1,4 +1,4 @@
-//! Is a payload what its description says? Asked of every frame that comes from another process.
+//! Checks whether a payload is what its description says. Every frame from another process is checked.
 
 use mez_core::frame::Encoding;
 use mez_media::jpeg;
@@ -49,9 +49,9 @@ pub enum PayloadError {
     },
 }
 
-/// The size of the image in `payload`, which may be stated as `(0, 0)` where the image itself says it.
+/// The size of the image in `payload`. It may be stated as `(0, 0)` if the image itself says it.
 ///
-/// Reads a JPEG's markers to its end, so that one that was cut off is refused; decodes nothing.
+/// Reads a JPEG's markers to its end, so that one that was cut off is refused. Decodes nothing.
 pub fn size_in_pixels(
     encoding: Encoding,
     stated: (u32, u32),
@@ -84,7 +84,7 @@ fn png_size(payload: &[u8]) -> Result<(u32, u32), PayloadError> {
     let (Some(width), Some(height)) = (number(0), number(4)) else {
         return Err(damaged("it ends within its header"));
     };
-    // An empty IEND chunk with its checksum: what every whole PNG ends with.
+    // An empty IEND chunk with its checksum ends every whole PNG.
     if !payload.ends_with(b"\0\0\0\0IEND\xae\x42\x60\x82") {
         return Err(damaged("it was cut off: its end is missing"));
     }

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::principal::Principal;
 use crate::clock::{monotonic_now, sleep_until};
 
-/// Who waits for memory looks again no sooner than this, unless some was given back.
+/// How soon a waiting reader looks for memory again, unless some was returned.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A payload, for as long as it is held.
@@ -41,7 +41,7 @@ impl Lending {
         Arc::new(Self { table: Mutex::new(table), given_back: Notify::new() })
     }
 
-    /// A share for `memory`, if there is room, also at the expense of those who stand still.
+    /// A share for `memory`, if there is room. Applications that stand still make room.
     fn take(self: &Arc<Self>, asked: Asked<Principal>, memory: &Memory) -> Option<Share> {
         let (id, lost) = {
             let mut table = self.lock();
@@ -62,7 +62,7 @@ impl Lending {
         self.take(asked, &Memory::default())
     }
 
-    /// The same, once there is room.
+    /// A share, once there is room for it.
     pub(crate) async fn room(self: &Arc<Self>, principal: &Principal, bytes: usize) -> Share {
         loop {
             let given_back = self.given_back.notified();
@@ -94,7 +94,7 @@ fn held(memory: &Memory) -> MutexGuard<'_, Option<Bytes>> {
     memory.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A share of what may be held. It is given back when it is dropped.
+/// A part of the memory that may be held. Dropping it returns it.
 pub(crate) struct Share {
     id: ShareId,
     memory: Memory,
@@ -102,7 +102,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Puts a payload into it. False: it was lost meanwhile.
+    /// Puts a payload into the share. Returns false if the share was lost meanwhile.
     fn fill(&self, payload: Bytes) -> bool {
         let mut table = self.of.lock();
         table.unread.resize(self.id, payload.len() as u64);
@@ -128,7 +128,7 @@ impl Drop for Share {
 pub(crate) struct Payload {
     len: usize,
     memory: Memory,
-    /// Where it can be read without being held.
+    /// Where the payload can be read without being held.
     log: Option<(LogReader, FrameId)>,
     share: Option<Share>,
     /// The application has not taken it at once.
@@ -171,7 +171,7 @@ impl Payload {
         self.len
     }
 
-    /// Its bytes; nothing if they have gone because the application stood still.
+    /// The payload. `None` if it is gone because the application stood still.
     pub(crate) fn bytes(&self) -> Option<Bytes> {
         if let Some(bytes) = &*held(&self.memory) {
             return Some(bytes.clone());
@@ -180,7 +180,8 @@ impl Payload {
         log.get_frame(*frame).map(|record| record.frame.payload)
     }
 
-    /// The application takes some of it, and not all at once: what is held is counted from now on, or not held.
+    /// Notes that the application takes some of the payload, and not all at once. From now on the held bytes
+    /// count, or are not held.
     pub(crate) fn wait(&mut self) {
         if std::mem::replace(&mut self.waits, true) || self.share.is_some() {
             return;
@@ -193,7 +194,7 @@ impl Payload {
         }
     }
 
-    /// Some of it has gone.
+    /// Notes that some of the payload has been sent.
     pub(crate) fn progressed(&self) {
         if let Some(share) = &self.share {
             self.lending.lock().unread.handle_progress(monotonic_now(), share.id);
@@ -232,8 +233,8 @@ mod tests {
         Payload::of_log(record.frame.payload, (reader.clone(), id), lending, principal)
     }
 
-    /// However many readers stand still, each with another frame, the log takes in every frame and stays within its budget; what
-    /// they wait for can be read for as long as the log has it.
+    /// However many readers stand still, each with another frame, the log takes every new frame and stays
+    /// within its budget. Readers can read their frames as long as the log has them.
     #[test]
     fn readers_that_stand_still_take_no_room_from_new_frames() {
         let (mut writer, reader) = log(LogConfig::with_bytes_max(200_000));
@@ -257,7 +258,8 @@ mod tests {
         assert_eq!(lending.bytes(), 0);
     }
 
-    /// What is in no log is held within the bounds as well, and who waits for room gets it when some is given back.
+    /// Frames in no log are held within the bounds too. A reader that waits for room gets it when some is
+    /// returned.
     #[tokio::test]
     async fn what_no_log_counts_waits_for_room() {
         let limits =

@@ -62,22 +62,23 @@ pub use mez_core::unread::UnreadLimits;
 use self::camera::CameraApi;
 use self::edge::EdgeApi;
 
-/// The version of the interface: the only one there is.
+/// The version of the interface. There is only one.
 pub const VERSION: u32 = 1;
-/// The most bytes in the name that an application gives itself.
+/// The most bytes in an application's name.
 pub const APPLICATION_BYTES_MAX: usize = 128;
-/// The most bytes in an inline profile.
+/// The most bytes in a profile that a request carries.
 pub const PROFILE_BYTES_MAX: usize = 1 << 20;
-/// The most bytes in a message besides the payload of a frame.
+/// The most bytes in a message, without a frame's payload: a profile and 64 KiB for everything else.
 pub const MESSAGE_BYTES_MAX: usize = PROFILE_BYTES_MAX + (64 << 10);
-/// The software, as the brokers and clients of this version name themselves.
+/// The name under which brokers and clients of this version announce their software.
 pub const SOFTWARE: &str = concat!("mez ", env!("CARGO_PKG_VERSION"));
 
-/// How much a broker serves at once, in all and to each principal: a certificate's identity, or a user of its host. What is beyond a
-/// limit is refused with `RESOURCE_EXHAUSTED` and the limit's name. `docs/limits.md` has all of them.
+/// The limits of what a broker serves at once, in all and for each principal: a certificate's identity, or a
+/// user of its host. A request beyond a limit is refused with `RESOURCE_EXHAUSTED` and the limit's name.
+/// `docs/limits.md` lists all limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiLimits {
-    /// The most connections, of all kinds together. Default 512, half of the file descriptors that a process usually
+    /// The most connections of all kinds. Default 512, half of the file descriptors that a process usually
     /// has. One more is closed at once.
     pub connections_max: usize,
     /// The most connections of one principal. Default 384, three quarters of all. One more is closed at once.
@@ -86,10 +87,12 @@ pub struct ApiLimits {
     pub subscriptions_max: usize,
     /// The most subscriptions of one principal. Default 256, a quarter of all.
     pub subscriptions_per_principal_max: usize,
-    /// The most calls under way on one gRPC connection, subscriptions and publishing streams among them. Default 256.
+    /// The most calls in progress on one gRPC connection, including subscriptions and publishing streams.
+    /// Default 256.
     pub calls_per_connection_max: usize,
-    /// Bytes held for applications that do not take them, beside what logs hold. Default 16 MiB for all of them, 8 MiB for those of
-    /// one principal, and who stands still for 5 s makes room for others.
+    /// Bytes held for applications that do not take them, besides what logs hold. Default 16 MiB for all
+    /// applications, and 8 MiB for those of one principal. An application that stands still for 5 s makes
+    /// room for others.
     pub unread: UnreadLimits,
 }
 

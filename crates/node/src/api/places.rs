@@ -1,4 +1,4 @@
-//! How many connections each principal has.
+//! Counts the connections of each principal.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,15 +1,15 @@
-//! Who is asking.
+//! Identifies who makes a request.
 
 use std::fmt;
 
 use crate::identity::Identity;
 
-/// Who is at the other end of a connection.
+/// The identity at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Principal {
     /// A member of the site, as its certificate says.
     Member(Identity),
-    /// A user of the broker's own host, as the kernel says; came through the Unix socket.
+    /// A user of the broker's own host who came through the Unix socket. The kernel names the user.
     User {
         /// The user's number.
         uid: u32,
@@ -17,7 +17,7 @@ pub enum Principal {
 }
 
 impl Principal {
-    /// What to call it where it gave itself no name: the member's name, or the user's number.
+    /// The name of a principal that gave itself none: the member's name, or the user's number.
     pub fn name(&self) -> String {
         match self {
             Self::Member(identity) => identity.name.to_string(),

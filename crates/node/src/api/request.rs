@@ -1,4 +1,4 @@
-//! Requests, checked once: what leaves this module is valid.
+//! Checks requests once: what leaves this module is valid.
 
 use mez_core::broker::{NUMBER_MAX, PublishError, Published};
 use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, Sequence};
@@ -14,17 +14,17 @@ use super::error::ApiError;
 use super::image::{PayloadError, size_in_pixels};
 use super::{APPLICATION_BYTES_MAX, contract, pb};
 
-/// Frames behind which one subscription may go on: one for each camera.
+/// The most cameras for which one subscription may resume, with one frame each.
 pub const AFTER_MAX: usize = 1024;
 
 /// What an application asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subscribe {
-    /// What its session is to give it. The profile of the contract is still to be looked up.
+    /// What the session must deliver. The profile of the contract is still to be looked up.
     pub spec: SubscriptionSpec,
     /// The profile that it names or brings.
     pub profile: Option<Profile>,
-    /// The encodings that it can decode; empty: all stills.
+    /// The encodings that the application can decode. Empty: all stills.
     pub accepts: Vec<Encoding>,
 }
 
@@ -175,7 +175,8 @@ fn after(
     Ok(known)
 }
 
-/// A frame to publish, checked to be the image that it is said to be, and when its publisher had it by our clock.
+/// A frame to publish, and when its publisher had it by our clock. It was checked to be the image that its
+/// description says.
 pub fn published(request: pb::PublishRequest) -> Result<(Published, Option<Instant>), ApiError> {
     let encoding = encoding("encoding", request.encoding)?;
     let stated = (request.width, request.height);

@@ -1,4 +1,4 @@
-//! Listeners and their connections.
+//! Listens for applications, and serves their connections.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -34,21 +34,23 @@ use crate::identity::{Credentials, Role, TlsIncoming, peer_identity};
 use crate::local::{self, MAGIC};
 use crate::ports::bind_remedy;
 
-/// What every client of HTTP/2 says first (RFC 9113, section 3.4). From there on the keepalive below notices a client that says no more.
+/// The bytes that every HTTP/2 client sends first (RFC 9113, section 3.4). Afterwards the keepalive notices a
+/// client that is gone.
 const HTTP2_PREFACE_BYTES: usize = 24;
 /// How long open streams may take to tell their clients that the broker stops.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
-/// Flow control windows for publishers; those of the link.
+/// The flow control window of one stream, for publishers. It equals that of the link.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+/// The flow control window of one connection, for publishers. It equals that of the link.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-/// What may wait encrypted for a connection to take it: a record of TLS.
+/// The most encrypted bytes that may wait for a connection: one TLS record.
 const TLS_BUFFER_BYTES_MAX: usize = 16 << 10;
-/// Large frames of HTTP/2 cost less than many small ones.
+/// The largest HTTP/2 frame. Large frames cost less than many small ones.
 const HTTP2_FRAME_BYTES_MAX: u32 = 1 << 20;
-/// Streams of one connection, above the calls that it may have ([`ApiLimits::calls_per_connection_max`]): a client that may open no more
-/// waits without a word, and one call too many is to be refused instead.
+/// Streams of one connection beyond its calls ([`ApiLimits::calls_per_connection_max`]). A client at its
+/// stream limit waits without a word, but a call too many must be refused instead.
 const STREAMS_ABOVE_CALLS: u32 = 1024;
-/// A client that has gone without a word is noticed after two of these.
+/// How often a keepalive is sent. A client that is gone is noticed after two of these intervals.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// Why a broker does not listen.
@@ -77,18 +79,18 @@ pub struct ApiServer {
     limits: ApiLimits,
     stop: watch::Sender<bool>,
     connections: Arc<Semaphore>,
-    /// The same, by principal.
+    /// The number of connections of each principal.
     places: Arc<Places>,
     listeners: JoinSet<()>,
 }
 
 impl ApiServer {
-    /// Serves an edge broker; nothing listens yet.
+    /// A server for an edge broker, without listeners yet.
     pub fn edge(edge: EdgeHandle, limits: ApiLimits) -> Self {
         Self::new(limits, |stopping| Broker::Edge(EdgeApi::new(edge, limits, stopping)))
     }
 
-    /// Serves a camera broker; nothing listens yet.
+    /// A server for a camera broker, without listeners yet.
     pub fn camera(camera: CameraHandle, limits: ApiLimits) -> Self {
         Self::new(limits, |stopping| Broker::Camera(CameraApi::new(camera, limits, stopping)))
     }
@@ -121,8 +123,8 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Listens on a TCP port, for gRPC over TLS, for members of the site in one of the roles in `accepts`. Returns the address,
-    /// which has a port where `address` asked for any.
+    /// Listens on a TCP port for gRPC over TLS, for members of the site in one of the roles in `accepts`.
+    /// Returns the bound address, with the chosen port if `address` left it open.
     pub async fn listen_tls(
         &mut self,
         address: SocketAddr,
@@ -140,7 +142,7 @@ impl ApiServer {
             let Accepted { mut stream, pass } = accepted.ok()?;
             stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER_BYTES_MAX));
             let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-            // The handshake has checked it; a certificate without an identity does not get here.
+            // The handshake has checked it: a certificate without an identity does not get here.
             let identity = peer_identity(certificates, &site).ok()?;
             let place = enter(&places)?;
             let principal = Principal::Member(identity);
@@ -270,7 +272,7 @@ async fn accept_unix(
 enum First {
     /// The local protocol.
     Local,
-    /// Something else: gRPC, which says itself what is wrong where it is not.
+    /// Anything else is treated as gRPC, which itself reports what is wrong.
     Other,
     /// It ended.
     Nothing,
@@ -286,12 +288,12 @@ async fn peek(stream: &UnixStream) -> io::Result<First> {
             .try_io(tokio::io::Interest::READABLE, || Ok(recv(stream, &mut first[..], RecvFlags::PEEK)?.0));
         match peeked {
             Ok(0) => return Ok(First::Nothing),
-            // All but the digit of the version, so that another version is told apart from gRPC.
+            // Everything but the digit of the version, so that another version is told apart from gRPC.
             Ok(bytes) if bytes >= MAGIC.len() => {
                 let local = first[..MAGIC.len() - 1] == MAGIC[..MAGIC.len() - 1];
                 return Ok(if local { First::Local } else { First::Other });
             }
-            // Both protocols begin with more than eight bytes at once; somebody types by hand.
+            // Both protocols begin with more than eight bytes at once, so this is somebody who types by hand.
             Ok(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -299,7 +301,7 @@ async fn peek(stream: &UnixStream) -> io::Result<First> {
     }
 }
 
-/// A connection that knows who is at its other end.
+/// A connection that knows its other end.
 struct Connection<C> {
     stream: C,
     peer: Peer,

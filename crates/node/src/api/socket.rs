@@ -26,7 +26,7 @@ pub enum Which {
 }
 
 impl Which {
-    /// The socket's file name.
+    /// The file name of the socket.
     pub const fn file_name(self) -> &'static str {
         match self {
             Self::Edge => "edge.sock",
@@ -35,15 +35,15 @@ impl Which {
     }
 }
 
-/// Where a broker of this user listens unless told otherwise: in `/run/mez` for root, else in `$XDG_RUNTIME_DIR/mez`,
-/// else in `~/.cache/mez`.
+/// The default path on which a broker of this user listens: in `/run/mez` for root, else in
+/// `$XDG_RUNTIME_DIR/mez`, else in `~/.cache/mez`.
 pub fn default_path(which: Which) -> PathBuf {
     let root = rustix::process::geteuid().is_root();
     default_folder(root, env::var_os("XDG_RUNTIME_DIR"), env::var_os("HOME")).join(which.file_name())
 }
 
-/// Where a client looks unless told otherwise: this user's own broker first, then the system's. The first one that exists,
-/// else the first.
+/// The default path at which a client looks for a broker: this user's own, or else the system's. If neither
+/// exists, this user's own.
 pub fn find(which: Which) -> PathBuf {
     let own = default_path(which);
     let system = Path::new(SYSTEM_FOLDER).join(which.file_name());
@@ -63,7 +63,7 @@ fn default_folder(
         (true, ..) => SYSTEM_FOLDER.into(),
         (false, Some(runtime), _) => runtime.join("mez"),
         (false, None, Some(home)) => home.join(".cache/mez"),
-        // Neither is set for some services; the system's folder then fails with an error that names it.
+        // For some services neither is set. The system's folder then fails with an error that names it.
         (false, None, None) => SYSTEM_FOLDER.into(),
     }
 }
@@ -91,7 +91,7 @@ pub enum SocketError {
     TooLong {
         /// The path.
         path: PathBuf,
-        /// Its length, with what is added while it is put in place.
+        /// The length of the path, with what is added while it is put in place.
         bytes: usize,
     },
     /// The system refused.
@@ -119,7 +119,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens on `path`, making its folder where there is none. On a tokio runtime.
+    /// Listens on `path`, and creates its folder if there is none. Needs a tokio runtime.
     pub fn open(path: &Path) -> Result<Self, SocketError> {
         let system = |at: &Path| {
             let path = at.to_owned();
@@ -154,7 +154,7 @@ impl Socket {
         Ok(Self { listener, path: path.into(), file: (made.dev(), made.ino()), _lock: lock })
     }
 
-    /// Where it is.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -171,7 +171,7 @@ impl Drop for Socket {
         if ours {
             let _ = fs::remove_file(&self.path);
         }
-        // The lock's file stays: removing it would let two brokers lock two files of the same name.
+        // The lock file stays: if it were removed, two brokers could lock two files of the same name.
     }
 }
 

@@ -1,4 +1,5 @@
-//! Where the frames of a subscription come from: an edge's replica logs, or the log of the camera in this process.
+//! Selects where the frames of a subscription come from: an edge's replica logs, or the log of the camera in
+//! this process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::clock::{anchor, monotonic_now};
 use crate::edge::{EdgeSubscription, Served, Stopped};
 use crate::reading::{PastSources, Reading};
 
-/// Where a feed's frames come from.
+/// The source of a feed's frames.
 pub(super) enum Source {
     /// The replica logs of an edge broker.
     Edge(Box<EdgeSubscription>),
@@ -26,7 +27,8 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Takes in what is asked of the subscription from outside its stream. The camera's own log knows of no contracts and no chains.
+    /// Takes in requests to the subscription from outside its stream. A camera's own log knows no contracts
+    /// and no chains.
     pub(super) async fn handle_asks(&mut self, asks: Asks) -> Result<(), Stopped> {
         let Self::Edge(subscription) = self else { return Ok(()) };
         let Asks { update, accuracies, undecodable } = asks;
@@ -92,7 +94,8 @@ impl CameraLog {
     }
 }
 
-/// A camera's own clock. It stamps the two times at once; of frames that an earlier start left on disk nothing is known.
+/// A camera's own clock. A frame that this start stamped itself was captured when it was appended. For any
+/// other frame, the two times cannot be compared.
 struct OwnClock;
 
 impl KnownCameras for OwnClock {

@@ -1,4 +1,5 @@
-//! The open subscriptions of a broker: how many there may be, and what is asked of one from outside its stream.
+//! Holds the open subscriptions of a broker: it bounds their number, and passes on requests from outside
+//! their streams.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +39,7 @@ pub(super) struct Calls {
 /// What was asked of a subscription, and it has not taken note of.
 #[derive(Default)]
 pub(super) struct Asks {
-    /// What its contract is to be; of several changes the last.
+    /// The new contract. Of several changes, the last counts.
     pub(super) update: Option<Update>,
     /// How accurate the application's results were.
     pub(super) accuracies: VecDeque<(CameraName, f64)>,
@@ -63,10 +64,11 @@ impl Calls {
     }
 }
 
-/// Such cameras that wait; of more, the last are passed over, and asked for again.
+/// The most cameras that wait for a restart of their chain. Beyond that, the last are ignored, and asked for
+/// again.
 const UNDECODABLE_MAX: usize = 256;
 
-/// Accuracies that wait; of more, the oldest are forgotten.
+/// The most accuracies that wait. Beyond that, the oldest are forgotten.
 const ACCURACIES_MAX: usize = 256;
 
 /// A contract, with the profile that it names.
@@ -153,7 +155,8 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// A subscription of `principal`. Another's is not found: who has which is nobody else's business.
+    /// A subscription of `principal`. Others are not found, so that nobody learns which subscriptions others
+    /// have.
     fn calls_of(&self, principal: &Principal, id: u64) -> Result<Arc<Calls>, ApiError> {
         let open = self.lock();
         let entry = open.by_id.get(&id).filter(|(owner, _)| owner == principal);
@@ -173,7 +176,7 @@ impl Subscriptions {
     }
 }
 
-/// A subscription's entry among the open ones. Leaves with it.
+/// The entry of an open subscription. Dropping it removes the entry.
 pub struct Place {
     pub(super) id: u64,
     pub(super) calls: Arc<Calls>,

@@ -1,4 +1,4 @@
-//! Where a broker is.
+//! Reads and prints the address of a broker.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::api::socket::{self, Which};
 use crate::ports;
 
-/// Where a program finds a broker.
+/// The address at which a program finds a broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// On this host, through a Unix socket: the permissions of the file decide.
@@ -21,8 +21,8 @@ pub enum Address {
 }
 
 impl Address {
-    /// Reads what people type: `unix:///run/mez/edge.sock`, `unix:` for the socket at its usual place, `edge.local`,
-    /// `10.0.0.7:7651`, `[::1]:7651`.
+    /// Reads an address: `unix:///run/mez/edge.sock`, `unix:` for the socket at its usual place,
+    /// `edge.local`, `10.0.0.7:7651`, `[::1]:7651`.
     pub fn parse(text: &str, which: Which) -> Result<Self, AddressError> {
         let text = text.trim();
         if let Some(path) = text.strip_prefix("unix:") {
@@ -49,7 +49,7 @@ impl Address {
 }
 
 impl fmt::Display for Address {
-    /// As [`Address::parse`] reads it.
+    /// Prints the address as [`Address::parse`] reads it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix://{}", path.display()),

@@ -1,4 +1,4 @@
-//! Reaching a broker, either way: calls, and the streams of events.
+//! Reaches a broker over a Unix socket or over gRPC: calls, and streams of events.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,14 +30,16 @@ use crate::identity::tls::tonic_client_config;
 use crate::local::shared::{self, Filler, NotThere, Reserved, SHARED_BYTES_MIN, Taker};
 use crate::local::{DescriptorReader, Kind, LocalConnection, PacketError, PacketReader, PacketWriter};
 
-/// How long a broker may take to answer a call, or to be reached.
+/// How long a broker may take to be reached, or to answer a call.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// A broker that has gone without a word is noticed after these two together.
+/// How often a keepalive is sent. A broker that is gone is noticed after this interval and
+/// [`KEEPALIVE_TIMEOUT`].
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a broker may take to answer a keepalive.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Connections to a local broker that wait for the next call.
+/// The most connections to a local broker that are kept for the next call.
 const IDLE_MAX: usize = 4;
-/// What gRPC may carry in one message.
+/// The most bytes of one gRPC message.
 const GRPC_MESSAGE_BYTES_MAX: usize = FRAME_BYTES_CEILING as usize + MESSAGE_BYTES_MAX;
 
 /// The way to one broker. Cheap to clone.
@@ -48,7 +50,7 @@ struct Inner {
     address: Address,
     which: Which,
     way: Way,
-    /// How the broker's clock relates to ours, where it is another.
+    /// The relation of the broker's clock to ours, if they differ.
     clock: Mutex<ClockEstimator>,
 }
 
@@ -59,7 +61,7 @@ enum Way {
     },
     Grpc {
         endpoint: Box<Endpoint>,
-        /// For calls; connects by itself, again and again.
+        /// The channel for calls. It reconnects by itself.
         calls: Channel,
     },
 }
@@ -102,7 +104,7 @@ impl Dialler {
         &self.0.address
     }
 
-    /// Whether the broker runs on another host or may do so, so that clocks have to be compared.
+    /// Whether the broker may run on another host, so that clocks must be compared.
     pub(super) fn is_remote(&self) -> bool {
         matches!(self.0.way, Way::Grpc { .. })
     }
@@ -140,7 +142,7 @@ impl Dialler {
         }
     }
 
-    /// An instant of our clock, by the broker's; nothing where the two have not been compared.
+    /// Converts an instant of our clock to the broker's. `None` if the two have not been compared.
     pub(super) fn to_theirs(&self, ours_ns: u64) -> Option<u64> {
         match self.clock() {
             BrokerClock::Same => Some(ours_ns),
@@ -210,7 +212,8 @@ impl Dialler {
         self.call(Kind::Reply, "Reply", request, |request| std::mem::take(&mut request.payload)).await
     }
 
-    /// One question, one answer, within 5 s. `payload` takes out of the request what travels beside it locally.
+    /// Asks one question and waits up to 5 s for the answer. `payload` takes out of the request what travels
+    /// beside it locally.
     async fn call<Q, A>(
         &self,
         kind: Kind,
@@ -258,7 +261,7 @@ impl Dialler {
         if usable && idle.len() < IDLE_MAX {
             idle.push(connection);
         } else if !usable {
-            // The others are of the same broker.
+            // The other idle connections are to the same broker.
             idle.clear();
         }
         result.map_err(|error| ClientError::from_packet(error, &self.0.address))
@@ -402,7 +405,7 @@ enum EventSource {
 }
 
 impl EventStream {
-    /// The next event; nothing after the last. Not to be cancelled.
+    /// The next event, and `None` after the last. Must not be cancelled.
     pub(super) async fn next(&mut self) -> Result<Option<SubscribeEvent>, ClientError> {
         let address = &self.dialler.0.address;
         let event = match &mut self.from {
@@ -451,7 +454,7 @@ impl EventStream {
     }
 }
 
-/// Where frames for a camera broker go.
+/// Takes frames for a camera broker.
 pub(super) enum FrameSink {
     Local {
         writer: PacketWriter<OwnedWriteHalf>,
@@ -487,7 +490,8 @@ impl FrameSink {
         }
     }
 
-    /// Sends a frame through shared memory on the calling thread. False where that cannot be done now: the frame is as it was.
+    /// Sends a frame through shared memory on the calling thread. Returns false if that is not possible now;
+    /// the frame is then unchanged.
     pub(super) fn send_at_once(&mut self, request: &mut pb::PublishRequest) -> bool {
         let Self::Local { writer, memory } = self else { return false };
         let Some(reserved) = reserve(memory, request.payload.len()) else { return false };
@@ -531,7 +535,8 @@ pub(super) struct AnswerStream {
 /// The memory that a broker has granted.
 type SharedFiller = Arc<Mutex<Option<Filler>>>;
 
-/// Takes a place where the broker reads a payload of `bytes`; nothing where it has to go through the socket.
+/// Reserves memory where the broker reads a payload of `bytes`. `None` if the payload must go through the
+/// socket.
 fn reserve(memory: &SharedFiller, bytes: usize) -> Option<Reserved> {
     if bytes < SHARED_BYTES_MIN {
         return None;
@@ -545,7 +550,7 @@ enum AnswerSource {
 }
 
 impl AnswerStream {
-    /// The next answer; nothing after the last. Not to be cancelled.
+    /// The next answer, and `None` after the last. Must not be cancelled.
     pub(super) async fn next(&mut self) -> Result<Option<PublishEvent>, ClientError> {
         let address = &self.dialler.0.address;
         let event = match &mut self.from {

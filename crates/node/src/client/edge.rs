@@ -1,4 +1,4 @@
-//! A program's connection to an edge broker.
+//! Connects a program to an edge broker.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,22 +22,26 @@ use super::{OwnedTask, persist};
 use crate::api::pb;
 use crate::identity::Credentials;
 
-/// Replies that wait to be sent; beyond that the oldest is dropped.
+/// The most replies that wait to be sent. Beyond that, the oldest is dropped.
 const REPLIES_MAX: usize = 64;
-/// Replies on their way at once to a remote broker: at a round trip of 140 ms, 228 a second.
+/// The most replies that are on their way to a remote broker at once. At a round trip of 140 ms, this allows
+/// 228 per second.
 const REPLIES_IN_FLIGHT_MAX: usize = 32;
-/// How often the clocks are compared: a burst at first, then now and then, since clocks drift by up to 0.1 ms a second.
+/// How many times the clocks are compared in a burst after connecting.
 const COMPARISONS_AT_FIRST: usize = 5;
+/// The pause between two comparisons of the first burst.
 const COMPARISON_PAUSE: Duration = Duration::from_millis(20);
+/// How often the clocks are compared after the first burst. Clocks drift by up to 0.1 ms per second.
 const COMPARISON_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// The program's name, for people; at most 128 bytes. Default: none, and the broker uses its identity.
+    /// The program's name, for people; at most 128 bytes. Default: none, and the broker uses the program's
+    /// identity.
     pub application: String,
-    /// How long to go on dialling before the first connection is given up. Default 5 s. What will not pass by itself, such as
-    /// a refused certificate, is an error at once.
+    /// How long to try before the first connection is given up. Default 5 s. A failure that is lasting, such
+    /// as a refused certificate, is an error at once.
     pub patience: Duration,
 }
 
@@ -62,9 +66,10 @@ struct Inner {
 }
 
 impl EdgeClient {
-    /// Connects to the first edge broker of `addresses` that answers: at least one, in order of preference, all of one site. While
-    /// it is gone, or has no camera of a subscription connected and another one has, subscriptions go on there.
-    /// `credentials` are needed for all but a Unix socket.
+    /// Connects to the first edge broker of `addresses` that answers. There is at least one, in order of
+    /// preference, and all belong to one site. Subscriptions move to another edge if this one is gone. They
+    /// also move if none of their cameras is connected here and one is connected there. `credentials` are
+    /// needed for everything but a Unix socket.
     ///
     /// # Panics
     ///
@@ -92,7 +97,7 @@ impl EdgeClient {
         })))
     }
 
-    /// Where the broker is that is in use.
+    /// The address of the broker in use.
     pub fn address(&self) -> &Address {
         self.0.edges.current().address()
     }
@@ -117,21 +122,21 @@ impl EdgeClient {
         Ok(CameraStarts::from_message(answer))
     }
 
-    /// Has the edge forget a camera and put its log aside, so that the camera's next start is taken in whatever its epoch. Only on the edge's own
-    /// host.
+    /// Makes the edge forget a camera and put its log aside, so that the camera's next start is accepted with
+    /// any epoch. Works only on the edge's own host.
     pub async fn reset_camera(&self, camera: &CameraName) -> Result<ResetCamera, ClientError> {
         let answer = self.0.edges.current().reset_camera(camera.to_string()).await?;
         Ok(ResetCamera::from_message(answer))
     }
 
-    /// Subscribes. The broker's refusal is an error here; what happens later is told by [`Subscription::next`].
+    /// Subscribes. A refusal by the broker is an error here; later events come from [`Subscription::next`].
     pub async fn subscribe(&self, options: SubscribeOptions) -> Result<Subscription, ClientError> {
         let Inner { edges, application, compare, .. } = &*self.0;
         Subscription::open(edges.clone(), options, application, Arc::clone(compare)).await
     }
 
-    /// Sends a result for a frame back to its camera, at most once. For any thread; does not wait. Replies that cannot be
-    /// sent fast enough are dropped, oldest first, beyond 64, and counted.
+    /// Sends a result for a frame to its camera, at most once. Works on any thread and does not wait. If
+    /// replies cannot be sent fast enough, the oldest beyond 64 are dropped and counted.
     pub fn reply(&self, camera: &CameraName, frame: FrameId, payload: Bytes) -> Result<(), ReplyError> {
         if payload.len() > REPLY_BYTES_MAX {
             return Err(ReplyError { bytes: payload.len() });
@@ -215,7 +220,7 @@ impl Replies {
 
     fn counts(&self) -> ReplyCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // Read last, so that the parts never exceed the whole.
+        // Read last, so that the parts never exceed the sum.
         let (sent, dropped, failed) = (count(&self.sent), count(&self.dropped), count(&self.failed));
         ReplyCounts { queued: count(&self.queued), sent, dropped, failed }
     }
@@ -227,7 +232,7 @@ impl Replies {
             if counts.sent + counts.dropped + counts.failed >= counts.queued {
                 return;
             }
-            // A reply that settles between the count and here wakes us all the same: we listened first.
+            // A reply that settles between the count and this line still wakes us, because we listened first.
             settled.await;
         }
     }
@@ -269,7 +274,7 @@ async fn compare_clocks(edges: Edges, compare: Arc<Notify>) {
     }
     loop {
         for _ in 0..COMPARISONS_AT_FIRST {
-            // A failure is told by the calls and subscriptions that matter to the program.
+            // Calls and subscriptions that matter to the program report a failure.
             let _ = edges.current().connect().await;
             tokio::time::sleep(COMPARISON_PAUSE).await;
         }

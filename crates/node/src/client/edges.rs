@@ -1,4 +1,4 @@
-//! The edges that a program may use, in order of preference, and the one in use.
+//! Holds the edges that a program may use, in order of preference, and tells which one is in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::api::pb;
 use crate::api::socket::Which;
 use crate::identity::Credentials;
 
-/// How long each edge may take to answer before the next one of the order is asked beside it.
+/// How long each edge may take to answer before the next one is asked too.
 const HEAD_START: Duration = Duration::from_millis(300);
 
 /// The ways to the edges of a site. Cheap to clone.
@@ -21,7 +21,7 @@ const HEAD_START: Duration = Duration::from_millis(300);
 pub(super) struct Edges(Arc<Inner>);
 
 struct Inner {
-    /// In order of preference; at least one.
+    /// The edges in order of preference; at least one.
     edges: Vec<Dialler>,
     /// The one that answered last.
     current: AtomicUsize,
@@ -94,8 +94,8 @@ impl Edges {
         None
     }
 
-    /// Asks one edge after the other, each a little later, until one has answered. What an answered question holds open at
-    /// the others ends with it.
+    /// Asks one edge after the other, each a little later, until one has answered. The requests that are
+    /// still open at the others then end.
     async fn first<T, F>(&self, preferred: usize, ask: impl Fn(Dialler) -> F) -> Result<T, ClientError>
     where
         T: Send + 'static,
@@ -120,7 +120,7 @@ impl Edges {
                 (turn, _, Err(error)) => failures.push((error.is_passing(), turn, error)),
             }
         }
-        // What will not pass says most; else what the preferred one said.
+        // A lasting failure says most; otherwise the failure of the preferred edge counts.
         failures.sort_by_key(|(passing, turn, _)| (*passing, *turn));
         Err(failures.swap_remove(0).2)
     }

@@ -1,4 +1,4 @@
-//! Why a call to a broker came to nothing.
+//! Defines why a call to a broker failed.
 
 use std::error::Error;
 use std::io;
@@ -16,19 +16,19 @@ pub enum ClientError {
     /// The broker was not reached, or the connection was lost. Trying again may help.
     #[error("no broker at {address}: {reason}")]
     Unreachable {
-        /// Where it should be.
+        /// The address where the broker should be.
         address: Address,
         /// What went wrong, in words.
         reason: String,
     },
-    /// None of a subscription's cameras is connected to the edge in use, and one is to another.
+    /// No camera of the subscription is connected to the edge in use, but one is connected to another edge.
     #[error(
         "no camera of the subscription is connected to the edge at {from}, and one is to the edge at {to}"
     )]
     Elsewhere {
         /// The edge that was in use.
         from: Address,
-        /// Where the camera is.
+        /// The address of the edge where the camera is.
         to: Address,
     },
     /// The broker answered, and says no.
@@ -37,9 +37,9 @@ pub enum ClientError {
     /// The broker did not answer in time.
     #[error("the broker at {address} did not answer within {seconds} s")]
     TimedOut {
-        /// Where it is.
+        /// The broker's address.
         address: Address,
-        /// How long it was given.
+        /// How long it had to answer.
         seconds: u64,
     },
     /// The address asks for a certificate.
@@ -56,15 +56,15 @@ pub enum ClientError {
         "the broker at {address} sent what this version does not understand ({what}); update the older of the two"
     )]
     Protocol {
-        /// Where it is.
+        /// The broker's address.
         address: Address,
-        /// What it was.
+        /// What was not understood.
         what: String,
     },
 }
 
 impl ClientError {
-    /// Whether the same call may succeed later without anything being changed here.
+    /// Whether the same call may succeed later without any change by the program.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Elsewhere { .. } => true,
@@ -116,7 +116,7 @@ fn io_reason(error: &io::Error) -> String {
     }
 }
 
-/// What lies at the bottom of a chain of errors says most; an error of TLS on the way is put in words.
+/// The innermost error of a chain says most. A TLS error on the way is put into words.
 fn innermost_reason(error: &(dyn Error + 'static)) -> String {
     let mut at = error;
     loop {

@@ -1,4 +1,4 @@
-//! Frames and cameras as a program gets them.
+//! Converts messages into the frames and cameras that a program gets.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ pub struct ReceivedFrame {
     pub meta: FrameMeta,
     /// The coded pixels.
     pub payload: Bytes,
-    /// When it was captured, by this machine's monotonic clock, and the most by which that is wrong. `None` until
-    /// the clocks on the way have been compared.
+    /// When it was captured, by this machine's monotonic clock, and the largest error. `None` until the
+    /// clocks on the way have been compared.
     pub captured_at: Option<(Instant, Duration)>,
     /// When it had been received whole, by this machine's monotonic clock.
     pub received_at: Instant,
@@ -44,14 +44,15 @@ pub struct ReceivedFrame {
     pub skipped: SkipCounts,
     /// A part of the past that was asked for and is not held.
     pub not_held: Option<NotHeld>,
-    /// Where it was when since its capture, from the camera into this program's hands. Empty where `captured_at` is not known.
+    /// When it passed each stage since its capture, from the camera to this program. Empty if `captured_at`
+    /// is not known.
     pub trace: Trace,
 }
 
 /// How instants of the broker's clock become ours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum BrokerClock {
-    /// It is the same clock: the broker runs on this host.
+    /// The clocks are the same: the broker runs on this host.
     Same,
     /// As far as it has been compared.
     Compared(Option<ClockEstimate>),
@@ -71,7 +72,7 @@ impl ReceivedFrame {
         }
     }
 
-    /// Reads a message; the error names what it does not understand.
+    /// Reads a message. The error names what it does not understand.
     pub(super) fn from_message(
         frame: pb::Frame,
         received_at: Instant,
@@ -147,9 +148,9 @@ pub(super) fn contract_state(code: i32) -> ContractState {
 pub struct ContractStanding {
     /// The subscription's number at the edge.
     pub subscription: u64,
-    /// The application's name, for people; may be empty.
+    /// The application's name, for people. May be empty.
     pub application: String,
-    /// What it asks; which profile is not told.
+    /// The contract, without the hash of its profile.
     pub contract: Contract,
     /// The state.
     pub state: ContractState,
@@ -178,9 +179,9 @@ pub struct CameraSummary {
     pub published: u64,
     /// Frames refused since the camera's start.
     pub refused: u64,
-    /// Pixels in a row of the newest frame published; 0 before the first.
+    /// Pixels in a row of the newest published frame. 0 before the first.
     pub width: u32,
-    /// Rows of it.
+    /// Rows of the newest published frame.
     pub height: u32,
     /// Frames per second over the last few seconds.
     pub frames_per_second: f64,
@@ -198,11 +199,11 @@ pub struct CameraSummary {
     pub link_bytes: u64,
     /// How the camera's clock relates to the edge's.
     pub clock: Option<ClockRelation>,
-    /// How its log on the edge's disk is doing; `None` if none is kept.
+    /// The state of its log on the edge's disk. `None` if none is kept.
     pub edge_disk: Option<LogOnDisk>,
-    /// How its log on its own disk is doing; `None` if none is kept, or nothing was heard of it.
+    /// The state of its log on its own disk. `None` if none is kept, or if the camera has not reported it.
     pub camera_disk: Option<LogOnDisk>,
-    /// What the link carries, in bits per second, as far as frames have measured it.
+    /// The rate of the link in bits per second, as far as frames have measured it.
     pub link_bits_per_second: Option<f64>,
     /// The share of frames that the camera's policy expected on time, of about the last 500 that it predicted. `None`: it predicted none.
     pub predicted_on_time_share: Option<f64>,
@@ -210,18 +211,19 @@ pub struct CameraSummary {
     pub observed_on_time_share: Option<f64>,
     /// The declared channel that it shares with others, if it is on one.
     pub channel: Option<ChannelStanding>,
-    /// How the contracts of its subscriptions stand; those that ask nothing are left out.
+    /// The states of its subscriptions' contracts, without those that ask nothing.
     pub contracts: Vec<ContractStanding>,
 }
 
-/// A channel that a camera shares with others, and what it has of it.
+/// A channel that a camera shares with others, and its share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChannelStanding {
     /// Its name.
     pub name: String,
     /// What it carries, all cameras together, in bits per second, as far as that was measured.
     pub bits_per_second: Option<f64>,
-    /// Bytes that the camera's frames may have on average; 0: there is no room for those that keep its floor. `None`: as many as it chooses.
+    /// The largest mean size of the camera's frames in bytes. 0: there is no room for frames that keep its
+    /// floor. `None`: the camera chooses.
     pub frame_bytes: Option<u64>,
 }
 
@@ -353,7 +355,7 @@ mod tests {
     }
 
     proptest! {
-        /// What the broker's log holds is what the program gets.
+        /// The program gets what the broker's log holds.
         #[test]
         fn a_frame_survives_the_way(
             meta in meta(),

@@ -1,4 +1,4 @@
-//! What has come for an application that has not taken it yet.
+//! Keeps what has come for an application until it takes it.
 
 use std::collections::VecDeque;
 
@@ -10,20 +10,20 @@ use mez_core::units::Timestamp;
 use super::Event;
 use super::frame::ReceivedFrame;
 
-/// Notices that wait; beyond that the oldest is dropped.
+/// The most notices that wait. Beyond that, the oldest is dropped.
 const NOTICES_MAX: usize = 256;
 
-/// Holds, of every camera, the newest frame only, or a few frames of all; and the notices in between.
+/// Holds only the newest frame of each camera, or a few frames of all cameras, and the notices between them.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     deliver: Deliver,
-    /// With [`Deliver::Every`]: how many frames may wait.
+    /// With [`Deliver::Every`]: the most frames that may wait.
     frames_max: usize,
     notices: VecDeque<Event>,
     cameras: Vec<Camera>,
     /// With [`Deliver::Every`]: frames in the order in which they came.
     queue: VecDeque<Box<ReceivedFrame>>,
-    /// The camera to look at first, so that every one gets its turn.
+    /// The camera to look at first, so that every camera gets its turn.
     turn: usize,
     /// The last event, once nothing comes any more.
     last: Option<Event>,
@@ -102,7 +102,7 @@ impl Mailbox {
         self.notices.push_back(notice);
     }
 
-    /// The connection was lost: what comes next may leave a gap.
+    /// Notes that the connection was lost, so that the next frames may leave a gap.
     pub(super) fn resume(&mut self) {
         self.cameras.iter_mut().for_each(|camera| camera.resumed = true);
     }
@@ -113,7 +113,7 @@ impl Mailbox {
         self.over = true;
     }
 
-    /// What is to be taken next: notices first, then frames, then the last event.
+    /// Takes the next event: notices first, then frames, then the last event.
     pub(super) fn take(&mut self) -> Option<Event> {
         if let Some(notice) = self.notices.pop_front() {
             return Some(notice);
@@ -236,7 +236,7 @@ mod tests {
         let mut mailbox = Mailbox::new(Deliver::Newest, 1);
         mailbox.put_frame(frame("a", 7, 100));
         taken(&mut mailbox);
-        // Within one connection an earlier epoch is what it seems: old.
+        // Within one connection, an earlier epoch is simply old.
         mailbox.put_frame(frame("a", 1, 101));
         assert_eq!(taken(&mut mailbox), None);
         mailbox.resume();
@@ -262,7 +262,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, doubles and steps back included: what is taken increases, and delivered + skipped = published.
+        /// Even with repeated frames and steps back, the taken frames increase, and delivered + skipped =
+        /// published.
         #[test]
         fn order_is_kept_and_every_frame_is_accounted_for(
             steps in proptest::collection::vec((0u64..40, 0u8..4), 1..60),
@@ -283,7 +284,8 @@ mod tests {
             };
             let mut came = None::<u64>;
             for (sequence, action) in steps {
-                // A broker that is asked anew leaves gaps and goes back; within a connection it accounts for all.
+                // A broker that is asked anew leaves gaps and goes back. Within one connection it accounts
+                // for every frame.
                 let mut next = frame("a", 1, sequence);
                 mailbox.resume();
                 if action == 0 && came.is_some_and(|came| came < sequence) {

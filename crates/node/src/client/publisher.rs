@@ -1,4 +1,4 @@
-//! Publishing through a camera broker in another process.
+//! Publishes frames through a camera broker in another process.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use crate::api::{ApiError, pb};
 use crate::clock::monotonic_now;
 use crate::identity::Credentials;
 
-/// Events that wait for the program; beyond that the oldest is dropped.
+/// The most events that wait for the program. Beyond that, the oldest is dropped.
 const EVENTS_MAX: usize = 1024;
 
 /// How a publisher behaves.
@@ -29,7 +29,8 @@ const EVENTS_MAX: usize = 1024;
 pub struct PublisherOptions {
     /// How long to go on dialling before the first connection is given up. Default 5 s.
     pub patience: Duration,
-    /// Frames that may wait while the broker does not take them; beyond that the oldest is dropped and counted. Default 4.
+    /// The most frames that may wait for the broker. Beyond that, the oldest is dropped and counted. Default
+    /// 4.
     pub waiting_frames_max: usize,
 }
 
@@ -65,7 +66,7 @@ pub enum SendError {
         /// The broker's limit.
         bytes_max: u32,
     },
-    /// The broker said something that will not pass by itself; nothing is sent any more.
+    /// The broker reported a lasting failure, and nothing is sent any more.
     #[error("the camera broker does not take frames any more: {0}")]
     Over(ClientError),
 }
@@ -125,8 +126,8 @@ pub struct PublisherCounts {
     pub lost: u64,
 }
 
-/// Publishes the frames of one camera through a camera broker in another process. Connects again by itself. Dropping it ends
-/// the publishing; what was not sent by then is lost.
+/// Publishes the frames of one camera through a camera broker in another process. It reconnects by itself.
+/// Dropping it ends the publishing; unsent frames are lost.
 pub struct PublisherClient {
     shared: Arc<Shared>,
     camera: CameraName,
@@ -138,11 +139,11 @@ pub struct PublisherClient {
 struct Shared {
     state: Mutex<State>,
     waiting_frames_max: usize,
-    /// Where frames go, while there is a connection. Whoever sends holds it.
+    /// The way for frames, while there is a connection. The sender holds the lock.
     sink: tokio::sync::Mutex<Option<FrameSink>>,
-    /// There is a frame to send.
+    /// Signals that there is a frame to send.
     frame: Notify,
-    /// There is an event to take.
+    /// Signals that there is an event to take.
     event: Notify,
     /// A frame was answered for.
     settled: Notify,
@@ -152,7 +153,7 @@ struct Shared {
 struct State {
     next_number: u64,
     frames: VecDeque<pb::PublishRequest>,
-    /// A frame that is not in `frames` is being sent; the next has to wait.
+    /// Whether a frame that is no longer in `frames` is being sent, so that the next one must wait.
     sending: bool,
     /// Sent and not answered for.
     in_flight: u64,
@@ -163,8 +164,8 @@ struct State {
 }
 
 impl PublisherClient {
-    /// Connects to the camera broker at `address`, to publish as `camera`, or as the broker's only camera. `credentials` are
-    /// needed for all but a Unix socket.
+    /// Connects to the camera broker at `address`, to publish as `camera` or as the broker's only camera.
+    /// `credentials` are needed for everything but a Unix socket.
     pub async fn connect(
         address: Address,
         credentials: Option<&Credentials>,
@@ -201,8 +202,8 @@ impl PublisherClient {
         &self.camera
     }
 
-    /// Sends a frame, and returns the number that events call it by. For any thread; does not wait. A frame
-    /// that the broker does not take in time gives way to newer ones.
+    /// Sends a frame, and returns the number that events use for it. Works on any thread and does not wait. A
+    /// frame that the broker does not accept in time makes room for newer ones.
     pub fn send(&self, frame: Published) -> Result<u64, SendError> {
         self.send_at(monotonic_now(), frame)
     }
@@ -243,8 +244,8 @@ impl PublisherClient {
         Ok(number)
     }
 
-    /// What happened next; nothing after [`PublisherEvent::Failed`]. Events that nobody takes are dropped, oldest first, beyond
-    /// 1024. Cancelling this loses nothing.
+    /// The next event, and `None` after [`PublisherEvent::Failed`]. If events are not taken, the oldest
+    /// beyond 1024 are dropped. Cancelling this loses nothing.
     pub async fn next_event(&self) -> Option<PublisherEvent> {
         loop {
             {
@@ -290,7 +291,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a frame on the calling thread where that needs no waiting, which saves waking another one; else leaves it to the task.
+    /// Sends a frame on the calling thread if that needs no waiting, which saves waking another one.
+    /// Otherwise leaves it to the task.
     fn pass_on<'a>(&'a self, mut state: MutexGuard<'a, State>, mut request: pb::PublishRequest) {
         let idle = !state.sending && state.frames.is_empty();
         if idle
@@ -363,7 +365,8 @@ impl Shared {
         self.settled.notify_waiters();
     }
 
-    /// The connection is lost, and with it what is not answered for; what waits would be old when it is back.
+    /// Handles a lost connection. Unanswered frames are lost with it; waiting ones would be old when it is
+    /// back.
     fn disconnected(&self) {
         let mut state = self.lock();
         state.connected = false;
@@ -407,7 +410,7 @@ async fn run(dialler: Dialler, camera: CameraName, shared: Arc<Shared>, mut answ
     }
 }
 
-/// Sends frames and takes answers until the connection is lost; returns why.
+/// Sends frames and takes answers until the connection is lost. Returns why.
 async fn publish(dialler: &Dialler, shared: &Shared, mut answers: AnswerStream) -> ClientError {
     let send = async {
         loop {
@@ -443,7 +446,7 @@ async fn publish(dialler: &Dialler, shared: &Shared, mut answers: AnswerStream) 
         }
     };
     tokio::select! {
-        // Where both are lost, the broker's own word says more.
+        // If both are ready, the broker's own reason says more.
         biased;
         reason = listen => reason,
         reason = send => reason,

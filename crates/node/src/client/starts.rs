@@ -1,4 +1,4 @@
-//! Starts and resets of cameras, as an edge remembers them.
+//! Lists the starts and resets of cameras that an edge remembers.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub struct CameraStart {
     pub epoch: Epoch,
     /// When it was first taken in, by the edge's wall clock.
     pub first: Timestamp,
-    /// Who it was, as its certificate says.
+    /// The identity in the certificate of the start.
     pub identity: String,
     /// The serial number of its certificate, in hexadecimal digits.
     pub serial: String,
@@ -38,7 +38,7 @@ pub struct CameraStart {
 pub struct CameraReset {
     /// When, by the edge's wall clock.
     pub at: Timestamp,
-    /// The user of the edge's host who asked for it.
+    /// The user on the edge's host who requested the reset.
     pub uid: u32,
     /// The epoch that was forgotten. `None`: nothing was known of the camera.
     pub epoch: Option<Epoch>,

@@ -1,6 +1,7 @@
-//! Decides which frames may arrive on a connection, and when it is the turn of one that is here.
+//! Decides which frames may arrive on a connection, and when it is the turn of one that has arrived.
 //!
-//! Frames of a chain are taken in the order of their references ([decision 0011](../../../../../docs/decisions/0011-frames-wait-for-what-they-need.md)).
+//! Frames of a chain are taken in the order of their references ([decision
+//! 11](../../../../../docs/decisions/0011-frames-wait-for-what-they-need.md)).
 
 use std::time::Duration;
 
@@ -11,15 +12,17 @@ use crate::frame::{ChainLink, Epoch, FrameId, Reference, Sequence};
 use crate::units::{Instant, Timestamp};
 use crate::wire::{FrameHeader, Report};
 
-/// Frames that may be arriving on one connection at once. A camera has at most one that is being sent and 32 that are
-/// sent and not acknowledged; those that it has cancelled may still be announced until the news is here.
+/// The most frames that may be arriving on one connection at once. A camera sends at most one frame at a
+/// time, and has 32 that are sent and not acknowledged. Frames that it has cancelled may still be announced
+/// until the news arrives.
 pub const ARRIVING_FRAMES_MAX: usize = 64;
-/// Bytes that the frames arriving on one connection at once may have together, unless there is only one.
+/// The most bytes of the frames arriving on one connection at once, unless there is only one frame.
 pub const ARRIVING_BYTES_MAX: u64 = 64 << 20;
-/// The least time between two progress reports of a frame.
+/// The shortest time between two progress reports of a frame.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
-/// A frame of a chain that is here waits this long for the one that it refers to, and for room at the decoder. Packets are lost, and what
-/// was in them comes a round trip or two later: by then the wait has cost less than a frame that stands alone, which would have taken as long.
+/// How long a whole frame of a chain waits for the frame that it refers to, and for room at the decoder. The
+/// content of lost packets comes one or two round trips later. By then the wait has cost less than a
+/// keyframe, which would have taken as long.
 pub const HELD_MAX: Duration = Duration::from_millis(500);
 
 /// Why a frame that announced itself is not taken.
@@ -105,16 +108,16 @@ pub(super) struct Ready {
     pub(super) first: Instant,
     /// It comes too late: one that was sent later and does not need it has been taken.
     pub(super) is_overtaken: bool,
-    /// The headers of older frames that are here and wait.
+    /// The headers of older frames that have arrived and wait.
     pub(super) overtakes: Vec<FrameHeader>,
 }
 
-/// A frame of which the header is here and the payload not yet all; or all of it, and it waits for its turn.
+/// A frame whose header has arrived. Its payload is still arriving, or is whole and waits for its turn.
 struct Arriving {
     header: FrameHeader,
     first: Instant,
     reported: Instant,
-    /// The payload, and when the last of it came.
+    /// The payload, and when its last byte arrived.
     whole: Option<(Bytes, Instant)>,
 }
 
@@ -129,7 +132,7 @@ struct Taken {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Now,
-    /// When something else has arrived or been decoded; or at this instant, if that does not happen.
+    /// Later: when something else has arrived or been decoded, and at the latest at this instant.
     Later(Option<Instant>),
     /// Never: one that was sent later and does not need it has been taken.
     Gone,
@@ -157,7 +160,7 @@ impl Arrivals {
         self.taken.map(|taken| taken.chain)
     }
 
-    /// The connection is over, and what is whole is taken now.
+    /// Whether the connection is over, so that whole frames are taken now.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }
@@ -198,7 +201,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// So many bytes of a frame are here: what to report, if that is due.
+    /// Takes in that more bytes of a frame have arrived. Returns the report, if one is due.
     pub(super) fn handle_progress(&mut self, now: Instant, frame: FrameId, bytes: u32) -> Option<Report> {
         let place = self.incomplete(frame)?;
         let arriving = &mut self.arriving[place];
@@ -235,8 +238,8 @@ impl Arrivals {
         place.map(|place| self.arriving.swap_remove(place)).is_some()
     }
 
-    /// The connection is over. What is whole is taken without another wait, since the camera was told that it is here. Returns the number of
-    /// frames of which the rest will not come.
+    /// The connection is over. Whole frames are taken without further waiting, because the camera was told
+    /// that they arrived. Returns the number of frames that will never be whole.
     pub(super) fn handle_over(&mut self) -> u64 {
         self.over = true;
         let arriving = self.arriving.len();
@@ -244,7 +247,8 @@ impl Arrivals {
         (arriving - self.arriving.len()) as u64
     }
 
-    /// The oldest frame whose turn it is, with a decoder that says for how many bytes it has room. To be asked until there is none.
+    /// Returns the oldest frame whose turn it is. The decoder says for how many bytes it has room. Call this
+    /// until it returns nothing.
     pub(super) fn next(&mut self, now: Instant, has_room: impl Fn(u32) -> bool) -> Option<Ready> {
         let (place, turn) = self.next_turn(now, has_room)?;
         let Arriving { header, first, whole, .. } = self.arriving.swap_remove(place);
@@ -267,7 +271,8 @@ impl Arrivals {
         Some(Ready { header, payload, first, is_overtaken: turn == Turn::Gone, overtakes })
     }
 
-    /// The place of the oldest frame that waits no longer. If there is none, takes note of when the next one will not.
+    /// The index of the oldest frame that must wait no longer. If there is none, notes when the next one will
+    /// be due.
     fn next_turn(&mut self, now: Instant, has_room: impl Fn(u32) -> bool) -> Option<(usize, Turn)> {
         let turns: Vec<(usize, Turn)> =
             self.arriving.iter().map(|known| self.turn(now, known, &has_room)).enumerate().collect();
@@ -281,7 +286,8 @@ impl Arrivals {
         next
     }
 
-    /// When it is the turn of a frame. While one that it needs is on its way, to go on without that would cost the whole chain.
+    /// When it is a frame's turn. While a frame that it needs is on its way, going on without that one would
+    /// cost the whole chain.
     fn turn(&self, now: Instant, known: &Arriving, has_room: impl Fn(u32) -> bool) -> Turn {
         let Some((payload, since)) = &known.whole else { return Turn::Later(None) };
         let meta = &known.header.meta;

@@ -1,4 +1,4 @@
-//! The cameras that are known, what of the memory is each one's, and when one counts as silent.
+//! Holds the cameras that are known, divides the memory between them, and decides when one counts as silent.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::frame::Epoch;
 use crate::name::{CameraName, CameraPattern};
 use crate::units::{ClockAnchor, Instant};
 
-/// What a record costs in a log besides its payload, rounded up.
+/// The size of a record in a log besides its payload, rounded up.
 const RECORD_BYTES: u64 = 512;
 
 /// A camera that is or was connected.
@@ -24,12 +24,12 @@ pub(super) struct Camera {
     /// When the last connection was heard of last, once it is over.
     pub(super) gone: Option<Instant>,
     pub(super) identity: String,
-    /// The highest epoch that was taken in, and the anchor of the start that it belongs to: no two starts take theirs
-    /// at the same moment, so the anchor tells them apart where the epoch does not.
+    /// The highest accepted epoch, and the anchor of the start that it belongs to. No two starts take their
+    /// anchors at the same moment, so the anchor tells them apart if their epochs are equal.
     pub(super) newest_start: (Epoch, ClockAnchor),
     /// Its frames here.
     pub(super) replica: Replica,
-    /// What it is asked for, and what it says.
+    /// What the camera is asked for, and what it reports.
     pub(super) report: CameraReport,
 }
 
@@ -39,7 +39,7 @@ impl Camera {
         self.link.is_some() && !self.silent
     }
 
-    /// A start of it has been taken in.
+    /// A start of the camera was accepted.
     pub(super) fn handle_taken_in(&mut self, link: LinkId, identity: String, start: (Epoch, ClockAnchor)) {
         // Whoever held the name was refused first.
         debug_assert!(self.link.is_none(), "a camera has two connections");
@@ -108,7 +108,7 @@ impl Cameras {
         self.log_bytes_max
     }
 
-    /// The largest payload that is taken now: a camera's log has to hold it.
+    /// The largest payload that is accepted now: the camera's log must be able to hold it.
     pub(super) fn frame_bytes_max(&self) -> u32 {
         let share = self.share();
         let fits = payload_within((share - chain_bytes_max(share)).saturating_sub(RECORD_BYTES) as usize);

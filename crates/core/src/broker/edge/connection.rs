@@ -1,4 +1,4 @@
-//! The connections of cameras: which of them may stay, and what is known of each.
+//! Decides which connections of cameras may stay, and holds what is known of each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{Abilities, Message};
 
-/// How long a connection may take to say who it is.
+/// How long a connection may take to send its [`Message::Hello`](crate::wire::Message::Hello).
 const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
-/// After this long without a word a connection is given up.
+/// After this long without a message, a connection is given up.
 const LINK_SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Connections that have not said which camera they are; one more is closed. Those that have said so are at most as many
-/// as there are cameras.
+/// The most connections that have not said which camera they are; one more is closed. Connections that have
+/// said so are at most as many as the cameras.
 pub const NAMELESS_LINKS_MAX: usize = 256;
-/// The part of [`NAMELESS_LINKS_MAX`] that one identity may have. A camera broker dials at most eight times at once.
+/// The most of [`NAMELESS_LINKS_MAX`] from one identity. A camera broker dials at most eight times at once.
 pub const NAMELESS_LINKS_OF_IDENTITY_MAX: usize = 16;
 
 /// A start of a camera, on one connection.
@@ -62,12 +62,12 @@ impl Connection {
         self.ping_due = now;
     }
 
-    /// The camera whose frames come on it.
+    /// The camera whose frames come on this connection.
     pub(super) fn camera(&self) -> Option<&CameraName> {
         self.session.as_ref().map(|session| &session.camera)
     }
 
-    /// The way to the camera; `None` if the connection is over.
+    /// The way to the camera. `None` if the connection is over.
     pub(super) fn way(&self) -> Option<Way> {
         let first = self.session.as_ref().zip(self.arrivals.chain());
         let chain = first.map(|(session, chain)| FrameId { epoch: session.epoch, sequence: chain });
@@ -96,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// When it is to be pinged, or to be given up for not saying who it is.
+    /// When the connection must be pinged, or closed because it has not said which camera it is.
     fn due(&self) -> Instant {
         if self.session.is_some() { self.ping_due } else { self.opened + HELLO_TIME_MAX }
     }

@@ -1,7 +1,8 @@
-//! The edge broker: takes cameras in, keeps a replica log of each, and asks of each what applications want.
+//! Runs the edge broker: it accepts cameras, keeps a replica log of each, and asks each for what applications
+//! want.
 //!
-//! It is made of parts, as the camera broker is (`docs/decisions/0021-brokers-of-parts.md`). This file holds the parts, passes on what
-//! happened, and carries out what they return.
+//! It is made of parts, as the camera broker is (`docs/decisions/0021-brokers-of-parts.md`). This file holds
+//! the parts, passes events on to them, and carries out what they return.
 //!
 //! | question | part |
 //! | --- | --- |
@@ -71,7 +72,7 @@ use crate::wire::{FrameHeader, Hello, Message, REPLY_BYTES_MAX, RefuseCode, VERS
 
 /// An edge broker. See the [module](super) for how to drive it.
 pub struct EdgeBroker {
-    /// What is to be done, the oldest first.
+    /// What the driver must do, oldest first.
     outputs: VecDeque<EdgeOutput>,
     /// The cameras, and their connections.
     roster: Roster,
@@ -100,15 +101,15 @@ impl EdgeBroker {
         }
     }
 
-    /// It listens to cameras from now on: those that knew it before are on their way, and questions to them wait for
-    /// [`CAMERA_RETURN_MAX`]. Without this, no camera is waited for that was not here before.
+    /// Starts to listen to cameras. Those that knew the edge before are expected, and questions to them wait
+    /// for [`CAMERA_RETURN_MAX`]. Without this call, only cameras that have been here are waited for.
     pub fn handle_started(&mut self, now: Instant) {
         self.history.handle_started(now);
     }
 
-    /// Takes cameras up again that an earlier run of this edge knew: for each the epoch and the anchor of its last start, and the
-    /// frames that a log on disk gave back. To be called before anything else; cameras beyond the limit are left out.
-    /// Returns how many frames found no place.
+    /// Restores cameras that an earlier run of this edge knew: for each the epoch and the anchor of its last
+    /// start, and the frames that a log on disk returned. Must be called before anything else. Cameras beyond
+    /// the limit are left out. Returns how many frames did not fit.
     pub fn restore(&mut self, cameras: Vec<(CameraName, (Epoch, ClockAnchor), Vec<Record>)>) -> u64 {
         // All are made known first: each takes its share of the memory.
         for (camera, start, _) in cameras.iter().take(self.roster.cameras.room()) {
@@ -154,7 +155,8 @@ impl EdgeBroker {
         self.roster.link_of(self.roster.cameras.get(camera)?)?.capture_clock(now)
     }
 
-    /// What bears on the contracts of a camera; nothing if it is not known. It changes with [`EdgeOutput::ViewChanged`].
+    /// What affects the contracts on a camera. Empty if the camera is not known. It changes with
+    /// [`EdgeOutput::ViewChanged`].
     pub fn view(&self, now: Instant, name: &CameraName) -> CameraView {
         let camera = self.roster.cameras.get(name);
         camera.map(|camera| self.seen(name, camera).view(now)).unwrap_or_default()
@@ -162,8 +164,9 @@ impl EdgeBroker {
 
     // ---- connections --------------------------------------------------------------------------------------
 
-    /// A camera broker has connected and proven who it is; it has not said which camera it is. One that would be more
-    /// than [`NAMELESS_LINKS_MAX`] of the kind, or [`NAMELESS_LINKS_OF_IDENTITY_MAX`] of its identity, is closed.
+    /// A camera broker has connected and proven its identity, but has not said which camera it is. The
+    /// connection is closed if it exceeds [`NAMELESS_LINKS_MAX`], or [`NAMELESS_LINKS_OF_IDENTITY_MAX`] for
+    /// its identity.
     pub fn handle_connected(&mut self, now: Instant, link: LinkId, peer: Peer) {
         self.outputs.extend(self.roster.connections.handle_connected(now, link, peer));
     }
@@ -183,7 +186,8 @@ impl EdgeBroker {
             Message::Pong { t1, t2, t3 } => link.clock.record(Exchange { t1, t2, t3, t4: now }),
             Message::Abilities(abilities) => link.abilities = Some(abilities),
             Message::Status(status) => {
-                // A camera that speaks of other things before it says what it can do is of a version that answers no questions.
+                // A camera that sends other messages before its abilities has a version that answers no
+                // questions.
                 if !link.abilities.get_or_insert_default().past {
                     self.outputs.extend(self.history.handle_unable(id));
                 }
@@ -224,9 +228,10 @@ impl EdgeBroker {
         self.refuse(link, RefuseCode::Protocol, error.into());
     }
 
-    /// Forgets all that is known of a camera, so that its next start is taken in whatever its epoch. Its connection is closed, and the subscriptions
-    /// that read it end ([`EdgeOutput::Ended`]): what comes next may come before what they were given. Gives what was
-    /// known; nothing of a camera that is not. Whoever keeps the log on disk puts that aside.
+    /// Forgets everything about a camera, so that its next start is accepted with any epoch. Its connection
+    /// is closed, and the subscriptions that read it end ([`EdgeOutput::Ended`]), because its next frames may
+    /// sort before those that they were given. Returns what was known, or `None` for an unknown camera. The
+    /// owner of the log on disk puts that log aside.
     pub fn handle_reset(&mut self, name: &CameraName) -> Option<Forgotten> {
         self.claims.vouch(name);
         let camera = self.roster.cameras.get(name)?;
@@ -246,9 +251,10 @@ impl EdgeBroker {
 
     // ---- frames -------------------------------------------------------------------------------------------
 
-    /// A frame's header arrived. After `Ok`, its payload may be received, and the frame ends with either
-    /// [`EdgeBroker::handle_frame_complete`] or [`EdgeBroker::handle_frame_cancelled`]; if the header names a question for
-    /// the past, with [`EdgeBroker::handle_history_complete`] or [`EdgeBroker::handle_history_cancelled`].
+    /// A frame's header arrived. After `Ok`, its payload may be received. A live frame ends with
+    /// [`EdgeBroker::handle_frame_complete`] or [`EdgeBroker::handle_frame_cancelled`]. A frame that answers
+    /// a question about the past ends with [`EdgeBroker::handle_history_complete`] or
+    /// [`EdgeBroker::handle_history_cancelled`].
     pub fn handle_frame_header(
         &mut self,
         now: Instant,
@@ -266,7 +272,7 @@ impl EdgeBroker {
         taken
     }
 
-    /// Part of a frame's payload is here: `bytes` of it in all.
+    /// More of a frame's payload has arrived: `bytes` in all.
     pub fn handle_frame_progress(&mut self, now: Instant, id: LinkId, frame: FrameId, bytes: u32) {
         self.outputs.extend(self.roster.handle_frame_progress(now, id, frame, bytes));
     }
@@ -285,8 +291,8 @@ impl EdgeBroker {
         self.outputs.extend(self.roster.handle_frame_cancelled(now, id, frame));
     }
 
-    /// The decoder has done what [`EdgeOutput::Decode`] asked, or has not. In any order, but for the sake of time best in that of
-    /// the asking.
+    /// The decoder has finished what [`EdgeOutput::Decode`] asked, or failed. Any order is allowed, but the
+    /// order of asking is fastest.
     pub fn handle_decoded(
         &mut self,
         now: Instant,
@@ -298,8 +304,8 @@ impl EdgeBroker {
         self.outputs.extend(self.roster.handle_decoded(now, name, (link, frame), decoded));
     }
 
-    /// A subscription has lost its chain of a camera, and asks for another to begin: its decoder failed. The camera is asked, at most once in
-    /// [`KEYFRAME_REQUEST_INTERVAL`] for all of them.
+    /// A subscription has lost its chain of a camera because its decoder failed, and asks for a new one. The
+    /// camera is asked at most once in [`KEYFRAME_REQUEST_INTERVAL`] for all subscriptions.
     pub fn handle_chain_lost(&mut self, now: Instant, name: &CameraName) {
         if let Some((camera, way)) = self.roster.camera_and_way(name) {
             self.outputs.extend(camera.replica.handle_chain_lost(now, way));
@@ -308,8 +314,9 @@ impl EdgeBroker {
 
     // ---- frames of the past -------------------------------------------------------------------------------
 
-    /// A reading lacks a frame that its camera may have. The answer comes as [`EdgeOutput::History`] with the number that
-    /// this returns: at once if the frame has been fetched before, or if the camera is not connected and is not expected to be soon.
+    /// A reader lacks a frame that its camera may have. The answer comes as [`EdgeOutput::History`] with the
+    /// number that this returns. It comes at once if the frame was fetched before, or if the camera is
+    /// neither connected nor expected soon.
     pub fn handle_history_query(&mut self, now: Instant, camera: &CameraName, query: PastQuery) -> u64 {
         let (question, outputs) = self.history.handle_query(now, &self.roster, camera, query);
         self.outputs.extend(outputs);
@@ -339,11 +346,12 @@ impl EdgeBroker {
 
     // ---- applications -------------------------------------------------------------------------------------
 
-    /// An application subscribes. Cameras that match come as [`EdgeOutput::Attach`], now and later. `clock` is the wall
-    /// clock and the monotonic clock of this moment: when the span ends is settled here, and setting the wall clock
-    /// later moves it no more.
+    /// An application subscribes. Matching cameras come as [`EdgeOutput::Attach`], now and later. `clock`
+    /// relates the wall clock to the monotonic clock. It fixes the end of the span now, so that a later
+    /// change of the wall clock does not move it.
     ///
-    /// Returns until when cameras may come that are not known yet and whose past it wants: until then it is not over.
+    /// Returns until when unknown cameras may come whose past the subscription wants. The subscription does
+    /// not end before.
     pub fn handle_subscribe(
         &mut self,
         clock: ClockAnchor,
@@ -375,15 +383,15 @@ impl EdgeBroker {
         }
     }
 
-    /// A subscription asks for something else from now on. Ten times a second at most; of more changes the last counts.
+    /// Replaces a subscription's contract, at most ten times a second. Of more changes, the last counts.
     pub fn handle_update(&mut self, now: Instant, id: SubscriptionId, contract: Contract) {
         if self.subscriptions.handle_update(id, contract) && self.subscriptions.handle_updates(now) {
             self.update_demands();
         }
     }
 
-    /// Holds a profile for the cameras that contracts name it to. Whoever adds them bounds them, and takes them away with
-    /// [`EdgeBroker::remove_profile`].
+    /// Holds a profile for cameras whose contracts name it. The caller bounds the number of profiles, and
+    /// removes them with [`EdgeBroker::remove_profile`].
     pub fn add_profile(&mut self, hash: ProfileHash, bytes: Bytes) {
         self.profiles.add(hash, bytes);
     }
@@ -393,7 +401,7 @@ impl EdgeBroker {
         self.profiles.remove(hash);
     }
 
-    /// An application's result for a frame is to go to the camera.
+    /// Sends an application's result for a frame to the camera.
     pub fn handle_reply(
         &mut self,
         camera: &CameraName,
@@ -439,7 +447,7 @@ impl EdgeBroker {
         self.outputs.pop_front()
     }
 
-    /// When [`EdgeBroker::handle_timeout`] is due; `None`: not before something happens.
+    /// When [`EdgeBroker::handle_timeout`] is due. `None`: not before something happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due =
             [self.roster.due(), self.history.due(&self.roster), self.shares.due(), self.subscriptions.due()];
@@ -496,7 +504,7 @@ impl EdgeBroker {
         self.forget(link, reason);
     }
 
-    /// A connection is gone, and its camera with it.
+    /// Removes a connection that is gone, and disconnects its camera.
     fn forget(&mut self, link: LinkId, reason: &str) {
         let Some(Gone { camera, outputs }) = self.roster.handle_closed(link) else { return };
         self.outputs.extend(outputs);
@@ -527,11 +535,11 @@ impl EdgeBroker {
         }
     }
 
-    /// Tells a camera what the subscriptions that select it want together, if that has changed.
+    /// Tells a camera the joint demand of the subscriptions that select it, if it has changed.
     fn update_demand(&mut self, name: &CameraName) {
         let Some(camera) = self.roster.cameras.get_mut(name) else { return };
         camera.replica.want_chains(self.subscriptions.want_chains(name));
-        // Also where the demand stays as it is: more than are sent may be wanted.
+        // Also if the demand is unchanged: there may be more contracts than are sent.
         self.outputs.push_back(EdgeOutput::ViewChanged { camera: name.clone() });
         let Some(demand) = camera.report.ask(self.subscriptions.contracts(name)) else { return };
         if let Some(link) = camera.link {
@@ -541,7 +549,8 @@ impl EdgeBroker {
         }
     }
 
-    /// A camera says something of itself. If that bears on contracts, whoever has one learns of it.
+    /// Takes in a camera's message about itself. If it affects contracts, the subscriptions with one hear of
+    /// it.
     fn note(&mut self, link: LinkId, note: impl FnOnce(&mut CameraReport) -> Bears) {
         let Some(camera) = self.roster.camera_of(link) else { return };
         if note(&mut camera.report) == Bears::OnContracts
@@ -555,14 +564,14 @@ impl EdgeBroker {
         self.outputs.push_back(EdgeOutput::Send { link, message });
     }
 
-    /// A camera as it is told of.
+    /// A camera as its view describes it.
     fn seen<'a>(&'a self, name: &'a CameraName, camera: &'a Camera) -> Seen<'a> {
         let link = self.roster.link_of(camera);
         Seen { name, camera, link, subscriptions: &self.subscriptions, shares: &self.shares }
     }
 }
 
-/// How a camera is, where it is connected.
+/// The state of a camera, if it is connected.
 fn standing(camera: &Camera) -> Option<Standing> {
     Some(Standing { link: camera.link?, silent: camera.silent, priority: camera.report.priority() })
 }

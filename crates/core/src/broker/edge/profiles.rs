@@ -1,4 +1,4 @@
-//! Profiles that contracts name, from which cameras get those that their own contracts name.
+//! Holds the profiles that contracts name. A camera gets those that the contracts on it name.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ impl Profiles {
         self.held.remove(&hash);
     }
 
-    /// The part that a camera asks for; empty if none of its contracts names the profile, or there is no such part.
+    /// The part that a camera asks for. Empty if no contract on it names the profile, or if there is no such
+    /// part.
     pub(super) fn part(&self, request: &ProfileRequest, is_named: bool) -> ProfilePart {
         let ProfileRequest { hash, offset } = *request;
         let from = offset as usize;

@@ -1,11 +1,11 @@
-//! What a camera is asked for, and what it says of itself and of that.
+//! Holds what a camera is asked for, and what it reports about itself and that.
 
 use crate::contract::Contract;
 use crate::contract::negotiation::ContractOutcome;
 use crate::units::Instant;
 use crate::wire::{Demand, DiskStatus, FeasibilityReport, NegotiationResult, Status};
 
-/// Whether what a camera says matters to those who have a contract with it.
+/// Whether a camera's report affects the contracts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bears {
     /// It does.
@@ -35,7 +35,7 @@ impl CameraReport {
         self.demand.contracts.first().map_or(0, |first| first.priority)
     }
 
-    /// What it last said that is in force must fit what it is asked for.
+    /// Checks that reports still in force fit what the camera is asked for.
     pub(super) fn assert_consistent(&self) {
         let (outcomes, contracts) = (self.negotiated.len(), self.demand.contracts.len());
         // A verdict counts only for the demand that it was about.
@@ -47,7 +47,8 @@ impl CameraReport {
         );
     }
 
-    /// A start of the camera has been taken in: it is asked for nothing yet, and what an earlier one said does not count.
+    /// A start of the camera was accepted. It is asked for nothing yet, and reports of an earlier start no
+    /// longer count.
     pub(super) fn handle_taken_in(&mut self) {
         self.demand.contracts.clear();
         self.disk = None;
@@ -60,7 +61,7 @@ impl CameraReport {
         self.negotiated.clear();
     }
 
-    /// Something is asked of it: the new demand, if it is another than before.
+    /// Asks the camera for these contracts. Returns the new demand if it differs from the last.
     pub(super) fn ask(&mut self, contracts: Vec<Contract>) -> Option<&Demand> {
         if self.demand.contracts == contracts {
             return None;
@@ -83,7 +84,7 @@ impl CameraReport {
         Bears::OnNothing
     }
 
-    /// The camera says what it can do.
+    /// Takes in the camera's feasibility report.
     pub(super) fn handle_outlook(&mut self, now: Instant, feasibility: FeasibilityReport) -> Bears {
         self.feasibility = feasibility;
         self.infeasible_since = feasibility.infeasible.then(|| self.infeasible_since.unwrap_or(now));

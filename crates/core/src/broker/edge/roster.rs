@@ -1,4 +1,4 @@
-//! Which camera is on which connection, and what that means for its frames.
+//! Knows which camera is on which connection, and what that means for its frames.
 
 use bytes::Bytes;
 
@@ -20,7 +20,8 @@ pub(super) struct Gone {
     pub(super) outputs: Vec<EdgeOutput>,
 }
 
-/// The cameras that are known, and the connections that they come on. A connection has a session as long as it is its camera's.
+/// The known cameras and the connections on which they come. A connection has a session as long as it belongs
+/// to its camera.
 pub(super) struct Roster {
     pub(super) cameras: Cameras,
     pub(super) connections: Connections,
@@ -55,7 +56,7 @@ impl Roster {
         Some(self.both(link)?.1)
     }
 
-    /// A camera, and the way to it.
+    /// A camera, and its connection.
     pub(super) fn camera_and_way(&mut self, name: &CameraName) -> Option<(&mut Camera, Option<Way>)> {
         let camera = self.cameras.get_mut(name)?;
         let link = camera.link.and_then(|link| self.connections.get(link));
@@ -78,7 +79,7 @@ impl Roster {
         link.handle_taken_in(now, session);
     }
 
-    /// A connection is over. What is whole of its frames is taken, and it is forgotten. `None` if it was no camera's.
+    /// A connection is over. Takes its whole frames, and forgets it. `None` if it belonged to no camera.
     pub(super) fn handle_closed(&mut self, id: LinkId) -> Option<Gone> {
         let link = self.connections.get_mut(id)?;
         let (heard, cancelled) = (link.heard, link.arrivals.handle_over());
@@ -95,7 +96,8 @@ impl Roster {
         self.connections.handle_timeout(now)
     }
 
-    /// Takes note of which cameras are silent, takes frames that were held for long enough, and asks for chains that somebody waits for.
+    /// Notes which cameras are silent, takes frames that have waited long enough, and asks for chains that
+    /// somebody waits for.
     pub(super) fn handle_waits(&mut self, now: Instant) -> Vec<EdgeOutput> {
         let mut outputs = self.cameras.handle_timeout(now, &self.connections);
         for link in self.connections.held(now) {
@@ -198,7 +200,7 @@ impl Roster {
         let present = camera.link;
         let outputs = camera.replica.handle_decoded(now, link, frame, decoded, way);
         let Some(mut outputs) = outputs else { return Vec::new() };
-        // There is room for those that waited for it.
+        // There is room now for frames that waited for it.
         outputs.extend(present.into_iter().flat_map(|present| self.take_ready(now, present)));
         outputs
     }

@@ -1,4 +1,4 @@
-//! Decides who may be which camera, and who takes over.
+//! Decides which connection may be which camera, and which start takes over.
 
 use super::connection::{Connection, Session};
 use super::roster::Roster;
@@ -13,10 +13,10 @@ pub(super) enum Judgement {
     Refused {
         /// Why.
         code: RefuseCode,
-        /// The same, for people.
+        /// The reason for the refusal, for people.
         text: String,
     },
-    /// Another start has this epoch or a later one: the camera is to begin a later one, and to come again.
+    /// Another start has this epoch or a later one. The camera must begin a later one, and connect again.
     EpochTaken {
         /// The latest epoch.
         newest: Epoch,
@@ -28,7 +28,7 @@ pub(super) enum Judgement {
     },
 }
 
-/// Judges what a connection says that it is, by what is known of the camera.
+/// Judges a connection's claim to be a camera, by what is known of that camera.
 pub(super) fn judge(roster: &Roster, link: &Connection, hello: &Hello, claims: &mut Claims) -> Judgement {
     let cameras = &roster.cameras;
     let Hello { camera: name, epoch, anchor, .. } = hello;
@@ -42,7 +42,8 @@ pub(super) fn judge(roster: &Roster, link: &Connection, hello: &Hello, claims: &
         return Judgement::Refused { code, text };
     }
     match newest_start {
-        // Two starts with the same epoch would number different frames alike. Until the later one comes again, the name stays with whoever has it.
+        // Two starts with the same epoch would give different frames the same number. Until the later start
+        // comes with another epoch, the holder keeps the name.
         Some((newest, its)) if *epoch < newest || *epoch == newest && *anchor != its => {
             return Judgement::EpochTaken { newest };
         }
@@ -58,7 +59,7 @@ pub(super) fn judge(roster: &Roster, link: &Connection, hello: &Hello, claims: &
     Judgement::Accepted { replaces: known.and_then(|known| known.link) }
 }
 
-/// Why a connection cannot be this camera, whatever is known of it.
+/// Why a connection cannot be this camera, whatever is known of the camera.
 fn may_be(link: &Connection, hello: &Hello) -> Option<(RefuseCode, String)> {
     let Hello { version, camera, epoch, .. } = hello;
     let identity = &link.peer.identity;
@@ -79,7 +80,7 @@ fn may_be(link: &Connection, hello: &Hello) -> Option<(RefuseCode, String)> {
     })
 }
 
-/// Why a start with this epoch is not taken in, if it cannot have it.
+/// Why a start cannot have this epoch, if it cannot.
 fn disbelieves(hello: &Hello, known: Epoch, claims: &mut Claims) -> Option<(RefuseCode, String)> {
     let Hello { camera, epoch, .. } = hello;
     if known > EPOCH_MAX {
@@ -100,7 +101,7 @@ fn disbelieves(hello: &Hello, known: Epoch, claims: &mut Claims) -> Option<(Refu
     })
 }
 
-/// Why the connection that has the camera's name keeps it.
+/// Why the connection that holds the camera's name keeps it.
 fn keeps_name(holder: &Connection, link: &Connection, hello: &Hello) -> Option<(RefuseCode, String)> {
     let Hello { camera, epoch, attempt, anchor, .. } = hello;
     if holder.peer.identity != link.peer.identity {

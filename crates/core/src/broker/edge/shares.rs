@@ -1,8 +1,10 @@
-//! Decides what each camera has of a declared channel that it shares with others, by what the channel carries.
+//! Decides what each camera gets of a declared channel that it shares with others, by the rate of the
+//! channel.
 //!
-//! Every whole frame of its cameras measures the channel. Ten times a second it is divided between those that somebody wants, by what they say that
-//! their rungs cost ([`ShareRequest`]), and each is told ([`Share`]). A camera that is the only one, or whose channel nobody has measured yet, chooses by
-//! itself. Cameras on no declared channel are never told anything.
+//! Every whole frame of the channel's cameras measures its rate. Ten times a second the channel is divided
+//! between the cameras that somebody wants, by the sizes of their rungs ([`ShareRequest`]), and each is told
+//! its share ([`Share`]). A camera chooses by itself if it is alone on its channel, or if the channel has not
+//! been measured yet. A camera on no declared channel is never told anything.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +16,8 @@ use crate::name::CameraName;
 use crate::units::{BitsPerSecond, Instant};
 use crate::wire::{Message, Share, ShareRequest};
 
-/// The channel is divided anew by its rate when that differs by so much from the rate that it was last divided by: a rung that comes and goes with every
-/// frame costs more than what it gains.
+/// The range of ratios of the present rate to the rate of the last division within which that rate is kept. A
+/// rung that comes and goes with every frame costs more than it gains.
 const RATE_TOLERANCE: (f64, f64) = (0.95, 1.08);
 
 /// How a camera on a channel is.
@@ -35,7 +37,7 @@ pub(super) struct Shares {
     known: Vec<Known>,
     /// As many as there are cameras, at most.
     members: BTreeMap<CameraName, Member>,
-    /// When channels are divided again; `None` while nobody claims anything.
+    /// When channels are divided again. `None` while there is no share request.
     due: Option<Instant>,
 }
 
@@ -84,7 +86,7 @@ impl Shares {
         self.members.get(camera)?.shed.clone()
     }
 
-    /// What a camera has of its channel, for people; `None` if it is on none.
+    /// What a camera has of its channel, for people. `None` if it is on none.
     pub(super) fn share_of(&self, camera: &CameraName) -> Option<ChannelShare> {
         let channel = self.channels.of(camera)?;
         Some(ChannelShare {
@@ -106,11 +108,11 @@ impl Shares {
             (member.claim, member.told, member.shed) = (None, None, None);
             return None;
         }
-        // It learns that it is on a channel, and says what it would have of it.
+        // It learns that it is on a channel, and answers with its share request.
         member.told.is_none().then(|| member.tell(link, Share::Free))
     }
 
-    /// A camera says what it would have of its channel.
+    /// Takes in a camera's share request.
     pub(super) fn handle_claim(&mut self, now: Instant, camera: &CameraName, claim: ShareRequest) {
         let Some(member) = self.members.get_mut(camera) else { return };
         member.claim = Some(claim).filter(|claim| !claim.steps.is_empty());
@@ -123,7 +125,8 @@ impl Shares {
         self.known[member.channel].channel.handle_frame(whole.first, whole.last, whole.bytes);
     }
 
-    /// Divides the channels, if it is time for that. `standing` says how a camera is; `None`: not connected.
+    /// Divides the channels if that is due. `standing` gives the state of a camera, `None` if it is not
+    /// connected.
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -173,7 +176,7 @@ impl Shares {
             .collect();
         let declared = &self.channels.as_slice()[channel];
         let grants = divide(now, &rate, &claims, declared.goal());
-        // A claim and what is granted for it are at the same place from here on.
+        // From here on, a claim and its grant have the same index.
         debug_assert_eq!(grants.len(), claims.len(), "a grant for each claim");
         let why: Vec<Option<String>> = (0..claims.len())
             .map(|place| {
@@ -198,7 +201,7 @@ impl Shares {
         outputs
     }
 
-    /// Nothing is to be shared between a camera and others at present.
+    /// Tells a camera that it shares nothing with others at present.
     fn tell_free(&mut self, camera: &CameraName, link: LinkId) -> Vec<EdgeOutput> {
         let Some(member) = self.members.get_mut(camera) else { return Vec::new() };
         let news = (member.told != Some(Share::Free)).then(|| member.tell(link, Share::Free));
@@ -212,7 +215,7 @@ impl Member {
         EdgeOutput::Send { link, message: Message::Share(share) }
     }
 
-    /// Takes note of whether there is room for the camera; if not, why.
+    /// Notes whether the channel has room for the camera, and if not, why.
     fn note_shed(&mut self, now: Instant, camera: &CameraName, why: Option<String>) -> Option<EdgeOutput> {
         let changed = self.shed.is_some() != why.is_some();
         let since = self.shed.as_ref().map_or(now, |(since, _)| *since);

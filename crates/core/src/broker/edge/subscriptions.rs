@@ -1,4 +1,4 @@
-//! What applications ask: their subscriptions, and what these want of a camera together.
+//! Holds the applications' subscriptions, and computes what they want of a camera together.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::subscription::SubscriptionSpec;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::CONTRACTS_MAX;
 
-/// A subscription's contract may change this often; of more changes the last counts.
+/// The shortest time between two changes of a subscription's contract. Of more changes, the last counts.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
 struct Entry {
@@ -28,9 +28,9 @@ struct Entry {
     updated: Instant,
     /// When nothing that is published can be wanted any more.
     ends: Option<Instant>,
-    /// It wants what is published from now on, and not only to be told of cameras whose past it reads.
+    /// Whether it wants frames published from now on. Otherwise it only hears of cameras whose past it reads.
     is_live: bool,
-    /// Until when it is to be told of those also after its end.
+    /// Until when it hears of such cameras even after its end.
     patience: Option<Instant>,
 }
 
@@ -88,7 +88,7 @@ impl Subscriptions {
         contracts
     }
 
-    /// The same with whose they are, and all of them.
+    /// The contracts on a camera with the subscriptions that they belong to, without a limit to their number.
     pub(super) fn demands(&self, camera: &CameraName) -> Vec<NamedContract> {
         let wanting = self.entries.iter().filter(|(_, entry)| entry.wants(camera));
         let mut demands: Vec<NamedContract> = wanting
@@ -115,7 +115,8 @@ impl Subscriptions {
 
     // ---- what happened ------------------------------------------------------------------------------------
 
-    /// An application subscribes. Cameras that are not known yet and whose past it wants may come until `expected`; `is_whole` where none may.
+    /// An application subscribes. Cameras that are not known yet and whose past it wants may come until
+    /// `expected`. `is_whole`: none may come.
     pub(super) fn handle_subscribe(
         &mut self,
         clock: &ClockAnchor,

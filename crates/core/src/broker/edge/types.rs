@@ -1,4 +1,4 @@
-//! What an edge broker is told, asks for and says.
+//! Defines the settings, events and outputs of an edge broker.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ use crate::wire::{DiskStatus, FeasibilityReport, Message, REPLY_BYTES_MAX, Share
 /// How an edge broker is set up.
 #[derive(Clone, Debug)]
 pub struct EdgeConfig {
-    /// The budget of all replica logs together, in bytes; each camera has an equal share. Default 1 GiB.
+    /// The budget of all replica logs together, in bytes. Each camera has an equal share. Default 1 GiB.
     pub log_bytes_max: u64,
     /// The most cameras. Default 64. One more is refused, with that reason.
     pub cameras_max: usize,
     /// The largest payload that is accepted, in bytes. Default [`FRAME_BYTES_MAX`].
     pub frame_bytes_max: u32,
-    /// The most bytes of frames of the past that were fetched from cameras, for all of them together. Default 64 MiB.
+    /// The most bytes of frames of the past that were fetched from all cameras together. Default 64 MiB.
     pub history_bytes_max: u64,
-    /// Which cameras share a channel, such as one radio cell; those on none are left alone. Default none.
+    /// The channels that cameras share, such as radio cells. Cameras on none are left alone. Default none.
     pub channels: Channels,
     /// The software, for people.
     pub software: String,
@@ -45,7 +45,7 @@ impl Default for EdgeConfig {
     }
 }
 
-/// Who is at the other end of a connection, as its certificate says.
+/// The other end of a connection, as its certificate says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The identity, such as `spiffe://site/camera/dock`.
@@ -68,12 +68,12 @@ pub enum EdgeOutput {
         /// The message.
         message: Message,
     },
-    /// Close a connection, after what was sent on it has left, and forget it.
+    /// Close a connection after everything sent on it has left, and forget it.
     Close {
         /// The connection.
         link: LinkId,
     },
-    /// A subscription is to read a camera's log, from now on or as far back as it asked for.
+    /// Let a subscription read a camera's log, from now on or as far back as it asked for.
     Attach {
         /// The subscription.
         subscription: SubscriptionId,
@@ -82,7 +82,7 @@ pub enum EdgeOutput {
         /// Its replica log.
         log: LogReader,
     },
-    /// A subscription that was just given a camera's log is to read its frames as they come as well.
+    /// Let a subscription that was just given a camera's log read its frames as they come too.
     AttachChains {
         /// The subscription.
         subscription: SubscriptionId,
@@ -93,7 +93,7 @@ pub enum EdgeOutput {
         /// Which of them its application decodes itself.
         kinds: ChainKinds,
     },
-    /// There is one more among a camera's frames as they came: whoever waits for it may look.
+    /// Another frame as it came is in the log: its readers may look.
     Came {
         /// The camera.
         camera: CameraName,
@@ -103,9 +103,11 @@ pub enum EdgeOutput {
         /// The camera.
         camera: CameraName,
     },
-    /// Decode a frame that may need earlier ones of its connection, and make of it one that decodes by itself; report with
-    /// [`EdgeBroker::handle_decoded`](super::EdgeBroker::handle_decoded), whatever came of it. All frames of a camera go through one
-    /// decoder in this order, which forgets what it holds when the connection is another than that of the frame before.
+    /// Decode a frame that may need earlier ones of its connection, into a frame that decodes by itself.
+    /// Report the outcome, whatever it is, with
+    /// [`EdgeBroker::handle_decoded`](super::EdgeBroker::handle_decoded). All frames of a camera go through
+    /// one decoder, in this order. The decoder drops its state when a frame comes on another connection than
+    /// the previous one.
     Decode {
         /// The camera.
         camera: CameraName,
@@ -114,7 +116,8 @@ pub enum EdgeOutput {
         /// The frame as it arrived.
         frame: Box<Frame>,
     },
-    /// Something has changed that bears on the contracts of a camera: see [`EdgeBroker::view`](super::EdgeBroker::view).
+    /// Something has changed that affects the contracts on a camera
+    /// ([`EdgeBroker::view`](super::EdgeBroker::view)).
     ViewChanged {
         /// The camera.
         camera: CameraName,
@@ -123,10 +126,11 @@ pub enum EdgeOutput {
     History {
         /// The number that [`EdgeBroker::handle_history_query`](super::EdgeBroker::handle_history_query) gave.
         request: u64,
-        /// What the camera has, or what it had sent before.
+        /// The camera's answer, or the answer from frames that it had sent before.
         answer: PastAnswer,
     },
-    /// A connection was taken in as a camera; for people, who may want to know which starts were whose.
+    /// A connection was accepted as a camera. For people, who may want to know which identity made which
+    /// start.
     Started {
         /// The camera.
         camera: CameraName,
@@ -137,8 +141,8 @@ pub enum EdgeOutput {
         /// The anchor of the start.
         anchor: ClockAnchor,
     },
-    /// A subscription is over, because a camera that it reads was reset: what comes of that may come before what it was given, so its
-    /// application has to subscribe again.
+    /// A subscription is over because a camera that it reads was reset. Later frames may sort before those
+    /// that it was given, so its application must subscribe again.
     Ended {
         /// The subscription.
         subscription: SubscriptionId,
@@ -184,7 +188,7 @@ pub enum ReplyError {
 pub struct Forgotten {
     /// The epoch of its newest start.
     pub epoch: Epoch,
-    /// Who it was; empty if it has not been connected since the edge started.
+    /// The identity of the camera's connection. Empty if it has not been connected since the edge started.
     pub identity: String,
     /// Whether it was connected and had been heard of lately.
     pub connected: bool,
@@ -201,7 +205,8 @@ pub struct CameraCounters {
     pub cancelled: u64,
     /// Frames that were refused, or for which the log had no room.
     pub refused: u64,
-    /// Frames that arrived and were not shown, because they could not be decoded, or newer ones came before they were.
+    /// Frames that arrived but did not enter the log, because they could not be decoded, or newer ones came
+    /// before they were.
     pub not_decoded: u64,
     /// Payload bytes that crossed the link, also of late frames.
     pub bytes: u64,
@@ -214,7 +219,7 @@ pub struct CameraInfo {
     pub camera: CameraName,
     /// Whether it is connected and was heard of within the last 750 ms.
     pub connected: bool,
-    /// Who it is.
+    /// The identity of the connection.
     pub identity: String,
     /// What it last said of itself.
     pub status: Status,
@@ -249,14 +254,14 @@ pub struct CameraView {
     pub infeasible_since: Option<Instant>,
     /// Frames that it publishes in a second.
     pub frames_per_second: f64,
-    /// Width and height of its frames as they are published; 0 before the first.
+    /// Width and height of its published frames. 0 before the first.
     pub size: (u32, u32),
     /// What the path takes at least, one way, before any byte of a frame has passed.
     pub one_way_delay: Option<Duration>,
-    /// All that is asked of it, those of the highest priority first.
+    /// The contracts on the camera, highest priority first.
     pub demands: Vec<NamedContract>,
-    /// What the camera said becomes of each of `demands`, and since when; empty where nothing had to be settled between them, or by cameras that
-    /// do not say.
+    /// The outcome that the camera reports for each of `demands`, and since when. Empty if there was nothing
+    /// to choose, or if the camera does not report it.
     pub negotiated: Vec<(Option<ContractOutcome>, Instant)>,
     /// Since when there has been no room for it on the channel that it shares with others, and a sentence of why.
     pub shed: Option<(Instant, String)>,
@@ -267,7 +272,7 @@ pub struct CameraView {
 pub struct NamedContract {
     /// The subscription.
     pub subscription: SubscriptionId,
-    /// Its application's name, for people; may be empty.
+    /// The application's name, for people. May be empty.
     pub application: String,
     /// What it asks.
     pub contract: Contract,
@@ -305,8 +310,8 @@ impl CaptureClock {
         Some(stamps.since(self.anchor.instant_at(captured), captured_here))
     }
 
-    /// When a frame was captured, by our clock, and the most by which that is wrong. `None` for frames of
-    /// another epoch, whose anchor is another.
+    /// When a frame was captured, by our clock, and its largest error. `None` for frames of another epoch,
+    /// which has another anchor.
     pub fn captured_at(&self, frame: FrameId, captured: Timestamp) -> Option<(Instant, Duration)> {
         if frame.epoch != self.epoch {
             return None;

@@ -1,4 +1,4 @@
-//! What is told of a camera: to those whose contracts it bears on, and to people.
+//! Builds what is told of a camera, to the contracts that it affects and to people.
 
 use super::camera::Camera;
 use super::connection::Connection;

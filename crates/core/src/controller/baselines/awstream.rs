@@ -1,5 +1,6 @@
-//! AWStream's adaptation (B. Zhang et al., "AWStream: adaptive wide-area streaming analytics", SIGCOMM 2018), as published: a state machine
-//! over the levels of a profile, fed by a monitor of the sender's queue and by the receiver.
+//! Implements AWStream's adaptation as published (B. Zhang et al., "AWStream: adaptive wide-area streaming
+//! analytics", SIGCOMM 2018): a state machine over the levels of a profile, driven by a monitor of the
+//! sender's queue and by the receiver.
 //!
 //! | state | on | it |
 //! | --- | --- | --- |
@@ -12,8 +13,9 @@
 //! | probe | congestion | stops probing → steady |
 //! | | an empty queue | probes harder; when the next level would fit, goes a level up → steady |
 //!
-//! To adjust is to take the largest level whose rate is not above the measured one. If that is the present level, it is left three
-//! times, and the fourth time one level is given up. The monitor ticks every 100 ms; the receiver looks at windows of 1 s.
+//! An adjustment takes the largest level whose rate is not above the measured one. If that is the present
+//! level, nothing changes three times; the fourth time the level goes down by one. The monitor ticks every
+//! 100 ms. The receiver looks at windows of 1 s.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,49 +25,50 @@ use crate::controller::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Polic
 use crate::frame::FrameId;
 use crate::units::{BitsPerSecond, Instant};
 
-/// How often the queue is looked at.
+/// How often the monitor looks at the queue.
 const TICK: Duration = Duration::from_millis(100);
 /// The weight of a tick in the moving average of the sending rate.
 const TICK_GAIN: f64 = 0.5;
-/// A queue that takes longer than this to be sent is congestion, in milliseconds.
+/// A queue that takes longer than this to drain counts as congestion, in milliseconds.
 const QUEUE_MS_MAX: f64 = 1.0;
-/// The share of the sending rate that is taken as the link's.
+/// The share of the sending rate that is taken as the link's rate.
 const RATE_SHARE: f64 = 0.9;
-/// Congestions that are ignored in start-up.
+/// How many congestions are ignored in start-up.
 const STARTUP_IGNORED: u32 = 4;
-/// How often an adjustment to the present level is ignored.
+/// How many successive adjustments to the present level are ignored.
 const SAME_LEVEL_IGNORED: u32 = 3;
-/// How far above the difference between two levels the probing goes.
+/// How far probing goes, as a multiple of the rate difference between two levels.
 const PROBE_SHARE: f64 = 1.05;
-/// The receiver's window.
+/// The window of the receiver's measurements.
 const WINDOW: Duration = Duration::from_secs(1);
-/// The receiver reports congestion at most so often.
+/// The shortest time between two congestion reports of the receiver.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
-/// Every so many frames the receiver notes the latency, and the least of the last so many notes is the ideal one.
+/// The receiver notes the latency after this many frames. The least of this many notes is the ideal latency.
 const NOTE_FRAMES: u32 = 30;
 const NOTES: usize = 10;
-/// Ticks that are caught up after a pause.
+/// The most ticks that are caught up after a pause.
 const TICKS_MAX: u32 = 100;
-/// Frames whose leaving is followed.
+/// The most frames whose leaving is followed.
 const QUEUED_MAX: usize = 4096;
 
-/// The constants of which two sets were published.
+/// The constants of which two different sets were published.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Constants {
-    /// Which set.
+    /// The name of the set.
     pub name: &'static str,
-    /// Clean ticks that make an empty queue.
+    /// The number of ticks without a queue that count as an empty queue.
     pub clean_ticks: u32,
-    /// Empty queues in a row, in the steady state, before it probes.
+    /// The number of successive empty queues in the steady state before probing begins.
     pub steady_empties: u32,
-    /// Steps in which probing is raised.
+    /// The number of steps in which probing is raised.
     pub probe_steps: u32,
-    /// For an ideal latency up to (milliseconds), how many times it is congestion.
+    /// Pairs of an ideal latency in milliseconds and a factor. Up to that ideal latency, this multiple of it
+    /// is congestion.
     pub congestion_factors: [(f64, f64); 4],
 }
 
 impl Constants {
-    /// The newest code, of 2017-09-13.
+    /// The set of the newest code, of 2017-09-13.
     pub const NEWEST: Self = Self {
         name: "newest",
         clean_ticks: 20,
@@ -91,11 +94,11 @@ enum State {
     Probe,
 }
 
-/// What the monitors say.
+/// The report of a monitor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Signal {
     Empty,
-    /// With the rate in bytes per millisecond.
+    /// The measured rate, in bytes per millisecond.
     Congestion(f64),
 }
 
@@ -119,11 +122,11 @@ pub struct AwStream {
     tried: Option<Instant>,
 }
 
-/// Looks at the sender's queue every 100 ms.
+/// Looks at the sender's queue at every tick.
 #[derive(Debug)]
 struct Monitor {
     due: Option<Instant>,
-    /// Frames that have not left, when they were sent, and their bytes.
+    /// Frames that have not left: identity, time of sending, bytes.
     queued: VecDeque<(FrameId, Instant, f64)>,
     /// Bytes that have left since the last tick.
     left_bytes: f64,
@@ -132,14 +135,14 @@ struct Monitor {
     clean: u32,
 }
 
-/// Looks at windows of a second.
+/// Looks at the frames that arrive in windows of one second.
 #[derive(Debug)]
 struct Receiver {
     window_began: Option<Instant>,
     bytes: f64,
     latency_ms: f64,
     frames: u32,
-    /// Of the last whole window.
+    /// The rate of the last whole window.
     rate: f64,
     noted: VecDeque<f64>,
     until_note: u32,
@@ -200,7 +203,7 @@ impl Receiver {
 }
 
 impl AwStream {
-    /// Begins at the lowest level.
+    /// A controller that begins at the lowest level.
     pub fn new(constants: Constants) -> Self {
         Self {
             constants,
@@ -315,7 +318,7 @@ impl AwStream {
         self.level = self.level.min(self.top());
     }
 
-    /// Bytes that go with a frame while probing.
+    /// The bytes to add to a frame while probing.
     fn probe_bytes(&self, interval: Duration) -> u32 {
         if self.state != State::Probe || self.level >= self.top() {
             return 0;
@@ -401,7 +404,7 @@ mod tests {
     use super::*;
     use crate::controller::tests::{arrival, ladder, offer, sent};
 
-    /// A link of so many bytes per millisecond in front of a policy, one frame in 33 ms.
+    /// A link with a rate in bytes per millisecond behind a policy, and one frame every 33 ms.
     struct Path {
         free: Instant,
         latencies_ms: Vec<f64>,

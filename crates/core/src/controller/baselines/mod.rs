@@ -1,4 +1,4 @@
-//! Policies of others, to compare with: what a camera may be started with besides Mez's own (`mez camera --policy`).
+//! Collects the policies of others, for comparison with Mez's own. `mez camera --policy` selects one.
 //!
 //! | module | what it holds | source |
 //! | --- | --- | --- |

@@ -1,4 +1,5 @@
-//! No adaptation: the best rung, always. With a ladder that ends with the frame as it was published, that frame.
+//! Sends every frame at the best rung, without adaptation. If the ladder ends with the original, that is the
+//! original.
 
 use crate::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
 use crate::frame::FrameId;

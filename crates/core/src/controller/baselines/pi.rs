@@ -1,18 +1,19 @@
-//! The controller of the Mez paper (A. George et al. 2020, Algorithm 1): a proportional-integral controller of the frame size on the
-//! error of the latency.
+//! Implements the controller of the Mez paper (A. George et al. 2020, Algorithm 1): a proportional-integral
+//! controller of the frame size on the error of the latency.
 //!
-//! A linear regression of latency on frame size, fitted to the deployment beforehand, gives the nominal size for the target
-//! latency; the error between the sampled latency and the target corrects it:
+//! A linear regression of latency on frame size, fitted to the deployment beforehand, gives the nominal size
+//! for the target latency. The error between the sampled latency and the target corrects it:
 //!
 //! ```text
 //! error = latency − target
 //! size  = regression(target) − K1 · error − K2 · Σ error
 //! ```
 //!
-//! Read to the letter the published algorithm cannot work: its signs make late frames larger, it acts only while frames are late, so
-//! that quality never comes back, and the authors' code sums |error| and mixes kilobytes with bytes. This one has the signs
-//! that the text means, acts on errors of both signs, keeps the sum within what the ladder can do, and has all sizes in bytes. Gains
-//! by band of |error|, the sampling of every fifth frame and the regression are those that the authors published.
+//! Taken literally, the published algorithm cannot work. Its signs make late frames larger. It acts only
+//! while frames are late, so quality never returns. The authors' code sums |error| and mixes kilobytes with
+//! bytes. This implementation has the signs that the paper's text means, and acts on errors of both signs. It
+//! keeps the sum within the range of the ladder, and has all sizes in bytes. The gains by band of |error|,
+//! the sampling of every fifth frame and the regression are those that the authors published.
 
 use crate::controller::flight::{ms, ms_between};
 use crate::controller::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
@@ -20,33 +21,33 @@ use crate::frame::FrameId;
 use crate::profile::Ladder;
 use crate::units::Instant;
 
-/// A frame's latency as a straight line of its size.
+/// The latency of a frame as a linear function of its size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Regression {
-    /// Milliseconds of an empty frame.
+    /// The latency of an empty frame, in milliseconds.
     pub base_ms: f64,
-    /// Milliseconds of each kilobyte.
+    /// Milliseconds per kilobyte.
     pub ms_per_kilobyte: f64,
 }
 
 impl Regression {
-    /// As published, for one camera beside four others on 802.11ac.
+    /// The published regression, for one camera beside four others on 802.11ac.
     pub const PUBLISHED: Self = Self { base_ms: 2.137_46, ms_per_kilobyte: 0.029_82 };
 
-    /// The size that takes so long, in bytes.
+    /// The size with this latency, in bytes.
     fn bytes(&self, latency_ms: f64) -> f64 {
         ((latency_ms - self.base_ms) / self.ms_per_kilobyte * 1e3).max(0.0)
     }
 }
 
-/// Gains of a band of errors, in bytes for a millisecond of error.
+/// The gains for a band of errors, in bytes per millisecond of error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gains {
-    /// Errors below this, in milliseconds, and not in a band before.
+    /// The upper limit of |error| in this band, in milliseconds. The previous band gives the lower limit.
     pub error_ms_below: f64,
-    /// K1.
+    /// The proportional gain, K1.
     pub proportional: f64,
-    /// K2.
+    /// The integral gain, K2.
     pub integral: f64,
 }
 
@@ -64,15 +65,16 @@ pub const PUBLISHED_GAINS: [Gains; 7] = [
 /// Constants of the controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Latency against size, from measurements of the deployment. Default: as published.
+    /// The latency as a function of size, measured in the deployment. Default: as published.
     pub regression: Regression,
     /// Multiplies all gains, since the published ones belong to the authors' network. Default 1.
     pub gain_factor: f64,
-    /// The target as a share of the latency bound. Default 1; below 1, frames around the target are on time.
+    /// The target as a share of the latency bound. Default 1. Below 1, frames with the target latency are
+    /// early.
     pub target_share: f64,
-    /// Every so many frames the latency is sampled and the size is set. Default 5.
+    /// The number of frames from one sample of the latency, and setting of the size, to the next. Default 5.
     pub sample_frames: u32,
-    /// Errors smaller than this, in milliseconds, are left as they are. Default 2.
+    /// Smaller errors, in milliseconds, are ignored. Default 2.
     pub error_ms_min: f64,
 }
 
@@ -97,16 +99,16 @@ pub struct Pi {
     /// K2 · Σ error, in bytes.
     integral_bytes: f64,
     target_ms: f64,
-    /// Smallest and largest size of the ladder.
+    /// The smallest and the largest frame size of the ladder.
     range: (f64, f64),
     arrived: u32,
-    /// The worst latency since the last sample.
+    /// Frames on their way, with their capture times.
     captured: Vec<(FrameId, Instant)>,
     out: bool,
     tried: Option<Instant>,
 }
 
-/// Frames whose capture is remembered until they arrive.
+/// The most frames whose capture time is remembered until they arrive.
 const CAPTURED_MAX: usize = 64;
 
 impl Pi {
@@ -134,7 +136,8 @@ impl Pi {
         let gains = band.unwrap_or(&PUBLISHED_GAINS[PUBLISHED_GAINS.len() - 1]);
         let nominal = self.config.regression.bytes(self.target_ms);
         let step = gains.integral * self.config.gain_factor * error;
-        // Anti-windup: beyond the ends of the ladder the sum would only grow, and have to be worked off later.
+        // Anti-windup: beyond the ends of the ladder the sum would only grow, and would have to be worked off
+        // later.
         let (least, most) = (nominal - self.range.1, nominal - self.range.0);
         self.integral_bytes = (self.integral_bytes + step).clamp(least.min(0.0), most.max(0.0));
         let correction = gains.proportional * self.config.gain_factor * error + self.integral_bytes;
@@ -206,7 +209,7 @@ mod tests {
     use super::*;
     use crate::controller::tests::{arrival, ladder, offer, sent};
 
-    /// A link that takes `ms_per_kilobyte`: the size settles where the latency is the target.
+    /// On a link with this `ms_per_kilobyte`, the size settles where the latency meets the target.
     #[test]
     fn the_latency_settles_at_the_target() {
         let ladder = ladder();
@@ -236,7 +239,7 @@ mod tests {
                 panic!("a frame waits")
             };
             pi.handle_sent(&sent(frame, choice.rung, 20e3, at(frame)));
-            // Frames are late by far for a long time, and then early.
+            // Frames are very late for a long time, and then early.
             let late = if frame < 150 { 900 } else { 5 };
             pi.handle_arrival(
                 at(frame),

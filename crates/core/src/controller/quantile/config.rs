@@ -1,18 +1,19 @@
-//! The constants of the policy, and which of its mechanisms an experiment has switched off.
+//! Defines the constants of the policy, and the mechanisms that an experiment can switch off.
 
 use std::time::Duration;
 
-/// A mechanism that no constant can switch off, so that an experiment can measure what it is worth
-/// (`mez bench ablation`). The testbed lists these beside those that a neutral constant switches off.
+/// A mechanism that an experiment can switch off to measure its worth (`mez bench ablation`). No constant can
+/// switch it off. The testbed also lists the mechanisms that a neutral constant switches off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
-    /// Own bytes on their way count before the frame that is chosen.
+    /// Own bytes on their way delay the frame that is chosen.
     Backlog,
-    /// The remembered errors. Without them the link may be as fast as estimated, or half as fast.
+    /// The remembered errors vary the prediction. Without them, the link may be as fast as estimated, or half
+    /// as fast.
     Errors,
-    /// Waits behind other stations, beside the errors.
+    /// Waits behind other stations vary the prediction beside the errors.
     Waits,
-    /// The errors that follow the first one of a step count only until the estimate has come down.
+    /// After the first error of a step, further errors count only until the estimate has come down.
     OneSurprise,
     /// A frame in service bounds the rate before it is over.
     InService,
@@ -20,7 +21,7 @@ pub enum Mechanism {
     AnotherLink,
     /// Frames vary in size.
     SizeSpread,
-    /// Later frames that are skipped because this one occupies the link have a price.
+    /// Later frames that are skipped because this one occupies the link add to its price.
     Displaced,
     /// A frame that will be late is cancelled for a newer one.
     Cancelling,
@@ -34,53 +35,58 @@ pub enum Mechanism {
     SparingNext,
     /// While nothing can be measured, or while the window limits, a frame goes a rung up from time to time.
     Probing,
-    /// The same for video: a frame is made larger by a finer quantiser.
+    /// While nothing can be measured, or while the window limits, a video frame is made larger from time to
+    /// time by a finer quantiser.
     Stretching,
 }
 
-/// Constants of the policy. They were set on a few seeds of the reference set and are not sensitive: halving or doubling most of
-/// them changes the share of the oracle by less than 0.005 (`docs/controller-mechanisms.md`).
+/// Constants of the policy. They were set on a few seeds of the reference set. They are not sensitive:
+/// halving or doubling most of them changes the share of the oracle by less than 0.005
+/// (`docs/controller-mechanisms.md`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// α, the weight of a sample of the rate. Default 0.3.
     pub gain: f64,
     /// The weight of a short sample: a few bursts decide how long it takes. Default 0.18.
     pub gain_short: f64,
-    /// What counts as short, in milliseconds. Default 10.
+    /// A sample of a shorter time counts as short, in milliseconds. Default 10.
     pub short_ms: f64,
-    /// The weight of a sample after an outage, and after two same-sign errors in a row of more than a standard deviation each. Default 0.6.
+    /// The weight of a sample after an outage, and after two errors in a row of the same sign that both
+    /// exceed a standard deviation. Default 0.6.
     pub gain_renewed: f64,
     /// How many samples have that weight after an outage. Default 5.
     pub renewed_samples: u32,
-    /// An error towards slower of more standard deviations than this begins a step. Same-sign errors after it count as that one step
-    /// until the estimate converges. Default 3.
+    /// An error towards a slower link of more standard deviations than this begins a step. Further errors of
+    /// the same sign count as part of that step until the estimate converges. Default 3.
     pub surprise: f64,
-    /// The weight of what a cancelled frame showed, and of a frame that showed a far slower link. Default 1: it replaces the estimate.
+    /// The weight of the sample from a cancelled frame, and from a frame that showed a far slower link.
+    /// Default 1: it replaces the estimate.
     pub gain_another: f64,
     /// A sample of fewer bytes can only raise the estimate, unless it took long. Default 12,000: ten packets.
     pub sample_bytes_min: f64,
-    /// A sample that took less, in milliseconds, can only raise the estimate. Default 2.
+    /// A sample of a shorter time can only raise the estimate, in milliseconds. Default 2.
     pub sample_ms_min: f64,
     /// A frame in service counts once it has taken longer than this, in milliseconds. Default 10.
     pub censor_ms_min: f64,
-    /// The least of λ where frames refer to others: those that follow a late one wait for it. Default 0.2.
+    /// The lowest λ where frames refer to others: the frames after a late one wait for it. Default 0.2.
     pub late_chain_cost: f64,
-    /// By how much λ, in units of accuracy, rises with a late frame while too many are late. Default 0.05.
+    /// The rise of λ for each late frame while too many are late, in units of accuracy. Default 0.05.
     pub late_cost_step: f64,
-    /// The highest rise of λ. Default 2.
+    /// The largest rise of λ. Default 2.
     pub late_cost_rise_max: f64,
-    /// Kept free before the deadline for what comes after the network, in milliseconds. Default 0.5: the edge takes 0.4 at p95.
+    /// The time kept free before the deadline for the stages after the network, in milliseconds. Default 0.5:
+    /// the edge takes 0.4 at p95.
     pub guard_ms: f64,
-    /// A frame is at most this many times as large as the largest of the last frames. Default 2.
+    /// A frame is at most this many times as large as the largest recent frame. Default 2.
     pub ramp: f64,
-    /// The weight of a frame in the ratio between the sizes of frames and those of the profile. Default 0.1.
+    /// The weight of one frame in the ratio of actual sizes to sizes of the profile. Default 0.1.
     pub size_gain: f64,
-    /// How far ahead the worth of a rung of a chain is counted: a change of rung begins with a keyframe, and pays off later. Default 5 s,
-    /// half of the longest chain.
+    /// How far ahead the worth of a rung of a chain is counted. A change of rung begins with a keyframe, and
+    /// pays off later. Default 5 s, half of the longest chain.
     pub chain_horizon: Duration,
-    /// While the congestion window limits, how often one frame goes a rung up. Default 1.5 s.
+    /// How often one frame goes a rung up while the congestion window limits. Default 1.5 s.
     pub probe_interval: Duration,
-    /// What an experiment has switched off. Default nothing.
+    /// The mechanism that an experiment has switched off. Default none.
     pub off: Option<Mechanism>,
 }
 

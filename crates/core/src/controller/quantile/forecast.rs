@@ -1,7 +1,8 @@
-//! What the policy knows, and what follows from it for a frame at a rung: the on-time probability π and the rung's worth.
+//! Predicts what becomes of a frame at a rung: its on-time probability π and the rung's worth.
 //!
-//! Each remembered pair of a wait and an error is one way in which the link may turn out. π is the share of those in which the frame is
-//! on time: the empirical distribution in place of a model of the link. The formula is in the [module above](super).
+//! Each remembered pair of a wait and an error is one way in which the link may behave. π is the share of
+//! pairs with which the frame is on time: the empirical distribution in place of a model of the link. The
+//! [module above](super) has the formula.
 
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use crate::controller::flight::{Backlog, Flights, PACKET_BYTES, Service, ms};
 use crate::controller::{Coding, Offer};
 use crate::units::Instant;
 
-/// With own bytes on their way, a frame that is less probable than this to be on time waits for them: it would only make
-/// the next one late as well.
+/// While own bytes are on their way, a frame whose on-time probability is below this waits for them: sent at once, it would only make the
+/// next one late too.
 pub(super) const WORTH_QUEUEING: f64 = 0.5;
 
-/// All that is known of link and frames.
+/// Everything that the policy knows about the link and its frames.
 #[derive(Debug)]
 pub(super) struct Knowledge {
     pub(super) config: Config,
@@ -33,12 +34,12 @@ impl Knowledge {
         Self { config, flights, rate, sizes, price: LatePrice::new() }
     }
 
-    /// Bytes per millisecond that the link carries now, once a frame was measured.
+    /// The estimated rate of the link in bytes per millisecond, once a frame was measured.
     pub(super) fn rate_now(&self, now: Instant) -> Option<f64> {
         self.rate.estimate(&self.config, self.in_service(now))
     }
 
-    /// What the frame in service shows.
+    /// What the frame in service shows about the link.
     fn in_service(&self, now: Instant) -> Option<Service> {
         self.flights.in_service(now).filter(|_| self.config.has(Mechanism::InService))
     }
@@ -48,18 +49,19 @@ impl Knowledge {
         if self.config.has(Mechanism::Backlog) { self.flights.backlog(now) } else { Backlog::default() }
     }
 
-    /// Milliseconds of the bound that are left for the network, but for its delay.
+    /// Milliseconds of the bound that are left for the network, without its delay.
     pub(super) fn left_ms(&self, offer: &Offer<'_>) -> f64 {
         ms(offer.latency_bound) - ms(offer.age()) - self.flights.delay_ms() - self.config.guard_ms
     }
 
-    /// What is to be expected of a frame now, on a link of this rate.
+    /// The forecast for a frame that is sent now, on a link of this rate.
     pub(super) fn forecast<'a>(&'a self, offer: &Offer<'a>, rate: f64) -> Forecast<'a> {
         let (left_ms, backlog) = (self.left_ms(offer), self.backlog(offer.now));
         Forecast { knows: self, offer: *offer, left_ms, backlog, rate }
     }
 
-    /// How many bytes a frame may have that takes `camera_time` to be made, to be on time with the asked probability.
+    /// The largest size of a frame that takes `camera_time` to make, so that it is on time with the required
+    /// probability.
     pub(super) fn bytes_in_time(&self, offer: &Offer<'_>, camera_time: Duration) -> Option<f64> {
         let rate = self.rate_now(offer.now)?;
         let (left_ms, backlog) = (self.left_ms(offer) - ms(camera_time), self.backlog(offer.now));
@@ -72,26 +74,26 @@ impl Knowledge {
             let first_ms = (drained_ms + packet_ms).max(pair.wait_at(rate));
             let by_rate = (PACKET_BYTES + (left_ms - first_ms) / ms_per_byte).max(0.0);
             *bytes = offer.window.map_or(by_rate, |window| {
-                // So many round trips are there for the window of a new connection to open.
+                // The number of round trips in which the window of a new connection can open.
                 let rounds = (left_ms - first_ms).max(0.0) / self.flights.round_trip_ms().max(1.0);
                 by_rate.min(window as f64 * ((rounds.floor() + 1.0).exp2() - 1.0))
             });
             known += 1;
         }
         let bytes = bytes.get_mut(..known).filter(|bytes| !bytes.is_empty())?;
-        // So many of the remembered errors may make it late.
+        // The number of remembered errors that may make the frame late.
         let late = ((1.0 - offer.on_time_share) * known as f64) as usize;
         let (_, bytes, _) = bytes.select_nth_unstable_by(late.min(known - 1), f64::total_cmp);
         Some(*bytes)
     }
 }
 
-/// What is the same for all rungs of one decision.
+/// The part of a forecast that is the same for all rungs of one decision.
 #[derive(Clone, Copy)]
 pub(super) struct Forecast<'a> {
     pub(super) knows: &'a Knowledge,
     pub(super) offer: Offer<'a>,
-    /// Milliseconds that are left of the bound, without what comes after the network.
+    /// Milliseconds of the bound that are left, without the stages after the network.
     pub(super) left_ms: f64,
     /// Own bytes on their way.
     pub(super) backlog: Backlog,
@@ -103,19 +105,19 @@ pub(super) struct Forecast<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Prospect {
     pub(super) rung: usize,
-    /// π.
+    /// The on-time probability π.
     pub(super) on_time: f64,
-    /// What is to be maximised.
+    /// The worth of the rung, which is to be maximised.
     pub(super) worth: f64,
 }
 
 impl Forecast<'_> {
-    /// Whether own bytes hold anything back: what is still on its way but through the link, as far as is known, does not.
+    /// Whether own bytes hold anything back. Bytes that have passed the link, as far as is known, do not.
     pub(super) fn is_busy(&self) -> bool {
         self.backlog.drained_in_ms(1.0 / self.rate) > 0.0
     }
 
-    /// Milliseconds that are left for the network of those that the bound leaves, once a frame of this rung is made and recognised.
+    /// The part of `left_ms` that remains for the network after a frame of this rung is made and recognised.
     fn left_for(&self, left_ms: f64, rung: usize) -> f64 {
         let offer = &self.offer;
         let profile = &offer.ladder.rungs()[rung];
@@ -126,8 +128,8 @@ impl Forecast<'_> {
         left_ms - ms(profile.camera_time) - detector_ms.max(0.0)
     }
 
-    /// What the remembered waits and errors make of a frame of this rung: the share with which it would be on time, and how many
-    /// later frames it would keep from being sent, on average.
+    /// The share of remembered waits and errors with which a frame of this rung would be on time, and the
+    /// mean number of later frames that it would keep from being sent.
     fn foresee(&self, rung: usize) -> (f64, f64) {
         let (offer, knows) = (&self.offer, self.knows);
         let left_ms = self.left_for(self.left_ms, rung);
@@ -137,15 +139,17 @@ impl Forecast<'_> {
         for (pair, bytes) in knows.rate.pairs().zip(knows.sizes.spread(&knows.config, &sizes)) {
             pairs += 1;
             let ms_per_byte = pair.slowness / self.rate;
-            // The first packet's time is in the delay, and what it took longer than at best in the wait; behind own frames it is in neither.
+            // The first packet's time is part of the delay; the excess of its time over the smallest is part
+            // of the wait. Behind own frames, it is in neither.
             let drained_ms = self.backlog.drained_in_ms(ms_per_byte);
             let packet_ms = if drained_ms > 0.0 { PACKET_BYTES.min(bytes) * ms_per_byte } else { 0.0 };
             let first_ms = (drained_ms + packet_ms).max(pair.wait_at(self.rate));
             let end_ms = first_ms + (bytes - PACKET_BYTES).max(0.0) * ms_per_byte;
             let end_ms = end_ms.max(first_ms + knows.flights.opening_ms(offer.window, bytes));
             on_time += u32::from(end_ms <= left_ms);
-            // The next frame waits for the end of this one, or until it is cancelled for being late, which a frame that others refer
-            // to is not. When the one after it comes first, it has waited in vain.
+            // The next frame waits until this one ends or is cancelled for being late. A frame that others
+            // refer to is not cancelled. If the frame after the next comes first, the next one has waited in
+            // vain.
             let held_ms = if offer.coding.is_some() { end_ms } else { end_ms.min(left_ms) };
             let frames = ((age_ms + held_ms) / interval_ms).floor() - 1.0;
             displaced += frames.max(0.0);
@@ -153,7 +157,8 @@ impl Forecast<'_> {
         (f64::from(on_time) / f64::from(pairs), displaced / f64::from(pairs))
     }
 
-    /// The same for frames that go on at this rung one after the other, from an idle link on.
+    /// Predicts successive frames at this rung, each referring to the last, on a link that is idle at first.
+    /// Returns the same two values as [`Self::foresee`].
     fn foresee_going_on(&self, rung: usize) -> (f64, f64) {
         let (offer, knows) = (&self.offer, self.knows);
         let bound_ms = ms(offer.latency_bound) - knows.flights.delay_ms() - knows.config.guard_ms;
@@ -172,23 +177,24 @@ impl Forecast<'_> {
         (f64::from(on_time) / f64::from(pairs), displaced.max(0.0))
     }
 
-    /// π of this frame at a rung.
+    /// The on-time probability of this frame at a rung.
     pub(super) fn on_time(&self, rung: usize) -> f64 {
         self.foresee(rung).0
     }
 
-    /// π of frames that go on at a rung.
+    /// The on-time probability of successive frames at a rung, each referring to the last.
     pub(super) fn on_time_going_on(&self, rung: usize) -> f64 {
         self.foresee_going_on(rung).0
     }
 
-    /// `π · accuracy − λ (1 − π) − n · accuracy` of a rung; of a chain's for the time ahead of it.
+    /// The worth `π · accuracy − λ (1 − π) − n · accuracy` of a rung. For a rung of a chain, it covers
+    /// [`Config::chain_horizon`].
     pub(super) fn prospect(&self, rung: usize) -> Prospect {
         let (offer, config) = (&self.offer, &self.knows.config);
         let late_cost = self.knows.price.of(config, offer.coding.is_some());
         let accuracy = offer.ladder.rungs()[rung].accuracy;
         let counts_displaced = config.has(Mechanism::Displaced);
-        // A frame that is not sent is worth what this one is.
+        // A frame that is not sent is worth as much as this one.
         let worth = |(on_time, displaced): (f64, f64)| {
             let displaced = if counts_displaced { displaced } else { 0.0 };
             on_time * accuracy - late_cost * (1.0 - on_time) - displaced * accuracy
@@ -197,14 +203,16 @@ impl Forecast<'_> {
         let Some(coding) = offer.coding else {
             return Prospect { rung, on_time: now.0, worth: worth(now) };
         };
-        // A frame that stands alone is dear once, and what follows it at its rung is not: both count, by the time that they last.
+        // A keyframe is expensive once; the frames that follow at its rung are not. Both count, weighted by
+        // how long they last.
         let later = self.foresee_going_on(rung);
         let horizon = ms(config.chain_horizon) / ms(offer.interval).max(1.0);
         let share = (f64::from(coding.every[rung]) / horizon).min(1.0);
         Prospect { rung, on_time: now.0, worth: share * worth(now) + (1.0 - share) * worth(later) }
     }
 
-    /// The best on-time probability of the lowest rung and of those above it that leave out fewer frames: theirs may be smaller.
+    /// The best on-time probability of the lowest rung and of rungs above it that leave out fewer frames,
+    /// whose frames may be smaller.
     pub(super) fn safest(&self, lowest: Prospect) -> f64 {
         let offer = &self.offer;
         let interval = offer.interval_at(lowest.rung);
@@ -212,8 +220,8 @@ impl Forecast<'_> {
         above.map(|rung| self.on_time(rung)).fold(lowest.on_time, f64::max)
     }
 
-    /// Whether the frame after this one, if both go on at this rung, would be on time although this one goes first. Not to send it
-    /// saves nothing then: what has changed comes with the next.
+    /// Whether the next frame would be on time although this one goes first, if both stay at this rung. If
+    /// so, to leave this one out saves nothing: the next would carry its changes.
     pub(super) fn spares_next(&self, rung: usize) -> bool {
         let (offer, knows) = (&self.offer, self.knows);
         let Some(coding) = offer.coding.filter(|coding| coding.continues == Some(rung)) else { return false };
@@ -227,8 +235,9 @@ impl Forecast<'_> {
         Forecast { offer: next, left_ms, backlog, ..*self }.on_time(rung) >= WORTH_QUEUEING
     }
 
-    /// Until when a frame of a chain waits that would be late: for what is on its way, or, where it would stand alone and is old already,
-    /// for the next frame, if that would be on time. The link is idle without a frame until `quiet_until` at most, and silent until `silent_until`.
+    /// How long a late frame of a chain waits: for own bytes on their way, or for the next frame. It waits
+    /// for the next frame only if it would have to stand alone, is old already, and the next would be on
+    /// time. An idle link is without a frame until `quiet_until` at most, and silent until `silent_until`.
     pub(super) fn held_back(
         &self,
         best: Prospect,

@@ -1,17 +1,20 @@
-//! Mez's own policy: for every rung the probability that the frame arrives in time, and the rung with the best prospect.
+//! Chooses rungs by Mez's own policy: it predicts for every rung the probability that the frame arrives in
+//! time, and takes the rung with the best prospect.
 //!
-//! Before every frame the question is how many bytes may go now so that the frame arrives within the bound. The rate of
-//! the link (`rate.rs`) and the bytes that are already on their way ([`super::flight`]) give an expected time. The
-//! last 120 waits and errors of such expectations give the distribution around it. For a rung with `S` bytes, `Q` bytes on their way and
-//! `h` milliseconds left, the on-time probability is the share of the remembered pairs `(w, ε)` with
+//! The question before every frame is how many bytes may go now so that the frame arrives within the bound.
+//! The rate of the link (`rate.rs`) and the bytes that are already on their way ([`super::flight`]) give an
+//! expected time. The last 120 waits and errors of such expectations give the distribution around it. For a
+//! rung with `S` bytes, `Q` bytes on their way and `h` milliseconds left, the on-time probability π is the
+//! share of the remembered pairs `(w, ε)` with
 //!
 //! ```text
 //! max(drain(Q, x + ε), w) + S / exp(x + ε) ≤ h
 //! ```
 //!
-//! and the choice is the rung of the greatest `π · accuracy − λ (1 − π) − n · accuracy`, with `n` later frames that it keeps from
-//! being sent. `λ` is the price of a late frame beyond its own worth. It rises while more frames are late than the contract allows,
-//! where any rung can keep it, and is 0 otherwise; of frames that refer to others it is 0.2 at least.
+//! The policy chooses the rung with the greatest `π · accuracy − λ (1 − π) − n · accuracy`, where `n` is the
+//! number of later frames that it keeps from being sent. `λ` is the price of a late frame beyond its own
+//! worth. It rises while more frames are late than the contract allows, if some rung can keep the contract.
+//! Otherwise it is 0. For frames that refer to others it is at least 0.2.
 //!
 //! | file | what it holds | source |
 //! | --- | --- | --- |
@@ -24,8 +27,8 @@
 //! | `probing.rs` | frames that are larger than chosen, to measure | ours |
 //! | `calibration.rs` | what was predicted against what came | |
 //!
-//! `docs/controller-mechanisms.md` lists every mechanism, `docs/controller-results.md` what each is worth, and `docs/controller-rejected.md`
-//! what was tried and rejected.
+//! `docs/controller-mechanisms.md` lists every mechanism. `docs/controller-results.md` says what each is worth,
+//! `docs/controller-rejected.md` what was tried and rejected.
 
 mod calibration;
 mod config;
@@ -49,12 +52,12 @@ use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame
 use crate::frame::FrameId;
 use crate::units::{BitsPerSecond, Instant};
 
-/// An idle link with a frame to send is silent for no longer than this, outside an outage.
+/// The longest time without a frame on an idle link that has one to send, outside an outage.
 pub const SEND_GAP_MAX: Duration = Duration::from_millis(250);
 
-/// What is on its way holds back a frame for so long after it was last heard of, at least.
+/// Own bytes on their way may hold back a frame until at least this long after the last report.
 const HEARD_MAX: Duration = Duration::from_millis(150);
-/// A frame on its way that is less probable than this to be on time may be cancelled for the next.
+/// A frame on its way whose on-time probability is below this may be cancelled for the next.
 const DOOMED: f64 = 0.02;
 
 /// The policy. See the [module](self).
@@ -64,20 +67,20 @@ pub struct Quantile {
     probing: Probing,
     steadiness: Steadiness,
     calibration: Calibration,
-    /// Nothing gets through.
+    /// Whether nothing gets through.
     out: bool,
-    /// What was said of the floor when it was last decided on.
+    /// Whether the floor was called infeasible at the last decision.
     infeasible: bool,
     /// When the last frame was sent.
     tried: Option<Instant>,
     /// When the receiver last reported bytes.
     heard: Option<Instant>,
-    /// What was predicted for the frame that was chosen last.
+    /// The on-time probability that was predicted for the frame that was chosen last.
     predicted: Option<f64>,
 }
 
 impl Quantile {
-    /// A policy that knows nothing of its link.
+    /// A policy that knows nothing about its link.
     pub fn new(config: Config) -> Self {
         Self {
             knows: Knowledge::new(config),
@@ -92,7 +95,7 @@ impl Quantile {
         }
     }
 
-    /// The best rung from `lowest` up, not above what frames may grow to, and within the cap, if there is one.
+    /// The best rung from `lowest` up, within the growth limit of frames and the cap.
     fn best(&self, forecast: &Forecast<'_>, lowest: Prospect) -> Prospect {
         let (offer, config) = (&forecast.offer, &self.knows.config);
         let mut best = lowest;
@@ -107,27 +110,29 @@ impl Quantile {
         }
         let expired = offer.cap.is_some_and(|cap| offer.now >= cap.until);
         match offer.capped(best.rung, lowest.rung) {
-            // What is left of it.
+            // The remainder of the camera's own choice after its cap has expired.
             rung if expired && rung != best.rung => forecast.prospect(rung),
             _ => best,
         }
     }
 
-    /// How long an idle link may be without a frame.
+    /// The latest time at which an idle link must send a frame.
     fn quiet_until(&self, now: Instant) -> Instant {
         self.tried.map_or(now, |tried| tried + SEND_GAP_MAX)
     }
 
-    /// Until when a frame that would be late may wait for own bytes on their way. While the receiver reports bytes the link is not silent.
+    /// How long a late frame may wait for own bytes on their way. While the receiver reports bytes, the link
+    /// is not silent.
     fn silent_until(&self, now: Instant) -> Instant {
         let heard_until = self.heard.map_or(now, |heard| heard + HEARD_MAX);
         self.quiet_until(now).max(heard_until)
     }
 
-    /// Whether a frame waits because what is on its way holds it up: at no rung would it be on time, and it would make the next one late.
+    /// Whether a frame waits because own bytes on their way hold it up: it would be late at every rung, and
+    /// would make the next one late.
     fn waits_for_own(&self, forecast: &Forecast<'_>, safest: f64, silent_until: Instant) -> bool {
         let offer = &forecast.offer;
-        // A report that comes after the next frame does so too late to have waited for.
+        // A report that comes after the next frame comes too late to wait for.
         let is_answered = self.knows.flights.round_trip_ms() < ms(offer.interval);
         let spares_next = || {
             let going_on = offer.coding.and_then(|coding| coding.continues);
@@ -147,17 +152,19 @@ impl Quantile {
         Decision::Send(Choice { rung, on_time_probability, infeasible, probe_bytes: 0, stretch_bytes: None })
     }
 
-    /// A frame was on time, or it was not.
+    /// Takes in whether a frame was on time.
     fn learn(&mut self, on_time_probability: Option<f64>, on_time: bool) {
         let Some(predicted) = on_time_probability else { return };
         self.calibration.record(predicted, on_time);
-        // Where no rung can keep the contract, as many are late at any rung: a price on it would only make them small as well.
+        // If no rung can keep the contract, as many frames are late at every rung. A price would only make
+        // them small as well.
         if !self.infeasible {
             self.knows.price.learn(&self.knows.config, on_time);
         }
     }
 
-    /// Nothing is known of the link, or nothing gets through: the smallest frame that keeps the floor, from time to time.
+    /// Sends the smallest frame that keeps the floor from time to time, while nothing is known about the link
+    /// or nothing gets through.
     fn try_out(&mut self, offer: &Offer<'_>, rung: usize, infeasible: bool) -> Decision {
         match self.tried.map(|tried| tried + OUTAGE_INTERVAL) {
             Some(due) if offer.now < due => Decision::Wait { until: due },
@@ -165,7 +172,8 @@ impl Quantile {
         }
     }
 
-    /// Nothing was measured yet: frames of one packet arrive and measure nothing, so larger ones go until one does.
+    /// Sends larger frames until one can be measured: a frame of one packet arrives without a measurable
+    /// duration.
     fn try_larger(&mut self, offer: &Offer<'_>, floor: usize, reaches_floor: bool) -> Decision {
         let rung = if self.knows.rate.blind {
             let highest = self.knows.sizes.highest(&self.knows.config, offer.ladder);
@@ -236,15 +244,17 @@ impl Policy for Quantile {
         };
         let forecast = self.knows.forecast(offer, rate);
         let lowest = forecast.prospect(floor);
-        // A frame that goes on at the rung of the one before may be smaller than one of the lowest rung that stands alone.
+        // A frame that refers to the last one, at its rung, may be smaller than a keyframe of the lowest
+        // rung.
         let going_on = offer.coding.and_then(|coding| coding.continues).filter(|rung| *rung > floor);
         let safest = forecast.safest(lowest).max(going_on.map_or(0.0, |rung| forecast.on_time(rung)));
         let infeasible = !reaches_floor || safest < offer.on_time_share;
         let silent_until = self.silent_until(offer.now);
         if self.waits_for_own(&forecast, safest, silent_until) {
-            // What is on its way holds it up; whether the link is too slow is another question.
+            // Own bytes on their way hold it up. Whether the link is too slow is another question.
             self.infeasible = !reaches_floor || forecast.on_time_going_on(floor) < WORTH_QUEUEING;
-            // Reports of what is on its way wake us; if none comes, the link is out and will be tried.
+            // Reports of these bytes trigger the next decision. If none comes, the link is out and will be
+            // tried.
             return Decision::Wait { until: silent_until };
         }
         if infeasible
@@ -253,7 +263,8 @@ impl Policy for Quantile {
             && offer.now < due
         {
             self.infeasible = true;
-            // Nothing is wanted below the bounds, but without any frame nobody would know when they can be kept again.
+            // Frames below the bounds are not wanted. But without any frame nobody would know when the bounds
+            // can be kept again.
             return Decision::Wait { until: due };
         }
         let best = self.best(&forecast, lowest);
@@ -286,18 +297,20 @@ impl Policy for Quantile {
             return false;
         }
         let (floor, _) = offer.floor_rung();
-        // The next frame may have to stand alone. At the rung of this one that must not cost more than is saved.
+        // The next frame may have to stand alone. At the rung of this one, that must not cost more than
+        // cancelling saves.
         let rung = sending.rung.min(offer.ladder.len() - 1);
         if (offer.unsent_bytes as f64) < offer.bytes(rung).mean - offer.ladder.rungs()[rung].bytes.mean {
             return false;
         }
-        // Only if that helps the frame that waits,
+        // A frame is cancelled only if that helps the frame that waits,
         let backlog = backlog.without(offer.unsent_bytes as f64);
         let forecast = Forecast { backlog, ..self.knows.forecast(offer, rate) };
         if forecast.on_time(floor) >= WORTH_QUEUEING {
             return true;
         }
-        // or some that come after it, where what has left takes longer. On a link on which none would be on time nothing is gained.
+        // or some frames after it, if the bytes that have left take longer. On a link on which no frame would
+        // be on time, nothing is gained.
         let unsent_ms = offer.unsent_bytes as f64 / rate;
         unsent_ms >= ms(offer.interval) && forecast.on_time_going_on(floor) >= WORTH_QUEUEING
     }
@@ -306,8 +319,9 @@ impl Policy for Quantile {
         let newest = self.knows.flights.newest().filter(|flight| flight.frame == frame);
         let Some(sending) = newest.copied() else { return };
         self.learn(sending.on_time_probability, false);
-        // It will never be whole, so what is through of it is the measurement. Without it, the next frame would be as large. It was right
-        // when it was chosen, so the link has become slower since: the last of it shows how slow.
+        // The frame will never be whole, so the bytes that are through are its measurement. Without it, the
+        // next frame would be as large. The choice was right when it was made, so the link has become slower
+        // since; the last bytes show how slow.
         let Knowledge { config, flights, rate, .. } = &mut self.knows;
         if let Some(Passage { bytes, ms: took_ms }) = flights.in_service(now).map(|service| service.slower())
         {

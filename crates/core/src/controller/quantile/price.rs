@@ -1,15 +1,16 @@
-//! λ, the price of a late frame beyond its own worth.
+//! Adjusts λ, the price of a late frame beyond its own worth.
 //!
-//! Dual ascent: a late frame raises the price, a timely one lowers it, so that in the long run as many are late as the contract
-//! allows (S. Boyd, L. Vandenberghe 2004, chapter 5, on dual variables as prices).
+//! The method is dual ascent: a late frame raises the price, and a frame on time lowers it. In the long run,
+//! as many frames are late as the contract allows (S. Boyd, L. Vandenberghe 2004, chapter 5, on dual
+//! variables as prices).
 
 use super::config::Config;
 
-/// The rise of λ above its least.
+/// The rise of λ above its lowest value.
 #[derive(Debug)]
 pub(super) struct LatePrice {
     rise: f64,
-    /// What the contract asks.
+    /// The on-time share that the contract asks.
     on_time_share: f64,
 }
 
@@ -18,19 +19,19 @@ impl LatePrice {
         Self { rise: 0.0, on_time_share: 1.0 }
     }
 
-    /// The share of frames that a contract wants on time.
+    /// Sets the on-time share that the contract asks.
     pub(super) fn ask(&mut self, on_time_share: f64) {
         self.on_time_share = on_time_share;
     }
 
-    /// A frame was on time, or it was not.
+    /// Takes in whether a frame was on time.
     pub(super) fn learn(&mut self, config: &Config, on_time: bool) {
         let late = f64::from(u8::from(!on_time));
         let rise = self.rise + config.late_cost_step * (late - (1.0 - self.on_time_share));
         self.rise = rise.clamp(0.0, config.late_cost_rise_max);
     }
 
-    /// The price of a late frame; others may refer to it.
+    /// The price of a late frame. With `is_chained`, other frames may refer to it.
     pub(super) fn of(&self, config: &Config, is_chained: bool) -> f64 {
         self.rise + if is_chained { config.late_chain_cost } else { 0.0 }
     }

@@ -1,7 +1,7 @@
-//! Frames that are larger than the policy would choose, to learn what the link carries.
+//! Decides when frames are made larger than the policy would choose, to learn what the link carries.
 //!
-//! Two links cannot be measured by the frames that are chosen: one on which the congestion window limits, which grows only when it
-//! is used, and one on which a frame is a single packet, which has no duration.
+//! Two kinds of links cannot be measured by the chosen frames. On one, the congestion window limits, and
+//! grows only when it is used. On the other, a frame is a single packet, which has no duration.
 
 use std::time::Duration;
 
@@ -9,23 +9,24 @@ use super::config::Mechanism;
 use super::forecast::{Forecast, Prospect};
 use crate::units::Instant;
 
-/// A frame that is made larger to measure the link by is at most as large as what gives a full measurement,
+/// The largest size to which a frame is enlarged to measure the link, in bytes. A frame of this size gives a
+/// full measurement.
 const STRETCH_BYTES_MAX: f64 = 14e3;
-/// and at least so large: two packets.
+/// The smallest size to which a frame is enlarged to measure the link, in bytes: two packets.
 const STRETCH_BYTES_MIN: f64 = 2.4e3;
-/// Of the bytes that are there in time, it takes this share.
+/// The share of the bytes that would be in time to which a frame is enlarged.
 const STRETCH_SHARE: f64 = 0.6;
-/// Where it cannot be on time, and others can, so long passes between two.
+/// The time between two enlarged frames that cannot be on time although others can.
 const STRETCH_LATE_INTERVAL: Duration = Duration::from_secs(5);
-/// After one that showed that the link is faster, the next comes after this.
+/// The time to the next enlarged frame after one that showed a faster link.
 const STRETCH_AGAIN: Duration = Duration::from_millis(150);
 
-/// When frames were larger than chosen, and may be again.
+/// When frames were enlarged, and may be again.
 #[derive(Debug)]
 pub(super) struct Probing {
     /// When a frame last went a rung up.
     probed: Instant,
-    /// The rung that was tried last while frames were too small to measure the link by.
+    /// The last rung that was tried while frames were too small to measure the link.
     blind_rung: usize,
     /// When a frame may be made larger at its own rung.
     stretch_due: Instant,
@@ -36,21 +37,21 @@ impl Probing {
         Self { probed: Instant::ZERO, blind_rung: 0, stretch_due: Instant::ZERO }
     }
 
-    /// The link carries more than was thought: how much more is to be known soon.
+    /// Makes the next enlarged frame due soon, because the link carries more than was estimated.
     pub(super) fn handle_faster(&mut self, now: Instant) {
         self.stretch_due = self.stretch_due.min(now + STRETCH_AGAIN);
     }
 
-    /// A frame measured the link, or was late: the next try begins from below.
+    /// Lets the next try begin from below, after a frame that measured the link or was late.
     pub(super) fn forget_tried(&mut self) {
         self.blind_rung = 0;
     }
 
-    /// One rung more, from time to time, while it is the congestion window that limits, or while frames are too small to measure
-    /// the link by.
+    /// Goes one rung up from time to time, while the congestion window limits or frames are too small to
+    /// measure the link.
     pub(super) fn raise(&mut self, forecast: &Forecast<'_>, best: Prospect) -> Prospect {
         let (offer, rate) = (&forecast.offer, &forecast.knows.rate);
-        // As long as nothing is measured each try goes above the last, or it would never be.
+        // While nothing is measured, each try goes above the last. Otherwise nothing would ever be measured.
         let tried = if rate.blind { self.blind_rung } else { 0 };
         let rung = best.rung.max(tried) + 1;
         let stretches = offer.coding.is_some_and(|coding| coding.stretches);
@@ -69,8 +70,9 @@ impl Probing {
         higher
     }
 
-    /// While frames are too small to measure the link by, and can be made larger at the rung that they go on at: so many bytes for
-    /// this one, from time to time. A rung more may be a hundred times as large, where video ends and stills begin.
+    /// The size to which this frame should be enlarged from time to time, while frames are too small to
+    /// measure the link and can be enlarged at the rung at which they go on. The next rung may be a hundred
+    /// times as large, where video ends and stills begin.
     pub(super) fn stretch(
         &mut self,
         forecast: &Forecast<'_>,

@@ -1,47 +1,48 @@
-//! How fast the link is now, and how wrong such estimates have been.
+//! Estimates how fast the link is now, and remembers the errors of past estimates.
 
 use super::config::{Config, Mechanism};
 use crate::controller::flight::{PACKET_BYTES, Passage, Service};
 
-/// Pairs of wait and error that are remembered: at 15 frames per second the last eight seconds.
+/// The most pairs of a wait and an error that are remembered: the last eight seconds at 15 frames per second.
 pub(super) const PAIRS_MAX: usize = 120;
-/// Before so many pairs it is not known what an error of usual size is.
+/// The fewest pairs from which the usual size of an error is known.
 const SHIFT_PAIRS_MIN: usize = 20;
-/// Errors above this, in logarithms, are not the usual: half as fast again.
+/// An error above this, in natural logarithms, shows a faster link: 1.5 times.
 const FASTER: f64 = 0.4;
-/// Above this the link is another: 2.7 times as fast.
+/// An error above this, in natural logarithms, shows another link: 2.7 times as fast.
 const ANOTHER: f64 = 1.0;
-/// A link that is slower, by this in logarithms, than the worst of the remembered errors has it is another as well: 2.2 times as slow.
+/// A link is also another if it is slower than the worst remembered error by more than this, in natural
+/// logarithms: 2.2 times.
 const TURNED: f64 = 0.8;
-/// Fewer bytes than these may have come in one burst, whatever the link.
+/// Fewer bytes than this may arrive in one burst on any link, so they do not show another link.
 const ANOTHER_BYTES_MIN: f64 = 6e3;
-/// What is assumed of errors before any was seen: the link may be half as fast as the first frame showed.
+/// The errors that are assumed before any was seen: the link may be half as fast as the first frame showed.
 const UNKNOWN: [Pair; 2] = [Pair::waiting(0.0, 1.0, 1.0), Pair::waiting(0.0, 1.0, 2.0)];
 
-/// How long a frame waited behind other stations, and how wrong the estimate of the rate was: kept together, because a
-/// link that others use is at once late and slow.
+/// How long a frame waited behind other stations, and the error of the estimated rate. They are kept
+/// together, because a link that others use is late and slow at the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pair {
-    /// Milliseconds behind others, beyond what the first packet itself may have taken.
+    /// Milliseconds behind others, without the time that the first packet itself may have taken.
     wait_ms: f64,
-    /// What of the wait the first packet may have taken, as bytes: it takes more or less where the link is another.
+    /// The part of the wait that the first packet may have taken, as bytes. Its time depends on the rate of
+    /// the link.
     packet_bytes: f64,
-    /// The rate that was estimated ÷ the rate that was measured then, `exp(−ε)`: above 1 where the link was slower than
-    /// thought.
+    /// The estimated rate ÷ the measured rate, `exp(−ε)`. Above 1, the link was slower than estimated.
     pub(super) slowness: f64,
-    /// The estimate was still coming down to a link that had become slower.
+    /// Whether the estimate was still coming down to a link that had become slower.
     catching_up: bool,
 }
 
 impl Pair {
-    /// The first packet waited so long on a link that carried so many bytes per millisecond.
+    /// A pair whose first packet waited `wait_ms` on a link of `rate` bytes per millisecond.
     const fn waiting(wait_ms: f64, rate: f64, slowness: f64) -> Self {
         let packet_ms = wait_ms.min(PACKET_BYTES / rate);
         let packet_bytes = packet_ms * rate;
         Self { wait_ms: wait_ms - packet_ms, packet_bytes, slowness, catching_up: false }
     }
 
-    /// How long it would have waited on one that carries `rate` bytes per millisecond.
+    /// The wait on a link of `rate` bytes per millisecond.
     pub(super) fn wait_at(&self, rate: f64) -> f64 {
         self.wait_ms + self.packet_bytes / rate
     }
@@ -50,42 +51,43 @@ impl Pair {
 /// A finished measurement of the link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// Bytes that took the time.
+    /// Bytes after the first arrival.
     pub(super) bytes: f64,
     /// Milliseconds from the first to the last of them.
     pub(super) took_ms: f64,
-    /// The last part of them.
+    /// The last part of these bytes.
     pub(super) lately: Option<Passage>,
-    /// Milliseconds that the first of them had waited for the link.
+    /// Milliseconds that the frame's first byte had waited for the link.
     pub(super) wait_ms: f64,
-    /// The congestion window held the frame back, so the link may be faster.
+    /// Whether the congestion window held the frame back. The link may then be faster.
     pub(super) window_limited: bool,
-    /// The frame was cancelled because it took too long: the link is another one than was thought.
+    /// Whether the frame was cancelled because it took too long. The link has then changed.
     pub(super) cancelled: bool,
 }
 
-/// The moving average of the logarithm of the rate, `x`, and its past errors.
+/// The moving average `x` of the logarithm of the rate, and its past errors.
 #[derive(Debug)]
 pub(super) struct Rate {
     /// Natural logarithm of bytes per millisecond. `None` until a frame was measured.
     log_rate: Option<f64>,
     pairs: Vec<Pair>,
     next: usize,
-    /// Samples that are still to be believed more than usual.
+    /// The number of further samples that weigh more than usual.
     renewed: u32,
     /// The last error, in standard deviations.
     deviations: f64,
-    /// The last error was a surprise, or one of those that follow it until the estimate has come down.
+    /// Whether the last error was a surprise, or followed one before the estimate has come down.
     catching_up: bool,
-    /// The last frame was too small to measure anything by.
+    /// Whether the last frame was too small to measure anything.
     pub(super) blind: bool,
-    /// The last frame told nothing of the link's rate: it was too small, or it was over too soon.
+    /// Whether the last frame told nothing about the link's rate, because it was too small or took too short
+    /// a time.
     pub(super) is_dull: bool,
-    /// The last frame showed that the link is much faster than was thought.
+    /// Whether the last frame showed that the link is much faster than estimated.
     pub(super) is_faster: bool,
-    /// It showed that the link is another than it was: several times as fast.
+    /// Whether the last frame showed that the link has changed: it is several times as fast.
     pub(super) is_another: bool,
-    /// The last sample was held back by the congestion window.
+    /// Whether the congestion window held back the last sample.
     pub(super) window_limited: bool,
 }
 
@@ -106,7 +108,7 @@ impl Rate {
         }
     }
 
-    /// `x ← x + α (y − x)` with `y = ln(bytes ÷ time)`, and the error is remembered.
+    /// Updates the estimate, `x ← x + α (y − x)` with `y = ln(bytes ÷ time)`, and remembers the error.
     pub(super) fn record(&mut self, config: &Config, sample: &Sample) {
         self.window_limited = sample.window_limited;
         // A frame of one packet has no duration.
@@ -115,8 +117,9 @@ impl Rate {
         if self.blind {
             return;
         }
-        // A burst that is over at once, or a few packets that nothing held up, were too short to tell the link's rate from
-        // that of a buffer on the way. Like a frame that the window held back, they show what the link carries at least.
+        // A short burst, or a few packets that nothing held up, may show the rate of a buffer on the way
+        // instead of the link's. Like a frame that the window held back, they give only a lower bound of the
+        // link's rate.
         let few = sample.bytes < config.sample_bytes_min && sample.took_ms < config.censor_ms_min;
         let at_least = sample.window_limited || few || sample.took_ms < config.sample_ms_min;
         let measured = (sample.bytes / sample.took_ms.max(config.sample_ms_min)).ln();
@@ -127,7 +130,7 @@ impl Rate {
         let error = measured - log_rate;
         (self.is_faster, self.is_another) =
             (error > FASTER, error > ANOTHER && sample.bytes >= ANOTHER_BYTES_MIN);
-        // Too little to be sure of, as long as the estimate holds.
+        // Too few bytes to be sure, as long as the estimate holds.
         self.is_dull = few;
         if at_least && error < 0.0 {
             return;
@@ -138,7 +141,8 @@ impl Rate {
         let service = Service { whole, lately: sample.lately };
         let turned = self.turned(config, &service).filter(|_| !sample.window_limited && !sample.cancelled);
         let error = turned.unwrap_or(error);
-        // Until the estimate has come down it is wrong in the same way again: that is one surprise, however many frames show it.
+        // Until the estimate has come down, it is wrong in the same way again. That is one surprise, however
+        // many frames show it.
         let slower_by = |deviations: f64| deviation.is_some_and(|one| error < -deviations * one);
         let catching_up = self.catching_up && slower_by(1.0);
         let wait_ms = if config.has(Mechanism::Waits) { sample.wait_ms.max(0.0) } else { 0.0 };
@@ -161,7 +165,7 @@ impl Rate {
             config.gain
         };
         self.log_rate = Some(log_rate + gain * error);
-        // Neither a frame without bytes nor one without a time is recorded.
+        // Frames without bytes or without a duration are not recorded.
         debug_assert!(self.log_rate.is_some_and(f64::is_finite), "a rate of {:?}", self.log_rate);
     }
 
@@ -171,7 +175,8 @@ impl Rate {
         (self.pairs.len() >= SHIFT_PAIRS_MIN).then(|| (squares / self.pairs.len() as f64).sqrt().max(1e-6))
     }
 
-    /// Whether two errors in a row of the same sign, each above a standard deviation, say that the rate is another now.
+    /// Whether two successive errors of the same sign, each above a standard deviation, show that the rate
+    /// has changed.
     fn shifted(&mut self, error: f64, deviation: Option<f64>) -> bool {
         let Some(deviation) = deviation else { return false };
         let deviations = error / deviation;
@@ -179,8 +184,9 @@ impl Rate {
         before * deviations > 0.0 && before.abs().min(deviations.abs()) > 1.0
     }
 
-    /// The error of a frame that shows, by all of it or by what came last, that the link has become another: slower than any of the
-    /// remembered errors had it, by far. On a link that others use that takes more than on one that was steady until now.
+    /// The error of a frame that shows, by all its bytes or by the last of them, that the link has become far
+    /// slower than any remembered error. So a link that others use must become slower by more than a link that
+    /// was steady until now.
     fn turned(&self, config: &Config, service: &Service) -> Option<f64> {
         let log_rate = self
             .log_rate
@@ -202,15 +208,16 @@ impl Rate {
         }
     }
 
-    /// The link has come back: what is known of it is old.
+    /// Makes the next samples weigh more, because the link has come back and its estimate is old.
     pub(super) fn renew(&mut self, config: &Config) {
         self.renewed = config.renewed_samples;
     }
 
-    /// Bytes per millisecond, once a frame was measured.
+    /// The estimated rate in bytes per millisecond, once a frame was measured.
     ///
-    /// A frame that is still in service shows an upper bound of the rate. Where that is below the estimate, the middle of both
-    /// logarithms counts for now, and all of it where the link has become another; it is not remembered, since the frame is not over.
+    /// A frame in service gives an upper bound of the rate. If that is below the estimate, the mean of both
+    /// logarithms counts for now. If the link has changed, the bound alone counts. It is not remembered,
+    /// because the frame is not whole yet.
     pub(super) fn estimate(&self, config: &Config, service: Option<Service>) -> Option<f64> {
         let log_rate = self.log_rate?;
         let turned = service.and_then(|service| self.turned(config, &service));
@@ -221,8 +228,9 @@ impl Rate {
 
     /// Past waits and errors; never empty.
     ///
-    /// Those of an estimate that was still coming down count only while it does: with the first error of a step the others would say
-    /// that several such steps have to be expected, for as long as they are remembered.
+    /// Errors of an estimate that was still coming down count only while it does. The first error of a step
+    /// stays. If the others stayed too, the policy would expect several such steps for as long as it
+    /// remembers them.
     pub(super) fn pairs(&self) -> impl Iterator<Item = &Pair> + Clone {
         let pairs: &[Pair] = if self.pairs.is_empty() { &UNKNOWN } else { &self.pairs };
         let all = self.catching_up;
@@ -279,7 +287,7 @@ mod tests {
         assert!((rate.estimate(&config, None).unwrap() - 10e3).abs() < 1.0);
     }
 
-    /// Frames of a link that varies by a twentieth, some of them after a step to a fifth of the rate.
+    /// Frames of a link that varies by a twentieth, of which some follow a step to a fifth of the rate.
     fn step(rate: &mut Rate, config: &Config, frames: std::ops::Range<u32>, bytes_per_ms: f64) {
         for frame in frames {
             let wobble = if frame % 2 == 0 { 0.95 } else { 1.05 };
@@ -299,7 +307,7 @@ mod tests {
         step(&mut rate, &config, 62..70, 2.5e3);
         assert_eq!(far_off(&rate), 1, "one step, one surprise");
         assert!((rate.estimate(&config, None).unwrap() / 2.5e3 - 1.0).abs() < 0.1);
-        // A link that became faster surprises nobody to their harm: all of it counts.
+        // A link that becomes faster does no harm by its surprise, so all of its errors count.
         step(&mut rate, &config, 70..80, 12.5e3);
         assert_eq!(rate.pairs().filter(|pair| pair.slowness < 0.7).count(), 3);
     }
@@ -320,7 +328,8 @@ mod tests {
         steady.record(&config, &Sample { lately: Some(lately), ..sample(200e3, 60.0) });
         assert!(near(steady.estimate(&config, None).unwrap(), 1e3), "and when it is over");
 
-        // Where others use the link a frame in ten is three times as slow as thought, and a fifth of the rate tells less.
+        // If others use the link, one frame in ten is three times as slow as expected, and a fifth of the
+        // rate tells less.
         let mut shared = Rate::new();
         for frame in 0..60 {
             shared.record(&config, &sample(100e3, if frame % 10 == 5 { 60.0 } else { 20.0 }));

@@ -1,21 +1,22 @@
-//! How large frames become, against what the profile says.
+//! Predicts how large frames become, compared with the sizes of the profile.
 
 use super::config::{Config, Mechanism};
 use super::rate::PAIRS_MAX;
 use crate::controller::SentFrame;
 use crate::profile::{ByteSizes, Ladder};
 
-/// The share of the largest recent frame that is left of it with every frame: a second's worth is remembered.
+/// The factor by which the largest recent size shrinks with every frame, so that about a second is
+/// remembered.
 const LARGEST_KEPT: f64 = 0.97;
 
 /// The sizes of recent frames.
 #[derive(Debug)]
 pub(super) struct Sizes {
-    /// For the pair at each place a quantile of the size, so that one sum covers the errors of rate and of size.
+    /// A quantile of the size for the pair at each index, so that one sum covers the errors of rate and size.
     quantiles: [f64; PAIRS_MAX],
-    /// Sizes of frames ÷ sizes in the profile: a moving average.
+    /// The moving average of actual sizes ÷ sizes of the profile.
     ratio: f64,
-    /// The largest of the last frames, slowly forgotten.
+    /// The largest recent size, slowly forgotten.
     largest_bytes: f64,
 }
 
@@ -32,12 +33,12 @@ impl Sizes {
         self.ratio += config.size_gain * (ratio - self.ratio);
     }
 
-    /// A size of the profile as frames are now.
+    /// Scales a size of the profile to the present frames.
     pub(super) fn as_now(&self, bytes: f64) -> f64 {
         bytes * self.ratio
     }
 
-    /// Possible sizes of a frame, evenly spread: one for each of the remembered pairs.
+    /// Possible sizes of a frame, evenly spread: one for each remembered pair.
     pub(super) fn spread<'a>(
         &'a self,
         config: &Config,
@@ -49,8 +50,9 @@ impl Sizes {
             .map(move |quantile| self.as_now(if varies { sizes.quantile(*quantile) } else { sizes.mean }))
     }
 
-    /// The highest rung whose frames are at most [`Config::ramp`] times as large as the largest that were sent lately; or the first
-    /// above those, however far it is: a ladder with a gap could not be climbed otherwise.
+    /// The highest rung whose frames are at most [`Config::ramp`] times as large as the largest recent frame.
+    /// The first rung above may also be tried, however far it is: otherwise a ladder with a gap could not be
+    /// climbed.
     pub(super) fn highest(&self, config: &Config, ladder: &Ladder) -> usize {
         let within = |bytes: f64| ladder.best_within(bytes / self.ratio.max(f64::MIN_POSITIVE));
         let reached = within(self.largest_bytes * config.ramp).unwrap_or(0);
@@ -59,7 +61,7 @@ impl Sizes {
     }
 }
 
-/// The van der Corput sequence in base 2: however many of its first terms are taken, they fill 0 to 1 evenly.
+/// The van der Corput sequence in base 2. Any number of its first terms fills 0 to 1 evenly.
 fn scattered() -> [f64; PAIRS_MAX] {
     std::array::from_fn(|index| f64::from((index as u32 + 1).reverse_bits()) / (f64::from(u32::MAX) + 1.0))
 }

@@ -1,5 +1,6 @@
-//! After a fall, a better rung that needs a new chain waits: binary exponential backoff, as for Ethernet's collisions (R. Metcalfe,
-//! D. Boggs 1976). Otherwise a link between two rungs would cost a keyframe at every change.
+//! Makes a better rung that needs a new chain wait after a fall, by binary exponential backoff, as for
+//! Ethernet's collisions (R. Metcalfe, D. Boggs 1976). Without it, a link between two rungs would cost a
+//! keyframe at every change.
 
 use std::time::Duration;
 
@@ -7,11 +8,12 @@ use super::config::{Config, Mechanism};
 use crate::controller::Offer;
 use crate::units::Instant;
 
-/// After a fall a better rung that a chain begins anew for waits for so long; twice as long after every rise that did not last,
+/// How long a better rung that needs a new chain waits after a fall. The wait doubles after every rise that
+/// did not last.
 pub(super) const RISE_WAIT_MIN: Duration = Duration::from_secs(2);
-/// and no longer than this.
+/// The longest wait after a fall.
 const RISE_WAIT_MAX: Duration = Duration::from_secs(16);
-/// A rise has lasted that was not followed by a fall within this.
+/// A rise has lasted if no fall follows within this time.
 const RISE_KEPT_MIN: Duration = Duration::from_secs(10);
 
 /// Rises and falls of the rung.
@@ -19,11 +21,11 @@ const RISE_KEPT_MIN: Duration = Duration::from_secs(10);
 pub(super) struct Steadiness {
     /// The rung of the last frame.
     rung: Option<usize>,
-    /// When it last rose, if it did not fall since.
+    /// When it last rose, if it has not fallen since.
     rose: Option<Instant>,
-    /// After a fall, how long a better rung waits,
+    /// How long a better rung waits after a fall.
     wait: Duration,
-    /// and until when.
+    /// When the present wait ends.
     due: Instant,
 }
 
@@ -32,7 +34,7 @@ impl Steadiness {
         Self { rung: None, rose: None, wait: RISE_WAIT_MIN, due: Instant::ZERO }
     }
 
-    /// A frame goes at a rung: notes rises and falls.
+    /// Notes the rung of a frame, and whether it is a rise or a fall.
     pub(super) fn note(&mut self, now: Instant, rung: usize) {
         match self.rung.replace(rung) {
             Some(before) if rung > before => self.rose = Some(now),
@@ -45,12 +47,12 @@ impl Steadiness {
         }
     }
 
-    /// The link is several times as fast as it was: nothing is waited for.
+    /// Ends any wait, because the link is several times as fast as before.
     pub(super) fn forget(&mut self, now: Instant) {
         self.due = now;
     }
 
-    /// Whether a better rung that a chain would have to begin anew for is not to be tried yet, because one was fallen back from.
+    /// Whether a better rung must wait, because it needs a new chain and the policy has fallen back from one.
     pub(super) fn holds(&self, config: &Config, offer: &Offer<'_>, rung: usize) -> bool {
         let Some(coding) = offer.coding.filter(|coding| coding.stretches) else { return false };
         let begins = !coding.goes_on.get(rung).copied().unwrap_or(false);

@@ -1,63 +1,68 @@
-//! The rate of a channel that several cameras share, from all that the edge receives over it.
+//! Estimates the rate of a channel that several cameras share, from all frames that the edge receives over
+//! it.
 
 use crate::controller::flight::{PACKET_BYTES, ms_between};
 use crate::units::{BitsPerSecond, Instant};
 
-/// The weight of a sample that took [`SAMPLE_MS`]; shorter ones weigh less.
+/// The weight of a sample that took [`SAMPLE_MS`]. Shorter samples weigh less.
 const GAIN: f64 = 0.6;
-/// The weight of a sample in the spread.
+/// The weight of a sample in the moving average of the error.
 const SPREAD_GAIN: f64 = 0.02;
-/// See [`GAIN`].
+/// The duration of a sample that has the full weight [`GAIN`], in milliseconds.
 const SAMPLE_MS: f64 = 66.0;
-/// How much of an unsteady channel's time is kept back.
+/// The share of airtime that is given to cameras is `exp(−CAUTION · spread)`: less of an unsteady channel.
 const CAUTION: f64 = 0.15;
-/// A busy time is measured after this long at the latest, in milliseconds.
+/// The longest busy time that becomes one sample, in milliseconds.
 const BUSY_MS_MAX: f64 = 100.0;
-/// Shorter busy times only show what the channel carries at least, in milliseconds.
+/// A shorter busy time gives only a lower bound of the rate, in milliseconds.
 const BUSY_MS_MIN: f64 = 2.0;
-/// By so much more, in logarithms, the channel is another than was thought: half as fast again. Such a sample counts for as long as it would have
-/// taken by what was known, or a channel that has become faster would be known by short samples only, which weigh little.
+/// A sample above the estimate by more than this, in natural logarithms, shows that the channel has become
+/// faster: 1.5 times. It weighs as if it had taken as long as the estimate predicts. Otherwise a faster
+/// channel would be known only by short samples, which weigh little.
 const FASTER: f64 = 0.4;
 
-/// How fast a channel is while it is busy.
+/// Measures the rate of a channel while it is busy.
 ///
-/// Frames of several cameras overlap on it, each looking slow by itself. So bytes are counted over the time in which at
-/// least one frame was arriving.
+/// Frames of several cameras overlap on the channel, so each looks slow by itself. Bytes are therefore
+/// counted over the time in which at least one frame was arriving.
 #[derive(Debug, Default)]
 pub struct Channel {
-    /// The present busy time: when it began, when its last frame ended, and what has arrived in it.
+    /// The present busy time: its beginning, the end of its last frame, and the bytes that have arrived in
+    /// it.
     busy: Option<(Instant, Instant, f64)>,
     /// Natural logarithm of bytes per millisecond.
     log_rate: Option<f64>,
-    /// Mean absolute error of such estimates.
+    /// The mean absolute error of the estimate, in natural logarithms.
     spread: f64,
 }
 
-/// What is known of a channel.
+/// The estimated rate of a channel, and its error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChannelRate {
     /// Bytes per millisecond while it is busy.
     pub bytes_per_ms: f64,
-    /// By how much estimates of its logarithm are wrong, on average.
+    /// The mean absolute error of the natural logarithm of the rate.
     pub spread: f64,
 }
 
 impl ChannelRate {
-    /// The share of the channel's time that is given away: all of a steady one, less of one that varies.
+    /// The share of the channel's time that is given to cameras: all of a steady channel, less of one that
+    /// varies.
     pub fn airtime_share(&self) -> f64 {
         (-CAUTION * self.spread).exp()
     }
 }
 
 impl Channel {
-    /// A frame of any camera has arrived: its first packet at `first`, the last at `last`.
+    /// Takes in a frame of any camera whose first packet arrived at `first` and whose last packet arrived at
+    /// `last`.
     pub fn handle_frame(&mut self, first: Instant, last: Instant, bytes: u32) {
         let bytes = f64::from(bytes);
-        // What the first packet after a rest took was over by then.
+        // The first packet after an idle time had passed by `first`, so its bytes do not count.
         let after_rest = (bytes - PACKET_BYTES).max(0.0);
         self.busy = match self.busy {
             Some((begin, end, before)) if first <= end => {
-                // What a measurement has taken into account already does not count again.
+                // A time that an earlier sample covers does not count again.
                 let begin = if end > begin { begin.min(first) } else { begin };
                 let end = end.max(last);
                 if ms_between(begin, end) < BUSY_MS_MAX {
@@ -93,13 +98,13 @@ impl Channel {
         self.log_rate = Some(self.log_rate.map_or(measured, |known| known + gain * error));
     }
 
-    /// What is known, once anything was measured.
+    /// The estimate, once anything was measured.
     pub fn known(&self) -> Option<ChannelRate> {
         let bytes_per_ms = self.log_rate?.exp();
         Some(ChannelRate { bytes_per_ms, spread: self.spread })
     }
 
-    /// The same for people.
+    /// The estimated rate, for people.
     pub fn rate(&self) -> Option<BitsPerSecond> {
         self.known().map(|known| BitsPerSecond(known.bytes_per_ms * 8e3))
     }
@@ -143,7 +148,8 @@ mod tests {
         assert!(steady > 0.99 && unsteady < 0.95, "{steady} and {unsteady}");
     }
 
-    /// Frames that had been made small for a slow channel are over at once on a fast one, and show it all the same.
+    /// Frames that were made small for a slow channel pass at once on a fast one. They show its rate
+    /// nevertheless.
     #[test]
     fn a_channel_that_has_become_faster_is_known_by_short_frames() {
         let mut channel = Channel::default();

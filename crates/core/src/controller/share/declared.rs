@@ -1,4 +1,4 @@
-//! Which cameras share a channel, as somebody who knows has written it down.
+//! Reads which cameras share a channel. The operator declares it, because the edge cannot see it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::Goal;
 use crate::name::{CameraName, CameraPattern, NameError};
 
-/// The most channels that an edge is told of.
+/// The most channels that may be declared to an edge.
 pub const CHANNELS_MAX: usize = 64;
 /// The most patterns of one channel.
 pub const CHANNEL_PATTERNS_MAX: usize = 64;
@@ -15,8 +15,8 @@ pub const CHANNEL_NAME_BYTES_MAX: usize = 64;
 
 /// A channel and the cameras that share it.
 ///
-/// As text: `NAME=PATTERN[,PATTERN…]`, such as `hall=dock/*,yard/cam1`; with another goal than [`Goal::MaxMin`],
-/// `NAME:sum=PATTERN`.
+/// As text: `NAME=PATTERN[,PATTERN…]`, such as `hall=dock/*,yard/cam1`. With another goal than
+/// [`Goal::MaxMin`], `NAME:sum=PATTERN`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredChannel {
     name: String,
@@ -25,10 +25,10 @@ pub struct DeclaredChannel {
 }
 
 impl DeclaredChannel {
-    /// The channel that `NAME` or `NAME:GOAL` calls these cameras'.
+    /// A channel of the cameras that the patterns select. `head` is `NAME` or `NAME:GOAL`.
     ///
     /// # Errors
-    /// The name is none, there is no such goal, or there are no patterns, too many, or some that are none.
+    /// The name is not valid, there is no such goal, or there are no patterns, too many, or invalid ones.
     pub fn of<'a>(head: &str, patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, ChannelError> {
         let (name, goal) = match head.split_once(':') {
             Some((name, goal)) => (name, Some(goal)),
@@ -58,7 +58,7 @@ impl DeclaredChannel {
         Ok(Self { name, goal, cameras })
     }
 
-    /// What people call it.
+    /// The channel's name, for people.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -68,7 +68,7 @@ impl DeclaredChannel {
         self.goal
     }
 
-    /// Whether this camera is on it.
+    /// Whether this camera is on the channel.
     pub fn has(&self, camera: &CameraName) -> bool {
         self.cameras.iter().any(|pattern| pattern.matches(camera))
     }
@@ -83,7 +83,7 @@ pub enum ChannelError {
         /// What was given.
         text: String,
     },
-    /// No name, a long one, or one of other characters.
+    /// The name is empty, too long, or has other characters than those allowed.
     #[error(
         "the channel name {name:?} is not one to {CHANNEL_NAME_BYTES_MAX} letters, digits, '.', '_' and '-'; \
          choose another, such as hall"
@@ -98,7 +98,7 @@ pub enum ChannelError {
         /// The channel.
         name: String,
     },
-    /// A goal that there is not.
+    /// The goal does not exist.
     #[error(
         "the channel {name} has the goal {goal:?}; there are max-min (the worst camera first) and sum (the best gain first)"
     )]
@@ -108,7 +108,7 @@ pub enum ChannelError {
         /// What was given.
         goal: String,
     },
-    /// A pattern that is none.
+    /// A pattern is not valid.
     #[error("the channel {name}: {source}")]
     Pattern {
         /// The channel.
@@ -165,10 +165,10 @@ impl fmt::Display for DeclaredChannel {
 pub struct Channels(Vec<DeclaredChannel>);
 
 impl Channels {
-    /// Those channels. A camera that several of them select is on the first.
+    /// Collects channels. A camera that several of them select is on the first.
     ///
     /// # Errors
-    /// There are too many, or two of one name.
+    /// There are too many channels, or two have the same name.
     pub fn new(channels: Vec<DeclaredChannel>) -> Result<Self, ChannelError> {
         if channels.len() > CHANNELS_MAX {
             return Err(ChannelError::TooMany { channels: channels.len() });
@@ -181,18 +181,18 @@ impl Channels {
         Ok(Self(channels))
     }
 
-    /// All of them, in their order.
+    /// All channels, in their order.
     pub fn as_slice(&self) -> &[DeclaredChannel] {
         &self.0
     }
 
-    /// The place of the channel that a camera is on.
+    /// The index of the channel that a camera is on.
     pub fn of(&self, camera: &CameraName) -> Option<usize> {
         self.0.iter().position(|channel| channel.has(camera))
     }
 }
 
-/// As much of a refused text as helps whoever reads the error.
+/// The beginning of a refused text, as much as helps the reader of an error.
 fn shown(text: &str) -> String {
     text.chars().take(100).collect()
 }

@@ -1,11 +1,14 @@
-//! Shares of one channel between cameras, decided at the edge, which sees all of them.
+//! Divides one channel between the cameras that share it. The edge decides, because it sees all of them.
 //!
-//! The resource is time: a frame of `s` bytes takes `s / r` of it. The edge measures `r` by the frames of all cameras (`channel.rs`).
-//! It gives every camera that somebody wants the cheapest rung that keeps its floor, and then upgrades one camera after the other
-//! while that fits: a greedy choice on the frontier of accuracy and airtime. Each camera is told the size of its rung as a cap, which expires soon. Within the
-//! cap, the camera decides by itself. If not even the floors fit, cameras of the lowest priority are shed first.
+//! The resource is time: a frame of `s` bytes takes `s / r` of it. The edge measures `r` by the frames of all
+//! cameras (`channel.rs`). First, every camera that somebody wants gets the cheapest rung that keeps its
+//! floor. Then one camera after another is upgraded while the sum fits. This is a greedy choice on the
+//! frontier of accuracy and airtime. Each camera is told the frame size of its rung as a cap, which expires
+//! soon. Within the cap it decides by itself. If not even the floors fit, cameras of the lowest priority are
+//! shed first.
 //!
-//! Which cameras share a channel cannot be seen from the edge, where all of them arrive over the same cable: it is declared (`declared.rs`).
+//! All cameras reach the edge over the same cable, so the edge cannot see which of them share a channel. The
+//! operator declares it (`declared.rs`).
 
 use std::time::Duration;
 
@@ -20,11 +23,11 @@ use crate::units::Instant;
 mod channel;
 mod declared;
 
-/// How long a cap lasts. Three lost updates and the camera is on its own again.
+/// How long a cap lasts. After three lost updates the camera decides by itself again.
 pub const CAP_LIFETIME: Duration = Duration::from_millis(300);
-/// How often caps are decided and sent.
+/// How often caps are computed and sent.
 pub const CAP_INTERVAL: Duration = Duration::from_millis(100);
-/// A camera for which there is no room sends a frame of its cheapest rung this often, where somebody wants what fits.
+/// How often a camera that was shed sends a frame of its cheapest rung, if somebody wants what fits.
 pub const SHED_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Who gets the next upgrade.
@@ -37,12 +40,12 @@ pub enum Goal {
     Sum,
 }
 
-/// A rung, as far as shares go.
+/// A rung, as far as the division of a channel needs it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     /// Mean bytes of its frames, above 0.
     pub bytes: f64,
-    /// What it keeps, in 0..=1.
+    /// The accuracy that the rung keeps, in 0..=1.
     pub accuracy: f64,
 }
 
@@ -53,32 +56,33 @@ impl Step {
     }
 }
 
-/// What a camera needs.
+/// What a camera needs of its channel.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
-    /// The rungs that it can send, ascending; at least one.
+    /// The rungs that it can send, by increasing size; at least one.
     pub steps: &'a [Step],
-    /// The place of the cheapest of them that keeps the floor; of the best, where none does.
+    /// The index of the cheapest rung that keeps the floor. If none does, the index of the best rung.
     pub floor: usize,
     /// The time between its frames.
     pub interval: Duration,
-    /// The most time from capture to the application.
+    /// The longest allowed time from capture to the application.
     pub latency_bound: Duration,
-    /// Higher goes first where the channel is too small.
+    /// If the channel is too small, cameras of a lower priority are shed first.
     pub priority: i32,
 }
 
-/// What a camera gets.
+/// What a camera gets of its channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grant {
-    /// The place of its rung in its ladder. `None`: there is no room for it.
+    /// The index of its rung in `steps`. `None`: the channel has no room for it.
     pub rung: Option<usize>,
-    /// The largest frame that it should send.
+    /// The cap that the camera is told.
     pub cap: Cap,
 }
 
 impl Claim<'_> {
-    /// The share of the channel's time that a rung takes: its frame has to pass before the next one, and within the bound.
+    /// The share of the channel's time that a rung takes. Its frame must pass before the next one, and within
+    /// the latency bound.
     fn airtime(&self, rung: usize, bytes_per_ms: f64) -> f64 {
         self.airtime_within(self.interval.min(self.latency_bound), rung, bytes_per_ms)
     }
@@ -93,9 +97,10 @@ impl Claim<'_> {
     }
 }
 
-/// Divides a channel.
+/// Divides a channel between cameras.
 ///
-/// The result has a grant for each claim, in the same order. Deterministic; of claims that are alike, the first one wins.
+/// Returns one grant per claim, in the same order. The result is deterministic; among equal claims, the first
+/// one wins.
 pub fn divide(now: Instant, channel: &ChannelRate, claims: &[Claim<'_>], goal: Goal) -> Vec<Grant> {
     let bytes_per_ms = channel.bytes_per_ms;
     let mut rungs: Vec<Option<usize>> = vec![None; claims.len()];
@@ -105,13 +110,14 @@ pub fn divide(now: Instant, channel: &ChannelRate, claims: &[Claim<'_>], goal: G
     for index in by_priority {
         let claim = &claims[index];
         let airtime = claim.airtime(claim.floor(), bytes_per_ms);
-        // A camera that is alone may try what the estimate says does not fit.
+        // A camera that is alone may try what does not fit by the estimate.
         if airtime <= left || left == channel.airtime_share() {
             left -= airtime;
             rungs[index] = Some(claim.floor());
         }
     }
-    // Where there is no room for a camera it still sends its cheapest rung from time to time; whoever has room does without that.
+    // A camera that was shed still sends its cheapest rung from time to time. Cameras with room give up that
+    // airtime.
     let shed = claims.iter().zip(&rungs).filter(|(_, rung)| rung.is_none());
     left -= shed.map(|(claim, _)| claim.airtime_within(SHED_INTERVAL, 0, bytes_per_ms)).sum::<f64>();
     while let Some((index, airtime)) = next_upgrade(claims, &rungs, bytes_per_ms, left, goal) {
@@ -230,8 +236,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked: no more airtime is given than there is, no camera gets less than its floor, and none is shed
-        /// while one of a lower priority with a cheaper floor is not.
+        /// For any claims, no more airtime is given than there is, and no camera gets less than its floor. None is
+        /// shed while one of a lower priority with a cheaper floor is not.
         #[test]
         fn the_channel_is_not_given_away_twice(
             claims in proptest::collection::vec((0.7f64..1.0, 20u64..300, 20u64..300, -3i32..3), 1..12),

@@ -1,7 +1,7 @@
-//! A subscription's place in one log: the past from wherever it is held, then the present from memory.
+//! Reads one log for a subscription: the past from wherever it is held, then the present from memory.
 //!
-//! Here is what is read next. `questions.rs` asks others for what memory does not hold, and `tally.rs` beside this folder counts what is
-//! passed over.
+//! This file decides what is read next. `questions.rs` asks others for what memory does not hold, and
+//! `tally.rs` counts what is passed over.
 
 mod questions;
 
@@ -18,7 +18,7 @@ use crate::log::{LogReader, Record};
 use crate::name::CameraName;
 use crate::units::Timestamp;
 
-/// What there is for an application that decodes chains itself.
+/// What there is next for an application that decodes chains itself.
 enum AsCame {
     /// A frame as it came.
     Frame(Record),
@@ -28,13 +28,13 @@ enum AsCame {
     Still,
 }
 
-/// A question to those who hold what memory does not.
+/// A question of a feed to others, and how far it has got.
 enum Question {
-    /// There is none.
+    /// There is no question.
     None,
-    /// To be put.
+    /// To be asked.
     Due(PastQuery),
-    /// Put; the answer is to come.
+    /// Asked; the answer is still to come.
     Open(PastQuery),
     /// Answered with a frame, which comes next.
     Found(Record),
@@ -46,43 +46,46 @@ enum Question {
 pub(super) struct Feed {
     pub(super) camera: CameraName,
     reader: LogReader,
-    /// Its place among frames as they came, where the application decodes chains itself.
+    /// The place among frames as they came, if the application decodes chains itself.
     pub(super) chains: Option<ChainPlace>,
     past_wish: PastWish,
-    /// Its own beginning: that of the subscription, or the whole past behind a frame that the application has.
+    /// The beginning for this camera: that of the subscription, or the whole past after a frame that the
+    /// application already has.
     begin: Option<Timestamp>,
-    /// Indices of the past still to be read, in order.
+    /// Indices of the past to read, in order.
     past: VecDeque<Range<u64>>,
-    /// The next index of the present.
+    /// The next index of the present to read.
     live: u64,
-    /// The newest frame when reading began. What comes after it is the present, which is wanted whatever its capture time.
+    /// The newest frame when reading began. Later frames are the present, which is wanted whatever its
+    /// capture time.
     newest_before: Option<FrameId>,
-    /// The present is being read.
+    /// Whether the present is being read.
     is_live: bool,
-    /// What comes after the past that memory holds, up to the present, was asked for.
+    /// Whether the stretch between the past in memory and the present was asked for.
     past_is_over: bool,
     question: Question,
     /// The last frame that was found elsewhere.
     elsewhere: Option<FrameId>,
-    /// Before this frame there is nothing elsewhere.
+    /// Nobody else holds a frame before this one.
     asked_before: Option<FrameId>,
-    /// Up to this index the question was for what memory has lost of the present.
+    /// The index up to which the question was about present frames that memory has lost.
     asked_to: u64,
-    /// Nobody had what memory has lost of the present, and no frame has come since. Asking once more before one does would take as
-    /// long again, in which memory may lose as much: an application that is slow enough would get nothing for ever.
+    /// Whether nobody had the present frames that memory has lost, and no frame has come since. Another
+    /// question before the next frame would take as long again, and memory might lose as much meanwhile. An
+    /// application that is slow enough would then never get a frame.
     asked_in_vain: bool,
-    /// A frame captured at or after the beginning was seen.
+    /// Whether a frame captured at or after the beginning was seen.
     begun: bool,
-    /// Frames up to this one lie outside of what was asked for.
+    /// Frames up to this one are outside the span that was asked for.
     floor: Option<FrameId>,
-    /// Up to this frame of the present, others are asked: it would have been the first.
+    /// The frame of the present up to which others are asked, because it would have been the first.
     asks_to: Option<FrameId>,
-    /// The epoch in which a frame captured after the end was seen: no other of that epoch is wanted. What another start of the camera says
-    /// of its times counts for that start only.
+    /// The epoch in which a frame captured after the end was seen. No further frame of that epoch is wanted.
+    /// Another start of the camera may state other times, so this counts for one epoch only.
     saw_end: Option<Epoch>,
-    /// What has become of the frames so far.
+    /// The account of the frames so far.
     tally: Tally,
-    /// The end has come, and what may lie before it was asked for.
+    /// Whether the end has come, and what may lie before it was asked for.
     asked_for_rest: bool,
 }
 
@@ -96,7 +99,8 @@ impl Feed {
     ) -> Self {
         let newest = present.checked_sub(1).and_then(|newest| reader.get(newest));
         let newest_before = newest.map(|record| record.frame.meta.id);
-        // What lies behind the last frame that the application has is asked for whatever its capture time.
+        // Everything after the last frame that the application already has is asked for, whatever its capture
+        // time.
         let behind = after.filter(|_| wish.fill || span.begin.is_some()).map(|_| Timestamp::MIN);
         let begin = behind.or(span.begin);
         let mut feed = Self {
@@ -129,7 +133,7 @@ impl Feed {
             let end = span.end.unwrap_or(Timestamp::MAX);
             feed.past = feed.past_in_memory(feed.own(span));
             let held_from = feed.reader.held_from().unwrap_or(end).min(end);
-            // Where the newest frame of memory is enough, nobody is asked how far back others reach.
+            // If memory's newest frame is enough, nobody is asked how far back others reach.
             let known = feed.past_wish.reach == Reach::Memory
                 || span.deliver == Deliver::Every
                 || feed.past.is_empty();
@@ -143,7 +147,7 @@ impl Feed {
     pub(super) fn next(&mut self, span: Span, begun: bool) -> Option<Delivery> {
         self.begun |= begun;
         let span = self.own(span);
-        // Frames of the past are stills, and so is what is asked of others.
+        // Frames of the past are stills, and so are the answers of others.
         let may = self.is_live && !self.waits_for_past();
         if let Some(mut chains) = self.chains.take_if(|_| may) {
             let came = self.next_as_came(&mut chains, span);
@@ -184,13 +188,13 @@ impl Feed {
         Delivery { camera: self.camera.clone(), record, skipped, not_held, log }
     }
 
-    /// What is left to account for when nothing comes any more.
+    /// The rest of the account when nothing more comes.
     pub(super) fn rest(self, span: Span) -> (CameraName, SkipCounts, Option<NotHeld>) {
         let (skipped, not_held) = self.tally.rest(span.end);
         (self.camera, skipped, not_held)
     }
 
-    /// The span as it is for this camera.
+    /// The span as it applies to this camera.
     fn own(&self, span: Span) -> Span {
         Span { begin: self.begin, ..span }
     }
@@ -220,17 +224,17 @@ impl Feed {
             Look::Still => return AsCame::Still,
         };
         let Some(record) = chains.log.get(to) else {
-            // Evicted between the two looks.
+            // It was evicted between the two looks.
             chains.leave();
             return AsCame::Still;
         };
         let (id, captured) = (record.frame.meta.id, record.frame.meta.captured);
         if span.end.is_some_and(|end| captured > end) {
-            // Outside of a chain, stills of frames before it may be on their way.
+            // Outside a chain, stills of earlier frames may still be on their way.
             self.saw_end = self.saw_end.or((!enters).then_some(id.epoch));
             return if enters { AsCame::Still } else { AsCame::Nothing };
         }
-        // Between this and the last delivery more has come than is held.
+        // More frames came since the last delivery than the log holds.
         let is_lapped = enters && from > 0 && from <= chains.log.held().start;
         if is_lapped && self.tally.last().is_some_and(|last| last.epoch == id.epoch) {
             self.tally.note_evicted_some();
@@ -238,21 +242,22 @@ impl Feed {
         for passed in (from..to).filter_map(|index| chains.log.get(index)) {
             self.account_before(&passed);
             self.has_read(&passed.frame.meta);
-            // Who comes from stills could have had none of a frame that the edge was still decoding.
+            // A reader that had stills could not have had one of a frame that the edge was still decoding.
             let had_none = enters && stills.newest < self.tally.last();
             let reason = if had_none { SkipReason::EdgeBusy } else { SkipReason::ApplicationBusy };
             self.tally.skip(reason);
         }
         chains.handed(to, &record.frame.meta);
         self.account_before(&record);
-        // Stills of what was delivered, or passed over, are not looked at any more.
+        // Stills of delivered or passed-over frames are not read any more.
         self.live = self.live.max(self.reader.index_of(id.next()));
         AsCame::Frame(record)
     }
 
     // ---- stills -------------------------------------------------------------------------------------------
 
-    /// The next record of the past or the present that lies within the span; `None` also while an answer is to come.
+    /// The next record of the past or the present within the span. `None` if there is none, or if an answer
+    /// is still to come.
     fn step(&mut self, span: Span) -> Option<Record> {
         match std::mem::replace(&mut self.question, Question::None) {
             Question::None => {}
@@ -291,7 +296,7 @@ impl Feed {
             let index = range.start;
             match self.reader.get(index) {
                 Some(record) if self.tally.last().is_some_and(|last| record.frame.meta.id <= last) => {
-                    // It came from elsewhere, as it was wanted.
+                    // It came from elsewhere, at the wanted quality.
                     self.take_from_past();
                 }
                 Some(record) => {
@@ -306,7 +311,7 @@ impl Feed {
                     self.take_from_past();
                     self.tally.note_evicted(1);
                 }
-                // Evicted, and perhaps on disk: the next frame that memory does hold is asked about.
+                // It was evicted, and may be on disk: ask about what lies before the next frame in memory.
                 None => self.past = self.past_in_memory(span),
             }
         }
@@ -335,13 +340,13 @@ impl Feed {
             let held = self.reader.held();
             if self.live < held.start {
                 let bounded = span.begin.is_some() || self.tally.last().max(self.floor).is_some();
-                // With nothing in memory there is nothing to be missed by asking again.
+                // If memory is empty, asking again misses nothing.
                 let in_vain = self.asked_in_vain && !held.is_empty() && !self.past_wish.fill;
                 let asks = self.past_wish.reach > Reach::Memory && !in_vain;
                 if asks && span.deliver == Deliver::Every && bounded {
                     let before = self.reader.get(held.start).map(|record| record.frame.meta.id);
                     if before.is_none() && !held.is_empty() {
-                        // Evicted between the two looks.
+                        // It was evicted between the two looks.
                         continue;
                     }
                     self.asked_to = held.start;
@@ -378,8 +383,9 @@ impl Feed {
         }
     }
 
-    /// Whether somebody may still hold a frame before this one of the present, and it is wanted: all are, or it would be the first of a reading
-    /// of the past, before which no count tells what was passed over since others were asked.
+    /// Whether somebody may hold a wanted frame before this present one. That is so if all frames are wanted.
+    /// It is also so for the first frame of a reader of the past: no count tells what was passed over before
+    /// it since others were asked.
     fn is_to_be_filled_before(&self, span: Span, id: FrameId) -> bool {
         let may = self.begun && span.deliver == Deliver::Every && self.past_wish.reach == Reach::Camera;
         let asked = self.asked_before.is_some_and(|asked| id <= asked);
@@ -390,23 +396,24 @@ impl Feed {
             }
     }
 
-    /// Whether frames that were passed over when they were new are wanted as well.
+    /// Whether frames that were passed over when they were new are wanted too.
     fn wants_all(&self) -> bool {
         self.past_wish.fill || self.asks_to > self.tally.last()
     }
 
-    /// A frame of the present is not behind the one that the application had before. Where the camera has lost its memory, and the edge
-    /// has not known it, epochs are counted from 1 again: what lies between the two is then known to nobody.
+    /// Begins anew if a present frame is not after the one that the application already had. That happens if
+    /// the camera has lost its memory and the edge has not known it: epochs then count from 1 again, and
+    /// nobody knows what lies between the two.
     fn numbered_anew(&mut self, meta: &FrameMeta) -> bool {
         let is_anew = self.tally.numbered_anew(meta);
         if is_anew {
-            // From here on, as one that begins now.
+            // From here on, it reads like a feed that begins now.
             (self.begin, self.floor, self.newest_before, self.asked_before) = (None, None, None, None);
         }
         is_anew
     }
 
-    /// The part of the past that memory holds and that was not read yet. What lies beyond is read as the present.
+    /// The past that memory holds and that was not read yet. Later frames are read as the present.
     fn past_in_memory(&self, span: Span) -> VecDeque<Range<u64>> {
         let Some(begin) = span.begin else { return VecDeque::new() };
         let from = self.tally.last().map_or(0, |last| self.reader.index_of(last.next()));
@@ -415,12 +422,13 @@ impl Feed {
         ranges.filter(|range| !range.is_empty()).collect()
     }
 
-    /// Reading goes on at `index`. What the log holds before it lies outside of the span, so it is not skipped.
+    /// Continues at `index`. What the log holds before it is outside the span, so it does not count as
+    /// skipped.
     fn pass_over(&mut self, index: u64) {
         let before = index.checked_sub(1).and_then(|before| self.reader.get(before));
         let Some(before) = before.map(|record| record.frame.meta) else { return };
         if let Some(last) = self.tally.last().filter(|last| *last < before.id) {
-            // What memory holds of the same epoch behind the last frame lies outside as well.
+            // Later frames of the same epoch in memory are outside the span too.
             let next = self.reader.get(self.reader.index_of(last.next()));
             let restarted = next.is_some_and(|next| next.frame.meta.id.epoch != last.epoch);
             self.tally.pass_over(&before, restarted);

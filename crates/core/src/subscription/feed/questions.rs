@@ -1,4 +1,4 @@
-//! What a feed asks of those who hold frames that memory does not, and what it makes of their answers.
+//! Asks others for frames that a feed's memory does not hold, and takes in their answers.
 
 use super::{Feed, Question};
 use crate::frame::FrameId;
@@ -30,14 +30,14 @@ impl Feed {
                 return;
             }
         };
-        // A question for what lies behind the last frame takes the place of earlier ones.
+        // A question about everything after the last frame replaces earlier ones.
         let covers = query.reach == Reach::Camera
             && match self.tally.last() {
                 Some(last) => query.after == Some(last),
                 None => query.after.is_none(),
             };
         self.tally.handle_answer(&answer, covers);
-        // An answer out of its place would come twice, or in the place of others.
+        // An unexpected frame would come twice, or in the place of others.
         let found = answer.record.filter(|record| {
             let id = record.frame.meta.id;
             query.spans(id)
@@ -46,10 +46,10 @@ impl Feed {
         });
         match found {
             Some(record) => {
-                // There is but one newest frame.
+                // There is only one newest frame.
                 self.past_is_over |= query.newest;
                 if self.is_live && self.live < self.reader.held().start {
-                    // What memory has lost is found one by one on disk, where it has the same order.
+                    // Frames that memory has lost are found one by one on disk, in the same order.
                     self.live += 1;
                 }
                 self.question = self.found(span, query, record);
@@ -66,11 +66,12 @@ impl Feed {
         }
     }
 
-    /// The first frame of a reading may lie far behind the beginning because the camera has lost what was between, and because it published
-    /// nothing. A camera that gives a frame does not say which, but one that is asked for what is before it does.
+    /// Handles the first frame of a reader, which may be far after the beginning: the camera may have lost
+    /// the frames between, or published none. The answer with a frame does not say which; a question about
+    /// what lies before the frame does.
     fn found(&self, span: Span, query: PastQuery, record: Record) -> Question {
         let id = record.frame.meta.id;
-        // Who asks for all that there is asks from no time on.
+        // A reader that asks for everything begins at no particular time.
         let begin = span.begin.filter(|begin| *begin > Timestamp::MIN);
         let is_first =
             self.tally.last().is_none() && begin.is_some_and(|begin| begin < record.frame.meta.captured);
@@ -82,11 +83,11 @@ impl Feed {
     }
 
     fn verified(&mut self, span: Span, query: PastQuery, found: Record, answer: PastAnswer) {
-        // The question was put a moment after the frame came.
+        // The camera was asked again just after it had given the frame.
         let unanswered = answer.unanswered.filter(|_| answer.camera_holds_from.is_none());
         self.tally.handle_answer(&PastAnswer { unanswered, broken: false, ..answer.clone() }, true);
         let earlier = answer.record.filter(|record| record.frame.meta.id < found.frame.meta.id);
-        // An earlier frame has come to be held meanwhile: what is before that is asked again.
+        // An earlier frame has been found meanwhile: ask about what lies before that one.
         self.question = match earlier {
             Some(earlier) => self.found(span, query, earlier),
             None => Question::Found(found),
@@ -102,7 +103,8 @@ impl Feed {
         })
     }
 
-    /// Asks for what may lie between the last frame and the end that was asked for, once that has come; false if nothing is to be asked.
+    /// Asks for what may lie between the last frame and the requested end, once the end has come. False if
+    /// there is nothing to ask.
     pub(in crate::subscription) fn ask_for_rest(&mut self, span: Span) -> bool {
         let span = self.own(span);
         if !self.past_wish.fill || self.tally.last().is_none() && span.begin.is_none() || self.asked_for_rest
@@ -119,7 +121,8 @@ impl Feed {
     }
 
     pub(super) fn ask(&mut self, span: Span, before: Option<FrameId>) {
-        // Without a frame to begin the present at, its beginning in time has to do; before the first frame it is what was asked for.
+        // Without a first frame of the present, its beginning in time must do. Before the first frame, that
+        // is the requested beginning.
         let is_first =
             self.tally.last().is_none() && self.begin.is_some() && self.past_wish.reach == Reach::Camera;
         let asks_all = !self.is_live || is_first || self.wants_all();
@@ -149,7 +152,7 @@ impl Feed {
         }
         let before = index.checked_sub(1).and_then(|before| self.reader.get(before));
         let before = before.map(|record| record.frame.meta);
-        // What comes right before it in memory lies before the span or has been read: nothing was evicted in between.
+        // The record just before it in memory is before the span or was read, so nothing was evicted between.
         let reaches = before.as_ref().filter(|before| match self.tally.last() {
             Some(last) => before.id <= last,
             None => span.begin.is_none_or(|begin| before.captured < begin),
@@ -163,7 +166,8 @@ impl Feed {
         }
     }
 
-    /// Before which frame is to be asked, if the one that memory holds at `index` is not the next that there may be, or not as it is wanted.
+    /// The frame before which to ask, if the one at `index` may not be the next one, or does not have the
+    /// wanted quality.
     pub(super) fn to_ask_before(&self, index: u64, record: &Record, span: Span) -> Option<FrameId> {
         let id = record.frame.meta.id;
         let PastWish { reach, quality, .. } = self.past_wish;
@@ -173,13 +177,13 @@ impl Feed {
             || self.asked_before.is_some_and(|asked| id < asked)
             || PastQuery { quality, ..PastQuery::EVERY }.is_served_by(&record.frame.meta);
         if !at_hand {
-            // The frame itself as well.
+            // Ask for the frame itself too.
             return Some(id.next());
         }
         self.may_lack_before(index, record, span).then_some(id)
     }
 
-    /// Whether memory holds all of this broker's log between the last frame and the present.
+    /// Whether memory holds this broker's whole log between the last frame and the present.
     pub(super) fn memory_reaches_present(&self) -> bool {
         let newest = self.live.checked_sub(1).and_then(|newest| self.reader.get(newest));
         newest.is_some_and(|newest| self.tally.last().is_some_and(|last| newest.frame.meta.id <= last))

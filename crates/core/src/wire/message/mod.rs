@@ -1,4 +1,4 @@
-//! The messages of the control stream.
+//! Defines the messages of the control stream.
 
 use bytes::Bytes;
 
@@ -15,22 +15,22 @@ use super::status::{DiskStatus, Status};
 use crate::frame::FrameId;
 use crate::units::Instant;
 
-/// The most bytes in a message, without its length field.
+/// The most bytes of a message, without its length field.
 pub const MESSAGE_BYTES_MAX: usize = 80 << 10;
 /// The most bytes of a reply to a frame.
 pub const REPLY_BYTES_MAX: usize = 64 << 10;
 
-/// Set in the kinds of messages that a receiver who does not know them may pass over.
+/// The bit that marks kinds of messages that a receiver may ignore if it does not know them.
 const OPTIONAL: u8 = 0x80;
 
 /// A message of the control stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Camera to edge, first: who is there.
+    /// Camera to edge, first: which camera it is.
     Hello(Hello),
-    /// Edge to camera: the camera is taken in.
+    /// Edge to camera: the camera is accepted.
     Welcome(Welcome),
-    /// Edge to camera: the camera is not taken in, or no longer.
+    /// Edge to camera: the camera is refused, or no longer accepted.
     Refuse {
         /// What kind of refusal.
         code: RefuseCode,
@@ -42,9 +42,9 @@ pub enum Message {
         /// When it was sent.
         t1: Instant,
     },
-    /// The answer, at once: `t1` as it came, `t2` and `t3` by the answerer's clock.
+    /// The answer, sent at once: `t1` unchanged, `t2` and `t3` by the clock of the answering side.
     Pong {
-        /// As it came.
+        /// The `t1` of the [`Message::Ping`].
         t1: Instant,
         /// When the question arrived.
         t2: Instant,
@@ -57,28 +57,33 @@ pub enum Message {
     Report(Report),
     /// Camera to edge, about once a second: what the camera is doing.
     Status(Status),
-    /// Camera to edge: how its log on disk is doing, if it keeps one.
+    /// Camera to edge: the state of its log on disk, if it keeps one.
     DiskStatus(DiskStatus),
-    /// Camera to edge, with every [`Message::Status`] and when it matters: what it can do for the contracts that lead.
+    /// Camera to edge, with every [`Message::Status`] and when it matters: what it can do for the contracts
+    /// that lead.
     FeasibilityReport(FeasibilityReport),
-    /// Camera to edge, with every [`Message::Status`] and when it has changed, where applications do not ask all the same: whose
-    /// contracts its frames keep.
+    /// Camera to edge, with every [`Message::Status`] and when it has changed: which contracts its frames
+    /// keep. Only if the contracts differ.
     NegotiationResult(NegotiationResult),
-    /// Edge to camera, every 100 ms where the camera shares a declared channel with others: what it has of it.
+    /// Edge to camera, every 100 ms while the camera shares a declared channel with others: its share of the
+    /// channel.
     Share(Share),
-    /// Camera to edge, every second and when it has changed, once it was told of a share: what it would have of it.
+    /// Camera to edge, every second and when it has changed, once it was told of a share: the rungs that it
+    /// could send.
     ShareRequest(ShareRequest),
-    /// Camera to edge: a contract names a profile that is not here.
+    /// Camera to edge: it lacks a profile that a contract names.
     ProfileRequest(ProfileRequest),
-    /// Edge to camera: a part of that profile.
+    /// Edge to camera: a part of a profile.
     ProfilePart(ProfilePart),
-    /// Edge to camera: a reading lacks a frame of the past.
+    /// Edge to camera: a reader lacks frames of the past.
     HistoryRequest(HistoryRequest),
-    /// Camera to edge: no frame answers a question for the past.
+    /// Camera to edge: no frame answers a question about the past.
     HistoryEnd(HistoryEnd),
-    /// Camera to edge, once, before its first [`Message::Status`]: what it can do. One that does not say so can do none of it.
+    /// Camera to edge, once, before its first [`Message::Status`]: its abilities. A camera that does not send
+    /// this has none.
     Abilities(Abilities),
-    /// Edge to camera: a frame cannot be decoded, or somebody wants to join its chain; the next one is to stand alone.
+    /// Edge to camera: a keyframe request. A frame cannot be decoded, or somebody wants to join its chain, so
+    /// the next frame must stand alone.
     Refresh {
         /// The frame.
         frame: FrameId,
@@ -95,7 +100,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// Appends the message, its length first.
+    /// Appends the message to `out`, with its length first.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.u32(0);
@@ -109,7 +114,7 @@ impl Message {
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// Decodes a message without its length field. `None`: of a kind that may be passed over and is not known.
+    /// Decodes a message without its length field. `None`: its kind is not known, and may be ignored.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, WireError> {
         let mut r = Reader::new(bytes);
         let kind = r.u8("kind")?;
@@ -119,7 +124,7 @@ impl Message {
         Ok(Some(message))
     }
 
-    /// The number of its kind.
+    /// The number of the message's kind.
     fn kind(&self) -> u8 {
         match self {
             Self::Hello(_) => 1,
@@ -232,8 +237,8 @@ pub struct MessageBuffer {
 }
 
 impl MessageBuffer {
-    /// Takes in bytes from the stream. Call [`MessageBuffer::next`] until it has nothing left before the next
-    /// push: then at most one message waits here.
+    /// Takes in bytes from the stream. Call [`MessageBuffer::next`] until it returns nothing before the next
+    /// push. The buffer then holds at most one message.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.start);
         self.start = 0;

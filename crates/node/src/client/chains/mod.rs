@@ -22,14 +22,14 @@ use tracing::warn;
 use super::frame::ReceivedFrame;
 use crate::memory::buffer;
 
-/// How long a frame may take to be decoded. It takes about 10 ms at 1080p.
+/// How long decoding a frame may take. It takes about 10 ms at 1080p.
 const TIME_MAX: Duration = Duration::from_millis(250);
-/// Frames of one camera that may wait for its decoder; while one more has come, the connection waits.
+/// The most frames of one camera that may wait for its decoder. If one more comes, the connection waits.
 const WAITING_MAX: usize = 8;
-/// The same failure of one camera is logged again only after so many others.
+/// After the first, only one in this many equal failures of a camera is logged.
 const LOGGED_ONCE_IN: u64 = 100;
 
-/// Who gets what decoders make.
+/// Takes in what decoders make.
 pub(super) trait Sink: Send + Sync + 'static {
     /// A frame that decodes by itself: one that came so, or the pixels of one that did not.
     fn put(&self, frame: Box<ReceivedFrame>);
@@ -41,7 +41,7 @@ pub(super) trait Sink: Send + Sync + 'static {
 pub(super) struct ChainDecoders<S> {
     /// As many as the edge has cameras.
     cameras: HashMap<CameraName, Decoder>,
-    /// Frames that found no decoder, with what was skipped before them.
+    /// The account of frames that could not be decoded, and of those skipped before them.
     owed: HashMap<CameraName, Missing>,
     /// Every picture is wanted, and not only the newest.
     every: bool,
@@ -54,7 +54,8 @@ impl<S: Sink> ChainDecoders<S> {
         Self { cameras: HashMap::new(), owed: HashMap::new(), every, sink }
     }
 
-    /// Takes a frame. Waits while its camera's decoder has too much to do; where every picture is wanted, until this one has been put.
+    /// Takes a frame. Waits while its camera's decoder is overloaded. If every picture is wanted, waits until
+    /// this one has been passed on.
     pub(super) async fn take(&mut self, mut frame: Box<ReceivedFrame>) {
         let camera = frame.camera.clone();
         let is_chained = frame.meta.encoding.is_chained();
@@ -70,7 +71,7 @@ impl<S: Sink> ChainDecoders<S> {
                 Err(error) => warn!(%camera, "frames of this camera cannot be decoded: {error}"),
             }
         }
-        // Stills as well, so that frames keep their order.
+        // Stills go through the decoder's queue too, so that frames keep their order.
         let refused = match self.cameras.get(&camera) {
             Some(decoder) => decoder.give(frame, self.every).await.err(),
             None => Some(frame),
@@ -84,8 +85,8 @@ impl<S: Sink> ChainDecoders<S> {
         }
     }
 
-    /// Waits until all that was taken has been put or has failed, and gives what is left to account for of each camera. What comes next is of
-    /// other chains.
+    /// Waits until every frame that was taken has been passed on or has failed. Returns the rest of each
+    /// camera's account. The next frames belong to other chains.
     pub(super) async fn finish(&mut self) -> HashMap<CameraName, Missing> {
         let mut owed = std::mem::take(&mut self.owed);
         for (camera, decoder) in self.cameras.drain() {
@@ -101,9 +102,9 @@ impl<S: Sink> ChainDecoders<S> {
 }
 
 enum Job {
-    /// A frame, and who waits until it is done.
+    /// A frame, and the sender that tells when it is done.
     Frame(Box<ReceivedFrame>, Option<oneshot::Sender<()>>),
-    /// Whoever asks for what is left to account for.
+    /// A request for the rest of the account.
     Finish(oneshot::Sender<Missing>),
 }
 
@@ -137,7 +138,7 @@ impl Decoder {
         Ok(Self { work, waiting })
     }
 
-    /// Gives it a frame; the frame comes back if its thread is gone.
+    /// Gives the decoder a frame. The frame comes back if the thread is gone.
     async fn give(&self, frame: Box<ReceivedFrame>, wait: bool) -> Result<(), Box<ReceivedFrame>> {
         let (done, is_done) = oneshot::channel();
         self.waiting.fetch_add(1, Ordering::AcqRel);
@@ -210,7 +211,7 @@ impl<S: Sink> Serving<S> {
     }
 }
 
-/// A frame is what was decoded of it; its rung still says what the camera did.
+/// Replaces a frame's payload by the decoded picture. Its rung still says what the camera did.
 fn show(frame: &mut ReceivedFrame, picture: Picture) {
     let Picture { pixels, width, height } = picture;
     frame.payload = pixels;
@@ -225,7 +226,7 @@ struct Task {
     sequence: Sequence,
     chain: ChainLink,
     payload: Bytes,
-    /// It is to forget what it holds.
+    /// Whether the decoder must forget what it holds.
     afresh: bool,
     /// The picture is wanted.
     wanted: bool,

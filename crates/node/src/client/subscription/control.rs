@@ -17,7 +17,7 @@ pub struct SubscriptionControl {
 }
 
 impl SubscriptionControl {
-    /// Asks for something else from now on; cameras, span and encodings stay as they were. Also holds after the connection was lost.
+    /// Replaces the contract. Cameras, span and encodings stay. The change survives a lost connection.
     pub async fn update(&self, contract: &Contract, profile: Option<&Profile>) -> Result<(), ClientError> {
         let contract = Some(contract::message(contract, profile));
         let (edge, subscription_id) = {

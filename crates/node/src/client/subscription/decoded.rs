@@ -13,7 +13,8 @@ use crate::client::chains::Sink;
 use crate::client::frame::ReceivedFrame;
 use crate::clock::monotonic_now;
 
-/// The least time between two requests to restart a camera's chain. The edge asks the camera no more often.
+/// The shortest time between two requests to restart a camera's chain. The edge asks the camera no more
+/// often.
 const RESTART_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Receives the pictures of decoders, and asks the edge for a new chain if they cannot decode one.

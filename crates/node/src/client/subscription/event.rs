@@ -1,4 +1,4 @@
-//! Events of a subscription.
+//! Defines the events of a subscription.
 
 use mez_core::contract::ContractState;
 use mez_core::frame::SkipCounts;
@@ -31,7 +31,7 @@ pub enum Event {
         /// A sentence that says why.
         reason: String,
     },
-    /// Nothing that matches is connected; frames come as soon as it is.
+    /// No matching camera is connected. Frames come as soon as one is.
     Waiting {
         /// How many cameras match that the edge knows.
         matching: usize,

@@ -1,4 +1,4 @@
-//! The task behind a subscription: reads its events, and subscribes again when the broker is lost.
+//! Runs the task behind a subscription: it reads events, and subscribes again when the broker is lost.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -70,7 +70,8 @@ impl EventReader {
                     }
                     return self.shared.put(|mailbox| mailbox.finish(Event::Ended { rest }));
                 }
-                // What is owed then counts with what is missed meanwhile; stretches are told with the next frame.
+                // The rest of the account then counts with what is missed meanwhile. Stretches are told with
+                // the next frame.
                 Err(Lost { reason, preferred }) => {
                     let untold = owed.into_iter().filter_map(|(camera, owed)| Some((camera, owed.not_held?)));
                     self.untold.extend(untold);
@@ -184,7 +185,7 @@ impl EventReader {
     /// Dials until the broker is back or another one answers, or until one refuses for good.
     async fn redial(&mut self, preferred: Option<usize>) -> Result<EventStream, ClientError> {
         let mut request = self.shared.opened().request.clone();
-        // Go on where we were.
+        // Continue after the last frames.
         request.after = self.last.iter().map(convert::last_frame).collect();
         if request.resume() == pb::Resume::Fill {
             // Of cameras that have sent nothing so far, from when we began.

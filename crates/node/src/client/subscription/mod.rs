@@ -73,7 +73,7 @@ impl Subscription {
             mailbox: Mutex::new(Mailbox::new(deliver, options.waiting_frames_max)),
             came: Notify::new(),
             went: Notify::new(),
-            // Asked anew, it has to mean the same also when the beginning has passed meanwhile.
+            // A repeated request must mean the same even if the beginning has passed meanwhile.
             opened: Mutex::new(Opened {
                 edge: dialler.clone(),
                 id: started.subscription_id,
@@ -101,7 +101,7 @@ impl Subscription {
         &self.cameras
     }
 
-    /// Newest or every: what was asked for, or what the broker chose.
+    /// Whether the newest frame or every frame is delivered, as requested or as the broker chose.
     pub fn deliver(&self) -> Deliver {
         self.deliver
     }
@@ -116,7 +116,7 @@ impl Subscription {
         self.control().update(contract, profile).await
     }
 
-    /// What comes next; nothing after [`Event::Ended`] or [`Event::Failed`]. Cancelling this loses nothing.
+    /// The next event, and `None` after [`Event::Ended`] or [`Event::Failed`]. Cancelling this loses nothing.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.try_next() {

@@ -1,4 +1,4 @@
-//! Options of a subscription, and the request that they become.
+//! Defines the options of a subscription, and the request that they become.
 
 use mez_core::contract::Contract;
 use mez_core::frame::{Encoding, Rung};
@@ -23,7 +23,8 @@ pub struct SubscribeOptions {
     pub contract: Contract,
     /// The profile of the program's detector. Default: none.
     pub profile: Option<Profile>,
-    /// Newest or every. Default: every where `begin` lies in the past, else newest.
+    /// Whether the newest frame or every frame is delivered. Default: every frame if `begin` lies in the
+    /// past, else the newest.
     pub deliver: Option<Deliver>,
     /// The encodings that may come. Default: all stills. If H.264 or tiles are listed beside a still, whole chains come and are decoded
     /// here. Their frames have pixels ([`Encoding::Bgr8`]), and a rung that says what the camera did.
@@ -39,7 +40,8 @@ pub struct SubscribeOptions {
     pub after: Vec<(CameraName, LastFrame)>,
     /// Whether to dial again when the broker is lost, every 250 ms and without end. Default true. If false, the loss is the last event.
     pub reconnect: bool,
-    /// With [`Deliver::Every`]: how many frames may wait in this program before the broker has to wait. Default 8.
+    /// With [`Deliver::Every`]: the most frames that may wait in this program before the broker must wait.
+    /// Default 8.
     pub waiting_frames_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! State that a subscription's program and its task share.
+//! Holds the state that a subscription's program and its task share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +18,7 @@ pub(super) struct Shared {
     pub(super) opened: Mutex<Opened>,
 }
 
-/// What is asked, and of whom; all may change.
+/// The request and the broker that it goes to. Both may change.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) edge: Dialler,

@@ -1,4 +1,4 @@
-//! A stretch of the past that is on its way from a camera, and which questions it answers.
+//! Follows a stretch of the past that is on its way from a camera, and tells which questions it answers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -10,14 +10,16 @@ use crate::name::CameraName;
 use crate::units::{Instant, Timestamp};
 use crate::wire::FrameHeader;
 
-/// How long a camera may take for a frame of the past. One that is busy with live frames sends none meanwhile; one of an earlier
-/// version never answers.
+/// How long a camera may take for a frame of the past. A camera that is busy with live frames sends none
+/// meanwhile; one of an earlier version never answers.
 pub const HISTORY_TIME_MAX: Duration = Duration::from_secs(20);
-/// Frames that a fetch asks for at first: who wants one does not cost the link many.
+/// The number of frames that a fetch asks for at first. It is small, so that a reader of a single frame costs
+/// the link little.
 const BATCH_FRAMES_MIN: u16 = 2;
-/// Frames that a fetch asks for at once when it has been used for a while. Twice as many may be on their way or wait.
+/// The most frames that a fetch asks for at once, after it has been used for a while. Twice as many may be on
+/// their way or wait.
 const BATCH_FRAMES_MAX: u16 = 32;
-/// Bytes that a fetch asks for at once, by the size of the frames that came.
+/// The most bytes that a fetch asks for at once, estimated from the frames that came.
 const BATCH_BYTES_MAX: u64 = 4 << 20;
 
 /// A stretch of the past that is on its way from a camera.
@@ -34,13 +36,15 @@ pub(super) struct Fetch {
     pub(super) numbers: VecDeque<u64>,
     /// What is known of them.
     pub(super) slots: BTreeMap<u64, Slot>,
-    /// No frame answers this number, and so none a later one: from when on the camera holds its frames, or why it has not answered.
+    /// No frame answers this number or a later one. Tells from when on the camera holds its frames, or why it
+    /// has not answered.
     pub(super) end: Option<(u64, Result<Timestamp, Unanswered>)>,
     /// Frames to ask for next time.
     batch: u16,
-    /// The reading that waits for the next frame, and what it asks.
+    /// The reader that waits for the next frame, and its question.
     pub(super) waiter: Option<(u64, PastQuery)>,
-    /// It was told that there is nothing, and what it asked for was bounded. Kept for the question that follows.
+    /// Whether the reader was told that there is nothing, and its question was bounded. The fetch is kept for
+    /// the following question.
     pub(super) is_over: bool,
     /// When it is given up.
     pub(super) due: Instant,
@@ -52,7 +56,7 @@ pub(super) enum Slot {
     Begun(Box<FrameHeader>),
     /// It lies among those that were fetched.
     Arrived { frame: FrameId, captured: Timestamp },
-    /// The rest of it will not come.
+    /// The rest will not come.
     Lost,
 }
 
@@ -71,7 +75,7 @@ impl Slot {
 pub(super) enum Found {
     /// The next frame.
     Frame(PastAnswer),
-    /// The camera has none where it is looked for, and others behind that, which stay for later questions.
+    /// The camera has no frame where it was asked, but later ones, which stay for later questions.
     Later(PastAnswer),
     /// None comes any more.
     End(PastAnswer),
@@ -112,26 +116,28 @@ impl Fetch {
     /// Whether it brings what is asked for next.
     pub(super) fn serves(&self, camera: &CameraName, asked: &PastQuery) -> bool {
         let bounded_alike = self.query.before.is_none() || self.query.before == asked.before;
-        // A reader that has gone on by itself lacks none of what is on its way, or else it is on the way in vain.
+        // A reader that has advanced without this fetch must not lack a frame that is on its way; otherwise
+        // the fetch is useless to it.
         let position = asked.after == self.query.after
             || asked.after > self.query.after && self.begins_behind(asked.after);
         !self.is_over && !self.has_ended() && self.is_of(camera, asked) && bounded_alike && position
     }
 
-    /// Whether the next that it has is the word that there is nothing more. Frames may have been published since, so that is no answer to a later
-    /// question, unless all that was asked for had been published then.
+    /// Whether its next item is that nothing more exists. Frames may have been published since, so this does
+    /// not answer a later question, unless everything that was asked for had been published by then.
     fn has_ended(&self) -> bool {
         let ended = self.end.as_ref().is_some_and(|(number, _)| self.numbers.front() == Some(number));
         ended && self.query.before.is_none()
     }
 
-    /// Whether the question begins where this was bounded: who asks for one stretch after the other wants what is behind them as well.
+    /// Whether the question begins at the end of this fetch. A reader that asks for one stretch after another
+    /// wants the frames behind them too.
     pub(super) fn leads_to(&self, camera: &CameraName, asked: &PastQuery) -> bool {
         let begins = asked.after.map(|after| after.next());
         self.is_of(camera, asked) && begins.is_some() && self.query.before == begins
     }
 
-    /// Whether it was to go on for a reading that has gone on without it, or that asks anew what has ended.
+    /// Whether the fetch is obsolete: its reader has advanced without it, or asks again about what has ended.
     pub(super) fn is_overtaken(&self, camera: &CameraName, asked: &PastQuery) -> bool {
         self.query.before.is_none() && self.is_of(camera, asked) && asked.after >= self.query.after
     }
@@ -147,7 +153,7 @@ impl Fetch {
         known.all(|(of, known)| (of < number) == (known < frame))
     }
 
-    /// What there is for whoever waits; `None` while it is not known.
+    /// What there is for the waiting reader. `None` while that is not known.
     pub(super) fn find(&self, fetched: &FetchedFrames) -> Option<Found> {
         let (_, asked) = self.waiter.as_ref()?;
         let number = *self.numbers.front()?;
@@ -160,7 +166,7 @@ impl Fetch {
                     let held_from = (from < Timestamp::MAX).then_some(from);
                     PastAnswer { held_from, camera_holds_from: Some(from), ..nothing }
                 }
-                // The camera has forgotten what the request went on from; asked anew it knows.
+                // The camera has forgotten what the request continued from. It will know if it is asked anew.
                 Err(Unanswered::Busy) if number > self.first => return Some(Found::Gone),
                 Err(why) => PastAnswer::unanswered(why),
             }));
@@ -197,7 +203,7 @@ impl Fetch {
         self.batch = (self.batch / 2).max(1);
     }
 
-    /// A frame of so many bytes has come.
+    /// Takes in the size of a frame that has come.
     pub(super) fn note_bytes(&mut self, bytes: u64) {
         let most = (BATCH_BYTES_MAX / bytes.max(1)).clamp(1, BATCH_FRAMES_MAX.into()) as u16;
         self.batch = self.batch.min(most);
@@ -214,7 +220,7 @@ impl Fetch {
         let (request, count) = (self.next, self.batch);
         self.next += u64::from(count);
         self.numbers.extend(request..self.next);
-        // More is asked for only where no more than a batch waits.
+        // More is asked for only while at most a batch waits.
         debug_assert!(
             self.numbers.len() <= 2 * usize::from(BATCH_FRAMES_MAX),
             "{} frames of a fetch are on their way",

@@ -1,10 +1,12 @@
-//! Frames of the past that only a camera has: fetched a few ahead of whoever reads them, and kept apart from the replica logs.
+//! Fetches frames of the past that only a camera has, a few ahead of the reader, and keeps them apart from
+//! the replica logs.
 //!
-//! A reading puts one question at a time: which frame comes next? The first makes a *fetch*, which asks the camera for a few frames that
-//! follow each other; the next ones find their answers on the way already. A fetch asks for more of them the longer it is used.
+//! A reader asks one question at a time: which frame comes next? The first question starts a *fetch*, which
+//! asks the camera for a few successive frames. So the answers to the next questions are already on their
+//! way. The longer a fetch is used, the more frames it asks for.
 //!
-//! A question to a camera that is not connected waits for it (`waiting.rs`). What no camera has answered is never passed off as an answer
-//! ([`Unanswered`]).
+//! A question to a camera that is not connected waits for it (`waiting.rs`). If no camera has answered, the
+//! reader is told so ([`Unanswered`]), never that there is nothing.
 
 mod fetch;
 mod waiting;
@@ -28,12 +30,13 @@ use crate::name::CameraName;
 use crate::units::{Instant, Timestamp};
 use crate::wire::{FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message};
 
-/// Fetches that may be open at one camera, and questions that may wait for it; one more is answered with [`Unanswered::Busy`].
+/// The most fetches that may be open at one camera, and the most questions that may wait for it. One more is
+/// answered with [`Unanswered::Busy`].
 pub const HISTORY_QUESTIONS_MAX: usize = 16;
-/// Each fetch has two to the power of this many numbers for its frames.
+/// Each fetch has 2 to the power of this many numbers for its frames.
 const NUMBERS_BITS: u32 = 32;
 
-/// What applications read of the past, and what of it is on its way.
+/// What applications read of the past, and which of these frames are on their way.
 pub(super) struct History {
     /// Questions that cameras have not answered yet, by the number of the first frame.
     fetches: BTreeMap<u64, Fetch>,
@@ -45,7 +48,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Frames that were fetched may take so many bytes, those of all cameras together.
+    /// No fetched frames. Those of all cameras together may take `bytes_max` bytes.
     pub(super) fn new(bytes_max: u64) -> Self {
         Self {
             fetches: BTreeMap::new(),
@@ -92,7 +95,7 @@ impl History {
             fetch.due = now + HISTORY_TIME_MAX;
             return (question, self.serve(now, roster, number));
         }
-        // What was fetched tells of its neighbours only where it follows directly.
+        // A fetched frame tells about its neighbours only where it follows directly.
         let next = query.after.map(|after| after.next());
         let held = self.fetched.find(camera, &query).filter(|record| Some(record.frame.meta.id) == next);
         let outputs = match held.cloned() {
@@ -135,14 +138,14 @@ impl History {
                 (Ok(()), Vec::new())
             }
             Err(refused) => {
-                // A camera that answers what was not asked is asked no further.
+                // A camera that gives a wrong answer is asked no further.
                 fetch.end_at(number, Err(Unanswered::TimedOut));
                 (Err(refused), self.serve(now, roster, first))
             }
         }
     }
 
-    /// All of the payload of a frame of the past is here. Returns how many bytes of it are of use.
+    /// The whole payload of a frame of the past has arrived. Returns how many bytes of it are useful.
     pub(super) fn handle_complete(
         &mut self,
         now: Instant,
@@ -224,7 +227,7 @@ impl History {
         self.fetched.forget(camera);
     }
 
-    /// A camera is connected: what waited for it is asked.
+    /// Asks a camera that has connected what waited for it.
     pub(super) fn handle_connected(&mut self, now: Instant, roster: &Roster) -> Vec<EdgeOutput> {
         let due = self.waiting.take_due(now, roster).into_iter();
         due.flat_map(|(question, Question { camera, query })| {
@@ -233,7 +236,7 @@ impl History {
         .collect()
     }
 
-    /// Answers what has waited for long enough.
+    /// Answers questions that have waited long enough.
     pub(super) fn handle_timeout(&mut self, now: Instant, roster: &Roster) -> Vec<EdgeOutput> {
         let late = self.give_up(|fetch| now >= fetch.due).into_iter().filter_map(|fetch| fetch.waiter);
         let timed_out = || PastAnswer::unanswered(Unanswered::TimedOut);
@@ -276,7 +279,7 @@ impl History {
             });
             return outputs;
         };
-        // Before a camera has said what it can do it is asked, and this may be in vain.
+        // A camera that has not stated its abilities yet is asked, perhaps in vain.
         if link.abilities.is_some_and(|abilities| !abilities.past) {
             outputs.push(answer(question, PastAnswer::unanswered(Unanswered::Unable)));
             return outputs;
@@ -292,8 +295,8 @@ impl History {
         outputs
     }
 
-    /// What is looked for at the camera when a fetch begins, after those that it takes the place of have been given up: no more than
-    /// was asked for, or what lies behind that as well.
+    /// What to look for at the camera when a fetch begins, after the fetches that it replaces were given up:
+    /// exactly what was asked for, or also what lies behind it.
     fn extent(&mut self, camera: &CameraName, asked: PastQuery) -> (PastQuery, Vec<EdgeOutput>) {
         let overtaken = self.give_up(|fetch| fetch.is_overtaken(camera, &asked));
         let outputs = overtaken.iter().map(withdraw).collect();
@@ -304,7 +307,8 @@ impl History {
         }
     }
 
-    /// Makes room for one more fetch of a camera, at the expense of one that nobody waits for. False if there is none.
+    /// Makes room for another fetch from a camera, at the expense of one that nobody waits for. Returns false
+    /// if there is none.
     fn make_room(&mut self, camera: &CameraName) -> bool {
         let open = self.fetches.iter().filter(|(_, fetch)| fetch.camera == *camera);
         let count = open.clone().count();
@@ -326,7 +330,7 @@ impl History {
         Some(EdgeOutput::Send { link, message: Message::HistoryRequest(message) })
     }
 
-    /// Gives who waits for the next frame of a fetch what is known, and asks for more in time.
+    /// Gives the reader that waits for the next frame of a fetch what is known, and asks for more in time.
     fn serve(&mut self, now: Instant, roster: &Roster, first: u64) -> Vec<EdgeOutput> {
         let Some(fetch) = self.fetches.get_mut(&first) else { return Vec::new() };
         let mut outputs = Vec::new();
@@ -359,7 +363,8 @@ impl History {
         outputs
     }
 
-    /// Asks for what comes behind the frames of a fetch, unless too much of it waits. One that is of no more use ends.
+    /// Asks for the frames that follow those of a fetch, unless too many wait. Ends a fetch that is no longer
+    /// useful.
     fn ask_ahead(&mut self, first: u64) -> Option<EdgeOutput> {
         let fetch = self.fetches.get(&first)?;
         let is_used_up = fetch.query.newest && fetch.numbers.is_empty();
@@ -388,7 +393,7 @@ fn admit(fetch: &Fetch, header: &FrameHeader, bytes_max: u32) -> Result<(), Fram
     if is_asked { Ok(()) } else { Err(FrameRefused::NotAsked { frame: meta.id }) }
 }
 
-/// Tells a camera that nobody wants the rest of what it was asked for.
+/// Tells a camera that the rest of its answer is no longer wanted.
 fn withdraw(fetch: &Fetch) -> EdgeOutput {
     let (request, query) = (fetch.next - 1, fetch.query);
     let withdrawn = HistoryRequest { request, query, rung: query.rung(), count: 0, continues: false };

@@ -1,7 +1,8 @@
-//! Questions to cameras that are not connected, and may be soon.
+//! Keeps questions to cameras that are not connected yet.
 //!
-//! After a start of the edge, or of a camera, applications are back before the camera is. To answer them that there is nothing would be
-//! wrong, and to answer that nobody knows would be of little use a second before the camera is there.
+//! After a restart of the edge or of a camera, applications return before the camera does. To answer that
+//! there is nothing would be wrong. To answer that nobody knows would help little a second before the camera
+//! returns.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,9 +12,10 @@ use crate::history::PastQuery;
 use crate::name::CameraName;
 use crate::units::Instant;
 
-/// How long a question waits for a camera: from when the edge started, or the camera was last heard of, whichever is later, so that
-/// nobody waits for one that has been gone for long. A camera that lost its edge is back within two seconds of the edge's start. One
-/// that was refused dials again after five. A camera broker that was killed has started and read its log within a few.
+/// How long a question waits for a camera. The time counts from the edge's start or from when the camera was
+/// last heard, whichever is later, so nobody waits for a camera that has been gone for long. A camera that
+/// lost its edge returns within two seconds of the edge's start. One that was refused dials again after five.
+/// A camera broker that was killed starts and reads its log within a few seconds.
 pub const CAMERA_RETURN_MAX: Duration = Duration::from_secs(6);
 
 /// A question to a camera that is not connected.

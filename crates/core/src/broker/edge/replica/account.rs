@@ -1,4 +1,5 @@
-//! The account of frames that arrived and are not in a log: the camera tells of what it skipped only once.
+//! Accounts for frames that arrived and are not in a log, because the camera reports each of its skips only
+//! once.
 
 use crate::frame::{Epoch, FrameId, Sequence, SkipRange, SkipReason};
 use crate::wire::{FrameHeader, SKIP_RANGES_MAX};
@@ -6,14 +7,15 @@ use crate::wire::{FrameHeader, SKIP_RANGES_MAX};
 /// What is known of frames that are not in a log, since the last one that is.
 #[derive(Default)]
 pub(super) struct Account {
-    /// Frames that arrived and are not in it, with what their headers said of others. In order, without overlap.
+    /// Frames that arrived and are not in the log, with the skips that their headers reported. In order,
+    /// without overlap.
     unshown: Vec<SkipRange>,
     /// Of which epoch those are.
     epoch: Option<Epoch>,
 }
 
 impl Account {
-    /// A frame is not shown, for a reason; what its header said of others is kept.
+    /// Notes that a frame does not enter the log, and why. The skips that its header reported are kept.
     pub(super) fn not_shown(&mut self, header: &FrameHeader, reason: SkipReason) {
         let id = header.meta.id;
         self.note(id, &header.skipped);
@@ -23,17 +25,18 @@ impl Account {
         self.unshown.drain(..surplus);
     }
 
-    /// A frame is shown: what was skipped before it, as far as it is known.
+    /// Notes that a frame enters the log. Returns the known skips before it.
     pub(super) fn shown(&mut self, id: FrameId, told: &[SkipRange]) -> Vec<SkipRange> {
         self.note(id, told);
-        // Frames that were sent after this one may have come and gone before it.
+        // Frames that were sent after this one may have arrived before it.
         let (later, end) = (id.sequence.next(), Sequence(u64::MAX));
         let rest = self.unshown.iter().filter_map(|range| range.clipped(later, end)).collect();
         let unshown = std::mem::replace(&mut self.unshown, rest);
         unshown.into_iter().filter_map(|range| range.clipped(Sequence(0), id.sequence)).collect()
     }
 
-    /// Takes in what a header says. Headers may come in another order than they were written, and a later one may know more.
+    /// Takes in the skips that a header reports. Headers may arrive out of order, and a later one may know
+    /// more.
     pub(super) fn note(&mut self, id: FrameId, told: &[SkipRange]) {
         if self.epoch.replace(id.epoch) != Some(id.epoch) {
             self.unshown.clear();
@@ -55,7 +58,7 @@ impl Account {
         parts.extend(range.clipped(from, range.end()));
         for part in parts {
             let at = self.unshown.partition_point(|known| known.first < part.first);
-            // Parts lie between those that are known, so none says of a frame what another says of it.
+            // Parts are added only between known ones, so no two ranges cover the same frame.
             debug_assert!(
                 self.unshown.get(at).is_none_or(|next| part.end() <= next.first),
                 "a frame is accounted for twice"

@@ -1,5 +1,6 @@
-//! Whole chains for applications that decode them themselves: beside the replica log, the newest frames of a camera are held as they came, for as
-//! long as a subscription wants that (`docs/decisions/0012-whole-chains-beside-the-log.md`).
+//! Holds the newest frames of a camera as they came, beside its replica log, for applications that decode
+//! whole chains themselves. It does so only as long as a subscription wants that
+//! (`docs/decisions/0012-whole-chains-beside-the-log.md`).
 
 use bytes::Bytes;
 
@@ -81,7 +82,7 @@ impl Chains {
         self.joins = false;
     }
 
-    /// Takes in a frame as it came. True if there is one more for those who read.
+    /// Takes in a frame as it came. Returns whether the readers have another frame.
     pub(super) fn append(&mut self, header: &FrameHeader, payload: &Bytes, times: Times) -> bool {
         debug_assert!(self.wanted, "frames are held as they came, and nobody wants them");
         let FrameHeader { meta, skipped, .. } = header;

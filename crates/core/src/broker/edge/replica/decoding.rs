@@ -1,7 +1,7 @@
-//! Frames of one camera that are with the decoder, and those that wait for them.
+//! Holds the frames of one camera that are with the decoder, and those that wait for them.
 //!
-//! A frame that needs others is decoded before it enters the replica log, which holds nothing but frames that decode by themselves
-//! (`docs/decisions/0009-chains-end-at-the-edge.md`).
+//! A frame that needs others is decoded before it enters the replica log. The log holds only frames that
+//! decode by themselves (`docs/decisions/0009-chains-end-at-the-edge.md`).
 
 use std::collections::VecDeque;
 
@@ -13,10 +13,12 @@ use crate::frame::{Encoding, FrameId, Sequence};
 use crate::units::Instant;
 use crate::wire::FrameHeader;
 
-/// Frames of one camera that may be with the decoder, or wait for those before them. More wait on their connection, for up to
-/// [`HELD_MAX`](super::super::HELD_MAX); one that has waited so long is not decoded, and ends its chain.
+/// The most frames of one camera that may be with the decoder, or wait for those before them. Further frames
+/// wait on their connection, for up to [`HELD_MAX`](super::super::HELD_MAX). A frame that has waited so long
+/// is not decoded, and ends its chain.
 pub const DECODING_FRAMES_MAX: usize = 8;
-/// Bytes that they may have together, unless there is only one.
+/// The most bytes of the frames of one camera that are with the decoder or wait for it, unless there is only
+/// one.
 pub const DECODING_BYTES_MAX: u64 = 16 << 20;
 
 /// What came of [`EdgeOutput::Decode`](super::super::EdgeOutput::Decode).
@@ -26,18 +28,18 @@ pub enum Decoded {
     Still {
         /// Its bytes.
         payload: Bytes,
-        /// How they are coded; not one that [`Encoding::is_chained`].
+        /// The encoding of the decoded frame. It is never one that [`Encoding::is_chained`].
         encoding: Encoding,
         /// Pixels in a row.
         width: u32,
         /// Rows.
         height: u32,
     },
-    /// It was decoded, and nothing was made of it, because a newer one waited.
+    /// It was decoded, but no frame was made of it, because a newer one waited.
     Passed,
-    /// It needs frames that the decoder does not hold. The decoder holds what it held.
+    /// It needs frames that the decoder does not hold. The decoder's state is unchanged.
     NotHeld,
-    /// It is damaged, or the decoder failed or took too long; the decoder holds nothing any more.
+    /// It is damaged, or the decoder failed or took too long. The decoder's state is lost.
     Failed,
 }
 
@@ -47,7 +49,7 @@ pub(super) struct Pending {
     pub(super) header: FrameHeader,
     pub(super) bytes: u32,
     pub(super) times: Times,
-    /// `None` while the decoder has it.
+    /// The outcome. `None` while the decoder has the frame.
     pub(super) outcome: Option<Decoded>,
 }
 
@@ -70,7 +72,7 @@ impl Decoding {
         self.queue.is_empty()
     }
 
-    /// Whether there is room for one more, of so many bytes.
+    /// Whether there is room for another frame of `bytes` bytes.
     pub(super) fn has_room_for(&self, bytes: u32) -> bool {
         let waiting: u64 = self.queue.iter().map(|pending| u64::from(pending.bytes)).sum();
         self.queue.len() < DECODING_FRAMES_MAX
@@ -83,7 +85,8 @@ impl Decoding {
         self.queue.push_back(pending);
     }
 
-    /// The decoder is done with a frame. `None` if it does not have it; otherwise what it could not decode, if anything.
+    /// Takes in the outcome of a frame. `None` if the decoder does not have it. Otherwise returns what it
+    /// could not decode, if anything.
     pub(super) fn handle_decoded(
         &mut self,
         now: Instant,
@@ -101,7 +104,7 @@ impl Decoding {
         Some(lost.then_some(Lost { chain: pending.header.meta.chain.chain, frame }))
     }
 
-    /// The oldest frame, if the decoder is done with it.
+    /// The oldest frame, if the decoder has finished it.
     pub(super) fn pop_done(&mut self) -> Option<Pending> {
         self.queue.pop_front_if(|pending| pending.outcome.is_some())
     }

@@ -1,4 +1,5 @@
-//! What the edge holds of one camera: its replica log, its frames as they came where somebody wants those, and the account of those that are in neither.
+//! Holds an edge's frames of one camera: its replica log, its frames as they came if somebody wants those,
+//! and the account of those that are in neither.
 //!
 //! | question | where |
 //! | --- | --- |
@@ -51,7 +52,7 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// An empty one, of so many bytes.
+    /// An empty replica with a budget of `share` bytes.
     pub(super) fn new(camera: CameraName, share: u64) -> Self {
         let (writer, _) = log(LogConfig::with_bytes_max(share));
         Self {
@@ -89,7 +90,7 @@ impl Replica {
         self.log.bytes()
     }
 
-    /// Bytes of its frames as they came; `None` if nobody has wanted those.
+    /// Bytes of the log of frames as they came. `None` if nobody has wanted them.
     #[cfg(all(test, not(loom)))]
     pub(super) fn chain_bytes(&self) -> Option<u64> {
         self.chains.as_ref().map(|chains| chains.bytes())
@@ -120,7 +121,7 @@ impl Replica {
         outputs
     }
 
-    /// Begins to hold frames as they come where a subscription wants them, and ends it where none does.
+    /// Starts to hold frames as they come when a subscription wants them, and stops when none does.
     pub(super) fn want_chains(&mut self, wanted: bool) {
         if self.chains.as_mut().is_some_and(|chains| chains.set_wanted(wanted)) {
             self.set_share(self.share);
@@ -142,7 +143,7 @@ impl Replica {
 
     // ---- memory -------------------------------------------------------------------------------------------
 
-    /// Its frames may take so many bytes from now on.
+    /// Sets the budget of the camera's frames.
     pub(super) fn set_share(&mut self, share: u64) {
         self.share = share;
         let is_wanted = self.chains.as_ref().is_some_and(|chains| chains.is_wanted());
@@ -241,7 +242,7 @@ impl Replica {
         self.refresh.replace(now, way, link, (header.meta.chain.chain, header.meta.id))
     }
 
-    /// The decoder is done with a frame that came on `link`. `None` if it does not have it.
+    /// The decoder has finished a frame that came on `link`. `None` if it does not have this frame.
     pub(super) fn handle_decoded(
         &mut self,
         now: Instant,

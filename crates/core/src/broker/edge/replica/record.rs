@@ -1,4 +1,4 @@
-//! Builds what enters a log: one place for both logs of a camera.
+//! Builds the records that enter a log, in one place for both logs of a camera.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ pub(super) struct Times {
     pub(super) decoded: Option<Instant>,
 }
 
-/// A frame for a log, with what is known to be skipped between the newest frame there and this one. It is appended at `logged`.
+/// A record of a frame, with the known skips between the newest frame of the log and this one. It is appended
+/// at `logged`.
 pub(super) fn record(
     header: FrameHeader,
     payload: Bytes,
@@ -42,7 +43,7 @@ pub(super) fn record(
     }
 }
 
-/// The part of what is known to be skipped that lies between the newest frame held and the one that comes.
+/// The known skips between the newest frame held and the one that comes.
 fn skipped_since(newest: Option<FrameId>, frame: FrameId, skipped: &[SkipRange]) -> Arc<[SkipRange]> {
     let from = match newest {
         Some(newest) if newest.epoch == frame.epoch => newest.sequence.next(),

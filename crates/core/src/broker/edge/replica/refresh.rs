@@ -1,4 +1,4 @@
-//! Decides when a camera is asked for a frame that stands alone: seldom.
+//! Decides when a camera is asked for a keyframe, which is seldom.
 
 use std::time::Duration;
 
@@ -9,8 +9,9 @@ use crate::frame::{FrameId, Sequence};
 use crate::units::Instant;
 use crate::wire::Message;
 
-/// A camera is asked for a frame that stands alone once for each chain that cannot be decoded any further, and again after this time: it
-/// begins a new chain as soon as it may, so nothing is gained by asking for it more often.
+/// The shortest time between two keyframe requests for the same chain. A camera is asked once for each chain
+/// that cannot be decoded any further, and begins a new one as soon as it may. More requests would gain
+/// nothing.
 pub const KEYFRAME_REQUEST_INTERVAL: Duration = Duration::from_secs(2);
 
 /// When a camera was asked for a frame that stands alone.
@@ -26,7 +27,8 @@ impl Refresh {
         self.last.map_or(Instant::ZERO, |(_, _, last)| last + KEYFRAME_REQUEST_INTERVAL)
     }
 
-    /// A frame of a chain that came on `link` cannot be decoded: the camera is asked for another chain, if that was not done already.
+    /// A frame of a chain that came on `link` cannot be decoded. Asks the camera for a new chain, unless that
+    /// was done already.
     pub(super) fn replace(
         &mut self,
         now: Instant,
@@ -46,7 +48,7 @@ impl Refresh {
     pub(super) fn join(&mut self, now: Instant, way: Option<Way>) -> Option<EdgeOutput> {
         debug_assert!(now >= self.due(), "a camera is asked for a chain too often");
         let way = way?;
-        // Where no chain goes on, the next frame of one stands alone.
+        // If no chain is going on, the next frame of one stands alone.
         let frame = way.chain?;
         Some(self.ask(now, way.link, frame.sequence, frame))
     }
