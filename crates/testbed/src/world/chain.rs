@@ -20,11 +20,13 @@ use crate::footage::{Footage, Order, Scene};
 use crate::time::{Moment, ms};
 use crate::trace::What;
 
-/// How long a decoder takes for a frame. The second is the time until a decoder that hangs is given up.
+/// How long a decoder takes for a frame.
 const DECODING_MS: std::ops::RangeInclusive<u64> = 1..=8;
+/// How long a decoder that hangs takes until it is given up.
 const HANG_MS: u64 = 250;
-/// One frame in this many makes a decoder fail. The second is for one that hangs.
+/// One frame in this many makes a decoder fail.
 const DECODER_FAILS_ONCE_IN: u64 = 500;
+/// One frame in this many makes a decoder hang.
 const DECODER_HANGS_ONCE_IN: u64 = 1_000;
 
 /// A frame that an encoder made.

@@ -20,9 +20,9 @@ const WIFI_SHARE: f64 = 0.2;
 const WIFI_SHARE_DISTURBED: f64 = 0.02;
 /// Stations that do not hear each other and never ask for leave may get nothing through at all.
 const WIFI_SHARE_HIDDEN: f64 = 0.000_2;
-/// How long a station may be unlucky: its attempts fail, or others always come first. The second is for stations that are hidden or
-/// disturbed.
+/// How long a station may be unlucky: its attempts fail, or others always come first.
 const BAD_LUCK: Duration = ms(300);
+/// The same if stations are hidden from each other, or something disturbs them.
 const BAD_LUCK_DISTURBED: Duration = secs(1);
 
 pub(super) struct MediumNode {
