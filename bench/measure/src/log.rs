@@ -1,6 +1,6 @@
-//! What the log costs, beside what a program would do without it.
+//! Measures what the log costs, beside what a program would do without it.
 //!
-//! Arms of one kind take turns (A B A B …), and each turn prints a line of JSON; `mez bench log` makes ratios of them.
+//! Arms of one kind take turns (A B A B …). Each turn prints a line of JSON. `mez bench log` computes ratios from them.
 //!
 //! | arm | what it does with each frame |
 //! | --- | --- |

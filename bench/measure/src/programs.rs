@@ -1,4 +1,4 @@
-//! A publisher and a subscriber as a Rust program of a user would be, driven by [`super::stamp`].
+//! Publishes and subscribes as a user's Rust program would, driven by [`super::stamp`].
 
 use std::path::PathBuf;
 use std::pin::pin;

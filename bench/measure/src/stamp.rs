@@ -1,9 +1,9 @@
-//! What every measured program has in common: how it is driven, how frames are stamped, what is counted.
+//! Drives a measured program, stamps its frames, and counts them. Every measured program does this in the same way.
 //!
 //! The peers in `bench/peers` compile this very file, so that Mez and they are measured by the same code.
 //!
-//! A program prints `ready` once it serves. From then on it reads commands on its standard input, one a line, and answers each
-//! with one line of JSON on its standard output; it ends with its input.
+//! A program prints `ready` once it serves. Then it reads commands from its standard input, one per line, and answers each
+//! with one line of JSON on its standard output. It ends when its input ends.
 //!
 //! | command | to | answer |
 //! | --- | --- | --- |
@@ -12,8 +12,8 @@
 //! | the same | subscribers | when every frame was received |
 //!
 //! Frame `i` of a burst is due at `FIRST_NS + i * INTERVAL_NS` of `CLOCK_MONOTONIC`, which all processes of a machine
-//! share, whether or not the one before has left: arrivals are open-loop, so a stall counts in full. A latency runs from the
-//! time when the frame was due until the program has it. Every byte of it is then compared, outside the timed part.
+//! share, whether or not the frame before has left. Arrivals are open-loop, so a stall counts in full. A latency runs from
+//! the time when the frame was due until the program has it. Every byte is then compared, outside the timed part.
 
 // A program either publishes or subscribes.
 #![allow(dead_code)]

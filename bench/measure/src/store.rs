@@ -1,6 +1,6 @@
-//! What keeping a log on disk costs, and how fast it comes back.
+//! Measures what a log on disk costs, and how fast it is recovered.
 //!
-//! Each line of the output is one turn as JSON; `mez bench log` makes figures of them.
+//! Each turn prints a line of JSON. `mez bench log` computes figures from them.
 //!
 //! | arm | what it does |
 //! | --- | --- |

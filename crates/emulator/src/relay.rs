@@ -1,6 +1,6 @@
-//! A link in user space: passes UDP datagrams on by a timetable, through bounded queues, and counts them.
+//! Emulates a link in user space. It passes UDP datagrams on by a timetable, through bounded queues, and counts them.
 //!
-//! The testbed's [`Link`](mez_testbed::link::Link) is told what time it is; this one sleeps until a datagram is due, on threads of its own.
+//! The testbed's [`Link`](mez_testbed::link::Link) is told the time. This link sleeps until a datagram is due, on its own threads.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;

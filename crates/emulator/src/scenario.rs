@@ -1,4 +1,4 @@
-//! The links of a scenario file in real time, for the brokers of this machine: a UDP relay for each camera.
+//! Runs a UDP relay for each camera of a scenario file, at the rates of its links.
 
 use std::fs;
 use std::io::{self, BufRead};

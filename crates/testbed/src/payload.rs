@@ -1,4 +1,4 @@
-//! Payloads that cost nothing: every frame's bytes are a window of one block of random bytes.
+//! Makes payloads at no cost: every frame's bytes are a window of one block of random bytes.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! Worlds drawn at random: cameras, links and applications of every kind, with faults that overlap as they like.
+//! Draws worlds at random: cameras, links and applications of every kind, with faults that may overlap.
 
 use std::time::Duration;
 

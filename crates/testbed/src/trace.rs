@@ -1,4 +1,4 @@
-//! What happened in a world, as a hash of everything and as text of the last part.
+//! Records what happened in a world: a hash of everything, and the last part as text.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};

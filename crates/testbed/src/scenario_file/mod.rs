@@ -1,5 +1,5 @@
-//! Worlds that are written down: a TOML file names cameras, links, applications, what changes when, and what is expected.
-//! `docs/scenarios.md` describes every field; the files of `crates/testbed/scenarios/` are examples, and are tests.
+//! Runs worlds that a TOML file describes: cameras, links, applications, what changes when, and what is expected.
+//! `docs/scenarios.md` describes every field. The files in `crates/testbed/scenarios/` are examples, and are tests.
 //!
 //! ```
 //! use mez_testbed::scenario_file::Scenario;

@@ -1,4 +1,4 @@
-//! What of a scenario holds beyond the world: its links in real time, its cameras, and what is wanted of them.
+//! Provides what of a scenario also holds for real brokers: its links in real time, its cameras, and what is asked of them.
 
 use std::time::Duration;
 

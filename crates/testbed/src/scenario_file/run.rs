@@ -1,4 +1,4 @@
-//! A scenario as a world, and what was seen in it.
+//! Runs a scenario in a world, and reports what was seen.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `[link]`, and `link` of a camera.
+//! Reads `[link]`, and `link` of a camera.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! What a file may say, and how it becomes a scenario. Whatever makes no sense is an error that names the field.
+//! Reads what a file says, and makes a scenario of it. Anything that makes no sense is an error that names the field.
 
 mod camera;
 mod change;
