@@ -39,7 +39,7 @@ pub enum Part {
     World(world::WorldArgs),
 }
 
-/// Runs it: its results go to the standard output, as lines of JSON.
+/// Runs a part. Its results go to the standard output, as lines of JSON.
 ///
 /// # Errors
 /// It could not be run.

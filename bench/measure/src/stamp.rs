@@ -28,9 +28,9 @@ use super::pace::{now_ns, sleep_until, wake_on_time};
 const STAMP_OFFSET: usize = 6;
 /// Burst, frame, and when it was due, each as 64 bits, little-endian.
 const STAMP_BYTES: usize = 24;
-/// Half of this, or of the interval, before a frame is due its payload is made.
+/// A payload is made half of this time, or half of the interval, before its frame is due.
 const PREPARATION_NS_MAX: u64 = 20_000_000;
-/// How long a subscriber waits for a frame after the last one was due; what comes later counts as lost.
+/// How long a subscriber waits after the last frame was due. Later frames count as lost.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Some frames at a steady rate.
@@ -110,8 +110,8 @@ pub fn publish(mut send: impl FnMut(Vec<u8>) -> Result<(), String>) -> Result<()
         };
         let mut late_ns = Vec::new();
         for frame in 0..burst.frames {
-            // Making a frame is the camera's work and not the broker's: it is done before the frame is due, and not
-            // while the one before is still on its way.
+            // A camera makes frames, not the broker. So a frame is made before it is due, and not while the one before is
+            // still on its way.
             sleep_until(burst.due_ns(frame) - burst.interval_ns.min(PREPARATION_NS_MAX) / 2);
             let payload = burst.stamped(frame);
             sleep_until(burst.due_ns(frame));
@@ -133,7 +133,7 @@ pub struct Receipt<B> {
     pub payload: B,
 }
 
-/// Takes part in bursts until the standard input ends. `subscribe` sees to it that there are as many subscriptions.
+/// Takes part in bursts until the standard input ends. `subscribe` makes as many subscriptions as it is told.
 pub fn subscribe<B: AsRef<[u8]>>(
     receipts: &Receiver<Receipt<B>>,
     mut subscribe: impl FnMut(usize) -> Result<(), String>,
