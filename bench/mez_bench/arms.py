@@ -14,7 +14,7 @@ Arm = TypeVar("Arm")
 
 
 def in_turn(arms: Sequence[Arm], number: int) -> list[Arm]:
-    """Return the arms in the order of a round. Each round begins with another arm, so that none is always first."""
+    """Return the arms in the order of a round. Each round begins with another arm: none is always first."""
     first = number % len(arms)
     return [*arms[first:], *arms[:first]]
 

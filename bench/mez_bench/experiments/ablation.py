@@ -1,4 +1,4 @@
-"""Measures what each mechanism of the policy is worth, by switching off one after the other in virtual time."""
+"""Measures what each mechanism of the policy is worth: one after the other is off, in virtual time."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _lines(run: Run, command: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def difference(figures: Figures, group: str, mechanism: str) -> Interval:
-    """Return the utility without a mechanism minus that with all of them, for the links of a seed together."""
+    """Return the utility without a mechanism minus that with all of them, over the links of a seed."""
     without, whole = figures[group, mechanism], figures[group, NOTHING]
     per_seed: list[Values] = [np.array(without[seed]) - np.array(whole[seed]) for seed in whole]
     return interval(per_seed, lambda values: float(np.mean(values)))

@@ -1,4 +1,4 @@
-"""Replays AWStream's experiment from its published measurements: pedestrian detection over a narrowed link."""
+"""Replays AWStream's experiment from its published measurements: finding pedestrians over a narrowed link."""
 
 from __future__ import annotations
 

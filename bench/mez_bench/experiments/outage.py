@@ -1,4 +1,4 @@
-"""Measures what an outage costs: links that are cut, brokers that are killed, a camera that changes its address."""
+"""Measures what an outage costs: links are cut, brokers are killed, a camera changes its address."""
 
 from __future__ import annotations
 
